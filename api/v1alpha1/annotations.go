@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Annotations of a claimed Pod. Pods are born with the maps they need, and a
+// value is cleared to "" rather than removed; readers take "" as absent.
+const (
+	SandboxIDAnnotationKey = "agentbox.navix.sh/sandbox-id"
+	// SandboxClaimedAtAnnotationKey and SandboxStartedAtAnnotationKey are
+	// RFC 3339 times.
+	SandboxClaimedAtAnnotationKey = "agentbox.navix.sh/claimed-at"
+	SandboxStartedAtAnnotationKey = "agentbox.navix.sh/started-at"
+
+	// SandboxIdleTimeoutAnnotationKey is the idle timeout in whole seconds,
+	// written with the claim when there is one.
+	SandboxIdleTimeoutAnnotationKey = "agentbox.navix.sh/idle-timeout"
+	// SandboxStartupTimeoutAnnotationKey is the startup timeout in whole
+	// seconds, resolved from request or pool and written with the claim. It
+	// goes before the pool's own default.
+	SandboxStartupTimeoutAnnotationKey = "agentbox.navix.sh/startup-timeout"
+	// SandboxLastActiveAnnotationKey is the RFC 3339 time of the last request
+	// that was proxied to the sandbox; it is flushed late, on purpose.
+	SandboxLastActiveAnnotationKey = "agentbox.navix.sh/last-active"
+
+	// SandboxMetadataAnnotationKey is the caller's metadata, a JSON object.
+	SandboxMetadataAnnotationKey = "agentbox.navix.sh/sandbox-metadata"
+	// SandboxManagedLabelKeysAnnotationKey and
+	// SandboxManagedAnnotationKeysAnnotationKey list the keys that came with the
+	// claim and go with the release.
+	SandboxManagedLabelKeysAnnotationKey      = "agentbox.navix.sh/managed-label-keys"
+	SandboxManagedAnnotationKeysAnnotationKey = "agentbox.navix.sh/managed-annotation-keys"
+
+	// SandboxPostStartHooksAnnotationKey is a JSON list of post-start hooks,
+	// written with the claim, run once the sandbox is running and gone when the
+	// Pod is idle again.
+	SandboxPostStartHooksAnnotationKey = "agentbox.navix.sh/post-start-hooks"
+
+	// SandboxStatusDetailAnnotationKey is a JSON SandboxStatusDetail: why the
+	// sandbox is not where it should be.
+	SandboxStatusDetailAnnotationKey = "agentbox.navix.sh/sandbox-status-detail"
+
+	// ClaimKeyAnnotationKey is the caller's claim key, as given.
+	ClaimKeyAnnotationKey = "agentbox.navix.sh/claim-key"
+	// ClaimAttemptAnnotationKey is the attempt under which the key was
+	// dispatched here.
+	ClaimAttemptAnnotationKey = "agentbox.navix.sh/claim-attempt"
+	// ClaimIncarnationAnnotationKey is the incarnation of the worker that wrote
+	// the claim. Of two Pods with one key the higher one stays.
+	ClaimIncarnationAnnotationKey = "agentbox.navix.sh/claim-incarnation"
+	// SwapFromContainerIDAnnotationKey is the id of the container that ran when
+	// the image was changed. Running means that the kubelet reports another one.
+	SwapFromContainerIDAnnotationKey = "agentbox.navix.sh/swap-from-container-id"
+)
+
+// Annotations that say how a sandbox ended. They are written with the release
+// and read when the Pod is idle again or gone, to write its terminal record.
+const (
+	// SandboxStopReasonAnnotationKey is a SandboxStopReason.
+	SandboxStopReasonAnnotationKey = "agentbox.navix.sh/stop-reason"
+	// SandboxTerminatedAtAnnotationKey is an RFC 3339 time.
+	SandboxTerminatedAtAnnotationKey = "agentbox.navix.sh/terminated-at"
+	// SandboxFailureReasonAnnotationKey is the cause for machines, such as
+	// "IdleTimeout", "OOMKilled" or "Evicted".
+	SandboxFailureReasonAnnotationKey = "agentbox.navix.sh/failure-reason"
+	// SandboxFailureMessageAnnotationKey is the cause for people.
+	SandboxFailureMessageAnnotationKey = "agentbox.navix.sh/failure-message"
+	// SandboxExitCodeAnnotationKey is the container's exit code in decimal.
+	SandboxExitCodeAnnotationKey = "agentbox.navix.sh/exit-code"
+	// SandboxRunningImagesAnnotationKey maps container to image as JSON, taken
+	// at release, before the idle image is put back.
+	SandboxRunningImagesAnnotationKey = "agentbox.navix.sh/running-images"
+	// SandboxContainerIDAnnotationKey is the container id with its runtime
+	// ("containerd://…") at release, before the reset replaces the container.
+	SandboxContainerIDAnnotationKey = "agentbox.navix.sh/container-id"
+)
+
+// Annotations that steer what happens to a Pod.
+const (
+	// SandboxScaleDownProtectedAnnotationKey marks an idle Pod as chosen for
+	// scale-down: the RFC 3339 time at which its protection window began. A
+	// claim in that window clears it and keeps the Pod.
+	SandboxScaleDownProtectedAnnotationKey = "agentbox.navix.sh/scale-down-protected"
+
+	// TemplateRevisionAnnotationKey is the revision of the pool's Pod template
+	// that the Pod was made from.
+	TemplateRevisionAnnotationKey = "agentbox.navix.sh/template-revision"
+
+	// RecyclePolicyAnnotationKey says what becomes of a Pod on release, one of
+	// the RecyclePolicy values. Users may set it.
+	RecyclePolicyAnnotationKey = "agentbox.navix.sh/recycle-policy"
+
+	// AllowDrainAnnotationKey with the value AllowDrainForce lets running
+	// sandboxes be ended to drain what carries it. Users may set it.
+	AllowDrainAnnotationKey = "agentbox.navix.sh/allow-drain"
+	// AllowDrainForce is the one value that AllowDrainAnnotationKey knows.
+	AllowDrainForce = "force"
+)
+
+// RecyclePolicy is a value of RecyclePolicyAnnotationKey.
+type RecyclePolicy string
+
+const (
+	// RecyclePolicyAuto resets the Pod when that leaves nothing of the tenant
+	// behind, and replaces it otherwise. It is what absence means.
+	RecyclePolicyAuto RecyclePolicy = "Auto"
+	// RecyclePolicyReplace always replaces the Pod.
+	RecyclePolicyReplace RecyclePolicy = "Replace"
+	// RecyclePolicyReuse keeps the Pod as it is, for the same team and user and
+	// for nobody else.
+	RecyclePolicyReuse RecyclePolicy = "Reuse"
+)
+
+// Annotations of templates and pools.
+const (
+	// SandboxTemplateDocsAnnotationKey is the template's documentation, in
+	// Markdown. Users may set it.
+	SandboxTemplateDocsAnnotationKey = "agentbox.navix.sh/docs"
+	// SandboxTemplatePoolDocsAnnotationKey was documentation for one pool.
+	//
+	// Deprecated: nothing reads it; use SandboxTemplateDocsAnnotationKey.
+	SandboxTemplatePoolDocsAnnotationKey = "agentbox.navix.sh/pool-docs"
+
+	// SandboxPoolTemplateNameAnnotationKey and
+	// SandboxPoolTemplateVersionAnnotationKey tell which template, at which
+	// version, the pool was made from.
+	SandboxPoolTemplateNameAnnotationKey    = "agentbox.navix.sh/template-name"
+	SandboxPoolTemplateVersionAnnotationKey = "agentbox.navix.sh/template-version"
+	// SandboxPoolOverridesAnnotationKey holds all overrides of the pool as one
+	// JSON object, so that they can be laid over a newer template again.
+	SandboxPoolOverridesAnnotationKey = "agentbox.navix.sh/overrides"
+
+	// LastSandboxCreateTimeAnnotationKey is the RFC 3339 UTC time of the pool's
+	// latest create. The worker keeps it in memory and flushes it about every
+	// 5 s if it moved; the autoscaler reads the annotation only when memory is
+	// empty, as after a restart. Absent means never.
+	LastSandboxCreateTimeAnnotationKey = "agentbox.navix.sh/last-sandbox-create-time"
+)

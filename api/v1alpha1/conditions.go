@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Condition types of a SandboxEnv.
+const (
+	// SandboxEnvConditionReady: all members can serve. A saturated member still
+	// can; one that is missing or inconsistent cannot.
+	SandboxEnvConditionReady = "Ready"
+	// SandboxEnvConditionTemplateConsistent: every member pool was made from the
+	// same template, at the same version if it is pinned.
+	SandboxEnvConditionTemplateConsistent = "TemplateConsistent"
+	// SandboxEnvConditionAutoscalingActive: the autoscaler is configured, on,
+	// and not held up.
+	SandboxEnvConditionAutoscalingActive = "AutoscalingActive"
+	// SandboxEnvConditionFederated: the foreign segments here are what the hub
+	// knows, and complete. The message names the clusters concerned.
+	SandboxEnvConditionFederated = "Federated"
+)
+
+// Condition types of a SandboxPool.
+const (
+	// SandboxPoolConditionAvailable: idle Pods can take requests.
+	SandboxPoolConditionAvailable = "Available"
+	// SandboxPoolConditionScaling: the pool grows or shrinks.
+	SandboxPoolConditionScaling = "Scaling"
+	// SandboxPoolConditionDegraded: Pods are unhealthy or failed.
+	SandboxPoolConditionDegraded = "Degraded"
+)
+
+// ConditionReason is the reason of a condition, or of the event that tells of
+// the same thing.
+type ConditionReason string
+
+// Reasons that any condition or event may have.
+const (
+	// ReasonReconciling: work is going on; the condition is not decided yet.
+	ReasonReconciling ConditionReason = "Reconciling"
+	// ReasonReconciled: nothing is left to do.
+	ReasonReconciled ConditionReason = "Reconciled"
+	// ReasonValidated: the object passed the checks that the schema cannot make.
+	ReasonValidated ConditionReason = "Validated"
+	// ReasonError: the last attempt failed; the message has the error.
+	ReasonError ConditionReason = "Error"
+	// ReasonPoolCreated: a member's pool was created.
+	ReasonPoolCreated ConditionReason = "PoolCreated"
+	// ReasonPoolUpdated: a member's pool had drifted and was repaired.
+	ReasonPoolUpdated ConditionReason = "PoolUpdated"
+	// ReasonOrphansCleaned: pools without a member were removed.
+	ReasonOrphansCleaned ConditionReason = "OrphansCleaned"
+)
+
+// Reasons of Ready, next to Reconciling and Error.
+const (
+	ReasonMembersReady        ConditionReason = "MembersReady"
+	ReasonNoMembers           ConditionReason = "NoMembers"
+	ReasonMembersMissing      ConditionReason = "MembersMissing"
+	ReasonMembersInconsistent ConditionReason = "MembersInconsistent"
+	// ReasonModeNotSupported: the mode is OnDemandJob, which is not built.
+	ReasonModeNotSupported ConditionReason = "ModeNotSupported"
+)
+
+// Reasons of TemplateConsistent. TemplateNotFound is also one of Ready.
+const (
+	ReasonTemplateMatches         ConditionReason = "TemplateMatches"
+	ReasonTemplateNotFound        ConditionReason = "TemplateNotFound"
+	ReasonTemplateMismatch        ConditionReason = "TemplateMismatch"
+	ReasonTemplateVersionMismatch ConditionReason = "TemplateVersionMismatch"
+)
+
+// Reasons of AutoscalingActive.
+const (
+	ReasonAutoscalerRunning ConditionReason = "AutoscalerRunning"
+	// ReasonAutoscalerNotRunning: groups are enabled, but this worker runs no
+	// autoscaler.
+	ReasonAutoscalerNotRunning ConditionReason = "AutoscalerNotRunning"
+	// ReasonAutoscalingNotConfigured: the Env has no autoscaling groups.
+	ReasonAutoscalingNotConfigured ConditionReason = "AutoscalingNotConfigured"
+	// ReasonAutoscalingDisabled: the Env has groups, and none is enabled.
+	ReasonAutoscalingDisabled ConditionReason = "AutoscalingDisabled"
+	// ReasonAutoscalingMisconfigured: a group cannot be scaled as it is
+	// configured.
+	ReasonAutoscalingMisconfigured ConditionReason = "AutoscalingMisconfigured"
+	// ReasonReplicasContested: somebody else keeps setting a member's replicas
+	// back, so the autoscaler has stopped.
+	ReasonReplicasContested ConditionReason = "ReplicasContested"
+)
+
+// Reasons of Federated.
+const (
+	ReasonInSync ConditionReason = "InSync"
+	// ReasonHubUnreachable: no hub is connected; foreign segments are old.
+	ReasonHubUnreachable ConditionReason = "HubUnreachable"
+	// ReasonClustersStale: the hub has not heard from these clusters lately.
+	ReasonClustersStale ConditionReason = "ClustersStale"
+	// ReasonTooLarge: the foreign segments did not fit into the object and were
+	// collapsed into group totals.
+	ReasonTooLarge ConditionReason = "TooLarge"
+)
+
+// Reasons of a SandboxPool's conditions. They are untyped, so that code which
+// puts them straight into a metav1.Condition keeps compiling.
+const (
+	// SandboxPoolReasonIdlePodsAvailable and its opposite are of Available.
+	SandboxPoolReasonIdlePodsAvailable   = "IdlePodsAvailable"
+	SandboxPoolReasonNoIdlePodsAvailable = "NoIdlePodsAvailable"
+
+	// SandboxPoolReasonScalingUp and the next two are of Scaling.
+	SandboxPoolReasonScalingUp     = "ScalingUp"
+	SandboxPoolReasonScalingDown   = "ScalingDown"
+	SandboxPoolReasonReplicasReady = "ReplicasReady"
+
+	// SandboxPoolReasonAllPodsHealthy and the rest are of Degraded: idle Pods
+	// that are not ready, failed Pods, or both.
+	SandboxPoolReasonAllPodsHealthy     = "AllPodsHealthy"
+	SandboxPoolReasonUnhealthyIdlePods  = "UnhealthyIdlePods"
+	SandboxPoolReasonFailedPodsPresent  = "FailedPodsPresent"
+	SandboxPoolReasonUnhealthyAndFailed = "UnhealthyAndFailedPods"
+)

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// EnvClusterSpec is the segment of an Env's spec that belongs to one cluster.
+type EnvClusterSpec struct {
+	// ClusterID names the cluster. A worker changes only the segment with its
+	// own id.
+	// +required
+	ClusterID string `json:"clusterID"`
+
+	// Members lists the pools that this cluster contributes.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Members []EnvClusterMember `json:"members,omitempty"`
+}
+
+// EnvClusterMember is one SandboxPool of an Env.
+//
+// Config is what a user asked for. Metadata and Spec are the snapshot of the
+// pool that was rendered and admitted from it, once; from then on the worker
+// stamps the snapshot onto the live pool and never admits again, so that the
+// effects of admission (reservations, scheduling labels) outlive the pool. A
+// newer template does not change a snapshot.
+type EnvClusterMember struct {
+	// Name is the name of the SandboxPool, in the Env's namespace.
+	// +required
+	Name string `json:"name"`
+
+	// Metadata is the snapshot's labels and annotations.
+	// +optional
+	Metadata MemberMetadata `json:"metadata,omitempty"`
+
+	// Spec is the snapshot's pool spec. Its replicas are where the API and the
+	// autoscaler state how large the pool should be; the Env reconciler carries
+	// them to the live pool.
+	// +optional
+	Spec SandboxPoolSpec `json:"spec,omitempty"`
+
+	// Config is what the user asked for; no plugin writes it.
+	// +optional
+	Config EnvClusterMemberConfig `json:"config,omitempty"`
+}
+
+// MemberMetadata is the part of a pool's metadata that a snapshot keeps.
+// Finalizers are the pool reconciler's, everything else the server's. It is a
+// type of its own because an embedded ObjectMeta gets a schema without
+// properties, and the API server would then prune labels and annotations.
+type MemberMetadata struct {
+	// Labels of the pool after admission.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Annotations of the pool after admission.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// EnvClusterMemberConfig is what a user declares about one member.
+type EnvClusterMemberConfig struct {
+	// Labels go onto the pool before admission, where plugins read them (the
+	// quota to draw from, for instance). What plugins add is in the member's
+	// metadata, not here.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Annotations go the same way as labels.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// InstanceType is an entry of the catalogue of instance types. Where both
+	// are set it wins over inlineResources.
+	// +optional
+	InstanceType string `json:"instanceType,omitempty"`
+
+	// Multiplier scales the instance type's resources and is required with one.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Multiplier int32 `json:"multiplier,omitempty"`
+
+	// InlineResources sizes the Pods of a member without an instance type, and
+	// keeps the size of one that has both on record. New Envs should prefer
+	// instanceType and multiplier.
+	// +optional
+	InlineResources *corev1.ResourceRequirements `json:"inlineResources,omitempty"`
+
+	// ScalingGroup is the autoscaling group of this member; "" keeps it out of
+	// autoscaling. All members of a group have the same resources, by instance
+	// type and multiplier or by inlineResources.
+	// +optional
+	// +kubebuilder:default=default
+	ScalingGroup string `json:"scalingGroup,omitempty"`
+
+	// MinReplicas is the floor that the autoscaler keeps for this member. Unset
+	// or 0 leaves only the group's.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MinReplicas *int32 `json:"minReplicas,omitempty"`
+
+	// MaxReplicas is the ceiling that the autoscaler keeps for this member.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
+
+	// Priority is the preference for routing and scaling; lower wins.
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
+
+	// ScaleUpPriority replaces priority in the order of scale-up: the lowest
+	// grows first, then by (clusterID, name).
+	// +optional
+	ScaleUpPriority *int32 `json:"scaleUpPriority,omitempty"`
+
+	// ScaleDownPriority replaces priority in the order of scale-down: the
+	// highest shrinks first, then the one with the oldest idle Pod, then by
+	// name. So one priority makes a member grow first and shrink last.
+	// +optional
+	ScaleDownPriority *int32 `json:"scaleDownPriority,omitempty"`
+}
+
+// EffectiveScaleUpPriority is ScaleUpPriority, or else Priority. The lowest
+// member of a scaling group grows first.
+func (c EnvClusterMemberConfig) EffectiveScaleUpPriority() int32 {
+	if c.ScaleUpPriority != nil {
+		return *c.ScaleUpPriority
+	}
+	return c.Priority
+}
+
+// EffectiveScaleDownPriority is ScaleDownPriority, or else Priority. The
+// highest member of a scaling group shrinks first, against the direction of
+// scale-up, so that the member preferred by Priority is also the one retained.
+func (c EnvClusterMemberConfig) EffectiveScaleDownPriority() int32 {
+	if c.ScaleDownPriority != nil {
+		return *c.ScaleDownPriority
+	}
+	return c.Priority
+}
+
+// EnvClusterStatus is the segment of an Env's status that belongs to one
+// cluster.
+type EnvClusterStatus struct {
+	// ClusterID names the cluster.
+	// +required
+	ClusterID string `json:"clusterID"`
+
+	// IsLocal is true in the cluster whose pools these are.
+	// +optional
+	IsLocal bool `json:"isLocal,omitempty"`
+
+	// ObservedMembers lists what was seen of each member.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	ObservedMembers []EnvObservedMember `json:"observedMembers,omitempty"`
+
+	// LastSnapshotTime is when the segment was last updated: written, if it is
+	// local, else received from the hub.
+	// +optional
+	LastSnapshotTime *metav1.Time `json:"lastSnapshotTime,omitempty"`
+}
+
+// ObservedMemberState tells whether a member can serve.
+// +kubebuilder:validation:Enum=Active;Saturated;Missing;Inconsistent
+type ObservedMemberState string
+
+const (
+	// ObservedMemberStateActive: the pool is there and takes part.
+	ObservedMemberStateActive ObservedMemberState = "Active"
+	// ObservedMemberStateSaturated: the pool cannot grow, because it is at its
+	// maxReplicas or was refused room. It still serves what is idle.
+	ObservedMemberStateSaturated ObservedMemberState = "Saturated"
+	// ObservedMemberStateMissing: the pool is not in the cluster.
+	ObservedMemberStateMissing ObservedMemberState = "Missing"
+	// ObservedMemberStateInconsistent: the pool's template or instance type is
+	// not the one that the Env asks for.
+	ObservedMemberStateInconsistent ObservedMemberState = "Inconsistent"
+)
+
+// EnvObservedMember is what was seen of one member.
+type EnvObservedMember struct {
+	// Name is the member's name.
+	// +required
+	Name string `json:"name"`
+
+	// InstanceType is repeated from the spec.
+	// +optional
+	InstanceType string `json:"instanceType,omitempty"`
+	// Multiplier is repeated from the spec.
+	// +optional
+	Multiplier int32 `json:"multiplier,omitempty"`
+
+	// EffectiveResources is what each Pod gets: the instance type's resources
+	// times the multiplier, or inlineResources.
+	// +optional
+	EffectiveResources *corev1.ResourceRequirements `json:"effectiveResources,omitempty"`
+
+	// State tells whether the member can serve.
+	// +optional
+	State ObservedMemberState `json:"state,omitempty"`
+
+	// IdleCount mirrors the pool's idle Pods.
+	// +optional
+	IdleCount int32 `json:"idleCount,omitempty"`
+	// RunningCount mirrors the pool's running Pods.
+	// +optional
+	RunningCount int32 `json:"runningCount,omitempty"`
+
+	// DesiredReplicas is the number of replicas last asked of the pool.
+	// +optional
+	DesiredReplicas int32 `json:"desiredReplicas,omitempty"`
+	// CurrentReplicas is the number last seen in the pool's spec.
+	// +optional
+	CurrentReplicas int32 `json:"currentReplicas,omitempty"`
+
+	// PendingRequests mirrors the length of the pool's claim queue.
+	// +optional
+	PendingRequests int32 `json:"pendingRequests,omitempty"`
+
+	// SaturatedUntil is until when the member cannot grow; it mirrors what the
+	// pool's autoscaler knows. Routers keep such a member for last instead of
+	// leaving it out. A member at its maxReplicas is Saturated without a time.
+	// +optional
+	SaturatedUntil *metav1.Time `json:"saturatedUntil,omitempty"`
+}

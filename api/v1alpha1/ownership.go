@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// SandboxEnvOwnerKind is the kind in owner references to a SandboxEnv.
+const SandboxEnvOwnerKind = "SandboxEnv"
+
+// ImagePullSecretNamePrefix goes before the name of an Env (or of a pool
+// without one) to make the name of its dockerconfigjson Secret.
+const ImagePullSecretNamePrefix = "ips-"
+
+// EnvImagePullSecretName is the name of the dockerconfigjson Secret of an Env,
+// which every member pool's Pod template refers to.
+func EnvImagePullSecretName(envName string) string {
+	return ImagePullSecretNamePrefix + envName
+}
+
+// HasEnvOwner reports whether obj has an owner reference to a SandboxEnv,
+// controlling or not: adopted pools carry one that is not. Any version of the
+// group counts, so that a later version of the API keeps its pools.
+func HasEnvOwner(obj metav1.Object) bool {
+	for _, ref := range obj.GetOwnerReferences() {
+		gv, err := schema.ParseGroupVersion(ref.APIVersion)
+		if err == nil && gv.Group == GroupVersion.Group && ref.Kind == SandboxEnvOwnerKind {
+			return true
+		}
+	}
+	return false
+}
