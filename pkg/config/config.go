@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// EnvPrefix precedes a flag's name in the environment: --data-dir is ATOLL_DATA_DIR.
+	EnvPrefix = "ATOLL_"
+	fileFlag  = "config"
+)
+
+// Bind adds --config to cmd and fills cmd's flags from the environment and the file before it runs. A PersistentPreRunE
+// that cmd has already runs afterwards.
+func Bind(cmd *cobra.Command) {
+	cmd.PersistentFlags().String(fileFlag, "", "YAML file with the same keys as the flags (environment: "+EnvName(fileFlag)+")")
+	next := cmd.PersistentPreRunE
+	cmd.PersistentPreRunE = func(c *cobra.Command, args []string) error {
+		if err := Load(c.Flags(), os.LookupEnv, os.ReadFile); err != nil {
+			return err
+		}
+		if next != nil {
+			return next(c, args)
+		}
+		return nil
+	}
+}
+
+// EnvName is the environment variable of a flag.
+func EnvName(flag string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// Load fills the flags that the command line left alone.
+func Load(flags *pflag.FlagSet, env func(string) (string, bool), readFile func(string) ([]byte, error)) error {
+	var errs []error
+	onCommandLine := map[string]bool{}
+	flags.Visit(func(f *pflag.Flag) { onCommandLine[f.Name] = true })
+	flags.VisitAll(func(f *pflag.Flag) {
+		value, ok := env(EnvName(f.Name))
+		if !ok || onCommandLine[f.Name] {
+			return
+		}
+		onCommandLine[f.Name] = true
+		if err := flags.Set(f.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("environment %s: %w", EnvName(f.Name), err))
+		}
+	})
+	if path := flags.Lookup(fileFlag); path != nil && path.Value.String() != "" {
+		errs = append(errs, loadFile(flags, path.Value.String(), onCommandLine, readFile))
+	}
+	return errors.Join(errs...)
+}
+
+func loadFile(flags *pflag.FlagSet, path string, taken map[string]bool, readFile func(string) ([]byte, error)) error {
+	data, err := readFile(path)
+	if err != nil {
+		return fmt.Errorf("reading --%s: %w", fileFlag, err)
+	}
+	var values map[string]any
+	if err := yaml.UnmarshalStrict(data, &values); err != nil {
+		return fmt.Errorf("reading --%s %s: %w", fileFlag, path, err)
+	}
+	keys := make([]string, 0, len(values))
+	for key := range values {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	var errs []error
+	for _, key := range keys {
+		if flags.Lookup(key) == nil || key == fileFlag || key == "help" {
+			errs = append(errs, fmt.Errorf("%s: unknown key %q; valid: %s", path, key, strings.Join(names(flags), ", ")))
+			continue
+		}
+		if taken[key] {
+			continue
+		}
+		if err := set(flags, key, values[key]); err != nil {
+			errs = append(errs, fmt.Errorf("%s: key %q: %w", path, key, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func set(flags *pflag.FlagSet, name string, value any) error {
+	switch v := value.(type) {
+	case nil:
+		return errors.New("has no value")
+	case map[string]any:
+		return errors.New("is a mapping, want a single value or a list")
+	case []any:
+		list, ok := flags.Lookup(name).Value.(pflag.SliceValue)
+		if !ok {
+			return errors.New("is a list, want a single value")
+		}
+		items := make([]string, 0, len(v))
+		for _, item := range v {
+			items = append(items, fmt.Sprint(item))
+		}
+		if err := list.Replace(items); err != nil {
+			return fmt.Errorf("setting a list: %w", err)
+		}
+		flags.Lookup(name).Changed = true
+		return nil
+	case float64:
+		// YAML arrives as JSON: an integer must not become 1e+06.
+		if v == float64(int64(v)) {
+			return flags.Set(name, fmt.Sprint(int64(v)))
+		}
+		return flags.Set(name, fmt.Sprint(v))
+	default:
+		return flags.Set(name, fmt.Sprint(v))
+	}
+}
+
+func names(flags *pflag.FlagSet) []string {
+	var out []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" && f.Name != fileFlag {
+			out = append(out, f.Name)
+		}
+	})
+	return out
+}
