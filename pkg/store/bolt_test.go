@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"go.uber.org/goleak"
+
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/store/storetest"
+)
+
+const crashEnv = "STORE_TEST_CRASH_FILE"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(crashEnv); path != "" {
+		writeUntilKilled(path)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func open(t *testing.T, path string) *store.Bolt {
+	t.Helper()
+	s, err := store.OpenBolt(path, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t, filepath.Join(t.TempDir(), "s.db")) })
+}
+
+func TestReopenKeepsEverything(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sub", "s.db")
+	s := open(t, path)
+	rev, err := store.CompareAndSwap(t.Context(), s, "a", 0, []byte("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path)
+	e, ok, err := s.Get(t.Context(), "a")
+	if err != nil || !ok || e.Revision != rev || string(e.Value) != "1" {
+		t.Fatalf("after reopening: %+v %t %v", e, ok, err)
+	}
+	if next, err := store.CompareAndSwap(t.Context(), s, "b", 0, nil); err != nil || next <= rev {
+		t.Fatalf("revision %d after %d: %v", next, rev, err)
+	}
+}
+
+// TestAcknowledgedWritesSurviveKill guards the half of I2 that rests on the store: what was acknowledged is there after
+// kill -9 in the middle of writing, and no transaction is there in part.
+func TestAcknowledgedWritesSurviveKill(t *testing.T) {
+	for round := range 3 {
+		path := filepath.Join(t.TempDir(), "s.db")
+		acked := crash(t, path, 400+300*round)
+		s := open(t, path)
+		for _, key := range acked {
+			for _, k := range []string{"a/" + key, "b/" + key} {
+				if _, ok, err := s.Get(t.Context(), k); err != nil || !ok {
+					t.Fatalf("round %d: %s was acknowledged and is gone (%v)", round, k, err)
+				}
+			}
+		}
+		a, errA := s.Range(t.Context(), "a/", "", 0)
+		b, errB := s.Range(t.Context(), "b/", "", 0)
+		if errA != nil || errB != nil || len(a) != len(b) || len(a) < len(acked) {
+			t.Fatalf("round %d: %d and %d halves of %d acknowledged, %v %v", round, len(a), len(b), len(acked), errA, errB)
+		}
+	}
+}
+
+// crash runs a child that writes, kills it after n acknowledgements, and answers them.
+func crash(t *testing.T, path string, n int) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0])
+	child.Env = append(os.Environ(), crashEnv+"="+path)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var acked []string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if acked = append(acked, lines.Text()); len(acked) == n {
+			if err := child.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// What was acknowledged between the n-th line and the kill counts too, but its last line may be cut off.
+	if len(acked) < n {
+		t.Fatalf("the child ended after %d writes", len(acked))
+	}
+	var exit *exec.ExitError
+	if err := child.Wait(); !errors.As(err, &exit) {
+		t.Fatalf("the child was not killed: %v", err)
+	}
+	return acked[:n]
+}
+
+func writeUntilKilled(path string) {
+	s, err := store.OpenBolt(path, "test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	var stdout sync.Mutex
+	var writers sync.WaitGroup
+	for w := range 16 {
+		writers.Go(func() {
+			for i := 0; ; i++ {
+				key := fmt.Sprintf("%02d-%06d", w, i)
+				_, err := s.Commit(context.Background(), store.Txn{Puts: []store.Put{
+					{Key: "a/" + key, Value: make([]byte, 300)}, {Key: "b/" + key},
+				}})
+				if err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					os.Exit(1)
+				}
+				stdout.Lock()
+				fmt.Println(key)
+				stdout.Unlock()
+			}
+		})
+	}
+	writers.Wait()
+}
+
+func TestOpenRefusesWithThePath(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil func(t *testing.T, path string)
+		want  string
+	}{
+		"not a store file": {overwrite(0, []byte("hello, this is no database at all")), "damaged"},
+		"truncated":        {truncate(3 * 4096), "damaged"},
+		"cut to one page":  {truncate(4096), "too small"},
+		"a page of noise":  {overwriteDataPages, "damaged"},
+		"newer schema":     {setMeta("schema", binary.BigEndian.AppendUint64(nil, 99)), "newer build"},
+		"other kind":       {setMeta("kind", []byte("registry")), `holds "registry"`},
+		"lost schema":      {setMeta("schema", nil), "damaged"},
+		"locked":           {lock, "another process"},
+		"a directory":      {replaceWithDirectory, "directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "claims.db")
+			fill(t, path)
+			tc.spoil(t, path)
+			s, err := store.OpenBolt(path, "test")
+			if err == nil {
+				t.Fatal("opened", s.Close())
+			}
+			if !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), tc.want) {
+				t.Fatalf("error %q names not both %s and %q", err, path, tc.want)
+			}
+		})
+	}
+}
+
+func fill(t *testing.T, path string) {
+	t.Helper()
+	s := open(t, path)
+	for i := range 40 {
+		if _, err := store.CompareAndSwap(t.Context(), s, fmt.Sprintf("k%03d", i), 0, make([]byte, 2000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func overwrite(offset int64, with []byte) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		t.Helper()
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noise := append(with, make([]byte, 2*4096-len(with))...)
+		if _, err := f.WriteAt(noise, offset); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func overwriteDataPages(t *testing.T, path string) {
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for offset := int64(2 * 4096); offset < info.Size()-2*4096; offset += 2 * 4096 {
+		overwrite(offset, []byte(strings.Repeat("\xa5\x5a\x13", 2000)))(t, path)
+	}
+}
+
+func truncate(size int64) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		t.Helper()
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func setMeta(key string, value []byte) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		t.Helper()
+		db, err := bbolt.Open(path, 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte(key), value) })
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func lock(t *testing.T, path string) { open(t, path) }
+
+func replaceWithDirectory(t *testing.T, path string) {
+	t.Helper()
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkCommit(b *testing.B) {
+	for _, writers := range []int{1, 16, 64, 256} {
+		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
+			s, err := store.OpenBolt(filepath.Join(b.TempDir(), "s.db"), "test")
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			work := make(chan int)
+			var wg sync.WaitGroup
+			for range writers {
+				wg.Go(func() {
+					for i := range work {
+						key := fmt.Sprintf("claim/%08d", i)
+						if _, err := store.CompareAndSwap(b.Context(), s, key, 0, make([]byte, 400)); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			for i := 0; b.Loop(); i++ {
+				work <- i
+			}
+			close(work)
+			wg.Wait()
+		})
+	}
+}

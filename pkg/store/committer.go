@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+
+	"go.etcd.io/bbolt"
+)
+
+// maxGroup bounds how long one transaction can wait for those grouped with it.
+const maxGroup = 1024
+
+// committer is the one writer of a bbolt file. It commits at once when idle; what arrives while a commit is on its way to
+// the disk forms the next group.
+type committer struct {
+	db       *bbolt.DB
+	requests chan *request
+	quit     chan struct{}
+	done     chan struct{}
+	once     sync.Once
+}
+
+type request struct {
+	txn  Txn
+	done chan result // buffered: the committer never waits for a caller that has gone
+}
+
+type result struct {
+	revision uint64
+	err      error
+}
+
+func startCommitter(db *bbolt.DB) *committer {
+	c := &committer{
+		db:       db,
+		requests: make(chan *request, maxGroup),
+		quit:     make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+	go c.run()
+	return c
+}
+
+func (c *committer) commit(ctx context.Context, txn Txn) (uint64, error) {
+	r := &request{txn: txn, done: make(chan result, 1)}
+	select {
+	case <-c.quit:
+		return 0, ErrClosed
+	default:
+	}
+	select {
+	case c.requests <- r:
+	case <-c.quit:
+		return 0, ErrClosed
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	select {
+	case res := <-r.done:
+		return res.revision, res.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-c.done:
+		// The run loop may have answered in the instant it ended.
+		select {
+		case res := <-r.done:
+			return res.revision, res.err
+		default:
+			return 0, ErrClosed
+		}
+	}
+}
+
+func (c *committer) stop() {
+	c.once.Do(func() { close(c.quit) })
+	<-c.done
+}
+
+func (c *committer) run() {
+	defer close(c.done)
+	group := make([]*request, 0, maxGroup)
+	for {
+		select {
+		case r := <-c.requests:
+			group = c.gather(append(group[:0], r))
+			c.write(group)
+			clear(group)
+		case <-c.quit:
+			// Callers that got their request in before the close are served.
+			for group = c.gather(group[:0]); len(group) > 0; group = c.gather(group[:0]) {
+				c.write(group)
+			}
+			return
+		}
+	}
+}
+
+// gather takes what is waiting, without waiting for more.
+func (c *committer) gather(group []*request) []*request {
+	for len(group) < maxGroup {
+		select {
+		case r := <-c.requests:
+			group = append(group, r)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// write commits a group in one bbolt transaction. Conditions see the writes of those before them in the group; a conflict
+// fails its own transaction only.
+func (c *committer) write(group []*request) {
+	results := make([]result, len(group))
+	err := c.db.Update(func(tx *bbolt.Tx) error {
+		data := tx.Bucket(dataBucket)
+		for i, r := range group {
+			if !holds(data, r.txn.If) {
+				results[i].err = ErrConflict
+				continue
+			}
+			revision, err := apply(data, r.txn)
+			if err != nil {
+				return err
+			}
+			results[i].revision = revision
+		}
+		return nil
+	})
+	for i, r := range group {
+		if err != nil {
+			// The whole group was rolled back, the conflicts that were judged by its writes included.
+			results[i] = result{err: err}
+		}
+		r.done <- results[i]
+	}
+}
+
+func holds(data *bbolt.Bucket, conditions []Condition) bool {
+	for _, cond := range conditions {
+		var revision uint64
+		if v := data.Get([]byte(cond.Key)); v != nil {
+			revision = binary.BigEndian.Uint64(v)
+		}
+		if revision != cond.Revision {
+			return false
+		}
+	}
+	return true
+}
+
+func apply(data *bbolt.Bucket, txn Txn) (uint64, error) {
+	revision, err := data.NextSequence()
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range txn.Puts {
+		value := append(binary.BigEndian.AppendUint64(make([]byte, 0, revisionLen+len(p.Value)), revision), p.Value...)
+		if err := data.Put([]byte(p.Key), value); err != nil {
+			return 0, err
+		}
+	}
+	for _, key := range txn.Deletes {
+		if err := data.Delete([]byte(key)); err != nil {
+			return 0, err
+		}
+	}
+	return revision, nil
+}

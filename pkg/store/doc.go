@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store is the one home of durable hub state: a transactional key-value store with revisions.
+//
+// In go transactions (conditions, puts, deletes); out comes a revision once they are on disk. An acknowledged transaction
+// survives kill -9 and power loss; one that answers ErrConflict changed nothing; any other error means that its outcome is
+// unknown to the caller, who has to read before deciding again (I2 rests on this).
+//
+// The embedded implementation is one bbolt file for one process. It does not use bbolt's own Batch: that makes a lone
+// writer wait for company (10 ms by default). The committer here starts at once when it is idle and takes along whatever
+// arrives while the disk is busy, so a lone write costs one fsync pair and a crowd shares one.
+//
+// Watch is absent: with one replica the process that writes is the process that reads.
+//
+// Package storetest holds the conformance suite that every implementation passes.
+package store

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+)
+
+// MaxRange is how many entries one Range answers at most.
+const MaxRange = 10_000
+
+var (
+	// ErrConflict says that a condition of a transaction did not hold. Nothing was changed.
+	ErrConflict = errors.New("store: a condition of the transaction does not hold")
+	// ErrClosed says that the store was closed before the transaction was begun. Nothing was changed.
+	ErrClosed = errors.New("store: closed")
+	// ErrKey refuses an empty or oversized key.
+	ErrKey = errors.New("store: a key has 1 to 1024 bytes")
+)
+
+// Store is a transactional key-value store. All methods are safe for concurrent use.
+type Store interface {
+	// Get answers the entry of key, and false when there is none.
+	Get(ctx context.Context, key string) (Entry, bool, error)
+	// Range answers entries whose key has the prefix and sorts after `after` (empty: from the first), ordered by key, at most
+	// limit of them; limits outside 1..MaxRange mean MaxRange.
+	Range(ctx context.Context, prefix, after string, limit int) ([]Entry, error)
+	// Commit carries out txn as a whole or not at all and returns once it is durable. The revision is higher than every
+	// revision before it, in this process and in those before it. When ctx ends first, the outcome is unknown.
+	Commit(ctx context.Context, txn Txn) (revision uint64, err error)
+	// Close waits for what is being committed.
+	Close() error
+}
+
+// Entry is a key with its value and the revision of the transaction that wrote it.
+type Entry struct {
+	Key      string
+	Value    []byte
+	Revision uint64
+}
+
+// Txn is a transaction: if every condition holds, every put and delete is carried out. A key appears once.
+type Txn struct {
+	If      []Condition
+	Puts    []Put
+	Deletes []string
+}
+
+// Condition holds when the key's entry has this revision; revision 0 means that there is no entry.
+type Condition struct {
+	Key      string
+	Revision uint64
+}
+
+// Put writes one entry.
+type Put struct {
+	Key   string
+	Value []byte
+}
+
+// CompareAndSwap writes value if the key's entry still has the given revision (0: none).
+func CompareAndSwap(ctx context.Context, s Store, key string, revision uint64, value []byte) (uint64, error) {
+	return s.Commit(ctx, Txn{If: []Condition{{Key: key, Revision: revision}}, Puts: []Put{{Key: key, Value: value}}})
+}
