@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+var candidateView = view[*sandboxv1.Candidate]{
+	name: func(c *sandboxv1.Candidate) string { return c.GetClusterId() + "/" + c.GetPool() },
+	columns: []column[*sandboxv1.Candidate]{
+		{header: "RANK", value: func(c *sandboxv1.Candidate) string {
+			if c.GetRank() == 0 {
+				return ""
+			}
+			return strconv.Itoa(int(c.GetRank()))
+		}},
+		{header: "CLUSTER", value: (*sandboxv1.Candidate).GetClusterId},
+		{header: "POOL", value: (*sandboxv1.Candidate).GetPool},
+		{header: "TIER", value: (*sandboxv1.Candidate).GetTier},
+		{header: "REASON", value: (*sandboxv1.Candidate).GetReason},
+		{header: "READY", value: func(c *sandboxv1.Candidate) string { return number(c.GetReadyIdle()) }},
+		{header: "IN-FLIGHT", value: func(c *sandboxv1.Candidate) string { return number(c.GetInFlight()) }},
+		{header: "PRIORITY", value: func(c *sandboxv1.Candidate) string { return number(c.GetPriority()) }},
+		{header: "AGE", value: func(c *sandboxv1.Candidate) string { return ago(c.GetAge()) }},
+		{header: "OUTCOME", value: (*sandboxv1.Candidate).GetOutcome},
+		{header: "MESSAGE", wide: true, value: (*sandboxv1.Candidate).GetMessage},
+	},
+}
+
+func explainCommand(a *app) *cobra.Command {
+	f := &claimFlags{}
+	var sandbox, key string
+	cmd := &cobra.Command{
+		Use:   "explain [NAMESPACE/]ENV",
+		Short: "Tell where a claim would go, or why a past one went where it did",
+		Example: `  atollctl explain python --clusters west
+  atollctl explain python --sandbox 01j9zq3p3k5m8x7c2v4b6n8d0f-east`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeEnvs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request, err := f.message(args[0])
+			if err != nil {
+				return err
+			}
+			return a.call(cmd, func(ctx context.Context, c clients) error {
+				decision, err := c.envs.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{
+					Namespace: request.GetNamespace(), Name: request.GetEnv(), Request: request, SandboxId: sandbox, ClaimKey: key,
+				})
+				if err != nil {
+					return err
+				}
+				if a.output == "table" || a.output == "wide" {
+					fmt.Fprintln(cmd.OutOrStdout(), headline(decision))
+				}
+				return candidateView.list(cmd.OutOrStdout(), a.output, decision.GetCandidates(), decision)
+			})
+		},
+	}
+	f.bind(cmd)
+	cmd.Flags().StringVar(&sandbox, "sandbox", "", "explain the claim that made this sandbox")
+	cmd.Flags().StringVar(&key, "claim-key", "", "explain the claim with this key")
+	return cmd
+}
+
+func headline(d *sandboxv1.Decision) string {
+	target := "nowhere"
+	if d.GetClusterId() != "" {
+		target = d.GetClusterId() + "/" + d.GetPool()
+	}
+	line := target + ": " + d.GetReason()
+	if d.GetMessage() != "" {
+		line += " (" + d.GetMessage() + ")"
+	}
+	return line
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"navix.sh/atoll/pkg/config"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	if err := root.ExecuteContext(ctx); err != nil {
+		reportError(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func newRoot() *cobra.Command {
+	app := &app{}
+	root := &cobra.Command{
+		Use:   "atollctl",
+		Short: "Look at an Atoll federation and use its sandboxes",
+		Long: `Look at an Atoll federation and use its sandboxes.
+
+The server is a hub, or a worker's local address: both speak the same API. Every flag can also be given in the
+environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --config names.`,
+		Example: `  atollctl clusters
+  atollctl create --env default/python --image registry.example/py:3.13 --claim-key build-17
+  atollctl explain default/python
+  atollctl release 01j9zq3p3k5m8x7c2v4b6n8d0f-east`,
+		Version:       version.String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	app.bind(root.PersistentFlags())
+	config.Bind(root)
+	root.AddCommand(
+		clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
+		createCommand(app), releaseCommand(app), explainCommand(app), topCommand(app),
+	)
+	return root
+}
+
+// reportError prints an API error with what a person can do about it.
+func reportError(w io.Writer, err error) {
+	p := problem.FromError(err)
+	if p.Reason == problem.Internal && p.Unwrap() != nil {
+		fmt.Fprintln(w, "atollctl:", err)
+		return
+	}
+	fmt.Fprintf(w, "atollctl: %s (%s)\n", p.Message, p.Reason)
+	for _, f := range p.Fields {
+		fmt.Fprintf(w, "  %s: got %q, want %s\n", f.Field, f.Value, f.Valid)
+	}
+	if p.RetryAfter > 0 {
+		fmt.Fprintf(w, "  try again in %s\n", p.RetryAfter)
+	}
+	if p.ClaimKey != "" {
+		fmt.Fprintf(w, "  retry with the same --claim-key %s, or ask: atollctl claim %s\n", p.ClaimKey, p.ClaimKey)
+	}
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"sigs.k8s.io/yaml"
+)
+
+// column is one column of a table over T.
+type column[T any] struct {
+	header string
+	wide   bool // only with -o wide
+	value  func(T) string
+}
+
+// view says how a kind of thing is shown.
+type view[T proto.Message] struct {
+	columns []column[T]
+	name    func(T) string // -o name
+}
+
+// list prints items in the chosen format; whole is the response that json and yaml show.
+func (v view[T]) list(w io.Writer, output string, items []T, whole proto.Message) error {
+	switch output {
+	case "table", "wide":
+		return v.table(w, output == "wide", items)
+	case "name":
+		for _, item := range items {
+			fmt.Fprintln(w, v.name(item))
+		}
+		return nil
+	default:
+		return encode(w, output, whole)
+	}
+}
+
+// one prints a single item.
+func (v view[T]) one(w io.Writer, output string, item T) error {
+	return v.list(w, output, []T{item}, item)
+}
+
+func (v view[T]) table(w io.Writer, wide bool, items []T) error {
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	row := func(cell func(column[T]) string) {
+		var cells []string
+		for _, c := range v.columns {
+			if wide || !c.wide {
+				cells = append(cells, cell(c))
+			}
+		}
+		fmt.Fprintln(tw, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	}
+	row(func(c column[T]) string { return c.header })
+	for _, item := range items {
+		row(func(c column[T]) string { return dash(c.value(item)) })
+	}
+	return tw.Flush()
+}
+
+func encode(w io.Writer, output string, m proto.Message) error {
+	data, err := protojson.MarshalOptions{EmitUnpopulated: false}.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	// protojson varies its spacing on purpose; programs and golden files want it stable.
+	var tree any
+	if err := json.Unmarshal(data, &tree); err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	switch output {
+	case "json":
+		data, err = json.MarshalIndent(tree, "", "  ")
+		data = append(data, '\n')
+	case "yaml":
+		data, err = yaml.Marshal(tree)
+	default:
+		return fmt.Errorf("--output %q is not valid, want table, wide, json, yaml or name", output)
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func number[N int32 | uint64](n N) string { return fmt.Sprint(n) }
+
+// ago shows a duration the way kubectl shows ages.
+func ago(d *durationpb.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return short(d.AsDuration())
+}
+
+func since(now time.Time, t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return short(now.Sub(t.AsTime()))
+}
+
+func short(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", max(d.Milliseconds(), 0))
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
