@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Grant is everything that a claim writes on the Pod it takes.
+type Grant struct {
+	ID          string
+	Key         string // empty without a claim key, as are the two below
+	KeyHash     string
+	Attempt     int32
+	Incarnation uint64
+	Team        string
+	User        string
+	Labels      map[string]string
+	Metadata    map[string]string
+	Image       string // what the sandbox is to run
+
+	IdleTimeout    time.Duration // zero: none
+	StartupTimeout time.Duration
+	Now            time.Time
+}
+
+// ErrLabelTaken refuses a claim whose labels would overwrite what the Pod has from its template.
+var ErrLabelTaken = errors.New("label is set by the pool's template")
+
+// ClaimPatch is the one write that hands a Pod out, and the phase that it leads to: Running if the Pod runs the image
+// already, else Starting.
+func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
+	phase := Starting
+	if Runs(pod, g.Image) {
+		phase = Running
+	}
+	p := newPatch(2048)
+	p.testUID(pod)
+	p.testLabel(v1alpha1.SandboxPhaseLabelKey, string(Idle))
+	p.testAlive()
+	if phase == Running {
+		p.testImage(pod.Spec.Containers[0].Image)
+	}
+	p.setPhase(phase)
+	p.setLabel(v1alpha1.SandboxIDLabelKey, g.ID)
+	p.setAnnotation(v1alpha1.SandboxIDAnnotationKey, g.ID)
+	if g.KeyHash != "" {
+		p.setLabel(v1alpha1.ClaimKeyHashLabelKey, g.KeyHash)
+		p.setAnnotation(v1alpha1.ClaimKeyAnnotationKey, g.Key)
+		p.setAnnotation(v1alpha1.ClaimAttemptAnnotationKey, itoa(int64(g.Attempt)))
+	}
+	p.setAnnotation(v1alpha1.ClaimIncarnationAnnotationKey, strconv.FormatUint(g.Incarnation, 10))
+	p.setTenant(v1alpha1.LabelTeam, g.Team)
+	p.setTenant(v1alpha1.LabelUser, g.User)
+	p.setTime(v1alpha1.SandboxClaimedAtAnnotationKey, g.Now)
+	p.setSeconds(v1alpha1.SandboxIdleTimeoutAnnotationKey, g.IdleTimeout)
+	p.setSeconds(v1alpha1.SandboxStartupTimeoutAnnotationKey, g.StartupTimeout)
+	// Written even when the mark is not seen: it may have been made a moment ago, and would condemn the Pod once it is
+	// idle again.
+	p.setAnnotation(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "")
+	if phase == Running {
+		p.setTime(v1alpha1.SandboxStartedAtAnnotationKey, g.Now)
+		p.setAnnotation(v1alpha1.SandboxContainerIDAnnotationKey, ContainerID(pod))
+	} else {
+		p.setAnnotation(v1alpha1.SwapFromContainerIDAnnotationKey, ContainerID(pod))
+		p.setImage(g.Image)
+	}
+	if err := p.setUserData(pod, g); err != nil {
+		return nil, "", err
+	}
+	return p.bytes(), phase, nil
+}
+
+// setTenant writes a name that a label may not be able to hold: hashed as label, raw as annotation.
+func (p *patch) setTenant(key, name string) {
+	if name != "" {
+		p.setLabel(key, HashName(name))
+		p.setAnnotation(key, name)
+	}
+}
+
+func (p *patch) setUserData(pod *corev1.Pod, g *Grant) error {
+	if len(g.Labels) > 0 {
+		keys := make([]string, 0, len(g.Labels))
+		for key := range g.Labels {
+			if _, taken := pod.Labels[key]; taken {
+				return fmt.Errorf("%w: %s", ErrLabelTaken, key)
+			}
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		for _, key := range keys {
+			p.setLabel(key, g.Labels[key])
+		}
+		p.setAnnotation(v1alpha1.SandboxManagedLabelKeysAnnotationKey, joinKeys(keys))
+	}
+	if len(g.Metadata) > 0 {
+		metadata, err := json.Marshal(g.Metadata)
+		if err != nil {
+			return fmt.Errorf("encoding metadata: %w", err)
+		}
+		p.setAnnotation(v1alpha1.SandboxMetadataAnnotationKey, string(metadata))
+	}
+	return nil
+}
+
+// HashName makes a label value of a team's or user's name.
+func HashName(name string) string { return hash32(name) }
+
+// KeyHash makes the label value of a claim key. The hub's keys are unique per team and namespace.
+func KeyHash(team, namespace, key string) string {
+	return hash32(team + "\x00" + namespace + "\x00" + key)
+}
+
+// LocalKeyHash makes the label value of a key given at a worker's local API: a space of its own for each cluster.
+func LocalKeyHash(team, namespace, key, clusterID string) string {
+	return hash32(strings.Join([]string{team, namespace, key, "local", clusterID}, "\x00"))
+}
+
+func hash32(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:16])
+}

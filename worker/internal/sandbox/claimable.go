@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Claimability says whether a Pod can be handed out, and if not, why.
+type Claimability string
+
+// The answers of Claimable.
+const (
+	ClaimableNow    Claimability = "Claimable"
+	NotIdle         Claimability = "NotIdle"
+	Terminating     Claimability = "Terminating"
+	BeingDisrupted  Claimability = "DisruptionTarget"
+	NotReady        Claimability = "NotReady"
+	ImageMismatch   Claimability = "ImageMismatch"
+	NodeUnknown     Claimability = "NodeUnknown"
+	NodeCordoned    Claimability = "NodeCordoned"
+	NodeUnready     Claimability = "NodeUnready"
+	NodeTerminating Claimability = "NodeTerminating"
+)
+
+// OK reports whether the Pod can be handed out.
+func (c Claimability) OK() bool { return c == ClaimableNow }
+
+// Claimable decides whether a Pod can be handed out, seen with its node. A Pod whose container does not run what its
+// spec asks for is held back even for a claim of another image: it is between two states that nobody of ours made.
+func Claimable(pod *corev1.Pod, node *corev1.Node) Claimability {
+	switch {
+	case PhaseOf(pod) != Idle:
+		return NotIdle
+	case pod.DeletionTimestamp != nil:
+		return Terminating
+	case podCondition(pod, corev1.DisruptionTarget):
+		return BeingDisrupted
+	case !podCondition(pod, corev1.PodReady):
+		return NotReady
+	}
+	if cs := mainStatus(pod); cs == nil || cs.State.Running == nil || !cs.Ready || cs.ContainerID == "" {
+		return NotReady
+	}
+	if !Runs(pod, pod.Spec.Containers[0].Image) {
+		return ImageMismatch
+	}
+	return nodeServes(node)
+}
+
+func nodeServes(node *corev1.Node) Claimability {
+	switch {
+	case node == nil:
+		return NodeUnknown
+	case node.DeletionTimestamp != nil:
+		return NodeTerminating
+	case node.Spec.Unschedulable:
+		return NodeCordoned
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return ClaimableNow
+		}
+	}
+	return NodeUnready
+}
+
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) bool {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == kind {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

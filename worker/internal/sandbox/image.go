@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// unchangedGeneration is the metadata.generation of a Pod whose spec is the one it was created with.
+const unchangedGeneration = 1
+
+// Runs reports whether the Pod's first container runs image now: its spec asks for it, and the kubelet reports a running
+// and ready container of it.
+func Runs(pod *corev1.Pod, image string) bool {
+	if len(pod.Spec.Containers) == 0 || !sameImage(pod.Spec.Containers[0].Image, image) {
+		return false
+	}
+	cs := mainStatus(pod)
+	if cs == nil || cs.State.Running == nil || !cs.Ready || cs.ContainerID == "" {
+		return false
+	}
+	return pod.Generation == unchangedGeneration || reports(cs, image)
+}
+
+// reports compares what a kubelet says about a container with a reference. A reference by digest is recognised in the
+// image id as well, since the name that a kubelet gives such an image can be a tag.
+func reports(cs *corev1.ContainerStatus, image string) bool {
+	if sameImage(cs.Image, image) {
+		return true
+	}
+	_, digest, found := strings.Cut(image, "@")
+	return found && strings.HasSuffix(cs.ImageID, "@"+digest)
+}
+
+// ContainerID is the id that the kubelet last reported for the first container.
+func ContainerID(pod *corev1.Pod) string {
+	if cs := mainStatus(pod); cs != nil {
+		return cs.ContainerID
+	}
+	return ""
+}
+
+// mainStatus is the status of the first container, the one whose image is swapped.
+func mainStatus(pod *corev1.Pod) *corev1.ContainerStatus {
+	if len(pod.Spec.Containers) == 0 {
+		return nil
+	}
+	name := pod.Spec.Containers[0].Name
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == name {
+			return &pod.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}
+
+// sameImage compares two references to an image as a container runtime reads them.
+func sameImage(a, b string) bool {
+	return a != "" && (a == b || canonicalImage(a) == canonicalImage(b))
+}
+
+// canonicalImage spells out what a reference leaves to defaults: registry, Docker's library, tag. With a digest the tag
+// says nothing and goes.
+func canonicalImage(ref string) string {
+	name, digest, _ := strings.Cut(ref, "@")
+	tag := ""
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name, tag = name[:i], name[i+1:]
+	}
+	host, rest, found := strings.Cut(name, "/")
+	switch {
+	case !found:
+		name = "docker.io/library/" + name
+	case !strings.ContainsAny(host, ".:") && host != "localhost":
+		name = "docker.io/" + name
+	case host == "index.docker.io":
+		name = "docker.io/" + rest
+	}
+	if host, rest, _ := strings.Cut(name, "/"); host == "docker.io" && !strings.Contains(rest, "/") {
+		name = "docker.io/library/" + rest
+	}
+	if digest != "" {
+		return name + "@" + digest
+	}
+	if tag == "" {
+		tag = "latest"
+	}
+	return name + ":" + tag
+}

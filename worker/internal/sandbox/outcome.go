@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Progress is what has become of a live sandbox, as the kubelet reports it.
+type Progress string
+
+// The answers of Observe.
+const (
+	// Waiting: a swap is under way. Detail says what it waits for.
+	Waiting Progress = "Waiting"
+	// Up: the container of the sandbox is running. On a starting Pod this is the time for StartPatch.
+	Up Progress = "Up"
+	// Over: the sandbox has ended by itself. End says how; this is the time for ReleasePatch.
+	Over Progress = "Over"
+)
+
+// End is how a sandbox ended.
+type End struct {
+	StopReason v1alpha1.SandboxStopReason
+	Reason     string // for machines
+	Message    string // for people
+	ExitCode   *int32
+}
+
+// Observation is the answer of Observe.
+type Observation struct {
+	Progress Progress
+	Detail   v1alpha1.SandboxStatusDetail // while Waiting; LastUpdatedTime is left to the writer
+	End      End                          // when Over
+}
+
+// hopeless are the waiting reasons that no longer wait changes. ErrImagePull is not among them: the kubelet tries once
+// more before it says ImagePullBackOff.
+var hopeless = map[string]bool{
+	"ImagePullBackOff": true, "InvalidImageName": true, "ErrImageNeverPull": true, "ImageInspectError": true,
+	"CreateContainerConfigError": true, "CreateContainerError": true, "RunContainerError": true,
+}
+
+// Observe decides what has become of a starting or running sandbox.
+func Observe(pod *corev1.Pod) Observation {
+	if podFinished(pod) {
+		return Observation{Progress: Over, End: podEnd(pod)}
+	}
+	cs := mainStatus(pod)
+	if PhaseOf(pod) == Running {
+		return observeRunning(pod, cs)
+	}
+	return observeStarting(pod, cs)
+}
+
+// observeRunning recognises the end of the one container that the sandbox has, also when its successor runs already.
+func observeRunning(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
+	if cs == nil {
+		return Observation{Progress: Up}
+	}
+	own := pod.Annotations[v1alpha1.SandboxContainerIDAnnotationKey]
+	for _, t := range []*corev1.ContainerStateTerminated{cs.State.Terminated, cs.LastTerminationState.Terminated} {
+		if t != nil && (t.ContainerID == own || own == "" && t == cs.State.Terminated) {
+			return Observation{Progress: Over, End: containerEnd(t)}
+		}
+	}
+	if own != "" && cs.ContainerID != "" && cs.ContainerID != own {
+		return Observation{Progress: Over, End: End{
+			StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "ContainerRestarted",
+			Message: fmt.Sprintf("container %s was replaced by %s", own, cs.ContainerID),
+		}}
+	}
+	return Observation{Progress: Up}
+}
+
+// observeStarting looks past the container that ran before the swap: the kubelet reports how that one ended as well.
+func observeStarting(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
+	old := pod.Annotations[v1alpha1.SwapFromContainerIDAnnotationKey]
+	image := pod.Spec.Containers[0].Image
+	wait := func(reason, message string) Observation {
+		return Observation{Progress: Waiting, Detail: v1alpha1.SandboxStatusDetail{Reason: reason, Message: message}}
+	}
+	if cs == nil {
+		return wait("Pending", "the kubelet has not reported the container")
+	}
+	for _, t := range []*corev1.ContainerStateTerminated{cs.State.Terminated, cs.LastTerminationState.Terminated} {
+		// A container other than the one swapped out can also be an earlier one of the idle image; its end is older
+		// than the claim only if the swapped-out one is still current.
+		if t != nil && t.ContainerID != "" && t.ContainerID != old && cs.ContainerID != old && reports(cs, image) {
+			return Observation{Progress: Over, End: containerEnd(t)}
+		}
+	}
+	if w := cs.State.Waiting; w != nil {
+		if hopeless[w.Reason] {
+			return Observation{Progress: Over, End: End{
+				StopReason: v1alpha1.SandboxStopReasonFailed, Reason: w.Reason, Message: w.Message,
+			}}
+		}
+		return wait(w.Reason, w.Message)
+	}
+	if cs.State.Running == nil || cs.ContainerID == "" || cs.ContainerID == old || !reports(cs, image) {
+		return wait("Swapping", "waiting for a container of "+image)
+	}
+	if !cs.Ready {
+		return wait("NotReady", "the container of "+image+" is not ready yet")
+	}
+	return Observation{Progress: Up}
+}
+
+func containerEnd(t *corev1.ContainerStateTerminated) End {
+	code := t.ExitCode
+	if code == 0 {
+		return End{StopReason: v1alpha1.SandboxStopReasonCompleted, ExitCode: &code}
+	}
+	reason := t.Reason
+	if reason == "" {
+		reason = "Error"
+	}
+	message := t.Message
+	if message == "" {
+		message = fmt.Sprintf("the container ended with exit code %d", code)
+	}
+	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: reason, Message: message, ExitCode: &code}
+}
+
+func podEnd(pod *corev1.Pod) End {
+	if cs := mainStatus(pod); cs != nil && cs.State.Terminated != nil && pod.Status.Reason == "" {
+		return containerEnd(cs.State.Terminated)
+	}
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return End{StopReason: v1alpha1.SandboxStopReasonCompleted}
+	}
+	reason := pod.Status.Reason
+	if reason == "" {
+		reason = "PodFailed"
+	}
+	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: reason, Message: pod.Status.Message}
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"time"
+)
+
+// maxSeconds is the longest timeout that fits a time.Duration.
+const maxSeconds = math.MaxInt64 / int64(time.Second)
+
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func parseTime(v string) time.Time {
+	t, err := time.Parse(time.RFC3339, v)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// formatSeconds rounds up: a timeout is never shortened by being written down.
+func formatSeconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d-1)/time.Second)+1, 10)
+}
+
+// parseSeconds reads a timeout in whole seconds; what is no positive number reads as none.
+func parseSeconds(v string) time.Duration {
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n <= 0 || n > maxSeconds {
+		return 0
+	}
+	return time.Duration(n) * time.Second
+}
+
+func parseExitCode(v string) *int32 {
+	n, err := strconv.ParseInt(v, 10, 32)
+	if err != nil {
+		return nil
+	}
+	code := int32(n)
+	return &code
+}
+
+// parseImages reads a JSON map of container to image.
+func parseImages(v string) map[string]string { return parseStringMap(v) }
+
+// parseStringMap reads a JSON object of strings; anything else reads as none.
+func parseStringMap(v string) map[string]string {
+	if v == "" {
+		return nil
+	}
+	var m map[string]string
+	if json.Unmarshal([]byte(v), &m) != nil || len(m) == 0 {
+		return nil
+	}
+	return m
+}

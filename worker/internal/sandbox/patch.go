@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// patch writes an RFC 6902 document front to back. Whoever builds one puts its tests first.
+type patch struct{ buf []byte }
+
+func newPatch(size int) *patch {
+	return &patch{buf: append(make([]byte, 0, size), '[')}
+}
+
+func (p *patch) bytes() []byte {
+	if n := len(p.buf); p.buf[n-1] == ',' {
+		p.buf[n-1] = ']'
+		return p.buf
+	}
+	return append(p.buf, ']')
+}
+
+// Paths of the maps that every Pod of a pool is born with.
+const (
+	labelsPath      = "/metadata/labels/"
+	annotationsPath = "/metadata/annotations/"
+)
+
+func (p *patch) testUID(pod *corev1.Pod) { p.op("test", "/metadata/uid", "", string(pod.UID)) }
+
+// testAlive makes the patch fail on a Pod that is being deleted: a missing member equals null.
+func (p *patch) testAlive() {
+	p.buf = append(p.buf, `{"op":"test","path":"/metadata/deletionTimestamp","value":null},`...)
+}
+
+func (p *patch) testLabel(key, value string)     { p.op("test", labelsPath, key, value) }
+func (p *patch) setLabel(key, value string)      { p.op("add", labelsPath, key, value) }
+func (p *patch) setAnnotation(key, value string) { p.op("add", annotationsPath, key, value) }
+
+func (p *patch) setTime(key string, t time.Time) { p.setAnnotation(key, formatTime(t)) }
+
+// setSeconds writes a timeout if there is one.
+func (p *patch) setSeconds(key string, d time.Duration) {
+	if d > 0 {
+		p.setAnnotation(key, formatSeconds(d))
+	}
+}
+
+// setText writes an annotation if there is something to say.
+func (p *patch) setText(key, value string) {
+	if value != "" {
+		p.setAnnotation(key, value)
+	}
+}
+
+// dropLabel removes a label that the Pod is seen to have; removing one that it lacks would fail the whole patch.
+func (p *patch) dropLabel(pod *corev1.Pod, key string) {
+	if _, ok := pod.Labels[key]; ok {
+		p.buf = append(p.buf, `{"op":"remove","path":"`...)
+		p.path(labelsPath, key)
+		p.buf = append(p.buf, `"},`...)
+	}
+}
+
+// clear empties an annotation that the Pod is seen to have.
+func (p *patch) clear(pod *corev1.Pod, key string) {
+	if pod.Annotations[key] != "" {
+		p.setAnnotation(key, "")
+	}
+}
+
+func (p *patch) testImage(value string) { p.op("test", "/spec/containers/0/image", "", value) }
+func (p *patch) setImage(value string)  { p.op("replace", "/spec/containers/0/image", "", value) }
+
+func (p *patch) op(op, parent, key, value string) {
+	p.buf = append(p.buf, `{"op":"`...)
+	p.buf = append(p.buf, op...)
+	p.buf = append(p.buf, `","path":"`...)
+	p.path(parent, key)
+	p.buf = append(p.buf, `","value":`...)
+	p.buf = appendString(p.buf, value)
+	p.buf = append(p.buf, "},"...)
+}
+
+// path escapes the last token as RFC 6901 wants it. Keys here are label and annotation keys: no byte of them needs
+// escaping as JSON.
+func (p *patch) path(parent, key string) {
+	p.buf = append(p.buf, parent...)
+	for i := range len(key) {
+		switch c := key[i]; c {
+		case '~':
+			p.buf = append(p.buf, "~0"...)
+		case '/':
+			p.buf = append(p.buf, "~1"...)
+		default:
+			p.buf = append(p.buf, c)
+		}
+	}
+}
+
+// appendString quotes s; encoding/json is asked only for what is not plain text.
+func appendString(buf []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, err := json.Marshal(s)
+			if err != nil {
+				return append(buf, `""`...) // not reached: every string has a JSON form
+			}
+			return append(buf, quoted...)
+		}
+	}
+	buf = append(buf, '"')
+	buf = append(buf, s...)
+	return append(buf, '"')
+}
+
+// testSandbox pins a patch to the Pod, its phase and the sandbox that the caller saw on it.
+func (p *patch) testSandbox(pod *corev1.Pod) {
+	p.testUID(pod)
+	p.testLabel(v1alpha1.SandboxPhaseLabelKey, string(PhaseOf(pod)))
+	if id, ok := pod.Labels[v1alpha1.SandboxIDLabelKey]; ok {
+		p.testLabel(v1alpha1.SandboxIDLabelKey, id)
+	}
+}
+
+func (p *patch) setPhase(phase Phase) { p.setLabel(v1alpha1.SandboxPhaseLabelKey, string(phase)) }
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+func joinKeys(keys []string) string { return strings.Join(keys, ",") }

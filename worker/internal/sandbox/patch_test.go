@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+func fullGrant(image string) *Grant {
+	return &Grant{
+		ID: "01hx-east", Key: `job "1"`, KeyHash: "0123456789abcdef0123456789abcdef", Attempt: 2, Incarnation: 7,
+		Team: "red/blue", User: "ann", Image: image,
+		Labels:      map[string]string{"example.com/tier": "gold", "a~b": "x"},
+		Metadata:    map[string]string{"note": "a/b ~ü"},
+		IdleTimeout: 1500 * time.Millisecond, StartupTimeout: 2 * time.Minute, Now: noon,
+	}
+}
+
+func mustClaim(t *testing.T, pod *corev1.Pod, g *Grant) ([]byte, Phase) {
+	t.Helper()
+	patch, phase, err := ClaimPatch(pod, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return patch, phase
+}
+
+func TestPatchesAreWhatTheyWere(t *testing.T) {
+	patch, phase := mustClaim(t, idlePod(), fullGrant(idleImage))
+	if phase != Running {
+		t.Errorf("phase %s for the image that runs, want running", phase)
+	}
+	golden(t, "claim-same-image", patch)
+
+	patch, phase = mustClaim(t, idlePod(), fullGrant(tenantImage))
+	if phase != Starting {
+		t.Errorf("phase %s for another image, want starting", phase)
+	}
+	golden(t, "claim-swap", patch)
+
+	patch, _ = mustClaim(t, idlePod(), &Grant{ID: "01hx-east", Image: idleImage, Incarnation: 7, Now: noon})
+	golden(t, "claim-bare", patch)
+
+	golden(t, "start", StartPatch(idlePod(holds(Starting), runs(tenantImage, "containerd://c2"),
+		annotated(v1alpha1.SandboxStatusDetailAnnotationKey, `{}`)), noon))
+
+	code := int32(137)
+	end := End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "OOMKilled", Message: "too big", ExitCode: &code}
+	for name, pod := range map[string]*corev1.Pod{
+		"release-reset":   idlePod(holds(Running), runs(tenantImage, "containerd://c2")),
+		"release-replace": idlePod(holds(Running)),
+	} {
+		patch, _, err := ReleasePatch(pod, poolSpec(), end, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, patch)
+	}
+	golden(t, "idle", IdlePatch(stopped(), poolSpec()))
+	golden(t, "fail", FailPatch(idlePod(holds(Running)), End{Reason: "Evicted"}, noon))
+
+	detail, err := DetailPatch(idlePod(holds(Starting)), v1alpha1.SandboxStatusDetail{Reason: "Pulling"}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "detail", detail)
+}
+
+// stopped is a Pod that was released and whose reset the kubelet has carried out.
+func stopped(change ...func(*corev1.Pod)) *corev1.Pod {
+	return idlePod(append([]func(*corev1.Pod){
+		holds(Stopping), runs(idleImage, "containerd://c3"),
+		annotated(v1alpha1.SandboxRunningImagesAnnotationKey, `{"main":"`+tenantImage+`"}`),
+		annotated(v1alpha1.SandboxContainerIDAnnotationKey, "containerd://c2"),
+		annotated(v1alpha1.SandboxStopReasonAnnotationKey, "Released"),
+		annotated(v1alpha1.SandboxTerminatedAtAnnotationKey, "2026-03-01T11:30:00Z"),
+	}, change...)...)
+}
+
+// apply runs a patch as the API server does.
+func apply(t *testing.T, pod *corev1.Pod, patch []byte) (*corev1.Pod, error) {
+	t.Helper()
+	decoded, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err = decoded.Apply(doc)
+	if err != nil {
+		return nil, err
+	}
+	var out corev1.Pod
+	if err := json.Unmarshal(doc, &out); err != nil {
+		t.Fatal(err)
+	}
+	return &out, nil
+}
+
+func TestALifeLeavesNothingBehind(t *testing.T) {
+	pod := idlePod()
+	before := Read(pod)
+	step := func(patch []byte) {
+		t.Helper()
+		next, err := apply(t, pod, patch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod = next
+	}
+	patch, _ := mustClaim(t, pod, fullGrant(tenantImage))
+	step(patch)
+	runs(tenantImage, "containerd://c2")(pod)
+	if got := Observe(pod).Progress; got != Up {
+		t.Fatalf("swapped container: %s, want Up", got)
+	}
+	step(StartPatch(pod, noon))
+	if got := Read(pod); got.Team != "red/blue" || got.Key != `job "1"` || got.IdleTimeout != 2*time.Second ||
+		got.Attempt != 2 || got.Incarnation != 7 || got.ContainerID != "containerd://c2" {
+		t.Errorf("claimed state %+v", got)
+	}
+	patch, recycle, err := ReleasePatch(pod, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased}, noon)
+	if err != nil || !recycle.Reset {
+		t.Fatalf("release: %v, %v", recycle, err)
+	}
+	step(patch)
+	if ResetDone(pod, poolSpec()) {
+		t.Error("reset done while the tenant's container is reported")
+	}
+	runs(idleImage, "containerd://c3")(pod)
+	if !ResetDone(pod, poolSpec()) {
+		t.Error("reset not done with a new container of the idle image")
+	}
+	step(IdlePatch(pod, poolSpec()))
+	if got := Read(pod); got != before {
+		t.Errorf("idle again as %+v, was %+v", got, before)
+	}
+	if len(pod.Labels) != len(idlePod().Labels) {
+		t.Errorf("labels left behind: %v", pod.Labels)
+	}
+	for key, value := range pod.Annotations {
+		if value != "" && key != v1alpha1.TemplateRevisionAnnotationKey {
+			t.Errorf("annotation left behind: %s=%s", key, value)
+		}
+	}
+}
+
+func TestClaimLosesToAnotherClaimAndToDeletionOnly(t *testing.T) {
+	seen := idlePod()
+	patch, _ := mustClaim(t, seen, fullGrant(idleImage))
+	other, _ := mustClaim(t, seen, &Grant{ID: "other", Image: idleImage, Now: noon})
+
+	taken, err := apply(t, seen, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := noon
+	for name, tc := range map[string]struct {
+		pod  *corev1.Pod
+		lose bool
+	}{
+		"another claim": {taken, true},
+		"deletion":      {idlePod(func(p *corev1.Pod) { p.DeletionTimestamp = metaTime(now) }), true},
+		"same name":     {idlePod(func(p *corev1.Pod) { p.UID = "uid-2" }), true},
+		"status write":  {idlePod(func(p *corev1.Pod) { p.Status.PodIP = "10.0.0.9"; p.ResourceVersion = "99" }), false},
+		"scale-down mark": {
+			idlePod(annotated(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "2026-03-01T11:00:00Z")), false,
+		},
+	} {
+		_, err := apply(t, tc.pod, patch)
+		if lost := errors.Is(err, jsonpatch.ErrTestFailed); lost != tc.lose || err != nil && !lost {
+			t.Errorf("%s: %v, want lost %v", name, err, tc.lose)
+		}
+	}
+}
+
+func TestALatePatchDoesNotTouchTheNextTenant(t *testing.T) {
+	seen := idlePod(holds(Running), runs(tenantImage, "containerd://c2"))
+	patch, _, err := ReleasePatch(seen, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := idlePod(holds(Running), runs(tenantImage, "containerd://c9"))
+	next.Labels[v1alpha1.SandboxIDLabelKey] = "02zz-east"
+	if _, err := apply(t, next, patch); !errors.Is(err, jsonpatch.ErrTestFailed) {
+		t.Errorf("release of an earlier sandbox: %v, want a failed test", err)
+	}
+}
+
+func TestClaimRefusesLabelsOfTheTemplate(t *testing.T) {
+	_, _, err := ClaimPatch(idlePod(), &Grant{ID: "x", Image: idleImage, Labels: map[string]string{"app": "mine"}})
+	if !errors.Is(err, ErrLabelTaken) {
+		t.Errorf("got %v, want ErrLabelTaken", err)
+	}
+}
+
+func BenchmarkClaimPatch(b *testing.B) {
+	pod, grant := idlePod(), fullGrant(idleImage)
+	grant.Metadata, grant.Labels = nil, nil
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := ClaimPatch(pod, grant); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Record tells about the sandbox on a Pod in the words of the public API: a live one as it is, one on a failed or
+// finally deleted Pod as ended, one that is stopping as stopping. It is nil for a Pod without a sandbox.
+func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID string) *sandboxv1.Sandbox {
+	s := Read(pod)
+	if s.ID == "" {
+		return nil
+	}
+	image := s.RunningImage
+	if image == "" && len(pod.Spec.Containers) > 0 {
+		image = pod.Spec.Containers[0].Image
+	}
+	record := &sandboxv1.Sandbox{
+		Id: s.ID, ClusterId: clusterID,
+		Namespace: pod.Namespace, Env: s.Env, Pool: s.Pool.Name,
+		Pod: pod.Name, PodUid: string(pod.UID), PodIp: pod.Status.PodIP,
+		Runtimes: runtimesOf(pod, runtimes),
+		Phase:    apiPhase(s.Phase), Image: image,
+		Team: s.Team, User: s.User,
+		Labels:   userLabels(pod),
+		Metadata: parseStringMap(pod.Annotations[v1alpha1.SandboxMetadataAnnotationKey]),
+		ClaimKey: s.Key,
+
+		ClaimedAt: timestamp(s.ClaimedAt), StartedAt: timestamp(s.StartedAt), TerminatedAt: timestamp(s.TerminatedAt),
+		StopReason:    string(s.StopReason),
+		FailureReason: s.FailureReason, FailureMessage: s.FailureMessage, ExitCode: s.ExitCode,
+		IdleTimeout: duration(s.IdleTimeout), StartupTimeout: duration(s.StartupTimeout),
+	}
+	return record
+}
+
+// TerminalRecord is Record for a sandbox that is over: it always has an end, also if the Pod was deleted from outside
+// before anyone could write one down. now is used for what nobody wrote.
+func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID string, now time.Time) *sandboxv1.Sandbox {
+	record := Record(pod, runtimes, clusterID)
+	if record == nil {
+		return nil
+	}
+	record.Phase = sandboxv1.Phase_ENDED
+	if record.StopReason == "" {
+		end := lostPod(pod)
+		record.StopReason = string(end.StopReason)
+		record.FailureReason, record.FailureMessage = end.Reason, end.Message
+		record.ExitCode = end.ExitCode
+	}
+	if record.TerminatedAt == nil {
+		record.TerminatedAt = timestamp(now)
+	}
+	return record
+}
+
+// lostPod is the end of a sandbox whose Pod went without a release.
+func lostPod(pod *corev1.Pod) End {
+	if podFinished(pod) {
+		return podEnd(pod)
+	}
+	if PhaseOf(pod) == Starting {
+		return End{StopReason: v1alpha1.SandboxStopReasonCanceled, Reason: "PodDeleted", Message: "the Pod was deleted before the sandbox ran"}
+	}
+	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "PodDeleted", Message: "the Pod was deleted"}
+}
+
+func apiPhase(phase Phase) sandboxv1.Phase {
+	switch phase {
+	case Starting:
+		return sandboxv1.Phase_STARTING
+	case Running:
+		return sandboxv1.Phase_RUNNING
+	case Stopping:
+		return sandboxv1.Phase_STOPPING
+	case Failed, Idle:
+		return sandboxv1.Phase_ENDED
+	default:
+		return sandboxv1.Phase_PHASE_UNSPECIFIED
+	}
+}
+
+func userLabels(pod *corev1.Pod) map[string]string {
+	keys := managedLabels(pod)
+	if len(keys) == 0 {
+		return nil
+	}
+	labels := make(map[string]string, len(keys))
+	for _, key := range keys {
+		if value, ok := pod.Labels[key]; ok {
+			labels[key] = value
+		}
+	}
+	return labels
+}
+
+// runtimesOf lists the pool's runtimes at the Pod's address. The URL's scheme is the transport protocol: what is spoken
+// on it depends on the runtime.
+func runtimesOf(pod *corev1.Pod, specs []v1alpha1.SandboxRuntimeSpec) []*sandboxv1.Runtime {
+	runtimes := make([]*sandboxv1.Runtime, 0, len(specs))
+	for i := range specs {
+		r := &sandboxv1.Runtime{Name: specs[i].Name}
+		if port := specs[i].Port; port != nil {
+			r.Port = *port
+			if pod.Status.PodIP != "" {
+				protocol := corev1.ProtocolTCP
+				if specs[i].Protocol != nil {
+					protocol = *specs[i].Protocol
+				}
+				r.Url = strings.ToLower(string(protocol)) + "://" +
+					net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(*port)))
+			}
+		}
+		runtimes = append(runtimes, r)
+	}
+	return runtimes
+}
+
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func duration(d time.Duration) *durationpb.Duration {
+	if d <= 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// RecycleReason is why a Pod may return to idle, or why it is replaced.
+type RecycleReason string
+
+// The reasons of Recyclable.
+const (
+	Resettable           RecycleReason = "Resettable"
+	ReplaceByPolicy      RecycleReason = "RecyclePolicy"
+	ReplaceGone          RecycleReason = "Terminating"
+	ReplaceNotReset      RecycleReason = "NotReset"
+	ReplaceNoContainerID RecycleReason = "ContainerUnknown"
+	ReplaceSameImage     RecycleReason = "SameImage"
+	ReplaceContainers    RecycleReason = "SeveralContainers"
+	ReplaceInit          RecycleReason = "InitContainers"
+	ReplaceEphemeral     RecycleReason = "EphemeralContainers"
+	ReplaceVolume        RecycleReason = "WritableVolume"
+	ReplaceShared        RecycleReason = "SharedNamespace"
+	ReplacePrivileged    RecycleReason = "PrivilegedContainer"
+	ReplaceNotRestarted  RecycleReason = "RestartPolicy"
+)
+
+// Recycle tells what becomes of a Pod when its sandbox ends.
+type Recycle struct {
+	Reset  bool // put the idle image back and return to idle; otherwise the Pod is replaced
+	Reason RecycleReason
+}
+
+// Recyclable decides whether the Pod may return to idle. For a live Pod it says what a release would do, for a stopping
+// one what its release has done; the answer for a stopping Pod may only become stricter (a debug container added since).
+func Recyclable(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) Recycle {
+	reason := recycleReason(pod, pool)
+	return Recycle{Reset: reason == Resettable, Reason: reason}
+}
+
+func recycleReason(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) RecycleReason {
+	switch v1alpha1.RecyclePolicy(pod.Annotations[v1alpha1.RecyclePolicyAnnotationKey]) {
+	case "", v1alpha1.RecyclePolicyAuto:
+	default:
+		// Reuse, too, and what we do not know: keeping less is always allowed.
+		return ReplaceByPolicy
+	}
+	if pod.DeletionTimestamp != nil || podFinished(pod) {
+		return ReplaceGone
+	}
+	if reason := residue(&pod.Spec); reason != Resettable {
+		return reason
+	}
+	return imageRestarts(pod, IdleImage(pool))
+}
+
+// imageRestarts tells whether the change of image ends the tenant's container.
+func imageRestarts(pod *corev1.Pod, idle string) RecycleReason {
+	s := Read(pod)
+	tenant, container := pod.Spec.Containers[0].Image, ContainerID(pod)
+	if s.Phase == Stopping {
+		if !sameImage(pod.Spec.Containers[0].Image, idle) {
+			return ReplaceNotReset
+		}
+		tenant, container = s.RunningImage, s.ContainerID
+	}
+	switch {
+	case idle == "" || tenant == "" || sameImage(tenant, idle):
+		return ReplaceSameImage
+	case container == "" || container == s.SwapFrom:
+		// The swap to the tenant's image may not have begun. Then putting the idle image back restarts nothing, and
+		// whether the tenant's container ran in between cannot be seen.
+		return ReplaceNoContainerID
+	}
+	return Resettable
+}
+
+// residue names what in the Pod would outlive a swap of the first container.
+func residue(spec *corev1.PodSpec) RecycleReason {
+	switch {
+	case len(spec.Containers) != 1:
+		return ReplaceContainers
+	case len(spec.InitContainers) > 0:
+		return ReplaceInit
+	case len(spec.EphemeralContainers) > 0:
+		return ReplaceEphemeral
+	case spec.RestartPolicy != "" && spec.RestartPolicy != corev1.RestartPolicyAlways:
+		return ReplaceNotRestarted
+	case spec.HostPID, spec.HostIPC, spec.HostNetwork,
+		spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace:
+		return ReplaceShared
+	}
+	c := &spec.Containers[0]
+	if c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged {
+		return ReplacePrivileged
+	}
+	if c.RestartPolicy != nil && *c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+		return ReplaceNotRestarted
+	}
+	for i := range spec.Volumes {
+		if !readOnly(&spec.Volumes[i].VolumeSource) {
+			return ReplaceVolume
+		}
+	}
+	return Resettable
+}
+
+// readOnly knows the sources that nobody in the Pod can write to. Everything else counts as writable, sources that
+// Kubernetes does not have yet included; a read-only mount of a writable source is not looked at.
+func readOnly(v *corev1.VolumeSource) bool {
+	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil || v.Image != nil
+}
+
+// ResetDone reports whether a stopping Pod may be made idle: it is recyclable still, and the kubelet reports, for the
+// idle image, a running and ready container that is not the tenant's.
+func ResetDone(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) bool {
+	if PhaseOf(pod) != Stopping || !Recyclable(pod, pool).Reset || !podCondition(pod, corev1.PodReady) {
+		return false
+	}
+	if pod.Status.ObservedGeneration != 0 && pod.Status.ObservedGeneration < pod.Generation {
+		return false
+	}
+	cs := mainStatus(pod)
+	return cs != nil && cs.State.Running != nil && cs.Ready && cs.ContainerID != "" &&
+		cs.ContainerID != pod.Annotations[v1alpha1.SandboxContainerIDAnnotationKey] &&
+		reports(cs, IdleImage(pool))
+}
+
+func podFinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Phase is a Pod's place in the life cycle, the value of its phase label.
+type Phase string
+
+// The phases. A Pod without the label has none of them and is left alone.
+const (
+	Idle     Phase = v1alpha1.SandboxPhaseIdle
+	Starting Phase = v1alpha1.SandboxPhaseStarting
+	Running  Phase = v1alpha1.SandboxPhaseRunning
+	Stopping Phase = v1alpha1.SandboxPhaseStopping
+	Failed   Phase = v1alpha1.SandboxPhaseFailed
+)
+
+// Live reports whether a sandbox in this phase can still be used, or will be.
+func (p Phase) Live() bool { return p == Starting || p == Running }
+
+// State is what a Pod's labels and annotations say about it. The zero value of a field means that it is not said.
+type State struct {
+	Phase       Phase
+	Pool        types.NamespacedName
+	Env         string
+	ID          string
+	KeyHash     string
+	Key         string
+	Attempt     int32
+	Incarnation uint64
+	Team        string
+	User        string
+
+	ClaimedAt      time.Time
+	StartedAt      time.Time
+	TerminatedAt   time.Time
+	IdleTimeout    time.Duration
+	StartupTimeout time.Duration
+
+	StopReason     v1alpha1.SandboxStopReason
+	FailureReason  string
+	FailureMessage string
+	ExitCode       *int32
+
+	// ContainerID is the container that the sandbox has, or had when it ended.
+	ContainerID string
+	// SwapFrom is the container that ran when the image was changed for the claim.
+	SwapFrom string
+	// RunningImage is the image at the end, before the idle image was put back.
+	RunningImage string
+}
+
+// Read gathers the state of a Pod. What cannot be parsed reads as absent.
+func Read(pod *corev1.Pod) State {
+	l, a := pod.Labels, pod.Annotations
+	s := State{
+		Phase:   PhaseOf(pod),
+		Pool:    PoolOf(pod),
+		Env:     l[v1alpha1.LabelEnv],
+		ID:      l[v1alpha1.SandboxIDLabelKey],
+		KeyHash: l[v1alpha1.ClaimKeyHashLabelKey],
+		Key:     a[v1alpha1.ClaimKeyAnnotationKey],
+		Team:    a[v1alpha1.LabelTeam],
+		User:    a[v1alpha1.LabelUser],
+
+		ClaimedAt:      parseTime(a[v1alpha1.SandboxClaimedAtAnnotationKey]),
+		StartedAt:      parseTime(a[v1alpha1.SandboxStartedAtAnnotationKey]),
+		TerminatedAt:   parseTime(a[v1alpha1.SandboxTerminatedAtAnnotationKey]),
+		IdleTimeout:    parseSeconds(a[v1alpha1.SandboxIdleTimeoutAnnotationKey]),
+		StartupTimeout: parseSeconds(a[v1alpha1.SandboxStartupTimeoutAnnotationKey]),
+
+		StopReason:     v1alpha1.SandboxStopReason(a[v1alpha1.SandboxStopReasonAnnotationKey]),
+		FailureReason:  a[v1alpha1.SandboxFailureReasonAnnotationKey],
+		FailureMessage: a[v1alpha1.SandboxFailureMessageAnnotationKey],
+		ExitCode:       parseExitCode(a[v1alpha1.SandboxExitCodeAnnotationKey]),
+
+		ContainerID: a[v1alpha1.SandboxContainerIDAnnotationKey],
+		SwapFrom:    a[v1alpha1.SwapFromContainerIDAnnotationKey],
+	}
+	if n, err := strconv.ParseInt(a[v1alpha1.ClaimAttemptAnnotationKey], 10, 32); err == nil && n > 0 {
+		s.Attempt = int32(n)
+	}
+	if n, err := strconv.ParseUint(a[v1alpha1.ClaimIncarnationAnnotationKey], 10, 64); err == nil {
+		s.Incarnation = n
+	}
+	if len(pod.Spec.Containers) > 0 {
+		s.RunningImage = parseImages(a[v1alpha1.SandboxRunningImagesAnnotationKey])[pod.Spec.Containers[0].Name]
+	}
+	return s
+}
+
+// PhaseOf reads the phase label.
+func PhaseOf(pod *corev1.Pod) Phase { return Phase(pod.Labels[v1alpha1.SandboxPhaseLabelKey]) }
+
+// PoolOf reads which pool a Pod belongs to; the name is empty if it belongs to none.
+func PoolOf(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[v1alpha1.SandboxPoolLabelKey]}
+}
+
+// IdleImage is the image of a pool's idle Pods.
+func IdleImage(pool *v1alpha1.SandboxPoolSpec) string {
+	if pool.IdleImage != "" {
+		return pool.IdleImage
+	}
+	return DefaultImage(pool)
+}
+
+// DefaultImage is what a claim without an image gets from a pool.
+func DefaultImage(pool *v1alpha1.SandboxPoolSpec) string {
+	if len(pool.Template.Spec.Containers) == 0 {
+		return ""
+	}
+	return pool.Template.Spec.Containers[0].Image
+}
+
+// managedLabels lists the labels that came with the claim.
+func managedLabels(pod *corev1.Pod) []string {
+	return splitKeys(pod.Annotations[v1alpha1.SandboxManagedLabelKeysAnnotationKey])
+}
+
+func splitKeys(v string) []string {
+	var keys []string
+	for key := range strings.SplitSeq(v, ",") {
+		if key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// StartPatch turns starting into running, once Observe says Up.
+func StartPatch(pod *corev1.Pod, now time.Time) []byte {
+	p := newPatch(768)
+	p.testSandbox(pod)
+	p.testAlive()
+	p.setPhase(Running)
+	p.setTime(v1alpha1.SandboxStartedAtAnnotationKey, now)
+	p.setAnnotation(v1alpha1.SandboxContainerIDAnnotationKey, ContainerID(pod))
+	p.clear(pod, v1alpha1.SandboxStatusDetailAnnotationKey)
+	return p.bytes()
+}
+
+// DetailPatch writes down what a starting Pod waits for. Call it only when the reason has changed.
+func DetailPatch(pod *corev1.Pod, detail v1alpha1.SandboxStatusDetail, now time.Time) ([]byte, error) {
+	detail.LastUpdatedTime = formatTime(now)
+	value, err := json.Marshal(detail)
+	if err != nil {
+		return nil, fmt.Errorf("encoding status detail: %w", err)
+	}
+	p := newPatch(768)
+	p.testSandbox(pod)
+	p.setAnnotation(v1alpha1.SandboxStatusDetailAnnotationKey, string(value))
+	return p.bytes(), nil
+}
+
+// ReleasePatch turns starting or running into stopping. If the Pod may return to idle, the idle image is put back in
+// the same write; otherwise the pool replaces the Pod. The answer says which.
+//
+// A sandbox that never ran ends as Canceled, whatever the caller calls it.
+func ReleasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
+	recycle := Recyclable(pod, pool)
+	images := make(map[string]string, len(pod.Spec.Containers))
+	for i := range pod.Spec.Containers {
+		images[pod.Spec.Containers[i].Name] = pod.Spec.Containers[i].Image
+	}
+	running, err := json.Marshal(images)
+	if err != nil {
+		return nil, Recycle{}, fmt.Errorf("encoding images: %w", err)
+	}
+	if PhaseOf(pod) == Starting && end.StopReason == v1alpha1.SandboxStopReasonReleased {
+		end.StopReason = v1alpha1.SandboxStopReasonCanceled
+	}
+	p := newPatch(2048)
+	p.testSandbox(pod)
+	if recycle.Reset {
+		// Whoever changes the image behind our back must not have it recorded as the tenant's.
+		p.testImage(pod.Spec.Containers[0].Image)
+	}
+	p.setPhase(Stopping)
+	p.setEnd(end, now)
+	p.setAnnotation(v1alpha1.SandboxRunningImagesAnnotationKey, string(running))
+	p.setAnnotation(v1alpha1.SandboxContainerIDAnnotationKey, ContainerID(pod))
+	if recycle.Reset {
+		p.setImage(IdleImage(pool))
+	}
+	return p.bytes(), recycle, nil
+}
+
+// FailPatch turns any phase into failed. A Pod that holds a sandbox is recorded from it.
+func FailPatch(pod *corev1.Pod, end End, now time.Time) []byte {
+	end.StopReason = v1alpha1.SandboxStopReasonFailed
+	p := newPatch(1024)
+	p.testSandbox(pod)
+	p.setPhase(Failed)
+	if pod.Annotations[v1alpha1.SandboxStopReasonAnnotationKey] == "" {
+		p.setEnd(end, now)
+	}
+	return p.bytes()
+}
+
+func (p *patch) setEnd(end End, now time.Time) {
+	p.setAnnotation(v1alpha1.SandboxStopReasonAnnotationKey, string(end.StopReason))
+	p.setTime(v1alpha1.SandboxTerminatedAtAnnotationKey, now)
+	p.setText(v1alpha1.SandboxFailureReasonAnnotationKey, end.Reason)
+	p.setText(v1alpha1.SandboxFailureMessageAnnotationKey, end.Message)
+	if end.ExitCode != nil {
+		p.setAnnotation(v1alpha1.SandboxExitCodeAnnotationKey, itoa(int64(*end.ExitCode)))
+	}
+}
+
+// identity is what a claim, its life and its end wrote, and what the next tenant must not see.
+var identity = []string{
+	v1alpha1.SandboxIDAnnotationKey,
+	v1alpha1.SandboxClaimedAtAnnotationKey,
+	v1alpha1.SandboxStartedAtAnnotationKey,
+	v1alpha1.SandboxIdleTimeoutAnnotationKey,
+	v1alpha1.SandboxStartupTimeoutAnnotationKey,
+	v1alpha1.SandboxMetadataAnnotationKey,
+	v1alpha1.SandboxManagedLabelKeysAnnotationKey,
+	v1alpha1.SandboxManagedAnnotationKeysAnnotationKey,
+	v1alpha1.SandboxPostStartHooksAnnotationKey,
+	v1alpha1.ClaimKeyAnnotationKey,
+	v1alpha1.ClaimAttemptAnnotationKey,
+	v1alpha1.ClaimIncarnationAnnotationKey,
+	v1alpha1.SwapFromContainerIDAnnotationKey,
+	v1alpha1.SandboxStopReasonAnnotationKey,
+	v1alpha1.SandboxTerminatedAtAnnotationKey,
+	v1alpha1.SandboxFailureReasonAnnotationKey,
+	v1alpha1.SandboxFailureMessageAnnotationKey,
+	v1alpha1.SandboxExitCodeAnnotationKey,
+	v1alpha1.SandboxRunningImagesAnnotationKey,
+	v1alpha1.SandboxContainerIDAnnotationKey,
+}
+
+// late is identity that can be written after the release, so that an older view of the Pod may lack it.
+var late = []string{v1alpha1.SandboxLastActiveAnnotationKey, v1alpha1.SandboxStatusDetailAnnotationKey}
+
+// IdlePatch turns stopping into idle and takes the identity off in the same write, once ResetDone says so and the
+// record is kept. Tenant labels that the pool's template sets get their value back.
+func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) []byte {
+	p := newPatch(2048)
+	p.testSandbox(pod)
+	p.testAlive()
+	p.testImage(IdleImage(pool))
+	p.setPhase(Idle)
+	for _, key := range []string{v1alpha1.SandboxIDLabelKey, v1alpha1.ClaimKeyHashLabelKey} {
+		p.dropLabel(pod, key)
+	}
+	for _, key := range []string{v1alpha1.LabelTeam, v1alpha1.LabelUser} {
+		if value, ok := pool.Template.Labels[key]; ok {
+			p.setLabel(key, value)
+		} else {
+			p.dropLabel(pod, key)
+		}
+		p.setAnnotation(key, pool.Template.Annotations[key])
+	}
+	for _, key := range managedLabels(pod) {
+		p.dropLabel(pod, key)
+	}
+	for _, key := range identity {
+		p.clear(pod, key)
+	}
+	for _, key := range late {
+		p.setAnnotation(key, "")
+	}
+	for _, key := range splitKeys(pod.Annotations[v1alpha1.SandboxManagedAnnotationKeysAnnotationKey]) {
+		p.clear(pod, key)
+	}
+	return p.bytes()
+}
