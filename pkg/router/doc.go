@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package router answers who can give a caller a sandbox now. It is pure: no clock, no network, no client; the hub uses
+// it for all clusters, a worker for the pools of its own.
+//
+// In go a Request and an immutable View of one Env; out come a Decision (Pick: no lock, no allocation) or an Explanation
+// with a reason and the data's age for every candidate (Explain). Both judge a candidate by the same function, so that an
+// explanation never tells another story than the pick.
+//
+// The policies, in order, without weights:
+//
+//  1. eligible: the member is Active or Saturated, its cluster neither Unreachable nor Quarantined, the candidate not
+//     excluded by an earlier refusal, and it matches the request's binding clusters, instance shape and scaling group
+//  2. clusters that are LastChoice (silent, no receipt, disconnected) come after all others
+//  3. tier: FreshIdle, SaturatedIdle, CanGrow, CanQueue, SaturatedQueue. A request that does not queue takes the idle
+//     tiers only, because a member that can grow makes it wait as well
+//  4. the caller's order of clusters
+//  5. priority, lower first
+//  6. most free: idle Pods (or places in the queue) less claims in flight. Each candidate's count is scaled down by up to
+//     a quarter at random, so that a herd spreads over near-equals and never goes to a clearly emptier member
+//  7. cluster, then name
+//
+// Shape: a request's instance type must match exactly, and so must its multiplier where it names one. A request without an
+// instance type takes the Env's default, as the member's own cluster states it, and only where the member has a type.
+//
+// Decided here: a Missing member has no pool to claim from; an Inconsistent one has a pool that is not what the Env says,
+// so that a caller could get a sandbox of another kind. Neither is routed to, nor is a state that this build doesn't know.
+package router

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Explanation is every candidate of a request, the eligible ones first and in the order in which they are tried.
+type Explanation struct {
+	Reason     Reason // of the decision
+	Candidates []Explained
+}
+
+// Explained is one candidate of an Explanation.
+type Explained struct {
+	Candidate
+	Rank     int // from 1; 0: not eligible
+	Tier     Tier
+	Reason   Reason
+	Health   Health
+	Free     int32
+	InFlight int32
+	Age      time.Duration // of the cluster's data
+
+	eligible bool
+	key      uint64
+}
+
+// Explain judges every candidate. Where Pick chooses at random among near-equals, the order here is the expected one;
+// Chosen puts the one that was picked in front. now is on the clock of Cluster.SetSeen.
+func Explain(req *Request, view *View, now time.Duration) Explanation {
+	out := Explanation{Reason: NoMembers, Candidates: make([]Explained, 0, view.Len())}
+	if view.Len() == 0 {
+		return out
+	}
+	selective := req.selective()
+	for i, c := range view.candidates {
+		got := view.judge(req, selective, i)
+		out.Candidates = append(out.Candidates, Explained{
+			Candidate: c, Tier: got.tier, Reason: got.reason, Health: got.health, Free: max(0, got.free),
+			InFlight: got.inFlight, Age: max(0, now-c.Cluster.Seen()), eligible: got.reason == "", key: got.key,
+		})
+	}
+	slices.SortFunc(out.Candidates, inOrder)
+	if !out.rank() {
+		out.Reason = refusal(req, view, selective)
+	}
+	return out
+}
+
+func inOrder(a, b Explained) int {
+	switch {
+	case a.eligible && b.eligible:
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(b.Free, a.Free), compareNames(a.Candidate, b.Candidate))
+	case a.eligible:
+		return -1
+	case b.eligible:
+		return 1
+	default:
+		return compareNames(a.Candidate, b.Candidate)
+	}
+}
+
+// Chosen makes the given candidate the first, as Pick decided: the explanation of a past decision.
+func (e *Explanation) Chosen(cluster, member string) {
+	i := slices.IndexFunc(e.Candidates, func(c Explained) bool {
+		return c.eligible && c.Cluster.ID == cluster && c.Member.Name == member
+	})
+	if i < 0 {
+		return
+	}
+	chosen := e.Candidates[i]
+	copy(e.Candidates[1:i+1], e.Candidates[:i])
+	e.Candidates[0] = chosen
+	e.rank()
+}
+
+// rank numbers the eligible candidates, says of each what sets it apart, and reports whether there is one.
+func (e *Explanation) rank() bool {
+	n := 0
+	for i := range e.Candidates {
+		c := &e.Candidates[i]
+		if !c.eligible {
+			break
+		}
+		n++
+		c.Rank = n
+		if i > 0 {
+			c.Reason = behind(&e.Candidates[0], c)
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	first := &e.Candidates[0]
+	first.Reason = OnlyCandidate
+	if n > 1 {
+		next := &e.Candidates[1]
+		first.Reason = ahead(first.key, next.key, first.Free, next.Free)
+	}
+	e.Reason = first.Reason
+	return true
+}
+
+func behind(first, c *Explained) Reason {
+	switch ahead(first.key, c.key, first.Free, c.Free) {
+	case FresherCluster:
+		return ClusterLastChoice
+	case BetterTier:
+		return WorseTier
+	case PreferredByCall:
+		return LessPreferred
+	case LowerPriority:
+		return HigherPriority
+	case MostFree:
+		return LessFree
+	default:
+		return NearEqual
+	}
+}
+
+// Message says in words where the candidate stands.
+func (c *Explained) Message() string {
+	switch {
+	case c.Rank > 0 && c.Tier.Idle():
+		return fmt.Sprintf("%d idle Pods free%s", c.Free, c.lateness())
+	case c.Rank > 0:
+		return fmt.Sprintf("no idle Pod free, %d places in the queue%s", c.Free, c.lateness())
+	}
+	switch c.Reason {
+	case NoIdlePod:
+		return "no idle Pod free, and the request does not queue"
+	case QueueFull:
+		return fmt.Sprintf("no idle Pod free, and %d claims wait in a queue of %d", c.Member.Pending, c.Member.QueueCapacity)
+	case ClusterUnreachable:
+		return fmt.Sprintf("nothing heard of the cluster for %s", c.Age.Round(time.Second))
+	case ClusterQuarantined:
+		return "two clusters claim this name"
+	case MemberMissing:
+		return "the pool does not exist"
+	case MemberInconsistent:
+		return "the pool is not what the Env says"
+	case MemberStateUnknown:
+		return "the pool's state is not known to this version"
+	case AlreadyRefused:
+		return "refused this claim already"
+	case ClusterNotRequested:
+		return "the request binds itself to other clusters"
+	case InstanceTypeMismatch:
+		return fmt.Sprintf("instance type is %q", c.Member.InstanceType)
+	case MultiplierMismatch:
+		return fmt.Sprintf("multiplier is %d", c.Member.Multiplier)
+	case ScalingGroupMismatch:
+		return fmt.Sprintf("scaling group is %q", c.Member.ScalingGroup)
+	default:
+		return string(c.Reason)
+	}
+}
+
+func (c *Explained) lateness() string {
+	switch c.Health {
+	case Silent:
+		return fmt.Sprintf("; nothing heard of the cluster for %s", c.Age.Round(time.Second))
+	case NoReceipt:
+		return "; the cluster did not confirm a dispatch in time"
+	case Disconnected:
+		return "; the cluster is not connected"
+	default:
+		return ""
+	}
+}

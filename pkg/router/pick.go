@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"math"
+
+	"navix.sh/atoll/pkg/segment"
+)
+
+// Decision is where a claim goes. Index is -1 when there is no candidate; Reason then says why.
+type Decision struct {
+	Index      int
+	Tier       Tier
+	LastChoice bool
+	Reason     Reason
+}
+
+// OK reports whether there is a candidate.
+func (d Decision) OK() bool { return d.Index >= 0 }
+
+// A key holds all policies that are not a matter of degree, most significant first, so that one comparison applies them in
+// order:
+//
+//	bits 56–58 tier, above it one bit for clusters that are the last choice
+//	bits 32–55 affinity
+//	bits 0–31  priority
+const (
+	tierShift     = 56
+	lastChoiceBit = 1 << 60
+	affinityShift = 32
+	maxAffinity   = 1<<24 - 1
+	noKey         = math.MaxUint64
+)
+
+// maxInFlight keeps sums of counts within their type.
+const maxInFlight = 1 << 29
+
+// The random factor of a candidate's free count lies between jitterMin and jitterMax.
+const (
+	jitterMax  = 256
+	jitterMask = 63
+	jitterMin  = jitterMax - jitterMask
+)
+
+func priorityBits(p int32) uint64 { return uint64(uint32(p) ^ 1<<31) }
+
+// verdict is the judgement of one candidate.
+type verdict struct {
+	reason   Reason // why it is not eligible, or empty
+	tier     Tier
+	health   Health
+	key      uint64
+	free     int32 // idle Pods or places in the queue that are left, by tier
+	inFlight int32
+}
+
+// Pick chooses a candidate. rnd is one random number a call; it breaks near-ties.
+func Pick(req *Request, view *View, rnd uint64) Decision {
+	if view.Len() == 0 {
+		return Decision{Index: -1, Tier: NoTier, Reason: NoMembers}
+	}
+	lead := leader{index: -1, key: noKey, second: noKey}
+	selective, ordered := req.selective(), len(req.Clusters) > 0
+	for i := range view.hot {
+		// What follows in the view is at best in this tier with this priority.
+		bound := uint64(view.hot[i].best) << tierShift
+		if !ordered {
+			bound |= priorityBits(view.hot[i].priority)
+		}
+		if bound > lead.key {
+			lead.second = min(lead.second, bound)
+			break
+		}
+		if got := view.judge(req, selective, i); got.reason == "" {
+			lead.offer(i, got, int64(got.free)*(jitterMax-int64(mix(rnd, i)&jitterMask)))
+		}
+	}
+	if lead.index < 0 {
+		return Decision{Index: -1, Tier: NoTier, Reason: refusal(req, view, selective)}
+	}
+	return Decision{
+		Index:      lead.index,
+		Tier:       Tier(lead.key >> tierShift & 7),
+		LastChoice: lead.key&lastChoiceBit != 0,
+		Reason:     ahead(lead.key, lead.second, lead.free, lead.runnerFree),
+	}
+}
+
+// leader is the best candidate so far, and what is needed to say why it is the best.
+type leader struct {
+	index      int
+	key        uint64
+	score      int64
+	free       int32
+	second     uint64 // the next best key
+	runnerFree int32  // the most that another candidate with the same key has free
+}
+
+func (l *leader) offer(i int, got verdict, score int64) {
+	switch {
+	case got.key < l.key:
+		*l = leader{index: i, key: got.key, score: score, free: got.free, second: l.key}
+	case got.key > l.key:
+		l.second = min(l.second, got.key)
+	case score > l.score:
+		*l = leader{index: i, key: l.key, score: score, free: got.free, second: l.key, runnerFree: max(l.runnerFree, l.free)}
+	default:
+		l.second, l.runnerFree = l.key, max(l.runnerFree, got.free)
+	}
+}
+
+// judge applies all policies to one candidate but the comparison of degrees.
+func (v *View) judge(req *Request, selective bool, i int) verdict {
+	h := &v.hot[i]
+	var got verdict
+	got.inFlight = min(max(0, h.inFlight.Load()), maxInFlight)
+	got.tier, got.free = h.serve(got.inFlight)
+	got.health = h.cluster.Health()
+	got.key = uint64(got.tier)<<tierShift | priorityBits(h.priority)
+	if got.health != Fresh {
+		if !got.health.Eligible() {
+			got.reason = unhealthy(got.health)
+			return got
+		}
+		got.key |= lastChoiceBit
+	}
+	switch {
+	case h.best == NoTier:
+		got.tier, got.reason = NoTier, unusable(v.candidates[i].Member.State)
+	case selective:
+		got.key |= req.affinity(h.cluster.ID) << affinityShift
+		got.reason = req.mismatch(v.candidates[i])
+	case h.flags&flagDefaultShape == 0:
+		got.reason = req.mismatch(v.candidates[i])
+	}
+	if got.reason != "" {
+		return got
+	}
+	if req.NoQueue && !got.tier.Idle() {
+		got.reason = NoIdlePod
+	} else if got.free <= 0 {
+		got.reason = QueueFull
+	}
+	return got
+}
+
+// serve is the member's tier with claims in flight deducted, and how much of what the tier is about is left.
+func (h *hot) serve(inFlight int32) (Tier, int32) {
+	if free := h.ready - inFlight; free > 0 {
+		return idleTier(h.flags), free
+	}
+	// Claims in flight beyond the idle Pods will stand in the queue.
+	return waitTier(h.flags), h.room - (inFlight - h.ready)
+}
+
+func unhealthy(h Health) Reason {
+	if h == Quarantined {
+		return ClusterQuarantined
+	}
+	return ClusterUnreachable
+}
+
+func unusable(s segment.State) Reason {
+	switch s {
+	case segment.Missing:
+		return MemberMissing
+	case segment.Inconsistent:
+		return MemberInconsistent
+	default:
+		return MemberStateUnknown
+	}
+}
+
+// ahead names the policy that sets the best key apart from the second.
+func ahead(best, second uint64, bestFree, secondFree int32) Reason {
+	differ := best ^ second
+	switch {
+	case second == noKey:
+		return OnlyCandidate
+	case differ&lastChoiceBit != 0:
+		return FresherCluster
+	case differ>>tierShift != 0:
+		return BetterTier
+	case differ>>affinityShift != 0:
+		return PreferredByCall
+	case differ != 0:
+		return LowerPriority
+	case nearEqual(bestFree, secondFree):
+		return NearEqual
+	default:
+		return MostFree
+	}
+}
+
+// nearEqual reports whether the random factors can turn the order of two counts.
+func nearEqual(a, b int32) bool {
+	return int64(min(a, b))*jitterMax >= int64(max(a, b))*jitterMin
+}
+
+// refusal explains why no candidate is eligible.
+func refusal(req *Request, view *View, selective bool) Reason {
+	for _, reason := range hope {
+		for i := range view.hot {
+			if view.judge(req, selective, i).reason == reason {
+				return reason
+			}
+		}
+	}
+	return QueueFull // a candidate's state changed for the better while we looked
+}
+
+// mix makes the i-th random number of one.
+func mix(rnd uint64, i int) uint64 {
+	x := rnd + uint64(i)*0x9E3779B97F4A7C15
+	x ^= x >> 32
+	x *= 0xD6E8FEB86659FD93
+	return x >> 48
+}

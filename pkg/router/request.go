@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import "slices"
+
+// MaxExcluded bounds the candidates that one request remembers as refused; a claim is tried at fewer.
+const MaxExcluded = 8
+
+// Request is what of a claim decides where it may go. The zero value goes anywhere.
+type Request struct {
+	InstanceType    string
+	Multiplier      int32
+	ScalingGroup    string
+	Clusters        []string // preferred, first is best
+	RequireClusters bool     // makes Clusters binding
+	NoQueue         bool
+
+	// Excluded by name rather than by index, because a retry meets a newer view.
+	excluded  [MaxExcluded]exclusion
+	nExcluded uint8
+}
+
+type exclusion struct{ cluster, member string }
+
+// Exclude keeps the request away from a candidate that refused it. The oldest exclusion gives way when there are too many.
+func (r *Request) Exclude(cluster, member string) {
+	r.excluded[r.nExcluded%MaxExcluded] = exclusion{cluster, member}
+	if r.nExcluded++; r.nExcluded == 2*MaxExcluded {
+		r.nExcluded = MaxExcluded
+	}
+}
+
+// ExcludeCluster keeps the request away from all members of a cluster.
+func (r *Request) ExcludeCluster(cluster string) { r.Exclude(cluster, "") }
+
+// selective reports whether the request says anything that a candidate must be looked at in detail for.
+func (r *Request) selective() bool {
+	return r.InstanceType != "" || r.Multiplier != 0 || r.ScalingGroup != "" || len(r.Clusters) > 0 || r.nExcluded > 0
+}
+
+// mismatch says which wish of the request the candidate does not meet.
+func (r *Request) mismatch(c Candidate) Reason {
+	if r.RequireClusters && len(r.Clusters) > 0 && !slices.Contains(r.Clusters, c.Cluster.ID) {
+		return ClusterNotRequested
+	}
+	if r.ScalingGroup != "" && r.ScalingGroup != c.Member.ScalingGroup {
+		return ScalingGroupMismatch
+	}
+	if reason := shapeMismatch(r, c); reason != "" {
+		return reason
+	}
+	for _, e := range r.excluded[:min(r.nExcluded, MaxExcluded)] {
+		if e.cluster == c.Cluster.ID && (e.member == "" || e.member == c.Member.Name) {
+			return AlreadyRefused
+		}
+	}
+	return ""
+}
+
+func shapeMismatch(r *Request, c Candidate) Reason {
+	instanceType, multiplier := r.InstanceType, r.Multiplier
+	if instanceType == "" && c.Member.InstanceType != "" {
+		instanceType = c.Segment.DefaultInstanceType
+		if multiplier == 0 && instanceType != "" {
+			multiplier = c.Segment.DefaultMultiplier
+		}
+	}
+	if instanceType != "" && instanceType != c.Member.InstanceType {
+		return InstanceTypeMismatch
+	}
+	if multiplier != 0 && multiplier != c.Member.Multiplier {
+		return MultiplierMismatch
+	}
+	return ""
+}
+
+// affinity is the cluster's place in the caller's order, all others after the last one named.
+func (r *Request) affinity(cluster string) uint64 {
+	if i := slices.Index(r.Clusters, cluster); i >= 0 {
+		return uint64(min(i, maxAffinity))
+	}
+	return uint64(min(len(r.Clusters), maxAffinity))
+}

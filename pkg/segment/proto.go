@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	"unique"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+// ErrInvalid is a message that no correct owner sends.
+var ErrInvalid = errors.New("invalid segment")
+
+// KeyFromProto reads an Env's key. Both parts are required.
+func KeyFromProto(k *federationv1.EnvKey) (Key, error) {
+	if k.GetNamespace() == "" || k.GetName() == "" {
+		return Key{}, fmt.Errorf("%w: key %q/%q is incomplete", ErrInvalid, k.GetNamespace(), k.GetName())
+	}
+	return Key{Namespace: intern(k.GetNamespace()), Name: intern(k.GetName())}, nil
+}
+
+// Proto is the wire form of the key.
+func (k Key) Proto() *federationv1.EnvKey {
+	return &federationv1.EnvKey{Namespace: k.Namespace, Name: k.Name}
+}
+
+// FromProto reads a segment. Members come out ordered by name, whatever their order on the wire.
+func FromProto(p *federationv1.EnvSegment) (*Segment, error) {
+	key, err := KeyFromProto(p.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	s := &Segment{
+		Key:                 key,
+		UID:                 p.GetUid(),
+		Generation:          p.GetGeneration(),
+		Template:            intern(p.GetTemplate()),
+		DefaultInstanceType: intern(p.GetDefaultInstanceType()),
+		DefaultMultiplier:   p.GetDefaultMultiplier(),
+		Members:             make([]Member, 0, len(p.GetMembers())),
+	}
+	for _, m := range p.GetMembers() {
+		s.Members = append(s.Members, MemberFromProto(m))
+	}
+	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range s.Members {
+		if s.Members[i].Name == "" {
+			return nil, fmt.Errorf("%w: %s has a member without a name", ErrInvalid, key)
+		}
+		if i > 0 && s.Members[i].Name == s.Members[i-1].Name {
+			return nil, fmt.Errorf("%w: %s names member %q twice", ErrInvalid, key, s.Members[i].Name)
+		}
+	}
+	return s, nil
+}
+
+// Proto is the wire form of the segment.
+func (s *Segment) Proto() *federationv1.EnvSegment {
+	return &federationv1.EnvSegment{
+		Key:                 s.Key.Proto(),
+		Uid:                 s.UID,
+		Generation:          s.Generation,
+		Template:            s.Template,
+		DefaultInstanceType: s.DefaultInstanceType,
+		DefaultMultiplier:   s.DefaultMultiplier,
+		Members:             s.MembersProto(),
+	}
+}
+
+// MembersProto is the wire form of the members alone, as foreign segments carry them.
+func (s *Segment) MembersProto() []*federationv1.MemberSegment {
+	out := make([]*federationv1.MemberSegment, 0, len(s.Members))
+	for i := range s.Members {
+		out = append(out, s.Members[i].Proto())
+	}
+	return out
+}
+
+// MemberFromProto reads one member. Negative counts, which no owner has, read as 0.
+func MemberFromProto(p *federationv1.MemberSegment) Member {
+	return Member{
+		Name:          intern(p.GetName()),
+		InstanceType:  intern(p.GetInstanceType()),
+		ScalingGroup:  intern(p.GetScalingGroup()),
+		Image:         intern(p.GetImage()),
+		Multiplier:    p.GetMultiplier(),
+		Priority:      p.GetPriority(),
+		Idle:          max(0, p.GetIdle()),
+		ReadyIdle:     max(0, p.GetReadyIdle()),
+		Running:       max(0, p.GetRunning()),
+		Desired:       max(0, p.GetDesired()),
+		Current:       max(0, p.GetCurrent()),
+		Pending:       max(0, p.GetPending()),
+		QueueCapacity: max(0, p.GetQueueCapacity()),
+		State:         stateFromProto(p.GetState()),
+		CanGrow:       p.GetCanGrow(),
+		SaturatedFor:  remaining(p.GetSaturatedFor()),
+	}
+}
+
+// Proto is the wire form of the member.
+func (m *Member) Proto() *federationv1.MemberSegment {
+	p := &federationv1.MemberSegment{
+		Name:          m.Name,
+		InstanceType:  m.InstanceType,
+		Multiplier:    m.Multiplier,
+		ScalingGroup:  m.ScalingGroup,
+		Priority:      m.Priority,
+		State:         federationv1.MemberState(m.State),
+		Idle:          m.Idle,
+		ReadyIdle:     m.ReadyIdle,
+		Running:       m.Running,
+		Desired:       m.Desired,
+		Current:       m.Current,
+		Pending:       m.Pending,
+		QueueCapacity: m.QueueCapacity,
+		CanGrow:       m.CanGrow,
+		Image:         m.Image,
+	}
+	if m.SaturatedFor > 0 {
+		p.SaturatedFor = durationpb.New(m.SaturatedFor)
+	}
+	return p
+}
+
+func stateFromProto(s federationv1.MemberState) State {
+	if s < 0 || s > federationv1.MemberState_INCONSISTENT {
+		return Unknown
+	}
+	return State(s)
+}
+
+func remaining(d *durationpb.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return max(0, d.AsDuration())
+}
+
+// intern shares the memory of strings that thousands of members have in common, such as images and namespaces.
+func intern(s string) string {
+	if s == "" {
+		return ""
+	}
+	return unique.Make(s).Value()
+}
+
+// DeltaFromProto reads what a report says has changed and gone. It fails as a whole: a report counts in full or not at
+// all. An Env named twice, or both changed and removed, is refused, since nothing says which word is the later one.
+func DeltaFromProto(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey) (Delta, error) {
+	d := Delta{Changed: make([]*Segment, 0, len(segments)), Removed: make([]Key, 0, len(removed))}
+	seen := make(map[Key]struct{}, len(segments)+len(removed))
+	once := func(k Key) error {
+		if _, twice := seen[k]; twice {
+			return fmt.Errorf("%w: %s is named twice", ErrInvalid, k)
+		}
+		seen[k] = struct{}{}
+		return nil
+	}
+	for _, p := range segments {
+		s, err := FromProto(p)
+		if err != nil {
+			return Delta{}, err
+		}
+		if err := once(s.Key); err != nil {
+			return Delta{}, err
+		}
+		d.Changed = append(d.Changed, s)
+	}
+	for _, p := range removed {
+		k, err := KeyFromProto(p)
+		if err != nil {
+			return Delta{}, err
+		}
+		if err := once(k); err != nil {
+			return Delta{}, err
+		}
+		d.Removed = append(d.Removed, k)
+	}
+	return d, nil
+}

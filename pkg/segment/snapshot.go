@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"iter"
+	"maps"
+	"slices"
+)
+
+// Snapshot is all segments of one cluster, with their digest. The zero value is empty and ready to use. It is not safe
+// for concurrent use; the segments in it are.
+type Snapshot struct {
+	entries map[Key]entry
+	digest  uint64
+}
+
+type entry struct {
+	segment *Segment
+	digest  uint64
+}
+
+// Delta is what turns one snapshot into another. Removals are always explicit.
+type Delta struct {
+	Changed []*Segment
+	Removed []Key
+}
+
+// Empty reports whether the delta changes nothing.
+func (d Delta) Empty() bool { return len(d.Changed) == 0 && len(d.Removed) == 0 }
+
+// Then merges two consecutive deltas into one; of each Env the later word counts.
+func (d Delta) Then(next Delta) Delta {
+	later := make(map[Key]*Segment, len(d.Changed)+len(next.Changed))
+	for _, step := range []Delta{d, next} {
+		for _, k := range step.Removed {
+			later[k] = nil
+		}
+		for _, s := range step.Changed {
+			later[s.Key] = s
+		}
+	}
+	var out Delta
+	for _, k := range slices.SortedFunc(maps.Keys(later), Key.Compare) {
+		if s := later[k]; s != nil {
+			out.Changed = append(out.Changed, s)
+		} else {
+			out.Removed = append(out.Removed, k)
+		}
+	}
+	return out
+}
+
+// Digest is the sum of the segments' digests: independent of order, 0 when empty.
+func (s *Snapshot) Digest() uint64 { return s.digest }
+
+// Len is the number of segments.
+func (s *Snapshot) Len() int { return len(s.entries) }
+
+// Get returns the segment of an Env, or nil.
+func (s *Snapshot) Get(k Key) *Segment { return s.entries[k].segment }
+
+// Put stores a segment and reports whether that changed anything. A segment that differs in remaining durations only
+// replaces the old one without counting as a change.
+func (s *Snapshot) Put(seg *Segment) bool {
+	old, had := s.entries[seg.Key]
+	if had && old.segment.Equal(seg) {
+		s.entries[seg.Key] = entry{seg, old.digest}
+		return false
+	}
+	if s.entries == nil {
+		s.entries = map[Key]entry{}
+	}
+	digest := seg.Digest()
+	s.digest += digest - old.digest
+	s.entries[seg.Key] = entry{seg, digest}
+	return true
+}
+
+// Remove drops a segment and reports whether there was one.
+func (s *Snapshot) Remove(k Key) bool {
+	old, had := s.entries[k]
+	if had {
+		s.digest -= old.digest
+		delete(s.entries, k)
+	}
+	return had
+}
+
+// Apply applies removals, then changes, and returns what of it made a difference.
+func (s *Snapshot) Apply(d Delta) Delta {
+	var effective Delta
+	for _, k := range d.Removed {
+		if s.Remove(k) {
+			effective.Removed = append(effective.Removed, k)
+		}
+	}
+	for _, seg := range d.Changed {
+		if s.Put(seg) {
+			effective.Changed = append(effective.Changed, seg)
+		}
+	}
+	return effective
+}
+
+// All ranges over the segments in no particular order.
+func (s *Snapshot) All() iter.Seq2[Key, *Segment] {
+	return func(yield func(Key, *Segment) bool) {
+		for k, e := range s.entries {
+			if !yield(k, e.segment) {
+				return
+			}
+		}
+	}
+}
+
+// Keys lists the Envs in order.
+func (s *Snapshot) Keys() []Key {
+	return slices.SortedFunc(maps.Keys(s.entries), Key.Compare)
+}
+
+// Clone returns a snapshot that changes independently; the segments are shared.
+func (s *Snapshot) Clone() *Snapshot {
+	return &Snapshot{entries: maps.Clone(s.entries), digest: s.digest}
+}
+
+// Totals sums all members of the cluster.
+func (s *Snapshot) Totals() Totals {
+	var t Totals
+	for _, e := range s.entries {
+		t = t.Merge(e.segment.Totals())
+	}
+	return t
+}
+
+// Diff returns the delta that turns old into new, in key order.
+func Diff(old, new *Snapshot) Delta {
+	var d Delta
+	for k := range old.entries {
+		if _, still := new.entries[k]; !still {
+			d.Removed = append(d.Removed, k)
+		}
+	}
+	for k, e := range new.entries {
+		if was := old.entries[k].segment; was == nil || !was.Equal(e.segment) {
+			d.Changed = append(d.Changed, e.segment)
+		}
+	}
+	slices.SortFunc(d.Removed, Key.Compare)
+	slices.SortFunc(d.Changed, func(a, b *Segment) int { return a.Key.Compare(b.Key) })
+	return d
+}
