@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func TestClusterFormats(t *testing.T) {
+	list := &sandboxv1.ListClustersResponse{Clusters: []*sandboxv1.Cluster{
+		{Id: "east", State: sandboxv1.ClusterState_FRESH, Idle: 3, Running: 1, Desired: 4, Envs: 1,
+			LastSeen: durationpb.New(1200 * time.Millisecond), Members: 1, Incarnation: 7, Version: "v1"},
+		{Id: "west", State: sandboxv1.ClusterState_UNREACHABLE, LastSeen: durationpb.New(3 * time.Minute), Message: "silent"},
+	}}
+	for output, want := range map[string]string{
+		"table": `CLUSTER  STATE        IDLE  RUNNING  DESIRED  WAITING  ENVS  SEEN
+east     FRESH        3     1        4        0        1     1s
+west     UNREACHABLE  0     0        0        0        0     3m
+`,
+		"wide": `CLUSTER  STATE        IDLE  RUNNING  DESIRED  WAITING  ENVS  SEEN  POOLS  INCARNATION  VERSION  MESSAGE
+east     FRESH        3     1        4        0        1     1s    1      7            v1       -
+west     UNREACHABLE  0     0        0        0        0     3m    0      0            -        silent
+`,
+		"name": "east\nwest\n",
+		"yaml": `clusters:
+- desired: 4
+  envs: 1
+  id: east
+  idle: 3
+  incarnation: "7"
+  lastSeen: 1.200s
+  members: 1
+  running: 1
+  state: FRESH
+  version: v1
+- id: west
+  lastSeen: 180s
+  message: silent
+  state: UNREACHABLE
+`,
+	} {
+		var out bytes.Buffer
+		if err := clusterView.list(&out, output, list.GetClusters(), list); err != nil {
+			t.Fatalf("%s: %v", output, err)
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", output, diff)
+		}
+	}
+	err := clusterView.list(&bytes.Buffer{}, "xml", list.GetClusters(), list)
+	if err == nil || !strings.Contains(err.Error(), `"xml"`) || !strings.Contains(err.Error(), "yaml") {
+		t.Errorf("an unknown format: %v", err)
+	}
+}
+
+func TestEnvMembers(t *testing.T) {
+	env := &sandboxv1.Env{Namespace: "default", Name: "py", Clusters: []*sandboxv1.EnvCluster{
+		{ClusterId: "east", State: sandboxv1.ClusterState_FRESH, Age: durationpb.New(time.Second), Members: []*sandboxv1.EnvMember{
+			{Name: "py-a", State: "Active", ReadyIdle: 2, Idle: 3, Running: 1, Desired: 4, Priority: 5},
+		}},
+	}}
+	var out bytes.Buffer
+	if err := memberView.list(&out, "table", membersOf(env), env); err != nil {
+		t.Fatal(err)
+	}
+	want := `CLUSTER  POOL  STATE   READY  IDLE  RUNNING  DESIRED  WAITING  PRIORITY  CLUSTER-STATE  AGE
+east     py-a  Active  2      3     1        4        0        5         FRESH          1s
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestExplainHeadline(t *testing.T) {
+	for want, d := range map[string]*sandboxv1.Decision{
+		"east/py-a: FreshIdle (3 ready)": {ClusterId: "east", Pool: "py-a", Reason: "FreshIdle", Message: "3 ready"},
+		"nowhere: NoCandidate":           {Reason: "NoCandidate"},
+	} {
+		if got := headline(d); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestErrorsTellWhatToDo(t *testing.T) {
+	var out bytes.Buffer
+	p := problem.InvalidField("env", "", "an Env's name").WithRetryAfter(2 * time.Second)
+	p.ClaimKey = "build-17"
+	reportError(&out, p.GRPCStatus().Err())
+	for _, want := range []string{"INVALID", `env: got ""`, "an Env's name", "2s", "--claim-key build-17"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q lacks %q", out.String(), want)
+		}
+	}
+	out.Reset()
+	reportError(&out, errors.New("--phase is odd"))
+	if got := out.String(); got != "atollctl: --phase is odd\n" {
+		t.Errorf("a local error: %q", got)
+	}
+}
+
+func TestFlagsBecomeARequest(t *testing.T) {
+	f := &claimFlags{wait: "assigned", startupTimeout: 1500 * time.Millisecond}
+	r, err := f.message("team-a/py")
+	if err != nil || r.GetNamespace() != "team-a" || r.GetEnv() != "py" ||
+		r.GetWait() != sandboxv1.CreateSandboxRequest_ASSIGNED || r.GetStartupTimeout().AsDuration() != 1500*time.Millisecond {
+		t.Errorf("got %v, %v", r, err)
+	}
+	f.wait = "soon"
+	if _, err := f.message("py"); err == nil || !strings.Contains(err.Error(), "ready, assigned or none") {
+		t.Errorf("a wrong --wait: %v", err)
+	}
+	if err := parsePhase("gone", &sandboxv1.ListSandboxesRequest{}); err == nil {
+		t.Error("a wrong --phase was taken")
+	}
+}
+
+func TestTokensNeedTLSExceptOnLoopback(t *testing.T) {
+	for address, want := range map[string]bool{
+		"localhost:8080": true, "127.0.0.1:1": true, "[::1]:8080": true, "hub.example:8080": false, "10.0.0.1:80": false,
+	} {
+		if got := loopback(address); got != want {
+			t.Errorf("loopback(%q) = %v", address, got)
+		}
+	}
+	a := &app{server: "hub.example:8080", token: "x"}
+	creds, err := a.credentials()
+	if err != nil || creds.Info().SecurityProtocol != "tls" {
+		t.Errorf("a remote server is spoken to in %v, %v", creds, err)
+	}
+}
+
+func TestAges(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0ms", 90 * time.Millisecond: "90ms", 119 * time.Second: "119s", 5 * time.Minute: "5m", 7 * time.Hour: "7h", 72 * time.Hour: "3d",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("short(%s) = %s, want %s", d, got, want)
+		}
+	}
+}
