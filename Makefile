@@ -8,9 +8,6 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X navix.sh/atoll/pkg/version.Version=$(VERSION)
 PROTOPLUGINS := google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc \
 	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2
-# Where end-to-end suites run: planes (control planes on this machine) or kind (KIND_NODE_IMAGE, kind and kubectl on PATH).
-PLANE       ?= binary
-export ATOLL_E2E_PLANE := $(PLANE)
 
 .DEFAULT_GOAL := help
 .PHONY: help generate fmt lint test e2e bench demo verify build planes clean
@@ -43,7 +40,7 @@ planes: ## Build the control-plane binaries that tests and demo run (cached outs
 test: planes ## Every test: units, real API servers, several clusters; with the race detector
 	go test -race -timeout 30m -p 2 ./...
 
-e2e: planes ## The end-to-end suites alone (PLANE=kind: on kind clusters)
+e2e: planes ## The end-to-end suites alone
 	go test -race -timeout 30m -p 1 -v ./e2e/...
 
 bench: planes build ## Measure; table on stdout, bin/bench/latest.json; fails when a target is missed

@@ -19,9 +19,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	root := newRoot()
-	if err := root.ExecuteContext(ctx); err != nil {
+	err := newRoot().ExecuteContext(ctx)
+	stop()
+	if err != nil {
 		reportError(os.Stderr, err)
 		os.Exit(1)
 	}
