@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package patch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// PatchHelper remembers a pool as it was read, and writes the difference.
+type PatchHelper struct {
+	client client.Client
+	before *v1alpha1.SandboxPool
+}
+
+// NewPatchHelper takes the picture to compare with. Call it before anything is changed.
+func NewPatchHelper(c client.Client, pool *v1alpha1.SandboxPool) *PatchHelper {
+	return &PatchHelper{client: c, before: pool.DeepCopy()}
+}
+
+// HasChanges reports whether Patch would write.
+func (h *PatchHelper) HasChanges(pool *v1alpha1.SandboxPool) bool {
+	return h.mainChanged(pool) || len(statusChanges(&h.before.Status, &pool.Status)) > 0
+}
+
+// Patch writes metadata and spec if they changed, then status if it did. After a nil return, pool is what the server
+// has, and further changes of it can be written by the same helper.
+func (h *PatchHelper) Patch(ctx context.Context, pool *v1alpha1.SandboxPool) error {
+	// The response to the first patch overwrites pool, its status included, so the wanted status is taken out before.
+	wanted := pool.Status.DeepCopy()
+	status := statusChanges(&h.before.Status, wanted)
+	if h.mainChanged(pool) {
+		if err := h.patchMain(ctx, pool); err != nil {
+			return err
+		}
+	}
+	if len(status) > 0 {
+		body, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": h.before.UID},
+			"status":   status,
+		})
+		if err != nil {
+			return fmt.Errorf("encoding the status of pool %s: %w", client.ObjectKeyFromObject(pool), err)
+		}
+		if err := h.client.Status().Patch(ctx, pool, client.RawPatch(types.MergePatchType, body)); err != nil {
+			pool.Status = *wanted
+			return fmt.Errorf("patching the status of pool %s: %w", client.ObjectKeyFromObject(pool), err)
+		}
+	}
+	h.before = pool.DeepCopy()
+	return nil
+}
+
+func (h *PatchHelper) mainChanged(pool *v1alpha1.SandboxPool) bool {
+	return !equality.Semantic.DeepEqual(h.before.Spec, pool.Spec) ||
+		!equality.Semantic.DeepEqual(h.before.Labels, pool.Labels) ||
+		!equality.Semantic.DeepEqual(h.before.Annotations, pool.Annotations) ||
+		h.listsChanged(pool)
+}
+
+// listsChanged reports changes of lists that a merge patch can only replace whole.
+func (h *PatchHelper) listsChanged(pool *v1alpha1.SandboxPool) bool {
+	return !equality.Semantic.DeepEqual(h.before.Finalizers, pool.Finalizers) ||
+		!equality.Semantic.DeepEqual(h.before.OwnerReferences, pool.OwnerReferences)
+}
+
+func (h *PatchHelper) patchMain(ctx context.Context, pool *v1alpha1.SandboxPool) error {
+	before, after := h.before.DeepCopy(), pool.DeepCopy()
+	before.Status, after.Status = v1alpha1.SandboxPoolStatus{}, v1alpha1.SandboxPoolStatus{}
+	// Left out of the picture, the uid becomes part of the difference, and with it a condition on the write.
+	before.UID, after.UID = "", h.before.UID
+
+	diff := client.MergeFrom(before)
+	if h.listsChanged(pool) {
+		// Somebody's finalizer may have been added since we read the list that we are about to replace.
+		diff = client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	}
+	if err := h.client.Patch(ctx, after, diff); err != nil {
+		return fmt.Errorf("patching pool %s: %w", client.ObjectKeyFromObject(pool), err)
+	}
+	after.DeepCopyInto(pool)
+	return nil
+}
