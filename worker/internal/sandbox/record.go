@@ -3,8 +3,7 @@
 package sandbox
 
 import (
-	"net"
-	"strconv"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -106,26 +105,31 @@ func userLabels(pod *corev1.Pod) map[string]string {
 	return labels
 }
 
-// runtimesOf lists the pool's runtimes at the Pod's address. The URL's scheme is the transport protocol: what is spoken
-// on it depends on the runtime.
+// runtimesOf lists the pool's runtimes at the Pod's address.
 func runtimesOf(pod *corev1.Pod, specs []v1alpha1.SandboxRuntimeSpec) []*sandboxv1.Runtime {
 	runtimes := make([]*sandboxv1.Runtime, 0, len(specs))
 	for i := range specs {
 		r := &sandboxv1.Runtime{Name: specs[i].Name}
-		if port := specs[i].Port; port != nil {
-			r.Port = *port
-			if pod.Status.PodIP != "" {
-				protocol := corev1.ProtocolTCP
-				if specs[i].Protocol != nil {
-					protocol = *specs[i].Protocol
-				}
-				r.Url = strings.ToLower(string(protocol)) + "://" +
-					net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(*port)))
-			}
+		if specs[i].Port != nil {
+			r.Port = *specs[i].Port
+			r.Url = runtimeURL(pod.Status.PodIP, r.Port, specs[i].Protocol)
 		}
 		runtimes = append(runtimes, r)
 	}
 	return runtimes
+}
+
+// runtimeURL has the transport protocol as its scheme: what is spoken on it depends on the runtime.
+func runtimeURL(ip string, port int32, protocol *corev1.Protocol) string {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil || port <= 0 || port > 65535 {
+		return ""
+	}
+	scheme := corev1.ProtocolTCP
+	if protocol != nil {
+		scheme = *protocol
+	}
+	return strings.ToLower(string(scheme)) + "://" + netip.AddrPortFrom(addr, uint16(port)).String()
 }
 
 func timestamp(t time.Time) *timestamppb.Timestamp {

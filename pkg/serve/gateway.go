@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+// handler is everything that HTTP can ask for: extra handlers first, then the translated calls.
+func (s *Server) handler(conn *localConn) (http.Handler, error) {
+	gateway := runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+			MarshalOptions: protojson.MarshalOptions{EmitDefaultValues: true},
+		}),
+		runtime.WithIncomingHeaderMatcher(incomingHeader),
+		runtime.WithErrorHandler(writeError),
+		runtime.WithRoutingErrorHandler(writeRoutingError),
+		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
+		runtime.WithDisablePathLengthFallback(),
+		runtime.WithDisableHTTPMethodOverride(),
+	)
+	for _, service := range s.opts.Services {
+		if service.Translate == nil {
+			continue
+		}
+		if err := service.Translate(context.Background(), gateway, conn); err != nil {
+			return nil, err
+		}
+	}
+	extra := http.NewServeMux()
+	extra.HandleFunc("GET /healthz", s.healthz)
+	if len(s.opts.OpenAPI) > 0 {
+		extra.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(s.opts.OpenAPI)
+		})
+	}
+	for pattern, h := range s.opts.Handlers {
+		extra.Handle(pattern, h)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Asked rather than mounted: a ServeMux would redirect paths whose segments hold escaped slashes.
+		if _, pattern := extra.Handler(r); pattern != "" {
+			extra.ServeHTTP(w, r)
+			return
+		}
+		gateway.ServeHTTP(w, carrySlashes(r))
+	}), nil
+}
+
+// claimsPath is where the next segment is a claim key, which may contain any printable character.
+const claimsPath = "/v1/claims/"
+
+// carrySlashes takes a claim key with slashes out of the path and puts it into a header: the gateway either splits at an
+// escaped slash or leaves it escaped.
+func carrySlashes(r *http.Request) *http.Request {
+	r.Header.Del(pathClaimKey)
+	segment, ok := strings.CutPrefix(r.URL.EscapedPath(), claimsPath)
+	if !ok || !strings.Contains(strings.ToLower(segment), "%2f") {
+		return r
+	}
+	key, err := url.PathUnescape(segment)
+	if err != nil {
+		return r
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set(pathClaimKey, key)
+	r.URL.Path, r.URL.RawPath = claimsPath+"-", ""
+	return r
+}
+
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
+	answer, err := s.health.Check(r.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil || answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		problem.New(problem.Unavailable, "not serving").Write(w)
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// incomingHeader passes on what the interceptors read, under the names that gRPC callers use.
+func incomingHeader(name string) (string, bool) {
+	switch lower := strings.ToLower(name); lower {
+	case idempotencyKey, pathClaimKey, "authorization", "traceparent", "tracestate":
+		return lower, true
+	}
+	return runtime.DefaultHeaderMatcher(name)
+}
+
+func writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+	problem.FromError(err).Write(w)
+}
+
+// writeRoutingError answers what no rule of the API matches. REST has more to say about a method than gRPC's codes.
+func writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+	switch code {
+	case http.StatusMethodNotAllowed:
+		problem.New(problem.Invalid, "%s is not a method of %s; see /openapi.json", r.Method, r.URL.Path).Write(w)
+	case http.StatusBadRequest:
+		problem.New(problem.Invalid, "%s cannot be read as a path", r.URL.Path).Write(w)
+	default:
+		problem.New(problem.NotFound, "there is no %s; see /openapi.json", r.URL.Path).Write(w)
+	}
+}
