@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+//go:embed manifests/template.yaml
+var templateManifest []byte
+
+//go:embed manifests/env.yaml
+var envManifest []byte
+
+// step does one thing, checks it, and says in a line what was seen.
+type step struct {
+	name string
+	run  func(context.Context) (string, error)
+}
+
+// steps runs the demo in order and stops at the first step that does not hold.
+func (w *world) steps(ctx context.Context) error {
+	steps := []step{
+		{"control planes", w.bringUp},
+		{"hub and workers", w.startAtoll},
+		{"apply template and Env", w.apply},
+		{"warm Pods", w.warm},
+		{"claims follow priority and room", w.spread},
+		{"a cluster runs out", w.overflow},
+		{"swap an image in place", w.swap},
+		{"release and recycle", w.releaseAll},
+		{"foreign segments in every cluster", w.foreign},
+		{"hub killed, local claims go on", w.hubDown},
+		{"hub back, same key, same sandbox", w.hubBack},
+		{"one cluster cut off, the rest unharmed", w.cutOff},
+	}
+	for i, s := range steps {
+		fmt.Fprintf(w.out, "[%2d/%d] %s\n", i+1, len(steps), s.name)
+		begin := time.Now()
+		detail, err := s.run(ctx)
+		result := stepResult{Name: s.name, OK: err == nil, Seconds: time.Since(begin).Seconds(), Detail: detail}
+		if err != nil {
+			result.Detail = err.Error()
+		}
+		w.done = append(w.done, result)
+		if err != nil {
+			return fmt.Errorf("step %q: %w", s.name, err)
+		}
+		fmt.Fprintf(w.out, "      %s (%.1f s)\n", detail, result.Seconds)
+	}
+	return nil
+}
+
+func (w *world) apply(ctx context.Context) (string, error) {
+	for _, p := range w.set.Planes() {
+		for _, manifest := range [][]byte{templateManifest, envManifest} {
+			if out, err := p.KubectlInput(ctx, bytes.NewReader(manifest), "apply", "-f", "-"); err != nil {
+				return "", fmt.Errorf("applying in %s: %w\n%s", p.Name, err, out)
+			}
+		}
+	}
+	return "one manifest, applied unchanged in every cluster", nil
+}
+
+func (w *world) warm(ctx context.Context) (string, error) {
+	if err := w.waitWarm(ctx); err != nil {
+		return "", err
+	}
+	return "6 ready in east, 4 in north, 8 in west, as the hub sees them", nil
+}
+
+// spread claims 8 of the 10 sandboxes of the preferred clusters: the third, of lower preference, must get none.
+func (w *world) spread(ctx context.Context) (string, error) {
+	got, err := w.claimMany(ctx, 8)
+	if err != nil {
+		return "", err
+	}
+	if got["west"] != 0 || got["east"] == 0 || got["north"] == 0 {
+		return "", fmt.Errorf("claims went to %v, want east and north alone, both", got)
+	}
+	return fmt.Sprintf("8 claims: %d in east, %d in north (priority 0), none in west (priority 10)", got["east"], got["north"]), nil
+}
+
+// overflow claims more than the preferred clusters have.
+func (w *world) overflow(ctx context.Context) (string, error) {
+	got, err := w.claimMany(ctx, 5)
+	if err != nil {
+		return "", err
+	}
+	if got["west"] != 3 {
+		return "", fmt.Errorf("claims went to %v, want the last 2 of east and north, then 3 in west", got)
+	}
+	decision, err := w.hub.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{Namespace: envNamespace, Name: envName})
+	if err != nil {
+		return "", fmt.Errorf("asking for the reason: %w", err)
+	}
+	var reasons []string
+	for _, c := range decision.GetCandidates() {
+		reasons = append(reasons, fmt.Sprintf("%s %s/%s (%d ready)", c.GetClusterId(), c.GetTier(), c.GetReason(), c.GetReadyIdle()))
+		if c.GetClusterId() != "west" && c.GetReadyIdle() != 0 {
+			return "", fmt.Errorf("%s should be out of ready Pods, but explain says %v", c.GetClusterId(), c)
+		}
+	}
+	if decision.GetClusterId() != "west" {
+		return "", fmt.Errorf("explain says that the next claim goes to %q", decision.GetClusterId())
+	}
+	return fmt.Sprintf("3 of 5 claims went to west; explain: %s", strings.Join(reasons, ", ")), nil
+}
+
+const swapImage = "registry.example/python:3.14"
+
+func (w *world) swap(ctx context.Context) (string, error) {
+	begin := time.Now()
+	sandbox, err := w.claim(ctx, w.hub, &sandboxv1.CreateSandboxRequest{Image: swapImage})
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(begin)
+	running, err := w.set.Plane(sandbox.GetClusterId()).Kubectl(ctx, "-n", envNamespace, "get", "pod", sandbox.GetPod(), "-o",
+		"jsonpath={.metadata.uid} {.status.containerStatuses[0].image} {.status.containerStatuses[0].restartCount}")
+	if err != nil {
+		return "", fmt.Errorf("reading the Pod: %w", err)
+	}
+	uid, rest, _ := strings.Cut(running, " ")
+	if uid != sandbox.GetPodUid() || !strings.HasPrefix(rest, swapImage) || sandbox.GetPhase() != sandboxv1.Phase_RUNNING {
+		return "", fmt.Errorf("the Pod says %q, the answer %s on Pod %s", running, sandbox.GetPhase(), sandbox.GetPodUid())
+	}
+	return fmt.Sprintf("%s now runs %s in the same Pod, after %d ms", sandbox.GetPod(), swapImage, took.Milliseconds()), nil
+}
+
+// releaseAll gives everything back. The swapped Pod is reset to its idle image; the others, of which no container would be
+// restarted by a reset, are replaced.
+func (w *world) releaseAll(ctx context.Context) (string, error) {
+	w.mu.Lock()
+	ids := make([]string, 0, len(w.live))
+	for id := range w.live {
+		ids = append(ids, id)
+	}
+	w.mu.Unlock()
+	before, err := w.podUIDs(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, id := range ids {
+		if err := w.release(ctx, w.hub, id); err != nil {
+			return "", err
+		}
+	}
+	if err := w.waitWarm(ctx); err != nil {
+		return "", err
+	}
+	after, err := w.podUIDs(ctx)
+	if err != nil {
+		return "", err
+	}
+	kept := 0
+	for uid := range after {
+		if before[uid] {
+			kept++
+		}
+	}
+	replaced := len(after) - kept
+	if replaced != len(ids)-1 {
+		return "", fmt.Errorf("of %d released sandboxes %d Pods were replaced, want all but the swapped one", len(ids), replaced)
+	}
+	return fmt.Sprintf("%d released: 1 Pod reset in place, %d replaced, all warm again", len(ids), replaced), nil
+}
+
+func (w *world) podUIDs(ctx context.Context) (map[string]bool, error) {
+	uids := map[string]bool{}
+	for _, p := range w.set.Planes() {
+		out, err := p.Kubectl(ctx, "-n", envNamespace, "get", "pods", "-l", "agentbox.navix.sh/sandbox-pool", "-o", "jsonpath={.items[*].metadata.uid}")
+		if err != nil {
+			return nil, fmt.Errorf("listing Pods in %s: %w", p.Name, err)
+		}
+		for _, uid := range strings.Fields(out) {
+			uids[uid] = true
+		}
+	}
+	return uids, nil
+}
+
+// foreign reads the Env in every cluster with kubectl: each must show all three segments, its own marked as local.
+func (w *world) foreign(ctx context.Context) (string, error) {
+	const want = "east:6 north:4 west:8"
+	for _, p := range w.set.Planes() {
+		err := w.waitFor(ctx, "foreign segments in "+p.Name, time.Minute, func(ctx context.Context) (bool, string) {
+			out, err := p.Kubectl(ctx, "-n", envNamespace, "get", "sandboxenv", envName, "-o",
+				`jsonpath={range .status.clusters[*]}{.clusterID}:{.observedMembers[0].idleCount}:{.isLocal} {end}`)
+			if err != nil {
+				return false, err.Error()
+			}
+			var idle, local []string
+			for _, segment := range strings.Fields(out) {
+				parts := strings.Split(segment, ":")
+				idle = append(idle, parts[0]+":"+parts[1])
+				if parts[2] == "true" {
+					local = append(local, parts[0])
+				}
+			}
+			slices.Sort(idle)
+			return strings.Join(idle, " ") == want && strings.Join(local, " ") == p.Name, out
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	w.foreignOK = true
+	return "kubectl shows " + want + " in each of the three clusters", nil
+}

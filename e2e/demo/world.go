@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+)
+
+// env is the Env of the manifests.
+const envNamespace, envName = "default", "python"
+
+// world is what the steps act on and what they leave behind.
+type world struct {
+	out      io.Writer
+	progress io.Writer
+	binDir   string
+	logDir   string
+
+	set   *plane.Set
+	stack *stack.Stack
+	hub   *stack.Client
+	local map[string]*stack.Client
+	done  []stepResult
+
+	mu        sync.Mutex
+	live      map[string]*sandboxv1.Sandbox // by sandbox id
+	podOwner  map[string]string             // pod uid → live sandbox
+	latencies []time.Duration
+	byCluster map[string]int
+	ok, bad   int
+	doubles   int
+
+	foreignOK    bool
+	hubDownOK    int
+	hubRecovered bool
+	keyed        *sandboxv1.Sandbox
+}
+
+func newWorld(out io.Writer, binDir, logDir string) *world {
+	return &world{
+		out: out, progress: indent{out}, binDir: binDir, logDir: logDir, local: map[string]*stack.Client{},
+		live: map[string]*sandboxv1.Sandbox{}, podOwner: map[string]string{}, byCluster: map[string]int{},
+	}
+}
+
+func (w *world) close() error {
+	var errs []error
+	if w.stack != nil {
+		errs = append(errs, w.stack.Close())
+	}
+	if w.set != nil {
+		errs = append(errs, w.set.Down(context.Background()))
+	}
+	return errors.Join(errs...)
+}
+
+// indent sets progress apart from the steps' own lines.
+type indent struct{ w io.Writer }
+
+func (i indent) Write(p []byte) (int, error) {
+	if _, err := fmt.Fprintf(i.w, "      %s", p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// claim makes one claim and keeps the books: a Pod that a live sandbox already has is a double assignment.
+func (w *world) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	r.Namespace, r.Env = envNamespace, envName
+	begin := time.Now()
+	sandbox, err := c.CreateSandbox(ctx, r)
+	took := time.Since(begin)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.bad++
+		return nil, fmt.Errorf("claiming: %w", err)
+	}
+	w.ok++
+	w.latencies = append(w.latencies, took)
+	w.byCluster[sandbox.GetClusterId()]++
+	if owner, taken := w.podOwner[sandbox.GetPodUid()]; taken && owner != sandbox.GetId() {
+		w.doubles++
+		return nil, fmt.Errorf("pod %s was answered to %s and to %s", sandbox.GetPod(), owner, sandbox.GetId())
+	}
+	w.live[sandbox.GetId()] = sandbox
+	w.podOwner[sandbox.GetPodUid()] = sandbox.GetId()
+	return sandbox, nil
+}
+
+// claimMany makes n claims at once through the hub and counts them by cluster.
+func (w *world) claimMany(ctx context.Context, n int) (map[string]int, error) {
+	var mu sync.Mutex
+	got := map[string]int{}
+	var group errgroup.Group
+	for range n {
+		group.Go(func() error {
+			sandbox, err := w.claim(ctx, w.hub, &sandboxv1.CreateSandboxRequest{})
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			got[sandbox.GetClusterId()]++
+			mu.Unlock()
+			return nil
+		})
+	}
+	return got, group.Wait()
+}
+
+// release gives a sandbox back through c.
+func (w *world) release(ctx context.Context, c *stack.Client, id string) error {
+	w.mu.Lock()
+	if sandbox, ok := w.live[id]; ok {
+		delete(w.podOwner, sandbox.GetPodUid())
+		delete(w.live, id)
+	}
+	w.mu.Unlock()
+	if _, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {
+		return fmt.Errorf("releasing %s: %w", id, err)
+	}
+	return nil
+}
+
+// readyByCluster is the hub's view of what can be claimed now.
+func (w *world) readyByCluster(ctx context.Context) (map[string]int, error) {
+	env, err := w.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: envNamespace, Name: envName})
+	if err != nil {
+		return nil, fmt.Errorf("asking the hub for the Env: %w", err)
+	}
+	ready := map[string]int{}
+	for _, c := range env.GetClusters() {
+		for _, m := range c.GetMembers() {
+			ready[c.GetClusterId()] += int(m.GetReadyIdle())
+		}
+	}
+	return ready, nil
+}
+
+// waitFor polls until check says true, telling on the way, once a second, how far things are.
+func (w *world) waitFor(ctx context.Context, what string, limit time.Duration, check func(context.Context) (bool, string)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	told := time.Now()
+	for {
+		ok, state := check(ctx)
+		if ok {
+			return nil
+		}
+		if time.Since(told) > time.Second {
+			told = time.Now()
+			fmt.Fprintf(w.progress, "waiting for %s: %s\n", what, state)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %s for %s: %s", limit, what, state)
+		case <-ticker.C:
+		}
+	}
+}
+
+// waitWarm waits until every cluster has its desired Pods ready, as the hub sees it.
+func (w *world) waitWarm(ctx context.Context) error {
+	want := map[string]int{"east": 6, "north": 4, "west": 8}
+	return w.waitFor(ctx, "warm Pods", 2*time.Minute, func(ctx context.Context) (bool, string) {
+		ready, err := w.readyByCluster(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		for cluster, n := range want {
+			if ready[cluster] != n {
+				return false, fmt.Sprintf("ready %v, want %v", ready, want)
+			}
+		}
+		return true, ""
+	})
+}
+
+func (w *world) printUsage() {
+	fmt.Fprintf(w.out, "\nStill running, until Ctrl-C. In another terminal:\n\n")
+	fmt.Fprintf(w.out, "  export ATOLL_SERVER=%s\n", w.stack.HubAddress())
+	fmt.Fprintf(w.out, "  %s top\n", filepath.Join(w.binDir, "atollctl"))
+	fmt.Fprintf(w.out, "  %s create --env python --claim-key mine\n", filepath.Join(w.binDir, "atollctl"))
+	fmt.Fprintf(w.out, "  %s explain python\n", filepath.Join(w.binDir, "atollctl"))
+	fmt.Fprintf(w.out, "  curl -s http://%s/v1/clusters\n", w.stack.HubAddress())
+	for _, p := range w.set.Planes() {
+		fmt.Fprintf(w.out, "  %s --kubeconfig %s get sbe,sbp,pods   # %s\n", w.set.KubectlPath(), p.Kubeconfig(), p.Name)
+	}
+	fmt.Fprintf(w.out, "\nLogs: %s\n", w.logDir)
+}
