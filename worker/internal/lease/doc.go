@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lease tells whether this process leads right now.
+//
+// client-go's leader election says when leadership was won and, too late, when it was lost: a process that was suspended,
+// or whose renewals hang, goes on believing. Lock wraps the Lease lock that leader election writes through, and notes,
+// before each write, a clock that goes on while the machine sleeps. A write that succeeded holds for the lease's duration
+// from then: every other candidate counts that duration from a later moment, when it saw the write. So Held is true for
+// at most one process at a time, whatever a wall clock does (I11).
+//
+// The claim service asks Held after a Pod was written and before the claim is answered (I2).
+package lease

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// margin is taken off the lease: two machines' clocks need not run at the same rate.
+const margin = time.Second
+
+// Lock is a Lease lock that knows until when it is held. It is given to leader election as its lock.
+type Lock struct {
+	resourcelock.Interface
+	now   func() time.Duration // goes on during suspend
+	until atomic.Int64         // of now; 0: not held
+}
+
+// New returns a lock on the named Lease, with a connection and an identity of its own. renewDeadline is leader
+// election's: one request must not use it up.
+func New(cfg *rest.Config, namespace, name string, renewDeadline time.Duration) (*Lock, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = max(time.Second, renewDeadline/2)
+	rest.AddUserAgent(cfg, "leader-election")
+	client, err := coordinationv1.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("building lease client: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("reading host name: %w", err)
+	}
+	return Wrap(&resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Client:     client,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString()},
+	}), nil
+}
+
+// Wrap watches over another lock.
+func Wrap(lock resourcelock.Interface) *Lock { return &Lock{Interface: lock, now: boottime} }
+
+// Held reports whether no other process can have become leader yet.
+func (l *Lock) Held() bool {
+	until := l.until.Load()
+	return until != 0 && l.now() < time.Duration(until)
+}
+
+// Create takes a lease that nobody ever had.
+func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	before := l.now()
+	return l.wrote(before, record, l.Interface.Create(ctx, record))
+}
+
+// Update takes, renews or gives up the lease.
+func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	before := l.now()
+	if record.HolderIdentity != l.Identity() {
+		// Given up from the moment of asking: the write may succeed and its answer be lost.
+		l.until.Store(0)
+	}
+	return l.wrote(before, record, l.Interface.Update(ctx, record))
+}
+
+// wrote notes a write. One that failed, or whose outcome is unknown, changes nothing: the previous one still counts.
+func (l *Lock) wrote(before time.Duration, record resourcelock.LeaderElectionRecord, err error) error {
+	if err != nil || record.HolderIdentity != l.Identity() {
+		return err
+	}
+	duration := time.Duration(record.LeaseDurationSeconds) * time.Second
+	if duration <= margin {
+		return errors.New("lease duration leaves no time to lead")
+	}
+	l.until.Store(int64(before + duration - margin))
+	return nil
+}
