@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// parallel writes keep one API server busy; more only queue there.
+const parallel = 16
+
+// act carries a decision out. Actions on different Pods do not depend on each
+// other, so one that fails stops no other.
+func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *Snapshot, d Decision) error {
+	var (
+		mu   sync.Mutex
+		errs []error
+		wg   sync.WaitGroup
+		slot = make(chan struct{}, parallel)
+	)
+	crashed := false
+	for _, action := range d.Actions {
+		crashed = crashed || action.Reason == ReasonIdleCrashed
+		slot <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slot }()
+			if err := r.perform(ctx, key, s, action); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if crashed {
+		r.crashes.replaced(key)
+	}
+	if d.Create > 0 {
+		errs = append(errs, r.create(ctx, key, s, d.Create))
+	}
+	return errors.Join(errs...)
+}
+
+// perform carries out one action. To lose a race is no error: whoever won it
+// caused an event, and the next decision starts from there.
+func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *Snapshot, a Action) error {
+	err := r.try(ctx, key, s, a)
+	outcome := outcomeDone
+	switch {
+	case lostRace(err):
+		log.FromContext(ctx).V(1).Info("lost a race for a pod", "pod", a.Pod.Name, "verb", a.Verb, "reason", a.Reason, "error", err.Error())
+		outcome, err = outcomeLost, nil
+	case err != nil:
+		outcome = outcomeError
+		err = fmt.Errorf("%s of pod %s (%s): %w", a.Verb, a.Pod.Name, a.Reason, err)
+	default:
+		r.told(ctx, s, a)
+	}
+	r.metrics.actions.WithLabelValues(string(a.Verb), string(a.Reason), outcome).Inc()
+	return err
+}
+
+func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *Snapshot, a Action) error {
+	now := r.clock.Now()
+	var body []byte
+	var err error
+	switch a.Verb {
+	case Delete:
+		return r.delete(ctx, key, a.Pod)
+	case Start:
+		body = sandbox.StartPatch(a.Pod, now)
+	case Release:
+		body, _, err = sandbox.ReleasePatch(a.Pod, &s.Pool.Spec, a.End, now)
+	case Fail:
+		body = sandbox.FailPatch(a.Pod, a.End, now)
+	case Detail:
+		body, err = sandbox.DetailPatch(a.Pod, a.Detail, now)
+	case Recycle:
+		body, err = sandbox.IdlePatch(a.Pod, &s.Pool.Spec), r.record(ctx, s.Pool, a.Pod)
+	case Bury:
+		body, err = buryPatch(a.Pod)
+		err = errors.Join(err, r.record(ctx, s.Pool, a.Pod))
+	case Protect:
+		body, err = protectPatch(a.Pod, s.Pool)
+	case Mark:
+		body, err = markPatch(a.Pod, now.UTC().Format(time.RFC3339))
+	case Unmark:
+		body, err = markPatch(a.Pod, "")
+	default:
+		err = fmt.Errorf("unknown verb %q", a.Verb)
+	}
+	if err != nil {
+		return err
+	}
+	return r.patch(ctx, key, a.Pod, body)
+}
+
+// record hands over what is to be remembered of the Pod's sandbox. It comes
+// before the write that lets the Pod, or its identity, go: a record that is kept
+// twice does no harm, one that is lost is lost.
+func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, pod *corev1.Pod) error {
+	var runtimes []v1alpha1.SandboxRuntimeSpec
+	if pool != nil {
+		runtimes = pool.Spec.Runtimes
+	}
+	record := sandbox.TerminalRecord(pod, runtimes, r.clusterID, r.clock.Now())
+	if record == nil {
+		return nil
+	}
+	state := sandbox.Read(pod)
+	if err := r.recorder.Ended(ctx, record, state.KeyHash, state.Attempt); err != nil {
+		return fmt.Errorf("recording sandbox %s: %w", state.ID, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) patch(ctx context.Context, key types.NamespacedName, pod *corev1.Pod, body []byte) error {
+	// The answer is decoded into an object of its own: pod is the cache's.
+	answer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	if err := r.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body)); err != nil {
+		return err
+	}
+	r.expectations.Wrote(key, pod.UID, answer.ResourceVersion)
+	return nil
+}
+
+// delete takes the Pod only as it was seen. With the uid alone, a Pod that was
+// claimed a moment ago would be deleted with its sandbox.
+func (r *Reconciler) delete(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) error {
+	r.expectations.ExpectDeletion(key, pod.UID)
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	uid, version := pod.UID, pod.ResourceVersion
+	err := r.client.Delete(ctx, target, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if err != nil {
+		r.expectations.DeletionSeen(key, pod.UID)
+	}
+	return err
+}
+
+// lostRace reports whether a write was refused because the Pod is no longer what
+// was seen. A patch whose test fails is answered 422 without details; one with
+// details is a fault in the patch.
+func lostRace(err error) bool {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || len(details.Causes) == 0
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+const (
+	crashBackoffMin = time.Second
+	crashBackoffMax = 5 * time.Minute
+	// crashesForgotten is how long a pool's idle Pods have to last before the
+	// back-off starts over.
+	crashesForgotten = 10 * time.Minute
+)
+
+// crashes holds back the replacement of Pods that end while they are idle. The
+// first round is replaced at once; each further one waits twice as long.
+type crashes struct {
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	pools map[types.NamespacedName]crashState
+}
+
+type crashState struct {
+	delay time.Duration
+	last  time.Time
+}
+
+func newCrashes(clk clock.PassiveClock) *crashes {
+	return &crashes{clock: clk, pools: map[types.NamespacedName]crashState{}}
+}
+
+func (c *crashes) remaining(pool types.NamespacedName) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st, ok := c.pools[pool]
+	if !ok {
+		return 0
+	}
+	age := c.clock.Since(st.last)
+	if age > crashesForgotten {
+		delete(c.pools, pool)
+		return 0
+	}
+	return max(0, st.delay-age)
+}
+
+// replaced tells that a round of crashed Pods is being replaced.
+func (c *crashes) replaced(pool types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delay := min(max(crashBackoffMin, 2*c.pools[pool].delay), crashBackoffMax)
+	c.pools[pool] = crashState{delay: delay, last: c.clock.Now()}
+}
+
+func (c *crashes) forget(pool types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pools, pool)
+}

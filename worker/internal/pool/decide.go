@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	// resetTimeout is how long a stopping Pod may take to become idle before a
+	// new one is thought to be quicker.
+	resetTimeout = 2 * time.Minute
+	// maxCreate and maxScaleDown bound one round, so that sandboxes that start
+	// and end are looked at in between.
+	maxCreate    = 250
+	maxScaleDown = 250
+)
+
+// Decide says what to do about one pool. Each Pod is looked at for itself first;
+// the number of Pods afterwards, and only when it is known.
+func Decide(s Snapshot) Decision {
+	d := Decision{Scale: ScaleUnsettled}
+	leaving := map[*corev1.Pod]bool{}
+	for _, pod := range s.Pods {
+		if s.Stale[pod.UID] {
+			continue
+		}
+		if decidePod(&s, pod, &d) {
+			leaving[pod] = true
+		}
+	}
+	switch {
+	case s.Pool == nil:
+		d.Scale = ScalePoolAbsent
+	case s.Pool.DeletionTimestamp != nil:
+		d.Scale = ScaleDraining
+		d.ReleasePool = len(s.Pods) == 0 && s.Settled && hasPoolFinalizer(s.Pool)
+	default:
+		d.ProtectPool = !hasPoolFinalizer(s.Pool)
+		if s.Settled {
+			decideScale(&s, leaving, &d)
+		}
+	}
+	order(d.Actions)
+	return d
+}
+
+// decidePod looks at one Pod and reports whether the Pod is on its way out.
+func decidePod(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
+	if pod.DeletionTimestamp != nil {
+		if hasPodFinalizer(pod) {
+			d.add(Action{Verb: Bury, Pod: pod, Reason: ReasonTerminating})
+		}
+		return true
+	}
+	if s.Pool == nil {
+		return false
+	}
+	if !hasPodFinalizer(pod) || orphaned(pod) {
+		d.add(Action{Verb: Protect, Pod: pod, Reason: ReasonUnprotected})
+	}
+	switch sandbox.PhaseOf(pod) {
+	case sandbox.Idle:
+		return decideIdle(s, pod, d)
+	case sandbox.Starting:
+		decideStarting(s, pod, d)
+	case sandbox.Running:
+		if o := sandbox.Observe(pod); o.Progress == sandbox.Over {
+			d.add(endOf(pod, ReasonEnded, o.End))
+		}
+	case sandbox.Stopping:
+		return decideStopping(s, pod, d)
+	case sandbox.Failed:
+		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonFailed})
+		return true
+	}
+	return false
+}
+
+// decideIdle leaves idle Pods that never become ready in place: a new one would
+// fare no better. One that has ended is replaced, but not in a hot loop: until
+// then it takes up its replica.
+func decideIdle(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
+	switch {
+	case s.Pool.DeletionTimestamp != nil:
+		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonPoolTerminating})
+		return true
+	case !finished(pod):
+		return false
+	case s.CrashBackoff > 0:
+		d.wake(s.CrashBackoff)
+		return false
+	}
+	d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonIdleCrashed})
+	return true
+}
+
+func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
+	o := sandbox.Observe(pod)
+	switch o.Progress {
+	case sandbox.Up:
+		// The container is ready before the Pod is when there are sidecars or
+		// readiness gates, and a caller wants the Pod.
+		if ready(pod) {
+			d.add(Action{Verb: Start, Pod: pod, Reason: ReasonRunning})
+			return
+		}
+		o.Detail = v1alpha1.SandboxStatusDetail{Reason: "PodNotReady", Message: "the container is ready and the Pod is not"}
+	case sandbox.Over:
+		d.add(endOf(pod, ReasonEnded, o.End))
+		return
+	}
+	if limit := startupTimeout(s.Pool, pod); limit > 0 {
+		age := s.Ages[pod.UID]
+		if age >= limit {
+			d.add(Action{Verb: Release, Pod: pod, Reason: ReasonStartupTimeout, End: sandbox.End{
+				StopReason: v1alpha1.SandboxStopReasonCanceled,
+				Reason:     string(ReasonStartupTimeout),
+				Message:    fmt.Sprintf("not running after %s: %s: %s", limit, o.Detail.Reason, o.Detail.Message),
+			}})
+			return
+		}
+		d.wake(limit - age)
+	}
+	if noteworthy(o.Detail.Reason) && o.Detail.Reason != statusDetailReason(pod) {
+		d.add(Action{Verb: Detail, Pod: pod, Reason: ReasonWaiting, Detail: o.Detail})
+	}
+}
+
+// endOf keeps a Pod only after a sandbox that completed: whatever made another
+// fail may still be there.
+func endOf(pod *corev1.Pod, reason Reason, end sandbox.End) Action {
+	verb := Release
+	if end.StopReason == v1alpha1.SandboxStopReasonFailed {
+		verb = Fail
+	}
+	return Action{Verb: verb, Pod: pod, Reason: reason, End: end}
+}
+
+// decideStopping is where nothing of one tenant reaches the next (I13): only a
+// Pod that sandbox.ResetDone vouches for becomes idle.
+func decideStopping(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
+	replace := func(reason Reason) bool {
+		d.add(Action{Verb: Delete, Pod: pod, Reason: reason})
+		return true
+	}
+	switch {
+	case s.Pool.DeletionTimestamp != nil:
+		return replace(ReasonPoolTerminating)
+	case !sandbox.Recyclable(pod, &s.Pool.Spec).Reset:
+		return replace(ReasonNotRecyclable)
+	case outdated(s, pod):
+		return replace(ReasonOutdated)
+	case sandbox.ResetDone(pod, &s.Pool.Spec):
+		d.add(Action{Verb: Recycle, Pod: pod, Reason: ReasonReset})
+		return false
+	case waitingReason(pod) == "CrashLoopBackOff":
+		// The kubelet holds back a container swapped to an image that the Pod ran
+		// before, by 16 s and growing. A new Pod is there sooner.
+		return replace(ReasonResetBackoff)
+	}
+	age := s.Ages[pod.UID]
+	if age >= resetTimeout {
+		return replace(ReasonResetTimeout)
+	}
+	d.wake(resetTimeout - age)
+	return false
+}
+
+// decideScale compares the Pods that stay with the replicas that are wanted.
+// Only idle Pods are ever marked or deleted: a running sandbox is not ended by a
+// scale-down (I6).
+func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
+	held, idle, marksMoving := 0, []*corev1.Pod(nil), false
+	for _, pod := range s.Pods {
+		if leaving[pod] || pod.DeletionTimestamp != nil || !holdsReplica(pod) {
+			continue
+		}
+		held++
+		if sandbox.PhaseOf(pod) == sandbox.Idle {
+			idle = append(idle, pod)
+			marksMoving = marksMoving || s.Stale[pod.UID]
+		}
+	}
+	surplus := held - int(s.Pool.Spec.Replicas)
+	switch {
+	case surplus < 0:
+		d.Scale, d.Create = ScaleUp, min(-surplus, maxCreate)
+		unmark(s, idle, d)
+	case marksMoving:
+		// A mark is on its way into the cache. Going by what is seen now would
+		// mark too many.
+		d.Scale = ScaleUnsettled
+	case surplus > 0:
+		d.Scale = scaleDown(s, idle, surplus, d)
+	default:
+		d.Scale = ScaleNone
+		unmark(s, idle, d)
+		replaceOutdated(s, idle, d)
+	}
+}
+
+// scaleDown marks as many idle Pods as there are too many, and deletes those
+// whose window is over.
+func scaleDown(s *Snapshot, idle []*corev1.Pod, surplus int, d *Decision) ScaleReason {
+	if len(idle) == 0 {
+		return ScaleDownBusy
+	}
+	var marked, free []*corev1.Pod
+	for _, pod := range idle {
+		if marking(pod) != "" {
+			marked = append(marked, pod)
+		} else {
+			free = append(free, pod)
+		}
+	}
+	slices.SortStableFunc(marked, func(a, b *corev1.Pod) int { return cmp.Compare(s.Ages[b.UID], s.Ages[a.UID]) })
+	if len(marked) > surplus {
+		unmark(s, marked[surplus:], d)
+		marked = marked[:surplus]
+	}
+	for i, pod := range marked {
+		if age := s.Ages[pod.UID]; age < s.Window {
+			d.wake(s.Window - age)
+		} else if i < maxScaleDown {
+			d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonScaleDown})
+		}
+	}
+	slices.SortStableFunc(free, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })
+	for _, pod := range free[:min(len(free), surplus-len(marked), maxScaleDown)] {
+		verb := Mark
+		if s.Window <= 0 {
+			verb = Delete
+		}
+		d.add(Action{Verb: verb, Pod: pod, Reason: ReasonScaleDown})
+	}
+	return ScaleDown
+}
+
+// leastMissed puts first the Pod that can serve least: not ready, made from an
+// old template, then the youngest.
+func leastMissed(s *Snapshot, a, b *corev1.Pod) int {
+	return cmp.Or(
+		first(!ready(a), !ready(b)),
+		first(outdated(s, a), outdated(s, b)),
+		b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name),
+	)
+}
+
+func unmark(s *Snapshot, pods []*corev1.Pod, d *Decision) {
+	for _, pod := range pods {
+		if marking(pod) != "" && !s.Stale[pod.UID] {
+			d.add(Action{Verb: Unmark, Pod: pod, Reason: ReasonReplicasRaised})
+		}
+	}
+}
+
+// replaceOutdated rolls the idle Pods of an old template over, a quarter of the
+// pool at a time. Pods that are not ready use up that quarter, so a template that
+// does not work takes no more than it.
+func replaceOutdated(s *Snapshot, idle []*corev1.Pod, d *Decision) {
+	budget := max(1, int(s.Pool.Spec.Replicas)/4)
+	var old []*corev1.Pod
+	for _, pod := range idle {
+		if outdated(s, pod) {
+			old = append(old, pod)
+		} else if !ready(pod) {
+			budget--
+		}
+	}
+	slices.SortStableFunc(old, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })
+	for _, pod := range old {
+		if budget <= 0 {
+			return
+		}
+		budget--
+		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonOutdated})
+	}
+}
+
+// order puts what a caller waits for first, and otherwise keeps the Pods' order.
+func order(actions []Action) {
+	rank := map[Verb]int{}
+	for i, verb := range []Verb{Start, Release, Fail, Recycle, Bury, Unmark, Protect, Detail, Delete, Mark} {
+		rank[verb] = i
+	}
+	slices.SortStableFunc(actions, func(a, b Action) int { return cmp.Compare(rank[a.Verb], rank[b.Verb]) })
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pool keeps the Pods of SandboxPools: as many as replicas says, each of
+// them looked after from its birth to its terminal record.
+//
+// What goes in: a pool, its Pods, how long each of them has been in its stage,
+// and what was written and not seen yet (gather.go makes a Snapshot of it, from
+// the cache alone). What comes out: a Decision, a list of verbs on Pods with a
+// typed reason each (decide.go, pure, tested with the texts in testdata). act.go
+// carries it out, report.go writes the pool's status. How a sandbox is written on
+// its Pod is package sandbox's; claims and releases are package claim's. Here is
+// everything that follows from what kubelets report and what time brings:
+//
+//	starting ── new container runs and is ready ──▶ running
+//	starting ── startup timeout ──▶ stopping ──▶ replaced, Canceled
+//	starting, running ── container ended: 0 ──▶ stopping, Completed; else ──▶ failed, Failed
+//	stopping ── reset is done ──▶ idle; cannot be, or takes too long ──▶ replaced
+//	failed ──▶ replaced
+//
+// # Invariants
+//
+// I1, I6: every delete names uid and resourceVersion. With the uid alone a Pod
+// that was claimed a moment ago is deleted with its sandbox. Only idle Pods are
+// ever deleted to scale down; they are marked first and can be claimed until the
+// window is over, which the claim does by clearing the mark in its own write.
+//
+// I11: windows and timeouts are measured on the monotonic clock from when this
+// process first saw the stage (timeline.go). The times on Pods are for people.
+// After a restart a stage is timed anew: late by at most its own length, never
+// early. The design would have a scale-down mark's time judged after a restart;
+// a mark's value only tells one marking from the next here.
+//
+// I13: a Pod returns to idle only through sandbox.ResetDone; whatever else comes
+// to its end is replaced.
+//
+// # A record, however a Pod dies
+//
+// Pods are born with a finalizer. When one is being deleted — by us, a user, an
+// eviction, or because its node is gone — its sandbox is handed to the Recorder,
+// and the finalizer goes only after that was accepted. There is one such place
+// for all deaths: what replaces a Pod just deletes it. The other end of a sandbox
+// is the write that makes its Pod idle, and there, too, the record comes first.
+// Pods whose pool is gone are seen off the same way.
+//
+// # Caches lag
+//
+// Expectations hold scaling back until every created and deleted Pod was seen in
+// the cache, and hold back all verbs on a single Pod until its latest write was.
+// Other writers are met by the tests in each patch: to lose is no error, the
+// winner's event brings the next decision.
+//
+// # Not built
+//
+// Pods are made from the typed template, so fields newer than this module's
+// Kubernetes libraries do not reach them. Runtimes add neither ports nor probes
+// to a Pod: an idle image need not contain the runtime, and would never be ready.
+package pool

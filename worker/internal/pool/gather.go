@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	// podsByPool indexes Pods by the pool that they name, so that one pool's
+	// Pods are found without a look at all others.
+	podsByPool = "atoll.pods-by-pool"
+
+	// defaultWindow is the protection window of pools without an autoscaling
+	// group, the same as the schema's default for those that have one.
+	defaultWindow = 10 * time.Second
+)
+
+func indexPodByPool(obj client.Object) []string {
+	if name := obj.GetLabels()[v1alpha1.SandboxPoolLabelKey]; name != "" {
+		return []string{name}
+	}
+	return nil
+}
+
+// gather reads everything from the cache.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snapshot, error) {
+	s := Snapshot{}
+	pool := &v1alpha1.SandboxPool{}
+	switch err := r.client.Get(ctx, key, pool); {
+	case err == nil:
+		s.Pool = pool
+	case !apierrors.IsNotFound(err):
+		return Snapshot{}, fmt.Errorf("reading pool: %w", err)
+	}
+	var err error
+	if s.Pods, err = r.podsOf(ctx, key, s.Pool); err != nil {
+		return Snapshot{}, err
+	}
+	stages := map[types.UID]string{}
+	s.Stale = map[types.UID]bool{}
+	for _, pod := range s.Pods {
+		if stage := stageOf(pod); stage != "" {
+			stages[pod.UID] = stage
+		}
+		if r.expectations.Stale(key, pod.UID, pod.ResourceVersion) {
+			s.Stale[pod.UID] = true
+		}
+	}
+	s.Ages = r.timeline.observe(key, stages)
+	s.Settled = r.expectations.Settled(key)
+	if s.Pool == nil {
+		return s, nil
+	}
+	s.CrashBackoff = r.crashes.remaining(key)
+	if s.Revision, err = revisionOf(&pool.Spec); err != nil {
+		return Snapshot{}, err
+	}
+	s.Window, err = r.protectionWindow(ctx, pool)
+	return s, err
+}
+
+// podsOf lists the Pods that the pool controls; once it is gone, all that name
+// it, since a Pod whose owner vanished still waits for its record.
+func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) ([]*corev1.Pod, error) {
+	list := &corev1.PodList{}
+	// The Pods are only read. Copying thousands of them on every event would be
+	// most of the work of a reconcile.
+	err := r.client.List(ctx, list, client.InNamespace(key.Namespace),
+		client.MatchingFields{podsByPool: key.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	pods := make([]*corev1.Pod, 0, len(list.Items))
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if pool == nil || metav1.IsControlledBy(pod, pool) || sandbox.PhaseOf(pod) != "" && orphaned(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return pods, nil
+}
+
+// protectionWindow is the one of the Env's autoscaling group that the pool is a
+// member of.
+func (r *Reconciler) protectionWindow(ctx context.Context, pool *v1alpha1.SandboxPool) (time.Duration, error) {
+	name, group := pool.Labels[v1alpha1.LabelEnv], pool.Labels[v1alpha1.LabelScalingGroup]
+	if name == "" || group == "" {
+		return defaultWindow, nil
+	}
+	env := &v1alpha1.SandboxEnv{}
+	err := r.client.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: name}, env, client.UnsafeDisableDeepCopy)
+	switch {
+	case apierrors.IsNotFound(err):
+		return defaultWindow, nil
+	case err != nil:
+		return 0, fmt.Errorf("reading env: %w", err)
+	}
+	if env.Spec.Autoscaling != nil {
+		for i := range env.Spec.Autoscaling.Groups {
+			if g := &env.Spec.Autoscaling.Groups[i]; g.Name == group {
+				return time.Duration(g.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second, nil
+			}
+		}
+	}
+	return defaultWindow, nil
+}

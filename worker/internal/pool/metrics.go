@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Values of the label outcome.
+const (
+	outcomeDone  = "done"
+	outcomeLost  = "lost"
+	outcomeError = "error"
+)
+
+// maxPoolSeries bounds the series that carry a pool's name. Pools beyond it are
+// counted in all other metrics.
+const maxPoolSeries = 1000
+
+type metrics struct {
+	pods         *prometheus.GaugeVec
+	actions      *prometheus.CounterVec
+	startSeconds prometheus.Histogram
+
+	mu     sync.Mutex
+	series map[types.NamespacedName]bool
+}
+
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "atoll_worker_pool_pods",
+			Help: "Pods of a pool by phase; unavailable ones are idle and not ready. Only the first 1000 pools.",
+		}, []string{"namespace", "pool", "phase"}),
+		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_worker_pool_actions_total",
+			Help: "What was done to Pods, and why; lost means that somebody else was first.",
+		}, []string{"verb", "reason", "outcome"}),
+		startSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "atoll_worker_pool_start_seconds",
+			Help:    "From the swap of a sandbox's image, as seen here, to the sandbox running.",
+			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120},
+		}),
+		series: map[types.NamespacedName]bool{},
+	}
+	for _, c := range []prometheus.Collector{m.pods, m.actions, m.startSeconds} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) observe(key types.NamespacedName, c counts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.series[key] {
+		if len(m.series) >= maxPoolSeries {
+			return
+		}
+		m.series[key] = true
+	}
+	for phase, n := range map[string]int32{
+		"idle": c.idle, "unavailable": c.unavailable, "starting": c.starting,
+		"running": c.running, "stopping": c.stopping, "failed": c.failed,
+	} {
+		m.pods.WithLabelValues(key.Namespace, key.Name, phase).Set(float64(n))
+	}
+}
+
+func (m *metrics) forget(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.series[key] {
+		delete(m.series, key)
+		m.pods.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
+	}
+}

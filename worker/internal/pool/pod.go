@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+const (
+	nameSuffix = 8
+	// maxBase leaves room for the suffix in a host name, which a Pod's name
+	// becomes.
+	maxBase = 63 - 1 - nameSuffix
+)
+
+// podName chooses the name here rather than at the API server, so that it can be
+// expected before the Pod exists.
+func podName(pool *v1alpha1.SandboxPool) string {
+	base := pool.Name
+	if len(base) > maxBase {
+		base = base[:maxBase]
+	}
+	return base + "-" + rand.String(nameSuffix)
+}
+
+// revisionOf identifies what Pods are made from.
+func revisionOf(spec *v1alpha1.SandboxPoolSpec) (string, error) {
+	data, err := json.Marshal(struct {
+		Template  corev1.PodTemplateSpec
+		IdleImage string
+		Policy    v1alpha1.PodCreationImagePolicy
+	}{spec.Template, spec.IdleImage, spec.PodCreationImagePolicy})
+	if err != nil {
+		return "", fmt.Errorf("encoding pod template: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// newPod makes an idle Pod. It has its labels, annotations and finalizer from
+// birth: a claim's patch cannot add to a map that is missing, and a finalizer
+// added later could be late.
+func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
+	template := pool.Spec.Template.DeepCopy()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            name,
+			Namespace:       pool.Namespace,
+			Labels:          map[string]string{},
+			Annotations:     map[string]string{},
+			Finalizers:      []string{v1alpha1.SandboxProtectionFinalizer},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind("SandboxPool"))},
+		},
+		Spec: template.Spec,
+	}
+	maps.Copy(pod.Labels, template.Labels)
+	maps.Copy(pod.Labels, podLabels(pool.Name))
+	pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseIdle
+	if env := pool.Labels[v1alpha1.LabelEnv]; env != "" {
+		pod.Labels[v1alpha1.LabelEnv] = env
+	}
+	if policy := pool.Annotations[v1alpha1.RecyclePolicyAnnotationKey]; policy != "" {
+		pod.Annotations[v1alpha1.RecyclePolicyAnnotationKey] = policy
+	}
+	maps.Copy(pod.Annotations, template.Annotations)
+	pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey] = revision
+	if pool.Spec.PodCreationImagePolicy != v1alpha1.PodCreationImagePolicyPoolDefaultImage &&
+		pool.Spec.IdleImage != "" && len(pod.Spec.Containers) > 0 {
+		pod.Spec.Containers[0].Image = pool.Spec.IdleImage
+	}
+	return pod
+}
+
+// podLabels are those by which a pool's Pods are selected.
+func podLabels(pool string) map[string]string {
+	return map[string]string{
+		v1alpha1.ManagedByLabelKey:   v1alpha1.ManagedBySandboxAPIServer,
+		v1alpha1.SandboxPoolLabelKey: pool,
+	}
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// podHandler tells the expectations what has been seen, then wakes the Pod's
+// pool. In this order: a pool that is reconciled first would wait for nothing.
+type podHandler struct{ expectations *Expectations }
+
+var _ handler.EventHandler = podHandler{}
+
+// Create implements handler.EventHandler.
+func (h podHandler) Create(_ context.Context, e event.CreateEvent, q queue) { h.seen(e.Object, q) }
+
+// Update implements handler.EventHandler.
+func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q queue) {
+	// A Pod whose pool label was changed by hand concerns the pool it left, too.
+	if before, ok := e.ObjectOld.(*corev1.Pod); ok {
+		if after, ok := e.ObjectNew.(*corev1.Pod); ok && sandbox.PoolOf(before) != sandbox.PoolOf(after) {
+			h.gone(before, q)
+		}
+	}
+	h.seen(e.ObjectNew, q)
+}
+
+// Delete implements handler.EventHandler.
+func (h podHandler) Delete(_ context.Context, e event.DeleteEvent, q queue) { h.gone(e.Object, q) }
+
+// Generic implements handler.EventHandler; nothing sends generic events.
+func (h podHandler) Generic(context.Context, event.GenericEvent, queue) {}
+
+func (h podHandler) seen(obj client.Object, q queue) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	pool := sandbox.PoolOf(pod)
+	if pool.Name == "" {
+		return
+	}
+	h.expectations.CreationSeen(pool, pod.Name)
+	if pod.DeletionTimestamp != nil {
+		h.expectations.DeletionSeen(pool, pod.UID)
+	}
+	q.Add(reconcile.Request{NamespacedName: pool})
+}
+
+func (h podHandler) gone(obj client.Object, q queue) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	pool := sandbox.PoolOf(pod)
+	if pool.Name == "" {
+		return
+	}
+	h.expectations.PodGone(pool, pod.Name, pod.UID)
+	q.Add(reconcile.Request{NamespacedName: pool})
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// stageOf names the stage whose duration matters, and with it everything that
+// begins a new one; "" for Pods that nothing is timed for.
+func stageOf(pod *corev1.Pod) string {
+	switch phase := sandbox.PhaseOf(pod); {
+	case pod.DeletionTimestamp != nil:
+		return ""
+	case phase == sandbox.Starting, phase == sandbox.Stopping:
+		return string(phase) + "/" + pod.Labels[v1alpha1.SandboxIDLabelKey]
+	case phase == sandbox.Idle && marking(pod) != "":
+		return "marked/" + marking(pod)
+	}
+	return ""
+}
+
+// marking is when the Pod was marked for scale-down; "" if it is not.
+func marking(pod *corev1.Pod) string {
+	return pod.Annotations[v1alpha1.SandboxScaleDownProtectedAnnotationKey]
+}
+
+// holdsReplica reports whether the Pod counts towards replicas.
+func holdsReplica(pod *corev1.Pod) bool {
+	switch sandbox.PhaseOf(pod) {
+	case sandbox.Idle, sandbox.Starting, sandbox.Running, sandbox.Stopping:
+		return true
+	}
+	return false
+}
+
+func ready(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// outdated is false for Pods without a revision: they are older than revisions,
+// and nothing says that they differ.
+func outdated(s *Snapshot, pod *corev1.Pod) bool {
+	revision := pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey]
+	return revision != "" && revision != s.Revision
+}
+
+// waitingReason is why the first container does not run.
+func waitingReason(pod *corev1.Pod) string {
+	if len(pod.Spec.Containers) == 0 {
+		return ""
+	}
+	for i := range pod.Status.ContainerStatuses {
+		cs := &pod.Status.ContainerStatuses[i]
+		if cs.Name == pod.Spec.Containers[0].Name && cs.State.Waiting != nil {
+			return cs.State.Waiting.Reason
+		}
+	}
+	return ""
+}
+
+// startupTimeout is how long the Pod may be starting; 0 is for ever.
+func startupTimeout(pool *v1alpha1.SandboxPool, pod *corev1.Pod) time.Duration {
+	if own := sandbox.Read(pod).StartupTimeout; own > 0 {
+		return own
+	}
+	if pool.Spec.DefaultStartupTimeout != nil {
+		return pool.Spec.DefaultStartupTimeout.Duration
+	}
+	return 0
+}
+
+// noteworthy leaves out what every swap passes through: writing it down would
+// cost a write a sandbox.
+func noteworthy(reason string) bool {
+	switch reason {
+	case "", "Pending", "Swapping", "NotReady", "PodNotReady", "ContainerCreating", "PodInitializing":
+		return false
+	}
+	return true
+}
+
+// statusDetailReason is the reason in the status detail that the Pod carries.
+func statusDetailReason(pod *corev1.Pod) string {
+	var detail v1alpha1.SandboxStatusDetail
+	if value := pod.Annotations[v1alpha1.SandboxStatusDetailAnnotationKey]; value != "" {
+		if json.Unmarshal([]byte(value), &detail) != nil {
+			return ""
+		}
+	}
+	return detail.Reason
+}
+
+// orphaned Pods were left by a pool that was deleted with --cascade=orphan, and
+// belong to the next pool of that name, which their labels name.
+func orphaned(pod *corev1.Pod) bool { return metav1.GetControllerOfNoCopy(pod) == nil }
+
+func hasPodFinalizer(pod *corev1.Pod) bool {
+	return slices.Contains(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer)
+}
+
+func hasPoolFinalizer(pool *v1alpha1.SandboxPool) bool {
+	return slices.Contains(pool.Finalizers, v1alpha1.SandboxPoolFinalizer)
+}
+
+// first orders what is true before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}

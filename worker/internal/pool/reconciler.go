@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+)
+
+const (
+	// resync, give or take a fifth, is how often a pool is looked at without an
+	// event. It writes nothing when there is nothing to do.
+	resync = 10 * time.Second
+	// pendingInterval is how often the length of a claim queue is looked at
+	// while there is one.
+	pendingInterval = 3 * time.Second
+
+	retryMin = 50 * time.Millisecond
+	retryMax = 30 * time.Second
+)
+
+// Recorder keeps the terminal records of sandboxes. Ended is called at least
+// once for every sandbox; it returns nil only when the record is kept, and must
+// take the same sandbox more than once.
+type Recorder interface {
+	Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error
+}
+
+// Options are what a Reconciler needs.
+type Options struct {
+	// Client reads from a cache and writes to the API server.
+	Client    client.Client
+	Recorder  Recorder
+	Events    events.EventRecorder
+	ClusterID string
+	// Pending is the length of a pool's claim queue; nil when there are none.
+	Pending func(types.NamespacedName) int32
+	// Registry takes the metrics.
+	Registry prometheus.Registerer
+	// Clock is the real one unless given.
+	Clock clock.PassiveClock
+	// Workers is how many pools are reconciled at once. Default 16.
+	Workers int
+}
+
+// Reconciler keeps pools.
+type Reconciler struct {
+	client    client.Client
+	recorder  Recorder
+	events    events.EventRecorder
+	clusterID string
+	pending   func(types.NamespacedName) int32
+	clock     clock.PassiveClock
+	workers   int
+
+	expectations *Expectations
+	timeline     *timeline
+	crashes      *crashes
+	statuses     *throttle
+	metrics      *metrics
+}
+
+// New returns a Reconciler, to be set up with a manager.
+func New(o Options) (*Reconciler, error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Pending == nil {
+		o.Pending = func(types.NamespacedName) int32 { return 0 }
+	}
+	if o.Workers == 0 {
+		o.Workers = 16
+	}
+	m, err := newMetrics(o.Registry)
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{
+		client: o.Client, recorder: o.Recorder, events: o.Events, clusterID: o.ClusterID,
+		pending: o.Pending, clock: o.Clock, workers: o.Workers,
+		expectations: NewExpectations(o.Clock),
+		timeline:     newTimeline(o.Clock),
+		crashes:      newCrashes(o.Clock),
+		statuses:     newThrottle(o.Clock, statusInterval),
+		metrics:      m,
+	}, nil
+}
+
+// SetupWithManager registers the index, the watches and the controller.
+//
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools/status,verbs=patch
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools/finalizers,verbs=update
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podsByPool, indexPodByPool); err != nil {
+		return fmt.Errorf("indexing pods: %w", err)
+	}
+	// Status is what we write ourselves.
+	notStatus := predicate.Or[client.Object](predicate.GenerationChangedPredicate{},
+		predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("pool").
+		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(notStatus)).
+		Watches(&corev1.Pod{}, podHandler{r.expectations}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: r.workers,
+			// The default limiter would also hold all pools together to 10 a second.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryMin, retryMax),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("building the pool controller: %w", err)
+	}
+	return nil
+}
+
+// Reconcile gathers, decides, acts and reports.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	key := req.NamespacedName
+	s, err := r.gather(ctx, key)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if s.Pool == nil && len(s.Pods) == 0 {
+		r.forget(key)
+		return reconcile.Result{}, nil
+	}
+	d := Decide(s)
+	if d.ProtectPool || d.ReleasePool {
+		if err := r.setFinalizer(ctx, &s, d.ProtectPool); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	actErr := r.act(ctx, key, &s, d)
+	// A report is due also when something failed: that is when it is looked at.
+	wait, err := r.report(ctx, key, &s, s.Pool == nil || d.ReleasePool)
+	if actErr != nil {
+		return reconcile.Result{}, actErr
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: r.next(key, &s, d.Wake, wait)}, nil
+}
+
+// next is when to look again without an event.
+func (r *Reconciler) next(key types.NamespacedName, s *Snapshot, waits ...time.Duration) time.Duration {
+	next := time.Duration(float64(resync) * (0.8 + 0.4*rand.Float64()))
+	if r.pending(key) > 0 || s.Pool != nil && s.Pool.Status.PendingRequests > 0 {
+		waits = append(waits, pendingInterval)
+	}
+	for _, wait := range waits {
+		if wait > 0 {
+			next = min(next, wait)
+		}
+	}
+	return next
+}
+
+// setFinalizer adds the pool's finalizer before its first Pod, and removes it
+// after its last.
+func (r *Reconciler) setFinalizer(ctx context.Context, s *Snapshot, present bool) error {
+	pool := s.Pool.DeepCopy()
+	helper := patch.NewPatchHelper(r.client, pool)
+	if present {
+		pool.Finalizers = append(pool.Finalizers, v1alpha1.SandboxPoolFinalizer)
+	} else {
+		pool.Finalizers = slices.DeleteFunc(pool.Finalizers, func(f string) bool { return f == v1alpha1.SandboxPoolFinalizer })
+	}
+	err := helper.Patch(ctx, pool)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("setting the pool's finalizer: %w", err)
+	}
+	s.Pool = pool
+	return nil
+}
+
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.expectations.Forget(key)
+	r.timeline.observe(key, nil)
+	r.crashes.forget(key)
+	r.statuses.forget(key)
+	r.metrics.forget(key)
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// statusInterval is the shortest time between two writes of a pool's status.
+// Pods of a busy pool change hundreds of times a second, and each write of the
+// status takes the place of a claim's.
+const statusInterval = time.Second
+
+// report writes the pool's status if it changed, and answers when to come back
+// if it is too early for that.
+func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Snapshot, gone bool) (time.Duration, error) {
+	c := countPods(s)
+	r.metrics.observe(key, c)
+	if gone {
+		return 0, nil
+	}
+	pool := s.Pool.DeepCopy()
+	helper := patch.NewPatchHelper(r.client, pool)
+	summarize(pool, c, r.pending(key), r.clock)
+	if !helper.HasChanges(pool) {
+		return 0, nil
+	}
+	if wait := r.statuses.wait(key); wait > 0 {
+		return wait, nil
+	}
+	if err := helper.Patch(ctx, pool); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return 0, fmt.Errorf("reporting: %w", err)
+	}
+	r.statuses.wrote(key)
+	return 0, nil
+}
+
+// told makes known what somebody might look for.
+func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {
+	switch a.Verb {
+	case Start:
+		r.metrics.startSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
+	case Release, Fail:
+		kind := corev1.EventTypeNormal
+		if a.End.Reason != "" {
+			kind = corev1.EventTypeWarning
+		}
+		r.events.Eventf(s.Pool, a.Pod, kind, "SandboxEnded", string(a.Verb), "sandbox %s on pod %s ended: %s %s",
+			sandbox.Read(a.Pod).ID, a.Pod.Name, a.End.StopReason, strings.TrimSpace(a.End.Reason+" "+a.End.Message))
+	case Delete:
+		switch a.Reason {
+		case ReasonResetTimeout, ReasonResetBackoff, ReasonIdleCrashed:
+			r.events.Eventf(s.Pool, a.Pod, corev1.EventTypeWarning, string(a.Reason), string(a.Verb), "pod %s is replaced", a.Pod.Name)
+		}
+	}
+}
+
+// firstLine is the first of several joined errors: the others mostly repeat it.
+func firstLine(err error) string {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) && len(joined.Unwrap()) > 0 {
+		err = joined.Unwrap()[0]
+	}
+	return err.Error()
+}

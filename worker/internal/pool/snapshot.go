@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// Snapshot is all that a decision about one pool is made from. The objects in it
+// are the cache's own and must not be changed.
+type Snapshot struct {
+	// Pool is nil when the pool is gone; then its Pods are only seen off.
+	Pool *v1alpha1.SandboxPool
+	// Revision is the pool's template revision now.
+	Revision string
+	// Pods are those that the pool controls, in the order of their names.
+	Pods []*corev1.Pod
+	// Ages tells how long this process has seen each Pod in its present stage.
+	Ages map[types.UID]time.Duration
+	// Stale names the Pods that the cache holds as they were before our last
+	// write.
+	Stale map[types.UID]bool
+	// Settled is false while creates or deletes are missing from Pods.
+	Settled bool
+	// Window is how long a Pod that is marked for scale-down can be claimed.
+	Window time.Duration
+	// CrashBackoff is how long Pods that crashed while idle are left alone.
+	CrashBackoff time.Duration
+}
+
+// Verb is what is done to a Pod.
+type Verb string
+
+// The verbs, in the order in which they are carried out: what a caller waits for
+// comes first.
+const (
+	// Start: a starting sandbox runs.
+	Start Verb = "Start"
+	// Release: a sandbox ended, and its Pod may be worth resetting.
+	Release Verb = "Release"
+	// Fail: a sandbox ended in a way that takes its Pod along.
+	Fail Verb = "Fail"
+	// Recycle: a stopping Pod is reset and idle again.
+	Recycle Verb = "Recycle"
+	// Bury: a Pod is being deleted; its sandbox is recorded, then it may go.
+	Bury Verb = "Bury"
+	// Unmark: a Pod marked for scale-down is kept after all.
+	Unmark Verb = "Unmark"
+	// Protect: a Pod lacks the protection finalizer, or an owner.
+	Protect Verb = "Protect"
+	// Detail: what a starting sandbox waits for is written down.
+	Detail Verb = "Detail"
+	// Delete: a Pod is deleted, if it is still as it was seen.
+	Delete Verb = "Delete"
+	// Mark: an idle Pod is chosen for scale-down.
+	Mark Verb = "Mark"
+)
+
+// Reason is why an action is taken.
+type Reason string
+
+// The reasons.
+const (
+	ReasonRunning         Reason = "Running"
+	ReasonStartupTimeout  Reason = "StartupTimeout"
+	ReasonEnded           Reason = "Ended"
+	ReasonReset           Reason = "Reset"
+	ReasonNotRecyclable   Reason = "NotRecyclable"
+	ReasonResetBackoff    Reason = "ResetBackOff"
+	ReasonResetTimeout    Reason = "ResetTimeout"
+	ReasonOutdated        Reason = "TemplateOutdated"
+	ReasonFailed          Reason = "SandboxFailed"
+	ReasonIdleCrashed     Reason = "IdlePodFinished"
+	ReasonTerminating     Reason = "PodTerminating"
+	ReasonUnprotected     Reason = "FinalizerOrOwnerMissing"
+	ReasonScaleDown       Reason = "ScaleDown"
+	ReasonReplicasRaised  Reason = "ReplicasRaised"
+	ReasonPoolTerminating Reason = "PoolTerminating"
+	ReasonWaiting         Reason = "Waiting"
+)
+
+// Action is one thing to do to one Pod.
+type Action struct {
+	Verb   Verb
+	Pod    *corev1.Pod
+	Reason Reason
+	End    sandbox.End                  // of Release and Fail
+	Detail v1alpha1.SandboxStatusDetail // of Detail
+}
+
+// ScaleReason is why the number of Pods is or is not being changed.
+type ScaleReason string
+
+// The scale reasons.
+const (
+	ScaleNone       ScaleReason = "ReplicasReady"
+	ScaleUp         ScaleReason = "ScalingUp"
+	ScaleDown       ScaleReason = "ScalingDown"
+	ScaleDownBusy   ScaleReason = "OnlySandboxesLeft" // more Pods than replicas, and none of them idle
+	ScaleUnsettled  ScaleReason = "AwaitingEvents"
+	ScaleDraining   ScaleReason = "Draining"
+	ScalePoolAbsent ScaleReason = "PoolAbsent"
+)
+
+// Decision is what to do about a pool.
+type Decision struct {
+	Actions []Action
+	// Create is the number of Pods to create.
+	Create int
+	Scale  ScaleReason
+	// Wake is when to decide again although nothing has happened; 0 is never.
+	Wake time.Duration
+	// ReleasePool: the pool is being deleted and no Pod is left.
+	ReleasePool bool
+	// ProtectPool: the pool lacks its finalizer.
+	ProtectPool bool
+}
+
+func (d *Decision) add(a Action) { d.Actions = append(d.Actions, a) }
+
+// wake asks to be woken in d at the latest.
+func (d *Decision) wake(in time.Duration) {
+	if in > 0 && (d.Wake == 0 || in < d.Wake) {
+		d.Wake = in
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// timeline remembers since when this process has seen each Pod in its present
+// stage. Windows and timeouts are measured by it, on the monotonic clock,
+// because the times written on Pods come from a wall clock that may be off or
+// stepped (I11). After a restart a stage begins anew: its end is late by at most
+// one window, and never early.
+type timeline struct {
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	pools map[types.NamespacedName]map[types.UID]stage
+}
+
+type stage struct {
+	name  string
+	since time.Time
+}
+
+func newTimeline(clk clock.PassiveClock) *timeline {
+	return &timeline{clock: clk, pools: map[types.NamespacedName]map[types.UID]stage{}}
+}
+
+// observe replaces what is known of the pool by the stages given, Pod by Pod,
+// and answers how long each has lasted. Pods that are not named are forgotten,
+// so memory is bounded by Pods (I10).
+func (t *timeline) observe(pool types.NamespacedName, stages map[types.UID]string) map[types.UID]time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now, before := t.clock.Now(), t.pools[pool]
+	if len(stages) == 0 {
+		delete(t.pools, pool)
+		return nil
+	}
+	after := make(map[types.UID]stage, len(stages))
+	ages := make(map[types.UID]time.Duration, len(stages))
+	for uid, name := range stages {
+		s, ok := before[uid]
+		if !ok || s.name != name {
+			s = stage{name: name, since: now}
+		}
+		after[uid] = s
+		ages[uid] = now.Sub(s.since)
+	}
+	t.pools[pool] = after
+	return ages
+}
