@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The versions that are downloaded; those that are built are pinned by modules/*/go.mod, and a test holds the two
+// together.
+const (
+	kubernetesVersion = "v1.36.3"
+	etcdVersion       = "v3.6.8"
+	kwokVersion       = "v0.8.0"
+)
+
+// progressInterval is how often a long step says that it is still at work.
+const progressInterval = 5 * time.Second
+
+// binary is a program that planes need.
+type binary struct {
+	name   string
+	module string // directory below modules
+	pkg    string // import path of its main package
+}
+
+var binaries = []binary{
+	{"kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"},
+	{"etcd", "etcd", "go.etcd.io/etcd/server/v3"},
+	{"kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"},
+	{"kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+	{"kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"},
+	{"kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"},
+}
+
+// findBinaries returns a directory that holds all binaries.
+func findBinaries(ctx context.Context, opts Options, log *progress) (string, error) {
+	if opts.BinDir != "" {
+		if missing := missingBinaries(opts.BinDir); len(missing) > 0 {
+			return "", fmt.Errorf("%s lacks %s", opts.BinDir, strings.Join(missing, ", "))
+		}
+		return opts.BinDir, nil
+	}
+	dir := filepath.Join(opts.CacheDir, cacheKey())
+	if len(missingBinaries(dir)) == 0 {
+		return dir, nil
+	}
+	if err := os.MkdirAll(opts.CacheDir, 0o755); err != nil {
+		return "", fmt.Errorf("creating the cache: %w", err)
+	}
+	// The lock is named after the directory but lies beside it, as the directory appears by a rename.
+	lock, err := waitForLock(ctx, dir+".lock", log)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if len(missingBinaries(dir)) == 0 {
+		return dir, nil
+	}
+	return dir, fillCache(ctx, dir, log)
+}
+
+// cacheKey names what the binaries depend on.
+func cacheKey() string {
+	inputs := []string{kubernetesVersion, etcdVersion, kwokVersion, runtime.GOOS, runtime.GOARCH, runtime.Version()}
+	sum := sha256.Sum256([]byte(strings.Join(inputs, "\n")))
+	return fmt.Sprintf("kubernetes-%s-%x", kubernetesVersion, sum[:6])
+}
+
+func missingBinaries(dir string) []string {
+	var missing []string
+	for _, b := range binaries {
+		if info, err := os.Stat(filepath.Join(dir, b.name)); err != nil || info.Mode()&0o111 == 0 {
+			missing = append(missing, b.name)
+		}
+	}
+	return missing
+}
+
+// fillCache obtains all binaries in a directory of their own and moves it into place when it is complete. The cache's
+// lock must be held.
+func fillCache(ctx context.Context, dir string, log *progress) error {
+	partial := dir + ".partial"
+	// What an earlier attempt left that was killed.
+	if err := os.RemoveAll(partial); err != nil {
+		return fmt.Errorf("emptying the cache: %w", err)
+	}
+	if err := os.MkdirAll(partial, 0o755); err != nil {
+		return fmt.Errorf("creating the cache: %w", err)
+	}
+	err := obtain(ctx, partial, log)
+	if err == nil {
+		// Incomplete, or it would not be filled.
+		err = errors.Join(os.RemoveAll(dir), os.Rename(partial, dir))
+	}
+	return errors.Join(err, os.RemoveAll(partial))
+}
+
+func obtain(ctx context.Context, dir string, log *progress) error {
+	releases := officialReleases
+	if err := releases.reachable(ctx); err != nil {
+		log.printf("release binaries cannot be downloaded (%v); building them, which takes some minutes the first time", err)
+		return build(ctx, dir, log)
+	}
+	err := releases.download(ctx, dir, log)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	log.printf("downloading failed (%v); building instead, which takes some minutes the first time", err)
+	return build(ctx, dir, log)
+}
+
+func waitForLock(ctx context.Context, path string, log *progress) (*os.File, error) {
+	begin := time.Now()
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	said := begin.Add(-progressInterval)
+	for {
+		lock, err := lockFile(path, unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return lock, err
+		}
+		if time.Since(said) >= progressInterval {
+			said = time.Now()
+			log.printf("another process is obtaining the binaries, waiting (%s)", elapsed(begin))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for another process to obtain the binaries: %w", context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+// during says every few seconds that a step is still at work, until the returned function is called.
+func (p *progress) during(what string) (done func()) {
+	begin := time.Now()
+	p.printf("%s", what)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ticker := time.NewTicker(progressInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-ticker.C:
+				p.printf("%s (%s)", what, elapsed(begin))
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+	}
+}
+
+func elapsed(since time.Time) time.Duration { return time.Since(since).Round(time.Second) }

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"path/filepath"
+	"strconv"
+)
+
+// etcd's sockets, relative to the working directory that etcd and the API server share: so their length does not count
+// against the system's limit for socket paths. etcd insists on something that looks like a port.
+const (
+	etcdClientURL = "unix://etcd-client:0"
+	etcdPeerURL   = "unix://etcd-peer:0"
+)
+
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+`
+
+// components are the processes of a plane, in the order in which they are started.
+func (p *Plane) components() []*process {
+	return []*process{
+		p.component("etcd", p.etcdArgs()),
+		p.component("kube-apiserver", p.apiServerArgs()),
+		p.component("kube-controller-manager", p.controllerManagerArgs()),
+		p.component("kube-scheduler", p.schedulerArgs()),
+		p.component("kwok", p.kwokArgs()),
+	}
+}
+
+func (p *Plane) component(name string, args []string) *process {
+	return &process{
+		name:    name,
+		path:    filepath.Join(p.binDir, name),
+		args:    args,
+		dir:     p.dir,
+		logPath: filepath.Join(p.logDir, name+".log"),
+		group:   p.group,
+		report:  func(format string, args ...any) { p.log.printf(p.Name+": "+format, args...) },
+	}
+}
+
+func (p *Plane) file(name string) string { return filepath.Join(p.dir, name) }
+
+// etcdArgs leave fsync on: what is measured on a plane should hold elsewhere.
+func (p *Plane) etcdArgs() []string {
+	return []string{
+		"--name=etcd",
+		"--data-dir=" + p.file("etcd"),
+		"--listen-client-urls=" + etcdClientURL,
+		"--advertise-client-urls=" + etcdClientURL,
+		"--listen-peer-urls=" + etcdPeerURL,
+		"--initial-advertise-peer-urls=" + etcdPeerURL,
+		"--initial-cluster=etcd=" + etcdPeerURL,
+		"--quota-backend-bytes=" + strconv.Itoa(4<<30),
+		"--log-level=warn",
+	}
+}
+
+func (p *Plane) apiServerArgs() []string {
+	args := []string{
+		"--etcd-servers=" + etcdClientURL,
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(p.port.number),
+		"--permit-port-sharing=true",
+		// No Pod can reach the API server, and the loopback address may not be an endpoint of its Service.
+		"--advertise-address=127.0.0.1",
+		"--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=" + serviceCIDR,
+		"--authorization-mode=RBAC",
+		"--allow-privileged=true",
+		"--client-ca-file=" + p.file("ca.crt"),
+		"--tls-cert-file=" + p.file("apiserver.crt"),
+		"--tls-private-key-file=" + p.file("apiserver.key"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + p.file("service-account.key"),
+		"--service-account-signing-key-file=" + p.file("service-account.key"),
+		// Tests find the ceiling of Atoll and not that of the request limiter.
+		"--max-requests-inflight=3000",
+		"--max-mutating-requests-inflight=1500",
+	}
+	if p.auditLog {
+		args = append(args,
+			"--audit-policy-file="+p.file("audit-policy.yaml"),
+			"--audit-log-path="+p.auditPath(),
+			// In megabytes. A rotated log would be read in part.
+			"--audit-log-maxsize=10240",
+		)
+	}
+	return args
+}
+
+func (p *Plane) controllerManagerArgs() []string {
+	return []string{
+		"--kubeconfig=" + p.file("kube-controller-manager.kubeconfig"),
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--root-ca-file=" + p.file("ca.crt"),
+		"--service-account-private-key-file=" + p.file("service-account.key"),
+		"--cluster-signing-cert-file=" + p.file("ca.crt"),
+		"--cluster-signing-key-file=" + p.file("ca.key"),
+		"--kube-api-qps=1000",
+		"--kube-api-burst=2000",
+	}
+}
+
+func (p *Plane) schedulerArgs() []string {
+	return []string{
+		"--kubeconfig=" + p.file("kube-scheduler.kubeconfig"),
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--kube-api-qps=1000",
+		"--kube-api-burst=2000",
+	}
+}
+
+func (p *Plane) kwokArgs() []string {
+	return []string{
+		"--kubeconfig=" + p.file("kwok.kubeconfig"),
+		"--config=" + p.file("kwok.yaml"),
+		"--manage-all-nodes=true",
+		"--node-lease-duration-seconds=40",
+		// An address of a range kept for documentation: nothing may ever be sent there.
+		"--node-ip=192.0.2.1",
+	}
+}

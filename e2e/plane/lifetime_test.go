@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"navix.sh/atoll/e2e/plane"
+)
+
+// victimEnv makes the test binary bring up a plane in the directory it names, and wait to be killed.
+const victimEnv = "ATOLL_PLANE_TEST_VICTIM"
+
+// pauseArg makes it pause the API server, too.
+const pauseArg = "pause"
+
+func victim(dir string) int {
+	set, err := plane.Up(context.Background(), plane.Options{Dir: dir}, "victim")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if len(os.Args) > 1 && os.Args[1] == pauseArg {
+		if err := set.Plane("victim").Pause(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	fmt.Println(set.Plane("victim").Config().Host)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// startVictim returns when its plane is up, with the address of its API server.
+func startVictim(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, address string) {
+	t.Helper()
+	cmd = exec.CommandContext(testContext(t), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), victimEnv+"="+dir)
+	cmd.Stderr = os.Stderr
+	// A process group of its own, as a shell gives to what it runs.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stdin.Close() })
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the victim did not come up: %v", err)
+	}
+	host, err := url.Parse(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, host.Host
+}
+
+// processesOf counts the living processes that mention dir in their arguments.
+func processesOf(t *testing.T, dir string) int {
+	t.Helper()
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, path := range cmdlines {
+		// A process that has ended, reaped or not, has no arguments.
+		if cmdline, err := os.ReadFile(path); err == nil && bytes.Contains(cmdline, []byte(dir)) {
+			found++
+		}
+	}
+	return found
+}
+
+// sets counts the directories of sets.
+func sets(dir string) (int, error) {
+	entries, err := os.ReadDir(dir)
+	found := 0
+	for _, entry := range entries {
+		if entry.IsDir() {
+			found++
+		}
+	}
+	return found, err
+}
+
+func nothingLeft(t *testing.T, dir, address string) error {
+	t.Helper()
+	left, err := sets(dir)
+	if err != nil {
+		return err
+	}
+	if running := processesOf(t, dir); left > 0 || running > 0 {
+		return fmt.Errorf("%d directories and %d processes are left", left, running)
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return listener.Close()
+}
+
+func TestNothingOutlivesItsProcess(t *testing.T) {
+	for name, end := range map[string]func(pid int) error{
+		"killed":       func(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) },
+		"group killed": func(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) },
+		"interrupted":  func(pid int) error { return syscall.Kill(-pid, syscall.SIGINT) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			// A frozen process must go as well.
+			cmd, address := startVictim(t, dir, pauseArg)
+			if running := processesOf(t, dir); running < 5 {
+				t.Fatalf("only %d processes are running", running)
+			}
+			if err := end(cmd.Process.Pid); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Error("the victim ended in peace")
+			}
+			eventually(t, "everything to be gone", func() error { return nothingLeft(t, dir, address) })
+		})
+	}
+}
+
+// The guard is killed with its owner, so only the next Up can clean up.
+func TestNextUpRemovesWhatWasLeft(t *testing.T) {
+	dir := t.TempDir()
+	cmd, _ := startVictim(t, dir)
+	killGuards(t, dir)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if running := processesOf(t, dir); running < 5 {
+		t.Fatalf("only %d processes are left to be found", running)
+	}
+
+	var log bytes.Buffer
+	set, err := plane.Up(testContext(t), plane.Options{Dir: dir, Log: &log}, "next")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := sets(dir); err != nil || left != 1 {
+		t.Errorf("%d sets are there beside the new one (%v)", left-1, err)
+	}
+	if !strings.Contains(log.String(), "5 processes") {
+		t.Errorf("progress does not tell of the cleaning up:\n%s", log.String())
+	}
+	address := strings.TrimPrefix(set.Plane("next").Config().Host, "https://")
+	if err := set.Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := nothingLeft(t, dir, address); err != nil {
+		t.Errorf("after Down: %v", err)
+	}
+}
+
+func killGuards(t *testing.T, dir string) {
+	t.Helper()
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := 0
+	for _, path := range cmdlines {
+		cmdline, _ := os.ReadFile(path)
+		if !bytes.Contains(cmdline, []byte("atoll-plane-guard\x00"+dir)) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(path, "/proc/%d/cmdline", &pid); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		killed++
+	}
+	if killed != 1 {
+		t.Fatalf("%d guards were found", killed)
+	}
+}
+
+func TestFailedUpLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	_, err := plane.Up(ctx, plane.Options{Dir: dir}, "late")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("want the deadline exceeded, got %v", err)
+	}
+	left, err := sets(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if running := processesOf(t, dir); left > 0 || running > 0 {
+		t.Errorf("%d directories and %d processes are left", left, running)
+	}
+}
+
+func TestPausedAPIServerHangs(t *testing.T) {
+	ctx := testContext(t)
+	west := planes.Plane("west")
+	client := shortClient(t, west)
+	if err := west.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err == nil {
+		t.Error("a paused API server answered")
+	}
+	if _, err := clientOf(t, planes.Plane("east")).CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
+		t.Errorf("the other plane: %v", err)
+	}
+	if err := west.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an answer", func() error {
+		_, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		return err
+	})
+}
+
+func TestAPIServerComesBackAtTheSameAddress(t *testing.T) {
+	ctx := testContext(t)
+	west := planes.Plane("west")
+	client := shortClient(t, west)
+	namespace := newNamespace(ctx, t, client)
+	pods := client.CoreV1().Pods(namespace)
+	// This one is about to become Ready when the API server goes.
+	if _, err := pods.Create(ctx, newPod(imageA), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	west.StopAPIServer()
+	if _, err := pods.List(ctx, metav1.ListOptions{}); err == nil {
+		t.Error("a stopped API server answered")
+	}
+	if err := west.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pods.Create(ctx, newPod(imageA), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both pods to be ready", func() error {
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		return errors.Join(allReady(list.Items)...)
+	})
+}
+
+func allReady(pods []corev1.Pod) []error {
+	errs := make([]error, 0, len(pods))
+	for _, pod := range pods {
+		if err := ready(&pod); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", pod.Name, err))
+		}
+	}
+	return errs
+}
+
+// shortClient does not wait long for an answer.
+func shortClient(t *testing.T, p *plane.Plane) *kubernetes.Clientset {
+	t.Helper()
+	config := p.Config()
+	config.Timeout = time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}

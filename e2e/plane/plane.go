@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// pollInterval is how often a plane that comes up is looked at.
+const pollInterval = 50 * time.Millisecond
+
+// Plane is one control plane. Its methods may be called concurrently, those that inject faults one at a time.
+type Plane struct {
+	// Name as given to Up.
+	Name string
+
+	index    int
+	dir      string
+	logDir   string
+	binDir   string
+	auditLog bool
+	group    int
+	log      *progress
+	port     *port
+	caPEM    []byte
+	admin    *rest.Config
+	procs    []*process
+
+	down    sync.Once
+	downErr error
+}
+
+func newPlane(opts Options, log *progress, set *Set, index int, name string) (*Plane, error) {
+	p := &Plane{
+		Name:     name,
+		index:    index,
+		dir:      filepath.Join(set.state.dir, name),
+		binDir:   set.binDir,
+		auditLog: opts.AuditLog,
+		group:    set.guard.group(),
+		log:      log,
+	}
+	p.logDir = filepath.Join(p.dir, "logs")
+	if opts.LogDir != "" {
+		p.logDir = filepath.Join(opts.LogDir, name)
+	}
+	for _, dir := range []string{p.dir, p.logDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("creating a plane's directory: %w", err)
+		}
+	}
+	var err error
+	if p.port, err = reservePort(); err != nil {
+		return nil, err
+	}
+	p.procs = p.components()
+	return p, nil
+}
+
+func (p *Plane) up(ctx context.Context, opts Options) error {
+	if err := p.configure(opts); err != nil {
+		return err
+	}
+	for _, proc := range p.procs[:2] {
+		if err := proc.start(); err != nil {
+			return err
+		}
+	}
+	if err := p.waitReady(ctx); err != nil {
+		return err
+	}
+	// The others give up when there is no API server, so they come after it.
+	for _, proc := range p.procs[2:] {
+		if err := proc.start(); err != nil {
+			return err
+		}
+	}
+	return p.seed(ctx, opts)
+}
+
+// configure writes all files that the components read.
+func (p *Plane) configure(opts Options) error {
+	ca, err := writePKI(p.dir, p.Name, p.server())
+	if err != nil {
+		return err
+	}
+	p.caPEM = ca.certPEM
+	if p.admin, err = clientcmd.BuildConfigFromFlags("", p.Kubeconfig()); err != nil {
+		return fmt.Errorf("reading back a kubeconfig: %w", err)
+	}
+	// A client that is built by hand gets 5 requests a second; tests want to wait for nothing but the server.
+	p.admin.QPS, p.admin.Burst = 1000, 2000
+	stages, err := kwokConfig(opts.Delays)
+	if err != nil {
+		return err
+	}
+	for file, content := range map[string][]byte{"audit-policy.yaml": []byte(auditPolicy), "kwok.yaml": stages} {
+		if err := os.WriteFile(p.file(file), content, 0o600); err != nil {
+			return fmt.Errorf("writing %s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+func (p *Plane) server() string { return fmt.Sprintf("https://127.0.0.1:%d", p.port.number) }
+
+// Kubeconfig is the path of the cluster administrator's kubeconfig.
+func (p *Plane) Kubeconfig() string { return p.file("admin.kubeconfig") }
+
+// Config returns a new client configuration for the cluster administrator.
+func (p *Plane) Config() *rest.Config { return rest.CopyConfig(p.admin) }
+
+// waitReady waits until the API server says that it is ready to serve.
+func (p *Plane) waitReady(ctx context.Context) error {
+	// Each try has its own deadline: a server that accepts and never answers would take all there is.
+	config := p.Config()
+	config.Timeout = time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("building a client: %w", err)
+	}
+	return p.poll(ctx, "the API server to be ready", func(ctx context.Context) error {
+		var code int
+		body, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&code).Raw()
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("/readyz: %d: %s", code, body)
+		}
+		return err
+	})
+}
+
+// poll tries until there is no error. It gives up when ctx ends or a component keeps ending, and then tells what was
+// still missing, and the last words of the components, which say why.
+func (p *Plane) poll(ctx context.Context, what string, try func(context.Context) error) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	before := make([]int, len(p.procs))
+	for i, proc := range p.procs {
+		before[i] = proc.endings()
+	}
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		for i, proc := range p.procs {
+			if proc.endings()-before[i] >= maxEnds {
+				return fmt.Errorf("waiting for %s: %s keeps ending: %w\n%s", what, proc.name, err, proc.lastWords())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w: %w\n%s", what, context.Cause(ctx), err, p.lastWords())
+		case <-ticker.C:
+		}
+	}
+}
+
+func (p *Plane) lastWords() string {
+	var words strings.Builder
+	for _, proc := range p.procs {
+		fmt.Fprintf(&words, "--- %s\n%s\n", proc.name, proc.lastWords())
+	}
+	return words.String()
+}
+
+func (p *Plane) apiServer() *process { return p.procs[1] }
+
+// Pause freezes the API server: connections are accepted and kept, and nothing is answered.
+func (p *Plane) Pause() error { return p.apiServer().signal(syscall.SIGSTOP) }
+
+// Resume ends Pause.
+func (p *Plane) Resume() error { return p.apiServer().signal(syscall.SIGCONT) }
+
+// StopAPIServer kills the API server, as a crash would: connections are reset, new ones refused.
+func (p *Plane) StopAPIServer() { p.apiServer().stop() }
+
+// StartAPIServer starts it again, on the same port with the same state, and waits until it is ready.
+func (p *Plane) StartAPIServer(ctx context.Context) error {
+	if err := p.apiServer().start(); err != nil {
+		return err
+	}
+	return p.waitReady(ctx)
+}
+
+// Down kills the plane and removes what it wrote. The rest of its set goes on. Calling it again returns the first result.
+func (p *Plane) Down() error {
+	p.down.Do(func() {
+		// The API server and what feeds on it first, etcd last, so that logs that are kept end in peace.
+		for i := len(p.procs) - 1; i >= 0; i-- {
+			p.procs[i].stop()
+		}
+		p.downErr = errors.Join(os.RemoveAll(p.dir), p.port.release())
+	})
+	return p.downErr
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockName is both the lock of the root, held while sets are created and swept, and that of each set, held by the
+// process that owns it: a set whose lock can be taken has lost its owner.
+const lockName = ".lock"
+
+// state is the directory of one set.
+type state struct {
+	dir  string
+	lock *os.File
+}
+
+// newState sweeps what dead owners left below root, and makes a directory for a new set.
+func newState(root string, log *progress) (*state, error) {
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("creating the state directory: %w", err)
+	}
+	rootLock, err := lockFile(filepath.Join(root, lockName), unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer rootLock.Close()
+
+	sweep(root, log)
+
+	dir, err := os.MkdirTemp(root, "")
+	if err != nil {
+		return nil, fmt.Errorf("creating a set's directory: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(dir, lockName), unix.LOCK_EX|unix.LOCK_NB)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &state{dir: dir, lock: lock}, nil
+}
+
+// remove deletes the directory first and gives up the lock last, so that no sweep can find it half removed.
+func (s *state) remove() error {
+	err := os.RemoveAll(s.dir)
+	return errors.Join(err, s.lock.Close())
+}
+
+// sweep removes the sets below root whose owners are gone. It is best effort: what cannot be removed now is somebody
+// else's, or will be tried again.
+func sweep(root string, log *progress) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		dir := filepath.Join(root, entry.Name())
+		if !entry.IsDir() {
+			continue
+		}
+		lock, err := lockFile(filepath.Join(dir, lockName), unix.LOCK_EX|unix.LOCK_NB)
+		if err != nil {
+			continue
+		}
+		killed := killProcessesOf(dir)
+		if err := os.RemoveAll(dir); err == nil {
+			log.printf("removed what a dead process left in %s (%d processes)", dir, killed)
+		}
+		_ = lock.Close()
+	}
+}
+
+// killProcessesOf kills the processes that name dir in their arguments, as all of a plane's do. It needs /proc.
+func killProcessesOf(dir string) int {
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0
+	}
+	killed := 0
+	for _, path := range cmdlines {
+		cmdline, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(cmdline, []byte(dir+"/")) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if unix.Kill(pid, unix.SIGKILL) == nil {
+			killed++
+		}
+	}
+	return killed
+}
+
+// lockFile opens path and locks it until it is closed, or its process is gone.
+func lockFile(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening a lock: %w", err)
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Set is a number of planes that were brought up together.
+type Set struct {
+	planes []*Plane
+	state  *state
+	guard  *guard
+	binDir string
+
+	down    sync.Once
+	downErr error
+}
+
+// Up brings up one plane for each name, side by side, and returns when all are of use: API server ready, Nodes Ready
+// and schedulable, CRDs established. When it fails, or ctx ends first, nothing is left running.
+func Up(ctx context.Context, opts Options, names ...string) (*Set, error) {
+	if err := validateNames(names); err != nil {
+		return nil, err
+	}
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	log := &progress{w: opts.Log}
+	binDir, err := findBinaries(ctx, opts, log)
+	if err != nil {
+		return nil, fmt.Errorf("finding the binaries of Kubernetes: %w", err)
+	}
+	set := &Set{binDir: binDir}
+	if set.state, err = newState(opts.Dir, log); err != nil {
+		return nil, err
+	}
+	if set.guard, err = newGuard(set.state.dir); err != nil {
+		return nil, errors.Join(err, set.state.remove())
+	}
+
+	begin := time.Now()
+	group, groupCtx := errgroup.WithContext(ctx)
+	for i, name := range names {
+		p, err := newPlane(opts, log, set, i, name)
+		if err != nil {
+			return nil, errors.Join(err, group.Wait(), set.Down(ctx))
+		}
+		set.planes = append(set.planes, p)
+		group.Go(func() error {
+			if err := p.up(groupCtx, opts); err != nil {
+				return fmt.Errorf("bringing up plane %s: %w", p.Name, err)
+			}
+			log.printf("%s is up at %s after %.1fs", p.Name, p.server(), time.Since(begin).Seconds())
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, errors.Join(err, set.Down(ctx))
+	}
+	return set, nil
+}
+
+func validateNames(names []string) error {
+	if len(names) == 0 {
+		return errors.New("no plane was named")
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			return fmt.Errorf("plane name %q: %s", name, strings.Join(problems, "; "))
+		}
+		if seen[name] {
+			return fmt.Errorf("plane name %q: given twice", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// Plane returns the plane of that name, or nil.
+func (s *Set) Plane(name string) *Plane {
+	for _, p := range s.planes {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Planes returns all planes in the order in which they were named.
+func (s *Set) Planes() []*Plane { return s.planes }
+
+// KubectlPath is the kubectl that fits the planes.
+func (s *Set) KubectlPath() string { return filepath.Join(s.binDir, "kubectl") }
+
+// Down kills all planes and removes everything they wrote. It takes no time worth waiting for, so it ignores the end of
+// ctx: an expired test must be cleaned up after, too. Calling it again returns the first result.
+func (s *Set) Down(context.Context) error {
+	s.down.Do(func() {
+		errs := make([]error, 0, len(s.planes)+2)
+		for _, p := range s.planes {
+			errs = append(errs, p.Down())
+		}
+		// The directory before the guard: dying in between must leave somebody to remove it.
+		errs = append(errs, s.state.remove(), s.guard.release())
+		s.downErr = errors.Join(errs...)
+	})
+	return s.downErr
+}
