@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// Clusters shows all registered clusters, ordered by id.
+func (f *Fleet) Clusters() []*sandboxv1.Cluster {
+	var out []*sandboxv1.Cluster
+	for _, c := range f.sorted() {
+		if shown := c.proto(); shown != nil {
+			out = append(out, shown)
+		}
+	}
+	return out
+}
+
+// Cluster shows one cluster, nil when it is not registered.
+func (f *Fleet) Cluster(id string) *sandboxv1.Cluster {
+	if c := f.cluster(id); c != nil {
+		return c.proto()
+	}
+	return nil
+}
+
+func (c *cluster) proto() *sandboxv1.Cluster {
+	c.mu.Lock()
+	record, version, envs, totals := c.record, c.version, c.snapshot.Len(), c.snapshot.Totals()
+	c.mu.Unlock()
+	if record.UID == "" {
+		return nil // it was refused, or is just saying hello
+	}
+	health := c.Health()
+	out := &sandboxv1.Cluster{
+		Id: c.ID, State: apiState(health), Incarnation: record.Incarnation, Version: version,
+		Envs: int32(envs), Members: totals.Members, Idle: totals.Idle, Running: totals.Running,
+		Desired: totals.Desired, Pending: totals.Pending, RegisteredAt: timestamp(record.RegisteredAt),
+	}
+	c.liveness.mu.Lock()
+	seen, ago := c.liveness.seen, max(0, c.fleet.now()-c.liveness.lastSeen)
+	c.liveness.mu.Unlock()
+	if seen {
+		out.LastSeen = durationpb.New(ago)
+	}
+	out.Message = describe(health, seen, ago)
+	return out
+}
+
+func describe(h router.Health, seen bool, ago time.Duration) string {
+	switch {
+	case h == router.Quarantined:
+		return "two clusters with this name take turns; stop one of them"
+	case !seen:
+		return "not seen since the hub started"
+	case h == router.Unreachable && ago < unreachableAfter:
+		return "back, and watched for a while before it gets claims again"
+	case h == router.Unreachable, h == router.Silent:
+		return "nothing heard for " + ago.Round(time.Second).String()
+	case h == router.NoReceipt:
+		return "did not confirm a dispatch within a second"
+	case h == router.Disconnected:
+		return "not connected"
+	default:
+		return ""
+	}
+}
+
+func apiState(h router.Health) sandboxv1.ClusterState {
+	switch {
+	case h == router.Quarantined:
+		return sandboxv1.ClusterState_QUARANTINED
+	case h == router.Unreachable:
+		return sandboxv1.ClusterState_UNREACHABLE
+	case h.LastChoice():
+		return sandboxv1.ClusterState_LAST_CHOICE
+	default:
+		return sandboxv1.ClusterState_FRESH
+	}
+}
+
+// Keys lists the Envs of a namespace (empty: all), in order. Pages are cut from it and filled with Env.
+func (f *Fleet) Keys(namespace string) []segment.Key { return f.index.keys(namespace) }
+
+// Envs shows the Envs of a namespace (empty: all), in order.
+func (f *Fleet) Envs(namespace string) []*sandboxv1.Env {
+	var out []*sandboxv1.Env
+	for _, k := range f.Keys(namespace) {
+		if env := f.Env(k); env != nil {
+			out = append(out, env)
+		}
+	}
+	return out
+}
+
+// Env shows the merged view of one Env, nil when no cluster has it.
+func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
+	slot := f.index.get(key)
+	if slot == nil {
+		return nil
+	}
+	parts := slot.snapshot()
+	if len(parts) == 0 {
+		return nil
+	}
+	env := &sandboxv1.Env{Namespace: key.Namespace, Name: key.Name}
+	now := f.now()
+	var totals segment.Totals
+	for _, p := range parts {
+		totals = totals.Merge(p.segment.Totals())
+		shown := &sandboxv1.EnvCluster{
+			ClusterId: p.owner.ID, State: apiState(p.owner.Health()), Age: durationpb.New(max(0, now-p.owner.Seen())),
+		}
+		for i := range p.segment.Members {
+			shown.Members = append(shown.Members, apiMember(&p.segment.Members[i]))
+		}
+		env.Clusters = append(env.Clusters, shown)
+	}
+	env.Idle, env.Running, env.Desired, env.Pending = totals.Idle, totals.Running, totals.Desired, totals.Pending
+	return env
+}
+
+func apiMember(m *segment.Member) *sandboxv1.EnvMember {
+	out := &sandboxv1.EnvMember{
+		Name: m.Name, State: m.State.String(), ScalingGroup: m.ScalingGroup, InstanceType: m.InstanceType,
+		Multiplier: m.Multiplier, Priority: m.Priority, Idle: m.Idle, ReadyIdle: m.ReadyIdle, Running: m.Running,
+		Desired: m.Desired, Pending: m.Pending, Image: m.Image,
+	}
+	if m.SaturatedFor > 0 {
+		out.SaturatedFor = durationpb.New(m.SaturatedFor)
+	}
+	return out
+}

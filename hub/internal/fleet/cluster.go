@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// cluster is everything the hub holds of one cluster. Its locks are its own: whatever blocks one cluster leaves the others
+// alone (I7). Lock order: durable, mu, a shard, a slot, then the leaves (liveness, inFlight, an outbox).
+type cluster struct {
+	router.Cluster // id, health and age, as views refer to them
+	fleet          *Fleet
+
+	session atomic.Pointer[Session] // attached now; written under mu
+
+	// durable serialises what writes the record, and is held while the registry does so. It also serialises hellos.
+	durable sync.Mutex
+
+	mu       sync.Mutex // never held while anything blocks
+	record   Record
+	unsaved  bool
+	version  string   // of the worker
+	last     streamID // of the last stream that was attached
+	snapshot segment.Snapshot
+	order    segment.Order            // of the last report that counted
+	suspects map[segment.Key]struct{} // left out of one complete report that removed too much to be believed at once
+	contacts []contact
+
+	known    atomic.Bool // a complete report has counted in this hub process
+	liveness liveness
+	inFlight inFlight
+}
+
+func newCluster(f *Fleet, id string) *cluster {
+	c := &cluster{fleet: f}
+	c.Cluster.ID = id
+	c.SetHealth(router.Unreachable)
+	c.liveness.was = router.Unreachable
+	return c
+}
+
+// tell notes for this cluster's stream, if there is one, that another cluster's part of an Env has changed.
+func (c *cluster) tell(k segment.Key, about *cluster) {
+	if s := c.session.Load(); s != nil {
+		s.outbox.mark(k, about)
+	}
+}
+
+// stale reports whether other clusters should take this one's segments for old.
+func (c *cluster) stale() bool { return !c.Health().Eligible() }
+
+// saveIfDirty writes down what is not identity. It gives way to a hello or begin that is at it already.
+func (c *cluster) saveIfDirty(ctx context.Context) error {
+	if !c.durable.TryLock() {
+		return nil
+	}
+	defer c.durable.Unlock()
+	c.mu.Lock()
+	dirty, record := c.unsaved, c.recordCopy()
+	c.unsaved = false
+	c.mu.Unlock()
+	if !dirty {
+		return nil
+	}
+	return c.save(ctx, record)
+}
+
+// save is called with durable held and mu not.
+func (c *cluster) save(ctx context.Context, r Record) error {
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	if err := c.fleet.registry.Save(ctx, r); err != nil {
+		c.mu.Lock()
+		c.unsaved = true
+		c.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+func (c *cluster) recordCopy() Record {
+	r := c.record
+	r.Tombstones = slices.Clone(r.Tombstones)
+	return r
+}
+
+// bury and unbury keep the tombstones; mu is held.
+func (c *cluster) bury(keys []segment.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	c.unbury(keys)
+	stones := append(c.record.Tombstones, keys...)
+	c.record.Tombstones = slices.Clone(stones[max(0, len(stones)-maxTombstones):])
+	c.unsaved = true
+}
+
+func (c *cluster) unbury(keys []segment.Key) {
+	if len(keys) == 0 || len(c.record.Tombstones) == 0 {
+		return
+	}
+	alive := make(map[segment.Key]struct{}, len(keys))
+	for _, k := range keys {
+		alive[k] = struct{}{}
+	}
+	n := len(c.record.Tombstones)
+	c.record.Tombstones = slices.DeleteFunc(c.record.Tombstones, func(k segment.Key) bool {
+		_, is := alive[k]
+		return is
+	})
+	c.unsaved = c.unsaved || len(c.record.Tombstones) != n
+}

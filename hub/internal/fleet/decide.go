@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"time"
+
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// Refusal is why a stream is not attached.
+type Refusal string
+
+// The refusals, as they travel in Refused.reason. None is no refusal.
+const (
+	None                Refusal = ""
+	IdentityMismatch    Refusal = "IdentityMismatch"
+	RefusedQuarantined  Refusal = "Quarantined"
+	OlderStream         Refusal = "OlderStream"
+	ProtocolUnsupported Refusal = "ProtocolUnsupported"
+	RegistryUnavailable Refusal = "RegistryUnavailable"
+)
+
+// streamID is one stream of one leadership term.
+type streamID struct {
+	term        string
+	incarnation uint64
+	stream      uint64
+}
+
+// helloFacts is what there is to know when a worker says hello.
+type helloFacts struct {
+	protocol      uint32
+	uid           string
+	registeredUID string // empty: the name is free
+	quarantined   bool
+	hello         streamID
+	last          streamID // of the last stream that was attached; the zero value if there was none
+	alive         bool     // that stream is attached and not silent
+}
+
+// decideHello says whether a stream may take the cluster's place at the hub.
+//
+// Within a term the higher stream number wins, whether or not the other stream is still there: a late connection attempt
+// must not throw out the one that followed it. Between terms the higher incarnation wins. A term with an incarnation that
+// is not higher gets in only when the other one is gone or silent: it may be a worker that lost its state and will be told
+// the highest incarnation, but as long as another leader is well it is more likely a leader that was replaced.
+func decideHello(f helloFacts) Refusal {
+	switch {
+	case f.protocol != protocolVersion:
+		return ProtocolUnsupported
+	case f.uid == "" || f.registeredUID != "" && f.uid != f.registeredUID:
+		return IdentityMismatch
+	case f.quarantined:
+		return RefusedQuarantined
+	case f.hello.term == f.last.term:
+		if f.hello.stream <= f.last.stream {
+			return OlderStream
+		}
+	case f.alive && f.hello.incarnation <= f.last.incarnation:
+		return OlderStream
+	}
+	return None
+}
+
+// contact is one hello of the registered cluster.
+type contact struct {
+	term string
+	at   time.Duration
+}
+
+// alternations counts how often, in the given contacts, a term came back after another one had taken its place. A worker
+// that restarts has a new term each time and never alternates; two clusters with one identity (a copied etcd) do.
+func alternations(contacts []contact) int {
+	n := 0
+	for i := 2; i < len(contacts); i++ {
+		if contacts[i].term == contacts[i-1].term {
+			continue
+		}
+		for j := range i - 1 {
+			if contacts[j].term == contacts[i].term {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// decideRemovals says which of the Envs that a complete report does not name are gone. A mass removal is believed only
+// when a second complete report leaves the same Envs out: until then they are suspects.
+func decideRemovals(held *segment.Snapshot, named map[segment.Key]struct{}, suspects map[segment.Key]struct{}) (
+	remove []segment.Key, newSuspects map[segment.Key]struct{},
+) {
+	var unconfirmed []segment.Key
+	for k := range held.All() {
+		if _, there := named[k]; there {
+			continue
+		}
+		if _, twice := suspects[k]; twice {
+			remove = append(remove, k)
+		} else {
+			unconfirmed = append(unconfirmed, k)
+		}
+	}
+	if !massive(len(unconfirmed), held.Len()) {
+		return append(remove, unconfirmed...), nil
+	}
+	newSuspects = make(map[segment.Key]struct{}, len(unconfirmed))
+	for _, k := range unconfirmed {
+		newSuspects[k] = struct{}{}
+	}
+	return remove, newSuspects
+}
+
+// massive reports whether a removal is over 30 % and more than a handful.
+func massive(removed, of int) bool {
+	return removed > handful && removed*100 > massRemovalPercent*of
+}
+
+// healthFacts is what there is to know of a cluster's liveness, in times on the hub's monotonic clock.
+type healthFacts struct {
+	now         time.Duration
+	quarantined bool
+	seen        bool          // this hub process has heard of it
+	lastSeen    time.Duration // last frame
+	goodSince   time.Duration // start of the run of frames without a gap of lastChoiceAfter
+	attached    bool
+	noReceipt   bool          // a dispatch was not confirmed in time, and none has been since
+	noReceiptAt time.Duration // when that was
+	was         router.Health
+}
+
+// decideHealth says what the hub thinks of a cluster. A cluster that this process has marked unreachable must be good for a
+// while first; one that the process has not heard of since it started needn't.
+//
+// A missing receipt is forgotten when a receipt arrives, or after recoverAfter with frames coming in: a cluster that gets
+// no dispatches because it is the last choice would otherwise never send one.
+func decideHealth(f healthFacts) router.Health {
+	silence := f.now - f.lastSeen
+	switch {
+	case f.quarantined:
+		return router.Quarantined
+	case !f.seen || silence >= unreachableAfter:
+		return router.Unreachable
+	case f.was == router.Unreachable && (!f.attached || silence >= lastChoiceAfter || f.now-f.goodSince < recoverAfter):
+		return router.Unreachable
+	case !f.attached:
+		return router.Disconnected
+	case silence >= lastChoiceAfter:
+		return router.Silent
+	case f.noReceipt && f.now-f.noReceiptAt < recoverAfter:
+		return router.NoReceipt
+	default:
+		return router.Fresh
+	}
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleet is the hub's merged view of all clusters.
+//
+// In go the frames of attached workers, one Session a stream; out come, for the router, an immutable View of every Env
+// that is read without a lock; for the other workers, the segments they don't own; for the API, clusters and Envs.
+//
+// Layout of the data: a cluster holds its own snapshot (what its worker reported, with a digest), a slot holds one Env with
+// a part for every cluster that has it. A report changes the cluster's snapshot under the cluster's lock, and each changed
+// Env's slot under the slot's, where a new View replaces the old one behind an atomic pointer. Health is a word that views
+// refer to, so that a cluster going silent needs no new view. No lock is held while anything blocks, and none is shared by
+// clusters but the slots', for as long as it takes to build one view (I7).
+//
+// What a report may do (I4, I5, I12):
+//
+//   - It belongs to the cluster that the stream's certificate names. No message says otherwise.
+//   - It counts in full or not at all: chunks are collected, and a gap discards them and asks for a complete report.
+//   - It counts once and in order: (incarnation, sequence) must be higher than that of the last report that counted. The
+//     incarnation is durable before the first report of it counts, so a restart of the hub does not forget the order.
+//   - A stream's first report must be complete; deltas before it are not applied.
+//   - Only a removal in a delta, or a complete report, removes. A complete report that leaves out more than 30 % of the
+//     cluster's Envs, and more than a handful, removes those only when the next complete report leaves them out as well.
+//   - Digests are compared after each report and at each heartbeat; a difference asks for a complete report. A difference
+//     that a complete report does not cure (another build's encoding) is asked about ever more rarely, up to 5 min.
+//
+// Because older reports are dropped as a whole, a removed Env cannot come back by a late report. Its tombstone is kept for
+// the Welcome, bounded by number, and bars nothing: a newer report that names the Env is the owner's word.
+//
+// Identity: the first cluster that connects under a name binds the name to its kube-system uid, durably. Another uid is
+// refused, and as often as it comes, it does not touch the cluster that has the name. Two clusters with the same uid (a
+// copied etcd) are told apart by their terms only: when terms alternate three times within a minute, both are quarantined,
+// for 5 min after the last time that both came. A worker that restarts has a new term each time and never alternates.
+//
+// A lower resourceVersion than remembered is looked for in the hello only: who restores an etcd takes the leader's lease
+// back in time with it, so the worker starts a new term.
+//
+// Liveness is decided by decideHealth, on the hub's monotonic clock. A stream that ends makes its cluster the last choice at
+// once, because a dispatch cannot reach it, and unreachable after the same silence as any other; it never removes anything
+// (I6). A missing receipt makes a cluster the last choice until a receipt arrives, or for 10 s.
+//
+// Departures from the design's mechanisms: foreign segments go only to clusters that have the Env themselves, since the
+// others have no object to write them to; a complete Foreign may come again later, for a cluster that became known.
+package fleet

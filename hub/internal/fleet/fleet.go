@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	protocolVersion = 1
+
+	heartbeatInterval = 3 * time.Second
+	lastChoiceAfter   = 15 * time.Second
+	unreachableAfter  = 40 * time.Second
+	recoverAfter      = 10 * time.Second
+	livenessTick      = time.Second
+
+	handful            = 5
+	massRemovalPercent = 30
+	maxTombstones      = 256 // of one cluster; the oldest give way
+	maxChunks          = 1024
+
+	// What is not identity or incarnation (resourceVersion, tombstones) is written down this often.
+	saveInterval = 30 * time.Second
+	saveTimeout  = 5 * time.Second
+)
+
+// Options are what a Fleet stands on. Clock and Registry are required.
+type Options struct {
+	Clock    clock.WithTicker
+	Registry Registry
+	HubID    string
+	Version  string // of the hub's build
+	Log      logr.Logger
+	Metrics  prometheus.Registerer // nil: none
+}
+
+// Fleet is the merged view of all clusters.
+type Fleet struct {
+	clock    clock.WithTicker
+	epoch    time.Time // origin of the monotonic durations
+	registry Registry
+	version  string
+	log      logr.Logger
+	metrics  *metrics
+
+	index index
+
+	// clusters is replaced as a whole under grow; clusters are never removed.
+	grow     sync.Mutex
+	clusters atomic.Pointer[map[string]*cluster]
+}
+
+// New loads the registry. Clusters in it are unreachable until their workers attach.
+func New(ctx context.Context, o Options) (*Fleet, error) {
+	if o.Clock == nil || o.Registry == nil {
+		return nil, errors.New("fleet: a clock and a registry are required")
+	}
+	if o.Log.GetSink() == nil {
+		o.Log = logr.Discard()
+	}
+	f := &Fleet{clock: o.Clock, epoch: o.Clock.Now(), registry: o.Registry, version: o.Version, log: o.Log.WithValues("hub", o.HubID)}
+	f.index.init()
+	f.clusters.Store(&map[string]*cluster{})
+	records, err := o.Registry.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		f.obtain(r.ClusterID).record = r
+	}
+	if f.metrics, err = newMetrics(o.Metrics, f); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Run watches liveness and writes records down until ctx ends. Views are served without it, but clusters never age.
+func (f *Fleet) Run(ctx context.Context) error {
+	var saver sync.WaitGroup
+	saver.Go(func() { f.every(ctx, saveInterval, f.saveRecords) })
+	f.every(ctx, livenessTick, func(context.Context) {
+		for _, c := range *f.clusters.Load() {
+			c.evaluate()
+		}
+	})
+	saver.Wait()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	f.saveRecords(last)
+	return nil
+}
+
+func (f *Fleet) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	ticker := f.clock.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			do(ctx)
+		}
+	}
+}
+
+func (f *Fleet) saveRecords(ctx context.Context) {
+	for _, c := range *f.clusters.Load() {
+		if err := c.saveIfDirty(ctx); err != nil {
+			f.log.Error(err, "Saving a cluster's record", "cluster", c.ID)
+		}
+	}
+}
+
+// now is the hub's monotonic clock: it counts from the fleet's start and knows no steps of the wall clock (I11).
+func (f *Fleet) now() time.Duration { return f.clock.Since(f.epoch) }
+
+func (f *Fleet) cluster(id string) *cluster { return (*f.clusters.Load())[id] }
+
+// obtain returns the cluster of an id, new if need be.
+func (f *Fleet) obtain(id string) *cluster {
+	if c := f.cluster(id); c != nil {
+		return c
+	}
+	f.grow.Lock()
+	defer f.grow.Unlock()
+	if c := f.cluster(id); c != nil {
+		return c
+	}
+	c := newCluster(f, id)
+	all := maps.Clone(*f.clusters.Load())
+	all[id] = c
+	f.clusters.Store(&all)
+	return c
+}
+
+// sorted lists the clusters by id.
+func (f *Fleet) sorted() []*cluster {
+	all := *f.clusters.Load()
+	out := make([]*cluster, 0, len(all))
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, all[id])
+	}
+	return out
+}
+
+// View is what the router sees of an Env: nil when no cluster has it. It takes no lock and allocates nothing.
+func (f *Fleet) View(key segment.Key) *router.View { return f.index.view(key) }
+
+// Pick chooses a member of an Env. It takes no lock and allocates nothing.
+func (f *Fleet) Pick(key segment.Key, req *router.Request, rnd uint64) (*router.View, router.Decision) {
+	view := f.index.view(key)
+	return view, router.Pick(req, view, rnd)
+}
+
+// Explain judges every candidate of a view by the fleet's clock.
+func (f *Fleet) Explain(req *router.Request, view *router.View) router.Explanation {
+	return router.Explain(req, view, f.now())
+}
+
+// Health is what the hub thinks of a cluster, and false when it never heard of it.
+func (f *Fleet) Health(clusterID string) (router.Health, bool) {
+	c := f.cluster(clusterID)
+	if c == nil {
+		return router.Unreachable, false
+	}
+	return c.Health(), true
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	// foreignLimit leaves room for what surrounds the Envs below the 1 MiB that a message may have.
+	foreignLimit = 900 << 10
+	// foreignBatch is how many changed Envs are taken at once; what is left stays dirty and takes later changes in.
+	foreignBatch = 256
+	// foreignPause spaces the messages about changes. Receivers write an Env every 3 s at most; more often serves nobody.
+	foreignPause = 200 * time.Millisecond
+)
+
+// reference names one cluster's part of one Env. What it says is looked up when it is sent: the latest wins.
+type reference struct {
+	key   segment.Key
+	about *cluster
+}
+
+// feed is the state of the goroutine that writes the stream.
+type feed struct {
+	started bool
+	full    *fullSync
+	rest    []reference // changed parts that did not fit into the last message
+	paused  time.Duration
+}
+
+// fullSync walks all Envs of the receiver for everything that some clusters have of them.
+type fullSync struct {
+	known []string
+	about map[*cluster]struct{}
+	keys  []segment.Key
+	rest  []reference // of the Env before keys
+	chunk uint32
+}
+
+// NextForeign blocks until there is something to tell the cluster of others, and returns it: first everything of all
+// clusters that are known, then changes, and in between, when another cluster becomes known, everything of that one.
+// A complete message therefore speaks of the clusters that it lists as known and of no others; an Env may appear in it more
+// than once, with different clusters.
+func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error) {
+	c, f := s.cluster, &s.feed
+	for {
+		if f.full != nil {
+			return s.nextChunk(), nil
+		}
+		if owed, ok := s.outbox.takeOwed(!f.started); ok {
+			f.started = true
+			f.full = s.newFullSync(owed)
+			continue
+		}
+		var pause <-chan time.Time
+		if wait := f.paused + foreignPause - c.fleet.now(); f.paused > 0 && wait > 0 {
+			pause = c.fleet.clock.After(wait)
+		} else if message := s.changes(); message != nil {
+			f.paused = c.fleet.now()
+			return message, nil
+		}
+		wake := s.outbox.wake
+		if pause != nil && (len(f.rest) > 0 || s.outbox.hasDirty()) {
+			wake = nil // only the pause ends the wait
+		} else {
+			pause = nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-s.replaced:
+			return nil, ErrReplaced
+		case <-wake:
+		case <-pause:
+		}
+	}
+}
+
+func (s *Session) newFullSync(about map[*cluster]struct{}) *fullSync {
+	full := &fullSync{about: about}
+	for c := range about {
+		full.known = append(full.known, c.ID)
+	}
+	slices.Sort(full.known)
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	full.keys = s.cluster.snapshot.Keys()
+	return full
+}
+
+// nextChunk never uses Removed: what a complete message does not name is gone.
+func (s *Session) nextChunk() *federationv1.Foreign {
+	full := s.feed.full
+	p := packer{receiver: s.cluster, message: &federationv1.Foreign{Complete: true, Chunk: full.chunk, Known: full.known}}
+	full.chunk++
+	for {
+		for len(full.rest) > 0 {
+			if !p.add(full.rest[0]) {
+				return p.message
+			}
+			full.rest = full.rest[1:]
+		}
+		if len(full.keys) == 0 {
+			break
+		}
+		full.rest = s.parts(full.keys[0])
+		full.keys = full.keys[1:]
+	}
+	s.feed.full = nil
+	p.message.Last = true
+	return p.message
+}
+
+func (s *Session) parts(k segment.Key) []reference {
+	slot := s.cluster.fleet.index.get(k)
+	if slot == nil {
+		return nil
+	}
+	var out []reference
+	for _, part := range slot.snapshot() {
+		if _, wanted := s.feed.full.about[part.owner]; wanted {
+			out = append(out, reference{k, part.owner})
+		}
+	}
+	return out
+}
+
+// changes returns nil when nothing is left to say.
+func (s *Session) changes() *federationv1.Foreign {
+	f := &s.feed
+	for {
+		if len(f.rest) == 0 {
+			f.rest = s.outbox.takeDirty(foreignBatch)
+			if len(f.rest) == 0 {
+				return nil
+			}
+			slices.SortFunc(f.rest, func(a, b reference) int {
+				return cmp.Or(a.key.Compare(b.key), cmp.Compare(a.about.ID, b.about.ID))
+			})
+		}
+		p := packer{receiver: s.cluster, message: &federationv1.Foreign{Last: true}, removals: true}
+		for len(f.rest) > 0 && p.add(f.rest[0]) {
+			f.rest = f.rest[1:]
+		}
+		if len(p.message.Envs) > 0 {
+			return p.message
+		}
+	}
+}
+
+// packer fills one message.
+type packer struct {
+	receiver *cluster
+	message  *federationv1.Foreign
+	removals bool
+	size     int
+}
+
+// add reports false when the part does not fit any more.
+func (p *packer) add(r reference) bool {
+	slot := p.receiver.fleet.index.get(r.key)
+	if slot == nil || r.about == p.receiver {
+		return true
+	}
+	seg, wanted := slot.foreign(p.receiver, r.about)
+	if !wanted || seg == nil && !p.removals {
+		return true
+	}
+	var out *federationv1.ForeignSegment
+	size := len(r.about.ID) + len(r.key.Namespace) + len(r.key.Name) + 32
+	if seg != nil {
+		out = &federationv1.ForeignSegment{
+			ClusterId: r.about.ID, Stale: r.about.stale(), Members: seg.MembersProto(),
+			Age: durationpb.New(max(0, r.about.fleet.now()-r.about.Seen())),
+		}
+		size += proto.Size(out)
+	}
+	if p.size > 0 && p.size+size > foreignLimit {
+		return false
+	}
+	p.size += size
+	env := p.env(r.key)
+	if out != nil {
+		env.Segments = append(env.Segments, out)
+	} else {
+		env.Removed = append(env.Removed, r.about.ID)
+	}
+	return true
+}
+
+func (p *packer) env(k segment.Key) *federationv1.ForeignEnv {
+	if n := len(p.message.Envs); n > 0 {
+		last := p.message.Envs[n-1]
+		if last.Key.GetNamespace() == k.Namespace && last.Key.GetName() == k.Name {
+			return last
+		}
+	}
+	env := &federationv1.ForeignEnv{Key: k.Proto()}
+	p.message.Envs = append(p.message.Envs, env)
+	return env
+}
+
+// foreign returns another cluster's segment, nil when it has none, and whether the receiver has the Env at all: if not, it
+// has nothing to write the segment to.
+func (s *slot) foreign(receiver, about *cluster) (*segment.Segment, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, has := s.find(receiver); !has {
+		return nil, false
+	}
+	if i, has := s.find(about); has {
+		return s.parts[i].segment, true
+	}
+	return nil, true
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	// coverWindow bounds how far ahead of the last report an answer may say that it is covered, and with it the number of
+	// entries (I10). An answer is covered by the next report, or the one after when that is on its way.
+	coverWindow = 4
+	// coverBeats heartbeats after its answer a claim is taken for covered in any case: a worker whose counts are back to
+	// what they were has nothing to report.
+	coverBeats = 2
+)
+
+// inFlight holds the deductions of answered claims until a report covers them.
+type inFlight struct {
+	mu      sync.Mutex
+	applied segment.Order
+	beats   uint64
+	waiting map[coverage]deduction
+}
+
+type coverage struct {
+	cell     *atomic.Int32
+	sequence uint64
+}
+
+type deduction struct {
+	claims int32
+	beat   uint64
+}
+
+// Reservation deducts one claim from a member's ready idle Pods. Every reservation ends in Settle or Cancel; what comes
+// after the first of them has no effect, so that Cancel can be deferred. It is not for concurrent use.
+type Reservation struct {
+	owner       *inFlight
+	cell        *atomic.Int32
+	incarnation uint64
+	ended       bool
+}
+
+// Reserve deducts a claim that is about to be dispatched to the view's candidate.
+func (f *Fleet) Reserve(view *router.View, index int) Reservation {
+	chosen := view.Candidate(index)
+	r := Reservation{cell: chosen.InFlight}
+	if c := f.cluster(chosen.Cluster.ID); c != nil && r.cell != nil {
+		r.owner = &c.inFlight
+		if s := c.session.Load(); s != nil {
+			r.incarnation = s.Incarnation()
+		}
+		r.cell.Add(1)
+	}
+	return r
+}
+
+// Cancel ends a reservation whose claim took no Pod.
+func (r *Reservation) Cancel() {
+	if r.owner == nil || r.ended {
+		return
+	}
+	r.ended = true
+	r.cell.Add(-1)
+}
+
+// Settle ends a reservation whose claim took a Pod: it is deducted until a report of the same incarnation with a sequence
+// of coveredBy or later has counted. 0 says that the counts cover it already.
+func (r *Reservation) Settle(coveredBy uint64) {
+	if r.owner == nil || r.ended {
+		return
+	}
+	r.ended = true
+	r.owner.settle(r.cell, segment.Order{Incarnation: r.incarnation, Sequence: coveredBy})
+}
+
+func (f *inFlight) settle(cell *atomic.Int32, by segment.Order) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if by.Incarnation != f.applied.Incarnation || by.Sequence <= f.applied.Sequence {
+		cell.Add(-1)
+		return
+	}
+	key := coverage{cell, min(by.Sequence, f.applied.Sequence+coverWindow)}
+	if f.waiting == nil {
+		f.waiting = map[coverage]deduction{}
+	}
+	d := f.waiting[key]
+	f.waiting[key] = deduction{claims: d.claims + 1, beat: f.beats}
+}
+
+// covered ends the deductions that a report covers; all of them when it is of another incarnation.
+func (f *inFlight) covered(order segment.Order) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := order.Incarnation != f.applied.Incarnation
+	f.applied = order
+	for key, d := range f.waiting {
+		if all || key.sequence <= order.Sequence {
+			f.end(key, d)
+		}
+	}
+}
+
+// heartbeat ends the deductions that no report will ever cover.
+func (f *inFlight) heartbeat() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.beats++
+	for key, d := range f.waiting {
+		if f.beats-d.beat > coverBeats {
+			f.end(key, d)
+		}
+	}
+}
+
+func (f *inFlight) end(key coverage, d deduction) {
+	key.cell.Add(-d.claims)
+	delete(f.waiting, key)
+}

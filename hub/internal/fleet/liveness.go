@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"sync"
+	"time"
+
+	"navix.sh/atoll/pkg/router"
+)
+
+// liveness gathers what decideHealth needs, under a lock that is never held for long.
+type liveness struct {
+	mu               sync.Mutex
+	seen             bool
+	lastSeen         time.Duration
+	goodSince        time.Duration
+	attached         bool
+	noReceipt        bool
+	noReceiptAt      time.Duration
+	quarantinedUntil time.Duration
+	was              router.Health
+	staleTold        bool // what the other clusters were last told
+}
+
+// touch records a frame of the attached stream.
+func (c *cluster) touch(now time.Duration) {
+	l := &c.liveness
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.seen || now-l.lastSeen >= lastChoiceAfter {
+		l.goodSince = now
+	}
+	l.seen, l.lastSeen = true, now
+	c.SetSeen(now)
+}
+
+func (c *cluster) setAttached(attached bool) {
+	c.liveness.mu.Lock()
+	defer c.liveness.mu.Unlock()
+	c.liveness.attached = attached
+}
+
+func (c *cluster) setReceipt(got bool, now time.Duration) {
+	c.liveness.mu.Lock()
+	defer c.liveness.mu.Unlock()
+	c.liveness.noReceipt, c.liveness.noReceiptAt = !got, now
+}
+
+func (c *cluster) quarantineUntil(at time.Duration) {
+	c.liveness.mu.Lock()
+	defer c.liveness.mu.Unlock()
+	c.liveness.quarantinedUntil = at
+}
+
+// alive reports whether a stream is attached and not silent.
+func (c *cluster) alive(now time.Duration) bool {
+	c.liveness.mu.Lock()
+	defer c.liveness.mu.Unlock()
+	return c.liveness.attached && now-c.liveness.lastSeen < lastChoiceAfter
+}
+
+func (c *cluster) isQuarantined(now time.Duration) bool {
+	c.liveness.mu.Lock()
+	defer c.liveness.mu.Unlock()
+	return now < c.liveness.quarantinedUntil
+}
+
+// evaluate brings the cluster's health up to date and tells the others when its segments became stale or fresh.
+func (c *cluster) evaluate() {
+	now := c.fleet.now()
+	l := &c.liveness
+	l.mu.Lock()
+	health := decideHealth(healthFacts{
+		now: now, quarantined: now < l.quarantinedUntil, seen: l.seen, lastSeen: l.lastSeen, goodSince: l.goodSince,
+		attached: l.attached, noReceipt: l.noReceipt, noReceiptAt: l.noReceiptAt, was: l.was,
+	})
+	was := l.was
+	l.was = health
+	// Until this process has heard of the cluster, nobody was told anything that could become stale.
+	tell := l.seen && l.staleTold == health.Eligible()
+	c.SetHealth(health)
+	l.mu.Unlock()
+	if health != was {
+		c.fleet.log.Info("Cluster changed health", "cluster", c.ID, "from", was.String(), "to", health.String())
+	}
+	if tell {
+		c.tellStale(!health.Eligible())
+	}
+}
+
+// tellStale gives way when the cluster's report is being applied, and is tried again with the next evaluation, so that one
+// cluster's long report never delays another's liveness.
+func (c *cluster) tellStale(stale bool) {
+	if !c.mu.TryLock() {
+		return
+	}
+	defer c.mu.Unlock()
+	for k := range c.snapshot.All() {
+		if s := c.fleet.index.get(k); s != nil {
+			s.changed(c)
+		}
+	}
+	c.liveness.mu.Lock()
+	defer c.liveness.mu.Unlock()
+	c.liveness.staleTold = stale
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"sync"
+
+	"navix.sh/atoll/pkg/segment"
+)
+
+// outbox notes what one stream has yet to be told of other clusters. It is no queue: it holds which parts have changed, not
+// how often or into what, so that it is bounded by the Envs that the receiver has, times the clusters that share them (I10).
+type outbox struct {
+	wake chan struct{} // one token
+
+	mu     sync.Mutex
+	opened bool
+	owed   map[*cluster]struct{}                 // of these the receiver gets everything
+	dirty  map[segment.Key]map[*cluster]struct{} // of these it gets what is true when it is sent
+}
+
+func (o *outbox) init() { o.wake = make(chan struct{}, 1) }
+
+func (o *outbox) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// open begins the receiver's feed with everything of every cluster that is known. Until then nothing is noted, because
+// everything will be read.
+func (o *outbox) open(receiver *cluster) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.opened = true
+	o.owed = map[*cluster]struct{}{}
+	o.dirty = map[segment.Key]map[*cluster]struct{}{}
+	for _, c := range *receiver.fleet.clusters.Load() {
+		if c != receiver && c.known.Load() {
+			o.owed[c] = struct{}{}
+		}
+	}
+	o.signal()
+}
+
+func (o *outbox) owe(c *cluster) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.opened {
+		o.owed[c] = struct{}{}
+		o.signal()
+	}
+}
+
+func (o *outbox) mark(k segment.Key, about *cluster) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.opened {
+		return
+	}
+	if o.dirty[k] == nil {
+		o.dirty[k] = map[*cluster]struct{}{}
+	}
+	o.dirty[k][about] = struct{}{}
+	o.signal()
+}
+
+// drop forgets an Env that the receiver no longer has: without this a receiver that does not read would collect the names
+// of all Envs that ever came and went.
+func (o *outbox) drop(k segment.Key) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.dirty, k)
+}
+
+// takeOwed returns nil when nothing is owed. The first call after open returns a set even if it is empty, so that the
+// receiver learns that it has heard everything there is.
+func (o *outbox) takeOwed(first bool) (map[*cluster]struct{}, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.opened || len(o.owed) == 0 && !first {
+		return nil, false
+	}
+	owed := o.owed
+	o.owed = map[*cluster]struct{}{}
+	return owed, true
+}
+
+// takeDirty takes the changed parts of up to n Envs.
+func (o *outbox) takeDirty(n int) []reference {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []reference
+	for k, about := range o.dirty {
+		if n--; n < 0 {
+			break
+		}
+		for c := range about {
+			out = append(out, reference{k, c})
+		}
+		delete(o.dirty, k)
+	}
+	return out
+}
+
+func (o *outbox) hasDirty() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.dirty) > 0
+}
+
+func (o *outbox) size() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(o.owed)
+	for _, about := range o.dirty {
+		n += len(about)
+	}
+	return n
+}

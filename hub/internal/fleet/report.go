@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// assembly collects the chunks of one report. Nothing of a report is looked at before all of it is there.
+type assembly struct {
+	active   bool
+	sequence uint64
+	complete bool
+	next     uint32
+	segments []*federationv1.EnvSegment
+	removed  []*federationv1.EnvKey
+}
+
+// add reports whether the chunk continues the report. Chunk 0 always starts a new one.
+func (a *assembly) add(r *federationv1.Report) bool {
+	if r.GetChunk() == 0 {
+		*a = assembly{active: true, sequence: r.GetSequence(), complete: r.GetComplete()}
+	}
+	if !a.active || r.GetSequence() != a.sequence || r.GetComplete() != a.complete || r.GetChunk() != a.next || a.next >= maxChunks {
+		*a = assembly{}
+		return false
+	}
+	a.next++
+	a.segments = append(a.segments, r.GetSegments()...)
+	a.removed = append(a.removed, r.GetRemoved()...)
+	return true
+}
+
+// asking keeps a digest that will never match (another encoding at the other end) from asking for complete reports without
+// end.
+type asking struct {
+	asked bool
+	at    time.Duration
+	pause time.Duration
+}
+
+const (
+	askPause    = 10 * time.Second
+	maxAskPause = 5 * time.Minute
+)
+
+func (a *asking) ask(now time.Duration) bool {
+	if a.asked && now-a.at < a.pause {
+		return false
+	}
+	a.asked, a.at, a.pause = true, now, max(a.pause, askPause)
+	return true
+}
+
+func (a *asking) failed(now time.Duration) {
+	a.asked, a.at, a.pause = true, now, min(max(2*a.pause, 3*askPause), maxAskPause)
+}
+
+// The results of a report, a label of atoll_hub_reports_total.
+const (
+	resultApplied   = "applied"
+	resultRepeated  = "repeated"
+	resultBroken    = "broken"    // a chunk is missing
+	resultInvalid   = "invalid"   // names an Env twice, or without a name
+	resultUnsynced  = "unsynced"  // a delta before the stream's complete report
+	resultUnordered = "unordered" // before Begin, or from a replaced stream
+)
+
+// Report takes one chunk. The answer is nil until the report is over, and for a stream that was replaced.
+func (s *Session) Report(r *federationv1.Report) *federationv1.ReportAck {
+	c := s.cluster
+	if !s.current() || s.Incarnation() == 0 {
+		c.count(resultUnordered)
+		return nil
+	}
+	c.touch(c.fleet.now())
+	if !s.assembly.add(r) {
+		return s.discard(r, resultBroken)
+	}
+	if !r.GetLast() {
+		return nil
+	}
+	whole := s.assembly
+	s.assembly = assembly{}
+	delta, err := segment.DeltaFromProto(whole.segments, whole.removed)
+	if err != nil {
+		c.fleet.log.Error(err, "Ignoring a report", "cluster", c.ID, "sequence", r.GetSequence())
+		return s.discard(r, resultInvalid)
+	}
+	ack := s.apply(whole.sequence, whole.complete, delta, r.GetDigest())
+	c.evaluate()
+	return ack
+}
+
+func (s *Session) discard(r *federationv1.Report, result string) *federationv1.ReportAck {
+	s.cluster.count(result)
+	return &federationv1.ReportAck{Sequence: r.GetSequence(), SendComplete: true}
+}
+
+// apply makes a whole report part of the view. A report counts only if it is newer than the last one that did, and on
+// every stream a complete one comes first.
+func (s *Session) apply(sequence uint64, complete bool, delta segment.Delta, digest uint64) *federationv1.ReportAck {
+	c, now := s.cluster, s.cluster.fleet.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.current() {
+		c.count(resultUnordered)
+		return nil
+	}
+	ack := &federationv1.ReportAck{Sequence: sequence}
+	order := segment.Order{Incarnation: s.Incarnation(), Sequence: sequence}
+	switch {
+	case !order.After(c.order):
+		c.count(resultRepeated)
+		ack.SendComplete = !s.synced
+		return ack
+	case !complete && !s.synced:
+		c.count(resultUnsynced)
+		ack.SendComplete = true
+		return ack
+	}
+	if complete {
+		delta.Removed, c.suspects = decideRemovals(&c.snapshot, named(delta.Changed), c.suspects)
+	}
+	c.publish(c.snapshot.Apply(delta))
+	c.order = order
+	c.inFlight.covered(order)
+	c.count(resultApplied)
+	if complete {
+		s.becomeSynced()
+	}
+	ack.SendComplete = s.reconcile(complete, digest, now)
+	return ack
+}
+
+// reconcile compares digests after a report and says whether a complete one is wanted. mu is held.
+func (s *Session) reconcile(complete bool, digest uint64, now time.Duration) bool {
+	c := s.cluster
+	switch {
+	case complete && len(c.suspects) > 0:
+		c.fleet.metrics.asked.WithLabelValues("mass-removal").Inc()
+		c.fleet.log.Info("A complete report leaves out too many Envs to be believed at once", "cluster", c.ID, "envs", len(c.suspects))
+		return true
+	case digest == c.snapshot.Digest():
+		s.asking = asking{}
+		return false
+	case complete:
+		c.fleet.log.Info("The digest of a complete report does not match", "cluster", c.ID)
+		s.asking.failed(now)
+		return false
+	default:
+		return s.askFor("digest", now)
+	}
+}
+
+func (s *Session) askFor(cause string, now time.Duration) bool {
+	if !s.asking.ask(now) {
+		return false
+	}
+	s.cluster.fleet.metrics.asked.WithLabelValues(cause).Inc()
+	return true
+}
+
+// publish carries what has changed into the Envs' views and to the other clusters. mu is held.
+func (c *cluster) publish(effective segment.Delta) {
+	alive := make([]segment.Key, 0, len(effective.Changed))
+	for _, k := range effective.Removed {
+		c.fleet.index.remove(c, k)
+	}
+	for _, seg := range effective.Changed {
+		c.fleet.index.put(c, seg)
+		delete(c.suspects, seg.Key)
+		alive = append(alive, seg.Key)
+	}
+	c.unbury(alive)
+	c.bury(effective.Removed)
+}
+
+// becomeSynced opens the way back: from now on the stream is sent other clusters' segments, and if this is the cluster's
+// first complete report to this hub process, all others learn what it does not have. mu is held.
+func (s *Session) becomeSynced() {
+	c := s.cluster
+	if !s.synced {
+		s.synced = true
+		defer s.outbox.open(c)
+	}
+	if c.known.Swap(true) {
+		return
+	}
+	for _, other := range *c.fleet.clusters.Load() {
+		if receiver := other.session.Load(); receiver != nil && other != c {
+			receiver.outbox.owe(c)
+		}
+	}
+}
+
+// Heartbeat answers a heartbeat and compares digests.
+func (s *Session) Heartbeat(h *federationv1.Heartbeat) *federationv1.HeartbeatAck {
+	c, now := s.cluster, s.cluster.fleet.now()
+	ack := &federationv1.HeartbeatAck{Number: h.GetNumber()}
+	if !s.current() || s.Incarnation() == 0 {
+		return ack
+	}
+	c.touch(now)
+	c.inFlight.heartbeat()
+	c.mu.Lock()
+	if rv := h.GetResourceVersion(); rv > c.record.ResourceVersion {
+		c.record.ResourceVersion, c.unsaved = rv, true
+	}
+	behind := h.GetSequence() > c.order.Sequence
+	differs := h.GetSequence() == c.order.Sequence && h.GetDigest() != c.snapshot.Digest()
+	c.mu.Unlock()
+	arriving := s.assembly.active && s.assembly.sequence == h.GetSequence()
+	switch {
+	case behind && !arriving:
+		ack.SendComplete = s.askFor("missing", now)
+	case differs && s.synced:
+		ack.SendComplete = s.askFor("digest", now)
+	}
+	c.evaluate()
+	return ack
+}
+
+func named(segments []*segment.Segment) map[segment.Key]struct{} {
+	out := make(map[segment.Key]struct{}, len(segments))
+	for _, s := range segments {
+		out[s.Key] = struct{}{}
+	}
+	return out
+}
+
+func (c *cluster) count(result string) { c.fleet.metrics.reports.WithLabelValues(result).Inc() }

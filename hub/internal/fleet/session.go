@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	contactWindow    = time.Minute
+	maxContacts      = 32
+	maxAlternations  = 3
+	quarantinePeriod = 5 * time.Minute
+)
+
+var (
+	// ErrReplaced says that a newer stream of the cluster took over, or that the cluster was quarantined.
+	ErrReplaced = errors.New("the stream was replaced")
+	// ErrIncarnation refuses a Begin: the incarnation is not higher than one that another term had.
+	ErrIncarnation = errors.New("the incarnation is not new")
+)
+
+// Session is one attached stream. Its methods never wait for another cluster. Begin, Report and Heartbeat belong to the
+// goroutine that reads the stream, NextForeign to the one that writes it; the others are for everybody.
+type Session struct {
+	cluster         *cluster
+	id              streamID
+	resourceVersion uint64
+	incarnation     atomic.Uint64
+	replaced        chan struct{}
+	once            sync.Once
+	outbox          outbox
+	feed            feed
+
+	assembly assembly
+	synced   bool // a complete report of this stream has counted
+	asking   asking
+}
+
+// Connect admits a stream of the cluster that its certificate names, or refuses it. On success the stream takes the place
+// of the one before.
+func (f *Fleet) Connect(clusterID string, hello *federationv1.Hello) (
+	*Session, *federationv1.Welcome, *federationv1.Refused,
+) {
+	c := f.obtain(clusterID)
+	c.durable.Lock()
+	defer c.durable.Unlock()
+	refusal := decideHello(c.gather(hello))
+	if refusal == None {
+		if err := c.register(hello); err != nil {
+			f.log.Error(err, "Registering a cluster", "cluster", clusterID)
+			refusal = RegistryUnavailable
+		}
+	}
+	if refusal != None {
+		f.metrics.refused.WithLabelValues(string(refusal)).Inc()
+		f.log.Info("Refusing a stream", "cluster", clusterID, "reason", refusal, "clusterUID", hello.GetClusterUid())
+		return nil, nil, refused(refusal)
+	}
+	s, welcome := c.attach(hello)
+	return s, welcome, nil
+}
+
+// gather notes the contact and collects what decideHello needs.
+func (c *cluster) gather(hello *federationv1.Hello) helloFacts {
+	now := c.fleet.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	facts := helloFacts{
+		protocol: hello.GetProtocol(), uid: hello.GetClusterUid(), registeredUID: c.record.UID,
+		hello: streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
+	}
+	if facts.registeredUID == facts.uid {
+		c.noteContact(facts.hello.term, now)
+	}
+	facts.quarantined = c.isQuarantined(now)
+	return facts
+}
+
+// noteContact quarantines the cluster when two terms alternate: two clusters with one identity. As long as both keep coming
+// the quarantine lasts. mu is held.
+func (c *cluster) noteContact(term string, now time.Duration) {
+	recent := c.contacts[:0]
+	for i, seen := range c.contacts {
+		if now-seen.at < contactWindow || i == len(c.contacts)-1 {
+			recent = append(recent, seen)
+		}
+	}
+	rival := len(recent) > 0 && recent[len(recent)-1].term != term
+	c.contacts = append(recent[max(0, len(recent)-maxContacts):], contact{term, now})
+	if alternations(c.contacts) < maxAlternations && (!rival || !c.isQuarantined(now)) {
+		return
+	}
+	c.quarantineUntil(now + quarantinePeriod)
+	if s := c.session.Swap(nil); s != nil {
+		c.setAttached(false)
+		s.end()
+	}
+	// evaluate takes mu only if it is free, which it is not; the next tick tells the others.
+	c.evaluate()
+}
+
+// register binds the name to the cluster that comes first. It is durable before the stream is told of it.
+func (c *cluster) register(hello *federationv1.Hello) error {
+	c.mu.Lock()
+	r := c.recordCopy()
+	c.mu.Unlock()
+	if r.UID != "" {
+		return nil
+	}
+	r.ClusterID, r.UID, r.RegisteredAt = c.ID, hello.GetClusterUid(), c.fleet.clock.Now().UTC()
+	if err := c.save(context.Background(), r); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.record = r
+	return nil
+}
+
+func (c *cluster) attach(hello *federationv1.Hello) (*Session, *federationv1.Welcome) {
+	s := &Session{
+		cluster: c, id: streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()},
+		resourceVersion: hello.GetResourceVersion(), replaced: make(chan struct{}),
+	}
+	s.outbox.init()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.version = s.id, hello.GetVersion()
+	if old := c.session.Swap(s); old != nil {
+		old.end()
+	}
+	c.setAttached(false) // until it begins, nothing can be dispatched to it
+	r := c.recordCopy()
+	welcome := &federationv1.Welcome{
+		Protocol: protocolVersion, Version: c.fleet.version, ClusterId: c.ID,
+		HighestIncarnation: r.Incarnation, HighestTerm: r.Term,
+		HeartbeatInterval: durationpb.New(heartbeatInterval),
+		EtcdRestored:      s.resourceVersion > 0 && s.resourceVersion < r.ResourceVersion,
+	}
+	for _, k := range r.Tombstones {
+		welcome.Tombstones = append(welcome.Tombstones, k.Proto())
+	}
+	return s, welcome
+}
+
+func refused(r Refusal) *federationv1.Refused {
+	out := &federationv1.Refused{Reason: string(r), RetryAfter: durationpb.New(lastChoiceAfter)}
+	switch r {
+	case IdentityMismatch:
+		out.Message = "the name is bound to another cluster, by the uid of its namespace kube-system"
+		out.RetryAfter = durationpb.New(time.Minute)
+	case RefusedQuarantined:
+		out.Message = "two clusters with this name and the same kube-system uid take turns; stop one of them"
+		out.RetryAfter = durationpb.New(quarantinePeriod / 5)
+	case OlderStream:
+		out.Message = "a newer stream of this cluster is attached"
+	case ProtocolUnsupported:
+		out.Message = fmt.Sprintf("this hub speaks protocol %d", protocolVersion)
+		out.RetryAfter = durationpb.New(time.Minute)
+	case RegistryUnavailable:
+		out.Message = "the hub cannot write its registry"
+		out.RetryAfter = durationpb.New(saveTimeout)
+	}
+	return out
+}
+
+// Begin fixes the stream's incarnation. It is durable at the hub before any report of it counts, so that after a restart of
+// the hub nothing older than that is believed.
+func (s *Session) Begin(b *federationv1.Begin) error {
+	c := s.cluster
+	c.durable.Lock()
+	defer c.durable.Unlock()
+	incarnation := b.GetIncarnation()
+	c.mu.Lock()
+	r := c.recordCopy()
+	c.mu.Unlock()
+	if incarnation == 0 || incarnation < r.Incarnation || incarnation == r.Incarnation && r.Term != s.id.term {
+		return fmt.Errorf("%w: %d of term %s, the highest is %d of term %s", ErrIncarnation, incarnation, s.id.term, r.Incarnation, r.Term)
+	}
+	if !s.current() {
+		return ErrReplaced
+	}
+	r.Incarnation, r.Term = incarnation, s.id.term
+	if s.resourceVersion > 0 {
+		// Also when it went down: the worker was told so in the Welcome, and began.
+		r.ResourceVersion = s.resourceVersion
+	}
+	if err := c.save(context.Background(), r); err != nil {
+		return fmt.Errorf("beginning incarnation %d: %w", incarnation, err)
+	}
+	c.begin(s, r)
+	return nil
+}
+
+func (c *cluster) begin(s *Session, r Record) {
+	now := c.fleet.now()
+	c.mu.Lock()
+	c.record.Incarnation, c.record.Term, c.record.ResourceVersion = r.Incarnation, r.Term, r.ResourceVersion
+	if c.order.Incarnation != r.Incarnation {
+		c.order = segment.Order{Incarnation: r.Incarnation}
+		c.inFlight.covered(c.order)
+	}
+	c.last.incarnation = r.Incarnation
+	s.incarnation.Store(r.Incarnation)
+	c.touch(now)
+	c.setAttached(s.current())
+	c.mu.Unlock()
+	c.evaluate()
+}
+
+// ClusterID is the cluster's identity, from its certificate and from nowhere else (I12).
+func (s *Session) ClusterID() string { return s.cluster.ID }
+
+// Incarnation is what the stream began with; 0 before.
+func (s *Session) Incarnation() uint64 { return s.incarnation.Load() }
+
+// Replaced is closed when the stream is no longer the cluster's.
+func (s *Session) Replaced() <-chan struct{} { return s.replaced }
+
+// NoReceipt says that a dispatch was not confirmed in time: the cluster is the last choice until a receipt arrives, or
+// until frames have kept coming for a while.
+func (s *Session) NoReceipt() {
+	if s.current() {
+		s.cluster.setReceipt(false, s.cluster.fleet.now())
+		s.cluster.evaluate()
+	}
+}
+
+// Receipt says that a dispatch was confirmed in time.
+func (s *Session) Receipt() {
+	if s.current() && s.cluster.Health().LastChoice() {
+		s.cluster.setReceipt(true, s.cluster.fleet.now())
+		s.cluster.evaluate()
+	}
+}
+
+// Close says that the stream is gone. What the cluster reported stays (I5).
+func (s *Session) Close() {
+	c := s.cluster
+	c.mu.Lock()
+	mine := c.session.CompareAndSwap(s, nil)
+	if mine {
+		c.setAttached(false)
+	}
+	c.mu.Unlock()
+	s.end()
+	if mine {
+		c.evaluate()
+	}
+}
+
+func (s *Session) end() { s.once.Do(func() { close(s.replaced) }) }
+
+func (s *Session) current() bool { return s.cluster.session.Load() == s }
+
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
