@@ -66,6 +66,9 @@ const (
 	ReasonTemplateNotFound        ConditionReason = "TemplateNotFound"
 	ReasonTemplateMismatch        ConditionReason = "TemplateMismatch"
 	ReasonTemplateVersionMismatch ConditionReason = "TemplateVersionMismatch"
+	// ReasonTemplateOutdated: the template or the overrides have changed since
+	// the pools were made. They go on from their snapshots.
+	ReasonTemplateOutdated ConditionReason = "TemplateOutdated"
 )
 
 // Reasons of AutoscalingActive.

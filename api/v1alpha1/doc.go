@@ -32,5 +32,7 @@
 // with the old object and stay silent about what the request did not change.
 //
 // +kubebuilder:object:generate=true
+// +kubebuilder:ac:generate=true
+// +kubebuilder:ac:output:package="applyconfiguration"
 // +groupName=agents.navix.sh
 package v1alpha1

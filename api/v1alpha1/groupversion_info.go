@@ -12,6 +12,10 @@ var (
 	// GroupVersion is the group and version of every type in this package.
 	GroupVersion = schema.GroupVersion{Group: "agents.navix.sh", Version: "v1alpha1"}
 
+	// SchemeGroupVersion is GroupVersion under the name that generated apply
+	// configurations refer to.
+	SchemeGroupVersion = GroupVersion
+
 	// SchemeBuilder collects the functions that register this package's types.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Deepcopy methods.
+//go:generate go tool -modfile=../../tools/go.mod controller-gen object:headerFile=boilerplate.go.txt paths=.
+
+// Apply configurations, for writes that must not lose a zero.
+//go:generate rm -rf applyconfiguration
+//go:generate go tool -modfile=../../tools/go.mod controller-gen applyconfiguration:headerFile=boilerplate.go.txt paths=.
+
+// CRD manifests. The worker's chart ships them; planes apply the same files.
+//go:generate go tool -modfile=../../tools/go.mod controller-gen crd paths=. output:crd:dir=../../charts/worker/files/crds
