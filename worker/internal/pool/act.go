@@ -75,7 +75,7 @@ func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *S
 }
 
 func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *Snapshot, a Action) error {
-	now := r.clock.Now()
+	now := r.times.Now()
 	var body []byte
 	var err error
 	switch a.Verb {
@@ -117,7 +117,7 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, pod
 	if pool != nil {
 		runtimes = pool.Spec.Runtimes
 	}
-	record := sandbox.TerminalRecord(pod, runtimes, r.clusterID, r.clock.Now())
+	record := sandbox.TerminalRecord(pod, runtimes, r.clusterID, r.times.Now())
 	if record == nil {
 		return nil
 	}

@@ -59,8 +59,10 @@ type Options struct {
 	Pending func(types.NamespacedName) int32
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
-	// Clock is the real one unless given.
+	// Clock measures windows and timeouts; the real one unless given.
 	Clock clock.PassiveClock
+	// Times are those that are written down; the Clock's unless given.
+	Times interface{ Now() time.Time }
 	// Workers is how many pools are reconciled at once. Default 16.
 	Workers int
 }
@@ -73,6 +75,7 @@ type Reconciler struct {
 	clusterID string
 	pending   func(types.NamespacedName) int32
 	clock     clock.PassiveClock
+	times     interface{ Now() time.Time }
 	workers   int
 
 	expectations *Expectations
@@ -87,6 +90,9 @@ func New(o Options) (*Reconciler, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Times == nil {
+		o.Times = o.Clock
+	}
 	if o.Pending == nil {
 		o.Pending = func(types.NamespacedName) int32 { return 0 }
 	}
@@ -99,7 +105,7 @@ func New(o Options) (*Reconciler, error) {
 	}
 	return &Reconciler{
 		client: o.Client, recorder: o.Recorder, events: o.Events, clusterID: o.ClusterID,
-		pending: o.Pending, clock: o.Clock, workers: o.Workers,
+		pending: o.Pending, clock: o.Clock, times: o.Times, workers: o.Workers,
 		expectations: NewExpectations(o.Clock),
 		timeline:     newTimeline(o.Clock),
 		crashes:      newCrashes(o.Clock),

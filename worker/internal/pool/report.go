@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -32,7 +33,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Sn
 	}
 	pool := s.Pool.DeepCopy()
 	helper := patch.NewPatchHelper(r.client, pool)
-	summarize(pool, c, r.pending(key), r.clock)
+	summarize(pool, c, r.pending(key), writtenTime{r.clock, r.times})
 	if !helper.HasChanges(pool) {
 		return 0, nil
 	}
@@ -45,6 +46,14 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Sn
 	r.statuses.wrote(key)
 	return 0, nil
 }
+
+// writtenTime is the clock that times of conditions come from.
+type writtenTime struct {
+	clock.PassiveClock
+	times interface{ Now() time.Time }
+}
+
+func (w writtenTime) Now() time.Time { return w.times.Now() }
 
 // told makes known what somebody might look for.
 func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {

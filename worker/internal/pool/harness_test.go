@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// patience is how long a test waits for what should take a second or two.
+const patience = 60 * time.Second
+
+// planeUp brings up the one plane of this package when the first test asks.
+var planeUp = sync.OnceValues(func() (*plane.Set, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	return plane.Up(ctx, plane.Options{Delays: plane.Delays{
+		Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond,
+		Pull: 1500 * time.Millisecond, Exit: time.Second,
+	}}, "pool")
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if set, err := planeUp(); err == nil && downNeeded.Load() {
+		if err := set.Down(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+var downNeeded atomic.Bool
+
+// ledger keeps records in memory, and refuses to while it is closed.
+type ledger struct {
+	mu      sync.Mutex
+	closed  bool
+	refused int
+	records map[string]*sandboxv1.Sandbox
+	times   map[string]int
+}
+
+func (l *ledger) Ended(_ context.Context, record *sandboxv1.Sandbox, _ string, _ int32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		l.refused++
+		return errors.New("the ledger is closed")
+	}
+	if l.records[record.Id] == nil {
+		l.records[record.Id] = record
+	}
+	l.times[record.Id]++
+	return nil
+}
+
+func (l *ledger) get(id string) *sandboxv1.Sandbox {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.records[id]
+}
+
+func (l *ledger) setClosed(closed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = closed
+}
+
+// world is a namespace on a real control plane with a Reconciler at work in it.
+type world struct {
+	*Reconciler
+	t         *testing.T
+	ctx       context.Context
+	namespace string
+	live      client.Client // of an administrator, without a cache
+	ledger    *ledger
+	writes    *atomic.Int64 // requests by the Reconciler that change something
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	set, err := planeUp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	downNeeded.Store(true)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &world{t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}}, writes: &atomic.Int64{}}
+	admin := set.Plane("pool").Config()
+	if w.live, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "pool-"}}
+	if err := w.live.Create(ctx, ns); err != nil {
+		t.Fatal(err)
+	}
+	w.namespace = ns.Name
+	w.eventually("the default service account", func() error {
+		return w.live.Get(ctx, w.key("default"), &corev1.ServiceAccount{})
+	})
+
+	cfg := set.Plane("pool").Config()
+	cfg.QPS, cfg.Burst = -1, -1
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
+	w.start(ctx, cancel, cfg, scheme)
+	return w
+}
+
+func (w *world) start(ctx context.Context, cancel func(), cfg *rest.Config, scheme *runtime.Scheme) {
+	t := w.t
+	skip := true
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                 scheme,
+		Logger:                 testr.NewWithOptions(t, testr.Options{}),
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Controller:             config.Controller{SkipNameValidation: &skip},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Reconciler, err = New(Options{
+		Client: mgr.GetClient(), Recorder: w.ledger, Events: mgr.GetEventRecorder("pool"),
+		ClusterID: "test", Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.SetupWithManager(ctx, mgr); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("manager: %v", err)
+		}
+	})
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		t.Fatal("cache did not sync")
+	}
+}
+
+// writeCounter counts requests that change Pods or pools; events are not of
+// interest.
+type writeCounter struct {
+	next   http.RoundTripper
+	writes *atomic.Int64
+}
+
+func (c *writeCounter) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet && !isEvent(req.URL.Path) {
+		c.writes.Add(1)
+	}
+	return c.next.RoundTrip(req)
+}
+
+func isEvent(path string) bool { return len(path) > 24 && path[:24] == "/apis/events.k8s.io/v1/n" }
+
+func (w *world) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: w.namespace, Name: name}
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// eventually waits until there is no error.
+func (w *world) eventually(what string, try func() error) {
+	w.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			w.t.Fatalf("waiting for %s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// makePool creates a pool of Pods with one container; its idle image is idle:1.
+func (w *world) makePool(name string, replicas int32, change ...func(*v1alpha1.SandboxPool)) *v1alpha1.SandboxPool {
+	w.t.Helper()
+	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	pool.Spec.Replicas = replicas
+	pool.Spec.IdleImage = "test.local/idle:1"
+	pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/default:1"}}
+	no := false
+	pool.Spec.Template.Spec.AutomountServiceAccountToken = &no
+	for _, c := range change {
+		c(pool)
+	}
+	w.must(w.live.Create(w.ctx, pool))
+	return pool
+}
+
+func (w *world) pool(name string) *v1alpha1.SandboxPool {
+	w.t.Helper()
+	pool := &v1alpha1.SandboxPool{}
+	w.must(w.live.Get(w.ctx, w.key(name), pool))
+	return pool
+}
+
+func (w *world) setReplicas(name string, replicas int32) {
+	w.t.Helper()
+	pool := w.pool(name)
+	body := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
+	w.must(w.live.Patch(w.ctx, pool, client.RawPatch(types.MergePatchType, []byte(body))))
+}
+
+// pods lists the pool's live Pods of a phase; "" is any.
+func (w *world) pods(pool string, phase sandbox.Phase) []corev1.Pod {
+	w.t.Helper()
+	list := &corev1.PodList{}
+	w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace), client.MatchingLabels(podLabels(pool))))
+	var pods []corev1.Pod
+	for _, pod := range list.Items {
+		if pod.DeletionTimestamp == nil && (phase == "" || sandbox.PhaseOf(&pod) == phase) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+func (w *world) pod(name string) *corev1.Pod {
+	w.t.Helper()
+	pod := &corev1.Pod{}
+	w.must(w.live.Get(w.ctx, w.key(name), pod))
+	return pod
+}
+
+// awaitIdle waits for so many ready idle Pods, and no other Pods beside the
+// given number.
+func (w *world) awaitIdle(pool string, idle, others int) []corev1.Pod {
+	w.t.Helper()
+	var found []corev1.Pod
+	w.eventually(fmt.Sprintf("%d ready idle pods in %s", idle, pool), func() error {
+		found = nil
+		all := w.pods(pool, "")
+		for _, pod := range all {
+			if sandbox.PhaseOf(&pod) == sandbox.Idle && ready(&pod) {
+				found = append(found, pod)
+			}
+		}
+		if len(found) != idle || len(all) != idle+others {
+			return fmt.Errorf("%d ready and idle of %d", len(found), len(all))
+		}
+		return nil
+	})
+	return found
+}
+
+// claim makes the claim write of package sandbox.
+func (w *world) claim(pod *corev1.Pod, id, image string, startup time.Duration) error {
+	body, _, err := sandbox.ClaimPatch(pod, &sandbox.Grant{
+		ID: id, Image: image, Team: "team", StartupTimeout: startup, Now: time.Now(),
+	})
+	if err != nil {
+		return err
+	}
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	return w.live.Patch(w.ctx, target, client.RawPatch(types.JSONPatchType, body))
+}
+
+func (w *world) release(pool, pod string) {
+	w.t.Helper()
+	w.eventually("the release", func() error {
+		current := w.pod(pod)
+		body, _, err := sandbox.ReleasePatch(current, &w.pool(pool).Spec,
+			sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased}, time.Now())
+		if err != nil {
+			return err
+		}
+		return w.live.Patch(w.ctx, current, client.RawPatch(types.JSONPatchType, body))
+	})
+}
+
+func (w *world) awaitPhase(pod string, phase sandbox.Phase) *corev1.Pod {
+	w.t.Helper()
+	var current *corev1.Pod
+	w.eventually("pod "+pod+" to be "+string(phase), func() error {
+		current = w.pod(pod)
+		if got := sandbox.PhaseOf(current); got != phase {
+			return fmt.Errorf("it is %s", got)
+		}
+		return nil
+	})
+	return current
+}
+
+func (w *world) awaitRecord(id string, stop v1alpha1.SandboxStopReason, failure string) *sandboxv1.Sandbox {
+	w.t.Helper()
+	var record *sandboxv1.Sandbox
+	w.eventually("the record of "+id, func() error {
+		if record = w.ledger.get(id); record == nil {
+			return errors.New("none yet")
+		}
+		return nil
+	})
+	if record.StopReason != string(stop) || record.FailureReason != failure {
+		w.t.Errorf("%s ended as %q %q (%s), want %q %q", id, record.StopReason, record.FailureReason, record.FailureMessage, stop, failure)
+	}
+	if record.TerminatedAt == nil || record.Phase != sandboxv1.Phase_ENDED {
+		w.t.Errorf("%s has no end: %v", id, record)
+	}
+	return record
+}
+
+func (w *world) awaitGone(pod *corev1.Pod) {
+	w.t.Helper()
+	w.eventually("pod "+pod.Name+" to go", func() error {
+		current := &corev1.Pod{}
+		err := w.live.Get(w.ctx, client.ObjectKeyFromObject(pod), current)
+		if apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", errors.Join(err, errors.New(string(sandbox.PhaseOf(current)))))
+	})
+}

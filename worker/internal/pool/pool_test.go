@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+func TestReplicasAreKept(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 5)
+	pods := w.awaitIdle("p", 5, 0)
+	for _, pod := range pods {
+		if !hasPodFinalizer(&pod) || pod.Spec.Containers[0].Image != "test.local/idle:1" {
+			t.Errorf("pod %s: finalizers %v, image %s", pod.Name, pod.Finalizers, pod.Spec.Containers[0].Image)
+		}
+	}
+	w.must(w.live.Delete(w.ctx, &pods[0]))
+	w.awaitGone(&pods[0])
+	w.awaitIdle("p", 5, 0)
+	w.setReplicas("p", 60)
+	w.awaitIdle("p", 60, 0)
+	w.eventually("the status", func() error {
+		st := w.pool("p").Status
+		if st.Phase != v1alpha1.SandboxPoolPhaseReady || st.IdleReplicas != 60 || st.UnavailableIdleReplicas != 0 {
+			return fmt.Errorf("%s, %d idle, %d unavailable", st.Phase, st.IdleReplicas, st.UnavailableIdleReplicas)
+		}
+		return nil
+	})
+	if w.writes.Load() > 200 {
+		t.Errorf("%d writes for 61 Pods", w.writes.Load())
+	}
+}
+
+func TestRestWritesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 3)
+	w.awaitIdle("p", 3, 0)
+	w.eventually("the status", func() error {
+		if st := w.pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseReady {
+			return errors.New(string(st.Phase))
+		}
+		return nil
+	})
+	quiet := w.writes.Load()
+	for range 5 {
+		if _, err := w.Reconcile(w.ctx, reconcile.Request{NamespacedName: w.key("p")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.writes.Load(); got != quiet {
+		t.Errorf("%d writes at rest", got-quiet)
+	}
+}
+
+func TestFinalizerIsPutBack(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 1)
+	pod := w.awaitIdle("p", 1, 0)[0]
+	w.must(w.live.Patch(w.ctx, &pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null,"ownerReferences":null}}`))))
+	w.eventually("the finalizer and the owner", func() error {
+		current := w.pod(pod.Name)
+		if !hasPodFinalizer(current) || !metav1.IsControlledBy(current, w.pool("p")) {
+			return fmt.Errorf("finalizers %v, owners %v", current.Finalizers, current.OwnerReferences)
+		}
+		return nil
+	})
+}
+
+// TestRecordBeforeThePodGoes: however a Pod is deleted, its finalizer outlasts
+// the keeping of its record.
+func TestRecordBeforeThePodGoes(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 2)
+	pods := w.awaitIdle("p", 2, 0)
+	w.must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
+	w.ledger.setClosed(true)
+	now := int64(0)
+	w.must(w.live.Delete(w.ctx, &pods[0], &client.DeleteOptions{GracePeriodSeconds: &now}))
+	w.eventually("refused records", func() error {
+		w.ledger.mu.Lock()
+		defer w.ledger.mu.Unlock()
+		if w.ledger.refused < 2 {
+			return errors.New("not tried twice")
+		}
+		return nil
+	})
+	if !hasPodFinalizer(w.pod(pods[0].Name)) {
+		t.Fatal("the Pod may go, and nobody has its record")
+	}
+	w.ledger.setClosed(false)
+	record := w.awaitRecord("sb-a", v1alpha1.SandboxStopReasonFailed, "PodDeleted")
+	if record.Pod != pods[0].Name || record.Team != "team" || record.ClusterId != "test" {
+		t.Errorf("record %v", record)
+	}
+	w.awaitGone(&pods[0])
+	w.awaitIdle("p", 2, 0)
+}
+
+// TestScaleDownSparesSandboxes is I6.
+func TestScaleDownSparesSandboxes(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("env", 1)
+	w.makePool("p", 5, inGroup("env"))
+	pods := w.awaitIdle("p", 5, 0)
+	w.must(w.claim(&pods[0], "sb-running", "test.local/idle:1", 0))
+	w.must(w.claim(&pods[1], "sb-swapped", "test.local/other:1", 0))
+	w.setReplicas("p", 0)
+	w.eventually("idle pods to go", func() error {
+		if n := len(w.pods("p", "")); n != 2 {
+			return fmt.Errorf("%d left", n)
+		}
+		return nil
+	})
+	w.awaitPhase(pods[0].Name, sandbox.Running)
+	w.awaitPhase(pods[1].Name, sandbox.Running)
+	w.eventually("the phase", func() error {
+		if st := w.pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseScalingDown || st.RunningReplicas != 2 || st.IdleReplicas != 0 {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
+	if n := len(w.ledger.records); n != 0 {
+		t.Errorf("%d sandboxes ended", n)
+	}
+	w.release("p", pods[1].Name)
+	w.awaitRecord("sb-swapped", v1alpha1.SandboxStopReasonReleased, "")
+	w.awaitGone(&pods[1])
+	w.awaitPhase(pods[0].Name, sandbox.Running)
+}
+
+// TestMarkedPodCanBeClaimed: a claim within the window keeps the Pod.
+func TestMarkedPodCanBeClaimed(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("env", 3)
+	w.makePool("p", 2, inGroup("env"))
+	w.awaitIdle("p", 2, 0)
+	w.setReplicas("p", 0)
+	var marked corev1.Pod
+	w.eventually("a mark", func() error {
+		for _, pod := range w.pods("p", sandbox.Idle) {
+			if marking(&pod) != "" {
+				marked = pod
+				return nil
+			}
+		}
+		return errors.New("none")
+	})
+	w.must(w.claim(&marked, "sb-late", "test.local/idle:1", 0))
+	w.eventually("the other pod to go", func() error {
+		if n := len(w.pods("p", "")); n != 1 {
+			return fmt.Errorf("%d left", n)
+		}
+		return nil
+	})
+	if pod := w.pod(marked.Name); sandbox.PhaseOf(pod) != sandbox.Running || marking(pod) != "" || pod.DeletionTimestamp != nil {
+		t.Errorf("the claimed Pod is %s, marked %q, deleted %v", sandbox.PhaseOf(pod), marking(pod), pod.DeletionTimestamp)
+	}
+}
+
+func TestMarksGoWhenReplicasRise(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 3)
+	before := w.awaitIdle("p", 3, 0)
+	w.setReplicas("p", 0)
+	marks := func() (n int) {
+		for _, pod := range w.pods("p", sandbox.Idle) {
+			if marking(&pod) != "" {
+				n++
+			}
+		}
+		return n
+	}
+	w.eventually("three marks", func() error {
+		if n := marks(); n != 3 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	w.setReplicas("p", 3)
+	w.eventually("no mark", func() error {
+		if n := marks(); n != 0 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	after := w.awaitIdle("p", 3, 0)
+	for i := range before {
+		if before[i].UID != after[i].UID {
+			t.Errorf("pod %s was replaced", before[i].Name)
+		}
+	}
+}
+
+// TestDeleteLosesToAClaim is I1 and I6: a Pod that was idle when the decision
+// was made, and is claimed when the delete arrives, stays.
+func TestDeleteLosesToAClaim(t *testing.T) {
+	w := newWorld(t)
+	pool := w.makePool("p", 1)
+	pod := w.awaitIdle("p", 1, 0)[0]
+	w.must(w.claim(&pod, "sb-first", "test.local/idle:1", 0))
+	s := &Snapshot{Pool: pool}
+	if err := w.perform(w.ctx, w.key("p"), s, Action{Verb: Delete, Pod: &pod, Reason: ReasonScaleDown}); err != nil {
+		t.Errorf("losing is no error: %v", err)
+	}
+	if err := w.perform(w.ctx, w.key("p"), s, Action{Verb: Mark, Pod: &pod, Reason: ReasonScaleDown}); err != nil {
+		t.Errorf("losing is no error: %v", err)
+	}
+	current := w.pod(pod.Name)
+	if current.DeletionTimestamp != nil || marking(current) != "" {
+		t.Errorf("the sandbox's Pod: deleted %v, marked %q", current.DeletionTimestamp, marking(current))
+	}
+	if !w.expectations.Settled(w.key("p")) {
+		t.Error("a delete that was refused is still waited for")
+	}
+}
+
+// TestClaimsSurviveScaleDown lets claims and a scale-down without a window race
+// for the same Pods.
+func TestClaimsSurviveScaleDown(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("env", 0)
+	w.makePool("p", 40, inGroup("env"))
+	pods := w.awaitIdle("p", 40, 0)
+	slices.Reverse(pods)
+	var wg sync.WaitGroup
+	won := make([]bool, len(pods))
+	for i := range pods {
+		wg.Go(func() {
+			err := w.claim(&pods[i], fmt.Sprintf("sb-%d", i), "test.local/idle:1", 0)
+			won[i] = err == nil
+			if err != nil && !lostRace(err) {
+				t.Errorf("claim: %v", err)
+			}
+		})
+	}
+	wg.Go(func() { w.setReplicas("p", 0) })
+	wg.Wait()
+	w.eventually("idle pods to go", func() error {
+		if n := len(w.pods("p", sandbox.Idle)); n > 0 {
+			return fmt.Errorf("%d left", n)
+		}
+		return nil
+	})
+	claimed := 0
+	for i := range pods {
+		if !won[i] {
+			continue
+		}
+		claimed++
+		if pod := w.pod(pods[i].Name); pod.DeletionTimestamp != nil || sandbox.PhaseOf(pod) != sandbox.Running {
+			t.Errorf("claimed pod %s is %s, deleted %v", pod.Name, sandbox.PhaseOf(pod), pod.DeletionTimestamp)
+		}
+	}
+	t.Logf("%d of %d claims won", claimed, len(pods))
+}
+
+// TestRecycle is I13 for a Pod that can be reset: another container, no trace of
+// the tenant, and a record.
+func TestRecycle(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 1)
+	pod := w.awaitIdle("p", 1, 0)[0]
+	w.must(w.claim(&pod, "sb-a", "test.local/tenant:1", 0))
+	running := w.awaitPhase(pod.Name, sandbox.Running)
+	tenant := sandbox.ContainerID(running)
+	if tenant == sandbox.ContainerID(&pod) || sandbox.Read(running).ContainerID != tenant {
+		t.Errorf("running in %s, recorded %s", tenant, sandbox.Read(running).ContainerID)
+	}
+	w.release("p", pod.Name)
+	idle := w.awaitPhase(pod.Name, sandbox.Idle)
+	if idle.UID != pod.UID || sandbox.ContainerID(idle) == tenant || idle.Spec.Containers[0].Image != "test.local/idle:1" {
+		t.Errorf("idle again: %s in %s with %s", idle.UID, sandbox.ContainerID(idle), idle.Spec.Containers[0].Image)
+	}
+	if state := sandbox.Read(idle); state.ID != "" || state.Team != "" || idle.Labels[v1alpha1.LabelTeam] != "" {
+		t.Errorf("left of the tenant: %+v", state)
+	}
+	record := w.awaitRecord("sb-a", v1alpha1.SandboxStopReasonReleased, "")
+	if record.Image != "test.local/tenant:1" || record.StartedAt == nil {
+		t.Errorf("record %v", record)
+	}
+}
+
+// TestResidueIsReplaced is I13 for Pods that a swap does not clean.
+func TestResidueIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("volume", 1, func(p *v1alpha1.SandboxPool) {
+		p.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	})
+	w.makePool("sidecar", 1, func(p *v1alpha1.SandboxPool) {
+		p.Spec.Template.Spec.Containers = append(p.Spec.Template.Spec.Containers, corev1.Container{Name: "side", Image: "test.local/side:1"})
+	})
+	w.makePool("same-image", 1)
+	for pool, image := range map[string]string{
+		"volume": "test.local/tenant:1", "sidecar": "test.local/tenant:1", "same-image": "test.local/idle:1",
+	} {
+		t.Run(pool, func(t *testing.T) {
+			pod := w.awaitIdle(pool, 1, 0)[0]
+			w.must(w.claim(&pod, "sb-"+pool, image, 0))
+			w.awaitPhase(pod.Name, sandbox.Running)
+			w.release(pool, pod.Name)
+			w.awaitGone(&pod)
+			w.awaitRecord("sb-"+pool, v1alpha1.SandboxStopReasonReleased, "")
+			if next := w.awaitIdle(pool, 1, 0)[0]; next.UID == pod.UID {
+				t.Error("the same Pod is idle again")
+			}
+		})
+	}
+}
+
+func TestSandboxesEndByThemselves(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 5)
+	tests := []struct {
+		id, image string
+		startup   time.Duration
+		stop      v1alpha1.SandboxStopReason
+		failure   string
+		exit      int32
+		restart   string
+	}{
+		{id: "sb-exit0", image: "test.local/exit0:1", stop: v1alpha1.SandboxStopReasonCompleted},
+		{id: "sb-crash", image: "test.local/crash:1", stop: v1alpha1.SandboxStopReasonFailed, failure: "Error", exit: 1},
+		{id: "sb-restart", image: "test.local/idle:1", restart: "1:7", stop: v1alpha1.SandboxStopReasonFailed, failure: "Error", exit: 7},
+		{id: "sb-pull", image: "test.local/fail-pull:1", stop: v1alpha1.SandboxStopReasonFailed, failure: "ImagePullBackOff"},
+		{id: "sb-slow", image: "test.local/slow:1", startup: time.Second, stop: v1alpha1.SandboxStopReasonCanceled, failure: "StartupTimeout"},
+	}
+	pods := w.awaitIdle("p", 5, 0)
+	for i, tt := range tests {
+		w.must(w.claim(&pods[i], tt.id, tt.image, tt.startup))
+		if tt.restart != "" {
+			w.annotate(&pods[i], plane.RestartAnnotation, tt.restart)
+		}
+	}
+	for i, tt := range tests {
+		record := w.awaitRecord(tt.id, tt.stop, tt.failure)
+		if got := record.GetExitCode(); got != tt.exit {
+			t.Errorf("%s: exit code %d, want %d", tt.id, got, tt.exit)
+		}
+		if tt.stop != v1alpha1.SandboxStopReasonCompleted {
+			w.awaitGone(&pods[i])
+		}
+	}
+	w.awaitIdle("p", 5, 0)
+}
+
+func TestPoolDrains(t *testing.T) {
+	w := newWorld(t)
+	pool := w.makePool("p", 3)
+	pods := w.awaitIdle("p", 3, 0)
+	w.must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
+	w.must(w.live.Delete(w.ctx, pool))
+	w.awaitGone(&pods[1])
+	w.awaitGone(&pods[2])
+	w.eventually("the phase", func() error {
+		if st := w.pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseTerminating || st.RunningReplicas != 1 || st.IdleReplicas != 0 {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
+	if pod := w.pod(pods[0].Name); pod.DeletionTimestamp != nil {
+		t.Fatal("a running sandbox was ended")
+	}
+	w.release("p", pods[0].Name)
+	w.awaitRecord("sb-a", v1alpha1.SandboxStopReasonReleased, "")
+	w.eventually("the pool to go", func() error {
+		err := w.live.Get(w.ctx, w.key("p"), pool)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", errors.Join(err))
+	})
+}
+
+// TestPodsOutliveTheirPool: somebody tears the pool out, finalizer and all. Its
+// sandboxes are recorded just the same.
+func TestPodsOutliveTheirPool(t *testing.T) {
+	w := newWorld(t)
+	pool := w.makePool("p", 1)
+	pod := w.awaitIdle("p", 1, 0)[0]
+	w.must(w.claim(&pod, "sb-a", "test.local/idle:1", 0))
+	w.must(w.live.Delete(w.ctx, pool))
+	w.must(w.live.Patch(w.ctx, pool, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	w.awaitRecord("sb-a", v1alpha1.SandboxStopReasonFailed, "PodDeleted")
+	w.awaitGone(&pod)
+}
+
+func TestTemplateRollsOver(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 5)
+	pods := w.awaitIdle("p", 5, 0)
+	w.must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
+	w.must(w.live.Patch(w.ctx, w.pool("p"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"idleImage":"test.local/idle:2"}}`))))
+	w.eventually("idle pods of the new template", func() error {
+		for _, pod := range w.pods("p", sandbox.Idle) {
+			if pod.Spec.Containers[0].Image != "test.local/idle:2" {
+				return fmt.Errorf("%s is old", pod.Name)
+			}
+		}
+		return nil
+	})
+	w.awaitIdle("p", 4, 1)
+	if pod := w.pod(pods[0].Name); pod.DeletionTimestamp != nil {
+		t.Error("a running sandbox was ended")
+	}
+}
+
+func (w *world) annotate(pod *corev1.Pod, key, value string) {
+	w.t.Helper()
+	body := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value)
+	w.must(w.live.Patch(w.ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body))))
+}
+
+// makeEnv creates an Env whose group has the given window in seconds.
+func (w *world) makeEnv(name string, window int32) {
+	w.t.Helper()
+	manifest := fmt.Sprintf(`{"spec":{"templateRef":{"name":"none"},"clusters":[{"clusterID":"test","members":[{"name":"p"}]}],
+		"autoscaling":{"groups":[{"name":"default","scaleDownPolicy":{"protectionWindowSeconds":%d}}]}}}`, window)
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	w.must(w.live.Patch(w.ctx, env, client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv","metadata":{"name":"`+name+`"},`+manifest[1:])), client.FieldOwner("test"), client.ForceOwnership))
+}
+
+func inGroup(env string) func(*v1alpha1.SandboxPool) {
+	return func(p *v1alpha1.SandboxPool) {
+		p.Labels = map[string]string{v1alpha1.LabelEnv: env, v1alpha1.LabelScalingGroup: "default"}
+	}
+}
