@@ -1159,6 +1159,7 @@ type GetClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClaimKey      string                 `protobuf:"bytes,1,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"`
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // default "default"
+	Team          string                 `protobuf:"bytes,3,opt,name=team,proto3" json:"team,omitempty"`           // default the caller's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1207,10 +1208,18 @@ func (x *GetClaimRequest) GetNamespace() string {
 	return ""
 }
 
+func (x *GetClaimRequest) GetTeam() string {
+	if x != nil {
+		return x.Team
+	}
+	return ""
+}
+
 type CancelClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClaimKey      string                 `protobuf:"bytes,1,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"`
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // default "default"
+	Team          string                 `protobuf:"bytes,3,opt,name=team,proto3" json:"team,omitempty"`           // default the caller's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1255,6 +1264,13 @@ func (x *CancelClaimRequest) GetClaimKey() string {
 func (x *CancelClaimRequest) GetNamespace() string {
 	if x != nil {
 		return x.Namespace
+	}
+	return ""
+}
+
+func (x *CancelClaimRequest) GetTeam() string {
+	if x != nil {
+		return x.Team
 	}
 	return ""
 }
@@ -2968,13 +2984,15 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x13PauseSandboxRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"&\n" +
 	"\x14ResumeSandboxRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"L\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"`\n" +
 	"\x0fGetClaimRequest\x12\x1b\n" +
 	"\tclaim_key\x18\x01 \x01(\tR\bclaimKey\x12\x1c\n" +
-	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"O\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04team\x18\x03 \x01(\tR\x04team\"c\n" +
 	"\x12CancelClaimRequest\x12\x1b\n" +
 	"\tclaim_key\x18\x01 \x01(\tR\bclaimKey\x12\x1c\n" +
-	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"\xeb\x01\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04team\x18\x03 \x01(\tR\x04team\"\xeb\x01\n" +
 	"\x05Claim\x12\x1b\n" +
 	"\tclaim_key\x18\x01 \x01(\tR\bclaimKey\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1d\n" +

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+)
+
+// keyRef is a claim key as a caller names it.
+type keyRef struct {
+	key, namespace, hash string
+}
+
+func resolveKey(p Principal, key, namespace, team string) (keyRef, error) {
+	if namespace == "" {
+		namespace = "default"
+	}
+	var f faults
+	f.claimKey(key)
+	f.namespace("namespace", namespace)
+	f.check(len(team) <= maxName && printable(team), "team", clip(team), "at most 128 printable characters")
+	if err := f.err(); err != nil {
+		return keyRef{}, err
+	}
+	team, err := own("team", team, p.Team)
+	if err != nil {
+		return keyRef{}, err
+	}
+	if err := p.CheckNamespace(namespace); err != nil {
+		return keyRef{}, err
+	}
+	return keyRef{key, namespace, keyHash(team, namespace, key)}, nil
+}
+
+// visible reads the record of a key that the caller may know of.
+func (s *Service) visible(ctx context.Context, p Principal, k keyRef) (held, *sandboxv1.CreateSandboxRequest, error) {
+	h, err := s.ledger.load(ctx, k.hash)
+	if err != nil {
+		return held{}, nil, storeFailed(err)
+	}
+	missing := problem.New(problem.NotFound, "no claim with key %q in namespace %s; keys are kept until %s after their sandbox ended",
+		k.key, k.namespace, s.retention)
+	if h.record == nil {
+		return held{}, nil, missing
+	}
+	req, err := h.record.request()
+	if err != nil {
+		return held{}, nil, err
+	}
+	if p.User != "" && p.User != req.GetUser() {
+		return held{}, nil, missing
+	}
+	return h, req, nil
+}
+
+// GetClaim answers what became of a key. Where the cluster does not answer, the sandbox is left out.
+func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
+	p := PrincipalFrom(ctx)
+	k, err := resolveKey(p, in.GetClaimKey(), in.GetNamespace(), in.GetTeam())
+	if err != nil {
+		return nil, withKey(err, in.GetClaimKey())
+	}
+	h, _, err := s.visible(ctx, p, k)
+	if err != nil {
+		return nil, withKey(err, k.key)
+	}
+	claim := k.describe(h.record)
+	if h.record.State == stateEnded {
+		claim.Sandbox, err = s.ledger.terminal(ctx, h.record)
+		return claim, err
+	}
+	if sandbox, err := s.lookup(ctx, k.hash, h.record); err == nil {
+		claim.Sandbox = sandbox
+	}
+	return claim, nil
+}
+
+func (k keyRef) describe(r *record) *sandboxv1.Claim {
+	return &sandboxv1.Claim{
+		ClaimKey: k.key, Namespace: k.namespace, ClusterId: r.Cluster, Attempt: r.Attempt, CreatedAt: timestamppb.New(r.CreatedAt),
+	}
+}
+
+// CancelClaim ends a claim. It is durable before anything is sent, so that a grant which arrives later is never answered.
+func (s *Service) CancelClaim(ctx context.Context, in *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error) {
+	p := PrincipalFrom(ctx)
+	k, err := resolveKey(p, in.GetClaimKey(), in.GetNamespace(), in.GetTeam())
+	if err != nil {
+		return nil, withKey(err, in.GetClaimKey())
+	}
+	r, err := s.endDurably(ctx, p, k)
+	if err != nil {
+		return nil, withKey(err, k.key)
+	}
+	s.abort(k.hash)
+	claim := k.describe(r)
+	if claim.Sandbox, err = s.ledger.terminal(ctx, r); err != nil {
+		return nil, err
+	}
+	if claim.Sandbox.GetPodUid() != "" {
+		return claim, nil // the sandbox's own record: its Pod is done with
+	}
+	if err := s.cancelAt(ctx, r.Cluster, k.hash, r.Attempt); err != nil {
+		s.log.Info("Cancelled a claim whose cluster has not confirmed it yet", "claimKey", k.hash, "cluster", r.Cluster, "error", err.Error())
+		s.behind("cancelling a claim", func(ctx context.Context) error { return s.cancelAt(ctx, r.Cluster, k.hash, r.Attempt) })
+	}
+	return claim, nil
+}
+
+// endDurably marks the claim as ended, unless it is.
+func (s *Service) endDurably(ctx context.Context, p Principal, k keyRef) (*record, error) {
+	for {
+		h, req, err := s.visible(ctx, p, k)
+		if err != nil {
+			return nil, err
+		}
+		if h.record.State == stateEnded {
+			return h.record, nil
+		}
+		now := s.clock.Now()
+		next := *h.record
+		next.State, next.ExpireAt = stateEnded, now.Add(s.retention)
+		next.Terminal = marshal(canceled(req, &next, now))
+		_, err = s.ledger.save(ctx, k.hash, h, &next)
+		switch {
+		case err == nil:
+			return &next, nil
+		case !errors.Is(err, store.ErrConflict):
+			return nil, storeFailed(err)
+		}
+	}
+}
+
+// cancelAt tells a cluster to end an attempt: a sandbox of it is released, one that is yet to come is refused.
+func (s *Service) cancelAt(ctx context.Context, cluster, hash string, attempt int32) error {
+	_, err := s.call(ctx, cluster, &federationv1.Dispatch{
+		Call: &federationv1.Dispatch_Cancel{Cancel: &federationv1.CancelCall{KeyHash: hash, Attempt: attempt}},
+	})
+	if err != nil && reasonOf(err) != problem.NotFound {
+		return fmt.Errorf("cancelling at %s: %w", cluster, err)
+	}
+	return nil
+}
+
+// OnKeys looks through the keys that a worker's live Pods carry, as its complete report lists them, and has those ended
+// whose claim ended or moved on while the cluster was away.
+func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
+	s.behind("looking through a cluster's keys", func(ctx context.Context) error {
+		for _, holder := range holders {
+			h, err := s.ledger.load(ctx, holder.GetKeyHash())
+			if err != nil {
+				return err
+			}
+			if !isStray(h.record, cluster, holder.GetAttempt()) {
+				continue
+			}
+			s.log.Info("Ending a sandbox that is not its claim's any more", "cluster", cluster, "claimKey", holder.GetKeyHash(),
+				"sandbox", holder.GetSandboxId())
+			if err := s.cancelAt(ctx, cluster, holder.GetKeyHash(), holder.GetAttempt()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

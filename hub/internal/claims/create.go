@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Create claims a sandbox. See doc.go for what a claim key promises.
+func (s *Service) Create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	began := s.clock.Now()
+	sandbox, err := s.create(ctx, in)
+	s.metrics.claimed(in.GetClaimKey() != "", s.clock.Since(began), err)
+	return sandbox, withKey(err, in.GetClaimKey())
+}
+
+func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	req, err := resolve(in, PrincipalFrom(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if req.GetClaimKey() != "" {
+		return s.createKeyed(ctx, req, in.GetWait())
+	}
+	timeout := startupTimeout(req)
+	if until, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(until))
+	}
+	// The caller's leaving must not end the dispatch: its answer is the only way to know what to release.
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+grace)
+	defer cancel()
+	sandbox, err := s.newPursuit(req, in.GetWait(), s.clock.Now().Add(timeout)).run(detached)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		s.behind("releasing a sandbox whose caller has gone", func(ctx context.Context) error {
+			_, err := s.release(ctx, sandbox.GetClusterId(), sandbox.GetId())
+			return err
+		})
+		return nil, gone(ctx)
+	}
+	return sandbox, nil
+}
+
+func startupTimeout(req *sandboxv1.CreateSandboxRequest) time.Duration {
+	if d := req.GetStartupTimeout(); d != nil {
+		return d.AsDuration()
+	}
+	return DefaultStartupTimeout
+}
+
+// gone is what a caller gets whose context ended while others go on with its claim.
+func gone(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return problem.New(problem.Deadline, "the call's own deadline passed before the sandbox was ready")
+}
+
+// call sends one call that is not a claim, bounded by callTimeout, and meets a new session of the worker by asking once
+// more. The answer carries no error.
+func (s *Service) call(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := s.dispatcher.Dispatch(ctx, cluster, d)
+	if err == nil && answer.GetDisposition() == federationv1.Disposition_STALE_SESSION {
+		answer, err = s.dispatcher.Dispatch(ctx, cluster, d)
+	}
+	switch {
+	case errors.Is(err, ErrNotConnected):
+		return nil, problem.New(problem.Unavailable, "cluster %s is not connected", cluster).WithRetryAfter(retrySoon)
+	case err != nil:
+		return nil, problem.New(problem.Unavailable, "cluster %s did not answer: %w", cluster, err).WithRetryAfter(retrySoon)
+	case answer.GetDisposition() == federationv1.Disposition_STALE_SESSION:
+		return nil, problem.New(problem.Unavailable, "cluster %s is changing leaders", cluster).WithRetryAfter(retrySoon)
+	case answer.GetError() != nil:
+		return nil, errorOf(answer)
+	}
+	return answer, nil
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/store"
+)
+
+// OnEnded stores the terminal records of a batch. It answers nil once all of them are durable, and a batch that arrives
+// twice changes nothing. cluster is what the certificate says.
+func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federationv1.Ended) error {
+	for _, ended := range batch.GetSandboxes() {
+		if err := stamp(ended.GetSandbox(), cluster); err != nil {
+			// Stored or not, it would come again and again: it is not this cluster's to tell.
+			s.log.Error(err, "Dropping a terminal record", "cluster", cluster)
+			continue
+		}
+		if err := s.storeEnded(ctx, cluster, ended); err != nil {
+			return fmt.Errorf("storing the terminal record of %s: %w", ended.GetSandbox().GetId(), err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) storeEnded(ctx context.Context, cluster string, ended *federationv1.EndedSandbox) error {
+	sandbox := ended.GetSandbox()
+	sandbox.Phase = sandboxv1.Phase_ENDED
+	hash := ended.GetKeyHash()
+	for {
+		known, revision, err := s.ledger.byID(ctx, sandbox.GetId())
+		if err != nil || len(known.Ended) > 0 {
+			return err
+		}
+		h, err := s.ledger.load(ctx, hash)
+		if err != nil {
+			return err
+		}
+		expireAt := s.clock.Now().Add(s.retention)
+		if holdsCurrent(h.record, cluster, ended.GetAttempt(), sandbox.GetId()) {
+			err = s.endClaim(ctx, hash, h, sandbox, expireAt)
+		} else {
+			err = s.keepEnded(ctx, hash, sandbox, revision, expireAt)
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// endClaim ends the claim by its sandbox's own record, which also takes the place of what a cancel wrote.
+func (s *Service) endClaim(ctx context.Context, hash string, h held, sandbox *sandboxv1.Sandbox, expireAt time.Time) error {
+	next := *h.record
+	if next.State != stateEnded {
+		next.ExpireAt = expireAt
+	}
+	next.State, next.SandboxID, next.Terminal = stateEnded, sandbox.GetId(), nil
+	put, err := putID(sandbox.GetId(), idRecord{KeyHash: hash, Ended: marshal(sandbox)})
+	if err != nil {
+		return err
+	}
+	_, err = s.ledger.save(ctx, hash, h, &next, put)
+	return err
+}
+
+// keepEnded keeps the record of a sandbox that is not, or no longer, its key's.
+func (s *Service) keepEnded(ctx context.Context, hash string, sandbox *sandboxv1.Sandbox, revision uint64, expireAt time.Time) error {
+	put, err := putID(sandbox.GetId(), idRecord{KeyHash: hash, Ended: marshal(sandbox)})
+	if err != nil {
+		return err
+	}
+	_, err = s.ledger.store.Commit(ctx, store.Txn{
+		If:   []store.Condition{{Key: put.Key, Revision: revision}},
+		Puts: []store.Put{put, {Key: expireKey(expireAt, put.Key)}},
+	})
+	return err
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	// keptCandidates bounds what a decision on a past claim says: the first ones in order, and every one that was asked.
+	keptCandidates = 16
+	// keptDecisions is how many claims' decisions are kept in memory; those of keyed claims are in the store as well.
+	keptDecisions = 4096
+	namedEnvs     = 20
+)
+
+// Explain tells where a hypothetical claim would go, or why a past one went where it did.
+func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
+	var f faults
+	f.namespace("namespace", req.GetNamespace())
+	f.check(isSubdomain(req.GetName()), "name", clip(req.GetName()), "the name of an Env")
+	f.check(req.GetSandboxId() == "" || req.GetClaimKey() == "", "claimKey", clip(req.GetClaimKey()), "nothing, where sandboxId is given")
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	p := PrincipalFrom(ctx)
+	if err := p.CheckNamespace(req.GetNamespace()); err != nil {
+		return nil, err
+	}
+	switch {
+	case req.GetSandboxId() != "":
+		return s.explainSandbox(ctx, req.GetSandboxId())
+	case req.GetClaimKey() != "":
+		return s.explainKey(ctx, p, req)
+	default:
+		return s.explainRequest(req, p)
+	}
+}
+
+func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p Principal) (*sandboxv1.Decision, error) {
+	claim := proto.CloneOf(req.GetRequest())
+	if claim == nil {
+		claim = &sandboxv1.CreateSandboxRequest{}
+	}
+	claim.Namespace, claim.Env = req.GetNamespace(), req.GetName()
+	claim, err := resolve(claim, p)
+	if err != nil {
+		return nil, err
+	}
+	view := s.fleet.View(segment.Key{Namespace: claim.GetNamespace(), Name: claim.GetEnv()})
+	if view == nil {
+		return nil, s.unknownEnv(claim.GetNamespace(), claim.GetEnv())
+	}
+	route := s.newPursuit(claim, 0, s.clock.Now()).route
+	out := router.Explain(&route, view, s.fleet.Now())
+	return s.decision(out, len(out.Candidates)), nil
+}
+
+func (s *Service) explainSandbox(ctx context.Context, id string) (*sandboxv1.Decision, error) {
+	var f faults
+	f.sandboxID(id)
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	// The sandbox's own visibility decides.
+	if _, err := s.Get(ctx, id); err != nil {
+		return nil, err
+	}
+	if d := s.decisions.get(id); d != nil {
+		return d, nil
+	}
+	known, _, err := s.ledger.byID(ctx, id)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	h, err := s.ledger.load(ctx, known.KeyHash)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	if h.record != nil && h.record.SandboxID == id && len(h.record.Decision) > 0 {
+		return h.record.decision()
+	}
+	return nil, problem.New(problem.NotFound, "the decision on sandbox %s is not kept any more: there are those of the latest %d claims of this hub process, and of claims with a key", id, keptDecisions)
+}
+
+func (s *Service) explainKey(ctx context.Context, p Principal, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
+	k, err := resolveKey(p, req.GetClaimKey(), req.GetNamespace(), req.GetRequest().GetTeam())
+	if err != nil {
+		return nil, err
+	}
+	h, _, err := s.visible(ctx, p, k)
+	if err != nil {
+		return nil, err
+	}
+	if len(h.record.Decision) == 0 {
+		return nil, problem.New(problem.NotFound, "no decision is kept for claim key %q", k.key)
+	}
+	return h.record.decision()
+}
+
+// explain keeps how the current candidate was chosen.
+func (p *pursuit) explain(view *router.View, chosen router.Candidate) {
+	out := router.Explain(&p.route, view, p.service.fleet.Now())
+	out.Chosen(chosen.Cluster.ID, chosen.Member.Name)
+	p.decision = p.service.decision(out, keptCandidates, p.asked)
+	p.mark()
+}
+
+func (p *pursuit) asked(c *router.Explained) bool {
+	_, ok := p.outcomes[[2]string{c.Cluster.ID, c.Member.Name}]
+	return ok
+}
+
+// mark adds what the attempts so far came to.
+func (p *pursuit) mark() {
+	for _, c := range p.decision.GetCandidates() {
+		c.Outcome = p.outcomes[[2]string{c.GetClusterId(), c.GetPool()}]
+	}
+}
+
+// decision is an explanation on the wire: at most so many candidates, and those that keep names.
+func (s *Service) decision(e router.Explanation, most int, keep ...func(*router.Explained) bool) *sandboxv1.Decision {
+	d := &sandboxv1.Decision{Reason: string(e.Reason), DecidedAt: timestamppb.New(s.clock.Now())}
+	if len(e.Candidates) == 0 {
+		d.Message = "the Env has no members"
+	}
+	for i := range e.Candidates {
+		c := &e.Candidates[i]
+		if i == 0 && c.Rank == 1 {
+			d.ClusterId, d.Pool = c.Cluster.ID, c.Member.Name
+			d.Message = c.Message()
+		}
+		if i < most || len(keep) > 0 && keep[0](c) {
+			d.Candidates = append(d.Candidates, candidate(c))
+		}
+	}
+	if left := len(e.Candidates) - len(d.Candidates); left > 0 {
+		d.Message += fmt.Sprintf("; %d more candidates are left out", left)
+	}
+	if d.ClusterId == "" && d.Message == "" {
+		d.Message = "no candidate is eligible"
+	}
+	return d
+}
+
+func candidate(c *router.Explained) *sandboxv1.Candidate {
+	return &sandboxv1.Candidate{
+		ClusterId: c.Cluster.ID, Pool: c.Member.Name, Rank: int32(c.Rank), Tier: c.Tier.String(), Reason: string(c.Reason),
+		Message: c.Message(), Priority: c.Member.Priority, ReadyIdle: c.Member.ReadyIdle, InFlight: c.InFlight,
+		Pending: c.Member.Pending, Age: durationpb.New(c.Age),
+	}
+}
+
+// unknownEnv names the Envs that there are.
+func (s *Service) unknownEnv(namespace, name string) error {
+	var names []string
+	more := 0
+	for _, key := range s.fleet.EnvKeys() {
+		if key.Namespace != namespace {
+			continue
+		}
+		if len(names) == namedEnvs {
+			more++
+			continue
+		}
+		names = append(names, key.Name)
+	}
+	there := "that namespace has none"
+	if len(names) > 0 {
+		there = "there are: " + strings.Join(names, ", ")
+	}
+	if more > 0 {
+		there += fmt.Sprintf(" and %d more", more)
+	}
+	return problem.New(problem.NotFound, "no Env %s/%s; %s", namespace, clip(name), there)
+}
+
+// decisions is a bounded memory of how claims were decided, by sandbox id. The oldest goes first.
+type decisions struct {
+	mu   sync.Mutex
+	byID map[string]*sandboxv1.Decision
+	ring []string
+	next int
+}
+
+func newDecisions() *decisions {
+	return &decisions{byID: make(map[string]*sandboxv1.Decision, keptDecisions), ring: make([]string, keptDecisions)}
+}
+
+// put keeps d, which nobody changes afterwards.
+func (d *decisions) put(id string, decision *sandboxv1.Decision) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.byID[id]; !known {
+		delete(d.byID, d.ring[d.next])
+		d.ring[d.next] = id
+		d.next = (d.next + 1) % keptDecisions
+	}
+	d.byID[id] = decision
+}
+
+func (d *decisions) get(id string) *sandboxv1.Decision {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.byID[id]
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// flight is the one pursuit of a claim key that is under way in this process. Callers with the same key join it.
+type flight struct {
+	hash    string
+	request *sandboxv1.CreateSandboxRequest
+	wait    sandboxv1.CreateSandboxRequest_Wait
+
+	ctx    context.Context // ends with the service, or by cancel
+	cancel context.CancelCauseFunc
+
+	durable chan struct{} // closed once the claim is written down; pending is set then
+	pending *sandboxv1.Sandbox
+	done    chan struct{} // closed once sandbox or err is set
+	sandbox *sandboxv1.Sandbox
+	err     error
+	gone    chan struct{} // closed once its outcome is written down as well and the next flight may start
+}
+
+const (
+	noWait       = sandboxv1.CreateSandboxRequest_NONE
+	waitAssigned = sandboxv1.CreateSandboxRequest_ASSIGNED
+)
+
+// errCanceled is why a flight ends whose claim was cancelled, durably, under it.
+var errCanceled = errors.New("the claim was cancelled")
+
+// createKeyed answers a claim with a key: through a flight, its own or another caller's.
+func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*sandboxv1.Sandbox, error) {
+	hash := keyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
+	for {
+		f, err := s.join(hash, req, wait)
+		if err != nil {
+			return nil, err
+		}
+		if !proto.Equal(f.request, req) {
+			return nil, conflict(req.GetClaimKey())
+		}
+		if wait == noWait {
+			select {
+			case <-f.durable:
+				return f.accepted()
+			case <-ctx.Done():
+				return nil, gone(ctx)
+			}
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return nil, gone(ctx)
+		}
+		if f.err != nil {
+			return nil, f.err
+		}
+		if wait != waitAssigned && !settled(f.sandbox) {
+			// The flight was for callers who wait for less. The next one waits for the rest.
+			select {
+			case <-f.gone:
+				continue
+			case <-ctx.Done():
+				return nil, gone(ctx)
+			}
+		}
+		return proto.CloneOf(f.sandbox), nil
+	}
+}
+
+// accepted is what a caller gets who does not wait.
+func (f *flight) accepted() (*sandboxv1.Sandbox, error) {
+	select {
+	case <-f.done:
+		return proto.CloneOf(f.sandbox), f.err
+	default:
+		return proto.CloneOf(f.pending), nil
+	}
+}
+
+// settled reports whether nobody has to wait for the sandbox any more.
+func settled(s *sandboxv1.Sandbox) bool {
+	return s.GetPhase() != sandboxv1.Phase_PENDING && s.GetPhase() != sandboxv1.Phase_STARTING
+}
+
+func conflict(key string) error {
+	return problem.New(problem.ClaimKeyConflict,
+		"claim key %q was used with other parameters before; another claim needs another key", key)
+}
+
+// join answers the key's flight, and starts one if there is none.
+func (s *Service) join(hash string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*flight, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(retrySoon)
+	}
+	if f := s.flights[hash]; f != nil {
+		return f, nil
+	}
+	f := &flight{
+		hash: hash, request: req, wait: wait,
+		durable: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
+	}
+	f.ctx, f.cancel = context.WithCancelCause(s.base)
+	s.flights[hash] = f
+	s.jobs.Go(func() { s.fly(f) })
+	return f, nil
+}
+
+// fly brings a flight to its end. What it learned is written down behind its answer, while it still is the key's flight:
+// so nothing else of this process writes the record in between.
+func (s *Service) fly(f *flight) {
+	defer f.cancel(nil)
+	k := &keyed{service: s, flight: f}
+	f.sandbox, f.err = k.run()
+	if errors.Is(context.Cause(f.ctx), errCanceled) {
+		f.sandbox, f.err = k.canceled()
+	}
+	f.writtenDown(nil)
+	close(f.done)
+	k.learn()
+	s.mu.Lock()
+	delete(s.flights, f.hash)
+	s.mu.Unlock()
+	close(f.gone)
+}
+
+// writtenDown lets callers go who wait for no more than durability. The flight's own goroutine alone calls it.
+func (f *flight) writtenDown(pending *sandboxv1.Sandbox) {
+	select {
+	case <-f.durable:
+	default:
+		f.pending = pending
+		close(f.durable)
+	}
+}
+
+// dispatchWait is what the worker is asked to wait for.
+func (f *flight) dispatchWait() sandboxv1.CreateSandboxRequest_Wait {
+	if f.wait == noWait {
+		return waitAssigned
+	}
+	return f.wait
+}
+
+// abort ends the flight of a key whose claim has been cancelled durably.
+func (s *Service) abort(hash string) {
+	s.mu.Lock()
+	f := s.flights[hash]
+	s.mu.Unlock()
+	if f != nil {
+		f.cancel(errCanceled)
+	}
+}
+
+// until is a flight's deadline: the first caller's, as long as that has not passed.
+func until(r *record, now time.Time, timeout time.Duration) time.Time {
+	if r != nil && r.State == statePending && now.Before(r.Deadline) {
+		return r.Deadline
+	}
+	return now.Add(timeout)
+}

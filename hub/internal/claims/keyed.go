@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	firstPoll = 50 * time.Millisecond
+	maxPoll   = 500 * time.Millisecond
+)
+
+// keyed is one flight's dealings with its record.
+type keyed struct {
+	service  *Service
+	flight   *flight
+	held     held
+	deadline time.Time
+	pursuit  *pursuit // nil where nothing was dispatched
+}
+
+// run reads the record and does what it calls for.
+func (k *keyed) run() (*sandboxv1.Sandbox, error) {
+	s, f := k.service, k.flight
+	var err error
+	if k.held, err = s.ledger.load(f.ctx, f.hash); err != nil {
+		return nil, storeFailed(err)
+	}
+	r := k.held.record
+	same := false
+	if r != nil {
+		before, err := r.request()
+		if err != nil {
+			return nil, err
+		}
+		same = proto.Equal(before, f.request)
+	}
+	now := s.clock.Now()
+	k.deadline = until(r, now, startupTimeout(f.request))
+	ctx, cancel := context.WithTimeout(f.ctx, k.deadline.Sub(now)+grace)
+	defer cancel()
+	switch begin(r, same) {
+	case keyConflict:
+		return nil, conflict(f.request.GetClaimKey())
+	case showEnded:
+		return s.ledger.terminal(ctx, r)
+	case lookUp:
+		return k.lookUp(ctx)
+	case askHolder:
+		f.writtenDown(sketch(f.request, sandboxv1.Phase_PENDING))
+		return k.pursue(ctx, &target{cluster: r.Cluster, pool: r.Pool, attempt: r.Attempt})
+	default:
+		return k.pursue(ctx, nil)
+	}
+}
+
+// pursue follows the claim, beginning with the cluster that may hold it already.
+func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox, error) {
+	f := k.flight
+	p := k.service.newPursuit(f.request, f.dispatchWait(), k.deadline)
+	p.keyHash, p.note, p.at.keyed = f.hash, k.note, true
+	if holder != nil {
+		p.target, p.at.open, p.at.tried = holder, true, 1
+		var err error
+		if p.decision, err = k.held.record.decision(); err != nil {
+			return nil, err
+		}
+	}
+	k.pursuit = p
+	return p.run(ctx)
+}
+
+// note writes down where the claim goes next, before it goes there.
+func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (int32, error) {
+	f, now := k.flight, k.service.clock.Now()
+	next := &record{
+		Request: marshal(f.request), Cluster: cluster, Pool: pool, Attempt: 1, State: statePending,
+		Unwaited: f.wait == noWait, CreatedAt: now, Deadline: k.deadline,
+		ExpireAt: k.deadline.Add(k.service.retention), Decision: marshal(decision),
+	}
+	if r := k.held.record; r != nil {
+		next.Attempt, next.CreatedAt = r.Attempt+1, r.CreatedAt
+	}
+	saved, err := k.service.ledger.save(ctx, f.hash, k.held, next)
+	if err != nil {
+		return 0, storeFailed(err)
+	}
+	k.held = saved
+	accepted := sketch(f.request, sandboxv1.Phase_PENDING)
+	accepted.ClusterId, accepted.Pool, accepted.Decision = cluster, pool, proto.CloneOf(decision)
+	f.writtenDown(accepted)
+	return next.Attempt, nil
+}
+
+// storeFailed is the answer when the record could not be read or written. A conflict is a cancel or an end that came
+// first: the next call with the key finds it.
+func storeFailed(err error) error {
+	if errors.Is(err, store.ErrConflict) {
+		return problem.New(problem.OutcomeUnknown, "the claim was changed by another call; ask again with the same claimKey").
+			WithRetryAfter(retrySoon)
+	}
+	return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(retrySoon)
+}
+
+// lookUp answers the sandbox that this key was answered before. It never claims: a worker that does not know the key any
+// more would make a second sandbox for it.
+func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
+	s, f, r := k.service, k.flight, k.held.record
+	ready := f.wait != noWait && f.wait != waitAssigned
+	pause := firstPoll
+	for {
+		sandbox, err := s.lookup(ctx, f.hash, r)
+		switch {
+		case err == nil && (settled(sandbox) || !ready):
+			sandbox.Decision, err = r.decision()
+			return sandbox, err
+		case err != nil && reasonOf(err) == problem.NotFound:
+			return k.vanished(ctx)
+		case err != nil && !transient(err):
+			return nil, err
+		}
+		remaining := k.deadline.Sub(s.clock.Now())
+		if remaining <= 0 || !s.sleep(ctx, min(pause, remaining)) {
+			if err == nil {
+				return nil, problem.New(problem.Deadline, "sandbox %s is not running yet", r.SandboxID)
+			}
+			return nil, problem.New(problem.OutcomeUnknown,
+				"cluster %s holds this claim and does not answer; the same call with the same claimKey asks it again", r.Cluster).
+				WithRetryAfter(retrySoon)
+		}
+		pause = min(2*pause, maxPoll)
+	}
+}
+
+// lookup asks the claim's cluster what it knows of it.
+func (s *Service) lookup(ctx context.Context, hash string, r *record) (*sandboxv1.Sandbox, error) {
+	answer, err := s.call(ctx, r.Cluster, &federationv1.Dispatch{
+		Call: &federationv1.Dispatch_Lookup{Lookup: &federationv1.LookupCall{KeyHash: hash, Attempt: r.Attempt}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if answer.GetSandbox() == nil {
+		return nil, problem.New(problem.Unavailable, "cluster %s is unsure about the claim", r.Cluster)
+	}
+	return answer.GetSandbox(), stamp(answer.GetSandbox(), r.Cluster)
+}
+
+func reasonOf(err error) problem.Reason { return problem.FromError(err).Reason }
+
+// transient reports whether asking again may help.
+func transient(err error) bool {
+	switch reasonOf(err) {
+	case problem.Unavailable, problem.Recovering, problem.Deadline, problem.OutcomeUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// vanished answers for a sandbox that its cluster no longer knows: by its terminal record if that has arrived meanwhile.
+// Nothing is written: the record may be on its way.
+func (k *keyed) vanished(ctx context.Context) (*sandboxv1.Sandbox, error) {
+	h, err := k.service.ledger.load(ctx, k.flight.hash)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	if h.record != nil && h.record.State == stateEnded {
+		return k.service.ledger.terminal(ctx, h.record)
+	}
+	return lost(k.flight.request, k.held.record), nil
+}
+
+// canceled is the end of a flight whose claim was cancelled: whatever was granted is not answered.
+func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
+	s, f := k.service, k.flight
+	if p := k.pursuit; p != nil && p.target != nil {
+		cluster, attempt := p.target.cluster, p.target.attempt
+		s.behind("cancelling a claim", func(ctx context.Context) error { return s.cancelAt(ctx, cluster, f.hash, attempt) })
+	}
+	h, err := s.ledger.load(s.base, f.hash)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	if h.record == nil || h.record.State != stateEnded {
+		return nil, problem.New(problem.OutcomeUnknown, "the claim was cancelled").WithRetryAfter(retrySoon)
+	}
+	return s.ledger.terminal(s.base, h.record)
+}
+
+// learn writes down what the flight found out, behind its answer: which sandbox the key has, or that nobody took it.
+func (k *keyed) learn() {
+	s, f := k.service, k.flight
+	p, r := k.pursuit, k.held.record
+	if p == nil || r == nil || errors.Is(context.Cause(f.ctx), errCanceled) {
+		return
+	}
+	next := *r
+	next.Decision = marshal(p.decision)
+	var extra []store.Put
+	switch {
+	case f.err == nil && f.sandbox.GetPhase() != sandboxv1.Phase_ENDED:
+		next.State, next.SandboxID = stateAnswered, f.sandbox.GetId()
+		put, err := putID(next.SandboxID, idRecord{KeyHash: f.hash})
+		if err != nil {
+			return
+		}
+		extra = append(extra, put)
+	case f.err != nil && p.released:
+		next.State = stateRefused
+	default:
+		return
+	}
+	// A closing hub still writes this: it is what keeps a key from ever being claimed again.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), callTimeout)
+	defer cancel()
+	_, err := s.ledger.save(ctx, f.hash, k.held, &next, extra...)
+	if err != nil && !errors.Is(err, store.ErrConflict) { // a conflict: it has ended already
+		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+type metrics struct {
+	claims     *prometheus.HistogramVec
+	dispatches *prometheus.CounterVec
+	swept      prometheus.Counter
+}
+
+// newMetrics registers with r unless that is nil.
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "atoll_hub_claim_duration_seconds",
+			Help:    "Time from a create request to its answer, by result (OK or the reason of the error) and by whether it had a key.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+		}, []string{"result", "keyed"}),
+		dispatches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_hub_claim_dispatches_total",
+			Help: "Claims sent to workers, by outcome.",
+		}, []string{"outcome"}),
+		swept: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_hub_claim_keys_expired_total",
+			Help: "Claim keys dropped after their retention.",
+		}),
+	}
+	if r != nil {
+		r.MustRegister(m.claims, m.dispatches, m.swept)
+	}
+	return m
+}
+
+func (m *metrics) claimed(keyed bool, took time.Duration, err error) {
+	result := "OK"
+	if err != nil {
+		result = string(problem.FromError(err).Reason)
+	}
+	m.claims.WithLabelValues(result, strconv.FormatBool(keyed)).Observe(took.Seconds())
+}
+
+func (m *metrics) dispatched(o outcome) { m.dispatches.WithLabelValues(string(o)).Inc() }

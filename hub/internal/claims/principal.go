@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"slices"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Principal is who calls. Empty fields restrict nothing.
+type Principal struct {
+	Name       string
+	Team       string
+	User       string
+	Namespaces []string
+}
+
+type principalKey struct{}
+
+// WithPrincipal attaches the caller to a context.
+func WithPrincipal(ctx context.Context, p Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+// PrincipalFrom answers the caller. Without one nothing is restricted: that is a hub without credentials, which listens on
+// loopback alone.
+func PrincipalFrom(ctx context.Context) Principal {
+	p, _ := ctx.Value(principalKey{}).(Principal)
+	return p
+}
+
+// SeesNamespace reports whether the caller may know what is in a namespace.
+func (p Principal) SeesNamespace(namespace string) bool {
+	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
+}
+
+func (p Principal) restricted() bool { return p.Team != "" || p.User != "" || len(p.Namespaces) > 0 }
+
+// sees reports whether a sandbox exists as far as the caller is concerned.
+func (p Principal) sees(s *sandboxv1.Sandbox) bool {
+	return (p.Team == "" || p.Team == s.GetTeam()) && (p.User == "" || p.User == s.GetUser()) &&
+		p.SeesNamespace(s.GetNamespace())
+}
+
+// own resolves a team or user that a request names against the caller's: the caller's where it has one.
+func own(field, given, has string) (string, error) {
+	if has == "" || given == has {
+		return given, nil
+	}
+	if given == "" {
+		return has, nil
+	}
+	err := problem.New(problem.Forbidden, "%s: %q is not yours, want %q", field, given, has)
+	err.Fields = []problem.Field{{Field: field, Value: given, Valid: has}}
+	return "", err
+}
+
+// CheckNamespace refuses a namespace that is not the caller's.
+func (p Principal) CheckNamespace(namespace string) error {
+	if p.SeesNamespace(namespace) {
+		return nil
+	}
+	valid := p.Namespaces[0]
+	for _, n := range p.Namespaces[1:] {
+		valid += ", " + n
+	}
+	err := problem.New(problem.Forbidden, "namespace: %q is not open to you, want one of: %s", namespace, valid)
+	err.Fields = []problem.Field{{Field: "namespace", Value: namespace, Valid: valid}}
+	return err
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"time"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	firstPause = 200 * time.Millisecond
+	maxPause   = 2 * time.Second
+	// retrySoon is the advice that goes with a full house.
+	retrySoon = 2 * time.Second
+)
+
+// pursuit follows one claim from candidate to candidate until it is answered.
+type pursuit struct {
+	service  *Service
+	request  *sandboxv1.CreateSandboxRequest // as resolve made it
+	wait     sandboxv1.CreateSandboxRequest_Wait
+	deadline time.Time
+	// note, with a key, writes down where the claim goes next and answers the attempt's number.
+	note    func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
+	keyHash string
+
+	route    router.Request
+	at       situation
+	target   *target
+	released bool // the latest attempt is certainly held by nobody
+	decision *sandboxv1.Decision
+	outcomes map[[2]string]string
+	lastErr  *problem.Error // of the latest refusal
+}
+
+// target is the candidate being asked.
+type target struct {
+	cluster, pool string
+	attempt       int32
+	reservation   Reservation // nil for a claim taken up again
+}
+
+func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait, deadline time.Time) *pursuit {
+	return &pursuit{
+		service: s, request: req, wait: wait, deadline: deadline, outcomes: map[[2]string]string{},
+		route: router.Request{
+			InstanceType: req.GetInstanceType(), Multiplier: req.GetMultiplier(), ScalingGroup: req.GetScalingGroup(),
+			Clusters: req.GetClusters(), RequireClusters: req.GetRequireClusters(), NoQueue: req.GetNoQueue(),
+		},
+	}
+}
+
+// run asks candidates until one answers, the request itself is at fault, or nobody is left. ctx should outlast the
+// deadline by grace; its end leaves the outcome unclear.
+func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
+	defer p.free()
+	pause := firstPause
+	for {
+		if p.target == nil {
+			if err := p.choose(ctx); err != nil {
+				return nil, err
+			}
+		}
+		answer, err := p.ask(ctx)
+		got := judge(answer, err)
+		p.at.expired = ctx.Err() != nil || p.remaining() <= 0
+		p.record(got, answer, err)
+		switch next(p.at, got) {
+		case answerCaller:
+			return p.answered(answer)
+		case failCaller:
+			return nil, errorOf(answer)
+		case askAgain:
+			p.at.staleRetried = true
+		case askLater:
+			p.at.open = true
+			if !p.service.sleep(ctx, min(pause, p.remaining())) {
+				return nil, p.unknown()
+			}
+			pause = min(2*pause, maxPause)
+		case goElsewhere:
+			p.exclude(got)
+			p.free()
+			p.target, p.at.open, p.at.staleRetried, p.released = nil, false, false, true
+		case giveUp:
+			p.released = true
+			return nil, p.noneLeft("")
+		case runOut:
+			p.released = true
+			return nil, p.late()
+		case stayUnknown:
+			return nil, p.unknown()
+		}
+	}
+}
+
+// choose picks the next candidate and, with a key, writes it down before anything is sent.
+func (p *pursuit) choose(ctx context.Context) error {
+	s := p.service
+	view := s.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
+	if view == nil {
+		return s.unknownEnv(p.request.GetNamespace(), p.request.GetEnv())
+	}
+	picked := router.Pick(&p.route, view, s.rand())
+	if !picked.OK() {
+		return p.noneLeft(picked.Reason)
+	}
+	c := view.Candidate(picked.Index)
+	reservation := s.fleet.Reserve(c)
+	p.explain(view, c)
+	t := &target{cluster: c.Cluster.ID, pool: c.Member.Name, reservation: reservation}
+	if p.note != nil {
+		attempt, err := p.note(ctx, t.cluster, t.pool, p.decision)
+		if err != nil {
+			reservation.Cancel()
+			return err
+		}
+		t.attempt = attempt
+	}
+	p.target, p.released = t, false
+	p.at.tried++
+	return nil
+}
+
+func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
+	request := p.request
+	if p.wait != sandboxv1.CreateSandboxRequest_WAIT_UNSPECIFIED {
+		request = proto.CloneOf(request)
+		request.Wait = p.wait
+	}
+	return p.service.dispatcher.Dispatch(ctx, p.target.cluster, &federationv1.Dispatch{
+		Timeout: durationpb.New(max(p.remaining(), time.Millisecond)),
+		Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{
+			Request: request, Pool: p.target.pool, KeyHash: p.keyHash, Attempt: p.target.attempt,
+		}},
+	})
+}
+
+// record keeps what came of the attempt: for the explanation, for the last error, for the claims in flight.
+func (p *pursuit) record(got outcome, answer *federationv1.Answer, err error) {
+	text := string(got)
+	switch {
+	case err != nil:
+		text += ": " + err.Error()
+	case answer.GetError() != nil:
+		e := errorOf(answer)
+		text += ": " + e.Error()
+		if got == refused {
+			p.lastErr = e
+		}
+	}
+	p.outcomes[[2]string{p.target.cluster, p.target.pool}] = text
+	p.service.metrics.dispatched(got)
+	if r := p.target.reservation; r != nil && got == granted {
+		p.target.reservation = nil
+		r.Settle(answer.GetCoveredBy())
+	}
+}
+
+// free stops counting a claim that was not granted where it was sent.
+func (p *pursuit) free() {
+	if p.target != nil && p.target.reservation != nil {
+		p.target.reservation.Cancel()
+		p.target.reservation = nil
+	}
+}
+
+func (p *pursuit) remaining() time.Duration { return p.deadline.Sub(p.service.clock.Now()) }
+
+func (p *pursuit) exclude(got outcome) {
+	if got == refused {
+		p.route.Exclude(p.target.cluster, p.target.pool)
+	} else {
+		p.route.ExcludeCluster(p.target.cluster)
+	}
+}
+
+func (p *pursuit) answered(answer *federationv1.Answer) (*sandboxv1.Sandbox, error) {
+	sandbox := answer.GetSandbox()
+	if err := stamp(sandbox, p.target.cluster); err != nil {
+		return nil, err
+	}
+	p.mark()
+	sandbox.Decision = p.decision
+	if p.decision != nil {
+		p.service.decisions.put(sandbox.GetId(), p.decision)
+	}
+	return sandbox, nil
+}
+
+// noneLeft answers why nobody took the claim: the last refusal, else the router's reason.
+func (p *pursuit) noneLeft(reason router.Reason) error {
+	if p.lastErr != nil {
+		e := *p.lastErr
+		if e.RetryAfter == 0 {
+			e.RetryAfter = retrySoon
+		}
+		return &e
+	}
+	env := p.request.GetNamespace() + "/" + p.request.GetEnv()
+	kind := problem.NoCapacity
+	if reason == router.QueueFull {
+		kind = problem.QueueFull
+	}
+	if reason == "" || reason == router.AlreadyRefused {
+		return problem.New(kind, "Env %s: no cluster could be reached", env).WithRetryAfter(retrySoon)
+	}
+	return problem.New(kind, "Env %s has no eligible member: %s; explain tells more", env, reason).WithRetryAfter(retrySoon)
+}
+
+func (p *pursuit) late() error {
+	if p.lastErr != nil {
+		return p.lastErr
+	}
+	return problem.New(problem.Deadline, "no sandbox of Env %s/%s before the startup timeout", p.request.GetNamespace(), p.request.GetEnv())
+}
+
+func (p *pursuit) unknown() error {
+	return problem.New(problem.OutcomeUnknown,
+		"cluster %s may hold this claim and does not answer; the same call with the same claimKey asks it again", p.target.cluster).
+		WithRetryAfter(retrySoon)
+}
+
+// sleep pauses, and reports whether it did so to the end.
+func (s *Service) sleep(ctx context.Context, d time.Duration) bool {
+	timer := s.clock.NewTimer(max(d, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// stamp sets the cluster that answered (I12), and refuses a sandbox whose id says that another one minted it.
+func stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
+	if from, ok := clusterOf(sandbox.GetId()); !ok || from != cluster {
+		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster, clip(sandbox.GetId()))
+	}
+	sandbox.ClusterId = cluster
+	return nil
+}
+
+// errorOf reads the error of an answer.
+func errorOf(answer *federationv1.Answer) *problem.Error {
+	e := answer.GetError()
+	if e == nil {
+		return nil
+	}
+	return problem.FromStatus(status.FromProto(&spb.Status{Code: e.GetCode(), Message: e.GetMessage(), Details: e.GetDetails()}), nil)
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// Get answers a sandbox: from the store where a terminal record is kept, else from the cluster in its id.
+func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	cluster, err := s.route(id)
+	if err != nil {
+		return nil, err
+	}
+	sandbox, err := s.ledger.endedByID(ctx, id)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	if sandbox == nil {
+		if sandbox, err = s.getAt(ctx, cluster, id); err != nil {
+			return nil, err
+		}
+	}
+	if !PrincipalFrom(ctx).sees(sandbox) {
+		return nil, noSandbox(id)
+	}
+	return sandbox, nil
+}
+
+func (s *Service) getAt(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
+	answer, err := s.call(ctx, cluster, &federationv1.Dispatch{
+		Call: &federationv1.Dispatch_Get{Get: &sandboxv1.GetSandboxRequest{Id: id}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.GetSandbox(), stamp(answer.GetSandbox(), cluster)
+}
+
+// route answers the cluster that minted the id.
+func (s *Service) route(id string) (string, error) {
+	var f faults
+	f.sandboxID(id)
+	if err := f.err(); err != nil {
+		return "", err
+	}
+	cluster, _ := clusterOf(id)
+	if !slices.Contains(s.fleet.ClusterIDs(), cluster) {
+		return "", problem.New(problem.NotFound, "no sandbox %s: no cluster %q has ever registered", id, cluster)
+	}
+	return cluster, nil
+}
+
+func noSandbox(id string) error { return problem.New(problem.NotFound, "no sandbox %s", id) }
+
+// Release ends a sandbox. Releasing an ended one answers its record.
+func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	cluster, err := s.route(id)
+	if err != nil {
+		return nil, err
+	}
+	if PrincipalFrom(ctx).restricted() {
+		// Team and user of a sandbox never change, so that asking first is safe.
+		if _, err := s.Get(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	ended, err := s.ledger.endedByID(ctx, id)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	if ended != nil {
+		return ended, nil
+	}
+	return s.release(ctx, cluster, id)
+}
+
+func (s *Service) release(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
+	answer, err := s.call(ctx, cluster, &federationv1.Dispatch{
+		Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: id}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.GetSandbox(), stamp(answer.GetSandbox(), cluster)
+}
+
+// List merges the live sandboxes of all clusters, ordered by id. A cluster that does not answer in time is named, and
+// delays nobody (I7).
+func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
+	req, clusters, err := s.resolveList(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	pages := make([]page, len(clusters))
+	var asked sync.WaitGroup
+	for i, cluster := range clusters {
+		asked.Go(func() { pages[i] = s.listAt(ctx, cluster, req) })
+	}
+	asked.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, gone(ctx)
+	}
+	return merge(pages, int(req.GetPageSize()), PrincipalFrom(ctx)), nil
+}
+
+func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesRequest, []string, error) {
+	p := PrincipalFrom(ctx)
+	var f faults
+	if in.GetNamespace() != "" {
+		f.namespace("namespace", in.GetNamespace())
+	}
+	f.check(in.GetEnv() == "" || isSubdomain(in.GetEnv()), "env", clip(in.GetEnv()), "the name of an Env")
+	f.check(in.GetClusterId() == "" || clusterID.MatchString(in.GetClusterId()), "clusterId", clip(in.GetClusterId()), validClusterID)
+	f.check(in.GetPageSize() >= 0 && in.GetPageSize() <= maxPage, "pageSize", strconv.Itoa(int(in.GetPageSize())), "0 to 1000")
+	if token := in.GetPageToken(); token != "" {
+		_, ok := clusterOf(token)
+		f.check(ok, "pageToken", clip(token), "what nextPageToken said")
+	}
+	if err := f.err(); err != nil {
+		return nil, nil, err
+	}
+	team, err := own("team", in.GetTeam(), p.Team)
+	if err != nil {
+		return nil, nil, err
+	}
+	user, err := own("user", in.GetUser(), p.User)
+	if err != nil {
+		return nil, nil, err
+	}
+	namespace := in.GetNamespace()
+	if namespace == "" && len(p.Namespaces) == 1 {
+		namespace = p.Namespaces[0]
+	}
+	if namespace != "" {
+		if err := p.CheckNamespace(namespace); err != nil {
+			return nil, nil, err
+		}
+	}
+	clusters := s.fleet.ClusterIDs()
+	if one := in.GetClusterId(); one != "" {
+		if !slices.Contains(clusters, one) {
+			return nil, nil, problem.New(problem.NotFound, "no cluster %q has registered", one)
+		}
+		clusters = []string{one}
+	}
+	return &sandboxv1.ListSandboxesRequest{
+		Namespace: namespace, Env: in.GetEnv(), Team: team, User: user, Phase: in.GetPhase(),
+		PageSize: cmp.Or(in.GetPageSize(), defaultPage), PageToken: in.GetPageToken(),
+	}, clusters, nil
+}
+
+// page is one cluster's part of a list.
+type page struct {
+	cluster   string
+	sandboxes []*sandboxv1.Sandbox
+	more      bool
+	err       error
+}
+
+func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.ListSandboxesRequest) page {
+	answer, err := s.call(ctx, cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_List{List: req}})
+	if err != nil {
+		return page{cluster: cluster, err: err}
+	}
+	out := page{cluster: cluster, more: answer.GetList().GetNextPageToken() != ""}
+	for _, sandbox := range answer.GetList().GetSandboxes() {
+		if err := stamp(sandbox, cluster); err != nil {
+			return page{cluster: cluster, err: err}
+		}
+		out.sandboxes = append(out.sandboxes, sandbox)
+	}
+	return out
+}
+
+// merge orders pages into one. Every page holds the first `size` sandboxes of its cluster after the token, so that the
+// first `size` of all are the first of the federation. What the caller may not see is dropped after the cut, so that the
+// token says how far the search has come; such a page is shorter.
+func merge(pages []page, size int, p Principal) *sandboxv1.ListSandboxesResponse {
+	out := &sandboxv1.ListSandboxesResponse{}
+	var all []*sandboxv1.Sandbox
+	more := false
+	for _, page := range pages {
+		if page.err != nil {
+			out.UnreachableClusters = append(out.UnreachableClusters, page.cluster)
+			continue
+		}
+		all = append(all, page.sandboxes...)
+		more = more || page.more
+	}
+	slices.Sort(out.UnreachableClusters)
+	slices.SortFunc(all, func(a, b *sandboxv1.Sandbox) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	if len(all) > size {
+		all, more = all[:size], true
+	}
+	if more && len(all) > 0 {
+		out.NextPageToken = all[len(all)-1].GetId()
+	}
+	for _, sandbox := range all {
+		if p.sees(sandbox) {
+			out.Sandboxes = append(out.Sandboxes, sandbox)
+		}
+	}
+	return out
+}

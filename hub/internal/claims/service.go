@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+// Fleet is what the hub knows of its clusters.
+type Fleet interface {
+	// View answers the router's view of an Env, nil for an unknown one.
+	View(key segment.Key) *router.View
+	// EnvKeys lists every known Env in order.
+	EnvKeys() []segment.Key
+	// ClusterIDs lists every registered cluster, connected or not.
+	ClusterIDs() []string
+	// Reserve counts a claim in flight against a candidate until a report covers it.
+	Reserve(c router.Candidate) Reservation
+	// Now is the clock that a view's ages are measured on.
+	Now() time.Duration
+}
+
+// Reservation is one claim in flight. Exactly one of its methods is called.
+type Reservation interface {
+	// Settle keeps the claim counted until the report with this sequence has arrived.
+	Settle(coveredBy uint64)
+	// Cancel stops counting it: no Pod was taken.
+	Cancel()
+}
+
+// Dispatcher carries calls to workers.
+type Dispatcher interface {
+	// Dispatch sends one call and waits for its answer, at most until ctx ends. It fills in what belongs to the stream. An
+	// error that is ErrNotConnected means that nothing was sent; after any other the outcome is unclear.
+	Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (*federationv1.Answer, error)
+}
+
+// Options configure a Service. Zero values mean the defaults.
+type Options struct {
+	Fleet      Fleet
+	Dispatcher Dispatcher
+	Store      store.Store
+	Clock      clock.WithTicker
+	Log        logr.Logger
+	Metrics    prometheus.Registerer
+	Retention  time.Duration // how long a key is honoured after its sandbox ended; 24 h
+	Rand       func() uint64 // breaks the router's near-ties
+}
+
+const (
+	// DefaultRetention is how long a key answers its terminal record.
+	DefaultRetention = 24 * time.Hour
+	// grace is how much longer than the worker the hub waits, so that a refusal at the deadline still arrives.
+	grace = 2 * time.Second
+	// callTimeout bounds every call but a claim.
+	callTimeout = 10 * time.Second
+	// maxBackground bounds the writes and calls that go on behind an answer.
+	maxBackground = 1024
+)
+
+// Service answers the calls about sandboxes and claims.
+type Service struct {
+	fleet      Fleet
+	dispatcher Dispatcher
+	ledger     ledger
+	clock      clock.WithTicker
+	log        logr.Logger
+	retention  time.Duration
+	rand       func() uint64
+	metrics    *metrics
+	decisions  *decisions
+
+	base context.Context // of what outlives the call that began it
+	stop context.CancelFunc
+	jobs sync.WaitGroup
+	slot chan struct{}
+
+	mu      sync.Mutex
+	closed  bool
+	flights map[string]*flight // by key hash
+}
+
+// New answers a service. Close it after the last call.
+func New(opts Options) *Service {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Retention <= 0 {
+		opts.Retention = DefaultRetention
+	}
+	if opts.Rand == nil {
+		opts.Rand = rand.Uint64
+	}
+	s := &Service{
+		fleet: opts.Fleet, dispatcher: opts.Dispatcher, ledger: ledger{opts.Store}, clock: opts.Clock, log: opts.Log,
+		retention: opts.Retention, rand: opts.Rand, metrics: newMetrics(opts.Metrics), decisions: newDecisions(),
+		slot: make(chan struct{}, maxBackground), flights: map[string]*flight{},
+	}
+	s.base, s.stop = context.WithCancel(logr.NewContext(context.Background(), opts.Log))
+	return s
+}
+
+// Close ends everything that goes on behind answered calls, and waits for it.
+func (s *Service) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.jobs.Wait()
+}
+
+// spawn starts a job that ends with the service. It reports false once the service is closed.
+func (s *Service) spawn(job func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.jobs.Go(job)
+	return true
+}
+
+// behind does something after the answer: at most maxBackground at a time, beyond that the caller does it.
+func (s *Service) behind(what string, do func(ctx context.Context) error) {
+	run := func() {
+		ctx, cancel := context.WithTimeout(s.base, callTimeout)
+		defer cancel()
+		if err := do(ctx); err != nil && s.base.Err() == nil {
+			s.log.Info("Could not finish what follows an answer", "what", what, "error", err.Error())
+		}
+	}
+	select {
+	case s.slot <- struct{}{}:
+		if !s.spawn(func() { defer func() { <-s.slot }(); run() }) {
+			<-s.slot
+		}
+	default:
+		run()
+	}
+}

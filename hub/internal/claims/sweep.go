@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	sweepEvery = 30 * time.Second
+	// sweepMost bounds one sweep; what is left waits for the next.
+	sweepMost = 1000
+)
+
+// Run takes up the claims that nobody waits for, then drops expired keys until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	if err := s.takeUp(ctx); err != nil {
+		return fmt.Errorf("taking up open claims: %w", err)
+	}
+	ticker := s.clock.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+				s.log.Error(err, "Could not drop expired claim keys")
+			}
+		}
+	}
+}
+
+// takeUp pursues claims that were accepted without a waiter by an earlier process, each until its own deadline.
+func (s *Service) takeUp(ctx context.Context) error {
+	open, err := s.ledger.store.Range(ctx, openPrefix, "", store.MaxRange)
+	if err != nil {
+		return err
+	}
+	for _, entry := range open {
+		hash := strings.TrimPrefix(entry.Key, openPrefix)
+		h, err := s.ledger.load(ctx, hash)
+		if err != nil {
+			return err
+		}
+		if h.record == nil || !h.record.open() || !s.clock.Now().Before(h.record.Deadline) {
+			continue
+		}
+		req, err := h.record.request()
+		if err != nil {
+			return err
+		}
+		if _, err := s.join(hash, req, noWait); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep drops what has expired, oldest first.
+func (s *Service) sweep(ctx context.Context) error {
+	now := s.clock.Now()
+	due, err := s.ledger.store.Range(ctx, expirePrefix, "", sweepMost)
+	if err != nil {
+		return err
+	}
+	silent := map[string]bool{}
+	for _, entry := range due {
+		at, subject, err := parseExpireKey(entry.Key)
+		if err != nil {
+			return err
+		}
+		if at.After(now) {
+			return nil
+		}
+		if hash, ok := strings.CutPrefix(subject, claimPrefix); ok {
+			err = s.expireClaim(ctx, hash, entry.Key, now, silent)
+		} else {
+			_, err = s.ledger.store.Commit(ctx, store.Txn{Deletes: []string{entry.Key, subject}})
+		}
+		if err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+// expireClaim drops an ended claim. One that never ended is dropped only when its cluster holds nothing for it; otherwise
+// it is looked at again after another retention. A cluster that did not answer once is not asked again in this sweep.
+func (s *Service) expireClaim(ctx context.Context, hash, index string, now time.Time, silent map[string]bool) error {
+	h, err := s.ledger.load(ctx, hash)
+	if err != nil {
+		return err
+	}
+	if h.record == nil || expireKey(h.record.ExpireAt, claimPrefix+hash) != index {
+		_, err := s.ledger.store.Commit(ctx, store.Txn{Deletes: []string{index}})
+		return err
+	}
+	gone := h.record.State == stateEnded || h.record.State == stateRefused
+	if !gone && !silent[h.record.Cluster] {
+		_, err := s.lookup(ctx, hash, h.record)
+		gone = err != nil && reasonOf(err) == problem.NotFound
+		silent[h.record.Cluster] = err != nil && !gone
+	}
+	if gone {
+		if err := s.ledger.drop(ctx, hash, h); err != nil {
+			return err
+		}
+		s.metrics.swept.Inc()
+		return nil
+	}
+	next := *h.record
+	next.ExpireAt = now.Add(s.retention)
+	_, err = s.ledger.save(ctx, hash, h, &next)
+	return err
+}
