@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// actor carries out one plan. Every write rests on a live read of the Env at the generation that was decided about.
+type actor struct {
+	*Reconciler
+	o    *observation
+	read *envDoc
+	// stale is set when an action was given up because the Env or a pool is not as it was observed.
+	stale bool
+}
+
+// act carries out a plan: first what changes the Env, in one write, then the pools, each for itself. Why a pool was
+// refused becomes its member's message. The answer is whether anything was given up because it has changed meanwhile.
+func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bool, err error) {
+	a := &actor{Reconciler: r, o: o}
+	failures := []error{a.editEnv(ctx, p)}
+	for i := range p.members {
+		m := &p.members[i]
+		switch m.verb {
+		case verbCreate:
+			failures = append(failures, a.settle(ctx, m, a.create(ctx, m)))
+		case verbRepair:
+			failures = append(failures, a.settle(ctx, m, a.repair(ctx, m)))
+		case verbRefuse, verbWait:
+			a.tellOfRefusal(m)
+		}
+	}
+	for _, name := range p.orphans {
+		failures = append(failures, a.count(ctx, verbDelete, a.deleteOrphan(ctx, name)))
+	}
+	return a.stale, errors.Join(failures...)
+}
+
+// settle counts what came of a member's action, and has the Env's status tell of a failure.
+func (a *actor) settle(ctx context.Context, m *memberPlan, err error) error {
+	if err = a.count(ctx, m.verb, err); err != nil {
+		m.message = err.Error()
+	}
+	return err
+}
+
+// count returns the error unless it is a lost race, which is no failure.
+func (a *actor) count(ctx context.Context, v verb, err error) error {
+	switch {
+	case err == nil:
+		a.metrics.actions.WithLabelValues(string(v)).Inc()
+	case errors.Is(err, errStale):
+		a.stale = true
+		a.metrics.conflicts.Inc()
+		log.FromContext(ctx).V(1).Info("given up for now", "action", v, "cause", err)
+		return nil
+	default:
+		a.metrics.failures.WithLabelValues(string(v)).Inc()
+	}
+	return err
+}
+
+// document is the Env as it is now: read once, and replaced by the answer to our own write.
+func (a *actor) document(ctx context.Context) (*envDoc, error) {
+	if a.read == nil {
+		doc, err := a.readLive(ctx, a.o)
+		if err != nil {
+			return nil, err
+		}
+		a.read = doc
+	}
+	return a.read, nil
+}
+
+// member is a member as observed, and its place in the live document.
+func (a *actor) member(ctx context.Context, name string) (*v1alpha1.EnvClusterMember, *memberAt, error) {
+	doc, err := a.document(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	members := a.o.members()
+	for i := range members {
+		if at := doc.member(name); at != nil && members[i].Name == name {
+			return &members[i], at, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("member %s: %w", name, errStale)
+}
+
+func (a *actor) create(ctx context.Context, m *memberPlan) error {
+	member, at, err := a.member(ctx, m.name)
+	if err != nil {
+		return err
+	}
+	pool := &unstructured.Unstructured{Object: stampedPool(a.o.env, member, runtime.DeepCopyJSON(at.spec()))}
+	err = a.client.Create(ctx, pool, client.FieldOwner(FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("pool %s: %w", m.name, errStale)
+	}
+	if err != nil {
+		return fmt.Errorf("creating pool %s: %w", m.name, err)
+	}
+	a.tell(ctx, corev1.EventTypeNormal, v1alpha1.ReasonPoolCreated, verbCreate,
+		"created pool %s with %d replicas from its snapshot", m.name, member.Spec.Replicas)
+	return nil
+}
+
+// repair makes the live pool what the snapshot says. It works on documents: a patch made from Go types would drop from
+// lists, which a merge patch replaces whole, the fields that this build does not know.
+func (a *actor) repair(ctx context.Context, m *memberPlan) error {
+	member, at, err := a.member(ctx, m.name)
+	if err != nil {
+		return err
+	}
+	live, err := a.readPool(ctx, m.name)
+	if err != nil {
+		return err
+	}
+	wanted := live.DeepCopy()
+	stampOnto(wanted, a.o, member, runtime.DeepCopyJSON(at.spec()))
+	body, err := poolDiff(live, wanted)
+	if err != nil || body == nil {
+		return err
+	}
+	if err := a.client.Patch(ctx, live, client.RawPatch(types.MergePatchType, body), client.FieldOwner(FieldManager)); err != nil {
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return fmt.Errorf("pool %s: %w", m.name, errStale)
+		}
+		return fmt.Errorf("repairing pool %s: %w", m.name, err)
+	}
+	a.tell(ctx, corev1.EventTypeNormal, v1alpha1.ReasonPoolUpdated, verbRepair,
+		"pool %s had drifted from its snapshot; repaired %s", m.name, strings.Join(m.drift, ", "))
+	return nil
+}
+
+// stampOnto puts a member's labels, annotations and spec onto the document of its live pool.
+func stampOnto(pool *unstructured.Unstructured, o *observation, member *v1alpha1.EnvClusterMember, spec map[string]any) {
+	observed := o.pools[member.Name]
+	apply := func(have, wanted map[string]string, surplus []string) map[string]string {
+		have = merged(orEmpty(have), wanted)
+		for _, key := range surplus {
+			delete(have, key)
+		}
+		return have
+	}
+	labels, annotations := wantedLabels(o.env.Name, member), wantedAnnotations(member)
+	pool.SetLabels(apply(pool.GetLabels(), labels, surplusLabels(observed, labels)))
+	pool.SetAnnotations(apply(pool.GetAnnotations(), annotations, surplusAnnotations(observed, annotations)))
+	pool.Object["spec"] = spec
+}
+
+func orEmpty(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+// poolDiff is the merge patch from one document to the other, bound to the pool's uid; nil if they are the same.
+func poolDiff(live, wanted *unstructured.Unstructured) ([]byte, error) {
+	before, err := json.Marshal(live)
+	if err != nil {
+		return nil, fmt.Errorf("encoding pool %s: %w", live.GetName(), err)
+	}
+	after, err := json.Marshal(wanted)
+	if err != nil {
+		return nil, fmt.Errorf("encoding pool %s: %w", live.GetName(), err)
+	}
+	diff, err := jsonpatch.CreateMergePatch(before, after)
+	if err != nil {
+		return nil, fmt.Errorf("comparing pool %s with its snapshot: %w", live.GetName(), err)
+	}
+	var body map[string]any
+	if err := json.Unmarshal(diff, &body); err != nil {
+		return nil, fmt.Errorf("reading the patch of pool %s: %w", live.GetName(), err)
+	}
+	if len(body) == 0 {
+		return nil, nil
+	}
+	metadata, _ := body["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["uid"] = string(live.GetUID())
+	body["metadata"] = metadata
+	return json.Marshal(body)
+}
+
+// readPool reads the document of a pool live, and answers errStale if it is not as it was observed.
+func (a *actor) readPool(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	doc := &unstructured.Unstructured{}
+	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxPool"))
+	err := a.live.Get(ctx, types.NamespacedName{Namespace: a.o.env.Namespace, Name: name}, doc)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading pool %s live: %w", name, err)
+	}
+	observed := a.o.pools[name]
+	if err != nil || doc.GetUID() != observed.UID || doc.GetGeneration() != observed.Generation {
+		return nil, fmt.Errorf("pool %s: %w", name, errStale)
+	}
+	return doc, nil
+}
+
+// deleteOrphan deletes a pool that no member names. The live read matters most here: an Env in a lagging cache may not
+// have the member yet that a pool was just made for.
+func (a *actor) deleteOrphan(ctx context.Context, name string) error {
+	doc, err := a.document(ctx)
+	if err != nil {
+		return err
+	}
+	if doc.member(name) != nil {
+		return fmt.Errorf("member %s: %w", name, errStale)
+	}
+	pool := a.o.pools[name]
+	err = a.client.Delete(ctx, &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: name}},
+		client.Preconditions{UID: &pool.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return fmt.Errorf("pool %s: %w", name, errStale)
+	case err != nil:
+		return fmt.Errorf("deleting pool %s: %w", name, err)
+	}
+	a.tell(ctx, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCleaned, verbDelete,
+		"deleted pool %s, which no member names any more; its running sandboxes end on their own terms", name)
+	return nil
+}
+
+// tellOfRefusal records an event when a member becomes unable to go on, and not again while it stays so.
+func (a *actor) tellOfRefusal(m *memberPlan) {
+	if segment := a.o.observedLocally(); segment != nil {
+		for i := range segment.ObservedMembers {
+			if seen := &segment.ObservedMembers[i]; seen.Name == m.name && seen.State == m.state {
+				return
+			}
+		}
+	}
+	a.recorder.Eventf(a.o.env, nil, corev1.EventTypeWarning, string(m.reason), string(m.verb), "%s", clip(m.name+": "+m.message))
+}
+
+func (a *actor) tell(ctx context.Context, eventType string, reason v1alpha1.ConditionReason, v verb, format string, args ...any) {
+	note := clip(fmt.Sprintf(format, args...))
+	a.recorder.Eventf(a.o.env, nil, eventType, string(reason), string(v), "%s", note)
+	log.FromContext(ctx).Info(note, "reason", reason)
+}
+
+// clip keeps a note below the length at which the API server refuses an event.
+func clip(note string) string {
+	const longest = 1000
+	if len(note) > longest {
+		note = strings.ToValidUTF8(note[:longest], "") + "…"
+	}
+	return note
+}

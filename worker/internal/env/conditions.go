@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+)
+
+// conditionsOf are the three conditions that this package owns, with the times of those in the Env where their status
+// has not changed.
+func conditionsOf(o *observation, p *plan, clk clock.PassiveClock) []metav1.Condition {
+	wanted := []patch.Condition{readyOf(o, p), templateConsistentOf(o), autoscalingActiveOf(o.env)}
+	var conditions []metav1.Condition
+	for _, c := range o.env.Status.Conditions {
+		if slices.ContainsFunc(wanted, func(w patch.Condition) bool { return w.Type == c.Type }) {
+			conditions = append(conditions, c)
+		}
+	}
+	for _, c := range wanted {
+		patch.SetCondition(&conditions, clk, o.env.Generation, c)
+	}
+	return conditions
+}
+
+func readyOf(o *observation, p *plan) patch.Condition {
+	const ready = v1alpha1.SandboxEnvConditionReady
+	if o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob {
+		return patch.False(ready, v1alpha1.ReasonModeNotSupported, "mode OnDemandJob is not built; use WarmPool")
+	}
+	if len(p.members) == 0 {
+		if elsewhere(o) {
+			return patch.True(ready, v1alpha1.ReasonNoMembers, fmt.Sprintf("all members are in other clusters than %s", o.clusterID))
+		}
+		return patch.False(ready, v1alpha1.ReasonNoMembers, "spec.clusters has no members; add one")
+	}
+	var missing, inconsistent []string
+	reason := v1alpha1.ReasonMembersMissing
+	for i := range p.members {
+		m := &p.members[i]
+		line := fmt.Sprintf("%s: %s", m.name, m.message)
+		switch m.state {
+		case v1alpha1.ObservedMemberStateMissing:
+			missing = append(missing, line)
+			if m.reason == v1alpha1.ReasonTemplateNotFound {
+				reason = v1alpha1.ReasonTemplateNotFound
+			}
+		case v1alpha1.ObservedMemberStateInconsistent:
+			inconsistent = append(inconsistent, line)
+		}
+	}
+	lines := strings.Join(append(missing, inconsistent...), "; ")
+	switch {
+	case len(missing) > 0:
+		return patch.False(ready, reason, lines)
+	case len(inconsistent) > 0:
+		return patch.False(ready, v1alpha1.ReasonMembersInconsistent, lines)
+	}
+	return patch.True(ready, v1alpha1.ReasonMembersReady, fmt.Sprintf("%d members in cluster %s", len(p.members), o.clusterID))
+}
+
+// elsewhere reports whether any other cluster has members of the Env.
+func elsewhere(o *observation) bool {
+	return slices.ContainsFunc(o.env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool {
+		return c.ClusterID != o.clusterID && len(c.Members) > 0
+	}) || slices.ContainsFunc(o.env.Status.Clusters, func(c v1alpha1.EnvClusterStatus) bool {
+		return c.ClusterID != o.clusterID && len(c.ObservedMembers) > 0
+	})
+}
+
+func templateConsistentOf(o *observation) patch.Condition {
+	const consistent = v1alpha1.SandboxEnvConditionTemplateConsistent
+	ref := o.env.Spec.TemplateRef
+	if o.template == nil {
+		return patch.False(consistent, v1alpha1.ReasonTemplateNotFound,
+			fmt.Sprintf("there is no SandboxTemplate %q; pools that exist go on from their snapshots", ref.Name))
+	}
+	var other, version, old []string
+	members := o.members()
+	for i := range members {
+		member, pool := &members[i], o.pools[members[i].Name]
+		if !hasSnapshot(member) && (pool == nil || !owns(o.env, pool)) {
+			continue
+		}
+		from := originOf(member, pool)
+		if from.template != "" && from.template != ref.Name {
+			other = append(other, fmt.Sprintf("%s: made from template %s", member.Name, from.template))
+		} else if ref.Version != "" && from.version != "" && from.version != ref.Version {
+			version = append(version, fmt.Sprintf("%s: made from version %s", member.Name, from.version))
+		} else if why := outdated(o, member, pool); why != "" {
+			old = append(old, fmt.Sprintf("%s: %s", member.Name, why))
+		}
+	}
+	lines := strings.Join(slices.Concat(other, version, old), "; ")
+	switch {
+	case len(other) > 0:
+		return patch.False(consistent, v1alpha1.ReasonTemplateMismatch, lines)
+	case len(version) > 0:
+		return patch.False(consistent, v1alpha1.ReasonTemplateVersionMismatch, lines)
+	case len(old) > 0:
+		return patch.False(consistent, v1alpha1.ReasonTemplateOutdated, lines)
+	}
+	return patch.True(consistent, v1alpha1.ReasonTemplateMatches,
+		fmt.Sprintf("template %s, version %q, revision %s", ref.Name, o.template.version, o.template.revision))
+}
+
+func autoscalingActiveOf(env *v1alpha1.SandboxEnv) patch.Condition {
+	const active = v1alpha1.SandboxEnvConditionAutoscalingActive
+	if env.Spec.Autoscaling == nil || len(env.Spec.Autoscaling.Groups) == 0 {
+		return patch.False(active, v1alpha1.ReasonAutoscalingNotConfigured, "spec.autoscaling has no groups; replicas are set by hand")
+	}
+	var enabled []string
+	for i := range env.Spec.Autoscaling.Groups {
+		if g := &env.Spec.Autoscaling.Groups[i]; g.Enabled {
+			enabled = append(enabled, g.Name)
+		}
+	}
+	if len(enabled) == 0 {
+		return patch.False(active, v1alpha1.ReasonAutoscalingDisabled, "no group is enabled; replicas are set by hand")
+	}
+	return patch.False(active, v1alpha1.ReasonAutoscalerNotRunning,
+		fmt.Sprintf("this worker runs no autoscaler; replicas of groups %s stay as they are", strings.Join(enabled, ", ")))
+}

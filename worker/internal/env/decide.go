@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// verb is what is to be done about one member or pool.
+type verb string
+
+const (
+	verbKeep            verb = "Keep"            // nothing
+	verbRefuse          verb = "Refuse"          // nothing, until somebody has changed something
+	verbWait            verb = "Wait"            // nothing, until a pool is gone
+	verbAdmit           verb = "Admit"           // render, and freeze the result in the Env
+	verbTakeBack        verb = "TakeBack"        // freeze what the live pool is
+	verbForget          verb = "Forget"          // remove the member from the Env
+	verbRestoreReplicas verb = "RestoreReplicas" // put the live pool's replicas back into the Env
+	verbCreate          verb = "Create"          // create the pool from the snapshot
+	verbRepair          verb = "Repair"          // make the pool what the snapshot says
+	verbDelete          verb = "Delete"          // delete the pool
+)
+
+// Reasons of decisions, next to those of conditions in api/v1alpha1.
+const (
+	reasonAdmitted            v1alpha1.ConditionReason = "Admitted"
+	reasonSnapshotLost        v1alpha1.ConditionReason = "SnapshotLost"
+	reasonLeftBehind          v1alpha1.ConditionReason = "LeftBehind"
+	reasonReplicasOfOther     v1alpha1.ConditionReason = "ReplicasSetByOther"
+	reasonPoolNotOwned        v1alpha1.ConditionReason = "PoolNotOwned"
+	reasonPoolTerminating     v1alpha1.ConditionReason = "PoolTerminating"
+	reasonInstanceTypeUnknown v1alpha1.ConditionReason = "InstanceTypesNotBuilt"
+	reasonMemberInvalid       v1alpha1.ConditionReason = "MemberInvalid"
+	reasonMemberChanged       v1alpha1.ConditionReason = "MemberChanged"
+)
+
+// plan is what is to be done about an Env.
+type plan struct {
+	members []memberPlan // in the order of the local segment
+	orphans []string     // pools of the Env that no member names, sorted
+}
+
+// memberPlan is the decision about one member.
+type memberPlan struct {
+	name   string
+	verb   verb
+	reason v1alpha1.ConditionReason
+	// state is the member's as of the observation; what is done may improve it.
+	state v1alpha1.ObservedMemberState
+	// message says to a person why, and what helps.
+	message string
+	// drift names what a repair puts right.
+	drift []string
+	// replicas are those to write into the Env, for the verbs that do.
+	replicas int32
+	// snapshot is what Admit freezes.
+	snapshot *snapshot
+}
+
+// decide says what is to be done. It is a function of the observation alone.
+func decide(o *observation) plan {
+	var p plan
+	named := map[string]bool{}
+	members := o.members()
+	for i := range members {
+		named[members[i].Name] = true
+		p.members = append(p.members, decideMember(o, &members[i]))
+	}
+	if o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob {
+		return idle(p)
+	}
+	for name, pool := range o.pools {
+		if !named[name] && owns(o.env, pool) && !terminating(pool) {
+			p.orphans = append(p.orphans, name)
+		}
+	}
+	sort.Strings(p.orphans)
+	return p
+}
+
+// idle is the plan that does nothing: pools of a mode that is not supported are neither made nor taken away.
+func idle(p plan) plan {
+	for i := range p.members {
+		m := &p.members[i]
+		*m = memberPlan{
+			name: m.name, verb: verbKeep, reason: v1alpha1.ReasonModeNotSupported, state: m.state,
+			message: "nothing is done in mode OnDemandJob",
+		}
+	}
+	return p
+}
+
+func decideMember(o *observation, member *v1alpha1.EnvClusterMember) memberPlan {
+	p := memberPlan{name: member.Name, state: v1alpha1.ObservedMemberStateMissing}
+	pool := o.pools[member.Name]
+	switch {
+	case pool != nil && !owns(o.env, pool):
+		return decideNotOwned(p, pool)
+	case hasSnapshot(member) && leftBehind(o.env, o.clusterID, member):
+		p.verb, p.reason = verbForget, reasonLeftBehind
+		p.message = "the manifest that was applied has no such member any more"
+		if pool != nil {
+			p.state = stateOf(o, member, pool)
+		}
+	case !hasSnapshot(member) && pool != nil:
+		return decideTakeBack(o, p, member, pool)
+	case !hasSnapshot(member):
+		return decideAdmission(o, p, member)
+	case pool == nil:
+		p.verb, p.reason, p.message = verbCreate, v1alpha1.ReasonPoolCreated, "its pool is being created"
+	case terminating(pool):
+		p.verb, p.reason = verbWait, reasonPoolTerminating
+		p.message = "its pool is being deleted, and is created again from the snapshot when it is gone"
+	default:
+		return decideLive(o, p, member, pool)
+	}
+	return p
+}
+
+func decideNotOwned(p memberPlan, pool *v1alpha1.SandboxPool) memberPlan {
+	if terminating(pool) {
+		p.verb, p.reason = verbWait, reasonPoolTerminating
+		p.message = "a pool of this name that is not this Env's is being deleted; the member's is created when it is gone"
+		return p
+	}
+	p.verb, p.reason, p.state = verbRefuse, reasonPoolNotOwned, v1alpha1.ObservedMemberStateInconsistent
+	p.message = fmt.Sprintf("a pool of this name belongs to %s and is left alone; delete it or rename the member", ownerOf(pool))
+	return p
+}
+
+func ownerOf(pool *v1alpha1.SandboxPool) string {
+	for _, ref := range pool.OwnerReferences {
+		return fmt.Sprintf("%s %s (uid %s)", ref.Kind, ref.Name, ref.UID)
+	}
+	return "nobody"
+}
+
+// decideTakeBack restores a snapshot that a re-applied manifest has wiped out. A pool that is being deleted will do: it
+// still says what the member was, and the member is not rendered anew for having been drained.
+func decideTakeBack(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) memberPlan {
+	p.verb, p.reason = verbTakeBack, reasonSnapshotLost
+	p.state, p.message = stateOf(o, member, pool), "its snapshot was lost, and is taken back from the live pool"
+	p.replicas = pool.Spec.Replicas
+	if wanted, ok := o.explicitReplicas[member.Name]; ok && !o.autoscaled(member.Config.ScalingGroup) {
+		p.replicas = wanted
+	}
+	return p
+}
+
+func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember) memberPlan {
+	refuse := func(state v1alpha1.ObservedMemberState, reason v1alpha1.ConditionReason, message string) memberPlan {
+		p.verb, p.state, p.reason, p.message = verbRefuse, state, reason, message
+		return p
+	}
+	ref := o.env.Spec.TemplateRef
+	switch {
+	case member.Config.InstanceType != "" && member.Config.InlineResources == nil:
+		return refuse(v1alpha1.ObservedMemberStateInconsistent, reasonInstanceTypeUnknown,
+			fmt.Sprintf("instance types (%q) are not built yet; give config.inlineResources", member.Config.InstanceType))
+	case o.template == nil:
+		return refuse(v1alpha1.ObservedMemberStateMissing, v1alpha1.ReasonTemplateNotFound,
+			fmt.Sprintf("there is no SandboxTemplate %q; create it", ref.Name))
+	case ref.Version != "" && ref.Version != o.template.version:
+		return refuse(v1alpha1.ObservedMemberStateMissing, v1alpha1.ReasonTemplateVersionMismatch,
+			fmt.Sprintf("SandboxTemplate %s has version %q, and spec.templateRef asks for %q", ref.Name, o.template.version, ref.Version))
+	}
+	replicas, ok := o.explicitReplicas[member.Name]
+	if !ok && member.Config.MinReplicas != nil {
+		replicas = *member.Config.MinReplicas
+	}
+	rendered, err := render(o.env, member, o.template, replicas)
+	if err != nil {
+		return refuse(v1alpha1.ObservedMemberStateMissing, reasonMemberInvalid, err.Error())
+	}
+	p.verb, p.reason, p.message = verbAdmit, reasonAdmitted, "its pool is being created"
+	p.replicas, p.snapshot = replicas, rendered
+	return p
+}
+
+func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) memberPlan {
+	p.state, p.message = stateOf(o, member, pool), ""
+	if p.state == v1alpha1.ObservedMemberStateInconsistent {
+		p.reason, p.message = reasonMemberChanged, strings.Join(mismatches(o.env, member, pool), "; ")
+	}
+	drift := driftOf(o.env, member, pool)
+	switch {
+	case contested(o, member, pool):
+		p.verb, p.reason, p.replicas = verbRestoreReplicas, reasonReplicasOfOther, pool.Spec.Replicas
+	case len(drift) > 0:
+		p.verb, p.reason, p.drift = verbRepair, v1alpha1.ReasonPoolUpdated, drift
+	default:
+		p.verb = verbKeep
+	}
+	return p
+}
+
+// contested reports that somebody else set the member's replicas while they are the autoscaler's: the Env's number is not
+// ours, and the live pool still has the one that is. That happens when an old object is put back whole. Where both were
+// set by others the Env's holds, as everywhere.
+func contested(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
+	return member.Spec.Replicas != pool.Spec.Replicas && o.autoscaled(member.Config.ScalingGroup) &&
+		replicasSetByOther(o.env, o.clusterID, member) && poolReplicasSetByUs(pool)
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package env keeps the local segment of every SandboxEnv true: what its members ask for becomes live SandboxPools, and
+// what the pools are becomes status.
+//
+// What goes in: SandboxEnvs, SandboxPools and SandboxTemplates of one cluster, through the manager's cache. What comes
+// out: pools that are what their members' snapshots say; the snapshots themselves, in spec.clusters[local]; the segment
+// status.clusters[local], sums over all segments, and the conditions Ready, TemplateConsistent, AutoscalingActive.
+//
+//	gather ─▶ decide ─▶ act ─▶ report
+//
+// gather collects an observation, decide makes a plan of it, act carries the plan out, report writes status if it is
+// news. decide, render, stamp, state, status and conditions are functions of their arguments alone. The steps are in the
+// files of those names.
+//
+// # A member's life
+//
+// A member without a snapshot and without a pool is rendered once, from template, overrides and config, and frozen: the
+// result goes into the member's metadata and spec. A pool is then made from the snapshot, and whatever is changed on it
+// by hand is put back. A newer template or other overrides change no snapshot; TemplateConsistent says so.
+//
+// Users re-apply whole manifests, which wipes snapshots out. Such a snapshot is taken back from the live pool, with its
+// replicas, and never rendered again: as long as the Env has a pool of the member's name, even one that is being
+// deleted, that pool says what the member is. So a member that is removed and added again is made anew only once its old
+// pool has wound down.
+//
+// Replicas are the user's, or the autoscaler's while the member's scaling group is enabled. For a lost snapshot that
+// decides between the manifest's number, if it has one, and the live pool's. If an old object is put back whole, its
+// numbers arrive together with a snapshot; then managed fields tell that it was not us who set them.
+//
+// Server-side apply of a manifest without a member leaves behind what we own of it, a member without config. It is
+// recognised by its managed fields, and removed. A pool that no member names is deleted; its finalizer lets running
+// sandboxes end on their own terms.
+//
+// # Invariants
+//
+// I3, a worker's reconcilers write no segment but their own, and a user's re-apply loses nothing: all reads and writes
+// of members go through observation.members and envDoc.member, which know one cluster id; status is applied with only
+// the local segment in it, so that foreign ones stay with their manager.
+//
+// I5, nothing is deleted because something was missing: pools are deleted only after a live read of the Env at the very
+// generation that was decided about, and not at all for an Env that is gone, whose pools have an owner reference.
+//
+// # Hazards
+//
+// An Env is written as raw JSON only, with the uid: see api/v1alpha1 on what Go types lose. The write of snapshots is a
+// JSON patch that tests uid, resourceVersion, and who is at the place in the list. Whatever is copied between template,
+// Env and pool is copied as a document, so that fields that this build does not know get there.
+//
+// A pool's labels and annotations may be others' as well. Which of them are the snapshot's is listed in two annotations
+// of the pool (managed-label-keys, managed-annotation-keys); only those are repaired, removed and taken back.
+//
+// # Where it departs from the design's mechanism
+//
+// Admission by plugins and instance types are not built: a member with an instance type and no inlineResources is
+// refused. Saturated means at maxReplicas, of the member or of the group's local part.
+package env

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// editEnv makes all changes of the local segment in one write, which holds only for the Env as it was read.
+func (a *actor) editEnv(ctx context.Context, p *plan) error {
+	edits := editsOf(p)
+	if len(edits) == 0 {
+		return nil
+	}
+	written := a.writeEdits(ctx, edits)
+	var failure error
+	for _, m := range edits {
+		failure = a.settle(ctx, m, written)
+		if written == nil {
+			a.tellOfEdit(ctx, m)
+		}
+	}
+	return failure
+}
+
+// editsOf are the plans that change the Env, in the order of writing: removing an item of a list moves those behind it,
+// so removals come last, and from the end.
+func editsOf(p *plan) []*memberPlan {
+	var edits, removals []*memberPlan
+	for i := range p.members {
+		switch m := &p.members[i]; m.verb {
+		case verbAdmit, verbTakeBack, verbRestoreReplicas:
+			edits = append(edits, m)
+		case verbForget:
+			removals = append(removals, m)
+		}
+	}
+	slices.Reverse(removals)
+	return append(edits, removals...)
+}
+
+func (a *actor) writeEdits(ctx context.Context, edits []*memberPlan) error {
+	doc, err := a.document(ctx)
+	if err != nil {
+		return err
+	}
+	ops := doc.conditional()
+	for _, m := range edits {
+		frozen, err := a.toFreeze(ctx, m)
+		if err != nil {
+			return err
+		}
+		more, err := doc.edit(m, frozen)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, more...)
+	}
+	body, err := json.Marshal(ops)
+	if err != nil {
+		return fmt.Errorf("encoding the patch of the Env: %w", err)
+	}
+	answer := doc.DeepCopy()
+	err = a.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(FieldManager))
+	if raceLost(err) {
+		return fmt.Errorf("%w: %w", errStale, err)
+	}
+	if err != nil {
+		return fmt.Errorf("patching the Env: %w", err)
+	}
+	a.read = &envDoc{Unstructured: answer, clusterID: a.clusterID}
+	return nil
+}
+
+// toFreeze is the snapshot that an edit writes, for the verbs that write one. What is read from the live pool must be
+// the pool as it was decided about: a newer one may have other replicas.
+func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot, error) {
+	switch m.verb {
+	case verbAdmit:
+		return m.snapshot, nil
+	case verbTakeBack:
+		live, err := a.readPool(ctx, m.name)
+		if err != nil {
+			return nil, err
+		}
+		spec, _, err := unstructured.NestedMap(live.Object, "spec")
+		if err != nil {
+			return nil, fmt.Errorf("reading the spec of pool %s: %w", m.name, err)
+		}
+		return takenBack(a.o.pools[m.name], runtime.DeepCopyJSON(spec), m.replicas), nil
+	case verbRestoreReplicas:
+		_, err := a.readPool(ctx, m.name)
+		return nil, err
+	default:
+		return nil, nil
+	}
+}
+
+// raceLost reports that a conditional patch found another document than it was made for. The API server answers a failed
+// test with a 422 that names no cause; a 422 with causes is about what we wrote.
+func raceLost(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	unprocessable := status.Status().Code == http.StatusUnprocessableEntity && (details == nil || len(details.Causes) == 0)
+	return unprocessable || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+}
+
+func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
+	switch m.verb {
+	case verbAdmit:
+		a.tell(ctx, corev1.EventTypeNormal, m.reason, m.verb, "rendered member %s from template %s (version %q, revision %s) with %d replicas",
+			m.name, a.o.template.name, a.o.template.version, a.o.template.revision, m.replicas)
+	case verbTakeBack:
+		a.tell(ctx, corev1.EventTypeNormal, m.reason, m.verb,
+			"the snapshot of member %s was gone from the Env; took it back from the live pool, with %d replicas", m.name, m.replicas)
+	case verbRestoreReplicas:
+		a.tell(ctx, corev1.EventTypeWarning, m.reason, m.verb,
+			"replicas of member %s are the autoscaler's while its scaling group is enabled; put back to %d", m.name, m.replicas)
+	case verbForget:
+		a.tell(ctx, corev1.EventTypeNormal, m.reason, m.verb, "removed member %s: %s", m.name, m.message)
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// envDoc is an Env as a document, read live. Snapshots are read from it and written by their place in it.
+type envDoc struct {
+	*unstructured.Unstructured
+	clusterID string
+}
+
+// memberAt is a member's document and its place, as a JSON pointer.
+type memberAt struct {
+	doc              map[string]any
+	cluster, pointer string
+}
+
+// member finds a local member by name; nil if there is none.
+func (d envDoc) member(name string) *memberAt {
+	clusters, _, _ := unstructured.NestedSlice(d.Object, "spec", "clusters")
+	for i := range clusters {
+		cluster, _ := clusters[i].(map[string]any)
+		if cluster["clusterID"] != d.clusterID {
+			continue
+		}
+		members, _ := cluster["members"].([]any)
+		for j := range members {
+			if doc, _ := members[j].(map[string]any); doc["name"] == name {
+				at := "/spec/clusters/" + strconv.Itoa(i)
+				return &memberAt{doc: doc, cluster: at, pointer: at + "/members/" + strconv.Itoa(j)}
+			}
+		}
+	}
+	return nil
+}
+
+// spec is the document of the member's pool spec; empty if there is none.
+func (m *memberAt) spec() map[string]any {
+	spec, _ := m.doc["spec"].(map[string]any)
+	return spec
+}
+
+// replicas is what the document states, if it states anything.
+func (m *memberAt) replicas() (int32, bool) {
+	value, ok := m.spec()["replicas"].(int64)
+	return int32(value), ok
+}
+
+// operation is one step of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// conditional starts a patch that holds only for the document as it was read.
+func (d envDoc) conditional() []operation {
+	return []operation{
+		{Op: "test", Path: "/metadata/uid", Value: string(d.GetUID())},
+		{Op: "test", Path: "/metadata/resourceVersion", Value: d.GetResourceVersion()},
+	}
+}
+
+// edit is what a memberPlan does to the document: tests of who is at the place, and the change.
+func (d envDoc) edit(p *memberPlan, frozen *snapshot) ([]operation, error) {
+	at := d.member(p.name)
+	if at == nil {
+		return nil, fmt.Errorf("member %s: %w", p.name, errStale)
+	}
+	ops := []operation{
+		{Op: "test", Path: at.cluster + "/clusterID", Value: d.clusterID},
+		{Op: "test", Path: at.pointer + "/name", Value: p.name},
+	}
+	switch p.verb {
+	case verbAdmit, verbTakeBack:
+		ops = append(ops,
+			operation{Op: "add", Path: at.pointer + "/metadata", Value: frozen.metadata()},
+			operation{Op: "add", Path: at.pointer + "/spec", Value: frozen.spec})
+	case verbRestoreReplicas:
+		old, _ := at.replicas()
+		ops = append(ops,
+			operation{Op: "test", Path: at.pointer + "/spec/replicas", Value: old},
+			operation{Op: "replace", Path: at.pointer + "/spec/replicas", Value: p.replicas})
+	case verbForget:
+		ops = append(ops, operation{Op: "remove", Path: at.pointer})
+	default:
+		return nil, fmt.Errorf("member %s: %s does not edit the Env", p.name, p.verb)
+	}
+	return ops, nil
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// errStale says that the cache is behind the API server, or lost a race against another writer. Nothing is wrong; the
+// next look will be at the newer state.
+var errStale = errors.New("the Env has changed since it was read")
+
+// gather collects an observation from the cache. It is nil for an Env that is gone or going: the pools of a deleted Env
+// are the garbage collector's, through their owner references, and are wound down by their own finalizers.
+func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*observation, error) {
+	env := &v1alpha1.SandboxEnv{}
+	if err := r.client.Get(ctx, name, env); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading the Env: %w", err)
+	}
+	if terminating(env) {
+		return nil, nil
+	}
+	o := &observation{clusterID: r.clusterID, env: env, pools: map[string]*v1alpha1.SandboxPool{}}
+	if err := r.gatherPools(ctx, o); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.template, err = r.templates.get(ctx, env.Spec.TemplateRef.Name); err != nil {
+		return nil, err
+	}
+	return o, r.gatherExplicitReplicas(ctx, o)
+}
+
+func (r *Reconciler) gatherPools(ctx context.Context, o *observation) error {
+	owned := &v1alpha1.SandboxPoolList{}
+	// The objects are the cache's own; nothing in this package changes a pool that it has read.
+	if err := r.client.List(ctx, owned, client.InNamespace(o.env.Namespace),
+		client.MatchingFields{indexOwner: string(o.env.UID)}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the Env's pools: %w", err)
+	}
+	for i := range owned.Items {
+		o.pools[owned.Items[i].Name] = &owned.Items[i]
+	}
+	for _, member := range o.members() {
+		if o.pools[member.Name] != nil {
+			continue
+		}
+		pool := &v1alpha1.SandboxPool{}
+		err := r.client.Get(ctx, types.NamespacedName{Namespace: o.env.Namespace, Name: member.Name}, pool)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading pool %s: %w", member.Name, err)
+		}
+		o.pools[member.Name] = pool
+	}
+	return nil
+}
+
+// gatherExplicitReplicas reads the Env live if a member has no snapshot, which is rare.
+func (r *Reconciler) gatherExplicitReplicas(ctx context.Context, o *observation) error {
+	var live *envDoc
+	for _, member := range o.members() {
+		if hasSnapshot(&member) {
+			continue
+		}
+		if live == nil {
+			var err error
+			if live, err = r.readLive(ctx, o); err != nil {
+				return err
+			}
+			o.explicitReplicas = map[string]int32{}
+		}
+		at := live.member(member.Name)
+		if at == nil {
+			return fmt.Errorf("member %s: %w", member.Name, errStale)
+		}
+		if replicas, ok := at.replicas(); ok {
+			o.explicitReplicas[member.Name] = replicas
+		}
+	}
+	return nil
+}
+
+// readLive reads the Env's document from the API server, and answers errStale if it is not the one that was observed: a
+// cache that lags, or one that is ahead for pools and behind for Envs, would otherwise have us undo what is newer.
+func (r *Reconciler) readLive(ctx context.Context, o *observation) (*envDoc, error) {
+	doc := &unstructured.Unstructured{}
+	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.SandboxEnvOwnerKind))
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(o.env), doc); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, errStale
+		}
+		return nil, fmt.Errorf("reading the Env live: %w", err)
+	}
+	if doc.GetUID() != o.env.UID || doc.GetGeneration() != o.env.Generation || doc.GetDeletionTimestamp() != nil {
+		return nil, errStale
+	}
+	return &envDoc{Unstructured: doc, clusterID: r.clusterID}, nil
+}
+
+// templates reads SandboxTemplates from the cache as documents, and hashes each version of one once.
+type templates struct {
+	reader client.Reader
+
+	mu    sync.Mutex
+	known map[string]knownTemplate
+}
+
+type knownTemplate struct {
+	resourceVersion string
+	template        *template
+}
+
+func newTemplateObject() *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxTemplate"))
+	return obj
+}
+
+// get is nil without an error if there is no such template.
+func (t *templates) get(ctx context.Context, name string) (*template, error) {
+	obj := newTemplateObject()
+	err := t.reader.Get(ctx, types.NamespacedName{Name: name}, obj)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if apierrors.IsNotFound(err) {
+		delete(t.known, name)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading SandboxTemplate %s: %w", name, err)
+	}
+	if known, ok := t.known[name]; ok && known.resourceVersion == obj.GetResourceVersion() {
+		return known.template, nil
+	}
+	spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
+	tmpl, err := newTemplate(name, obj.GetLabels(), obj.GetAnnotations(), spec)
+	if err != nil {
+		return nil, err
+	}
+	t.known[name] = knownTemplate{resourceVersion: obj.GetResourceVersion(), template: tmpl}
+	return tmpl, nil
+}

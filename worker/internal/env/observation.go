@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// observation is everything that one decision about an Env is made from.
+type observation struct {
+	clusterID string
+	env       *v1alpha1.SandboxEnv
+	// template is what spec.templateRef names; nil if there is none.
+	template *template
+	// pools are, by name, the pools that the Env owns and those that are named like a local member.
+	pools map[string]*v1alpha1.SandboxPool
+	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. It comes from the
+	// document: in the Go type, `spec: {replicas: 0}` and no spec at all are the same.
+	explicitReplicas map[string]int32
+}
+
+// members is the local segment; no other is ever materialised.
+func (o *observation) members() []v1alpha1.EnvClusterMember {
+	for i := range o.env.Spec.Clusters {
+		if o.env.Spec.Clusters[i].ClusterID == o.clusterID {
+			return o.env.Spec.Clusters[i].Members
+		}
+	}
+	return nil
+}
+
+// autoscaled reports whether replicas of this scaling group are the autoscaler's.
+func (o *observation) autoscaled(group string) bool {
+	if group == "" || o.env.Spec.Autoscaling == nil {
+		return false
+	}
+	for i := range o.env.Spec.Autoscaling.Groups {
+		if g := &o.env.Spec.Autoscaling.Groups[i]; g.Name == group {
+			return g.Enabled
+		}
+	}
+	return false
+}
+
+// observedLocally is the local status segment as last written; nil before the first time.
+func (o *observation) observedLocally() *v1alpha1.EnvClusterStatus {
+	for i := range o.env.Status.Clusters {
+		if o.env.Status.Clusters[i].ClusterID == o.clusterID {
+			return &o.env.Status.Clusters[i]
+		}
+	}
+	return nil
+}
+
+// hasSnapshot reports whether the member was admitted: a Pod template without containers is none. A snapshot may also
+// come with the manifest, as in an Env that was exported from another cluster.
+func hasSnapshot(member *v1alpha1.EnvClusterMember) bool {
+	return len(member.Spec.Template.Spec.Containers) > 0
+}
+
+// owns reports whether the Env owns the pool, by uid: a pool of an Env of the same name that was deleted is not its own.
+func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
+	for _, ref := range pool.OwnerReferences {
+		if ref.UID == env.UID {
+			return true
+		}
+	}
+	return false
+}
+
+func terminating(obj metav1.Object) bool { return obj.GetDeletionTimestamp() != nil }
+
+// template is a SandboxTemplate with its spec as a document, so that fields of a Pod template that this build does not
+// know reach the pool.
+type template struct {
+	name, version, revision string
+	labels, annotations     map[string]string
+	spec                    map[string]any
+}
+
+// newTemplate reads the document of a SandboxTemplate. The revision is a hash over what is copied into pools; a new
+// description, or a label, does not make a new one.
+func newTemplate(name string, labels, annotations map[string]string, spec map[string]any) (*template, error) {
+	copied := map[string]any{}
+	for _, field := range templateFields {
+		if value, ok := spec[field]; ok {
+			copied[field] = value
+		}
+	}
+	content, err := json.Marshal(copied)
+	if err != nil {
+		return nil, fmt.Errorf("encoding template %s: %w", name, err)
+	}
+	sum := sha256.Sum256(content)
+	version, _ := spec["version"].(string)
+	return &template{
+		name: name, version: version, revision: hex.EncodeToString(sum[:])[:16],
+		labels: labels, annotations: annotations, spec: copied,
+	}, nil
+}
+
+// templateFields are what a template and a pool's spec have in common.
+var templateFields = []string{"template", "idleImage", "runtimes"}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// resyncPeriod is how often an Env is looked at without an event, give or take resyncJitter of it, so that Envs that
+	// came up together do not stay in step.
+	resyncPeriod = 10 * time.Second
+	resyncJitter = 0.2
+	// retryPeriod is how soon an Env is looked at again that has changed under our hands. Its event usually comes first.
+	retryPeriod = 100 * time.Millisecond
+)
+
+// Reconciler keeps the local segment of every SandboxEnv true.
+//
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/status,verbs=patch
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/finalizers,verbs=update
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+type Reconciler struct {
+	clusterID string
+	client    client.Client
+	// live reads from the API server, past the cache.
+	live      client.Reader
+	templates *templates
+	recorder  events.EventRecorder
+	clock     clock.PassiveClock
+	metrics   *metrics
+}
+
+// Reconcile looks at one Env: gather, decide, act, report.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	logger := log.FromContext(ctx).WithValues("env", request.NamespacedName, "cluster", r.clusterID)
+	ctx = log.IntoContext(ctx, logger)
+
+	o, err := r.gather(ctx, request.NamespacedName)
+	switch {
+	case errors.Is(err, errStale):
+		return ctrl.Result{RequeueAfter: retryPeriod}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("gathering: %w", err)
+	case o == nil:
+		r.metrics.setMembers(request.NamespacedName, nil)
+		return ctrl.Result{}, nil
+	}
+	p := decide(o)
+	stale, err := r.act(ctx, o, &p)
+	reported := r.report(ctx, o, &p)
+	if errors.Is(reported, errStale) {
+		stale, reported = true, nil
+	}
+	switch err = errors.Join(err, reported); {
+	case err != nil:
+		return ctrl.Result{}, err
+	case stale:
+		return ctrl.Result{RequeueAfter: retryPeriod}, nil
+	}
+	return ctrl.Result{RequeueAfter: resync()}, nil
+}
+
+func resync() time.Duration {
+	spread := 1 + resyncJitter*(2*rand.Float64()-1)
+	return time.Duration(float64(resyncPeriod) * spread)
+}

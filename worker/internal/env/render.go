@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// snapshot is a member's pool, frozen: the documents of spec.clusters[].members[].{metadata,spec}. They are documents
+// and no Go types because they are written into an Env, and because Pod templates may have fields newer than this build.
+type snapshot struct {
+	labels, annotations map[string]string
+	spec                map[string]any
+}
+
+// metadata is the document of the member's metadata. Both maps are there even when empty: a later patch may add to them.
+func (s *snapshot) metadata() map[string]any {
+	return map[string]any{"labels": document(s.labels), "annotations": document(s.annotations)}
+}
+
+func document(m map[string]string) map[string]any {
+	doc := make(map[string]any, len(m))
+	for key, value := range m {
+		doc[key] = value
+	}
+	return doc
+}
+
+// overrides is what a snapshot was rendered with besides its template; the JSON of the pool's overrides annotation. It
+// tells later whether the Env still asks for the same.
+type overrides struct {
+	Image                  string                          `json:"image,omitempty"`
+	PodCreationImagePolicy v1alpha1.PodCreationImagePolicy `json:"podCreationImagePolicy,omitempty"`
+	DefaultStartupTimeout  *metav1.Duration                `json:"defaultStartupTimeout,omitempty"`
+	DefaultIdleTimeout     *metav1.Duration                `json:"defaultIdleTimeout,omitempty"`
+	InstanceType           string                          `json:"instanceType,omitempty"`
+	Multiplier             int32                           `json:"multiplier,omitempty"`
+	Resources              *corev1.ResourceRequirements    `json:"resources,omitempty"`
+}
+
+func overridesOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) overrides {
+	o := overrides{
+		InstanceType: member.Config.InstanceType,
+		Multiplier:   member.Config.Multiplier,
+		Resources:    member.Config.InlineResources,
+	}
+	if common := env.Spec.Overrides; common != nil {
+		o.Image, o.PodCreationImagePolicy = common.Image, common.PodCreationImagePolicy
+		o.DefaultStartupTimeout, o.DefaultIdleTimeout = common.DefaultStartupTimeout, common.DefaultIdleTimeout
+	}
+	return o
+}
+
+// render makes a member's pool from the template, the Env's overrides and the member's config. What the manifest may
+// have under the member's spec besides replicas is not looked at: that part of the Env is the worker's.
+func render(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, tmpl *template, replicas int32) (*snapshot, error) {
+	if err := checkReserved(member.Config); err != nil {
+		return nil, err
+	}
+	applied := overridesOf(env, member)
+	spec := runtime.DeepCopyJSON(tmpl.spec)
+	if err := overlay(spec, applied); err != nil {
+		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.name, err)
+	}
+	spec["replicas"] = int64(replicas)
+	spec["templateName"] = tmpl.name
+	annotation, err := json.Marshal(applied)
+	if err != nil {
+		return nil, fmt.Errorf("encoding overrides: %w", err)
+	}
+	rendered := &snapshot{
+		labels:      merged(inheritable(tmpl.labels), member.Config.Labels),
+		annotations: merged(inheritable(tmpl.annotations), member.Config.Annotations),
+		spec:        spec,
+	}
+	rendered.annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.name
+	rendered.annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.version
+	rendered.annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.revision
+	rendered.annotations[v1alpha1.SandboxPoolOverridesAnnotationKey] = string(annotation)
+	return rendered, nil
+}
+
+// overlay puts overrides into a pool spec that was copied from a template.
+func overlay(spec map[string]any, o overrides) error {
+	pod, _ := spec["template"].(map[string]any)
+	podSpec, _ := pod["spec"].(map[string]any)
+	containers, _ := podSpec["containers"].([]any)
+	if len(containers) == 0 {
+		return errors.New("spec.template.spec.containers is empty")
+	}
+	main, ok := containers[0].(map[string]any)
+	if !ok {
+		return errors.New("spec.template.spec.containers[0] is no object")
+	}
+	if o.Image != "" {
+		main["image"] = o.Image
+	}
+	if image, _ := main["image"].(string); image == "" {
+		return errors.New("spec.template.spec.containers[0].image is empty, and spec.overrides.image as well")
+	}
+	if o.Resources != nil {
+		resources, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Resources)
+		if err != nil {
+			return fmt.Errorf("encoding config.inlineResources: %w", err)
+		}
+		main["resources"] = resources
+	}
+	if o.PodCreationImagePolicy != "" {
+		spec["podCreationImagePolicy"] = string(o.PodCreationImagePolicy)
+	}
+	for field, timeout := range map[string]*metav1.Duration{
+		"defaultStartupTimeout": o.DefaultStartupTimeout,
+		"defaultIdleTimeout":    o.DefaultIdleTimeout,
+	} {
+		if timeout != nil {
+			spec[field] = timeout.Duration.String()
+		}
+	}
+	return nil
+}
+
+// reservedPrefixes are ours; userKeys are the keys below them that a user may set.
+var (
+	reservedPrefixes = []string{"agentbox.navix.sh/", "agentbox.io/"}
+	userKeys         = []string{v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey}
+)
+
+func reserved(key string) bool {
+	return !slices.Contains(userKeys, key) && hasAnyPrefix(key, reservedPrefixes)
+}
+
+func hasAnyPrefix(key string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+func checkReserved(config v1alpha1.EnvClusterMemberConfig) error {
+	for field, keys := range map[string]map[string]string{"labels": config.Labels, "annotations": config.Annotations} {
+		for _, key := range sortedKeys(keys) {
+			if reserved(key) {
+				return fmt.Errorf("config.%s: %s is reserved; remove it", field, key)
+			}
+		}
+	}
+	return nil
+}
+
+// toolPrefixes mark an object as a tool's own. Copied onto a pool they would have the tool prune it.
+var toolPrefixes = []string{
+	"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "kubectl.kubernetes.io/", "argocd.argoproj.io/",
+	"meta.helm.sh/", "helm.sh/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
+}
+
+// inheritable are the labels or annotations of a template that its pools get as well.
+func inheritable(keys map[string]string) map[string]string {
+	kept := map[string]string{}
+	for key, value := range keys {
+		if !reserved(key) && !hasAnyPrefix(key, toolPrefixes) {
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+func merged(base, over map[string]string) map[string]string {
+	for key, value := range over {
+		base[key] = value
+	}
+	return base
+}

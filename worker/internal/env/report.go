@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// report writes what this package owns of the Env's status, if it is news. Server-side apply keeps it apart from the
+// segments and the condition of the sync path, which has its own manager.
+func (r *Reconciler) report(ctx context.Context, o *observation, p *plan) error {
+	wanted := compute(o, p, r.clock)
+	r.metrics.setMembers(client.ObjectKeyFromObject(o.env), wanted.segment.ObservedMembers)
+	if wanted.written(&o.env.Status) {
+		return nil
+	}
+	body, err := wanted.document(o.env, r.clock.Now())
+	if err != nil {
+		return fmt.Errorf("encoding the Env's status: %w", err)
+	}
+	err = r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: body}),
+		client.FieldOwner(FieldManager), client.ForceOwnership)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		// Deleted, perhaps made anew: there is nothing to report on, or a new event on its way.
+		return fmt.Errorf("applying the Env's status: %w", errStale)
+	case err != nil:
+		return fmt.Errorf("applying the Env's status: %w", err)
+	}
+	r.metrics.statusWrites.Inc()
+	return nil
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+const (
+	// indexOwner finds pools by the uid of an owner.
+	indexOwner = "env.ownerUID"
+	// indexTemplate finds Envs by the name of their template.
+	indexTemplate = "env.templateName"
+
+	// settleDelay gathers up changes of pools' counts, which come in bursts and are only mirrored.
+	settleDelay = 200 * time.Millisecond
+	// longestBackoff bounds the time that an Env with a failure goes without another look.
+	longestBackoff = 10 * time.Second
+)
+
+// Options of the reconciler.
+type Options struct {
+	// ClusterID names the one segment that is the worker's.
+	ClusterID string
+	// Clock gives times in status.
+	Clock clock.PassiveClock
+	// Registerer takes the metrics.
+	Registerer prometheus.Registerer
+	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
+	MaxConcurrentReconciles int
+}
+
+// Setup makes the reconciler and adds it to the manager. The manager's cache must keep managed fields of Envs and pools:
+// they tell who set a member's replicas.
+func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
+	if opts.ClusterID == "" {
+		return errors.New("the Env reconciler needs a cluster id")
+	}
+	metrics, err := newMetrics(opts.Registerer)
+	if err != nil {
+		return fmt.Errorf("registering metrics of the Env reconciler: %w", err)
+	}
+	r := &Reconciler{
+		clusterID: opts.ClusterID,
+		client:    mgr.GetClient(),
+		live:      mgr.GetAPIReader(),
+		templates: &templates{reader: mgr.GetCache(), known: map[string]knownTemplate{}},
+		recorder:  mgr.GetEventRecorder("atoll-worker"),
+		clock:     opts.Clock,
+		metrics:   metrics,
+	}
+	indexer := mgr.GetFieldIndexer()
+	if err := indexer.IndexField(ctx, &v1alpha1.SandboxPool{}, indexOwner, ownerUIDs); err != nil {
+		return fmt.Errorf("indexing pools by owner: %w", err)
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.SandboxEnv{}, indexTemplate, templateName); err != nil {
+		return fmt.Errorf("indexing Envs by template: %w", err)
+	}
+	if opts.MaxConcurrentReconciles == 0 {
+		opts.MaxConcurrentReconciles = 4
+	}
+	// Envs have no predicate: after a status write of our own the next look finds nothing to write, and any other change
+	// of status, a lost segment or a foreign one, must be looked at.
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("env").
+		For(&v1alpha1.SandboxEnv{}).
+		Watches(&v1alpha1.SandboxPool{}, poolHandler()).
+		Watches(newTemplateObject(), handler.EnqueueRequestsFromMapFunc(r.envsOfTemplate)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: opts.MaxConcurrentReconciles,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				50*time.Millisecond, longestBackoff),
+		}).
+		Complete(r)
+}
+
+func ownerUIDs(obj client.Object) []string {
+	var uids []string
+	for _, ref := range obj.GetOwnerReferences() {
+		uids = append(uids, string(ref.UID))
+	}
+	return uids
+}
+
+func templateName(obj client.Object) []string {
+	env, ok := obj.(*v1alpha1.SandboxEnv)
+	if !ok {
+		return nil
+	}
+	return []string{env.Spec.TemplateRef.Name}
+}
+
+func (r *Reconciler) envsOfTemplate(ctx context.Context, obj client.Object) []reconcile.Request {
+	envs := &v1alpha1.SandboxEnvList{}
+	err := r.client.List(ctx, envs, client.MatchingFields{indexTemplate: obj.GetName()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		// The cache has no such index, or is closing. The resync finds the Envs.
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(envs.Items))
+	for i := range envs.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&envs.Items[i])})
+	}
+	return requests
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// poolHandler maps a pool to its Envs: at once if it came, went or was changed, a little later if only its counts did.
+func poolHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(q, 0, e.Object) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, 0, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if onlyStatusChanged(e.ObjectOld, e.ObjectNew) {
+				enqueue(q, settleDelay, e.ObjectNew)
+				return
+			}
+			enqueue(q, 0, e.ObjectOld, e.ObjectNew)
+		},
+	}
+}
+
+func onlyStatusChanged(before, after client.Object) bool {
+	return before.GetGeneration() == after.GetGeneration() &&
+		before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp()) &&
+		maps.Equal(before.GetLabels(), after.GetLabels()) &&
+		maps.Equal(before.GetAnnotations(), after.GetAnnotations()) &&
+		slices.EqualFunc(before.GetOwnerReferences(), after.GetOwnerReferences(), func(a, b metav1.OwnerReference) bool {
+			return a.UID == b.UID
+		})
+}
+
+// enqueue adds the Envs that pools are labelled with or owned by. A label may have been changed by hand, so the pool's
+// state before counts as well.
+func enqueue(q queue, delay time.Duration, pools ...client.Object) {
+	for _, pool := range pools {
+		for _, name := range envNames(pool) {
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: pool.GetNamespace(), Name: name}}, delay)
+		}
+	}
+}
+
+func envNames(pool client.Object) []string {
+	var names []string
+	if name := pool.GetLabels()[v1alpha1.LabelEnv]; name != "" {
+		names = append(names, name)
+	}
+	for _, ref := range pool.GetOwnerReferences() {
+		if ref.Kind == v1alpha1.SandboxEnvOwnerKind && !slices.Contains(names, ref.Name) {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// stateOf says whether a member can serve, given its live pool.
+func stateOf(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) v1alpha1.ObservedMemberState {
+	switch {
+	case terminating(pool):
+		return v1alpha1.ObservedMemberStateMissing
+	case len(mismatches(o.env, member, pool)) > 0:
+		return v1alpha1.ObservedMemberStateInconsistent
+	case saturated(o, member, pool):
+		return v1alpha1.ObservedMemberStateSaturated
+	default:
+		return v1alpha1.ObservedMemberStateActive
+	}
+}
+
+// saturated reports that a member cannot grow: it, or the part of its group that is in this cluster, is at its ceiling.
+// What other clusters have of the group is not looked at: no decision reads their segments from an Env.
+func saturated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
+	if ceiling := member.Config.MaxReplicas; ceiling != nil && pool.Spec.Replicas >= *ceiling {
+		return true
+	}
+	ceiling := groupCeiling(o.env, member.Config.ScalingGroup)
+	if ceiling == nil {
+		return false
+	}
+	var held int32
+	members := o.members()
+	for i := range members {
+		other := &members[i]
+		if live := o.pools[other.Name]; live != nil && owns(o.env, live) && other.Config.ScalingGroup == member.Config.ScalingGroup {
+			held += live.Spec.Replicas
+		}
+	}
+	return held >= *ceiling
+}
+
+func groupCeiling(env *v1alpha1.SandboxEnv, group string) *int32 {
+	if group == "" || env.Spec.Autoscaling == nil {
+		return nil
+	}
+	for i := range env.Spec.Autoscaling.Groups {
+		if g := &env.Spec.Autoscaling.Groups[i]; g.Name == group {
+			return g.MaxReplicas
+		}
+	}
+	return nil
+}
+
+// origin is what a pool was rendered from.
+type origin struct {
+	template, version, revision string
+	overrides                   *overrides // nil if not recorded
+	resources                   *corev1.ResourceRequirements
+}
+
+// originOf reads the snapshot, or the live pool where the snapshot is lost.
+func originOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) origin {
+	annotations, spec := member.Metadata.Annotations, &member.Spec
+	if !hasSnapshot(member) {
+		annotations, spec = pool.Annotations, &pool.Spec
+	}
+	from := origin{
+		template: annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey],
+		version:  annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey],
+		revision: annotations[v1alpha1.TemplateRevisionAnnotationKey],
+	}
+	if from.template == "" {
+		from.template = spec.TemplateName
+	}
+	var recorded overrides
+	if json.Unmarshal([]byte(annotations[v1alpha1.SandboxPoolOverridesAnnotationKey]), &recorded) == nil {
+		from.overrides = &recorded
+	}
+	if containers := spec.Template.Spec.Containers; len(containers) > 0 {
+		from.resources = &containers[0].Resources
+	}
+	return from
+}
+
+// mismatches are the points in which a member's pool is not what the Env asks for, and which make it unfit to serve. A
+// newer template, or other overrides, are none: they show in TemplateConsistent.
+func mismatches(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []string {
+	from, config, ref := originOf(member, pool), &member.Config, env.Spec.TemplateRef
+	var points []string
+	add := func(what string, have, want any) {
+		points = append(points, fmt.Sprintf("made with %s %v, now %v; remove the member and add it again to make it anew", what, have, want))
+	}
+	if from.template != "" && from.template != ref.Name {
+		add("template", from.template, ref.Name)
+	}
+	if ref.Version != "" && from.version != "" && from.version != ref.Version {
+		add("template version", from.version, ref.Version)
+	}
+	switch {
+	case from.overrides == nil:
+		if config.InlineResources != nil && !equality.Semantic.DeepEqual(from.resources, config.InlineResources) {
+			add("resources", describe(from.resources), describe(config.InlineResources))
+		}
+		return points
+	case from.overrides.InstanceType != config.InstanceType:
+		add("instance type", fmt.Sprintf("%q", from.overrides.InstanceType), fmt.Sprintf("%q", config.InstanceType))
+	case from.overrides.Multiplier != config.Multiplier:
+		add("multiplier", from.overrides.Multiplier, config.Multiplier)
+	}
+	if !equality.Semantic.DeepEqual(from.overrides.Resources, config.InlineResources) {
+		add("resources", describe(from.overrides.Resources), describe(config.InlineResources))
+	}
+	return points
+}
+
+func describe(resources *corev1.ResourceRequirements) string {
+	if resources == nil {
+		return "the template's"
+	}
+	content, err := json.Marshal(resources)
+	if err != nil {
+		return err.Error()
+	}
+	return string(content)
+}
+
+// outdated says in what a member's pool is behind the template or the overrides of the Env; "" if in nothing.
+func outdated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) string {
+	from, tmpl := originOf(member, pool), o.template
+	if from.overrides == nil || tmpl == nil {
+		return ""
+	}
+	// A template that has moved on from the version the Env is pinned to makes no member of that version old.
+	if pinned := o.env.Spec.TemplateRef.Version; pinned == "" || pinned == tmpl.version {
+		if from.revision != tmpl.revision {
+			return fmt.Sprintf("made from revision %s, the template is at %s", from.revision, tmpl.revision)
+		}
+		if from.version != tmpl.version {
+			return fmt.Sprintf("made from version %q, the template is at %q", from.version, tmpl.version)
+		}
+	}
+	now := overridesOf(o.env, member)
+	now.InstanceType, now.Multiplier, now.Resources = from.overrides.InstanceType, from.overrides.Multiplier, from.overrides.Resources
+	if !equality.Semantic.DeepEqual(now, *from.overrides) {
+		return "made with other spec.overrides"
+	}
+	return ""
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// report is the part of an Env's status that is this package's to write.
+type report struct {
+	segment                       v1alpha1.EnvClusterStatus
+	groups                        []v1alpha1.EnvScalingGroupStatus
+	members, desired, run, unused int32
+	conditions                    []metav1.Condition
+}
+
+// compute is the status that an observation and the decision about it amount to.
+func compute(o *observation, p *plan, clk clock.PassiveClock) report {
+	r := report{segment: v1alpha1.EnvClusterStatus{ClusterID: o.clusterID, IsLocal: true}}
+	members := o.members()
+	for i := range members {
+		r.segment.ObservedMembers = append(r.segment.ObservedMembers,
+			observeMember(&members[i], o.pools[members[i].Name], &p.members[i]))
+	}
+	r.total(o)
+	r.conditions = conditionsOf(o, p, clk)
+	return r
+}
+
+func observeMember(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool, p *memberPlan) v1alpha1.EnvObservedMember {
+	observed := v1alpha1.EnvObservedMember{
+		Name:            member.Name,
+		InstanceType:    member.Config.InstanceType,
+		Multiplier:      member.Config.Multiplier,
+		State:           p.state,
+		DesiredReplicas: member.Spec.Replicas,
+	}
+	switch {
+	case hasSnapshot(member):
+		observed.EffectiveResources = member.Spec.Template.Spec.Containers[0].Resources.DeepCopy()
+	case member.Config.InlineResources != nil:
+		observed.EffectiveResources = member.Config.InlineResources.DeepCopy()
+	}
+	if p.verb == verbAdmit || p.verb == verbTakeBack {
+		observed.DesiredReplicas = p.replicas
+	}
+	// What somebody else's pool of the same name has is not this member's.
+	if pool == nil || p.reason == reasonPoolNotOwned {
+		return observed
+	}
+	observed.IdleCount = pool.Status.IdleReplicas
+	observed.RunningCount = pool.Status.RunningReplicas
+	observed.CurrentReplicas = pool.Spec.Replicas
+	observed.PendingRequests = pool.Status.PendingRequests
+	return observed
+}
+
+// total sums up all segments: the local one as just computed, the others as the sync path wrote them. The group of a
+// foreign member is known only if its spec segment is in this Env as well; without it the member counts in the Env's
+// sums and in no group's.
+func (r *report) total(o *observation) {
+	groups := map[string]*v1alpha1.EnvScalingGroupStatus{}
+	group := func(name string) *v1alpha1.EnvScalingGroupStatus {
+		if groups[name] == nil {
+			groups[name] = &v1alpha1.EnvScalingGroupStatus{Name: name}
+		}
+		return groups[name]
+	}
+	if autoscaling := o.env.Spec.Autoscaling; autoscaling != nil {
+		for i := range autoscaling.Groups {
+			group(autoscaling.Groups[i].Name)
+		}
+	}
+	add := func(segment *v1alpha1.EnvClusterStatus) {
+		names := groupNames(o.env, segment.ClusterID)
+		for i := range segment.ObservedMembers {
+			member := &segment.ObservedMembers[i]
+			r.members++
+			r.desired += member.DesiredReplicas
+			r.run += member.RunningCount
+			r.unused += member.IdleCount
+			if name := names[member.Name]; name != "" {
+				g := group(name)
+				g.TotalDesired += member.DesiredReplicas
+				g.TotalRunning += member.RunningCount
+				g.TotalIdle += member.IdleCount
+			}
+		}
+	}
+	add(&r.segment)
+	for i := range o.env.Status.Clusters {
+		if segment := &o.env.Status.Clusters[i]; segment.ClusterID != o.clusterID {
+			add(segment)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		r.groups = append(r.groups, *groups[name])
+	}
+}
+
+// groupNames maps the members of a cluster's spec segment to their scaling groups.
+func groupNames(env *v1alpha1.SandboxEnv, clusterID string) map[string]string {
+	names := map[string]string{}
+	for i := range env.Spec.Clusters {
+		if env.Spec.Clusters[i].ClusterID != clusterID {
+			continue
+		}
+		for j := range env.Spec.Clusters[i].Members {
+			member := &env.Spec.Clusters[i].Members[j]
+			names[member.Name] = member.Config.ScalingGroup
+		}
+	}
+	return names
+}
+
+// written reports whether the status already says what the report does. The order of lists is the API server's, and
+// lastSnapshotTime alone is no news.
+func (r *report) written(status *v1alpha1.SandboxEnvStatus) bool {
+	if status.MemberCount != r.members || status.DesiredReplicas != r.desired ||
+		status.RunningReplicas != r.run || status.IdleReplicas != r.unused {
+		return false
+	}
+	segments := byKey(status.Clusters, func(s v1alpha1.EnvClusterStatus) string { return s.ClusterID })
+	segment, ok := segments[r.segment.ClusterID]
+	if !ok || !segment.IsLocal || segment.LastSnapshotTime == nil {
+		return false
+	}
+	memberName := func(m v1alpha1.EnvObservedMember) string { return m.Name }
+	groupName := func(g v1alpha1.EnvScalingGroupStatus) string { return g.Name }
+	if !equality.Semantic.DeepEqual(byKey(segment.ObservedMembers, memberName), byKey(r.segment.ObservedMembers, memberName)) ||
+		!equality.Semantic.DeepEqual(byKey(status.ScalingGroups, groupName), byKey(r.groups, groupName)) {
+		return false
+	}
+	conditions := byKey(status.Conditions, func(c metav1.Condition) string { return c.Type })
+	for _, condition := range r.conditions {
+		if conditions[condition.Type] != condition {
+			return false
+		}
+	}
+	return true
+}
+
+func byKey[T any](list []T, key func(T) string) map[string]T {
+	m := make(map[string]T, len(list))
+	for _, item := range list {
+		m[key(item)] = item
+	}
+	return m
+}
+
+// document is the body of the status write. Counts are spelled out even when they are 0: what an apply leaves out is
+// removed, and a column would show nothing instead of 0.
+func (r *report) document(env *v1alpha1.SandboxEnv, now time.Time) (map[string]any, error) {
+	members := make([]any, 0, len(r.segment.ObservedMembers))
+	for i := range r.segment.ObservedMembers {
+		member := &r.segment.ObservedMembers[i]
+		doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(member)
+		if err != nil {
+			return nil, err
+		}
+		for field, count := range map[string]int32{
+			"idleCount": member.IdleCount, "runningCount": member.RunningCount, "desiredReplicas": member.DesiredReplicas,
+			"currentReplicas": member.CurrentReplicas, "pendingRequests": member.PendingRequests,
+		} {
+			doc[field] = int64(count)
+		}
+		members = append(members, doc)
+	}
+	groups := make([]any, 0, len(r.groups))
+	for _, g := range r.groups {
+		groups = append(groups, map[string]any{
+			"name": g.Name, "totalIdle": int64(g.TotalIdle), "totalRunning": int64(g.TotalRunning), "totalDesired": int64(g.TotalDesired),
+		})
+	}
+	conditions := make([]any, 0, len(r.conditions))
+	for i := range r.conditions {
+		doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&r.conditions[i])
+		if err != nil {
+			return nil, err
+		}
+		conditions = append(conditions, doc)
+	}
+	return map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind":       v1alpha1.SandboxEnvOwnerKind,
+		// With the uid, applying to an Env that is gone is a conflict; without, it would create the Env again.
+		"metadata": map[string]any{"name": env.Name, "namespace": env.Namespace, "uid": string(env.UID)},
+		"status": map[string]any{
+			"clusters": []any{map[string]any{
+				"clusterID": r.segment.ClusterID, "isLocal": true, "observedMembers": members,
+				"lastSnapshotTime": now.UTC().Format(time.RFC3339),
+			}},
+			"scalingGroups":   groups,
+			"memberCount":     int64(r.members),
+			"desiredReplicas": int64(r.desired),
+			"runningReplicas": int64(r.run),
+			"idleReplicas":    int64(r.unused),
+			"conditions":      conditions,
+		},
+	}, nil
+}
