@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+func TestProtoRoundTrip(t *testing.T) {
+	for _, s := range []*Segment{sample(), {Key: Key{"a", "b"}}} {
+		bytes, err := proto.Marshal(s.Proto())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p federationv1.EnvSegment
+		if err := proto.Unmarshal(bytes, &p); err != nil {
+			t.Fatal(err)
+		}
+		got, err := FromProto(&p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.Equal(s) || got.Digest() != s.Digest() {
+			t.Errorf("got %+v, want %+v", got, s)
+		}
+		if len(s.Members) > 0 && got.Members[0] != s.Members[0] {
+			t.Errorf("member is %+v, want %+v", got.Members[0], s.Members[0])
+		}
+	}
+}
+
+func TestFromProtoOrdersMembers(t *testing.T) {
+	p := sample().Proto()
+	slices.Reverse(p.Members)
+	s, err := FromProto(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Digest() != sample().Digest() {
+		t.Error("the order of members on the wire makes a difference")
+	}
+}
+
+func TestDeltaFromProtoRefuses(t *testing.T) {
+	env := func(namespace, name string, members ...string) *federationv1.EnvSegment {
+		s := &federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: namespace, Name: name}}
+		for _, m := range members {
+			s.Members = append(s.Members, &federationv1.MemberSegment{Name: m})
+		}
+		return s
+	}
+	cases := map[string]struct {
+		segments []*federationv1.EnvSegment
+		removed  []*federationv1.EnvKey
+		says     string
+	}{
+		"no key":              {[]*federationv1.EnvSegment{{}}, nil, "incomplete"},
+		"no segment":          {[]*federationv1.EnvSegment{nil}, nil, "incomplete"},
+		"no namespace":        {[]*federationv1.EnvSegment{env("", "a")}, nil, "incomplete"},
+		"no name":             {nil, []*federationv1.EnvKey{{Namespace: "a"}}, "incomplete"},
+		"changed twice":       {[]*federationv1.EnvSegment{env("n", "a"), env("n", "a")}, nil, "n/a is named twice"},
+		"changed and removed": {[]*federationv1.EnvSegment{env("n", "a")}, []*federationv1.EnvKey{{Namespace: "n", Name: "a"}}, "n/a is named twice"},
+		"member twice":        {[]*federationv1.EnvSegment{env("n", "a", "x", "y", "x")}, nil, `member "x" twice`},
+		"nameless member":     {[]*federationv1.EnvSegment{env("n", "a", "")}, nil, "member without a name"},
+	}
+	for name, c := range cases {
+		d, err := DeltaFromProto(c.segments, c.removed)
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: error is %v, want one that says %q", name, err, c.says)
+		}
+		if !d.Empty() {
+			t.Errorf("%s: part of an invalid report came through: %v", name, d)
+		}
+	}
+}
+
+func TestFromProtoReadsWhatNewerPeersSay(t *testing.T) {
+	m := MemberFromProto(&federationv1.MemberSegment{Name: "a", State: 77, Idle: -3})
+	if m.State != Unknown || m.Idle != 0 {
+		t.Errorf("state %s, idle %d; want Unknown and 0", m.State, m.Idle)
+	}
+}
+
+func FuzzDeltaFromProto(f *testing.F) {
+	seed, err := proto.Marshal(&federationv1.Report{
+		Segments: []*federationv1.EnvSegment{sample().Proto()}, Removed: []*federationv1.EnvKey{{Namespace: "a", Name: "b"}},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var r federationv1.Report
+		if proto.Unmarshal(data, &r) != nil {
+			return
+		}
+		d, err := DeltaFromProto(r.GetSegments(), r.GetRemoved())
+		if err != nil {
+			if !errors.Is(err, ErrInvalid) || !d.Empty() {
+				t.Fatalf("refused with %v, and %v came through", err, d)
+			}
+			return
+		}
+		var s Snapshot
+		s.Apply(d)
+		for k, seg := range s.All() {
+			again, err := FromProto(seg.Proto())
+			if err != nil || !again.Equal(seg) || again.Digest() != seg.Digest() {
+				t.Fatalf("%s does not survive a round trip: %v", k, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+func sample() *Segment {
+	return &Segment{
+		Key: Key{"default", "py"}, UID: "u1", Generation: 3, Template: "python", DefaultInstanceType: "cpu", DefaultMultiplier: 2,
+		Members: []Member{
+			{
+				Name: "a", InstanceType: "cpu", ScalingGroup: "g", Image: "py:3", Multiplier: 2, Priority: -1, Idle: 5, ReadyIdle: 4,
+				Running: 3, Desired: 8, Current: 8, Pending: 1, QueueCapacity: 16, State: Saturated, CanGrow: true, SaturatedFor: time.Minute,
+			},
+			{Name: "b", Idle: 7, State: Missing},
+		},
+	}
+}
+
+// edits changes one field each; every one of them must show in the digest and in Equal.
+var edits = map[string]func(*Segment){
+	"namespace":          func(s *Segment) { s.Key.Namespace = "defaul" },
+	"name":               func(s *Segment) { s.Key.Name = "tpy" },
+	"uid":                func(s *Segment) { s.UID = "u2" },
+	"generation":         func(s *Segment) { s.Generation++ },
+	"template":           func(s *Segment) { s.Template = "" },
+	"default type":       func(s *Segment) { s.DefaultInstanceType = "gpu" },
+	"default multiplier": func(s *Segment) { s.DefaultMultiplier = 0 },
+	"member gone":        func(s *Segment) { s.Members = s.Members[:1] },
+	"member name":        func(s *Segment) { s.Members[1].Name = "c" },
+	"instance type":      func(s *Segment) { s.Members[0].InstanceType = "" },
+	"scaling group":      func(s *Segment) { s.Members[0].ScalingGroup = "h" },
+	"image":              func(s *Segment) { s.Members[0].Image = "py:4" },
+	"multiplier":         func(s *Segment) { s.Members[0].Multiplier = 1 },
+	"priority":           func(s *Segment) { s.Members[0].Priority = 1 },
+	"idle":               func(s *Segment) { s.Members[0].Idle++ },
+	"ready idle":         func(s *Segment) { s.Members[0].ReadyIdle++ },
+	"running":            func(s *Segment) { s.Members[0].Running++ },
+	"desired":            func(s *Segment) { s.Members[0].Desired++ },
+	"current":            func(s *Segment) { s.Members[0].Current++ },
+	"pending":            func(s *Segment) { s.Members[0].Pending++ },
+	"queue capacity":     func(s *Segment) { s.Members[0].QueueCapacity++ },
+	"state":              func(s *Segment) { s.Members[0].State = Active },
+	"can grow":           func(s *Segment) { s.Members[0].CanGrow = false },
+}
+
+func TestDigestSeesEveryField(t *testing.T) {
+	seen := map[uint64]string{sample().Digest(): "unchanged"}
+	for name, edit := range edits {
+		s := sample()
+		edit(s)
+		if other, dup := seen[s.Digest()]; dup {
+			t.Errorf("%s has the digest of %s", name, other)
+		}
+		seen[s.Digest()] = name
+		if s.Equal(sample()) {
+			t.Errorf("%s: Equal does not see the change", name)
+		}
+	}
+}
+
+func TestDigestIgnoresWhatCountsDown(t *testing.T) {
+	s := sample()
+	s.Members[0].SaturatedFor = time.Second
+	if s.Digest() != sample().Digest() || !s.Equal(sample()) {
+		t.Error("a remaining duration makes a difference")
+	}
+}
+
+// TestDigestGolden holds the encoding: worker and hub of different builds compare digests. Who changes it raises
+// digestVersion.
+func TestDigestGolden(t *testing.T) {
+	for _, c := range []struct {
+		segment *Segment
+		want    uint64
+	}{
+		{sample(), 0x73ea9af48a5790e7},
+		{&Segment{Key: Key{"a", "b"}}, 0x59f57cf3d8896460},
+	} {
+		if got := c.segment.Digest(); got != c.want {
+			t.Errorf("digest of %s is %#x, want %#x", c.segment.Key, got, c.want)
+		}
+	}
+}
+
+func randomSegment(r *rand.Rand) *Segment {
+	s := &Segment{Key: Key{"ns", fmt.Sprint("env-", r.IntN(12))}, Generation: int64(r.IntN(3))}
+	for i := range r.IntN(3) {
+		s.Members = append(s.Members, Member{Name: fmt.Sprint("m", i), Idle: int32(r.IntN(3)), State: Active})
+	}
+	return s
+}
+
+// TestSnapshotDigestIsThatOfItsContent compares the digest kept up to date with the one of a snapshot made afresh, in
+// another order.
+func TestSnapshotDigestIsThatOfItsContent(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var s Snapshot
+	for step := range 3000 {
+		if r.IntN(3) == 0 {
+			s.Remove(randomSegment(r).Key)
+		} else {
+			s.Put(randomSegment(r))
+		}
+		var fresh Snapshot
+		keys := s.Keys()
+		slices.Reverse(keys)
+		for _, k := range keys {
+			fresh.Put(s.Get(k))
+		}
+		if fresh.Digest() != s.Digest() || fresh.Len() != s.Len() {
+			t.Fatalf("step %d: digest %#x of %d, want %#x of %d", step, s.Digest(), s.Len(), fresh.Digest(), fresh.Len())
+		}
+	}
+	for _, k := range s.Keys() {
+		s.Remove(k)
+	}
+	if s.Digest() != 0 {
+		t.Errorf("an empty snapshot has digest %#x", s.Digest())
+	}
+}
+
+func TestDiffIsWhatApplyNeeds(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		var old, new Snapshot
+		for range r.IntN(10) {
+			old.Put(randomSegment(r))
+		}
+		for range r.IntN(10) {
+			new.Put(randomSegment(r))
+		}
+		d := Diff(&old, &new)
+		got := old.Clone()
+		effective := got.Apply(d)
+		if len(effective.Changed) != len(d.Changed) || len(effective.Removed) != len(d.Removed) {
+			t.Fatal("a diff contains what makes no difference")
+		}
+		if rest := Diff(got, &new); !rest.Empty() || got.Digest() != new.Digest() {
+			t.Fatalf("after applying the diff there remains %v", rest)
+		}
+		if again := got.Apply(d); !again.Empty() {
+			t.Fatalf("applying a delta twice changes %v", again)
+		}
+	}
+}
+
+func TestThenIsApplyingBoth(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	random := func() Delta {
+		var d Delta
+		named := map[Key]bool{}
+		for range r.IntN(8) {
+			s := randomSegment(r)
+			if named[s.Key] {
+				continue
+			}
+			named[s.Key] = true
+			if r.IntN(3) == 0 {
+				d.Removed = append(d.Removed, s.Key)
+			} else {
+				d.Changed = append(d.Changed, s)
+			}
+		}
+		return d
+	}
+	for range 500 {
+		var start Snapshot
+		start.Apply(random())
+		first, second := random(), random()
+		one, two := start.Clone(), start.Clone()
+		one.Apply(first)
+		one.Apply(second)
+		two.Apply(first.Then(second))
+		if rest := Diff(one, two); !rest.Empty() {
+			t.Fatalf("merged deltas differ from consecutive ones by %v", rest)
+		}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	ascending := []Order{{}, {1, 1}, {1, 2}, {2, 0}, {2, 1}, {3, 0}}
+	for i, a := range ascending {
+		for j, b := range ascending {
+			if got, want := a.After(b), i > j; got != want {
+				t.Errorf("%v after %v = %v, want %v", a, b, got, want)
+			}
+		}
+	}
+}
+
+func TestTotalsLeaveOutMissingMembers(t *testing.T) {
+	got := sample().Totals()
+	want := Totals{Members: 2, Idle: 5, ReadyIdle: 4, Running: 3, Desired: 8, Pending: 1}
+	if got != want {
+		t.Errorf("totals are %+v, want %+v", got, want)
+	}
+	var s Snapshot
+	s.Put(sample())
+	if s.Totals() != want {
+		t.Errorf("totals of the snapshot are %+v, want %+v", s.Totals(), want)
+	}
+}
+
+func TestPutReportsChanges(t *testing.T) {
+	var s Snapshot
+	if !s.Put(sample()) || s.Put(sample()) {
+		t.Fatal("the first put changes, the same again does not")
+	}
+	later := sample()
+	later.Members[0].SaturatedFor = time.Second
+	if s.Put(later) {
+		t.Error("a remaining duration counts as a change")
+	}
+	if got := s.Get(later.Key).Members[0].SaturatedFor; got != time.Second {
+		t.Errorf("the newer duration was not kept: %s", got)
+	}
+}
