@@ -5,7 +5,6 @@ package pool
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -238,19 +237,20 @@ func TestClaimsSurviveScaleDown(t *testing.T) {
 	w.makeEnv("env", 0)
 	w.makePool("p", 40, inGroup("env"))
 	pods := w.awaitIdle("p", 40, 0)
-	slices.Reverse(pods)
-	var wg sync.WaitGroup
 	won := make([]bool, len(pods))
-	for i := range pods {
+	w.setReplicas("p", 0)
+	var wg sync.WaitGroup
+	for worker := range 4 {
 		wg.Go(func() {
-			err := w.claim(&pods[i], fmt.Sprintf("sb-%d", i), "test.local/idle:1", 0)
-			won[i] = err == nil
-			if err != nil && !lostRace(err) {
-				t.Errorf("claim: %v", err)
+			for i := worker; i < len(pods); i += 4 {
+				err := w.claim(&pods[i], fmt.Sprintf("sb-%d", i), "test.local/idle:1", 0)
+				won[i] = err == nil
+				if err != nil && !lostRace(err) {
+					t.Errorf("claim: %v", err)
+				}
 			}
 		})
 	}
-	wg.Go(func() { w.setReplicas("p", 0) })
 	wg.Wait()
 	w.eventually("idle pods to go", func() error {
 		if n := len(w.pods("p", sandbox.Idle)); n > 0 {
