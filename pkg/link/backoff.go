@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// Bounds of reconnecting.
+const (
+	MinBackoff = 200 * time.Millisecond
+	MaxBackoff = 30 * time.Second
+	// settled is how long a stream has to last for the next failure to count as the first one.
+	settled = 10 * time.Second
+)
+
+// RetryAfterError is an error after which there is no point in coming back sooner than After.
+type RetryAfterError struct {
+	Err   error
+	After time.Duration
+}
+
+func (e *RetryAfterError) Error() string { return e.Err.Error() }
+
+func (e *RetryAfterError) Unwrap() error { return e.Err }
+
+// delay is the wait before the next attempt, after the given number of failures in a row: full jitter, so that those who
+// were cut off together do not come back together.
+func delay(failures int, err error, random func(n int64) int64) time.Duration {
+	ceiling := MaxBackoff
+	if shift := max(failures-1, 0); shift < 8 {
+		ceiling = min(MaxBackoff, MinBackoff<<shift)
+	}
+	wait := time.Duration(random(int64(ceiling)))
+	var retry *RetryAfterError
+	if errors.As(err, &retry) && retry.After > 0 {
+		wait += min(retry.After, MaxBackoff)
+	}
+	return wait
+}
+
+func random(n int64) int64 { return rand.Int64N(n) }

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc/credentials"
+)
+
+// Files are PEM files: a certificate with its chain, its key, and the CAs that vouch for the other side.
+type Files struct {
+	Cert, Key, CA string
+}
+
+// Credentials are what Files hold now.
+type Credentials struct {
+	files Files
+	log   logr.Logger
+
+	mu   sync.Mutex
+	good *material
+}
+
+// material is one consistent reading of the files.
+type material struct {
+	raw  [3][]byte
+	cert tls.Certificate
+	cas  *x509.CertPool
+}
+
+// LoadCredentials reads the files, and fails if they cannot be used: a process should not start without credentials.
+func LoadCredentials(files Files, log logr.Logger) (*Credentials, error) {
+	m, err := read(files, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Credentials{files: files, log: log, good: m}, nil
+}
+
+// Identity is who the certificate says we are.
+func (c *Credentials) Identity() (Identity, error) { return IdentityOf(c.current().cert.Leaf) }
+
+// Expiry is when the certificate ends.
+func (c *Credentials) Expiry() time.Time { return c.current().cert.Leaf.NotAfter }
+
+// current rereads the files. While they cannot be used, what was read last is.
+func (c *Credentials) current() *material {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, err := read(c.files, c.good)
+	if err != nil {
+		c.log.Error(err, "cannot use the certificate files as they are now, keeping the ones read before")
+		return c.good
+	}
+	if m != c.good {
+		c.log.Info("certificates changed", "notAfter", m.cert.Leaf.NotAfter)
+		c.good = m
+	}
+	return m
+}
+
+// read returns last itself when the files have not changed since.
+func read(files Files, last *material) (*material, error) {
+	m := &material{}
+	for i, path := range [...]string{files.Cert, files.Key, files.CA} {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading credentials: %w", err)
+		}
+		m.raw[i] = raw
+	}
+	if last != nil && bytes.Equal(m.raw[0], last.raw[0]) && bytes.Equal(m.raw[1], last.raw[1]) &&
+		bytes.Equal(m.raw[2], last.raw[2]) {
+		return last, nil
+	}
+	var err error
+	if m.cert, err = tls.X509KeyPair(m.raw[0], m.raw[1]); err != nil {
+		return nil, fmt.Errorf("reading the certificate %s with the key %s: %w", files.Cert, files.Key, err)
+	}
+	m.cas = x509.NewCertPool()
+	if !m.cas.AppendCertsFromPEM(m.raw[2]) {
+		return nil, fmt.Errorf("reading %s: no CA certificate in it", files.CA)
+	}
+	return m, nil
+}
+
+func (c *Credentials) serverConfig() *tls.Config {
+	m := c.current()
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{m.cert},
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ClientCAs:              m.cas,
+		SessionTicketsDisabled: true,
+	}
+}
+
+func (c *Credentials) clientConfig(serverName string) *tls.Config {
+	m := c.current()
+	return &tls.Config{
+		MinVersion:       tls.VersionTLS13,
+		Certificates:     []tls.Certificate{m.cert},
+		RootCAs:          m.cas,
+		ServerName:       serverName,
+		VerifyConnection: verifyHub,
+	}
+}
+
+// verifyHub keeps anything with a certificate of the same CA, such as another cluster's worker, from posing as a hub.
+func verifyHub(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return fmt.Errorf("%w: the server has no certificate", ErrIdentity)
+	}
+	who, err := IdentityOf(state.PeerCertificates[0])
+	if err != nil {
+		return err
+	}
+	if who != Hub() {
+		return fmt.Errorf("%w: %s is no hub", ErrIdentity, who)
+	}
+	return nil
+}
+
+// transport makes gRPC use the credentials as they are at each handshake.
+type transport struct {
+	*Credentials
+	serverName string // overrides the name that is dialled
+}
+
+var errServerName = errors.New("link: the server name is fixed when dialling")
+
+func (t transport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(t.clientConfig(t.serverName)).ClientHandshake(ctx, authority, conn)
+}
+
+func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(t.serverConfig()).ServerHandshake(conn)
+}
+
+func (t transport) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.3", ServerName: t.serverName}
+}
+
+func (t transport) Clone() credentials.TransportCredentials { return t }
+
+func (transport) OverrideServerName(string) error { return errServerName }

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package link is the one home of federation gRPC: how a worker and a hub find, recognise and keep each other. What they
+// say to each other is up to the callers.
+//
+// In go certificate files and a target; out come, for a worker, Run: a loop that dials, hands every connection to a function
+// and dials again with full jitter; for a hub, NewServer: a gRPC server whose handlers ask PeerCluster who is calling.
+//
+// # Identity (I12)
+//
+// Both sides always present a certificate (TLS 1.3, mutual). Who somebody is stands in the one URI name of it,
+// spiffe://atoll.navix.sh/cluster/<id> or spiffe://atoll.navix.sh/hub, and nowhere else: no message has a field for it.
+// A certificate with another number of URI names, or with any other URI, is nobody. A worker accepts only a hub, so a
+// worker's certificate does not make a hub, and NewServer accepts only clusters.
+//
+// # Certificates on disk
+//
+// Files are read at every handshake, so that a rotated certificate, or a CA file with an overlapping second CA, is used
+// from the next connection on. Files that do not fit together, as in the middle of a rotation, leave the last good ones
+// in use. Sessions are not resumed: a resumed one would outlive the CA that vouched for it.
+//
+// # Where it departs from the design's mechanism
+//
+// gRPC's own reconnecting is not used: every attempt is a ClientConn of its own, because gRPC's back-off starts at one
+// second and its jitter is a fifth; a thousand workers would come back in step after a hub's restart. Streams are not
+// traced as spans, which would last for days; trace context travels with each dispatch instead (TraceContext).
+package link

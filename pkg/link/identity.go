@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+const (
+	trustDomain   = "atoll.navix.sh"
+	hubPath       = "/hub"
+	clusterPrefix = "/cluster/"
+)
+
+// ErrIdentity is a certificate that does not say who its holder is, or says somebody else than was expected.
+var ErrIdentity = errors.New("no such identity")
+
+var clusterID = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`)
+
+// ValidClusterID reports whether id may name a cluster.
+func ValidClusterID(id string) bool { return clusterID.MatchString(id) }
+
+// Identity is who a certificate's holder is.
+type Identity struct {
+	// ClusterID of a worker; empty for a hub.
+	ClusterID string
+}
+
+// Hub is the identity of every hub replica.
+func Hub() Identity { return Identity{} }
+
+// Cluster is the identity of a cluster's worker.
+func Cluster(id string) Identity { return Identity{ClusterID: id} }
+
+func (i Identity) String() string { return i.URI().String() }
+
+// URI is the name that stands in the certificate.
+func (i Identity) URI() *url.URL {
+	path := hubPath
+	if i.ClusterID != "" {
+		path = clusterPrefix + i.ClusterID
+	}
+	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: path}
+}
+
+// IdentityOf reads the identity out of a certificate. It does not verify the certificate.
+func IdentityOf(cert *x509.Certificate) (Identity, error) {
+	if n := len(cert.URIs); n != 1 {
+		return Identity{}, fmt.Errorf("%w: certificate has %d URI names, want 1", ErrIdentity, n)
+	}
+	name := cert.URIs[0].String()
+	path, ours := strings.CutPrefix(name, "spiffe://"+trustDomain)
+	if ours && path == hubPath {
+		return Hub(), nil
+	}
+	if id, ok := strings.CutPrefix(path, clusterPrefix); ours && ok && ValidClusterID(id) {
+		return Cluster(id), nil
+	}
+	return Identity{}, fmt.Errorf("%w: %q", ErrIdentity, name)
+}
+
+// PeerCluster returns the cluster that the caller's certificate names. The context is that of a handler of NewServer.
+func PeerCluster(ctx context.Context) (string, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return "", fmt.Errorf("%w: no peer", ErrIdentity)
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return "", fmt.Errorf("%w: the peer has no verified certificate", ErrIdentity)
+	}
+	who, err := IdentityOf(info.State.VerifiedChains[0][0])
+	if err != nil {
+		return "", err
+	}
+	if who.ClusterID == "" {
+		return "", fmt.Errorf("%w: %s is no cluster", ErrIdentity, who)
+	}
+	return who.ClusterID, nil
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// whoami tells every caller whom the hub takes it for, and panics when asked to.
+type whoami struct {
+	federationv1.UnimplementedLinkServer
+}
+
+func (whoami) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]) error {
+	who, err := link.PeerCluster(stream.Context())
+	if err != nil {
+		return err
+	}
+	frame, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if frame.GetHello().GetTerm() == "panic" {
+		panic("on request")
+	}
+	return stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Welcome{Welcome: &federationv1.Welcome{ClusterId: who}}})
+}
+
+func serve(t *testing.T, files link.Files, metrics *link.Metrics) (address string) {
+	t.Helper()
+	creds, err := link.LoadCredentials(files, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := link.NewServer(creds, metrics, testr.New(t))
+	federationv1.RegisterLinkServer(server, whoami{})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// ask connects once and returns whom the hub takes the caller for.
+func ask(t *testing.T, address string, creds *link.Credentials, hello *federationv1.Hello) (who string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	dial := link.Dial{Target: address, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}
+	runErr := link.Run(ctx, dial, func(ctx context.Context, hub federationv1.LinkClient) error {
+		defer cancel() // one attempt
+		var stream link.Stream
+		if stream, err = hub.Attach(ctx); err != nil {
+			return err
+		}
+		if err = stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
+			_, err = stream.Recv()
+			return err
+		}
+		var frame *federationv1.HubFrame
+		if frame, err = stream.Recv(); err == nil {
+			who = frame.GetWelcome().GetClusterId()
+		}
+		return err
+	})
+	return who, errors.Join(err, runErr)
+}
+
+func credentials(t *testing.T, files link.Files) *link.Credentials {
+	t.Helper()
+	creds, err := link.LoadCredentials(files, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return creds
+}
+
+func authority(t *testing.T, dir string) *pki.Authority {
+	t.Helper()
+	ca, err := pki.New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func must(t *testing.T) func(link.Files, error) link.Files {
+	return func(files link.Files, err error) link.Files {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+}
+
+// I12: who a worker is, is what its certificate says.
+func TestI12IdentityComesFromTheCertificate(t *testing.T) {
+	ca := authority(t, t.TempDir())
+	address := serve(t, must(t)(ca.Hub("127.0.0.1")), nil)
+	for _, id := range []string{"a", "b"} {
+		who, err := ask(t, address, credentials(t, must(t)(ca.Cluster(id))), &federationv1.Hello{Term: "cluster-z"})
+		if err != nil || who != id {
+			t.Errorf("the hub takes cluster %s for %q (%v)", id, who, err)
+		}
+	}
+}
+
+func TestWhoIsKeptOut(t *testing.T) {
+	ca, stranger := authority(t, t.TempDir()), authority(t, t.TempDir())
+	hubFiles := must(t)(ca.Hub("127.0.0.1"))
+	address := serve(t, hubFiles, nil)
+	ours := credentials(t, must(t)(ca.Cluster("a")))
+
+	foreign := must(t)(stranger.Cluster("a"))
+	foreign.CA = ca.CAFile() // it trusts us; we do not trust it
+	if who, err := ask(t, address, credentials(t, foreign), &federationv1.Hello{}); err == nil {
+		t.Errorf("a cluster with another CA's certificate was let in as %q", who)
+	}
+	if _, err := ask(t, address, credentials(t, hubFiles), &federationv1.Hello{}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a hub's certificate as a worker: %v, want PermissionDenied", err)
+	}
+	// A worker's certificate does not make a hub.
+	posing := serve(t, must(t)(ca.Cluster("posing")), nil)
+	if _, err := ask(t, posing, ours, &federationv1.Hello{}); err == nil {
+		t.Error("a worker's certificate was taken for a hub's")
+	}
+	elsewhere := authority(t, t.TempDir())
+	if _, err := ask(t, serve(t, must(t)(elsewhere.Hub("127.0.0.1")), nil), ours, &federationv1.Hello{}); err == nil {
+		t.Error("a hub with another CA's certificate was trusted")
+	}
+}
+
+func TestIdentityOf(t *testing.T) {
+	parse := func(names ...string) (link.Identity, error) {
+		cert := &x509.Certificate{}
+		for _, name := range names {
+			u, err := url.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert.URIs = append(cert.URIs, u)
+		}
+		return link.IdentityOf(cert)
+	}
+	for name, want := range map[string]link.Identity{
+		"spiffe://atoll.navix.sh/hub":            link.Hub(),
+		"spiffe://atoll.navix.sh/cluster/east-1": link.Cluster("east-1"),
+	} {
+		if got, err := parse(name); err != nil || got != want || got.String() != name {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	for _, names := range [][]string{
+		{},
+		{"spiffe://atoll.navix.sh/cluster/a", "spiffe://atoll.navix.sh/cluster/b"},
+		{"spiffe://atoll.navix.sh/cluster/"},
+		{"spiffe://atoll.navix.sh/cluster/A"},
+		{"spiffe://atoll.navix.sh/cluster/a/b"},
+		{"spiffe://atoll.navix.sh/cluster/a%2fb"},
+		{"spiffe://atoll.navix.sh/hub/x"},
+		{"spiffe://elsewhere/cluster/a"},
+		{"https://atoll.navix.sh/cluster/a"},
+		{"spiffe://atoll.navix.sh/cluster/a?x=1"},
+		{"/hub"},
+	} {
+		if got, err := parse(names...); !errors.Is(err, link.ErrIdentity) {
+			t.Errorf("%q was taken for %v", names, got)
+		}
+	}
+}
+
+// A certificate that is rotated on disk, and a new CA that overlaps with the old one, are used from the next connection on.
+func TestRotationIsPickedUp(t *testing.T) {
+	oldDir, newDir := t.TempDir(), t.TempDir()
+	oldCA, newCA := authority(t, oldDir), authority(t, newDir)
+	hubFiles := must(t)(oldCA.Hub("127.0.0.1"))
+	address := serve(t, hubFiles, nil)
+	newcomer := must(t)(newCA.Cluster("a"))
+	newcomer.CA = oldCA.CAFile()
+	creds := credentials(t, newcomer)
+	if _, err := ask(t, address, creds, &federationv1.Hello{}); err == nil {
+		t.Fatal("a certificate of an unknown CA was accepted")
+	}
+	appendFile(t, oldCA.CAFile(), newCA.CAFile())
+	if who, err := ask(t, address, creds, &federationv1.Hello{}); err != nil || who != "a" {
+		t.Fatalf("with both CAs trusted: %q, %v", who, err)
+	}
+	// Half a rotation: the certificate is new and the key is not. The pair read before stays in use.
+	replacement := must(t)(newCA.Hub("127.0.0.1"))
+	copyFile(t, hubFiles.Cert, replacement.Cert)
+	if who, err := ask(t, address, creds, &federationv1.Hello{}); err != nil || who != "a" {
+		t.Fatalf("in the middle of a rotation: %q, %v", who, err)
+	}
+	copyFile(t, hubFiles.Key, replacement.Key)
+	onlyNew := newcomer
+	onlyNew.CA = newCA.CAFile()
+	if who, err := ask(t, address, credentials(t, onlyNew), &federationv1.Hello{}); err != nil || who != "a" {
+		t.Fatalf("after the rotation: %q, %v", who, err)
+	}
+}
+
+func appendFile(t *testing.T, path, from string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(t *testing.T, path, from string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAPanicEndsOneStreamOnly(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	metrics, err := link.NewMetrics(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := authority(t, t.TempDir())
+	address := serve(t, must(t)(ca.Hub("127.0.0.1")), metrics)
+	creds := credentials(t, must(t)(ca.Cluster("a")))
+	if _, err := ask(t, address, creds, &federationv1.Hello{Term: "panic"}); status.Code(err) != codes.Internal {
+		t.Errorf("a handler that panics: %v, want Internal", err)
+	}
+	if who, err := ask(t, address, creds, &federationv1.Hello{}); err != nil || who != "a" {
+		t.Errorf("after a panic: %q, %v", who, err)
+	}
+	if n, err := testutil.GatherAndCount(registry, "atoll_link_frames_total"); err != nil || n == 0 {
+		t.Errorf("frames were not counted: %d, %v", n, err)
+	}
+}
+
+func TestTheAuthorityIsReopened(t *testing.T) {
+	dir := t.TempDir()
+	first := must(t)(authority(t, dir).Cluster("a"))
+	address := serve(t, must(t)(authority(t, dir).Hub("127.0.0.1")), nil)
+	if who, err := ask(t, address, credentials(t, first), &federationv1.Hello{}); err != nil || who != "a" {
+		t.Errorf("after reopening the CA: %q, %v", who, err)
+	}
+	if _, err := authority(t, dir).Cluster("not/a/cluster"); err == nil {
+		t.Error("a certificate was issued for an id that is none")
+	}
+	info, err := os.Stat(first.Key)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's mode is %v (%v), want 0600", info.Mode(), err)
+	}
+	expiry := credentials(t, first).Expiry()
+	if left := time.Until(expiry); left < 29*24*time.Hour || left > 31*24*time.Hour {
+		t.Errorf("the certificate lasts %s", left)
+	}
+}

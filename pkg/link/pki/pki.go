@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"navix.sh/atoll/pkg/link"
+)
+
+const (
+	backdate = time.Hour
+	// Lifetime of the certificates of hubs and clusters.
+	Lifetime   = 30 * 24 * time.Hour
+	caLifetime = 10 * 365 * 24 * time.Hour
+
+	caCert = "ca.crt"
+	caKey  = "ca.key"
+)
+
+// Authority issues certificates into its directory.
+type Authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// New opens the CA in dir, or makes one.
+func New(dir string) (*Authority, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating a directory for certificates: %w", err)
+	}
+	a := &Authority{dir: dir}
+	pair, err := tls.LoadX509KeyPair(a.path(caCert), a.path(caKey))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return a, a.create()
+	case err != nil:
+		return nil, fmt.Errorf("reading the CA in %s: %w", dir, err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, fmt.Errorf("reading the CA in %s: %s is no CA's certificate", dir, caCert)
+	}
+	a.cert, a.key = pair.Leaf, key
+	return a, nil
+}
+
+// CAFile is the CA's certificate.
+func (a *Authority) CAFile() string { return a.path(caCert) }
+
+// Hub issues a certificate for a hub that is reached under the given host names and addresses.
+func (a *Authority) Hub(hosts ...string) (link.Files, error) {
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "atoll-hub"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	return a.issue("hub", link.Hub(), template)
+}
+
+// Cluster issues a certificate for a cluster's worker.
+func (a *Authority) Cluster(id string) (link.Files, error) {
+	if !link.ValidClusterID(id) {
+		return link.Files{}, fmt.Errorf("issuing a certificate: %q is no cluster id", id)
+	}
+	return a.issue("cluster-"+id, link.Cluster(id), &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "atoll-worker " + id},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+func (a *Authority) create() error {
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "atoll federation CA"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
+	der, err := sign(template, caLifetime, nil, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		return fmt.Errorf("reading back the CA's certificate: %w", err)
+	}
+	a.key = key
+	// The key first: a certificate without its key would look like a CA that cannot be read.
+	if err := a.write(caKey, keyPEM, 0o600); err != nil {
+		return err
+	}
+	return a.write(caCert, encode("CERTIFICATE", der), 0o644)
+}
+
+func (a *Authority) issue(name string, who link.Identity, template *x509.Certificate) (link.Files, error) {
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return link.Files{}, err
+	}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.URIs = []*url.URL{who.URI()}
+	der, err := sign(template, Lifetime, a.cert, key.Public(), a.key)
+	if err != nil {
+		return link.Files{}, err
+	}
+	files := link.Files{Cert: a.path(name + ".crt"), Key: a.path(name + ".key"), CA: a.CAFile()}
+	if err := a.write(name+".key", keyPEM, 0o600); err != nil {
+		return link.Files{}, err
+	}
+	if err := a.write(name+".crt", encode("CERTIFICATE", der), 0o644); err != nil {
+		return link.Files{}, err
+	}
+	return files, nil
+}
+
+func (a *Authority) path(name string) string { return filepath.Join(a.dir, name) }
+
+func (a *Authority) write(name string, content []byte, mode fs.FileMode) (err error) {
+	f, err := os.CreateTemp(a.dir, "."+name+"-*")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("writing %s: %w", name, err), os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), a.path(name))
+}
+
+// sign makes template a certificate of pub. Without a parent it signs itself.
+func sign(template *x509.Certificate, life time.Duration, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("choosing a serial number: %w", err)
+	}
+	template.SerialNumber = serial
+	template.NotBefore = time.Now().Add(-backdate)
+	template.NotAfter = time.Now().Add(life)
+	if parent == nil {
+		parent = template
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
+	if err != nil {
+		return nil, fmt.Errorf("signing a certificate: %w", err)
+	}
+	return der, nil
+}
+
+func newKey() (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generating a key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding a key: %w", err)
+	}
+	return key, encode("PRIVATE KEY", der), nil
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}

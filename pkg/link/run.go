@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+const (
+	// MaxFrame is the size up to which a sender fills one frame; bigger content is split.
+	MaxFrame = 1 << 20
+	// maxMessage is what a receiver still takes: room for one oversized item in an otherwise small frame.
+	maxMessage = 4 << 20
+
+	connectTimeout   = 10 * time.Second
+	keepaliveTime    = 10 * time.Second // the shortest that gRPC lets a client ask for
+	keepaliveTimeout = 5 * time.Second
+)
+
+// Stream is one attached stream, seen from the worker.
+type Stream = grpc.BidiStreamingClient[federationv1.WorkerFrame, federationv1.HubFrame]
+
+// Serve uses one connection to a hub: it opens the stream, with a context of its own to be able to end it, and returns
+// when the stream is over.
+type Serve func(ctx context.Context, hub federationv1.LinkClient) error
+
+// Dial says where a hub is.
+type Dial struct {
+	// Target is host:port.
+	Target string
+	// ServerName is the name to look for in the hub's certificate. Default: the target's host.
+	ServerName  string
+	Credentials *Credentials
+	Clock       clock.Clock
+	Metrics     *Metrics
+	Log         logr.Logger
+}
+
+// Run keeps a connection to the hub: it calls serve with one, and starts over with another when serve returns, until the
+// context ends. An error of serve is logged and never ends Run; RetryAfterError lengthens the pause. Run fails at once
+// if the target cannot be understood.
+func Run(ctx context.Context, d Dial, serve Serve) error {
+	if d.ServerName == "" {
+		host, _, err := net.SplitHostPort(d.Target)
+		if err != nil {
+			return fmt.Errorf("reading the hub's address %q: %w", d.Target, err)
+		}
+		d.ServerName = host
+	}
+	failures := 0
+	for {
+		start := d.Clock.Now()
+		err := d.connect(ctx, serve)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if d.Clock.Since(start) >= settled {
+			failures = 0
+		}
+		failures++
+		wait := delay(failures, err, random)
+		d.Metrics.disconnected(err)
+		d.Log.Info("no link to the hub, trying again", "hub", d.Target, "in", wait, "reason", reason(err))
+		timer := d.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+	}
+}
+
+func (d Dial) connect(ctx context.Context, serve Serve) (err error) {
+	conn, err := grpc.NewClient(d.Target,
+		grpc.WithTransportCredentials(transport{Credentials: d.Credentials, serverName: d.ServerName}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithStatsHandler(d.Metrics.handler()),
+	)
+	if err != nil {
+		return fmt.Errorf("preparing to dial: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return serve(ctx, federationv1.NewLinkClient(conn))
+}
+
+func reason(err error) string {
+	if err == nil {
+		return "the stream ended"
+	}
+	return err.Error()
+}

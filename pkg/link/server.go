@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+// minPingInterval is how often a worker may ping; below keepaliveTime, so that jitter is never an offence.
+const minPingInterval = keepaliveTime / 2
+
+// handshakeTimeout ends connections that do not get as far as a stream.
+const handshakeTimeout = 10 * time.Second
+
+// NewServer returns a gRPC server that lets in clusters and nobody else. A handler that panics ends its own stream.
+func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Server {
+	return grpc.NewServer(
+		grpc.Creds(transport{Credentials: creds}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxSendMsgSize(maxMessage),
+		grpc.StatsHandler(metrics.handler()),
+		grpc.ChainStreamInterceptor(contain(log), clustersOnly(log)),
+	)
+}
+
+func clustersOnly(log logr.Logger) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if _, err := PeerCluster(stream.Context()); err != nil {
+			log.Error(err, "refused a peer")
+			return status.Error(codes.PermissionDenied, err.Error())
+		}
+		return handler(srv, stream)
+	}
+}
+
+func contain(log logr.Logger) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				log.Error(fmt.Errorf("panic: %v", r), "a stream's handler failed", "method", info.FullMethod, "stack", string(debug.Stack()))
+				err = status.Error(codes.Internal, "the stream's handler failed")
+			}
+		}()
+		return handler(srv, stream)
+	}
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/propagation"
+)
+
+// W3C only, whatever the process' global propagator is: both ends have to agree.
+var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+
+// TraceContext is the trace of ctx in the form that a dispatch carries, nil if there is none.
+func TraceContext(ctx context.Context) map[string]string {
+	carrier := propagation.MapCarrier{}
+	w3c.Inject(ctx, carrier)
+	if len(carrier) == 0 {
+		return nil
+	}
+	return carrier
+}
+
+// WithTraceContext continues the trace that a dispatch carries.
+func WithTraceContext(ctx context.Context, trace map[string]string) context.Context {
+	return w3c.Extract(ctx, propagation.MapCarrier(trace))
+}
