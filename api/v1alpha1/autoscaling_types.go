@@ -86,10 +86,14 @@ type PoolScaleDownPolicy struct {
 // EnvAutoscalingGroup is a set of members, those whose scalingGroup is Name,
 // that is scaled as one.
 // +kubebuilder:validation:XValidation:rule="self.scaleUpPolicy.mode != 'Aggressive' || has(self.maxReplicas)",fieldPath=".maxReplicas",reason=FieldValueRequired,message="Aggressive scaleUpPolicy.mode requires maxReplicas to be set on the group: it doubles the replicas each cooldown and would grow without bound"
+// +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",fieldPath=".minReplicas",message="minReplicas must not be greater than maxReplicas"
 type EnvAutoscalingGroup struct {
 	// Name is the scalingGroup of at least one member; a group without members
 	// is refused.
 	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	Name string `json:"name"`
 
 	// Enabled turns the autoscaler on for this group. While it is off, the

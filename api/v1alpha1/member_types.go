@@ -12,6 +12,8 @@ type EnvClusterSpec struct {
 	// ClusterID names the cluster. A worker changes only the segment with its
 	// own id.
 	// +required
+	// +kubebuilder:validation:MaxLength=30
+	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
 	ClusterID string `json:"clusterID"`
 
 	// Members lists the pools that this cluster contributes.
@@ -32,6 +34,8 @@ type EnvClusterSpec struct {
 type EnvClusterMember struct {
 	// Name is the name of the SandboxPool, in the Env's namespace.
 	// +required
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Name string `json:"name"`
 
 	// Metadata is the snapshot's labels and annotations.
@@ -64,6 +68,8 @@ type MemberMetadata struct {
 }
 
 // EnvClusterMemberConfig is what a user declares about one member.
+// +kubebuilder:validation:XValidation:rule="self.?instanceType.orValue('') == '' || self.?multiplier.orValue(0) > 0",fieldPath=".multiplier",reason=FieldValueRequired,message="instanceType requires a multiplier of at least 1"
+// +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",fieldPath=".minReplicas",message="minReplicas must not be greater than maxReplicas"
 type EnvClusterMemberConfig struct {
 	// Labels go onto the pool before admission, where plugins read them (the
 	// quota to draw from, for instance). What plugins add is in the member's
@@ -78,6 +84,7 @@ type EnvClusterMemberConfig struct {
 	// InstanceType is an entry of the catalogue of instance types. Where both
 	// are set it wins over inlineResources.
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	InstanceType string `json:"instanceType,omitempty"`
 
 	// Multiplier scales the instance type's resources and is required with one.
@@ -95,6 +102,8 @@ type EnvClusterMemberConfig struct {
 	// autoscaling. All members of a group have the same resources, by instance
 	// type and multiplier or by inlineResources.
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
 	// +kubebuilder:default=default
 	ScalingGroup string `json:"scalingGroup,omitempty"`
 

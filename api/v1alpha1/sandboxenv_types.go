@@ -22,6 +22,8 @@ const (
 type SandboxEnvTemplateRef struct {
 	// Name of the SandboxTemplate.
 	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
 	// Version pins the Env to one version of the template. When empty, whatever
@@ -60,14 +62,30 @@ type EnvOverridesSpec struct {
 
 	// DefaultStartupTimeout holds for requests without a startupTimeout.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 90s or 1h30m, and not negative"
 	DefaultStartupTimeout *metav1.Duration `json:"defaultStartupTimeout,omitempty"`
 
 	// DefaultIdleTimeout holds for requests without an idleTimeout.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 90s or 1h30m, and not negative"
 	DefaultIdleTimeout *metav1.Duration `json:"defaultIdleTimeout,omitempty"`
 }
 
 // SandboxEnvSpec is the desired state of a SandboxEnv.
+//
+// Two rules look across clusters. An autoscaling group needs a member, but only
+// a request that changes autoscaling is asked for one: whoever removes members,
+// and whoever writes something else later, must not be refused for a group that
+// was emptied meanwhile. The members of a group have one size: the same
+// instance type and multiplier, or, where one of two has no instance type, the
+// same inlineResources, letter for letter. Groups that autoscaling does not
+// list bind nobody, so the default group costs nothing to those without one.
+//
+// Both compare a group's name by `in [name]`: the API server charges `==` of
+// strings by their greatest length, and 32 groups × 256 clusters × 32 members
+// would not fit into a rule's budget.
+// +kubebuilder:validation:XValidation:fieldPath=".autoscaling",optionalOldSelf=true,message="each of autoscaling.groups needs a member: one whose config.scalingGroup is the group's name",rule="!has(self.autoscaling) || !has(self.autoscaling.groups) || (oldSelf.hasValue() && has(oldSelf.value().autoscaling) && oldSelf.value().autoscaling == self.autoscaling) || self.autoscaling.groups.all(g, has(self.clusters) && self.clusters.exists(c, has(c.members) && c.members.exists(m, has(m.config) && m.config.scalingGroup in [g.name])))"
+// +kubebuilder:validation:XValidation:fieldPath=".clusters",message="members of one autoscaling group must have the same config.instanceType and config.multiplier, or identical config.inlineResources",rule="!has(self.autoscaling) || !has(self.autoscaling.groups) || !has(self.clusters) || self.autoscaling.groups.all(g, [self.clusters.map(c, has(c.members), c.members.filter(m, has(m.config) && m.config.scalingGroup in [g.name])).filter(l, size(l) > 0)].all(ls, ls.all(l, l.all(m, [ls[0][0].config].all(f, m.config.?instanceType.orValue('') != '' && f.?instanceType.orValue('') != '' ? m.config.instanceType == f.instanceType && m.config.?multiplier.orValue(0) == f.?multiplier.orValue(0) : m.config.?inlineResources == f.?inlineResources)))))"
 type SandboxEnvSpec struct {
 	// TemplateRef is the one template that all member pools are made from.
 	// +required
@@ -143,6 +161,7 @@ type SandboxEnvStatus struct {
 // SandboxEnv is an environment that sandboxes are claimed from: one template,
 // and the pools in each cluster that keep Pods of it warm. The same name in the
 // same namespace of several clusters is one federated Env.
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must have at most 63 characters: it becomes a label of the Env's pools"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=sbe

@@ -36,11 +36,13 @@ type SandboxPoolSpec struct {
 	// Pod with a startup timeout of its own is deleted, and requests without one
 	// get 2 minutes.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 90s or 1h30m, and not negative"
 	DefaultStartupTimeout *metav1.Duration `json:"defaultStartupTimeout,omitempty"`
 
 	// DefaultIdleTimeout holds for requests without an idleTimeout. Unset, such
 	// a sandbox runs until it is released.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 90s or 1h30m, and not negative"
 	DefaultIdleTimeout *metav1.Duration `json:"defaultIdleTimeout,omitempty"`
 
 	// PodCreationImagePolicy is which image new Pods start with:
@@ -146,11 +148,12 @@ type SandboxPoolStatus struct {
 
 // SandboxPool keeps a number of Pods warm and hands them out as sandboxes.
 //
-// The scale subresource needs one status field that counts replicas, and the
-// status has none for the total. spec.replicas stands in for it: the controller
-// keeps exactly that many Pods, so it is right whenever the pool is at rest.
-// Any single phase's count would make an HPA, which multiplies the observed
-// count by the metric's ratio, shrink a pool for being busy.
+// The scale subresource needs a status field for the current size, and there is
+// none for the total. idleReplicas is the count that scaling moves, as Pods in
+// use are never ended for it. It does not mislead an HPA: that starts from
+// spec.replicas, and uses this count only for whether an average per Pod is
+// near enough to its target to leave things alone.
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must have at most 63 characters: it becomes a label of the pool's Pods"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.idleReplicas,selectorpath=.status.selector

@@ -14,6 +14,7 @@ type EmbeddedSandboxTemplate struct {
 	// Its image is the idle image unless idleImage is set.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
 	// +optional
 	Template corev1.PodTemplateSpec `json:"template,omitempty"`
 
@@ -32,14 +33,18 @@ type EmbeddedSandboxTemplate struct {
 // SandboxRuntimeSpec is a runtime inside the sandbox, by which callers drive it.
 type SandboxRuntimeSpec struct {
 	// Name is the runtime's type, for example e2b or swerex.
+	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
 	// Port is where the runtime listens.
 	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
 	Port *int32 `json:"port,omitempty"`
 
 	// Protocol of the port: UDP, TCP or SCTP.
 	// +optional
+	// +kubebuilder:validation:Enum=UDP;TCP;SCTP
 	// +default="TCP"
 	Protocol *corev1.Protocol `json:"protocol,omitempty"`
 

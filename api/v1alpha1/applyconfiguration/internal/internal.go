@@ -782,15 +782,17 @@ var schemaYAML = typed.YAMLObject(`types:
           - name
     - name: template
       type:
-        scalar: untyped
-        list:
-          elementType:
-            namedType: __untyped_atomic_
-          elementRelationship: atomic
         map:
           elementType:
-            namedType: __untyped_deduced_
-          elementRelationship: separable
+            scalar: untyped
+            list:
+              elementType:
+                namedType: __untyped_atomic_
+              elementRelationship: atomic
+            map:
+              elementType:
+                namedType: __untyped_deduced_
+              elementRelationship: separable
     - name: templateName
       type:
         scalar: string
@@ -913,15 +915,17 @@ var schemaYAML = typed.YAMLObject(`types:
           - name
     - name: template
       type:
-        scalar: untyped
-        list:
-          elementType:
-            namedType: __untyped_atomic_
-          elementRelationship: atomic
         map:
           elementType:
-            namedType: __untyped_deduced_
-          elementRelationship: separable
+            scalar: untyped
+            list:
+              elementType:
+                namedType: __untyped_atomic_
+              elementRelationship: atomic
+            map:
+              elementType:
+                namedType: __untyped_deduced_
+              elementRelationship: separable
     - name: version
       type:
         scalar: string

@@ -18,11 +18,11 @@ import (
 //
 // SandboxPool keeps a number of Pods warm and hands them out as sandboxes.
 //
-// The scale subresource needs one status field that counts replicas, and the
-// status has none for the total. spec.replicas stands in for it: the controller
-// keeps exactly that many Pods, so it is right whenever the pool is at rest.
-// Any single phase's count would make an HPA, which multiplies the observed
-// count by the metric's ratio, shrink a pool for being busy.
+// The scale subresource needs a status field for the current size, and there is
+// none for the total. idleReplicas is the count that scaling moves, as Pods in
+// use are never ended for it. It does not mislead an HPA: that starts from
+// spec.replicas, and uses this count only for whether an average per Pod is
+// near enough to its target to leave things alone.
 type SandboxPoolApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:",inline"`
 	// metadata is standard object metadata.
