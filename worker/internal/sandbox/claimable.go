@@ -45,10 +45,11 @@ func Claimable(pod *corev1.Pod, node *corev1.Node) Claimability {
 	if !Runs(pod, pod.Spec.Containers[0].Image) {
 		return ImageMismatch
 	}
-	return nodeServes(node)
+	return NodeServes(node)
 }
 
-func nodeServes(node *corev1.Node) Claimability {
+// NodeServes decides whether Pods on a node can be handed out; nil is a node that is not known.
+func NodeServes(node *corev1.Node) Claimability {
 	switch {
 	case node == nil:
 		return NodeUnknown

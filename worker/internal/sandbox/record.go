@@ -31,7 +31,7 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 		Namespace: pod.Namespace, Env: s.Env, Pool: s.Pool.Name,
 		Pod: pod.Name, PodUid: string(pod.UID), PodIp: pod.Status.PodIP,
 		Runtimes: runtimesOf(pod, runtimes),
-		Phase:    apiPhase(s.Phase), Image: image,
+		Phase:    apiPhase(pod, s.Phase), Image: image,
 		Team: s.Team, User: s.User,
 		Labels:   userLabels(pod),
 		Metadata: parseStringMap(pod.Annotations[v1alpha1.SandboxMetadataAnnotationKey]),
@@ -76,7 +76,10 @@ func lostPod(pod *corev1.Pod) End {
 	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "PodDeleted", Message: "the Pod was deleted"}
 }
 
-func apiPhase(phase Phase) sandboxv1.Phase {
+func apiPhase(pod *corev1.Pod, phase Phase) sandboxv1.Phase {
+	if pod.DeletionTimestamp != nil && phase.Live() {
+		return sandboxv1.Phase_STOPPING
+	}
 	switch phase {
 	case Starting:
 		return sandboxv1.Phase_STARTING

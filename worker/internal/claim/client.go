@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// writeTimeout is how long one write may take before its outcome is looked up.
+const writeTimeout = 5 * time.Second
+
+// listPage keeps a live list from being one huge answer; its pages are of one resourceVersion.
+const listPage = 1000
+
+// Pods is the claim path's own way to the API server: connections that no watch shares, and no client-side limit.
+type Pods struct{ client typedv1.CoreV1Interface }
+
+// NewPods builds it from the worker's configuration.
+func NewPods(cfg *rest.Config) (*Pods, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	if cfg.Dial == nil {
+		// client-go shares one transport between equal configurations; a dialer of its own makes this one unequal.
+		cfg.Dial = (&net.Dialer{Timeout: writeTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	client, err := typedv1.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("building the claim path's client: %w", err)
+	}
+	return &Pods{client: client}, nil
+}
+
+func (p *Pods) patch(ctx context.Context, pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return p.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.JSONPatchType, body, metav1.PatchOptions{
+		FieldManager: "atoll-worker",
+	})
+}
+
+// read is a live read, past every cache.
+func (p *Pods) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return p.client.Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+}
+
+// claimed lists, live, every Pod that carries a sandbox.
+func (p *Pods) claimed(ctx context.Context) ([]corev1.Pod, error) {
+	options := metav1.ListOptions{
+		LabelSelector: v1alpha1.SandboxPoolLabelKey + "," + v1alpha1.SandboxIDLabelKey,
+		Limit:         listPage,
+	}
+	var pods []corev1.Pod
+	for {
+		page, err := p.client.Pods(metav1.NamespaceAll).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("listing claimed pods: %w", err)
+		}
+		pods = append(pods, page.Items...)
+		if options.Continue = page.Continue; options.Continue == "" {
+			return pods, nil
+		}
+	}
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// outcome is what an API server's answer to a write means.
+type outcome string
+
+const (
+	written outcome = "Written"
+	// lost: the Pod is no longer what was seen.
+	lost outcome = "Lost"
+	// gone: there is no such Pod any more.
+	gone outcome = "Gone"
+	// faulty: the request itself cannot be written on any Pod.
+	faulty outcome = "Faulty"
+	// denied: we may not write, or not like this; nothing was written.
+	denied outcome = "Denied"
+	// unclear: the write may have happened, may happen still, or never.
+	unclear outcome = "Unclear"
+)
+
+// judge reads the result of a JSON patch. A failed test is answered 422 without causes, an object that would not be valid
+// 422 with them. Whatever is not understood is unclear, which is the safe side.
+func judge(err error) outcome {
+	if err == nil {
+		return written
+	}
+	var api apierrors.APIStatus
+	if !errors.As(err, &api) {
+		return unclear
+	}
+	status := api.Status()
+	switch status.Code {
+	case http.StatusNotFound, http.StatusGone:
+		return gone
+	case http.StatusConflict:
+		return lost
+	case http.StatusUnprocessableEntity:
+		if hasCauses(&status) {
+			return faulty
+		}
+		return lost
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
+		return faulty
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return denied
+	}
+	return unclear
+}
+
+func hasCauses(status *metav1.Status) bool {
+	return status.Details != nil && len(status.Details.Causes) > 0
+}
+
+// meeting is what a claim of (key, attempt) finds.
+type meeting string
+
+const (
+	startAnew meeting = "StartAnew"
+	// joinClaim: the same attempt is being carried out.
+	joinClaim meeting = "Join"
+	// answerHolder: a Pod carries the same attempt.
+	answerHolder meeting = "AnswerHolder"
+	// answerRecord: the sandbox of this attempt has ended.
+	answerRecord meeting = "AnswerRecord"
+	// refuseAgain: this attempt, or a later one, was refused or canceled.
+	refuseAgain meeting = "RefuseAgain"
+	// outdated: a later attempt is known.
+	outdated meeting = "Outdated"
+)
+
+// known is what is known of a key; attempts are 0 where there is nothing.
+type known struct {
+	refused int32 // up to this attempt
+	pending int32 // the attempt being carried out
+	held    int32 // of the Pod that stays
+	ended   int32 // of the latest record
+}
+
+// meet decides. A later attempt than all known ones starts anew: the hub makes one only after the earlier one was refused
+// or canceled, and if its Pod is still there, the rule for two Pods of one key ends it.
+func meet(k known, attempt int32) meeting {
+	switch latest := max(k.pending, k.held, k.ended); {
+	case attempt == k.ended:
+		return answerRecord
+	case attempt <= k.refused:
+		return refuseAgain
+	case attempt < latest:
+		return outdated
+	case attempt == k.held:
+		return answerHolder
+	case attempt == k.pending:
+		return joinClaim
+	default:
+		return startAnew
+	}
+}
+
+// outranks reports whether a stays and b goes, of two Pods with one key.
+func outranks(a, b *sandbox.State) bool {
+	return cmp.Or(
+		cmp.Compare(a.Attempt, b.Attempt),
+		cmp.Compare(a.Incarnation, b.Incarnation),
+		cmp.Compare(a.ID, b.ID),
+	) > 0
+}

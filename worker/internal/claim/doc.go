@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package claim hands out the Pods of this cluster.
+//
+// Pod, Node and pool events go in, and claims from the hub's dispatches and from the local API; sandboxes come out, each
+// by one write to the API server. Everything the package knows is an index over what is on the Pods: a new leader rebuilds
+// it from a live list.
+//
+//	queue.go    who waits, and which Pods are idle: O(1) both ways, an idle Pod goes straight to the first waiter
+//	pods.go     events into the index
+//	create.go   one claim from its call to its answer
+//	write.go    the claim write, and what its outcome means
+//	keys.go     what became of a claim key
+//	release.go  ending sandboxes
+//	ended.go    records of what has ended, and those that the hub has to store
+//	decide.go   the pure decisions
+//
+// # I1, a Pod is never answered to two claims
+//
+// The write tests that the Pod is idle, undying and itself, so the API server lets one of any number of writers win, two
+// leaders included. A lost write is followed by a live read: a Pod that shows our sandbox id is ours after all, the answer
+// to an earlier try having been lost. An unclear write is repeated on the same Pod under the same sandbox id, which can
+// only succeed once, before it is called unclear.
+//
+// # I2, at most one sandbox is answered for a key
+//
+// One claim of a (key, attempt) is carried out at a time and whoever asks for it joins; it goes on when its caller leaves.
+// After the write it is answered only while the lease is held: later, a new leader may have listed before the Pod was
+// written. A leader serves after a live list that follows its election, so it sees every Pod that an earlier one may have
+// answered. Of two Pods with one key the one of the higher attempt, then incarnation, then sandbox id stays; the other
+// ends as Canceled. By then it was never answered: a lower incarnation wrote after it lost its lease, and of one
+// incarnation the earlier id belongs to a claim that ended unclear.
+//
+// # Memory (I10)
+//
+// The index has an entry a Pod; waiters are bounded by pool; refusals and cancels are remembered for ten minutes, ended
+// sandboxes for seven days, both up to a number. All of it runs on the monotonic clock (I11).
+package claim

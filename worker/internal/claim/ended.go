@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// endedStore remembers sandboxes that have ended, and holds the records that the hub has not stored yet.
+type endedStore struct {
+	records *memory[*endedRecord] // by sandbox id
+	keys    map[string]string     // key hash to the id of the latest attempt's sandbox
+
+	outbox  []*outgoing // in the order of their numbers
+	counter uint64
+}
+
+type endedRecord struct {
+	sandbox *sandboxv1.Sandbox // not changed once here
+	hash    string
+	attempt int32
+}
+
+type outgoing struct {
+	number uint64
+	record *federationv1.EndedSandbox
+}
+
+func newEndedStore() *endedStore {
+	store := &endedStore{records: newMemory[*endedRecord](endedMemory, maxEnded), keys: map[string]string{}}
+	store.records.onDrop = func(id string, r *endedRecord) {
+		if store.keys[r.hash] == id {
+			delete(store.keys, r.hash)
+		}
+	}
+	return store
+}
+
+func (e *endedStore) has(now time.Time, id string) bool { return e.get(now, id) != nil }
+
+func (e *endedStore) get(now time.Time, id string) *sandboxv1.Sandbox {
+	if r, ok := e.records.get(now, id); ok {
+		return r.sandbox
+	}
+	return nil
+}
+
+// byKey answers the record of the latest attempt of a key.
+func (e *endedStore) byKey(now time.Time, hash string) (*sandboxv1.Sandbox, int32) {
+	if r, ok := e.records.get(now, e.keys[hash]); ok {
+		return r.sandbox, r.attempt
+	}
+	return nil, 0
+}
+
+func (e *endedStore) put(now time.Time, r *endedRecord) {
+	e.records.put(now, r.sandbox.GetId(), r)
+	if r.hash == "" {
+		return
+	}
+	if _, attempt := e.byKey(now, r.hash); attempt <= r.attempt {
+		e.keys[r.hash] = r.sandbox.GetId()
+	}
+}
+
+// send queues a record for the hub. When the hub stays away, the oldest give way.
+func (e *endedStore) send(record *federationv1.EndedSandbox) {
+	if len(e.outbox) >= maxEnded {
+		e.outbox = e.outbox[1:]
+	}
+	e.counter++
+	e.outbox = append(e.outbox, &outgoing{number: e.counter, record: record})
+}
+
+// Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it lets the Pod, or the identity on
+// it, go; a second record of one sandbox changes nothing.
+func (s *Service) Ended(_ context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
+	s.mu.Lock()
+	kept := s.recordEnd(record, sandbox.State{
+		KeyHash: keyHash, Attempt: attempt, Team: record.GetTeam(), Key: record.GetClaimKey(),
+	})
+	listeners := s.onEnded
+	s.unlock()
+	if kept {
+		for _, f := range listeners {
+			f()
+		}
+	}
+	return nil
+}
+
+// recordEnd reports whether there is something new for the hub. The lock is held.
+func (s *Service) recordEnd(record *sandboxv1.Sandbox, state sandbox.State) bool {
+	now := s.opts.Clock.Now()
+	if record == nil || s.ended.has(now, record.GetId()) {
+		return false
+	}
+	s.ended.put(now, &endedRecord{sandbox: record, hash: state.KeyHash, attempt: state.Attempt})
+	s.changed(record.GetId())
+	s.metrics.endings.WithLabelValues(record.GetStopReason()).Inc()
+	if state.KeyHash == "" || s.isLocal(record.GetNamespace(), &state) {
+		return false
+	}
+	s.ended.send(&federationv1.EndedSandbox{
+		Sandbox: record, KeyHash: state.KeyHash, Attempt: state.Attempt, RecordedAt: timestamppb.New(s.opts.Time.Now()),
+	})
+	return true
+}
+
+// OnEnded calls f whenever there is a new record for the hub. f must not block. Call OnEnded before Watch.
+func (s *Service) OnEnded(f func()) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.onEnded = append(s.onEnded, f)
+}
+
+// TakeEnded answers up to most records that the hub has not acknowledged, oldest first, and the number to acknowledge
+// them by. Until then they are answered again.
+func (s *Service) TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox) {
+	s.mu.Lock()
+	defer s.unlock()
+	for _, out := range s.ended.outbox[:min(most, len(s.ended.outbox))] {
+		records = append(records, out.record)
+		batch = out.number
+	}
+	return batch, records
+}
+
+// AckEnded drops the records up to a batch: the hub has stored them.
+func (s *Service) AckEnded(batch uint64) {
+	s.mu.Lock()
+	defer s.unlock()
+	drop := 0
+	for drop < len(s.ended.outbox) && s.ended.outbox[drop].number <= batch {
+		drop++
+	}
+	clear(s.ended.outbox[:drop])
+	s.ended.outbox = s.ended.outbox[drop:]
+}

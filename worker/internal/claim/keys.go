@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// meet answers a keyed claim from what is known of its key, or with nothing if it is to start anew. The lock is held.
+func (s *Service) meet(c *Claim) (*op, *sandboxv1.Sandbox, error) {
+	now := s.opts.Clock.Now()
+	var k known
+	if r, ok := s.refused.get(now, c.KeyHash); ok {
+		k.refused = r.attempt
+	}
+	o := s.ops[c.KeyHash]
+	if o != nil {
+		k.pending = o.claim.Attempt
+	}
+	holder := s.holder(c.KeyHash)
+	if holder != nil {
+		k.held = sandbox.Read(holder.pod).Attempt
+	}
+	record, attempt := s.ended.byKey(now, c.KeyHash)
+	if record != nil {
+		k.ended = attempt
+	}
+	switch meet(k, c.Attempt) {
+	case refuseAgain:
+		r, _ := s.refused.get(now, c.KeyHash)
+		return nil, nil, r.err
+	case outdated:
+		return nil, nil, refuse(problem.NoCapacity, "a later attempt of this claim key is known")
+	case answerHolder:
+		shown := s.show(holder)
+		return nil, shown, conflict(c, shown)
+	case joinClaim:
+		return o, nil, conflictOf(c.Request, o.claim.Request)
+	case answerRecord:
+		return nil, record, conflict(c, record)
+	}
+	if o != nil {
+		s.cancelOp(o) // an earlier attempt, given up by whoever makes a later one
+	}
+	return nil, nil, nil
+}
+
+// holder is the Pod that stays, of those that carry a key. The lock is held.
+func (s *Service) holder(hash string) *entry {
+	var best *entry
+	var bestState sandbox.State
+	for _, e := range s.byKey[hash] {
+		state := sandbox.Read(e.pod)
+		if best == nil || outranks(&state, &bestState) {
+			best, bestState = e, state
+		}
+	}
+	return best
+}
+
+// conflict refuses a claim whose key stands for other parameters, as far as the sandbox shows them.
+func conflict(c *Claim, record *sandboxv1.Sandbox) error {
+	r := c.Request
+	same := r.GetTeam() == record.GetTeam() && r.GetUser() == record.GetUser() &&
+		(r.GetEnv() == "" || r.GetEnv() == record.GetEnv()) &&
+		(r.GetImage() == "" || r.GetImage() == record.GetImage()) &&
+		maps.Equal(r.GetLabels(), record.GetLabels()) && maps.Equal(r.GetMetadata(), record.GetMetadata())
+	return conflictUnless(same, r.GetClaimKey())
+}
+
+func conflictOf(a, b *sandboxv1.CreateSandboxRequest) error {
+	same := a.GetTeam() == b.GetTeam() && a.GetUser() == b.GetUser() && a.GetEnv() == b.GetEnv() &&
+		a.GetImage() == b.GetImage() && maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetMetadata(), b.GetMetadata())
+	return conflictUnless(same, a.GetClaimKey())
+}
+
+func conflictUnless(same bool, key string) error {
+	if same {
+		return nil
+	}
+	return fault(problem.New(problem.ClaimKeyConflict, "claim key %q stands for other parameters", key))
+}
+
+// enforce ends a live sandbox that must not be: one whose key was canceled or refused, one that another Pod with the same
+// key outranks, one that nobody was told of. The lock is held.
+func (s *Service) enforce(e *entry) {
+	if s.leading == nil || !sandbox.PhaseOf(e.pod).Live() {
+		return
+	}
+	now := s.opts.Clock.Now()
+	if _, stray := s.strays.get(now, e.id); stray {
+		s.spawnAbandon(e.id)
+	}
+	if e.hash == "" {
+		return
+	}
+	if r, ok := s.refused.get(now, e.hash); ok && sandbox.Read(e.pod).Attempt <= r.attempt {
+		s.spawnDispose(e.id, canceledEnd("Canceled", "the claim had been refused or canceled when the Pod was written"))
+		return
+	}
+	if len(s.byKey[e.hash]) < 2 {
+		return
+	}
+	stays := s.holder(e.hash)
+	for _, other := range s.byKey[e.hash] {
+		if other != stays && sandbox.PhaseOf(other.pod).Live() {
+			s.spawnDispose(other.id, canceledEnd("DuplicateKey", "sandbox "+stays.id+" has the same claim key and stays"))
+		}
+	}
+}
+
+func (s *Service) rememberRefusal(hash string, attempt int32, err error) {
+	now := s.opts.Clock.Now()
+	if r, ok := s.refused.get(now, hash); ok && r.attempt > attempt {
+		return
+	}
+	s.refused.put(now, hash, refusal{attempt: attempt, err: err})
+}
+
+// Lookup answers the sandbox of (key, attempt), live or ended; a claim under way is a sandbox that is PENDING. NOT_FOUND
+// is no refusal.
+func (s *Service) Lookup(_ context.Context, hash string, attempt int32) (*sandboxv1.Sandbox, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if !s.servingLocked() {
+		return nil, notServing()
+	}
+	if e := s.holder(hash); e != nil && sandbox.Read(e.pod).Attempt == attempt {
+		return s.show(e), nil
+	}
+	if o := s.ops[hash]; o != nil && o.claim.Attempt == attempt {
+		return s.showPending(o), nil
+	}
+	if record, of := s.ended.byKey(s.opts.Clock.Now(), hash); record != nil && of == attempt {
+		return record, nil
+	}
+	return nil, notFound("no sandbox carries this claim key under attempt %d", attempt)
+}
+
+// Cancel ends (key, attempt) and all earlier attempts: their sandbox is released, and one that is yet to come is refused
+// for ten minutes. The answer is the sandbox if there was one, else one that ENDED as Canceled without ever having a Pod.
+func (s *Service) Cancel(ctx context.Context, hash string, attempt int32) (*sandboxv1.Sandbox, error) {
+	id, record, err := s.cancel(hash, attempt)
+	if err != nil || id == "" {
+		return record, err
+	}
+	return s.Release(ctx, id)
+}
+
+func (s *Service) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if !s.servingLocked() {
+		return "", nil, notServing()
+	}
+	s.rememberRefusal(hash, attempt, refuse(problem.NoCapacity, "the claim was canceled"))
+	record := &sandboxv1.Sandbox{ClusterId: s.opts.ClusterID, Phase: sandboxv1.Phase_ENDED, StopReason: string(canceledEnd("", "").StopReason)}
+	if o := s.ops[hash]; o != nil && o.claim.Attempt <= attempt {
+		record = s.showPending(o)
+		record.Phase, record.StopReason = sandboxv1.Phase_ENDED, string(canceledEnd("", "").StopReason)
+		s.cancelOp(o)
+	}
+	if e := s.holder(hash); e != nil && sandbox.Read(e.pod).Attempt <= attempt {
+		return e.id, nil, nil
+	}
+	if ended, of := s.ended.byKey(s.opts.Clock.Now(), hash); ended != nil && of <= attempt {
+		return "", ended, nil
+	}
+	return "", record, nil
+}
+
+// Keys lists the Pods that carry a claim key of the hub's.
+func (s *Service) Keys() []*federationv1.KeyHolder {
+	s.mu.Lock()
+	defer s.unlock()
+	var keys []*federationv1.KeyHolder
+	for hash, entries := range s.byKey {
+		for _, e := range entries {
+			state := sandbox.Read(e.pod)
+			if s.isLocal(e.pod.Namespace, &state) {
+				continue
+			}
+			keys = append(keys, &federationv1.KeyHolder{
+				KeyHash: hash, Attempt: state.Attempt, SandboxId: e.id, PodUid: string(e.pod.UID),
+			})
+		}
+	}
+	slices.SortFunc(keys, func(a, b *federationv1.KeyHolder) int {
+		if a.GetSandboxId() < b.GetSandboxId() {
+			return -1
+		}
+		return 1
+	})
+	return keys
+}
+
+// isLocal reports whether a key was given at this worker's own API.
+func (s *Service) isLocal(namespace string, state *sandbox.State) bool {
+	return state.KeyHash == sandbox.LocalKeyHash(state.Team, namespace, state.Key, s.opts.ClusterID)
+}

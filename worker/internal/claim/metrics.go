@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+type metrics struct {
+	claims  *prometheus.HistogramVec
+	writes  *prometheus.HistogramVec
+	queue   prometheus.Histogram
+	endings *prometheus.CounterVec
+}
+
+var seconds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}
+
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "atoll_worker_claim_seconds", Buckets: seconds,
+			Help: "Time from a claim's arrival to its answer, by outcome: Granted or the error's reason.",
+		}, []string{"outcome"}),
+		writes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "atoll_worker_claim_write_seconds", Buckets: seconds,
+			Help: "Time of one claim write, repetitions after an unclear outcome included.",
+		}, []string{"outcome"}),
+		queue: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "atoll_worker_claim_assigned_seconds", Buckets: seconds,
+			Help: "Time from a claim's arrival to the Pod that carries it.",
+		}),
+		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_worker_claim_ended_sandboxes_total",
+			Help: "Sandboxes that have ended, by stop reason.",
+		}, []string{"reason"}),
+	}
+	if registry == nil {
+		return m, nil
+	}
+	return m, errors.Join(registry.Register(m.claims), registry.Register(m.writes), registry.Register(m.queue), registry.Register(m.endings))
+}
+
+func (m *metrics) claimed(took time.Duration, err error) {
+	result := "Granted"
+	if err != nil {
+		result = string(problem.FromError(err).Reason)
+	}
+	m.claims.WithLabelValues(result).Observe(took.Seconds())
+}
+
+func (m *metrics) wrote(took time.Duration, got outcome) {
+	m.writes.WithLabelValues(string(got)).Observe(took.Seconds())
+}
+
+func (m *metrics) queued(since time.Time, c clock.PassiveClock) {
+	m.queue.Observe(c.Since(since).Seconds())
+}

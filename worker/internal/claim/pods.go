@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// lagLimit bounds how long events older than a live answer are left aside. Past it they count again, so that a cluster
+// whose etcd was set back is believed.
+const lagLimit = 30 * time.Second
+
+// pool is what claims need to know of a SandboxPool.
+type pool struct {
+	key     types.NamespacedName
+	env     string
+	spec    *v1alpha1.SandboxPoolSpec // the informer's, not to be changed; nil when there is no such pool
+	closing bool                      // being deleted
+	pods    int
+	idle    idleQueue
+	waiting waitQueue
+	stocked bool // had idle Pods when last announced
+}
+
+// entry is one Pod of a pool.
+type entry struct {
+	pod     *corev1.Pod // shared, not to be changed
+	version uint64
+	pool    *pool
+	place   place
+	taken   bool   // a claim is being written on it
+	id      string // of its sandbox
+	hash    string // of its claim key
+
+	// Events below floor are older than a live answer about this Pod.
+	floor      uint64
+	floorUntil time.Time
+	// spoilt is the version at which a claim failed on the Pod though it looked claimable.
+	spoilt uint64
+}
+
+// node is a Node and the Pods on it.
+type node struct {
+	object  *corev1.Node
+	entries map[types.UID]*entry
+}
+
+// Watch feeds the service from the manager's informers. Call it before the manager starts.
+func (s *Service) Watch(ctx context.Context, informers cache.Informers) error {
+	for _, w := range []struct {
+		object client.Object
+		handle toolscache.ResourceEventHandlerFuncs
+	}{
+		{&v1alpha1.SandboxPool{}, handlers(s.poolSeen, s.poolGone)},
+		{&corev1.Node{}, handlers(s.nodeSeen, s.nodeGone)},
+		{&corev1.Pod{}, handlers(s.podSeen, s.podGone)},
+	} {
+		informer, err := informers.GetInformer(ctx, w.object)
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", w.object, err)
+		}
+		registration, err := informer.AddEventHandler(w.handle)
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", w.object, err)
+		}
+		s.mu.Lock()
+		s.synced = append(s.synced, registration.HasSynced)
+		s.unlock()
+	}
+	return nil
+}
+
+func handlers[T any](seen, gone func(T)) toolscache.ResourceEventHandlerFuncs {
+	on := func(object any, f func(T)) {
+		if missed, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+			object = missed.Obj
+		}
+		if o, ok := object.(T); ok {
+			f(o)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { on(o, seen) },
+		UpdateFunc: func(_, o any) { on(o, seen) },
+		DeleteFunc: func(o any) { on(o, gone) },
+	}
+}
+
+func (s *Service) podSeen(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.see(pod, false)
+}
+
+func (s *Service) podGone(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.forget(pod)
+}
+
+// see takes in a view of a Pod: an event, or a live answer, which events may lag behind.
+func (s *Service) see(pod *corev1.Pod, live bool) *entry {
+	e := s.pods[pod.UID]
+	if sandbox.PoolOf(pod).Name == "" || len(pod.Spec.Containers) == 0 {
+		if e != nil {
+			s.forget(pod)
+		}
+		return nil
+	}
+	now := s.opts.Clock.Now()
+	version := versionOf(pod)
+	if e == nil {
+		e = &entry{}
+		s.pods[pod.UID] = e
+	} else if stale := version < e.version; stale && live || version < e.floor && now.Before(e.floorUntil) {
+		return e
+	}
+	if live {
+		e.floor, e.floorUntil = version, now.Add(lagLimit)
+	}
+	s.unplace(e)
+	e.pod, e.version = pod, version
+	s.put(e)
+	return e
+}
+
+// put files an entry under everything it is looked up by.
+func (s *Service) put(e *entry) {
+	e.pool = s.poolAt(sandbox.PoolOf(e.pod))
+	e.pool.pods++
+	if name := e.pod.Spec.NodeName; name != "" {
+		s.nodeAt(name).entries[e.pod.UID] = e
+	}
+	e.id, e.hash = "", ""
+	if sandbox.PhaseOf(e.pod) != sandbox.Idle {
+		e.id = e.pod.Labels[v1alpha1.SandboxIDLabelKey]
+		e.hash = e.pod.Labels[v1alpha1.ClaimKeyHashLabelKey]
+	}
+	if e.id != "" {
+		s.byID[e.id] = e
+		s.changed(e.id)
+		if e.hash != "" {
+			s.byKey[e.hash] = append(s.byKey[e.hash], e)
+		}
+		s.enforce(e)
+	}
+	s.offer(e)
+}
+
+// unplace takes an entry out of everything but pods.
+func (s *Service) unplace(e *entry) {
+	if e.pod == nil {
+		return
+	}
+	if e.place.queued() {
+		e.pool.idle.remove(e)
+		s.touch(e.pool)
+	}
+	e.pool.pods--
+	if n := s.nodes[e.pod.Spec.NodeName]; n != nil {
+		delete(n.entries, e.pod.UID)
+		s.sweepNode(e.pod.Spec.NodeName, n)
+	}
+	if e.id == "" {
+		return
+	}
+	if s.byID[e.id] == e {
+		delete(s.byID, e.id)
+		s.changed(e.id)
+	}
+	if same := slices.DeleteFunc(s.byKey[e.hash], func(o *entry) bool { return o == e }); len(same) > 0 {
+		s.byKey[e.hash] = same
+	} else {
+		delete(s.byKey, e.hash)
+	}
+}
+
+// offer gives a Pod that can be handed out to the first waiter, else it queues it.
+func (s *Service) offer(e *entry) {
+	if e.taken || e.place.queued() || e.version == e.spoilt {
+		return
+	}
+	var on *corev1.Node
+	if n := s.nodes[e.pod.Spec.NodeName]; n != nil {
+		on = n.object
+	}
+	if !sandbox.Claimable(e.pod, on).OK() {
+		return
+	}
+	if first := e.pool.waiting.front(); first != nil {
+		e.pool.waiting.remove(first)
+		e.taken = true
+		first.handed <- e
+	} else {
+		e.pool.idle.push(e)
+	}
+	s.touch(e.pool)
+}
+
+// forget drops a Pod that is no more. A sandbox whose end nobody recorded, because the Pod was removed by force, is
+// recorded here.
+func (s *Service) forget(pod *corev1.Pod) {
+	e := s.pods[pod.UID]
+	if e == nil {
+		return
+	}
+	delete(s.pods, pod.UID)
+	id := e.id
+	s.unplace(e)
+	if id != "" && !s.ended.has(s.opts.Clock.Now(), id) {
+		s.recordEnd(sandbox.TerminalRecord(e.pod, runtimesOf(e.pool), s.opts.ClusterID, s.opts.Time.Now()), sandbox.Read(e.pod))
+	}
+	s.sweepPool(e.pool)
+}
+
+func (s *Service) nodeSeen(object *corev1.Node) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.setNode(object.Name, object)
+}
+
+func (s *Service) nodeGone(object *corev1.Node) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.setNode(object.Name, nil)
+}
+
+// setNode looks again at the Pods of a node whose readiness to serve has changed. Most events change nothing about that.
+func (s *Service) setNode(name string, object *corev1.Node) {
+	n := s.nodeAt(name)
+	same := sandbox.NodeServes(n.object) == sandbox.NodeServes(object)
+	n.object = object
+	if !same {
+		for _, e := range n.entries {
+			if e.place.queued() && !sandbox.Claimable(e.pod, object).OK() {
+				e.pool.idle.remove(e)
+				s.touch(e.pool)
+			}
+			s.offer(e)
+		}
+	}
+	s.sweepNode(name, n)
+}
+
+func (s *Service) nodeAt(name string) *node {
+	n := s.nodes[name]
+	if n == nil {
+		n = &node{entries: map[types.UID]*entry{}}
+		s.nodes[name] = n
+	}
+	return n
+}
+
+func (s *Service) sweepNode(name string, n *node) {
+	if n.object == nil && len(n.entries) == 0 {
+		delete(s.nodes, name)
+	}
+}
+
+func (s *Service) poolSeen(object *v1alpha1.SandboxPool) {
+	s.mu.Lock()
+	defer s.unlock()
+	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
+	p.env, p.spec, p.closing = object.Labels[v1alpha1.LabelEnv], &object.Spec, object.DeletionTimestamp != nil
+	if p.closing {
+		s.dismiss(p)
+	}
+	s.touch(p)
+}
+
+func (s *Service) poolGone(object *v1alpha1.SandboxPool) {
+	s.mu.Lock()
+	defer s.unlock()
+	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
+	p.spec, p.closing = nil, true
+	s.dismiss(p)
+	s.touch(p)
+	s.sweepPool(p)
+}
+
+// dismiss refuses everybody who waits for a pool that is on its way out.
+func (s *Service) dismiss(p *pool) {
+	for first := p.waiting.front(); first != nil; first = p.waiting.front() {
+		p.waiting.remove(first)
+		first.refused <- refuse(problem.NoCapacity, "pool %s is being removed", p.key.Name)
+	}
+}
+
+func (s *Service) poolAt(key types.NamespacedName) *pool {
+	p := s.pools[key]
+	if p == nil {
+		p = &pool{key: key}
+		s.pools[key] = p
+	}
+	return p
+}
+
+func (s *Service) sweepPool(p *pool) {
+	if p.spec == nil && p.pods == 0 && p.waiting.len() == 0 {
+		delete(s.pools, p.key)
+	}
+}
+
+func (s *Service) touch(p *pool) { s.touched[p] = struct{}{} }
+
+// changed wakes whoever watches a sandbox.
+func (s *Service) changed(id string) {
+	if ch, ok := s.watch[id]; ok {
+		close(ch)
+		delete(s.watch, id)
+	}
+}
+
+func runtimesOf(p *pool) []v1alpha1.SandboxRuntimeSpec {
+	if p.spec == nil {
+		return nil
+	}
+	return p.spec.Runtimes
+}
+
+// versionOf reads a resourceVersion. Those of one cluster are ordered.
+func versionOf(pod *corev1.Pod) uint64 {
+	n, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/sandbox"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// maxReleaseTries bounds how often a release starts again because the Pod has changed.
+const maxReleaseTries = 8
+
+// Get answers a sandbox: as it is, or the record of one that has ended.
+func (s *Service) Get(_ context.Context, id string) (*sandboxv1.Sandbox, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if !s.loaded {
+		return nil, notServing()
+	}
+	if record := s.showLocked(id); record != nil {
+		return record, nil
+	}
+	return nil, s.noSandbox(id)
+}
+
+func (s *Service) noSandbox(id string) error {
+	if !strings.HasSuffix(id, "-"+s.opts.ClusterID) {
+		return notFound("sandbox %q is not of cluster %s", id, s.opts.ClusterID)
+	}
+	return notFound("there is no sandbox %q, and no record of one", id)
+}
+
+// showLocked is nil for a sandbox that is not known.
+func (s *Service) showLocked(id string) *sandboxv1.Sandbox {
+	if e := s.byID[id]; e != nil {
+		return s.show(e)
+	}
+	return s.ended.get(s.opts.Clock.Now(), id)
+}
+
+func (s *Service) show(e *entry) *sandboxv1.Sandbox {
+	return sandbox.Record(e.pod, runtimesOf(e.pool), s.opts.ClusterID)
+}
+
+// showPending is what there is to say of a claim that has no Pod.
+func (s *Service) showPending(o *op) *sandboxv1.Sandbox {
+	r := o.claim.Request
+	return &sandboxv1.Sandbox{
+		ClusterId: s.opts.ClusterID, Namespace: o.claim.Pool.Namespace, Env: r.GetEnv(), Pool: o.claim.Pool.Name,
+		Phase: sandboxv1.Phase_PENDING, Image: o.image, Team: r.GetTeam(), User: r.GetUser(),
+		Labels: r.GetLabels(), Metadata: r.GetMetadata(), ClaimKey: r.GetClaimKey(),
+	}
+}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// List answers the sandboxes on Pods, ordered by id. The page token is the last id of the page before.
+func (s *Service) List(_ context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
+	if r.GetPageSize() < 0 {
+		return nil, fault(problem.InvalidField("pageSize", fmt.Sprint(r.GetPageSize()), "0 to 1000"))
+	}
+	size := int(min(r.GetPageSize(), maxPage))
+	if size == 0 {
+		size = defaultPage
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if !s.loaded {
+		return nil, notServing()
+	}
+	var ids []string
+	for id, e := range s.byID {
+		if id > r.GetPageToken() && s.matches(e, r) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	answer := &sandboxv1.ListSandboxesResponse{}
+	if len(ids) > size {
+		ids = ids[:size]
+		answer.NextPageToken = ids[size-1]
+	}
+	for _, id := range ids {
+		answer.Sandboxes = append(answer.Sandboxes, s.show(s.byID[id]))
+	}
+	return answer, nil
+}
+
+func (s *Service) matches(e *entry, r *sandboxv1.ListSandboxesRequest) bool {
+	if r.GetClusterId() != "" && r.GetClusterId() != s.opts.ClusterID ||
+		r.GetNamespace() != "" && r.GetNamespace() != e.pod.Namespace ||
+		r.GetEnv() != "" && r.GetEnv() != e.pod.Labels[v1alpha1.LabelEnv] ||
+		r.GetTeam() != "" && r.GetTeam() != e.pod.Annotations[v1alpha1.LabelTeam] ||
+		r.GetUser() != "" && r.GetUser() != e.pod.Annotations[v1alpha1.LabelUser] {
+		return false
+	}
+	return r.GetPhase() == sandboxv1.Phase_PHASE_UNSPECIFIED || r.GetPhase() == s.show(e).GetPhase()
+}
+
+// Release ends a sandbox for its caller. One that has ended answers its record.
+func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.end(ctx, id, sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
+}
+
+// end writes the release until the Pod shows it, whoever wrote it.
+func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandboxv1.Sandbox, error) {
+	var last error
+	for try := range maxReleaseTries {
+		pod, patch, record, err := s.prepareEnd(id, end)
+		if err != nil || record != nil {
+			return record, err
+		}
+		answer, err := s.opts.Pods.patch(ctx, pod, patch)
+		switch got := judge(err); got {
+		case written:
+			s.learn(answer)
+			continue
+		case lost, gone:
+			last = err
+			if err := s.reread(ctx, pod); err != nil {
+				last = err
+			}
+		case unclear:
+			last = err
+		default:
+			return nil, fault(problem.New(problem.Internal, "releasing sandbox %s: %w", id, err))
+		}
+		if err := s.pause(ctx, 20*time.Millisecond<<try); err != nil {
+			break
+		}
+	}
+	return nil, doubt("releasing sandbox %s: %w", id, last)
+}
+
+// prepareEnd answers the record of a sandbox that is over, or stopping, or what to write to make it so.
+func (s *Service) prepareEnd(id string, end sandbox.End) (*corev1.Pod, []byte, *sandboxv1.Sandbox, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.leading == nil {
+		return nil, nil, nil, notServing()
+	}
+	e := s.byID[id]
+	if e == nil || !sandbox.PhaseOf(e.pod).Live() {
+		if record := s.showLocked(id); record != nil {
+			return nil, nil, record, nil
+		}
+		return nil, nil, nil, s.noSandbox(id)
+	}
+	spec := e.pool.spec
+	if spec == nil {
+		spec = &v1alpha1.SandboxPoolSpec{} // the pool is gone: nothing to return to
+	}
+	patch, _, err := sandbox.ReleasePatch(e.pod, spec, end, s.opts.Time.Now())
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("building the release of %s: %w", id, err)
+	}
+	return e.pod, patch, nil, nil
+}
+
+func (s *Service) learn(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.see(pod, true)
+}
+
+// reread takes in what a Pod is now.
+func (s *Service) reread(ctx context.Context, pod *corev1.Pod) error {
+	live, err := s.opts.Pods.read(ctx, pod)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if err != nil || live.UID != pod.UID {
+		s.forget(pod)
+		return nil
+	}
+	s.see(live, true)
+	return nil
+}
+
+// dispose ends a sandbox that nobody was answered with.
+func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
+	if _, err := s.end(ctx, id, end); err != nil && Disposition(err) != federationv1.Disposition_DONE {
+		s.opts.Log.Error(err, "Could not end a sandbox that nobody was told of", "sandbox", id, "reason", end.Reason)
+	}
+}
+
+func (s *Service) spawnDispose(id string, end sandbox.End) {
+	s.spawn(func(ctx context.Context) { s.dispose(ctx, id, end) })
+}
+
+func (s *Service) spawnAbandon(id string) {
+	s.spawnDispose(id, canceledEnd("Abandoned", "nobody was told of the sandbox"))
+}
+
+// abandon ends a sandbox whose caller has left without an answer.
+func (s *Service) abandon(id string) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.spawnAbandon(id)
+}
+
+func canceledEnd(reason, message string) sandbox.End {
+	return sandbox.End{StopReason: v1alpha1.SandboxStopReasonCanceled, Reason: reason, Message: message}
+}

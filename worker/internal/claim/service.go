@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// Bounds of what is remembered.
+const (
+	keyMemory   = 10 * time.Minute
+	maxKeys     = 100_000
+	endedMemory = 7 * 24 * time.Hour
+	maxEnded    = 100_000
+)
+
+// DefaultQueueCapacity is how many claims may wait for one pool.
+const DefaultQueueCapacity = 100
+
+// Lease tells whether no other process can lead yet.
+type Lease interface{ Held() bool }
+
+// ServerTime is the API server's clock, for what is written on Pods.
+type ServerTime interface{ Now() time.Time }
+
+// Options configure a Service. ClusterID, Pods, Lease and Time are required.
+type Options struct {
+	ClusterID     string
+	Pods          *Pods
+	Lease         Lease
+	Time          ServerTime
+	Clock         clock.Clock // for deadlines
+	QueueCapacity int32       // claims waiting for one pool; DefaultQueueCapacity if 0
+	Metrics       prometheus.Registerer
+	Log           logr.Logger
+}
+
+// Service hands out Pods. Its methods are safe for concurrent use.
+type Service struct {
+	opts    Options
+	metrics *metrics
+	work    sync.WaitGroup
+
+	mu          sync.Mutex
+	leading     context.Context // set while serving
+	incarnation uint64
+	armed       chan struct{} // closed once an incarnation is set
+	loaded      bool          // the index has been complete once
+	synced      []func() bool
+
+	pools map[types.NamespacedName]*pool
+	pods  map[types.UID]*entry
+	nodes map[string]*node
+	byID  map[string]*entry
+	byKey map[string][]*entry
+	ops   map[string]*op           // by key hash
+	watch map[string]chan struct{} // by sandbox id; closed when something about it changed
+
+	refused *memory[refusal]  // by key hash
+	strays  *memory[struct{}] // sandbox ids that nobody was told of
+	ended   *endedStore
+
+	onChange []func(types.NamespacedName, bool)
+	onEnded  []func()
+	touched  map[*pool]struct{} // to be announced at unlock
+}
+
+// refusal is the answer that (key, attempt) and all earlier attempts got.
+type refusal struct {
+	attempt int32
+	err     error
+}
+
+// New returns a Service that knows of no Pods yet; see Watch and Start.
+func New(opts Options) (*Service, error) {
+	if opts.ClusterID == "" || opts.Pods == nil || opts.Lease == nil || opts.Time == nil {
+		return nil, errors.New("claim service needs a cluster id, a pod client, a lease and the server's time")
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.QueueCapacity <= 0 {
+		opts.QueueCapacity = DefaultQueueCapacity
+	}
+	m, err := newMetrics(opts.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return &Service{
+		opts: opts, metrics: m, armed: make(chan struct{}),
+		pools: map[types.NamespacedName]*pool{}, pods: map[types.UID]*entry{}, nodes: map[string]*node{},
+		byID: map[string]*entry{}, byKey: map[string][]*entry{}, ops: map[string]*op{},
+		watch:   map[string]chan struct{}{},
+		refused: newMemory[refusal](keyMemory, maxKeys),
+		strays:  newMemory[struct{}](keyMemory, maxKeys),
+		ended:   newEndedStore(),
+		touched: map[*pool]struct{}{},
+	}, nil
+}
+
+// NeedLeaderElection makes the manager call Start on the leader only.
+func (s *Service) NeedLeaderElection() bool { return true }
+
+// SetIncarnation sets the number that claims are written with. The first call lets the service serve.
+func (s *Service) SetIncarnation(n uint64) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.incarnation = n
+	select {
+	case <-s.armed:
+	default:
+		close(s.armed)
+	}
+}
+
+// Start serves until ctx ends. First it waits for an incarnation and for the informers, then it lists live what an
+// earlier leader may have written: the informers can lag behind that.
+func (s *Service) Start(ctx context.Context) error {
+	if err := s.ready(ctx); err != nil {
+		return nil //nolint:nilerr // ctx ended: not being leader any more is no failure
+	}
+	pods, err := s.listClaimed(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s.serve(ctx, pods)
+	s.opts.Log.Info("Serving claims", "cluster", s.opts.ClusterID, "claimed", len(pods))
+	<-ctx.Done()
+	s.retire()
+	s.work.Wait()
+	return nil
+}
+
+// ready waits for what serving needs.
+func (s *Service) ready(ctx context.Context) error {
+	select {
+	case <-s.armed:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for !s.informed() {
+		if err := s.pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) informed() bool {
+	s.mu.Lock()
+	defer s.unlock()
+	for _, synced := range s.synced {
+		if !synced() {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Service) listClaimed(ctx context.Context) ([]corev1.Pod, error) {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		pods, err := s.opts.Pods.claimed(ctx)
+		if err == nil {
+			return pods, nil
+		}
+		s.opts.Log.Error(err, "Cannot serve claims yet", "cluster", s.opts.ClusterID)
+		if err := s.pause(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *Service) serve(ctx context.Context, claimed []corev1.Pod) {
+	s.mu.Lock()
+	defer s.unlock()
+	for i := range claimed {
+		s.see(&claimed[i], true)
+	}
+	s.leading, s.loaded = ctx, true
+	for _, e := range s.byID {
+		s.enforce(e)
+	}
+}
+
+// retire refuses everything to come. Claims under way end by their context.
+func (s *Service) retire() {
+	s.mu.Lock()
+	defer s.unlock()
+	s.leading = nil
+}
+
+// Serving reports whether claims are served here and now.
+func (s *Service) Serving() bool {
+	s.mu.Lock()
+	defer s.unlock()
+	return s.servingLocked()
+}
+
+func (s *Service) servingLocked() bool { return s.leading != nil && s.opts.Lease.Held() }
+
+// Stats are the live numbers of a pool.
+type Stats struct {
+	ReadyIdle    int32 // Pods that can be handed out now
+	Waiting      int32 // claims in the queue
+	WaitCapacity int32 // claims that may be in the queue
+}
+
+// Stats answers the numbers of a pool; false for a pool that is not known.
+func (s *Service) Stats(key types.NamespacedName) (Stats, bool) {
+	s.mu.Lock()
+	defer s.unlock()
+	p, ok := s.pools[key]
+	if !ok || p.spec == nil {
+		return Stats{}, false
+	}
+	return Stats{ReadyIdle: int32(p.idle.len()), Waiting: int32(p.waiting.len()), WaitCapacity: s.opts.QueueCapacity}, true
+}
+
+// OnChange calls f whenever the numbers of a pool have changed; urgent when it went from none idle to some or back. f
+// must not block. Call OnChange before Watch.
+func (s *Service) OnChange(f func(pool types.NamespacedName, urgent bool)) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.onChange = append(s.onChange, f)
+}
+
+// poolNames lists the pools of a namespace, for an error that tells what there is. The lock is held.
+func (s *Service) poolNames(namespace string) string {
+	var names []string
+	for key, p := range s.pools {
+		if key.Namespace == namespace && p.spec != nil {
+			names = append(names, key.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// unlock announces what changed under the lock, after it.
+func (s *Service) unlock() {
+	type change struct {
+		pool   types.NamespacedName
+		urgent bool
+	}
+	var changes []change
+	for p := range s.touched {
+		stocked := p.idle.len() > 0
+		changes = append(changes, change{p.key, stocked != p.stocked})
+		p.stocked = stocked
+	}
+	clear(s.touched)
+	listeners := s.onChange
+	s.mu.Unlock()
+	for _, c := range changes {
+		for _, f := range listeners {
+			f(c.pool, c.urgent)
+		}
+	}
+}
+
+// spawn runs work that outlives a call and ends with the leadership. The lock is held.
+func (s *Service) spawn(work func(ctx context.Context)) {
+	if s.leading == nil {
+		return
+	}
+	ctx := s.leading
+	s.work.Go(func() { work(ctx) })
+}
+
+// pause sleeps unless ctx ends first.
+func (s *Service) pause(ctx context.Context, d time.Duration) error {
+	timer := s.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
