@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/fleet"
+)
+
+const (
+	// maxAcks bounds what a worker that sends but does not read can make the hub keep. A worker that reads has at most
+	// its credit window of reports and a few heartbeats under way.
+	maxAcks = 256
+	// maxEnded bounds the records that wait for the store; the worker sends again what is dropped here.
+	maxEnded = 4
+)
+
+// conn is one attached stream.
+type conn struct {
+	clusterID string
+	session   *fleet.Session
+	opts      Options
+	log       logr.Logger
+
+	table *table
+	done  chan struct{} // closed when the stream is over
+
+	dispatches chan *call // unbuffered: a call that was taken is about to be sent
+	acks       chan *federationv1.HubFrame
+	foreign    chan *federationv1.HubFrame
+	ended      chan *federationv1.Ended
+	keys       keyIndex
+}
+
+func newConn(clusterID string, session *fleet.Session, opts Options, log logr.Logger) *conn {
+	return &conn{
+		clusterID:  clusterID,
+		session:    session,
+		opts:       opts,
+		log:        log,
+		table:      newTable(),
+		done:       make(chan struct{}),
+		dispatches: make(chan *call),
+		acks:       make(chan *federationv1.HubFrame, maxAcks),
+		foreign:    make(chan *federationv1.HubFrame),
+		ended:      make(chan *federationv1.Ended, maxEnded),
+	}
+}
+
+var (
+	errReplaced  = status.Error(codes.Aborted, "a newer stream of this cluster has taken over")
+	errNotTaken  = status.Error(codes.ResourceExhausted, "the worker does not take its acknowledgements")
+	errEndOfFlow = status.Error(codes.Unavailable, "the worker closed the stream")
+)
+
+// serve runs the stream. Returning ends it, which unblocks whoever is still in Send or Recv; the reader and the writer are
+// therefore not waited for before the handler returns, and touch nothing but the stream and channels afterwards.
+func (c *conn) serve(stream stream) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	var own sync.WaitGroup
+	own.Go(func() { cancel(c.pump(ctx)) })
+	own.Go(func() { c.store(ctx) })
+	go func() { cancel(c.read(ctx, stream)) }()
+	go func() { cancel(c.write(ctx, stream)) }()
+	select {
+	case <-ctx.Done():
+	case <-c.session.Replaced():
+		cancel(errReplaced)
+	}
+	close(c.done)
+	c.table.close()
+	own.Wait()
+	return context.Cause(ctx)
+}
+
+func (c *conn) read(ctx context.Context, stream stream) error {
+	for {
+		frame, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return errEndOfFlow
+		case err != nil:
+			return err
+		case ctx.Err() != nil: // what a replaced stream still delivers is nobody's
+			return context.Cause(ctx)
+		}
+		if err := c.handle(frame); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *conn) handle(frame *federationv1.WorkerFrame) error {
+	switch body := frame.GetBody().(type) {
+	case *federationv1.WorkerFrame_Report:
+		return c.report(body.Report)
+	case *federationv1.WorkerFrame_Heartbeat:
+		return c.ack(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: c.session.Heartbeat(body.Heartbeat)}})
+	case *federationv1.WorkerFrame_Receipt:
+		c.session.Receipt()
+		c.table.received(body.Receipt.GetId())
+	case *federationv1.WorkerFrame_Answer:
+		c.answer(body.Answer)
+	case *federationv1.WorkerFrame_Ended:
+		select {
+		case c.ended <- body.Ended:
+		default: // not acknowledged, so it comes again
+		}
+	case *federationv1.WorkerFrame_Hello, *federationv1.WorkerFrame_Begin:
+		return status.Error(codes.FailedPrecondition, "the stream has begun already")
+	default: // of a newer worker
+	}
+	return nil
+}
+
+func (c *conn) report(r *federationv1.Report) error {
+	keys, whole := c.keys.add(r)
+	ack := c.session.Report(r)
+	if whole {
+		c.opts.OnKeys(c.clusterID, keys)
+	}
+	if ack == nil {
+		return nil
+	}
+	return c.ack(&federationv1.HubFrame{Body: &federationv1.HubFrame_ReportAck{ReportAck: ack}})
+}
+
+func (c *conn) ack(frame *federationv1.HubFrame) error {
+	select {
+	case c.acks <- frame:
+		return nil
+	default:
+		return errNotTaken
+	}
+}
+
+func (c *conn) answer(a *federationv1.Answer) {
+	if abandoned := c.table.answered(a); abandoned != nil && a.GetSandbox() != nil {
+		c.log.Info("a sandbox arrived for a claim that nobody waits for any more", "sandbox", a.GetSandbox().GetId())
+		c.opts.OnOrphan(c.clusterID, abandoned, a)
+	}
+}
+
+// pump moves foreign segments to the writer, a frame at a time: while the writer is busy the fleet merges what comes.
+func (c *conn) pump(ctx context.Context) error {
+	for {
+		f, err := c.session.NextForeign(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case c.foreign <- &federationv1.HubFrame{Body: &federationv1.HubFrame_Foreign{Foreign: f}}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (c *conn) store(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ended := <-c.ended:
+			if err := c.opts.OnEnded(ctx, c.clusterID, ended); err != nil {
+				c.log.Error(err, "could not store ended sandboxes, the worker will send them again", "count", len(ended.GetSandboxes()))
+				continue
+			}
+			ack := &federationv1.HubFrame{Body: &federationv1.HubFrame_EndedAck{EndedAck: &federationv1.EndedAck{Batch: ended.GetBatch()}}}
+			select {
+			case c.acks <- ack:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// write sends acks and dispatches before foreign segments.
+func (c *conn) write(ctx context.Context, stream stream) error {
+	for {
+		var err error
+		select {
+		case frame := <-c.acks:
+			err = stream.Send(frame)
+		case call := <-c.dispatches:
+			err = stream.Send(call.frame())
+		default:
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case frame := <-c.acks:
+				err = stream.Send(frame)
+			case call := <-c.dispatches:
+				err = stream.Send(call.frame())
+			case frame := <-c.foreign:
+				err = stream.Send(frame)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// keyIndex puts together the key holders of a complete report's chunks.
+type keyIndex struct {
+	sequence uint64
+	next     uint32
+	keys     []*federationv1.KeyHolder
+}
+
+// add takes a chunk, and returns the whole index when it was the last one and none was missing.
+func (k *keyIndex) add(r *federationv1.Report) (keys []*federationv1.KeyHolder, whole bool) {
+	if !r.GetComplete() {
+		return nil, false
+	}
+	if r.GetChunk() == 0 {
+		*k = keyIndex{sequence: r.GetSequence()}
+	}
+	if r.GetSequence() != k.sequence || r.GetChunk() != k.next {
+		*k = keyIndex{}
+		return nil, false
+	}
+	k.next++
+	k.keys = append(k.keys, r.GetKeys()...)
+	if !r.GetLast() {
+		return nil, false
+	}
+	keys = k.keys
+	*k = keyIndex{}
+	return keys, true
+}

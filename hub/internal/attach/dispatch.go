@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+)
+
+// What can be wrong with a dispatch itself.
+var (
+	// ErrNotConnected: the call was not sent. Nothing has happened because of it.
+	ErrNotConnected = errors.New("not connected")
+	// ErrUnclear: the call was sent, and what became of it is not known.
+	ErrUnclear = errors.New("outcome unclear")
+)
+
+// maxAbandoned bounds the calls that are remembered after their callers left, so that a late sandbox can be handed on.
+const maxAbandoned = 4096
+
+// call is one dispatch under way.
+type call struct {
+	dispatch *federationv1.Dispatch
+	receipt  chan struct{}             // closed by the receipt or the answer
+	answer   chan *federationv1.Answer // holds one
+}
+
+func (c *call) frame() *federationv1.HubFrame {
+	return &federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: c.dispatch}}
+}
+
+// movesOn reports whether the caller is better served by looking elsewhere than by waiting: only for a claim without a
+// key, which may be answered twice by two clusters without anybody noticing but the orphan's cluster.
+func (c *call) movesOn() bool {
+	claim := c.dispatch.GetClaim()
+	return claim != nil && claim.GetKeyHash() == ""
+}
+
+func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
+	}
+	d.Incarnation = c.session.Incarnation()
+	d.Trace = link.TraceContext(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		d.Timeout = durationpb.New(time.Until(deadline))
+	}
+	call := c.table.add(d)
+	overdue := c.opts.Clock.NewTimer(receiptTimeout)
+	defer overdue.Stop()
+	select {
+	case c.dispatches <- call:
+	case <-overdue.C():
+		c.table.forget(call)
+		c.session.NoReceipt()
+		return nil, fmt.Errorf("%w: the stream of cluster %s is stalled", ErrNotConnected, c.clusterID)
+	case <-ctx.Done():
+		c.table.forget(call)
+		return nil, fmt.Errorf("%w: %w", ErrNotConnected, ctx.Err())
+	case <-c.done:
+		c.table.forget(call)
+		return nil, fmt.Errorf("%w: the stream of cluster %s ended", ErrNotConnected, c.clusterID)
+	}
+	return c.await(ctx, call)
+}
+
+// await waits for the answer of a call that was sent, or is about to be.
+func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, error) {
+	timer := c.opts.Clock.NewTimer(receiptTimeout)
+	defer timer.Stop()
+	receipt, overdue := call.receipt, timer.C()
+	var unclear error
+	for unclear == nil {
+		select {
+		case answer := <-call.answer:
+			return answer, nil
+		case <-receipt:
+			receipt, overdue = nil, nil
+		case <-overdue:
+			overdue = nil
+			c.session.NoReceipt()
+			if call.movesOn() {
+				unclear = fmt.Errorf("%w: cluster %s did not confirm the call within %s", ErrUnclear, c.clusterID, receiptTimeout)
+			}
+		case <-ctx.Done():
+			unclear = fmt.Errorf("%w: %w", ErrUnclear, ctx.Err())
+		case <-c.done:
+			unclear = fmt.Errorf("%w: the stream of cluster %s broke", ErrUnclear, c.clusterID)
+		}
+	}
+	if answer := c.table.abandon(call); answer != nil {
+		return answer, nil
+	}
+	return nil, unclear
+}
+
+// table finds the caller of an answer.
+type table struct {
+	mu        sync.Mutex
+	closed    bool
+	last      uint64
+	waiting   map[uint64]*call
+	abandoned map[uint64]*federationv1.Dispatch
+}
+
+func newTable() *table {
+	return &table{waiting: map[uint64]*call{}, abandoned: map[uint64]*federationv1.Dispatch{}}
+}
+
+func (t *table) add(d *federationv1.Dispatch) *call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last++
+	d.Id = t.last
+	c := &call{dispatch: d, receipt: make(chan struct{}), answer: make(chan *federationv1.Answer, 1)}
+	t.waiting[d.Id] = c
+	return c
+}
+
+// forget drops a call that was not sent.
+func (t *table) forget(c *call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waiting, c.dispatch.GetId())
+}
+
+// abandon drops a call that was sent and whose caller leaves, unless the answer has come in the meantime: then it is
+// returned, and the caller must not leave without it.
+func (t *table) abandon(c *call) *federationv1.Answer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case answer := <-c.answer:
+		return answer
+	default:
+	}
+	delete(t.waiting, c.dispatch.GetId())
+	if c.movesOn() && len(t.abandoned) < maxAbandoned && !t.closed {
+		t.abandoned[c.dispatch.GetId()] = c.dispatch
+	}
+	return nil
+}
+
+func (t *table) received(id uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.waiting[id]; c != nil {
+		closeOnce(c.receipt)
+	}
+}
+
+// answered delivers an answer. When its caller has left it returns the dispatch.
+func (t *table) answered(a *federationv1.Answer) *federationv1.Dispatch {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := a.GetId()
+	if c := t.waiting[id]; c != nil {
+		delete(t.waiting, id)
+		closeOnce(c.receipt)
+		c.answer <- a
+		return nil
+	}
+	abandoned := t.abandoned[id]
+	delete(t.abandoned, id)
+	return abandoned
+}
+
+func (t *table) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	clear(t.abandoned)
+}
+
+// closeOnce is called with the table's lock held.
+func closeOnce(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+		close(c)
+	}
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package attach is the hub's end of the link: it serves the stream of every worker and dispatches calls over it.
+//
+// In go frames of workers and, from the claims side, dispatches; out come calls of the fleet (reports, heartbeats), answers
+// to dispatches, and the callbacks of Options. Who a worker is comes from its certificate and is stamped here; the frames
+// have no field for it (I12).
+//
+// # Isolation (I7)
+//
+// A stream has goroutines of its own: a reader, a writer, a pump for foreign segments and one that stores ended
+// sandboxes. The reader waits for nobody: what it produces (acks) goes into a bounded queue, and a worker that does not
+// take its acks loses its stream. A dispatch is handed to the writer directly, so that one which could not be handed over
+// is known to be unsent. Urgent frames (acks, dispatches) pass foreign segments at every frame.
+//
+// # What a dispatch comes to
+//
+//	answered                                            the answer
+//	not handed to the stream (none, stalled 1 s, ctx)   ErrNotConnected: nothing happened
+//	handed over, then stream broken or ctx ended        ErrUnclear
+//	a claim without a key, no receipt within 1 s        ErrUnclear: its caller may go elsewhere
+//
+// Everything else waits for as long as its context does: a keyed claim may not go elsewhere anyway. A sandbox that
+// arrives for a claim nobody waits for any more goes to Options.OnOrphan.
+package attach

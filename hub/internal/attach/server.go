@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/link"
+)
+
+const (
+	helloTimeout = 10 * time.Second
+	// beginTimeout covers the write of the incarnation in the worker's cluster.
+	beginTimeout   = 30 * time.Second
+	receiptTimeout = time.Second
+)
+
+// Options are what a Server stands on. All but the callbacks are required.
+type Options struct {
+	Fleet *fleet.Fleet
+	Clock clock.Clock
+	Log   logr.Logger
+
+	// OnEnded stores terminal records. They are acknowledged when it returns nil, and come again until then.
+	OnEnded func(ctx context.Context, clusterID string, ended *federationv1.Ended) error
+	// OnKeys takes the complete key index of a cluster, with each of its complete reports.
+	OnKeys func(clusterID string, keys []*federationv1.KeyHolder)
+	// OnOrphan takes a sandbox that a claim without a key got when nobody waited for it any more. It must not block.
+	OnOrphan func(clusterID string, dispatch *federationv1.Dispatch, answer *federationv1.Answer)
+}
+
+// Server is the hub's federation.v1.Link. Register it on a server of link.NewServer.
+type Server struct {
+	federationv1.UnimplementedLinkServer
+	opts Options
+
+	mu    sync.RWMutex
+	conns map[string]*conn
+}
+
+// NewServer returns a server without streams.
+func NewServer(opts Options) *Server {
+	if opts.OnEnded == nil {
+		opts.OnEnded = func(context.Context, string, *federationv1.Ended) error { return errNoStore }
+	}
+	if opts.OnKeys == nil {
+		opts.OnKeys = func(string, []*federationv1.KeyHolder) {}
+	}
+	if opts.OnOrphan == nil {
+		opts.OnOrphan = func(string, *federationv1.Dispatch, *federationv1.Answer) {}
+	}
+	return &Server{opts: opts, conns: map[string]*conn{}}
+}
+
+var errNoStore = errors.New("this hub keeps no records")
+
+// stream is the hub's side of one attached stream.
+type stream = grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]
+
+// Attach serves one stream of one worker until either side, or a newer stream of the same cluster, ends it.
+func (s *Server) Attach(stream stream) error {
+	clusterID, err := link.PeerCluster(stream.Context())
+	if err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	log := s.opts.Log.WithValues("cluster", clusterID)
+	session, err := s.open(stream, clusterID)
+	if err != nil {
+		log.Info("did not attach", "reason", err.Error())
+		return err
+	}
+	defer session.Close()
+	c := newConn(clusterID, session, s.opts, log)
+	s.replace(c)
+	defer s.remove(c)
+	log.Info("attached", "incarnation", session.Incarnation())
+	err = c.serve(stream)
+	log.Info("detached", "reason", fmt.Sprint(err))
+	return err
+}
+
+// open goes from Hello to Begin. A refusal is told to the worker and returned as a status.
+func (s *Server) open(stream stream, clusterID string) (*fleet.Session, error) {
+	frame, err := s.receive(stream, helloTimeout)
+	if err != nil {
+		return nil, err
+	}
+	hello := frame.GetHello()
+	if hello == nil {
+		return nil, status.Error(codes.FailedPrecondition, "the first frame is not Hello")
+	}
+	session, welcome, refused := s.opts.Fleet.Connect(clusterID, hello)
+	if refused != nil {
+		err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Refused{Refused: refused}})
+		return nil, errors.Join(status.Errorf(codes.FailedPrecondition, "refused: %s: %s", refused.GetReason(), refused.GetMessage()), err)
+	}
+	if err := s.begin(stream, session, welcome); err != nil {
+		session.Close()
+		return nil, err
+	}
+	return session, nil
+}
+
+func (s *Server) begin(stream stream, session *fleet.Session, welcome *federationv1.Welcome) error {
+	if err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Welcome{Welcome: welcome}}); err != nil {
+		return err
+	}
+	frame, err := s.receive(stream, beginTimeout)
+	if err != nil {
+		return err
+	}
+	begin := frame.GetBegin()
+	if begin == nil {
+		return status.Error(codes.FailedPrecondition, "the frame after Welcome is not Begin")
+	}
+	if err := session.Begin(begin); err != nil {
+		return status.Error(codes.FailedPrecondition, fmt.Errorf("beginning incarnation %d: %w", begin.GetIncarnation(), err).Error())
+	}
+	return nil
+}
+
+// receive waits for one frame. Its goroutine ends with the handler, at the latest.
+func (s *Server) receive(stream stream, timeout time.Duration) (*federationv1.WorkerFrame, error) {
+	type received struct {
+		frame *federationv1.WorkerFrame
+		err   error
+	}
+	got := make(chan received, 1)
+	go func() {
+		frame, err := stream.Recv()
+		got <- received{frame, err}
+	}()
+	timer := s.opts.Clock.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case r := <-got:
+		return r.frame, r.err
+	case <-timer.C():
+		return nil, status.Error(codes.DeadlineExceeded, "the worker did not introduce itself in time")
+	}
+}
+
+// replace makes c the cluster's stream. The one before ends by its session's Replaced.
+func (s *Server) replace(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c.clusterID] = c
+}
+
+func (s *Server) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns[c.clusterID] == c {
+		delete(s.conns, c.clusterID)
+	}
+}
+
+func (s *Server) conn(clusterID string) *conn {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.conns[clusterID]
+}
+
+// Dispatch sends one call to a cluster's worker and waits for the answer. It sets id, incarnation, timeout and trace of d,
+// which belongs to it from then on. The error is ErrNotConnected or ErrUnclear; how the call itself went is in the answer.
+func (s *Server) Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+	c := s.conn(clusterID)
+	if c == nil {
+		return nil, fmt.Errorf("%w: no stream of cluster %s", ErrNotConnected, clusterID)
+	}
+	return c.dispatch(ctx, d)
+}

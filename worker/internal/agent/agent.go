@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+// Claims is the claim service.
+type Claims interface {
+	SetIncarnation(incarnation uint64)
+	// Serving reports whether claims are served: also whether Keys is whole.
+	Serving() bool
+
+	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
+	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
+	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+
+	Stats(pool types.NamespacedName) (claim.Stats, bool)
+	// OnChange calls back when Stats has changed. The callback does not block.
+	OnChange(changed func(pool types.NamespacedName, urgent bool))
+	Keys() []*federationv1.KeyHolder
+	// TakeEnded returns the oldest records that are not acknowledged; AckEnded acknowledges.
+	TakeEnded(limit int) []*federationv1.EndedSandbox
+	AckEnded(records []*federationv1.EndedSandbox)
+}
+
+// Foreign takes what the hub tells of other clusters. Its methods do not block.
+type Foreign interface {
+	Connected(connected bool)
+	Receive(f *federationv1.Foreign)
+}
+
+// Options are what an Agent stands on.
+type Options struct {
+	ClusterID string
+	Version   string
+	// Namespace of the ConfigMap atoll-worker-state.
+	Namespace string
+	// Hub is where to dial; without a target the agent keeps the incarnation and does nothing else.
+	Hub     link.Dial
+	Claims  Claims
+	Foreign Foreign
+	Clock   clock.WithTicker
+	Log     logr.Logger
+}
+
+// Agent is the worker's end of the link.
+type Agent struct {
+	opts     Options
+	client   client.Client
+	reader   client.Reader // not cached
+	informer cache.Cache
+	source   *source
+
+	term        string
+	clusterUID  string
+	store       incarnations
+	incarnation atomic.Uint64
+	ready       chan struct{} // closed when the incarnation of this term is persisted
+	connected   atomic.Bool
+
+	// Used by one stream after the other.
+	sequence uint64 // of the last report of this incarnation
+	streams  uint64 // of this term
+
+	running   context.Context // of Start: what outlives a stream ends with it
+	executing sync.WaitGroup
+	slots     chan struct{}
+}
+
+var _ manager.LeaderElectionRunnable = (*Agent)(nil)
+
+// SetupWithManager makes an agent that the manager runs while it is leader.
+func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*Agent, error) {
+	a := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), opts)
+	if err := a.source.watch(ctx, mgr.GetCache()); err != nil {
+		return nil, err
+	}
+	return a, mgr.Add(a)
+}
+
+// New makes an agent of a client that reads from informers, and a reader that does not.
+func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {
+	return &Agent{
+		opts:     opts,
+		client:   cached,
+		reader:   live,
+		informer: informers,
+		source:   &source{cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, dirty: newMarks()},
+		store: incarnations{client: cached, reader: live,
+			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
+		ready: make(chan struct{}),
+		slots: make(chan struct{}, maxExecuting),
+	}
+}
+
+// NeedLeaderElection says that only the leader speaks for its cluster.
+func (a *Agent) NeedLeaderElection() bool { return true }
+
+// Connected reports whether a hub takes this cluster's reports.
+func (a *Agent) Connected() bool { return a.connected.Load() }
+
+// Incarnation is that of this leadership; 0 before Ready.
+func (a *Agent) Incarnation() uint64 { return a.incarnation.Load() }
+
+// Ready is closed when claims may be served: the incarnation is written down.
+func (a *Agent) Ready() <-chan struct{} { return a.ready }
+
+// Start runs until ctx ends, or fails for good when the state in the cluster is corrupt or the hub's address is.
+func (a *Agent) Start(ctx context.Context) error {
+	a.term, a.running = rand.Text(), ctx
+	if err := a.lead(ctx); err != nil {
+		return err
+	}
+	if a.opts.Hub.Target == "" {
+		<-ctx.Done()
+		return nil
+	}
+	if !a.awaitServing(ctx) {
+		return nil
+	}
+	defer a.executing.Wait()
+	return link.Run(ctx, a.opts.Hub, a.serve)
+}
+
+// lead persists this term's incarnation. Until it has, nothing is served, so it keeps trying.
+func (a *Agent) lead(ctx context.Context) error {
+	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
+	for {
+		n, err := a.store.next(ctx, 0)
+		switch {
+		case err == nil:
+			a.setIncarnation(n)
+			close(a.ready)
+			a.opts.Log.Info("leading", "incarnation", n, "term", a.term)
+			return nil
+		case errors.Is(err, ErrCorruptState):
+			return err
+		case ctx.Err() != nil:
+			return nil
+		}
+		a.opts.Log.Error(err, "cannot persist the incarnation, serving nothing until then")
+		if !a.sleep(ctx, pause.Step()) {
+			return nil
+		}
+	}
+}
+
+func (a *Agent) setIncarnation(n uint64) {
+	a.incarnation.Store(n)
+	a.sequence = 0
+	a.opts.Claims.SetIncarnation(n)
+}
+
+// awaitServing waits until reports can be complete: caches synced, Pods listed, lease held.
+func (a *Agent) awaitServing(ctx context.Context) bool {
+	if !a.informer.WaitForCacheSync(ctx) {
+		return false
+	}
+	for !a.opts.Claims.Serving() {
+		if !a.sleep(ctx, servingPoll) {
+			return false
+		}
+	}
+	return true
+}
+
+const servingPoll = 50 * time.Millisecond
+
+func (a *Agent) sleep(ctx context.Context, d time.Duration) bool {
+	timer := a.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
+	}
+}
+
+// setConnected tells sync when it changes.
+func (a *Agent) setConnected(connected bool) {
+	if a.connected.Swap(connected) != connected {
+		a.opts.Foreign.Connected(connected)
+	}
+}
+
+var errUnknownIdentity = errors.New("the hub takes this worker for another cluster")
+
+// identityError explains a certificate that does not fit --cluster-id. Time alone does not heal it.
+func (a *Agent) identityError(says string) error {
+	return &link.RetryAfterError{
+		Err:   fmt.Errorf("%w: the certificate is for %q, this is %q", errUnknownIdentity, says, a.opts.ClusterID),
+		After: link.MaxBackoff,
+	}
+}

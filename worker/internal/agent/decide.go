@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"slices"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// poolFacts are what the worker knows of a pool besides the Env.
+type poolFacts struct {
+	pool          *v1alpha1.SandboxPool // nil: there is none
+	readyIdle     int32
+	waiting       int32
+	queueCapacity int32
+}
+
+// describe makes the local segment of an Env. It returns nil when the Env has none.
+func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
+	at := slices.IndexFunc(env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool { return c.ClusterID == clusterID })
+	if at < 0 {
+		return nil
+	}
+	out := &segment.Segment{
+		Key:        segment.Key{Namespace: env.Namespace, Name: env.Name},
+		UID:        string(env.UID),
+		Generation: env.Generation,
+		Template:   env.Spec.TemplateRef.Name,
+	}
+	if d := env.Spec.Defaults; d != nil {
+		out.DefaultInstanceType, out.DefaultMultiplier = d.InstanceType, d.Multiplier
+	}
+	observed := map[string]v1alpha1.ObservedMemberState{}
+	for _, c := range env.Status.Clusters {
+		if c.ClusterID != clusterID {
+			continue
+		}
+		for _, m := range c.ObservedMembers {
+			observed[m.Name] = m.State
+		}
+	}
+	for i := range env.Spec.Clusters[at].Members {
+		m := &env.Spec.Clusters[at].Members[i]
+		out.Members = append(out.Members, describeMember(m, observed[m.Name], pool(m.Name)))
+	}
+	slices.SortFunc(out.Members, func(a, b segment.Member) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemberState, facts poolFacts) segment.Member {
+	out := segment.Member{
+		Name:         m.Name,
+		InstanceType: m.Config.InstanceType,
+		Multiplier:   m.Config.Multiplier,
+		ScalingGroup: m.Config.ScalingGroup,
+		Priority:     m.Config.Priority,
+		Desired:      m.Spec.Replicas,
+		State:        memberState(observed, facts.pool),
+	}
+	if facts.pool == nil {
+		return out
+	}
+	status := &facts.pool.Status
+	out.Idle = status.IdleReplicas
+	out.Running = status.RunningReplicas + status.StartingReplicas
+	out.Current = facts.pool.Spec.Replicas
+	out.ReadyIdle = facts.readyIdle
+	out.Pending = facts.waiting
+	out.QueueCapacity = facts.queueCapacity
+	if containers := facts.pool.Spec.Template.Spec.Containers; len(containers) > 0 {
+		out.Image = containers[0].Image
+	}
+	return out
+}
+
+// memberState is what the Env reconciler found. It has not looked yet at an Env that is new, and may not have seen that a
+// pool came or went since.
+func memberState(observed v1alpha1.ObservedMemberState, pool *v1alpha1.SandboxPool) segment.State {
+	if pool == nil || pool.DeletionTimestamp != nil {
+		return segment.Missing
+	}
+	switch observed {
+	case v1alpha1.ObservedMemberStateSaturated:
+		return segment.Saturated
+	case v1alpha1.ObservedMemberStateInconsistent:
+		return segment.Inconsistent
+	default:
+		return segment.Active
+	}
+}
+
+// edge reports whether the change from was to is (either may be nil) is one that routing should learn of at once.
+func edge(was, is *segment.Segment) bool {
+	if was == nil || is == nil {
+		return was != is
+	}
+	if len(was.Members) != len(is.Members) {
+		return true
+	}
+	for i := range is.Members {
+		a, b := &was.Members[i], &is.Members[i]
+		if a.Name != b.Name || (a.ReadyIdle == 0) != (b.ReadyIdle == 0) || a.State != b.State {
+			return true
+		}
+	}
+	return false
+}
+
+// decideFloor says whether the incarnation of this term is still good, given the highest that the hub has seen, and if not
+// which number the new one has to exceed.
+func decideFloor(own uint64, ownTerm string, highest uint64, highestTerm string) (floor uint64, raise bool) {
+	if highest < own || highest == own && highestTerm == ownTerm {
+		return 0, false
+	}
+	return highest, true
+}

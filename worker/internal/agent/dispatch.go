@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/types"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+const (
+	// maxExecuting bounds the dispatches under way. Claims that wait are bounded by their queues before that.
+	maxExecuting = 4096
+	// defaultTimeout is for a dispatch that names none.
+	defaultTimeout = 2 * time.Minute
+	releaseTimeout = 30 * time.Second
+)
+
+// outcome is an answer and what it answers.
+type outcome struct {
+	dispatch *federationv1.Dispatch
+	answer   *federationv1.Answer
+}
+
+// unheard reports whether the answer hands out a sandbox that nobody will ask for again.
+func (o outcome) unheard() bool {
+	c := o.dispatch.GetClaim()
+	return c != nil && c.GetKeyHash() == "" && o.answer.GetSandbox() != nil
+}
+
+// dispatch confirms a dispatch and has it carried out.
+func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
+	receipt := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}}
+	select {
+	case u.receipts <- receipt:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	a := u.agent
+	select {
+	case a.slots <- struct{}{}:
+	default:
+		u.deliver(ctx, outcome{d, tooMany(d)}) // not in a goroutine: that many are enough
+		return nil
+	}
+	a.executing.Go(func() {
+		defer func() { <-a.slots }()
+		u.deliver(ctx, outcome{d, a.carryOut(a.lifetime(ctx, d), d)})
+	})
+	return nil
+}
+
+// lifetime is that of the stream, except for a claim with a key: its caller will ask again, and joins it then.
+func (a *Agent) lifetime(stream context.Context, d *federationv1.Dispatch) context.Context {
+	if c := d.GetClaim(); c != nil && c.GetKeyHash() != "" {
+		return a.running
+	}
+	return stream
+}
+
+// deliver hands an answer to the stream, or takes back what nobody will hear of.
+func (u *uplink) deliver(ctx context.Context, o outcome) {
+	select {
+	case u.answers <- o:
+	case <-ctx.Done():
+		u.agent.takeBack(o)
+	}
+}
+
+// answer is called by send. What failed to be sent was not told to anybody.
+func (u *uplink) answer(o outcome) error {
+	if c := o.dispatch.GetClaim(); c != nil {
+		o.answer.CoveredBy = u.out.coveredBy()
+		r := c.GetRequest()
+		u.agent.source.dirty.mark(segment.Key{Namespace: r.GetNamespace(), Name: r.GetEnv()})
+		u.arm()
+	}
+	err := u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: o.answer}})
+	if err != nil {
+		u.agent.executing.Go(func() { u.agent.takeBack(o) })
+	}
+	return err
+}
+
+func (a *Agent) takeBack(o outcome) {
+	if !o.unheard() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.running), releaseTimeout)
+	defer cancel()
+	id := o.answer.GetSandbox().GetId()
+	if _, err := a.opts.Claims.Release(ctx, id); err != nil {
+		a.opts.Log.Error(err, "could not release a sandbox that nobody was told of", "sandbox", id)
+	}
+}
+
+// carryOut makes exactly one answer.
+func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer *federationv1.Answer) {
+	defer func() {
+		if r := recover(); r != nil {
+			a.opts.Log.Error(fmt.Errorf("panic: %v", r), "a dispatch failed", "stack", string(debug.Stack()))
+			answer = failed(d, federationv1.Disposition_UNCLEAR, problem.New(problem.Internal, "the worker failed at the call"))
+		}
+	}()
+	if own := a.Incarnation(); d.GetIncarnation() != own {
+		return failed(d, federationv1.Disposition_STALE_SESSION,
+			problem.New(problem.Unavailable, "the worker is incarnation %d, the call is for %d", own, d.GetIncarnation()))
+	}
+	timeout := defaultTimeout
+	if d.GetTimeout() != nil {
+		timeout = d.GetTimeout().AsDuration()
+	}
+	ctx, cancel := context.WithTimeout(link.WithTraceContext(ctx, d.GetTrace()), timeout)
+	defer cancel()
+	answer, disposition, err := a.call(ctx, d)
+	if err != nil {
+		return failed(d, disposition, problem.FromError(err))
+	}
+	if size := proto.Size(answer); size > link.MaxFrame {
+		return failed(d, federationv1.Disposition_DONE, problem.New(problem.Invalid, "the answer has %d bytes; ask for a smaller page", size))
+	}
+	answer.Id, answer.Disposition = d.GetId(), federationv1.Disposition_DONE
+	return answer
+}
+
+func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, federationv1.Disposition, error) {
+	claims := a.opts.Claims
+	const done = federationv1.Disposition_DONE
+	switch call := d.GetCall().(type) {
+	case *federationv1.Dispatch_Claim:
+		sandbox, err := claims.Create(ctx, a.claim(call.Claim))
+		return withSandbox(sandbox), claim.Disposition(err), err
+	case *federationv1.Dispatch_Get:
+		sandbox, err := claims.Get(ctx, call.Get.GetId())
+		return withSandbox(sandbox), done, err
+	case *federationv1.Dispatch_List:
+		list, err := claims.List(ctx, call.List)
+		return &federationv1.Answer{Result: &federationv1.Answer_List{List: list}}, done, err
+	case *federationv1.Dispatch_Release:
+		sandbox, err := claims.Release(ctx, call.Release.GetId())
+		return withSandbox(sandbox), done, err
+	case *federationv1.Dispatch_Lookup:
+		sandbox, err := claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
+		return withSandbox(sandbox), done, err
+	case *federationv1.Dispatch_Cancel:
+		sandbox, err := claims.Cancel(ctx, call.Cancel.GetKeyHash(), call.Cancel.GetAttempt())
+		return withSandbox(sandbox), done, err
+	default:
+		return nil, federationv1.Disposition_REFUSED, problem.New(problem.Unimplemented, "this worker does not know the call")
+	}
+}
+
+func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
+	return claim.Claim{
+		Request:     c.GetRequest(),
+		Pool:        types.NamespacedName{Namespace: c.GetRequest().GetNamespace(), Name: c.GetPool()},
+		KeyHash:     c.GetKeyHash(),
+		Attempt:     c.GetAttempt(),
+		Incarnation: a.Incarnation(),
+	}
+}
+
+func withSandbox(s *sandboxv1.Sandbox) *federationv1.Answer {
+	return &federationv1.Answer{Result: &federationv1.Answer_Sandbox{Sandbox: s}}
+}
+
+func tooMany(d *federationv1.Dispatch) *federationv1.Answer {
+	disposition := federationv1.Disposition_DONE
+	if d.GetClaim() != nil {
+		disposition = federationv1.Disposition_REFUSED
+	}
+	return failed(d, disposition, problem.New(problem.QueueFull, "the worker is busy with %d calls", maxExecuting))
+}
+
+func failed(d *federationv1.Dispatch, disposition federationv1.Disposition, err *problem.Error) *federationv1.Answer {
+	st := err.GRPCStatus().Proto()
+	return &federationv1.Answer{
+		Id:          d.GetId(),
+		Disposition: disposition,
+		Error:       &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()},
+	}
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent is the worker's end of the link: it tells the hub what its cluster has, and does what the hub asks.
+//
+// In go Envs and pools from the informers' caches, the claim service's counts, and frames of the hub; out come segments,
+// answers, terminal records, and foreign segments for package sync. It runs on the leader only.
+//
+// # Incarnation
+//
+// A leader raises the number in the ConfigMap atoll-worker-state before claims are served, and again when the hub has seen
+// one that is not lower (a ConfigMap that was lost or restored), in both cases before anything carries it. What cannot be
+// read is an error that ends the process; taking it for 0 would make a new leader look older than the last one. A hub
+// that says that etcd was restored has all idle Pods replaced before the stream begins: some may run a sandbox.
+//
+// # Reports
+//
+// There is no queue of events (I10). Informers and the claim service mark Envs as dirty; a report says what marked Envs
+// look like when it is made. Marks are collected for 100 ms, unless one shows an edge (ready idle from or to 0, saturated
+// on or off), which goes out at once with all that waits. At most 16 reports are unacknowledged; until then marks just
+// stay. An Env is reported as removed when the synced cache has no such Env, or it has no local segment any more, and
+// never for another reason (I5). The first report of a stream is complete.
+//
+// The agent never says can_grow: this worker has no autoscaler, so nothing grows by itself, and a hub that queued claims
+// for growth would wait for nobody. For the same reason no member is saturated for a time, and saturated_for is not sent.
+//
+// # Dispatches
+//
+// Each is confirmed at once, carried out in a goroutine of its own, and answered once. covered_by names a report that is
+// made after the claim's effect, and such a report always follows, even if it changes nothing: the hub waits for it.
+// A claim without a key ends with its stream, and a sandbox whose answer could not be sent is released, since nobody was
+// told of it; a claim with a key goes on, for its caller will ask again.
+//
+// # Without a hub (I8)
+//
+// The agent keeps dialling and does nothing else. Nothing in the worker waits for it but Ready, which needs the
+// cluster's own API server only.
+package agent

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// StateConfigMap holds what a worker keeps in its cluster.
+	StateConfigMap = "atoll-worker-state"
+	incarnationKey = "incarnation"
+)
+
+// ErrCorruptState is a state that cannot be read. Somebody has to look at it: guessing could break I1.
+var ErrCorruptState = errors.New("the worker's state is corrupt")
+
+// incarnations keeps the highest incarnation of the cluster's workers.
+//
+// +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,verbs=create
+// +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,resourceNames=atoll-worker-state,verbs=get;update
+type incarnations struct {
+	client client.Client
+	reader client.Reader // not cached
+	name   types.NamespacedName
+}
+
+// next persists and returns a number that is higher than every one before and than floor.
+func (s incarnations) next(ctx context.Context, floor uint64) (uint64, error) {
+	var n uint64
+	// A conflict means that another process, by now no longer leader, wrote in between.
+	err := retry.OnError(retry.DefaultRetry, raced, func() error {
+		var err error
+		n, err = s.raise(ctx, floor)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("raising the incarnation: %w", err)
+	}
+	return n, nil
+}
+
+func raced(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+
+func (s incarnations) raise(ctx context.Context, floor uint64) (uint64, error) {
+	state := &corev1.ConfigMap{}
+	err := s.reader.Get(ctx, s.name, state)
+	if apierrors.IsNotFound(err) {
+		n := floor + 1
+		state = &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name.Namespace, Name: s.name.Name},
+			Data:       map[string]string{incarnationKey: strconv.FormatUint(n, 10)},
+		}
+		return n, s.client.Create(ctx, state)
+	}
+	if err != nil {
+		return 0, err
+	}
+	persisted, err := parseIncarnation(state.Data)
+	if err != nil {
+		return 0, fmt.Errorf("%w: ConfigMap %s: %w", ErrCorruptState, s.name, err)
+	}
+	n := max(persisted, floor) + 1
+	if state.Data == nil {
+		state.Data = map[string]string{}
+	}
+	state.Data[incarnationKey] = strconv.FormatUint(n, 10)
+	return n, s.client.Update(ctx, state) // with the resourceVersion that was read
+}
+
+// parseIncarnation takes a missing key for 0: other state may have been there first. Anything else must be a number that
+// next could have written.
+func parseIncarnation(data map[string]string) (uint64, error) {
+	text, ok := data[incarnationKey]
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", incarnationKey, err)
+	}
+	if n == 0 || n > 1<<62 {
+		return 0, fmt.Errorf("reading %s: %d was never written by a worker", incarnationKey, n)
+	}
+	return n, nil
+}

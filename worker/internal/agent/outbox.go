@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	// window is how many reports may be unacknowledged.
+	window = 16
+	// chunkSize leaves room for what surrounds the content of a frame.
+	chunkSize = link.MaxFrame - 64<<10
+	// perItem bounds the tag and length that an embedded message costs.
+	perItem = 8
+)
+
+// outbox is what one stream has reported. Sequences go on across the streams of an incarnation.
+type outbox struct {
+	sequence uint64 // of the last report that was made
+	acked    uint64
+	reported segment.Snapshot
+	// promised is set when an answer refers to the next report, which must then come even if it has nothing to say.
+	promised bool
+}
+
+// coveredBy is the sequence of the next report, which from now on will come.
+func (o *outbox) coveredBy() uint64 {
+	o.promised = true
+	return o.sequence + 1
+}
+
+// ready reports whether there is credit for another report.
+func (o *outbox) ready() bool { return o.sequence-o.acked < window }
+
+// ack takes an acknowledgement. A late or repeated one changes nothing.
+func (o *outbox) ack(sequence uint64) {
+	if sequence <= o.sequence {
+		o.acked = max(o.acked, sequence)
+	}
+}
+
+// delta makes a report of what differs from the last one. It returns nil if nothing does and nothing was promised.
+func (o *outbox) delta(d segment.Delta) []*federationv1.Report {
+	d = o.reported.Apply(d)
+	if d.Empty() && !o.promised {
+		return nil
+	}
+	return o.report(false, d, nil)
+}
+
+// complete makes a report of everything.
+func (o *outbox) complete(all []*segment.Segment, keys []*federationv1.KeyHolder) []*federationv1.Report {
+	o.reported = segment.Snapshot{}
+	return o.report(true, o.reported.Apply(segment.Delta{Changed: all}), keys)
+}
+
+// report cuts a report into chunks, at least one.
+func (o *outbox) report(complete bool, d segment.Delta, keys []*federationv1.KeyHolder) []*federationv1.Report {
+	o.sequence++
+	o.promised = false
+	chunk := &federationv1.Report{}
+	chunks, size := []*federationv1.Report{chunk}, 0
+	room := func(item proto.Message) {
+		n := proto.Size(item) + perItem
+		if size > 0 && size+n > chunkSize {
+			chunk, size = &federationv1.Report{}, 0
+			chunks = append(chunks, chunk)
+		}
+		size += n
+	}
+	for _, s := range d.Changed {
+		p := s.Proto()
+		room(p)
+		chunk.Segments = append(chunk.Segments, p)
+	}
+	for _, k := range d.Removed {
+		p := k.Proto()
+		room(p)
+		chunk.Removed = append(chunk.Removed, p)
+	}
+	for _, k := range keys {
+		room(k)
+		chunk.Keys = append(chunk.Keys, k)
+	}
+	for i, c := range chunks {
+		c.Sequence, c.Chunk, c.Complete = o.sequence, uint32(i), complete
+	}
+	chunk.Last, chunk.Digest = true, o.reported.Digest()
+	return chunks
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// marks are the Envs that may look different from what was reported. It is closed, and keeps nothing, while no stream is
+// there: a new stream looks at everything anyway.
+type marks struct {
+	wake chan struct{}
+
+	mu   sync.Mutex
+	open bool
+	keys map[segment.Key]struct{}
+}
+
+func newMarks() *marks {
+	return &marks{wake: make(chan struct{}, 1), keys: map[segment.Key]struct{}{}}
+}
+
+func (m *marks) setOpen(open bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open = open
+	clear(m.keys)
+}
+
+func (m *marks) mark(k segment.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.open {
+		return
+	}
+	m.keys[k] = struct{}{}
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *marks) take() map[segment.Key]struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	taken := m.keys
+	m.keys = make(map[segment.Key]struct{}, len(taken))
+	return taken
+}
+
+// source gathers segments from the caches and the claim service.
+//
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs;sandboxpools,verbs=get;list;watch
+type source struct {
+	cache     client.Reader
+	clusterID string
+	claims    Claims
+
+	dirty *marks
+	owner sync.Map // of a pool: types.NamespacedName → segment.Key
+}
+
+// watch marks Envs by events of Envs, of pools and of the claim service.
+func (s *source) watch(ctx context.Context, informers cache.Informers) error {
+	envs, err := informers.GetInformer(ctx, &v1alpha1.SandboxEnv{})
+	if err != nil {
+		return fmt.Errorf("watching envs: %w", err)
+	}
+	if _, err := envs.AddEventHandler(onAny(func(o client.Object, _ bool) {
+		s.dirty.mark(segment.Key{Namespace: o.GetNamespace(), Name: o.GetName()})
+	})); err != nil {
+		return fmt.Errorf("watching envs: %w", err)
+	}
+	pools, err := informers.GetInformer(ctx, &v1alpha1.SandboxPool{})
+	if err != nil {
+		return fmt.Errorf("watching pools: %w", err)
+	}
+	if _, err := pools.AddEventHandler(onAny(s.poolEvent)); err != nil {
+		return fmt.Errorf("watching pools: %w", err)
+	}
+	s.claims.OnChange(func(pool types.NamespacedName, _ bool) { s.markOwner(pool) })
+	return nil
+}
+
+func (s *source) poolEvent(o client.Object, gone bool) {
+	pool := client.ObjectKeyFromObject(o)
+	s.markOwner(pool) // the one before, if the label has changed
+	if env := o.GetLabels()[v1alpha1.LabelEnv]; env != "" && !gone {
+		s.owner.Store(pool, segment.Key{Namespace: o.GetNamespace(), Name: env})
+		s.markOwner(pool)
+		return
+	}
+	s.owner.Delete(pool)
+}
+
+func (s *source) markOwner(pool types.NamespacedName) {
+	if env, ok := s.owner.Load(pool); ok {
+		s.dirty.mark(env.(segment.Key))
+	}
+}
+
+func onAny(handle func(o client.Object, gone bool)) toolscache.ResourceEventHandlerFuncs {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { handle(o.(client.Object), false) },
+		UpdateFunc: func(_, o any) { handle(o.(client.Object), false) },
+		DeleteFunc: func(o any) {
+			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = last.Obj
+			}
+			if object, ok := o.(client.Object); ok {
+				handle(object, true)
+			}
+		},
+	}
+}
+
+// segment is nil for an Env that the synced cache does not have, or that has no local segment.
+func (s *source) segment(ctx context.Context, k segment.Key) (*segment.Segment, error) {
+	env := &v1alpha1.SandboxEnv{}
+	err := s.cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, env)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading env %s: %w", k, err)
+	}
+	return s.describe(ctx, env)
+}
+
+// all is every local segment.
+func (s *source) all(ctx context.Context) ([]*segment.Segment, error) {
+	envs := &v1alpha1.SandboxEnvList{}
+	// What is listed is only read.
+	if err := s.cache.List(ctx, envs, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing envs: %w", err)
+	}
+	out := make([]*segment.Segment, 0, len(envs.Items))
+	for i := range envs.Items {
+		one, err := s.describe(ctx, &envs.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		if one != nil {
+			out = append(out, one)
+		}
+	}
+	return out, nil
+}
+
+// markAll has every Env looked at, those included that were reported and may be gone.
+func (s *source) markAll(ctx context.Context, reported []segment.Key) error {
+	envs := &v1alpha1.SandboxEnvList{}
+	if err := s.cache.List(ctx, envs, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing envs: %w", err)
+	}
+	for i := range envs.Items {
+		s.dirty.mark(segment.Key{Namespace: envs.Items[i].Namespace, Name: envs.Items[i].Name})
+	}
+	for _, k := range reported {
+		s.dirty.mark(k)
+	}
+	return nil
+}
+
+func (s *source) describe(ctx context.Context, env *v1alpha1.SandboxEnv) (*segment.Segment, error) {
+	var failed error
+	out := describe(env, s.clusterID, func(name string) poolFacts {
+		facts, err := s.pool(ctx, types.NamespacedName{Namespace: env.Namespace, Name: name})
+		if err != nil {
+			failed = err
+		}
+		return facts
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	return out, nil
+}
+
+func (s *source) pool(ctx context.Context, name types.NamespacedName) (poolFacts, error) {
+	pool := &v1alpha1.SandboxPool{}
+	err := s.cache.Get(ctx, name, pool)
+	if apierrors.IsNotFound(err) {
+		return poolFacts{}, nil
+	}
+	if err != nil {
+		return poolFacts{}, fmt.Errorf("reading pool %s: %w", name, err)
+	}
+	facts := poolFacts{pool: pool}
+	if stats, ok := s.claims.Stats(name); ok {
+		facts.readyIdle, facts.waiting, facts.queueCapacity = stats.ReadyIdle, stats.Waiting, stats.WaitCapacity
+	}
+	return facts, nil
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	coalesce = 100 * time.Millisecond
+	// silence of the hub after which a stream is given up.
+	silence = 15 * time.Second
+	// refreshBeats is after how many heartbeats all Envs are looked at, should a mark have been missed.
+	refreshBeats     = 10
+	revisionInterval = 30 * time.Second
+
+	endedInterval = time.Second
+	endedResend   = 5 * time.Second
+	endedBatch    = 256
+)
+
+var errSilent = errors.New("the hub has been silent for too long")
+
+// uplink is one stream. All but heard, receipts, answers and acks belongs to the goroutine of send.
+type uplink struct {
+	agent  *Agent
+	stream link.Stream
+	clock  clock.WithTicker
+	heard  atomic.Pointer[time.Time]
+
+	receipts chan *federationv1.WorkerFrame // urgent, and cheap
+	answers  chan outcome                   // unbuffered: what is not taken was not sent
+	acks     chan *federationv1.HubFrame
+
+	out      outbox
+	pending  map[segment.Key]*segment.Segment // looked at and not reported yet; nil: gone
+	flushAt  clock.Timer                      // nil while nothing waits
+	complete bool                             // the next report is to be complete
+	chunks   []*federationv1.Report           // of the report that is being sent
+	sent     struct{ sequence, digest uint64 }
+	revision atomic.Uint64
+	beats    uint64
+	ended    endedOutbox
+}
+
+// serve is one connection.
+func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
+	hello, err := a.hello(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	stream, err := hub.Attach(ctx)
+	if err != nil {
+		return fmt.Errorf("attaching: %w", err)
+	}
+	u := &uplink{
+		agent: a, stream: stream, clock: a.opts.Clock,
+		receipts: make(chan *federationv1.WorkerFrame, maxExecuting),
+		answers:  make(chan outcome),
+		acks:     make(chan *federationv1.HubFrame, window),
+		pending:  map[segment.Key]*segment.Segment{},
+		complete: true,
+	}
+	u.revision.Store(hello.GetResourceVersion())
+	u.hear()
+	group.Go(func() error { return u.watch(ctx) })
+	group.Go(func() error { return u.revise(ctx) })
+	group.Go(func() error { return u.talk(ctx, hello, group) })
+	err = group.Wait()
+	a.setConnected(false)
+	return err
+}
+
+// talk introduces the worker; then reading and sending go on side by side.
+func (u *uplink) talk(ctx context.Context, hello *federationv1.Hello, group *errgroup.Group) error {
+	interval, err := u.agent.introduce(ctx, u.stream, hello)
+	if err != nil {
+		return err
+	}
+	u.hear()
+	u.agent.source.dirty.setOpen(true)
+	defer u.agent.source.dirty.setOpen(false)
+	u.out.sequence, u.out.acked = u.agent.sequence, u.agent.sequence
+	defer func() { u.agent.sequence = u.out.sequence }()
+	group.Go(func() error { return u.read(ctx) })
+	return u.send(ctx, interval)
+}
+
+func (u *uplink) hear() {
+	now := u.clock.Now()
+	u.heard.Store(&now)
+}
+
+// watch ends the stream when the hub is silent. A hub that is frozen keeps its connection open.
+func (u *uplink) watch(ctx context.Context) error {
+	ticker := u.clock.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C():
+			if u.clock.Since(*u.heard.Load()) > silence {
+				return errSilent
+			}
+		}
+	}
+}
+
+// revise keeps etcd's revision fresh, out of the way of heartbeats: the API server may be slow.
+func (u *uplink) revise(ctx context.Context) error {
+	ticker := u.clock.NewTicker(revisionInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C():
+			n, err := u.agent.resourceVersion(ctx)
+			if err != nil {
+				u.agent.opts.Log.Error(err, "cannot tell the hub etcd's revision")
+				continue
+			}
+			u.revision.Store(n)
+		}
+	}
+}
+
+// read takes the hub's frames. It may wait for send, which never waits for it: the hub reads even if we do not.
+func (u *uplink) read(ctx context.Context) error {
+	for {
+		frame, err := u.stream.Recv()
+		if err != nil {
+			return fmt.Errorf("reading from the hub: %w", err)
+		}
+		u.hear()
+		switch body := frame.GetBody().(type) {
+		case *federationv1.HubFrame_ReportAck, *federationv1.HubFrame_HeartbeatAck, *federationv1.HubFrame_EndedAck:
+			select {
+			case u.acks <- frame:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case *federationv1.HubFrame_Dispatch:
+			if err := u.dispatch(ctx, body.Dispatch); err != nil {
+				return err
+			}
+		case *federationv1.HubFrame_Foreign:
+			u.agent.opts.Foreign.Receive(body.Foreign)
+		default: // of a newer hub
+		}
+	}
+}
+
+// send owns the outbox. Receipts and answers pass the chunks of a long report.
+func (u *uplink) send(ctx context.Context, interval time.Duration) error {
+	heartbeat := u.clock.NewTicker(interval)
+	defer heartbeat.Stop()
+	ended := u.clock.NewTicker(endedInterval)
+	defer ended.Stop()
+	defer u.disarm()
+	if err := u.flush(ctx); err != nil {
+		return err
+	}
+	for {
+		var more chan struct{}
+		if len(u.chunks) > 0 {
+			more = ready
+		}
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case frame := <-u.receipts:
+			err = u.transmit(frame)
+		case o := <-u.answers:
+			err = u.answer(o)
+		case frame := <-u.acks:
+			err = u.acknowledged(ctx, frame)
+		case <-heartbeat.C():
+			err = u.heartbeat(ctx)
+		case <-ended.C():
+			err = u.sendEnded()
+		case <-u.agent.source.dirty.wake:
+			err = u.collect(ctx)
+		case <-u.due():
+			u.disarm()
+			err = u.flush(ctx)
+		case <-more:
+			err = u.nextChunk(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// ready is a channel that always is.
+var ready = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (u *uplink) transmit(frame *federationv1.WorkerFrame) error {
+	if err := u.stream.Send(frame); err != nil {
+		return fmt.Errorf("sending to the hub: %w", err)
+	}
+	return nil
+}
+
+func (u *uplink) due() <-chan time.Time {
+	if u.flushAt == nil {
+		return nil
+	}
+	return u.flushAt.C()
+}
+
+func (u *uplink) arm() {
+	if u.flushAt == nil {
+		u.flushAt = u.clock.NewTimer(coalesce)
+	}
+}
+
+func (u *uplink) disarm() {
+	if u.flushAt != nil {
+		u.flushAt.Stop()
+		u.flushAt = nil
+	}
+}
+
+// collect looks at the marked Envs, and reports at once if there is an edge.
+func (u *uplink) collect(ctx context.Context) error {
+	urgent, err := u.look(ctx)
+	if err != nil {
+		return err
+	}
+	if urgent {
+		return u.flush(ctx)
+	}
+	if len(u.pending) > 0 {
+		u.arm()
+	}
+	return nil
+}
+
+func (u *uplink) look(ctx context.Context) (urgent bool, err error) {
+	for k := range u.agent.source.dirty.take() {
+		s, err := u.agent.source.segment(ctx, k)
+		if err != nil {
+			return false, err
+		}
+		u.pending[k] = s
+		urgent = urgent || edge(u.out.reported.Get(k), s)
+	}
+	return urgent, nil
+}
+
+// flush makes a report of what is pending, if there is credit. If not, the next acknowledgement calls again.
+func (u *uplink) flush(ctx context.Context) error {
+	if !u.out.ready() || len(u.chunks) > 0 {
+		return nil
+	}
+	u.disarm()
+	// Marks that came since are looked at, for the sake of what was promised.
+	if _, err := u.look(ctx); err != nil {
+		return err
+	}
+	if u.complete {
+		all, err := u.agent.source.all(ctx)
+		if err != nil {
+			return err
+		}
+		u.complete = false
+		u.chunks = u.out.complete(all, u.agent.opts.Claims.Keys())
+	} else {
+		u.chunks = u.out.delta(deltaOf(u.pending))
+	}
+	clear(u.pending)
+	return nil
+}
+
+func deltaOf(pending map[segment.Key]*segment.Segment) segment.Delta {
+	var d segment.Delta
+	for k, s := range pending {
+		if s == nil {
+			d.Removed = append(d.Removed, k)
+		} else {
+			d.Changed = append(d.Changed, s)
+		}
+	}
+	return d
+}
+
+func (u *uplink) nextChunk(ctx context.Context) error {
+	chunk := u.chunks[0]
+	u.chunks = u.chunks[1:]
+	if err := u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: chunk}}); err != nil {
+		return err
+	}
+	if !chunk.GetLast() {
+		return nil
+	}
+	u.sent.sequence, u.sent.digest = chunk.GetSequence(), chunk.GetDigest()
+	if u.complete {
+		return u.flush(ctx)
+	}
+	if len(u.pending) > 0 || u.out.promised {
+		u.arm()
+	}
+	return nil
+}
+
+func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame) error {
+	switch body := frame.GetBody().(type) {
+	case *federationv1.HubFrame_ReportAck:
+		u.agent.setConnected(true) // what was begun is accepted
+		u.out.ack(body.ReportAck.GetSequence())
+		u.complete = u.complete || body.ReportAck.GetSendComplete()
+	case *federationv1.HubFrame_HeartbeatAck:
+		u.complete = u.complete || body.HeartbeatAck.GetSendComplete()
+	case *federationv1.HubFrame_EndedAck:
+		u.ended.acknowledged(body.EndedAck.GetBatch(), u.agent.opts.Claims)
+		return u.sendEnded()
+	}
+	if u.complete {
+		return u.flush(ctx)
+	}
+	if len(u.pending) > 0 || u.out.promised {
+		u.arm()
+	}
+	return nil
+}
+
+// heartbeat speaks of the last report that went out whole.
+func (u *uplink) heartbeat(ctx context.Context) error {
+	u.beats++
+	if u.beats%refreshBeats == 0 {
+		if err := u.agent.source.markAll(ctx, u.out.reported.Keys()); err != nil {
+			return err
+		}
+	}
+	return u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{
+		Number:          u.beats,
+		Sequence:        u.sent.sequence,
+		Digest:          u.sent.digest,
+		ResourceVersion: u.revision.Load(),
+	}}})
+}
+
+func (u *uplink) sendEnded() error {
+	batch := u.ended.next(u.clock.Now(), u.agent.opts.Claims)
+	if batch == nil {
+		return nil
+	}
+	return u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: batch}})
+}
