@@ -93,13 +93,13 @@ func (c *conn) read(ctx context.Context, stream stream) error {
 		case ctx.Err() != nil: // what a replaced stream still delivers is nobody's
 			return context.Cause(ctx)
 		}
-		if err := c.handle(frame); err != nil {
+		if err := c.handle(ctx, frame); err != nil {
 			return err
 		}
 	}
 }
 
-func (c *conn) handle(frame *federationv1.WorkerFrame) error {
+func (c *conn) handle(ctx context.Context, frame *federationv1.WorkerFrame) error {
 	switch body := frame.GetBody().(type) {
 	case *federationv1.WorkerFrame_Report:
 		return c.report(body.Report)
@@ -109,7 +109,7 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 		c.session.Receipt()
 		c.table.received(body.Receipt.GetId())
 	case *federationv1.WorkerFrame_Answer:
-		c.answer(body.Answer)
+		c.answer(ctx, body.Answer)
 	case *federationv1.WorkerFrame_Ended:
 		select {
 		case c.ended <- body.Ended:
@@ -143,10 +143,9 @@ func (c *conn) ack(frame *federationv1.HubFrame) error {
 	}
 }
 
-func (c *conn) answer(a *federationv1.Answer) {
-	if abandoned := c.table.answered(a); abandoned != nil && a.GetSandbox() != nil {
-		c.log.Info("a sandbox arrived for a claim that nobody waits for any more", "sandbox", a.GetSandbox().GetId())
-		c.opts.OnOrphan(c.clusterID, abandoned, a)
+func (c *conn) answer(ctx context.Context, a *federationv1.Answer) {
+	if id := a.GetSandbox().GetId(); c.table.answered(a) && id != "" {
+		go c.releaseOrphan(ctx, id)
 	}
 }
 

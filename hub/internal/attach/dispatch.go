@@ -12,19 +12,23 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/pkg/link"
 )
 
 // What can be wrong with a dispatch itself.
 var (
 	// ErrNotConnected: the call was not sent. Nothing has happened because of it.
-	ErrNotConnected = errors.New("not connected")
+	ErrNotConnected = claims.ErrNotConnected
 	// ErrUnclear: the call was sent, and what became of it is not known.
 	ErrUnclear = errors.New("outcome unclear")
 )
 
-// maxAbandoned bounds the calls that are remembered after their callers left, so that a late sandbox can be handed on.
+// maxAbandoned bounds the claims that are remembered after their callers left, so that a late sandbox can be released.
 const maxAbandoned = 4096
+
+const releaseTimeout = 30 * time.Second
 
 // call is one dispatch under way.
 type call struct {
@@ -102,17 +106,34 @@ func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, err
 	return nil, unclear
 }
 
+// releaseOrphan gives back a sandbox that nobody was told of.
+func (c *conn) releaseOrphan(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	answer, err := c.dispatch(ctx, &federationv1.Dispatch{
+		Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: id}},
+	})
+	if err == nil && answer.GetError() != nil {
+		err = errors.New(answer.GetError().GetMessage())
+	}
+	if err != nil {
+		c.log.Error(err, "could not release a sandbox whose claim nobody waits for any more", "sandbox", id)
+		return
+	}
+	c.log.Info("released a sandbox whose claim nobody waited for any more", "sandbox", id)
+}
+
 // table finds the caller of an answer.
 type table struct {
 	mu        sync.Mutex
 	closed    bool
 	last      uint64
 	waiting   map[uint64]*call
-	abandoned map[uint64]*federationv1.Dispatch
+	abandoned map[uint64]struct{}
 }
 
 func newTable() *table {
-	return &table{waiting: map[uint64]*call{}, abandoned: map[uint64]*federationv1.Dispatch{}}
+	return &table{waiting: map[uint64]*call{}, abandoned: map[uint64]struct{}{}}
 }
 
 func (t *table) add(d *federationv1.Dispatch) *call {
@@ -144,7 +165,7 @@ func (t *table) abandon(c *call) *federationv1.Answer {
 	}
 	delete(t.waiting, c.dispatch.GetId())
 	if c.movesOn() && len(t.abandoned) < maxAbandoned && !t.closed {
-		t.abandoned[c.dispatch.GetId()] = c.dispatch
+		t.abandoned[c.dispatch.GetId()] = struct{}{}
 	}
 	return nil
 }
@@ -157,8 +178,8 @@ func (t *table) received(id uint64) {
 	}
 }
 
-// answered delivers an answer. When its caller has left it returns the dispatch.
-func (t *table) answered(a *federationv1.Answer) *federationv1.Dispatch {
+// answered delivers an answer. It reports true when it is that of a claim whose caller has left.
+func (t *table) answered(a *federationv1.Answer) (abandoned bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := a.GetId()
@@ -166,9 +187,9 @@ func (t *table) answered(a *federationv1.Answer) *federationv1.Dispatch {
 		delete(t.waiting, id)
 		closeOnce(c.receipt)
 		c.answer <- a
-		return nil
+		return false
 	}
-	abandoned := t.abandoned[id]
+	_, abandoned = t.abandoned[id]
 	delete(t.abandoned, id)
 	return abandoned
 }

@@ -21,5 +21,5 @@
 //	a claim without a key, no receipt within 1 s        ErrUnclear: its caller may go elsewhere
 //
 // Everything else waits for as long as its context does: a keyed claim may not go elsewhere anyway. A sandbox that
-// arrives for a claim nobody waits for any more goes to Options.OnOrphan.
+// arrives for a claim without a key that nobody waits for any more is released.
 package attach

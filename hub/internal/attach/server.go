@@ -37,8 +37,6 @@ type Options struct {
 	OnEnded func(ctx context.Context, clusterID string, ended *federationv1.Ended) error
 	// OnKeys takes the complete key index of a cluster, with each of its complete reports.
 	OnKeys func(clusterID string, keys []*federationv1.KeyHolder)
-	// OnOrphan takes a sandbox that a claim without a key got when nobody waited for it any more. It must not block.
-	OnOrphan func(clusterID string, dispatch *federationv1.Dispatch, answer *federationv1.Answer)
 }
 
 // Server is the hub's federation.v1.Link. Register it on a server of link.NewServer.
@@ -57,9 +55,6 @@ func NewServer(opts Options) *Server {
 	}
 	if opts.OnKeys == nil {
 		opts.OnKeys = func(string, []*federationv1.KeyHolder) {}
-	}
-	if opts.OnOrphan == nil {
-		opts.OnOrphan = func(string, *federationv1.Dispatch, *federationv1.Answer) {}
 	}
 	return &Server{opts: opts, conns: map[string]*conn{}}
 }

@@ -42,9 +42,11 @@ type Claims interface {
 	// OnChange calls back when Stats has changed. The callback does not block.
 	OnChange(changed func(pool types.NamespacedName, urgent bool))
 	Keys() []*federationv1.KeyHolder
-	// TakeEnded returns the oldest records that are not acknowledged; AckEnded acknowledges.
-	TakeEnded(limit int) []*federationv1.EndedSandbox
-	AckEnded(records []*federationv1.EndedSandbox)
+	// TakeEnded answers the oldest records that are not acknowledged, and the number to acknowledge them by.
+	TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox)
+	AckEnded(batch uint64)
+	// OnEnded calls back when there is a record more. The callback does not block.
+	OnEnded(more func())
 }
 
 // Foreign takes what the hub tells of other clusters. Its methods do not block.
@@ -81,6 +83,7 @@ type Agent struct {
 	incarnation atomic.Uint64
 	ready       chan struct{} // closed when the incarnation of this term is persisted
 	connected   atomic.Bool
+	ended       chan struct{} // has a token when there are new terminal records
 
 	// Used by one stream after the other.
 	sequence uint64 // of the last report of this incarnation
@@ -104,7 +107,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*
 
 // New makes an agent of a client that reads from informers, and a reader that does not.
 func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {
-	return &Agent{
+	a := &Agent{
 		opts:     opts,
 		client:   cached,
 		reader:   live,
@@ -113,8 +116,16 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
 		ready: make(chan struct{}),
+		ended: make(chan struct{}, 1),
 		slots: make(chan struct{}, maxExecuting),
 	}
+	opts.Claims.OnEnded(func() {
+		select {
+		case a.ended <- struct{}{}:
+		default:
+		}
+	})
+	return a
 }
 
 // NeedLeaderElection says that only the leader speaks for its cluster.

@@ -117,15 +117,18 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 		return failed(d, federationv1.Disposition_STALE_SESSION,
 			problem.New(problem.Unavailable, "the worker is incarnation %d, the call is for %d", own, d.GetIncarnation()))
 	}
+	if d.GetCall() == nil { // of a newer hub
+		return failed(d, federationv1.Disposition_REFUSED, problem.New(problem.Unimplemented, "this worker does not know the call"))
+	}
 	timeout := defaultTimeout
 	if d.GetTimeout() != nil {
 		timeout = d.GetTimeout().AsDuration()
 	}
 	ctx, cancel := context.WithTimeout(link.WithTraceContext(ctx, d.GetTrace()), timeout)
 	defer cancel()
-	answer, disposition, err := a.call(ctx, d)
+	answer, err := a.call(ctx, d)
 	if err != nil {
-		return failed(d, disposition, problem.FromError(err))
+		return failed(d, claim.Disposition(err), problem.FromError(err))
 	}
 	if size := proto.Size(answer); size > link.MaxFrame {
 		return failed(d, federationv1.Disposition_DONE, problem.New(problem.Invalid, "the answer has %d bytes; ask for a smaller page", size))
@@ -134,31 +137,26 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	return answer
 }
 
-func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, federationv1.Disposition, error) {
+func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	claims := a.opts.Claims
-	const done = federationv1.Disposition_DONE
+	var sandbox *sandboxv1.Sandbox
+	var err error
 	switch call := d.GetCall().(type) {
 	case *federationv1.Dispatch_Claim:
-		sandbox, err := claims.Create(ctx, a.claim(call.Claim))
-		return withSandbox(sandbox), claim.Disposition(err), err
+		sandbox, err = claims.Create(ctx, a.claim(call.Claim))
 	case *federationv1.Dispatch_Get:
-		sandbox, err := claims.Get(ctx, call.Get.GetId())
-		return withSandbox(sandbox), done, err
+		sandbox, err = claims.Get(ctx, call.Get.GetId())
 	case *federationv1.Dispatch_List:
 		list, err := claims.List(ctx, call.List)
-		return &federationv1.Answer{Result: &federationv1.Answer_List{List: list}}, done, err
+		return &federationv1.Answer{Result: &federationv1.Answer_List{List: list}}, err
 	case *federationv1.Dispatch_Release:
-		sandbox, err := claims.Release(ctx, call.Release.GetId())
-		return withSandbox(sandbox), done, err
+		sandbox, err = claims.Release(ctx, call.Release.GetId())
 	case *federationv1.Dispatch_Lookup:
-		sandbox, err := claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
-		return withSandbox(sandbox), done, err
+		sandbox, err = claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
 	case *federationv1.Dispatch_Cancel:
-		sandbox, err := claims.Cancel(ctx, call.Cancel.GetKeyHash(), call.Cancel.GetAttempt())
-		return withSandbox(sandbox), done, err
-	default:
-		return nil, federationv1.Disposition_REFUSED, problem.New(problem.Unimplemented, "this worker does not know the call")
+		sandbox, err = claims.Cancel(ctx, call.Cancel.GetKeyHash(), call.Cancel.GetAttempt())
 	}
+	return &federationv1.Answer{Result: &federationv1.Answer_Sandbox{Sandbox: sandbox}}, err
 }
 
 func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
@@ -169,10 +167,6 @@ func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
 		Attempt:     c.GetAttempt(),
 		Incarnation: a.Incarnation(),
 	}
-}
-
-func withSandbox(s *sandboxv1.Sandbox) *federationv1.Answer {
-	return &federationv1.Answer{Result: &federationv1.Answer_Sandbox{Sandbox: s}}
 }
 
 func tooMany(d *federationv1.Dispatch) *federationv1.Answer {

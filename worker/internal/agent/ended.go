@@ -5,35 +5,41 @@ package agent
 import (
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
 )
 
-// endedOutbox sends terminal records, a batch at a time, again and again until the hub has stored it.
+// endedOutbox sends terminal records, a batch at a time, again and again until the hub has stored them.
 type endedOutbox struct {
-	batch   uint64
-	records []*federationv1.EndedSandbox // under way
-	sentAt  time.Time
+	batch  uint64 // under way; 0: none
+	sentAt time.Time
 }
 
-// next is the batch to send now, or nil.
+// next is the batch to send now, or nil. A batch that is sent again may have grown, and then has another number; the
+// hub's word for the old one acknowledges what was in it.
 func (e *endedOutbox) next(now time.Time, claims Claims) *federationv1.Ended {
-	switch {
-	case len(e.records) == 0:
-		if e.records = claims.TakeEnded(endedBatch); len(e.records) == 0 {
-			return nil
-		}
-		e.batch++
-	case now.Sub(e.sentAt) < endedResend:
+	if e.batch != 0 && now.Sub(e.sentAt) < endedResend {
 		return nil
 	}
-	e.sentAt = now
-	return &federationv1.Ended{Batch: e.batch, Sandboxes: e.records}
+	for most := endedBatch; ; most /= 2 {
+		batch, records := claims.TakeEnded(most)
+		if len(records) == 0 {
+			e.batch = 0
+			return nil
+		}
+		ended := &federationv1.Ended{Batch: batch, Sandboxes: records}
+		if len(records) == 1 || proto.Size(ended) <= link.MaxFrame {
+			e.batch, e.sentAt = batch, now
+			return ended
+		}
+	}
 }
 
-// acknowledged takes the word for the batch under way only: an older batch was sent twice.
 func (e *endedOutbox) acknowledged(batch uint64, claims Claims) {
-	if batch == e.batch && len(e.records) > 0 {
-		claims.AckEnded(e.records)
-		e.records = nil
+	claims.AckEnded(batch)
+	if batch >= e.batch {
+		e.batch = 0
 	}
 }

@@ -25,9 +25,8 @@ const (
 	refreshBeats     = 10
 	revisionInterval = 30 * time.Second
 
-	endedInterval = time.Second
-	endedResend   = 5 * time.Second
-	endedBatch    = 256
+	endedResend = 5 * time.Second
+	endedBatch  = 256
 )
 
 var errSilent = errors.New("the hub has been silent for too long")
@@ -170,8 +169,8 @@ func (u *uplink) read(ctx context.Context) error {
 func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 	heartbeat := u.clock.NewTicker(interval)
 	defer heartbeat.Stop()
-	ended := u.clock.NewTicker(endedInterval)
-	defer ended.Stop()
+	again := u.clock.NewTicker(endedResend)
+	defer again.Stop()
 	defer u.disarm()
 	if err := u.flush(ctx); err != nil {
 		return err
@@ -193,7 +192,9 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 			err = u.acknowledged(ctx, frame)
 		case <-heartbeat.C():
 			err = u.heartbeat(ctx)
-		case <-ended.C():
+		case <-u.agent.ended:
+			err = u.sendEnded()
+		case <-again.C():
 			err = u.sendEnded()
 		case <-u.agent.source.dirty.wake:
 			err = u.collect(ctx)
