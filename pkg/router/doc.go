@@ -20,6 +20,9 @@
 //     a quarter at random, so that a herd spreads over near-equals and never goes to a clearly emptier member
 //  7. cluster, then name
 //
+// A pick looks at every candidate, where the design speaks of two at random: an Env has few, they lie side by side in
+// memory, and only so is the stated reason true.
+//
 // Shape: a request's instance type must match exactly, and so must its multiplier where it names one. A request without an
 // instance type takes the Env's default, as the member's own cluster states it, and only where the member has a type.
 //

@@ -61,17 +61,8 @@ func Pick(req *Request, view *View, rnd uint64) Decision {
 		return Decision{Index: -1, Tier: NoTier, Reason: NoMembers}
 	}
 	lead := leader{index: -1, key: noKey, second: noKey}
-	selective, ordered := req.selective(), len(req.Clusters) > 0
+	selective := req.selective()
 	for i := range view.hot {
-		// What follows in the view is at best in this tier with this priority.
-		bound := uint64(view.hot[i].best) << tierShift
-		if !ordered {
-			bound |= priorityBits(view.hot[i].priority)
-		}
-		if bound > lead.key {
-			lead.second = min(lead.second, bound)
-			break
-		}
 		if got := view.judge(req, selective, i); got.reason == "" {
 			lead.offer(i, got, int64(got.free)*(jitterMax-int64(mix(rnd, i)&jitterMask)))
 		}
@@ -126,7 +117,7 @@ func (v *View) judge(req *Request, selective bool, i int) verdict {
 		got.key |= lastChoiceBit
 	}
 	switch {
-	case h.best == NoTier:
+	case h.flags&flagUsable == 0:
 		got.tier, got.reason = NoTier, unusable(v.candidates[i].Member.State)
 	case selective:
 		got.key |= req.affinity(h.cluster.ID) << affinityShift

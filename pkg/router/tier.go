@@ -2,8 +2,6 @@
 
 package router
 
-import "navix.sh/atoll/pkg/segment"
-
 // Tier says how a candidate could serve a claim; lower is better.
 type Tier uint8
 
@@ -82,25 +80,6 @@ const (
 var hope = [...]Reason{
 	QueueFull, NoIdlePod, AlreadyRefused, ClusterUnreachable, ClusterQuarantined, MemberInconsistent, MemberMissing,
 	MemberStateUnknown, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch,
-}
-
-// bestTier is the member's tier without claims in flight, or NoTier when its state rules it out.
-func bestTier(m *segment.Member) Tier {
-	var flags uint8
-	switch m.State {
-	case segment.Active:
-	case segment.Saturated:
-		flags = flagSaturated
-	default:
-		return NoTier
-	}
-	if m.CanGrow {
-		flags |= flagCanGrow
-	}
-	if m.ReadyIdle > 0 {
-		return idleTier(flags)
-	}
-	return waitTier(flags)
 }
 
 func idleTier(flags uint8) Tier {
