@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bench measures what Atoll promises, each figure beside its limit in the same run.
+//
+//  1. Routing: a pick among 8 members of one of 100,000 Envs while reports arrive, beside a bare snapshot lookup and beside
+//     a scan under an RWMutex.
+//  2. Claims: from a client through the hub to a sandbox, without and with a key, beside a raw JSON PATCH of the same kind
+//     of Pod with the same content. Latency is open-loop: Poisson arrivals on absolute offsets, timed from the scheduled
+//     send. The arms are interleaved (ABBA) and compared pair by pair; both are stocked beforehand and reset untimed.
+//
+// A target counts as missed when its 90 % bootstrap interval over the pairs lies on the wrong side. The command prints a
+// table, writes bin/bench/latest.json, and exits non-zero when a target is missed; on a machine whose load is above 1 at
+// the start it measures but does not gate.
+package main

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+)
+
+// busy is the load above which a machine is too busy to gate on.
+const busy = 1.0
+
+func main() {
+	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
+	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
+	only := flag.String("only", "", "routing or claims; default both")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *binDir, *outDir, *only)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, binDir, outDir, only string) error {
+	doc := document{Schema: 1, Commit: commit(ctx), Load: loadAverage()}
+	fmt.Printf("commit %s, load %.2f, etcd with fsync\n", doc.Commit, doc.Load)
+	if only == "" || only == "routing" {
+		fmt.Println("routing:")
+		results, err := routing(ctx)
+		if err != nil {
+			return err
+		}
+		doc.Results = append(doc.Results, results...)
+	}
+	if only == "" || only == "claims" {
+		fmt.Println("claims:")
+		results, err := claims(ctx, binDir, outDir)
+		if err != nil {
+			return err
+		}
+		doc.Results = append(doc.Results, results...)
+	}
+	doc.print(os.Stdout)
+	if err := doc.write(filepath.Join(outDir, "latest.json")); err != nil {
+		return err
+	}
+	missed := doc.missed()
+	switch {
+	case len(missed) == 0:
+		return nil
+	case doc.Load > busy:
+		fmt.Printf("\nnot gated, the machine was busy (load %.2f); missed: %s\n", doc.Load, strings.Join(missed, "; "))
+		return nil
+	default:
+		return fmt.Errorf("missed: %s", strings.Join(missed, "; "))
+	}
+}
+
+// claims measures against one plane, a hub and a worker.
+func claims(ctx context.Context, binDir, outDir string) (results []result, err error) {
+	if binDir, err = filepath.Abs(binDir); err != nil {
+		return nil, fmt.Errorf("resolving --bin-dir: %w", err)
+	}
+	logDir := filepath.Join(outDir, "logs")
+	if err := errors.Join(os.RemoveAll(logDir), os.MkdirAll(logDir, 0o755)); err != nil {
+		return nil, fmt.Errorf("preparing the logs' folder: %w", err)
+	}
+	set, err := plane.Up(ctx, plane.Options{LogDir: filepath.Join(logDir, "planes")}, "bench")
+	if err != nil {
+		return nil, fmt.Errorf("bringing up a plane: %w", err)
+	}
+	defer func() { err = errors.Join(err, set.Down(ctx)) }()
+	atoll, err := stack.Start(ctx, set, stack.Options{BinDir: binDir, LogDir: logDir})
+	if err != nil {
+		return nil, fmt.Errorf("starting hub and worker: %w", err)
+	}
+	defer func() { err = errors.Join(err, atoll.Close()) }()
+	hub, err := atoll.HubClient()
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("  stocking %d Pods for each arm\n", stockSize)
+	s, err := newStock(ctx, set.Plane("bench"), hub)
+	if err != nil {
+		return nil, err
+	}
+	return s.measure(ctx)
+}
+
+func (s *stock) measure(ctx context.Context) ([]result, error) {
+	b := &books{holder: map[string]string{}}
+	c := comparison{raw: s.rawArm(), hub: s.hubArm(b, false), log: os.Stdout}
+	ceiling, results, err := c.ceilings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, share := range shares {
+		more, err := c.latency(ctx, share, ceiling, 1.5, 2)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, more...)
+	}
+	more, err := c.burst(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results = append(results, more...)
+	keyed := comparison{raw: c.raw, hub: s.hubArm(b, true), log: os.Stdout}
+	if more, err = keyed.latency(ctx, keyedShare, ceiling, 0, 0); err != nil {
+		return nil, err
+	}
+	results = append(results, more...)
+	if more, err = s.countWrites(ctx, c.hub); err != nil {
+		return nil, err
+	}
+	results = append(results, more...)
+	return append(results, result{Name: "Pods answered twice", Value: float64(b.doubled), Unit: "Pods"}.exactly(0)), nil
+}
+
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

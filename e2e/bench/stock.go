@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+)
+
+const (
+	stockSize    = 200 // Pods of each arm; a leg claims all of them
+	resetters    = 16
+	namespace    = "default"
+	rawNamespace = "raw"
+	envName      = "bench"
+)
+
+const manifests = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: raw}
+---
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: bench}
+spec:
+  template:
+    spec:
+      automountServiceAccountToken: false
+      containers: [{name: main, image: registry.example/bench:1}]
+---
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: bench, namespace: default}
+spec:
+  mode: WarmPool
+  templateRef: {name: bench}
+  overrides: {podCreationImagePolicy: PoolDefaultImage}
+  clusters:
+    - clusterID: bench
+      members:
+        - {name: bench, spec: {replicas: %d}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}
+`
+
+// stock is the Pods of both arms: those of the Env's pool, which the hub hands out, and as many of the same kind that
+// nobody manages, for raw patches.
+type stock struct {
+	kube *kubernetes.Clientset
+	hub  *stack.Client
+	pool []corev1.Pod // as they were when idle
+	raw  []corev1.Pod
+}
+
+func newStock(ctx context.Context, p *plane.Plane, hub *stack.Client) (*stock, error) {
+	config := p.Config()
+	config.QPS = -1
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("building a client: %w", err)
+	}
+	s := &stock{kube: kube, hub: hub}
+	if out, err := p.KubectlInput(ctx, strings.NewReader(fmt.Sprintf(manifests, stockSize)), "apply", "-f", "-"); err != nil {
+		return nil, fmt.Errorf("applying the Env: %w\n%s", err, out)
+	}
+	if err := s.waitReady(ctx); err != nil {
+		return nil, err
+	}
+	if s.pool, err = s.list(ctx, namespace); err != nil {
+		return nil, err
+	}
+	if err := s.createRaw(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// createRaw copies the pool's Pods, without what would make the worker take them for its own.
+func (s *stock) createRaw(ctx context.Context) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(resetters)
+	for i, from := range s.pool {
+		group.Go(func() error {
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("raw-%d", i), Labels: map[string]string{}, Annotations: from.Annotations},
+				Spec:       from.Spec,
+			}
+			for key, value := range from.Labels {
+				if key != v1alpha1.ManagedByLabelKey {
+					pod.Labels[key] = value
+				}
+			}
+			pod.Spec.NodeName = ""
+			_, err := s.kube.CoreV1().Pods(rawNamespace).Create(groupCtx, pod, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("creating Pods for raw patches: %w", err)
+	}
+	return poll(ctx, "raw Pods to be ready", func(ctx context.Context) (bool, error) {
+		var err error
+		s.raw, err = s.list(ctx, rawNamespace)
+		if err != nil {
+			return false, err
+		}
+		for _, pod := range s.raw {
+			if !ready(pod) {
+				return false, nil
+			}
+		}
+		return len(s.raw) == stockSize, nil
+	})
+}
+
+func ready(pod corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func (s *stock) list(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+	pods, err := s.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.SandboxPoolLabelKey})
+	if err != nil {
+		return nil, fmt.Errorf("listing the stock: %w", err)
+	}
+	return pods.Items, nil
+}
+
+// waitReady waits until the hub can hand out the whole stock.
+func (s *stock) waitReady(ctx context.Context) error {
+	return poll(ctx, "the stock to be ready", func(ctx context.Context) (bool, error) {
+		env, err := s.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
+		if err != nil {
+			return false, nil //nolint:nilerr // not there yet; poll ends with its own deadline
+		}
+		var n int32
+		for _, c := range env.GetClusters() {
+			for _, m := range c.GetMembers() {
+				n += m.GetReadyIdle()
+			}
+		}
+		return n == stockSize, nil
+	})
+}
+
+// reset makes the Pods of an arm idle again as they were. It is the bench's own shortcut: a release would replace them.
+func (s *stock) reset(ctx context.Context, pods []corev1.Pod) error {
+	now, err := s.list(ctx, pods[0].Namespace)
+	if err != nil {
+		return err
+	}
+	idle := map[types.UID]corev1.Pod{}
+	for _, pod := range pods {
+		idle[pod.UID] = pod
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(resetters)
+	for _, pod := range now {
+		was, ours := idle[pod.UID]
+		if !ours || pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle {
+			continue
+		}
+		group.Go(func() error {
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+				"labels": back(pod.Labels, was.Labels), "annotations": back(pod.Annotations, was.Annotations),
+			}})
+			if err != nil {
+				return err
+			}
+			_, err = s.kube.CoreV1().Pods(pod.Namespace).Patch(groupCtx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("resetting the stock: %w", err)
+	}
+	return nil
+}
+
+// back is the merge patch that turns a map into what it was.
+func back(is, was map[string]string) map[string]any {
+	patch := map[string]any{}
+	for key := range is {
+		patch[key] = nil
+	}
+	for key, value := range was {
+		patch[key] = value
+	}
+	return patch
+}
+
+func poll(ctx context.Context, what string, check func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		ok, err := check(ctx)
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
