@@ -4,6 +4,7 @@ package claim
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -18,19 +19,13 @@ type endedStore struct {
 	records *memory[*endedRecord] // by sandbox id
 	keys    map[string]string     // key hash to the id of the latest attempt's sandbox
 
-	outbox  []*outgoing // in the order of their numbers
-	counter uint64
+	outbox []*federationv1.EndedSandbox // oldest first
 }
 
 type endedRecord struct {
 	sandbox *sandboxv1.Sandbox // not changed once here
 	hash    string
 	attempt int32
-}
-
-type outgoing struct {
-	number uint64
-	record *federationv1.EndedSandbox
 }
 
 func newEndedStore() *endedStore {
@@ -73,72 +68,56 @@ func (e *endedStore) put(now time.Time, r *endedRecord) {
 // send queues a record for the hub. When the hub stays away, the oldest give way.
 func (e *endedStore) send(record *federationv1.EndedSandbox) {
 	if len(e.outbox) >= maxEnded {
+		e.outbox[0] = nil
 		e.outbox = e.outbox[1:]
 	}
-	e.counter++
-	e.outbox = append(e.outbox, &outgoing{number: e.counter, record: record})
+	e.outbox = append(e.outbox, record)
 }
 
 // Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it lets the Pod, or the identity on
 // it, go; a second record of one sandbox changes nothing.
 func (s *Service) Ended(_ context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
 	s.mu.Lock()
-	kept := s.recordEnd(record, sandbox.State{
+	defer s.unlock()
+	s.recordEnd(record, sandbox.State{
 		KeyHash: keyHash, Attempt: attempt, Team: record.GetTeam(), Key: record.GetClaimKey(),
 	})
-	listeners := s.onEnded
-	s.unlock()
-	if kept {
-		for _, f := range listeners {
-			f()
-		}
-	}
 	return nil
 }
 
-// recordEnd reports whether there is something new for the hub. The lock is held.
-func (s *Service) recordEnd(record *sandboxv1.Sandbox, state sandbox.State) bool {
+// recordEnd keeps the first record of a sandbox. The lock is held.
+func (s *Service) recordEnd(record *sandboxv1.Sandbox, state sandbox.State) {
 	now := s.opts.Clock.Now()
 	if record == nil || s.ended.has(now, record.GetId()) {
-		return false
+		return
 	}
 	s.ended.put(now, &endedRecord{sandbox: record, hash: state.KeyHash, attempt: state.Attempt})
 	s.changed(record.GetId())
 	s.metrics.endings.WithLabelValues(record.GetStopReason()).Inc()
 	if state.KeyHash == "" || s.isLocal(record.GetNamespace(), &state) {
-		return false
+		return
 	}
 	s.ended.send(&federationv1.EndedSandbox{
 		Sandbox: record, KeyHash: state.KeyHash, Attempt: state.Attempt, RecordedAt: timestamppb.New(s.opts.Time.Now()),
 	})
-	return true
 }
 
-// OnEnded calls f whenever there is a new record for the hub. f must not block. Call OnEnded before Watch.
-func (s *Service) OnEnded(f func()) {
+// TakeEnded answers up to most records that the hub has not acknowledged, oldest first. Until they are acknowledged they
+// are answered again.
+func (s *Service) TakeEnded(most int) []*federationv1.EndedSandbox {
 	s.mu.Lock()
 	defer s.unlock()
-	s.onEnded = append(s.onEnded, f)
+	return slices.Clone(s.ended.outbox[:min(most, len(s.ended.outbox))])
 }
 
-// TakeEnded answers up to most records that the hub has not acknowledged, oldest first, and the number to acknowledge
-// them by. Until then they are answered again.
-func (s *Service) TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox) {
+// AckEnded drops records that TakeEnded answered: the hub has stored them.
+func (s *Service) AckEnded(records []*federationv1.EndedSandbox) {
 	s.mu.Lock()
 	defer s.unlock()
-	for _, out := range s.ended.outbox[:min(most, len(s.ended.outbox))] {
-		records = append(records, out.record)
-		batch = out.number
-	}
-	return batch, records
-}
-
-// AckEnded drops the records up to a batch: the hub has stored them.
-func (s *Service) AckEnded(batch uint64) {
-	s.mu.Lock()
-	defer s.unlock()
+	// Records leave at the front only, here or because there are too many, so what is acknowledged is a prefix of what
+	// is left, or gone.
 	drop := 0
-	for drop < len(s.ended.outbox) && s.ended.outbox[drop].number <= batch {
+	for drop < len(s.ended.outbox) && slices.Contains(records, s.ended.outbox[drop]) {
 		drop++
 	}
 	clear(s.ended.outbox[:drop])

@@ -54,11 +54,11 @@ func (s *Service) show(e *entry) *sandboxv1.Sandbox {
 	return sandbox.Record(e.pod, runtimesOf(e.pool), s.opts.ClusterID)
 }
 
-// showPending is what there is to say of a claim that has no Pod.
+// showPending is what there is to say of a claim that has no Pod. Its id is the one that its sandbox will have.
 func (s *Service) showPending(o *op) *sandboxv1.Sandbox {
 	r := o.claim.Request
 	return &sandboxv1.Sandbox{
-		ClusterId: s.opts.ClusterID, Namespace: o.claim.Pool.Namespace, Env: r.GetEnv(), Pool: o.claim.Pool.Name,
+		Id: o.id, ClusterId: s.opts.ClusterID, Namespace: o.claim.Pool.Namespace, Env: r.GetEnv(), Pool: o.claim.Pool.Name,
 		Phase: sandboxv1.Phase_PENDING, Image: o.image, Team: r.GetTeam(), User: r.GetUser(),
 		Labels: r.GetLabels(), Metadata: r.GetMetadata(), ClaimKey: r.GetClaimKey(),
 	}

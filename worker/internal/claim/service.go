@@ -73,7 +73,6 @@ type Service struct {
 	ended   *endedStore
 
 	onChange []func(types.NamespacedName, bool)
-	onEnded  []func()
 	touched  map[*pool]struct{} // to be announced at unlock
 }
 

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// I1: a leader and one that does not know yet that it was replaced hand out the same Pods.
+func TestI1NoPodIsAnsweredTwice(t *testing.T) {
+	w := newWorld(t)
+	const pods, claimers = 24, 40
+	w.makePool(pods)
+	leaders := []*leader{w.lead(1), w.lead(2)}
+	for _, l := range leaders {
+		l.awaitIdle("p", pods)
+	}
+	var (
+		mu      sync.Mutex
+		granted = map[string]*sandboxv1.Sandbox{} // by Pod
+		wg      sync.WaitGroup
+		start   = make(chan struct{})
+	)
+	for i := range 2 * claimers {
+		wg.Go(func() {
+			<-start
+			got, err := leaders[i%2].create(noQueue)
+			if err != nil {
+				if claim.Disposition(err) != federationv1.Disposition_REFUSED {
+					t.Errorf("claim %d: %v", i, err)
+				}
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if other := granted[got.GetPodUid()]; other != nil {
+				t.Errorf("I1: Pod %s was answered to %s and %s", got.GetPod(), other.GetId(), got.GetId())
+			}
+			granted[got.GetPodUid()] = got
+		})
+	}
+	close(start)
+	wg.Wait()
+	if len(granted) != pods {
+		t.Errorf("%d Pods were handed out, want all %d", len(granted), pods)
+	}
+	for _, got := range granted {
+		if id := w.pod(got.GetPod()).Labels[v1alpha1.SandboxIDLabelKey]; id != got.GetId() {
+			t.Errorf("I1: Pod %s was answered as %s and carries %s", got.GetPod(), got.GetId(), id)
+		}
+	}
+}
+
+// I1: the claim write itself refuses a Pod that is being deleted, however late the informers are.
+func TestI1ADyingPodIsNotHandedOut(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(3)
+	l := w.lead(1)
+	l.awaitIdle("p", 3)
+	l.blind()
+	for _, pod := range w.pods() {
+		hold := []byte(`[{"op":"add","path":"/metadata/finalizers/-","value":"test.local/hold"}]`)
+		w.must(w.live.Patch(t.Context(), &pod, client.RawPatch(types.JSONPatchType, hold)))
+		t.Cleanup(func() {
+			free := []byte(`{"metadata":{"finalizers":null}}`)
+			_ = w.live.Patch(context.Background(), &pod, client.RawPatch(types.MergePatchType, free))
+		})
+		w.must(w.live.Delete(t.Context(), &pod))
+	}
+	got, err := l.create(noQueue)
+	if err == nil {
+		t.Fatalf("a dying Pod was handed out: %v", got)
+	}
+	if claim.Disposition(err) != federationv1.Disposition_REFUSED {
+		t.Errorf("got %v, want a refusal", err)
+	}
+}
+
+// A kubelet writes status all the time. No claim may lose its Pod to that.
+func TestStatusWritesLoseNoClaim(t *testing.T) {
+	w := newWorld(t)
+	const pods = 10
+	w.makePool(pods)
+	l := w.lead(1)
+	l.awaitIdle("p", pods)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var kubelets sync.WaitGroup
+	for _, pod := range w.pods() {
+		kubelets.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				body := fmt.Sprintf(`{"status":{"message":"%d"}}`, n)
+				_ = w.live.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+			}
+		})
+	}
+	var claims sync.WaitGroup
+	for range pods {
+		claims.Go(func() {
+			if _, err := l.create(noQueue); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	claims.Wait()
+	cancel()
+	kubelets.Wait()
+	if lost := l.writes("Lost"); lost != 0 {
+		t.Errorf("%d claim writes were lost to status writes", lost)
+	}
+}
+
+// writes counts claim writes by outcome.
+func (l *leader) writes(outcome string) uint64 {
+	l.w.t.Helper()
+	families, err := l.metrics.Gather()
+	l.w.must(err)
+	for _, family := range families {
+		if family.GetName() != "atoll_worker_claim_write_seconds" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if m.GetLabel()[0].GetValue() == outcome {
+				return m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	return 0
+}
+
+func TestSwapRunsTheImageAndLeavesNothingBehind(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+	got := l.mustCreate(image(tenantImage), func(c *claim.Claim) {
+		c.Request.Labels = map[string]string{"tier": "gold"}
+		c.Request.Metadata = map[string]string{"note": "first"}
+	})
+	if got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetImage() != tenantImage || got.GetStartedAt() == nil {
+		t.Errorf("answered %v, want it running %s", got, tenantImage)
+	}
+	if got.GetLabels()["tier"] != "gold" || got.GetMetadata()["note"] != "first" || got.GetTeam() != "red" {
+		t.Errorf("answered %v without what it was asked to carry", got)
+	}
+	first := w.pod(got.GetPod())
+
+	released, err := l.Release(t.Context(), got.GetId())
+	w.must(err)
+	if released.GetPhase() != sandboxv1.Phase_STOPPING || released.GetStopReason() != "Released" {
+		t.Errorf("release answered %v", released)
+	}
+	l.awaitIdle("p", 1)
+	record, err := l.Get(t.Context(), got.GetId())
+	w.must(err)
+	if record.GetPhase() != sandboxv1.Phase_ENDED || record.GetImage() != tenantImage {
+		t.Errorf("the record is %v", record)
+	}
+	again, err := l.Release(t.Context(), got.GetId())
+	if err != nil || again.GetPhase() != sandboxv1.Phase_ENDED {
+		t.Errorf("released again: %v, %v", again, err)
+	}
+
+	next := l.mustCreate(image("test.local/other:3"), func(c *claim.Claim) { c.Request.Team, c.Request.User = "blue", "bob" })
+	pod := w.pod(next.GetPod())
+	if pod.UID != first.UID {
+		t.Fatalf("the Pod was replaced; this test is about one that returned to idle")
+	}
+	if sandbox.ContainerID(pod) == sandbox.ContainerID(first) {
+		t.Error("I13: the next tenant is in the container of the first")
+	}
+	if len(next.GetLabels())+len(next.GetMetadata()) != 0 || pod.Labels["tier"] != "" || next.GetTeam() != "blue" {
+		t.Errorf("I13: the next tenant sees %v", next)
+	}
+}
+
+func TestImageThatCannotBePulledIsTheRequestsFault(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+	_, err := l.create(image("test.local/fail-pull:1"))
+	if p := problem.FromError(err); p == nil || p.Reason != problem.Invalid || len(p.Fields) != 1 || p.Fields[0].Field != "image" {
+		t.Errorf("got %v, want INVALID naming the image", err)
+	}
+	if got := claim.Disposition(err); got != federationv1.Disposition_DONE {
+		t.Errorf("disposition %s, want DONE", got)
+	}
+	l.awaitIdle("p", 1) // the Pod, or another in its place
+}
+
+func TestLabelsThatKubernetesRefusesAreTheRequestsFault(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+	for _, key := range []string{"not a label", "agentbox.navix.sh/sandbox-phase"} {
+		_, err := l.create(func(c *claim.Claim) { c.Request.Labels = map[string]string{key: "x"} })
+		if p := problem.FromError(err); p == nil || p.Reason != problem.Invalid {
+			t.Errorf("label %q: %v, want INVALID", key, err)
+		}
+	}
+	l.awaitIdle("p", 1)
+	l.mustCreate()
+}
+
+func TestNodeThatIsCordonedServesNoClaim(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(2)
+	l := w.lead(1)
+	l.awaitIdle("p", 2)
+	nodes := &corev1.NodeList{}
+	w.must(w.live.List(t.Context(), nodes))
+	cordon := func(on bool) {
+		for i := range nodes.Items {
+			body := fmt.Sprintf(`{"spec":{"unschedulable":%v}}`, on)
+			w.must(w.live.Patch(context.Background(), &nodes.Items[i], client.RawPatch(types.MergePatchType, []byte(body))))
+		}
+	}
+	t.Cleanup(func() { cordon(false) })
+	cordon(true)
+	l.awaitIdle("p", 0)
+	cordon(false)
+	l.awaitIdle("p", 2)
+}
+
+// lossy lets writes reach the API server and loses their answers.
+type lossy struct {
+	next  http.RoundTripper
+	drops atomic.Int32
+}
+
+func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(r)
+	if err == nil && r.Method == http.MethodPatch && l.drops.Add(-1) >= 0 {
+		_ = resp.Body.Close()
+		return nil, errors.New("connection lost")
+	}
+	return resp, err
+}
+
+func TestALostAnswerIsFoundAgain(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(2)
+	net := &lossy{}
+	l := w.lead(1, func(_ *claim.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { net.next = next; return net })
+	})
+	l.awaitIdle("p", 2)
+	net.drops.Store(2)
+	got := l.mustCreate()
+	if id := w.pod(got.GetPod()).Labels[v1alpha1.SandboxIDLabelKey]; id != got.GetId() {
+		t.Errorf("answered %s, the Pod carries %s", got.GetId(), id)
+	}
+	l.awaitIdle("p", 1)
+	net.drops.Store(1)
+	if _, err := l.Release(t.Context(), got.GetId()); err != nil {
+		t.Errorf("release whose answer was lost: %v", err)
+	}
+	if n := testutil.CollectAndCount(l.metrics, "atoll_worker_claim_seconds"); n == 0 {
+		t.Error("no claim was measured")
+	}
+}

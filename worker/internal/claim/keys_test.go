@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// I2: whoever asks for a key gets its one sandbox, at the same time, after a restart, and after it has ended.
+func TestI2OneKeyOneSandbox(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(6)
+	l := w.lead(1)
+	l.awaitIdle("p", 6)
+	ids := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range ids {
+		wg.Go(func() {
+			got, err := l.create(keyed("k", 1), image(tenantImage))
+			if err != nil {
+				t.Error(err)
+			}
+			ids[i] = got.GetId()
+		})
+	}
+	wg.Wait()
+	for _, id := range ids {
+		if id != ids[0] {
+			t.Errorf("I2: one key was answered %s and %s", ids[0], id)
+		}
+	}
+	l.awaitIdle("p", 5)
+	l.stop()
+	l.blind()
+
+	next := w.lead(2)
+	if got := next.mustCreate(keyed("k", 1), image(tenantImage)); got.GetId() != ids[0] {
+		t.Errorf("I2: after a restart the key was answered %s, before %s", got.GetId(), ids[0])
+	}
+	if got, err := next.Lookup(t.Context(), hashOf(w, "k"), 1); err != nil || got.GetId() != ids[0] {
+		t.Errorf("lookup: %v, %v", got, err)
+	}
+	if keys := next.Keys(); len(keys) != 1 || keys[0].GetSandboxId() != ids[0] || keys[0].GetAttempt() != 1 {
+		t.Errorf("keys: %v", keys)
+	}
+	_, err := next.create(keyed("k", 1), image("test.local/other:1"))
+	if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict {
+		t.Errorf("other parameters: %v, want a conflict", err)
+	}
+
+	_, err = next.Release(t.Context(), ids[0])
+	w.must(err)
+	w.eventually("the record for the hub", func() error {
+		if records := next.TakeEnded(10); len(records) != 1 || records[0].GetSandbox().GetId() != ids[0] {
+			return fmt.Errorf("there are %v", records)
+		}
+		return nil
+	})
+	w.eventually("the record under the key", func() error {
+		got, err := next.create(keyed("k", 1), image(tenantImage))
+		if err != nil || got.GetId() != ids[0] {
+			t.Fatalf("I2: an ended sandbox's key was answered %v, %v", got, err)
+		}
+		if got.GetPhase() != sandboxv1.Phase_ENDED {
+			return errors.New("it is " + got.GetPhase().String())
+		}
+		return nil
+	})
+	next.AckEnded(next.TakeEnded(10))
+	if left := next.TakeEnded(10); len(left) != 0 {
+		t.Errorf("acknowledged and still there: %v", left)
+	}
+}
+
+func hashOf(w *world, key string) string { return sandbox.KeyHash("red", w.namespace, key) }
+
+// slow lets a test act between a write at the API server and its answer.
+type slow struct {
+	next    http.RoundTripper
+	written func()
+}
+
+func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(r)
+	if r.Method == http.MethodPatch {
+		s.written()
+	}
+	return resp, err
+}
+
+// I2: a worker that loses its lease while it writes does not answer, and the next leader answers with that very Pod.
+func TestI2NoAnswerWithoutTheLease(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(3)
+	var l *leader
+	l = w.lead(1, func(_ *claim.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return &slow{next: next, written: func() { l.lease.lost.Store(true) }}
+		})
+	})
+	l.awaitIdle("p", 3)
+	got, err := l.create(keyed("k", 1))
+	if err == nil {
+		t.Fatalf("I2: answered %s without the lease", got.GetId())
+	}
+	if d := claim.Disposition(err); d != federationv1.Disposition_UNCLEAR {
+		t.Errorf("disposition %s, want UNCLEAR", d)
+	}
+	l.stop()
+	l.blind()
+	next := w.lead(2)
+	after := next.mustCreate(keyed("k", 1))
+	var carriers []string
+	for _, pod := range w.pods() {
+		if s := sandbox.Read(&pod); s.ID != "" {
+			carriers = append(carriers, s.ID)
+		}
+	}
+	if len(carriers) != 1 || carriers[0] != after.GetId() {
+		t.Errorf("I2: answered %s, Pods carry %v", after.GetId(), carriers)
+	}
+}
+
+// I2: of two Pods with one key the one of the higher incarnation stays, and the other ends as Canceled.
+func TestI2OfTwoPodsTheHigherIncarnationStays(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(2)
+	l := w.lead(3)
+	l.awaitIdle("p", 2)
+	pods := w.pods()
+	for i, incarnation := range []uint64{2, 1} {
+		w.claim(&pods[i], &sandbox.Grant{
+			ID: fmt.Sprintf("0%d-%s", i, clusterID), Key: "k", KeyHash: hashOf(w, "k"), Attempt: 1,
+			Incarnation: incarnation, Team: "red", User: "ann", Image: poolImage,
+		})
+	}
+	w.eventually("the lower incarnation to end", func() error {
+		got, err := l.Get(t.Context(), "01-"+clusterID)
+		if err != nil || got.GetStopReason() != "Canceled" {
+			return fmt.Errorf("%v, %w", got, err)
+		}
+		return nil
+	})
+	if got := l.mustCreate(keyed("k", 1)); got.GetId() != "00-"+clusterID || got.GetPhase() != sandboxv1.Phase_RUNNING {
+		t.Errorf("I2: the key is answered %v, want the higher incarnation's", got)
+	}
+}
+
+// claim writes a claim past the service, as another leader would.
+func (w *world) claim(pod *corev1.Pod, g *sandbox.Grant) {
+	w.t.Helper()
+	g.Now = time.Now()
+	patch, _, err := sandbox.ClaimPatch(pod, g)
+	w.must(err)
+	w.must(w.live.Patch(w.t.Context(), pod.DeepCopy(), client.RawPatch(types.JSONPatchType, patch)))
+}
+
+func TestCanceledKey(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+
+	got := l.mustCreate(keyed("live", 1))
+	if _, err := l.Cancel(t.Context(), hashOf(w, "live"), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the canceled sandbox to end", func() error {
+		record, err := l.Get(t.Context(), got.GetId())
+		if err != nil || record.GetPhase() != sandboxv1.Phase_ENDED {
+			return fmt.Errorf("%v, %w", record, err)
+		}
+		return nil
+	})
+
+	if _, err := l.Cancel(t.Context(), hashOf(w, "early"), 1); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.create(keyed("early", 1)); claim.Disposition(err) != federationv1.Disposition_REFUSED {
+		t.Errorf("a claim that comes after its cancel: %v, %v", got, err)
+	}
+	l.awaitIdle("p", 1)
+	l.mustCreate(keyed("early", 2))
+
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := l.create(keyed("waits", 1))
+		waiting <- err
+	}()
+	l.awaitWaiting("p", 1)
+	if _, err := l.Cancel(t.Context(), hashOf(w, "waits"), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waiting; claim.Disposition(err) != federationv1.Disposition_REFUSED {
+		t.Errorf("a claim that was canceled while it waited: %v", err)
+	}
+	l.awaitWaiting("p", 0)
+}
+
+func TestRefusalIsRemembered(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(0)
+	l := w.lead(1)
+	w.eventually("the pool", func() error {
+		if _, ok := l.Stats(l.pool("p")); !ok {
+			return errors.New("not known")
+		}
+		return nil
+	})
+	refused := func(change ...func(*claim.Claim)) {
+		t.Helper()
+		if _, err := l.create(append(change, noQueue)...); claim.Disposition(err) != federationv1.Disposition_REFUSED {
+			t.Errorf("got %v, want a refusal", err)
+		}
+	}
+	refused(keyed("k", 1))
+	refused(keyed("own", 1), func(c *claim.Claim) { c.Local = true })
+	w.scale(3)
+	l.awaitIdle("p", 3)
+	refused(keyed("k", 1)) // the hub may have gone elsewhere with it
+	l.mustCreate(keyed("k", 2))
+	refused(keyed("k", 1))
+	l.mustCreate(keyed("own", 1), func(c *claim.Claim) { c.Local = true })
+}
+
+// A caller with a key may leave and come back while the claim waits.
+func TestAKeyedClaimOutlivesItsCaller(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(0)
+	l := w.lead(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	w.eventually("the pool", func() error {
+		if _, ok := l.Stats(l.pool("p")); !ok {
+			return errors.New("not known")
+		}
+		return nil
+	})
+	go func() {
+		_, err := l.Create(ctx, l.request("p", keyed("k", 1)))
+		left <- err
+	}()
+	l.awaitWaiting("p", 1)
+	cancel()
+	if err := <-left; claim.Disposition(err) != federationv1.Disposition_UNCLEAR {
+		t.Errorf("the caller who left was told %v", err)
+	}
+	back := make(chan *sandboxv1.Sandbox, 1)
+	go func() { back <- l.mustCreate(keyed("k", 1)) }()
+	w.scale(2)
+	got := <-back
+	l.awaitIdle("p", 1)
+	if again := l.mustCreate(keyed("k", 1)); again.GetId() != got.GetId() {
+		t.Errorf("I2: %s and %s", again.GetId(), got.GetId())
+	}
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"k8s.io/client-go/rest"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+func wantRefusal(t *testing.T, err error, reason problem.Reason) {
+	t.Helper()
+	if p := problem.FromError(err); p == nil || p.Reason != reason || claim.Disposition(err) != federationv1.Disposition_REFUSED {
+		t.Errorf("got %v (%s), want %s and REFUSED", err, claim.Disposition(err), reason)
+	}
+}
+
+func TestQueueIsBoundedOrderedAndPatient(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1, func(o *claim.Options, _ *rest.Config) { o.QueueCapacity = 3 })
+	l.awaitIdle("p", 1)
+	first := l.mustCreate()
+
+	type answer struct {
+		who int
+		got *sandboxv1.Sandbox
+		err error
+	}
+	answers := make(chan answer, 3)
+	for i := range 3 {
+		go func() {
+			got, err := l.create(func(c *claim.Claim) {
+				if i == 1 {
+					c.Request.StartupTimeout = durationpb.New(300 * time.Millisecond)
+				}
+			})
+			answers <- answer{i, got, err}
+		}()
+		l.awaitWaiting("p", int32(i+1))
+	}
+	_, err := l.create()
+	wantRefusal(t, err, problem.QueueFull)
+	_, err = l.create(noQueue)
+	wantRefusal(t, err, problem.NoCapacity)
+
+	late := <-answers
+	if late.who != 1 {
+		t.Fatalf("claim %d was answered first: %v, %v", late.who, late.got, late.err)
+	}
+	wantRefusal(t, late.err, problem.Deadline)
+
+	for _, who := range []int{0, 2} {
+		_, err := l.Release(t.Context(), first.GetId())
+		w.must(err)
+		next := <-answers
+		if next.err != nil || next.who != who {
+			t.Fatalf("claim %d was answered (%v), want %d", next.who, next.err, who)
+		}
+		first = next.got
+	}
+	stats, ok := l.Stats(l.pool("p"))
+	if want := (claim.Stats{WaitCapacity: 3}); !ok || stats != want {
+		t.Errorf("stats %+v, want %+v", stats, want)
+	}
+}
+
+// A caller without a key who leaves takes the claim along, wherever it is.
+func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := l.Create(ctx, l.request("p", image("test.local/slow/fail-pull:1")))
+		gone <- err
+	}()
+	w.eventually("the swap to begin", func() error {
+		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.namespace})
+		if err != nil || len(list.GetSandboxes()) == 0 {
+			return fmt.Errorf("%v, %w", list, err)
+		}
+		return nil
+	})
+	cancel()
+	if err := <-gone; err == nil {
+		t.Error("a caller who left was answered")
+	}
+	w.eventually("the sandbox to end", func() error {
+		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.namespace})
+		if err != nil || len(list.GetSandboxes()) != 0 {
+			return fmt.Errorf("%v, %w", list, err)
+		}
+		return nil
+	})
+	l.awaitIdle("p", 1)
+	l.mustCreate()
+
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() {
+		_, err := l.Create(ctx, l.request("p"))
+		gone <- err
+	}()
+	l.awaitWaiting("p", 1)
+	cancel()
+	<-gone
+	l.awaitWaiting("p", 0)
+}
+
+func TestPoolThatGoesRefusesWhoWaits(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(0)
+	l := w.lead(1)
+	w.eventually("the pool", func() error {
+		if _, ok := l.Stats(l.pool("p")); !ok {
+			return errors.New("not known")
+		}
+		return nil
+	})
+	waits := make(chan error, 1)
+	go func() {
+		_, err := l.create()
+		waits <- err
+	}()
+	l.awaitWaiting("p", 1)
+	w.removePool()
+	wantRefusal(t, <-waits, problem.NoCapacity)
+	w.eventually("the pool to be forgotten", func() error {
+		_, err := l.create()
+		if problem.FromError(err).Reason != problem.NotFound {
+			return err
+		}
+		return nil
+	})
+}
