@@ -23,6 +23,20 @@ func (f *Fleet) Clusters() []*sandboxv1.Cluster {
 	return out
 }
 
+// ClusterIDs lists the registered clusters in order.
+func (f *Fleet) ClusterIDs() []string {
+	var ids []string
+	for _, c := range f.sorted() {
+		c.mu.Lock()
+		registered := c.record.UID != ""
+		c.mu.Unlock()
+		if registered {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
 // Cluster shows one cluster, nil when it is not registered.
 func (f *Fleet) Cluster(id string) *sandboxv1.Cluster {
 	if c := f.cluster(id); c != nil {
