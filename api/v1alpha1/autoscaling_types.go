@@ -22,8 +22,8 @@ const (
 // PoolScaleUpPolicy controls scale-up. A field that is left out gets its
 // default in the stored object, so that what is in force can be read there.
 type PoolScaleUpPolicy struct {
-	// Mode is the step of one decision: Conservative +1, Default
-	// +max(1, ceil(currentReplicas/2)), Aggressive to
+	// Mode is the step of one decision. Conservative adds 1, Default adds
+	// max(1, ceil(currentReplicas/2)), Aggressive goes to
 	// min(currentReplicas*2, maxReplicas).
 	// +optional
 	// +kubebuilder:validation:Enum=Conservative;Default;Aggressive

@@ -14,7 +14,8 @@ import (
 // PoolScaleUpPolicy controls scale-up. A field that is left out gets its
 // default in the stored object, so that what is in force can be read there.
 type PoolScaleUpPolicyApplyConfiguration struct {
-	// Mode is the step of one decision: Conservative +1, Default
+	// Mode is the step of one decision. Conservative adds 1, Default adds
+	// max(1, ceil(currentReplicas/2)), Aggressive goes to
 	// min(currentReplicas*2, maxReplicas).
 	Mode *apiv1alpha1.PoolScaleUpMode `json:"mode,omitempty"`
 	// CooldownSeconds must pass between two scale-ups.
