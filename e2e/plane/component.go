@@ -3,6 +3,7 @@
 package plane
 
 import (
+	"fmt"
 	"path/filepath"
 	"strconv"
 )
@@ -39,7 +40,7 @@ func (p *Plane) component(name string, args []string) *process {
 		args:    args,
 		dir:     p.dir,
 		logPath: filepath.Join(p.logDir, name+".log"),
-		group:   p.group,
+		adopt:   p.adopt,
 		report:  func(format string, args ...any) { p.log.printf(p.Name+": "+format, args...) },
 	}
 }
@@ -119,11 +120,18 @@ func (p *Plane) schedulerArgs() []string {
 }
 
 func (p *Plane) kwokArgs() []string {
+	// Addresses tell planes apart, and are not given out twice: a kwok that is started again does not know which ones
+	// its predecessor has given to Pods, so it takes them from another range.
+	podCIDR := fmt.Sprintf("10.%d.0.1/16", 128+p.index%8*16+p.kwokStarts%16)
+	p.kwokStarts++
 	return []string{
 		"--kubeconfig=" + p.file("kwok.kubeconfig"),
 		"--config=" + p.file("kwok.yaml"),
 		"--manage-all-nodes=true",
-		"--node-lease-duration-seconds=40",
+		"--cidr=" + podCIDR,
+		// Nodes post their status instead. A lease would keep a kwok that is started again from its predecessor's nodes,
+		// and so from their Pods, until it expires.
+		"--node-lease-duration-seconds=0",
 		// An address of a range kept for documentation: nothing may ever be sent there.
 		"--node-ip=192.0.2.1",
 	}

@@ -45,8 +45,12 @@ func newGuard(dir string) (*guard, error) {
 // group is the process group that all processes of the set join.
 func (g *guard) group() int { return g.anchor.Process.Pid }
 
-// release ends the guard of a set that was taken down in order.
+// release ends the guard of a set that was taken down in order, and with it what was adopted and still runs.
 func (g *guard) release() error {
+	if g.anchor != nil {
+		// The group has gone already when somebody killed it from outside.
+		_ = syscall.Kill(-g.group(), syscall.SIGKILL)
+	}
 	// The watcher first: it must not see the pipe closed.
 	for _, cmd := range []*exec.Cmd{g.watcher, g.anchor} {
 		if cmd == nil {

@@ -38,6 +38,13 @@ func victim(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	// It counts as one more process of the set, as its arguments name the directory.
+	adopted := exec.Command("/bin/sh", "-c", "sleep 1000; exit", dir)
+	set.Adopt(adopted)
+	if err := adopted.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if len(os.Args) > 1 && os.Args[1] == pauseArg {
 		if err := set.Plane("victim").Pause(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -136,7 +143,7 @@ func TestNothingOutlivesItsProcess(t *testing.T) {
 			dir := t.TempDir()
 			// A frozen process must go as well.
 			cmd, address := startVictim(t, dir, pauseArg)
-			if running := processesOf(t, dir); running < 5 {
+			if running := processesOf(t, dir); running < 6 {
 				t.Fatalf("only %d processes are running", running)
 			}
 			if err := end(cmd.Process.Pid); err != nil {
@@ -159,27 +166,40 @@ func TestNextUpRemovesWhatWasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if running := processesOf(t, dir); running < 5 {
+	if running := processesOf(t, dir); running < 6 {
 		t.Fatalf("only %d processes are left to be found", running)
 	}
 
 	var log bytes.Buffer
-	set, err := plane.Up(testContext(t), plane.Options{Dir: dir, Log: &log}, "next")
+	logs := t.TempDir()
+	set, err := plane.Up(testContext(t), plane.Options{Dir: dir, Log: &log, LogDir: logs}, "next")
 	if err != nil {
+		t.Fatal(err)
+	}
+	adopted := exec.Command("/bin/sh", "-c", "sleep 1000; exit", dir)
+	set.Adopt(adopted)
+	if err := adopted.Start(); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := sets(dir); err != nil || left != 1 {
 		t.Errorf("%d sets are there beside the new one (%v)", left-1, err)
 	}
-	if !strings.Contains(log.String(), "5 processes") {
+	// The plane's five, the adopted shell and what that runs.
+	if !strings.Contains(log.String(), "(7 processes)") {
 		t.Errorf("progress does not tell of the cleaning up:\n%s", log.String())
 	}
 	address := strings.TrimPrefix(set.Plane("next").Config().Host, "https://")
 	if err := set.Down(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if err := adopted.Wait(); err == nil {
+		t.Error("the adopted command ended in peace")
+	}
 	if err := nothingLeft(t, dir, address); err != nil {
 		t.Errorf("after Down: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(logs, "next", "kube-apiserver.log")); err != nil {
+		t.Errorf("the log was not kept: %v", err)
 	}
 }
 
@@ -223,6 +243,23 @@ func TestFailedUpLeavesNothing(t *testing.T) {
 	}
 	if running := processesOf(t, dir); left > 0 || running > 0 {
 		t.Errorf("%d directories and %d processes are left", left, running)
+	}
+}
+
+func TestUpSaysWhyAComponentDoesNotRun(t *testing.T) {
+	bin := t.TempDir()
+	if _, err := plane.Up(t.Context(), plane.Options{BinDir: bin}, "p"); err == nil || !strings.Contains(err.Error(), "kube-apiserver") {
+		t.Errorf("without binaries: %v", err)
+	}
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho the reason\nexit 1\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opts := plane.Options{BinDir: bin, Dir: t.TempDir(), Log: io.Discard}
+	_, err := plane.Up(testContext(t), opts, "p")
+	if err == nil || !strings.Contains(err.Error(), "keeps ending") || !strings.Contains(err.Error(), "the reason") {
+		t.Errorf("with broken binaries: %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,17 +28,18 @@ type Plane struct {
 	// Name as given to Up.
 	Name string
 
-	index    int
-	dir      string
-	logDir   string
-	binDir   string
-	auditLog bool
-	group    int
-	log      *progress
-	port     *port
-	caPEM    []byte
-	admin    *rest.Config
-	procs    []*process
+	index      int
+	dir        string
+	logDir     string
+	binDir     string
+	auditLog   bool
+	adopt      func(*exec.Cmd)
+	log        *progress
+	port       *port
+	caPEM      []byte
+	admin      *rest.Config
+	procs      []*process // as components orders them
+	kwokStarts int
 
 	down    sync.Once
 	downErr error
@@ -50,7 +52,7 @@ func newPlane(opts Options, log *progress, set *Set, index int, name string) (*P
 		dir:      filepath.Join(set.state.dir, name),
 		binDir:   set.binDir,
 		auditLog: opts.AuditLog,
-		group:    set.guard.group(),
+		adopt:    set.Adopt,
 		log:      log,
 	}
 	p.logDir = filepath.Join(p.dir, "logs")
@@ -179,11 +181,18 @@ func (p *Plane) lastWords() string {
 
 func (p *Plane) apiServer() *process { return p.procs[1] }
 
+func (p *Plane) kwok() *process { return p.procs[4] }
+
 // Pause freezes the API server: connections are accepted and kept, and nothing is answered.
 func (p *Plane) Pause() error { return p.apiServer().signal(syscall.SIGSTOP) }
 
 // Resume ends Pause.
-func (p *Plane) Resume() error { return p.apiServer().signal(syscall.SIGCONT) }
+func (p *Plane) Resume() error {
+	if err := p.apiServer().signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	return p.restartKwok()
+}
 
 // StopAPIServer kills the API server, as a crash would: connections are reset, new ones refused.
 func (p *Plane) StopAPIServer() { p.apiServer().stop() }
@@ -193,7 +202,18 @@ func (p *Plane) StartAPIServer(ctx context.Context) error {
 	if err := p.apiServer().start(); err != nil {
 		return err
 	}
-	return p.waitReady(ctx)
+	if err := p.waitReady(ctx); err != nil {
+		return err
+	}
+	return p.restartKwok()
+}
+
+// restartKwok makes kwok look at every Pod anew. It gives up on a Pod, until that changes again, when a write is cut off
+// in the middle; a kubelet would not.
+func (p *Plane) restartKwok() error {
+	p.kwok().stop()
+	p.kwok().args = p.kwokArgs()
+	return p.kwok().start()
 }
 
 // Down kills the plane and removes what it wrote. The rest of its set goes on. Calling it again returns the first result.

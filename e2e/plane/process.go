@@ -28,7 +28,7 @@ type process struct {
 	args    []string
 	dir     string
 	logPath string
-	group   int
+	adopt   func(*exec.Cmd)
 	report  func(format string, args ...any)
 
 	mu       sync.Mutex
@@ -64,7 +64,7 @@ func (p *process) spawn() error {
 	// Nothing of the caller's environment (proxies, kubeconfigs, KWOK_*) may change how a plane behaves.
 	cmd.Env = []string{"HOME=" + p.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + p.dir}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: p.group}
+	p.adopt(cmd)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", p.name, err)
 	}

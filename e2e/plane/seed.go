@@ -51,8 +51,6 @@ func (p *Plane) seed(ctx context.Context, opts Options) error {
 
 func (p *Plane) node(i int) *corev1.Node {
 	name := fmt.Sprintf("%s-node-%d", p.Name, i)
-	// Ranges do not overlap within a set, so that a Pod's address tells its cluster.
-	podCIDR := fmt.Sprintf("10.%d.%d.0/18", 128+p.index%64, i%4*64)
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name,
@@ -62,7 +60,6 @@ func (p *Plane) node(i int) *corev1.Node {
 				corev1.LabelArchStable: "amd64",
 			},
 		},
-		Spec: corev1.NodeSpec{PodCIDR: podCIDR, PodCIDRs: []string{podCIDR}},
 	}
 }
 

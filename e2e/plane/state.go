@@ -3,12 +3,15 @@
 package plane
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +50,12 @@ func newState(root string, log *progress) (*state, error) {
 	return &state{dir: dir, lock: lock}, nil
 }
 
+// adopt marks a command as the set's, by its group for the guard and by its environment for a sweep.
+func (s *state) adopt(cmd *exec.Cmd, group int) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: group}
+	cmd.Env = append(cmd.Environ(), setEnv+"="+s.dir)
+}
+
 // remove deletes the directory first and gives up the lock last, so that no sweep can find it half removed.
 func (s *state) remove() error {
 	err := os.RemoveAll(s.dir)
@@ -77,23 +86,23 @@ func sweep(root string, log *progress) {
 	}
 }
 
-// killProcessesOf kills the processes that name dir in their arguments, as all of a plane's do. It needs /proc.
+// setEnv names the set's directory in the environment of all its processes, and of their children.
+const setEnv = "ATOLL_PLANE_SET"
+
+// killProcessesOf kills the processes of the set in dir. It needs /proc.
 func killProcessesOf(dir string) int {
-	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	environments, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
 		return 0
 	}
 	killed := 0
-	for _, path := range cmdlines {
-		cmdline, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(cmdline, []byte(dir+"/")) {
+	for _, path := range environments {
+		environment, err := os.ReadFile(path)
+		if err != nil || !slices.Contains(strings.Split(string(environment), "\x00"), setEnv+"="+dir) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		if unix.Kill(pid, unix.SIGKILL) == nil {
+		if err == nil && unix.Kill(pid, unix.SIGKILL) == nil {
 			killed++
 		}
 	}

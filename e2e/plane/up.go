@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -101,10 +102,19 @@ func (s *Set) Plane(name string) *Plane {
 // Planes returns all planes in the order in which they were named.
 func (s *Set) Planes() []*Plane { return s.planes }
 
+// Dir is removed with the set. It is for the files of adopted commands.
+func (s *Set) Dir() string { return s.state.dir }
+
+// Adopt makes a command share the fate of the set: whoever takes the set down, be it Down, Ctrl-C or the guard of a
+// killed owner, takes the command down with it. It sets SysProcAttr and adds to Env, so it comes right before the start.
+func (s *Set) Adopt(cmd *exec.Cmd) {
+	s.state.adopt(cmd, s.guard.group())
+}
+
 // KubectlPath is the kubectl that fits the planes.
 func (s *Set) KubectlPath() string { return filepath.Join(s.binDir, "kubectl") }
 
-// Down kills all planes and removes everything they wrote. It takes no time worth waiting for, so it ignores the end of
+// Down kills all planes, and what was adopted, and removes everything they wrote. It takes no time worth waiting for, so it ignores the end of
 // ctx: an expired test must be cleaned up after, too. Calling it again returns the first result.
 func (s *Set) Down(context.Context) error {
 	s.down.Do(func() {
