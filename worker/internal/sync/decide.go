@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// maxNamed bounds how many clusters a message names.
+const maxNamed = 20
+
+// hubState is what there is to say about the hub.
+type hubState string
+
+const (
+	hubPending     hubState = "Pending" // on its way, or away for a moment: nothing to say yet
+	hubInSync      hubState = "InSync"
+	hubUnreachable hubState = "Unreachable"
+)
+
+// facts are what a decision about one Env stands on.
+type facts struct {
+	local string // ClusterID of this cluster
+	env   *v1alpha1.SandboxEnv
+	view  view
+	known map[string]struct{}
+	heard map[string]struct{}
+	hub   hubState
+	now   time.Time
+}
+
+// verdict is why an Env is written or not.
+type verdict string
+
+const (
+	upToDate          verdict = "UpToDate"
+	leaving           verdict = "Leaving" // the Env is being deleted
+	segmentsDiffer    verdict = "SegmentsDiffer"
+	conditionsDiffers verdict = "ConditionDiffers"
+)
+
+// decision is all that atoll-sync should own in an Env's status.
+type decision struct {
+	verdict   verdict
+	entries   []entry
+	condition *metav1.Condition // nil: there is nothing to say yet
+}
+
+func (d decision) write() bool { return d.verdict == segmentsDiffer || d.verdict == conditionsDiffers }
+
+// decide works out what an Env should show, and whether that takes a write.
+func decide(f facts) decision {
+	if f.env.DeletionTimestamp != nil {
+		return decision{verdict: leaving}
+	}
+	present := presentEntries(f.env, f.local)
+	wanted, stale := wantedEntries(f, present)
+	wanted, collapsed := fit(wanted)
+	d := decision{verdict: upToDate, entries: wanted, condition: condition(f, wanted, stale, collapsed)}
+	switch was := meta.FindStatusCondition(f.env.Status.Conditions, v1alpha1.SandboxEnvConditionFederated); {
+	case !slices.EqualFunc(present, wanted, entry.same):
+		d.verdict = segmentsDiffer
+	case d.condition != nil && (was == nil || was.Status != d.condition.Status || was.Reason != d.condition.Reason ||
+		was.Message != d.condition.Message):
+		d.verdict = conditionsDiffers
+	}
+	return d
+}
+
+// presentEntries are the foreign segments that the Env shows now, by ClusterID.
+func presentEntries(env *v1alpha1.SandboxEnv, local string) []entry {
+	var out []entry
+	for i := range env.Status.Clusters {
+		if e, ok := entryOfStatus(&env.Status.Clusters[i], local); ok {
+			out = append(out, e)
+		}
+	}
+	sortEntries(out)
+	return out
+}
+
+// wantedEntries are the hub's word, and what is shown of clusters that the hub has said nothing of (I5).
+func wantedEntries(f facts, present []entry) (out []entry, stale []string) {
+	for id, s := range f.view {
+		if s == nil {
+			continue
+		}
+		e, ok := newEntry(id, f.local, s.members, s.receivedAt)
+		if !ok {
+			continue
+		}
+		out = append(out, e)
+		if _, heard := f.heard[id]; s.stale || !heard {
+			stale = append(stale, id)
+		}
+	}
+	for _, e := range present {
+		_, told := f.view[e.ClusterID]
+		_, known := f.known[e.ClusterID]
+		if told || known {
+			continue
+		}
+		e.IsLocal = false
+		out = append(out, e)
+		stale = append(stale, e.ClusterID)
+	}
+	sortEntries(out)
+	slices.Sort(stale)
+	return out, stale
+}
+
+func sortEntries(entries []entry) {
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
+}
+
+// condition is Federated. The first that holds: TooLarge, HubUnreachable, ClustersStale, InSync.
+func condition(f facts, entries []entry, stale []string, collapsed bool) *metav1.Condition {
+	was := meta.FindStatusCondition(f.env.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
+	out := &metav1.Condition{Type: v1alpha1.SandboxEnvConditionFederated, Status: metav1.ConditionFalse}
+	names := clusterNames(entries)
+	switch {
+	case collapsed:
+		out.Reason = string(v1alpha1.ReasonTooLarge)
+		out.Message = "segments are shown as totals, their members do not fit: " + names
+	case f.hub == hubUnreachable:
+		out.Reason = string(v1alpha1.ReasonHubUnreachable)
+		out.Message = "no hub is connected; shown as last heard: " + names
+	case f.hub == hubPending:
+		return was.DeepCopy()
+	case len(stale) > 0:
+		out.Reason = string(v1alpha1.ReasonClustersStale)
+		out.Message = "the hub has not heard lately from: " + list(stale)
+	default:
+		out.Status = metav1.ConditionTrue
+		out.Reason = string(v1alpha1.ReasonInSync)
+		out.Message = "other clusters: " + names
+	}
+	out.LastTransitionTime = metav1.NewTime(f.now)
+	if was != nil && was.Status == out.Status {
+		out.LastTransitionTime = was.LastTransitionTime
+	}
+	return out
+}
+
+func clusterNames(entries []entry) string {
+	ids := make([]string, 0, len(entries))
+	for _, e := range entries {
+		ids = append(ids, e.ClusterID)
+	}
+	return list(ids)
+}
+
+func list(ids []string) string {
+	switch {
+	case len(ids) == 0:
+		return "none"
+	case len(ids) > maxNamed:
+		return fmt.Sprintf("%s and %d more", strings.Join(ids[:maxNamed], ", "), len(ids)-maxNamed)
+	default:
+		return strings.Join(ids, ", ")
+	}
+}
+
+// fit collapses entries that are too large for an Env: first to a total a scaling group, then to one total a cluster.
+func fit(entries []entry) (fitting []entry, collapsed bool) {
+	if sizeOf(entries) <= maxSegments {
+		return entries, false
+	}
+	byGroup := collapse(entries, func(m *member) string { return m.group })
+	if sizeOf(byGroup) <= maxSegments {
+		return byGroup, true
+	}
+	return collapse(entries, func(*member) string { return "" }), true
+}
+
+// collapse sums each entry's members by what group says of them.
+func collapse(entries []entry, group func(*member) string) []entry {
+	out := make([]entry, 0, len(entries))
+	for _, e := range entries {
+		totals := map[string]*member{}
+		for i := range e.ObservedMembers {
+			m := &e.ObservedMembers[i]
+			name := totalName(group(m))
+			if totals[name] == nil {
+				totals[name] = &member{Name: name, group: group(m)}
+			}
+			totals[name].add(m)
+		}
+		e.ObservedMembers = nil
+		for _, name := range slices.Sorted(maps.Keys(totals)) {
+			e.ObservedMembers = append(e.ObservedMembers, *totals[name])
+		}
+		out = append(out, e)
+	}
+	return out
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func set(ids ...string) map[string]struct{} {
+	out := map[string]struct{}{}
+	for _, id := range ids {
+		out[id] = struct{}{}
+	}
+	return out
+}
+
+func told(idle int32, stale bool) *foreignSegment {
+	return &foreignSegment{stale: stale, receivedAt: now, members: []segment.Member{
+		{Name: "main", State: segment.Active, Idle: idle, Desired: 5, Current: 5, ScalingGroup: "default"},
+	}}
+}
+
+func shown(id string, idle int32) v1alpha1.EnvClusterStatus {
+	earlier := metav1.NewTime(now.Add(-time.Hour))
+	return v1alpha1.EnvClusterStatus{ClusterID: id, LastSnapshotTime: &earlier, ObservedMembers: []v1alpha1.EnvObservedMember{
+		{Name: "main", State: v1alpha1.ObservedMemberStateActive, IdleCount: idle, DesiredReplicas: 5, CurrentReplicas: 5},
+	}}
+}
+
+func federated(status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) []metav1.Condition {
+	return []metav1.Condition{{Type: "Federated", Status: status, Reason: string(reason), Message: message,
+		LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
+}
+
+func env(conditions []metav1.Condition, clusters ...v1alpha1.EnvClusterStatus) *v1alpha1.SandboxEnv {
+	return &v1alpha1.SandboxEnv{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "py", UID: types.UID("u1")},
+		Status:     v1alpha1.SandboxEnvStatus{Clusters: clusters, Conditions: conditions},
+	}
+}
+
+// text renders a decision: verdict, entries with the first member's idle count, the condition.
+func text(d decision) string {
+	var b strings.Builder
+	b.WriteString(string(d.verdict))
+	for _, e := range d.entries {
+		fmt.Fprintf(&b, " %s=%d", e.ClusterID, e.ObservedMembers[0].IdleCount)
+	}
+	if c := d.condition; c != nil {
+		fmt.Fprintf(&b, " | %s %s: %s", c.Status, c.Reason, c.Message)
+	}
+	return b.String()
+}
+
+func TestDecide(t *testing.T) {
+	local := v1alpha1.EnvClusterStatus{ClusterID: "east", IsLocal: true}
+	inSync := federated("True", v1alpha1.ReasonInSync, "other clusters: west")
+	deleting := env(nil)
+	deleting.DeletionTimestamp = &metav1.Time{Time: now}
+	for name, c := range map[string]struct {
+		facts facts
+		want  string
+	}{
+		"first word": {
+			facts{env: env(nil, local), view: view{"west": told(3, false)}, known: set("west"), heard: set("west"), hub: hubInSync},
+			"SegmentsDiffer west=3 | True InSync: other clusters: west"},
+		"nothing new": {
+			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, false)}, known: set("west"), heard: set("west"), hub: hubInSync},
+			"UpToDate west=3 | True InSync: other clusters: west"},
+		"removed by a user": {
+			facts{env: env(inSync, local), view: view{"west": told(3, false)}, known: set("west"), heard: set("west"), hub: hubInSync},
+			"SegmentsDiffer west=3 | True InSync: other clusters: west"},
+		"I5: a cluster that the hub does not know keeps its segment": {
+			facts{env: env(inSync, local, shown("west", 3)), hub: hubInSync},
+			"ConditionDiffers west=3 | False ClustersStale: the hub has not heard lately from: west"},
+		"I5: a restarted worker removes nothing": {
+			facts{env: env(inSync, local, shown("west", 3)), hub: hubPending},
+			"UpToDate west=3 | True InSync: other clusters: west"},
+		"gone from a cluster that is known": {
+			facts{env: env(inSync, local, shown("west", 3)), known: set("west"), heard: set("west"), hub: hubInSync},
+			"SegmentsDiffer | True InSync: other clusters: none"},
+		"removed explicitly, cluster not known": {
+			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": nil}, hub: hubInSync},
+			"SegmentsDiffer | True InSync: other clusters: none"},
+		"stale": {
+			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, true)}, known: set("west"), heard: set("west"), hub: hubInSync},
+			"ConditionDiffers west=3 | False ClustersStale: the hub has not heard lately from: west"},
+		"known from an earlier connection only": {
+			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, false)}, known: set("west"), hub: hubInSync},
+			"ConditionDiffers west=3 | False ClustersStale: the hub has not heard lately from: west"},
+		"no hub": {
+			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, false)}, known: set("west"), hub: hubUnreachable},
+			"ConditionDiffers west=3 | False HubUnreachable: no hub is connected; shown as last heard: west"},
+		"a hub on its way says nothing yet": {
+			facts{env: env(nil, local), hub: hubPending}, "UpToDate"},
+		"nobody else": {
+			facts{env: env(nil, local), hub: hubInSync}, "ConditionDiffers | True InSync: other clusters: none"},
+		"I3: the hub names the local cluster": {
+			facts{env: env(nil, local), view: view{"east": told(9, false), "west": told(1, false)}, known: set("west", "east"), heard: set("west", "east"), hub: hubInSync},
+			"SegmentsDiffer west=1 | True InSync: other clusters: west"},
+		"being deleted": {
+			facts{env: deleting, view: view{"west": told(1, false)}, hub: hubInSync}, "Leaving"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.facts.local, c.facts.now = "east", now
+			if got := text(decide(c.facts)); got != c.want {
+				t.Errorf("\n got %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestTransitionTimeChangesWithTheStatusOnly(t *testing.T) {
+	f := facts{local: "east", now: now, hub: hubInSync,
+		env:  env(federated("False", v1alpha1.ReasonHubUnreachable, "x"), shown("west", 3)),
+		view: view{"west": told(3, true)}, known: set("west"), heard: set("west")}
+	if got := decide(f).condition; !got.LastTransitionTime.Time.Equal(now.Add(-time.Hour)) {
+		t.Errorf("the status stayed False, and the transition time became %s", got.LastTransitionTime)
+	}
+	f.view["west"].stale = false
+	if got := decide(f).condition; !got.LastTransitionTime.Time.Equal(now) {
+		t.Errorf("the status became True, and the transition time is %s", got.LastTransitionTime)
+	}
+}
+
+// I3: even a decision that holds a local segment is not written.
+func TestI3EncodeRefusesTheLocalSegment(t *testing.T) {
+	for _, e := range []entry{{ClusterID: "east"}, {ClusterID: "west", IsLocal: true}} {
+		if body, err := encode(env(nil), "east", decision{entries: []entry{e}}); !errors.Is(err, errLocal) {
+			t.Errorf("%+v was encoded: %s", e, body)
+		}
+	}
+}
+
+func TestEncode(t *testing.T) {
+	e, ok := newEntry("west", "east", []segment.Member{{Name: "main", State: segment.Unknown}}, now)
+	if !ok {
+		t.Fatal("no entry")
+	}
+	body, err := encode(env(nil), "east", decision{entries: []entry{e}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv",` +
+		`"metadata":{"name":"py","namespace":"default","uid":"u1"},"status":{"clusters":[{"clusterID":"west","isLocal":false,` +
+		`"observedMembers":[{"name":"main","idleCount":0,"runningCount":0,"desiredReplicas":0,"currentReplicas":0,"pendingRequests":0}],` +
+		`"lastSnapshotTime":"2026-01-02T03:04:05Z"}]}}`
+	if string(body) != want {
+		t.Errorf("\n got %s\nwant %s", body, want)
+	}
+}
+
+func TestTooLargeCollapses(t *testing.T) {
+	crowd := func(clusters, members, groups int) view {
+		v := view{}
+		for c := range clusters {
+			s := &foreignSegment{receivedAt: now}
+			for m := range members {
+				s.members = append(s.members, segment.Member{Name: fmt.Sprintf("member-%02d", m), State: segment.Saturated,
+					Idle: 1, Running: 2, ScalingGroup: fmt.Sprintf("group-%02d", m%groups)})
+			}
+			s.members[0].State = segment.Active
+			v[fmt.Sprintf("cluster-%03d", c)] = s
+		}
+		return v
+	}
+	for name, c := range map[string]struct {
+		view    view
+		members []string
+		idle    int32
+	}{
+		"by group":   {crowd(100, 20, 2), []string{"total:group-00", "total:group-01"}, 10},
+		"by cluster": {crowd(256, 32, 16), []string{"total:"}, 32},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := map[string]struct{}{}
+			for id := range c.view {
+				known[id] = struct{}{}
+			}
+			d := decide(facts{local: "east", env: env(nil), view: c.view, known: known, heard: known, hub: hubInSync, now: now})
+			if d.condition.Reason != string(v1alpha1.ReasonTooLarge) || !strings.Contains(d.condition.Message, "cluster-000") {
+				t.Errorf("the condition is %+v", d.condition)
+			}
+			if len(d.entries) != len(c.view) {
+				t.Errorf("%d clusters are left of %d", len(d.entries), len(c.view))
+			}
+			var names []string
+			for _, m := range d.entries[0].ObservedMembers {
+				names = append(names, m.Name)
+			}
+			first := d.entries[0].ObservedMembers[0]
+			if !slices.Equal(names, c.members) || first.IdleCount != c.idle || first.State != v1alpha1.ObservedMemberStateActive {
+				t.Errorf("members are %v, the first is %+v", names, first)
+			}
+			if size := sizeOf(d.entries); size > maxSegments {
+				t.Errorf("%d bytes are left", size)
+			}
+			// What was collapsed and read back is the same: no write after the write.
+			raw, err := json.Marshal(d.entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			written := env([]metav1.Condition{*d.condition})
+			if err := json.Unmarshal(raw, &written.Status.Clusters); err != nil {
+				t.Fatal(err)
+			}
+			again := decide(facts{local: "east", env: written, view: c.view, known: known, heard: known, hub: hubInSync, now: now.Add(time.Hour)})
+			if again.verdict != upToDate {
+				t.Errorf("written, it is %s", again.verdict)
+			}
+		})
+	}
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	// maxSegments is how large the foreign segments of one Env may be.
+	maxSegments = 128 << 10
+	// totalPrefix begins the name of a member that stands for several. No pool can have such a name.
+	totalPrefix = "total:"
+)
+
+// entry is one foreign segment as it is written. All fields that say something are always there: an apply that leaves out
+// a zero would not own it.
+type entry struct {
+	ClusterID        string       `json:"clusterID"`
+	IsLocal          bool         `json:"isLocal"`
+	ObservedMembers  []member     `json:"observedMembers"`
+	LastSnapshotTime *metav1.Time `json:"lastSnapshotTime,omitempty"`
+}
+
+type member struct {
+	Name            string                       `json:"name"`
+	InstanceType    string                       `json:"instanceType,omitempty"`
+	Multiplier      int32                        `json:"multiplier,omitempty"`
+	State           v1alpha1.ObservedMemberState `json:"state,omitempty"`
+	IdleCount       int32                        `json:"idleCount"`
+	RunningCount    int32                        `json:"runningCount"`
+	DesiredReplicas int32                        `json:"desiredReplicas"`
+	CurrentReplicas int32                        `json:"currentReplicas"`
+	PendingRequests int32                        `json:"pendingRequests"`
+
+	group string // the scaling group, where it is known
+}
+
+// newEntry makes an entry of what the hub says. There is none for the local cluster (I3).
+func newEntry(id, local string, members []segment.Member, received time.Time) (entry, bool) {
+	if id == local || id == "" {
+		return entry{}, false
+	}
+	at := metav1.NewTime(received)
+	e := entry{ClusterID: id, ObservedMembers: make([]member, 0, len(members)), LastSnapshotTime: &at}
+	for i := range members {
+		m := &members[i]
+		e.ObservedMembers = append(e.ObservedMembers, member{
+			Name: m.Name, InstanceType: m.InstanceType, Multiplier: m.Multiplier, State: stateOf(m.State),
+			IdleCount: m.Idle, RunningCount: m.Running, DesiredReplicas: m.Desired, CurrentReplicas: m.Current,
+			PendingRequests: m.Pending, group: m.ScalingGroup,
+		})
+	}
+	slices.SortFunc(e.ObservedMembers, func(a, b member) int { return cmp.Compare(a.Name, b.Name) })
+	return e, true
+}
+
+// entryOfStatus reads an entry back. There is none for the local cluster (I3).
+func entryOfStatus(s *v1alpha1.EnvClusterStatus, local string) (entry, bool) {
+	if s.ClusterID == local {
+		return entry{}, false
+	}
+	e := entry{ClusterID: s.ClusterID, IsLocal: s.IsLocal, LastSnapshotTime: s.LastSnapshotTime,
+		ObservedMembers: make([]member, 0, len(s.ObservedMembers))}
+	for i := range s.ObservedMembers {
+		m := &s.ObservedMembers[i]
+		group, _ := strings.CutPrefix(m.Name, totalPrefix)
+		e.ObservedMembers = append(e.ObservedMembers, member{
+			Name: m.Name, InstanceType: m.InstanceType, Multiplier: m.Multiplier, State: m.State,
+			IdleCount: m.IdleCount, RunningCount: m.RunningCount, DesiredReplicas: m.DesiredReplicas,
+			CurrentReplicas: m.CurrentReplicas, PendingRequests: m.PendingRequests, group: group,
+		})
+	}
+	slices.SortFunc(e.ObservedMembers, func(a, b member) int { return cmp.Compare(a.Name, b.Name) })
+	return e, true
+}
+
+// same compares what is worth a write.
+func (e entry) same(o entry) bool {
+	return e.ClusterID == o.ClusterID && e.IsLocal == o.IsLocal &&
+		slices.EqualFunc(e.ObservedMembers, o.ObservedMembers, func(a, b member) bool {
+			a.group, b.group = "", ""
+			return a == b
+		})
+}
+
+func stateOf(s segment.State) v1alpha1.ObservedMemberState {
+	switch s {
+	case segment.Active:
+		return v1alpha1.ObservedMemberStateActive
+	case segment.Saturated:
+		return v1alpha1.ObservedMemberStateSaturated
+	case segment.Missing:
+		return v1alpha1.ObservedMemberStateMissing
+	case segment.Inconsistent:
+		return v1alpha1.ObservedMemberStateInconsistent
+	default:
+		return ""
+	}
+}
+
+func totalName(group string) string { return totalPrefix + group }
+
+// serving orders states: a total is in the best state that one of its members is in.
+var serving = []v1alpha1.ObservedMemberState{
+	"", v1alpha1.ObservedMemberStateMissing, v1alpha1.ObservedMemberStateInconsistent,
+	v1alpha1.ObservedMemberStateSaturated, v1alpha1.ObservedMemberStateActive,
+}
+
+func (m *member) add(o *member) {
+	if slices.Index(serving, o.State) > slices.Index(serving, m.State) {
+		m.State = o.State
+	}
+	m.IdleCount += o.IdleCount
+	m.RunningCount += o.RunningCount
+	m.DesiredReplicas += o.DesiredReplicas
+	m.CurrentReplicas += o.CurrentReplicas
+	m.PendingRequests += o.PendingRequests
+}
+
+func sizeOf(entries []entry) int {
+	raw, err := json.Marshal(entries)
+	if err != nil { // of plain strings and numbers: cannot happen, and if so the write fails and says why
+		return 0
+	}
+	return len(raw)
+}
+
+// errLocal is a body that would write the local segment.
+var errLocal = errors.New("refusing to write the local segment")
+
+// encode makes the body of an apply: everything that atoll-sync owns in this Env, and the uid of the Env it is meant for.
+func encode(env *v1alpha1.SandboxEnv, local string, d decision) ([]byte, error) {
+	for _, e := range d.entries {
+		if e.ClusterID == local || e.IsLocal {
+			return nil, fmt.Errorf("encoding the foreign segments of %s/%s: %w", env.Namespace, env.Name, errLocal)
+		}
+	}
+	status := map[string]any{"clusters": d.entries}
+	if d.condition != nil {
+		status["conditions"] = []metav1.Condition{*d.condition}
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind":       v1alpha1.SandboxEnvOwnerKind,
+		"metadata":   map[string]any{"namespace": env.Namespace, "name": env.Name, "uid": env.UID},
+		"status":     status,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the foreign segments of %s/%s: %w", env.Namespace, env.Name, err)
+	}
+	return body, nil
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+func envOf(name string, ids ...string) *federationv1.ForeignEnv {
+	out := &federationv1.ForeignEnv{Key: &federationv1.EnvKey{Namespace: "default", Name: name}}
+	for _, id := range ids {
+		out.Segments = append(out.Segments, &federationv1.ForeignSegment{ClusterId: id})
+	}
+	return out
+}
+
+func has(f *foreign, name string) []string {
+	var ids []string
+	for id, s := range f.envs[segment.Key{Namespace: "default", Name: name}] {
+		if s != nil {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func complete(chunk uint32, last bool, known []string, envs ...*federationv1.ForeignEnv) *federationv1.Foreign {
+	return &federationv1.Foreign{Complete: true, Chunk: chunk, Last: last, Known: known, Envs: envs}
+}
+
+// I5: nothing is dropped but by a removal or by a complete message that knows the cluster and has arrived in full.
+func TestI5ForeignSegmentsGoOnlyWhenTheyAreKnownToBeGone(t *testing.T) {
+	type step struct {
+		name    string
+		message *federationv1.Foreign // nil: the connection breaks
+		want    []string
+	}
+	both := []string{"north", "west"}
+	f := newForeign()
+	for _, s := range []step{
+		{"a complete message", complete(0, true, both, envOf("py", both...)), both},
+		{"the connection breaks", nil, both},
+		{"a hub that knows nobody", complete(0, true, nil), both},
+		{"half a complete message", complete(0, false, both), both},
+		{"the connection breaks in between", nil, both},
+		{"the other half alone", complete(1, true, both), both},
+		{"a delta about another Env", &federationv1.Foreign{Last: true, Envs: []*federationv1.ForeignEnv{envOf("go", "west")}}, both},
+		{"a complete message about another cluster", complete(0, true, []string{"south"}, envOf("py", "south")), []string{"north", "south", "west"}},
+		{"one of two known clusters has it no more", complete(0, true, both, envOf("py", "west")), []string{"south", "west"}},
+		{"a removal", &federationv1.Foreign{Last: true, Envs: []*federationv1.ForeignEnv{
+			{Key: &federationv1.EnvKey{Namespace: "default", Name: "py"}, Removed: []string{"west"}}}}, []string{"south"}},
+		{"in two chunks", complete(0, false, both, envOf("py", "west")), []string{"south"}},
+		{"the second", complete(1, true, both, envOf("py", "north")), []string{"north", "south", "west"}},
+	} {
+		if s.message == nil {
+			f.disconnected()
+		} else {
+			f.receive(s.message, now)
+		}
+		if got := has(f, "py"); !slices.Equal(got, s.want) {
+			t.Fatalf("%s: %v are there, want %v", s.name, got, s.want)
+		}
+	}
+}
+
+func TestReceiveNamesTheEnvsThatChanged(t *testing.T) {
+	f := newForeign()
+	f.receive(complete(0, true, []string{"west"}, envOf("py", "west"), envOf("go", "west")), now)
+	changed := f.receive(complete(0, true, []string{"west"}, envOf("go", "west")), now)
+	got := slices.SortedFunc(maps.Keys(changed), segment.Key.Compare)
+	want := []segment.Key{{Namespace: "default", Name: "go"}, {Namespace: "default", Name: "py"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("changed are %v, want %v", got, want)
+	}
+	if len(f.envs) != 1 {
+		t.Errorf("%d Envs are kept, want 1", len(f.envs))
+	}
+}
+
+func TestARemovalOutlivesACopyInTheEnv(t *testing.T) {
+	f := newForeign() // a restarted worker: it knows nobody
+	f.receive(&federationv1.Foreign{Last: true, Envs: []*federationv1.ForeignEnv{
+		{Key: &federationv1.EnvKey{Namespace: "default", Name: "py"}, Removed: []string{"west"}}}}, now)
+	v := f.envs[segment.Key{Namespace: "default", Name: "py"}]
+	d := decide(facts{local: "east", env: env(nil, shown("west", 1)), view: v, known: f.known, heard: f.heard, hub: hubInSync, now: now})
+	if len(d.entries) != 0 || !d.write() {
+		t.Errorf("the removed segment stays: %s", text(d))
+	}
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	// patience is how long a hub may be away before Envs say so.
+	patience = 15 * time.Second
+	// absence is how long an Env must be gone for what the hub said of it to be forgotten.
+	absence = time.Minute
+)
+
+// Options are what a Syncer stands on.
+type Options struct {
+	ClusterID string
+	// Config has the identity of the sync path's ServiceAccount.
+	Config *rest.Config
+	// Cache has the Envs.
+	Cache   cache.Cache
+	Clock   clock.Clock
+	Metrics prometheus.Registerer
+	Log     logr.Logger
+}
+
+// Syncer shows other clusters' segments in the status of the local Envs.
+type Syncer struct {
+	opts    Options
+	applier applier
+	metrics *metrics
+	wake    chan struct{}
+
+	mu        sync.Mutex
+	foreign   *foreign
+	budget    *budget
+	connected bool
+	since     time.Time // of connected being what it is
+	shown     hubState  // that Envs were last marked for
+	absent    map[segment.Key]time.Time
+}
+
+var _ manager.LeaderElectionRunnable = (*Syncer)(nil)
+
+// New makes a Syncer that follows the cache's Envs. It belongs into a manager whose worker has a hub.
+func New(ctx context.Context, opts Options) (*Syncer, error) {
+	applier, err := newApplier(opts.Config)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(opts.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	now := opts.Clock.Now()
+	s := &Syncer{
+		opts: opts, applier: applier, metrics: m, wake: make(chan struct{}, 1),
+		foreign: newForeign(), budget: newBudget(now), since: now, shown: hubPending, absent: map[segment.Key]time.Time{},
+	}
+	envs, err := opts.Cache.GetInformer(ctx, &v1alpha1.SandboxEnv{})
+	if err != nil {
+		return nil, fmt.Errorf("watching envs: %w", err)
+	}
+	_, err = envs.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { s.seen(nil, o.(*v1alpha1.SandboxEnv)) },
+		UpdateFunc: func(old, o any) { s.seen(old.(*v1alpha1.SandboxEnv), o.(*v1alpha1.SandboxEnv)) },
+		DeleteFunc: s.deleted,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching envs: %w", err)
+	}
+	return s, nil
+}
+
+// NeedLeaderElection says that one process writes for its cluster.
+func (s *Syncer) NeedLeaderElection() bool { return true }
+
+// Connected is told when a hub is connected and when it no longer is. It does not block.
+func (s *Syncer) Connected(connected bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.connected == connected {
+		return
+	}
+	s.connected, s.since = connected, s.opts.Clock.Now()
+	if !connected {
+		s.foreign.disconnected()
+	}
+	s.signal()
+}
+
+// Receive takes what the hub tells of other clusters. It does not block.
+func (s *Syncer) Receive(f *federationv1.Foreign) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.opts.Clock.Now()
+	for k := range s.foreign.receive(f, now) {
+		s.budget.mark(k, now)
+	}
+	s.signal()
+}
+
+func (s *Syncer) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// seen marks an Env when what atoll-sync owns of it has changed, or the Env is another one. Most changes are neither.
+func (s *Syncer) seen(was, is *v1alpha1.SandboxEnv) {
+	if was != nil && was.UID == is.UID && sameForeign(was, is, s.opts.ClusterID) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.budget.mark(segment.Key{Namespace: is.Namespace, Name: is.Name}, s.opts.Clock.Now())
+	s.signal()
+}
+
+// deleted has the Env looked at, which starts the time after which it is forgotten.
+func (s *Syncer) deleted(o any) {
+	key, err := toolscache.DeletionHandlingObjectToName(o)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.budget.mark(segment.Key{Namespace: key.Namespace, Name: key.Name}, s.opts.Clock.Now())
+	s.signal()
+}
+
+// Start writes until ctx ends.
+func (s *Syncer) Start(ctx context.Context) error {
+	if !s.opts.Cache.WaitForCacheSync(ctx) {
+		return nil
+	}
+	for {
+		pause, err := s.step(ctx)
+		if err != nil {
+			return err
+		}
+		var timer clock.Timer
+		var due <-chan time.Time
+		if pause > 0 {
+			timer = s.opts.Clock.NewTimer(pause)
+			due = timer.C()
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		case <-due:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// step writes what may be written, and says when to come back at the latest; 0 for when something happens.
+func (s *Syncer) step(ctx context.Context) (pause time.Duration, err error) {
+	for ctx.Err() == nil {
+		pause, err = s.noteHub(ctx)
+		if err != nil {
+			return 0, err
+		}
+		s.mu.Lock()
+		now := s.opts.Clock.Now()
+		s.forgetAbsent(now)
+		k, ok, wait := s.budget.next(now)
+		s.metrics.dirty.Set(float64(len(s.budget.dirty)))
+		s.mu.Unlock()
+		if !ok {
+			return shorter(pause, wait), nil
+		}
+		if err := s.write(ctx, k); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// noteHub marks all Envs when there is something new to say about the hub, and says when there may be.
+func (s *Syncer) noteHub(ctx context.Context) (pause time.Duration, err error) {
+	s.mu.Lock()
+	state, pause := s.hubState(s.opts.Clock.Now())
+	changed := state != s.shown
+	s.shown = state
+	s.mu.Unlock()
+	if !changed || state == hubPending {
+		return pause, nil
+	}
+	envs := &v1alpha1.SandboxEnvList{}
+	if err := s.opts.Cache.List(ctx, envs, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("listing envs: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range envs.Items {
+		s.budget.mark(segment.Key{Namespace: envs.Items[i].Namespace, Name: envs.Items[i].Name}, s.opts.Clock.Now())
+	}
+	return pause, nil
+}
+
+func (s *Syncer) hubState(now time.Time) (hubState, time.Duration) {
+	switch left := s.since.Add(patience).Sub(now); {
+	case s.connected && s.foreign.synced:
+		return hubInSync, 0
+	case s.connected:
+		return hubPending, 0
+	case left > 0:
+		return hubPending, left
+	default:
+		return hubUnreachable, 0
+	}
+}
+
+// write looks at one Env and writes it if that changes anything.
+func (s *Syncer) write(ctx context.Context, k segment.Key) error {
+	env := &v1alpha1.SandboxEnv{}
+	err := s.opts.Cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, env)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading env %s: %w", k, err)
+	}
+	s.mu.Lock()
+	now := s.opts.Clock.Now()
+	s.budget.clean(k) // what is marked from here on is looked at again
+	if err != nil {
+		s.absent[k] = now
+		s.mu.Unlock()
+		return nil
+	}
+	delete(s.absent, k)
+	state, _ := s.hubState(now)
+	d := decide(facts{
+		local: s.opts.ClusterID, env: env, view: s.foreign.envs[k], known: s.foreign.known, heard: s.foreign.heard,
+		hub: state, now: now,
+	})
+	s.mu.Unlock()
+	if !d.write() {
+		return nil
+	}
+	body, err := encode(env, s.opts.ClusterID, d)
+	if errors.Is(err, errLocal) {
+		s.opts.Log.Error(err, "not written", "env", k.String())
+		return nil
+	}
+	if err == nil {
+		err = s.applier.apply(ctx, env, body)
+	}
+	s.account(k, len(body), d.verdict, err)
+	return nil
+}
+
+// account notes a write. One that was meant for an Env that is no more is over: another Env comes with an event.
+func (s *Syncer) account(k segment.Key, size int, why verdict, err error) {
+	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err)
+	s.mu.Lock()
+	now := s.opts.Clock.Now()
+	s.budget.wrote(k, size, now)
+	if err != nil && !gone {
+		s.budget.mark(k, now)
+	}
+	s.mu.Unlock()
+	result := "written"
+	switch {
+	case gone:
+		result = "gone"
+		s.opts.Log.V(1).Info("the env is gone", "env", k.String(), "reason", err.Error())
+	case err != nil:
+		result = "failed"
+		s.opts.Log.Error(err, "cannot write foreign segments, will try again", "env", k.String())
+	}
+	s.metrics.writes.WithLabelValues(result, string(why)).Inc()
+	s.metrics.bytes.Add(float64(size))
+}
+
+func (s *Syncer) forgetAbsent(now time.Time) {
+	for k, since := range s.absent {
+		if now.Sub(since) >= absence {
+			s.foreign.forget(k)
+			delete(s.absent, k)
+		}
+	}
+}
+
+// sameForeign reports whether two states of an Env agree in what atoll-sync owns.
+func sameForeign(a, b *v1alpha1.SandboxEnv, local string) bool {
+	x, y := presentEntries(a, local), presentEntries(b, local)
+	if len(x) != len(y) {
+		return false
+	}
+	for i := range x {
+		if !x[i].same(y[i]) {
+			return false
+		}
+	}
+	p := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
+	q := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
+	return (p == nil) == (q == nil) && (p == nil || *p == *q)
+}
+
+// metrics of the sync path.
+type metrics struct {
+	writes *prometheus.CounterVec
+	bytes  prometheus.Counter
+	dirty  prometheus.Gauge
+}
+
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_worker_sync_writes_total", Help: "Writes of foreign segments by result and cause."}, []string{"result", "cause"}),
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_worker_sync_bytes_total", Help: "Bytes of foreign segments written."}),
+		dirty: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "atoll_worker_sync_dirty_envs", Help: "Envs that wait to be looked at."}),
+	}
+	if registry == nil {
+		return m, nil
+	}
+	return m, errors.Join(registry.Register(m.writes), registry.Register(m.bytes), registry.Register(m.dirty))
+}
