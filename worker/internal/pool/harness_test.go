@@ -50,7 +50,7 @@ var planeUp = sync.OnceValues(func() (*plane.Set, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if set, err := planeUp(); err == nil && downNeeded.Load() {
+	if set := planes.Load(); set != nil {
 		if err := set.Down(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
@@ -63,7 +63,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var downNeeded atomic.Bool
+// planes is what is to be taken down in the end.
+var planes atomic.Pointer[plane.Set]
 
 // ledger keeps records in memory, and refuses to while it is closed.
 type ledger struct {
@@ -117,7 +118,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	downNeeded.Store(true)
+	planes.Store(set)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {

@@ -430,7 +430,7 @@ func (w *world) annotate(pod *corev1.Pod, key, value string) {
 // makeEnv creates an Env whose group has the given window in seconds.
 func (w *world) makeEnv(name string, window int32) {
 	w.t.Helper()
-	manifest := fmt.Sprintf(`{"spec":{"templateRef":{"name":"none"},"clusters":[{"clusterID":"test","members":[{"name":"p"}]}],
+	manifest := fmt.Sprintf(`{"spec":{"templateRef":{"name":"none"},"clusters":[{"clusterID":"test","members":[{"name":"p","config":{"scalingGroup":"default"}}]}],
 		"autoscaling":{"groups":[{"name":"default","scaleDownPolicy":{"protectionWindowSeconds":%d}}]}}}`, window)
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
 	w.must(w.live.Patch(w.ctx, env, client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv","metadata":{"name":"`+name+`"},`+manifest[1:])), client.FieldOwner("test"), client.ForceOwnership))

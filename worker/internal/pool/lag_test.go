@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// fixture is a Reconciler on an API server in memory, whose cache shows what the
+// test puts there.
+type fixture struct {
+	*Reconciler
+	client.Client
+	pool             *v1alpha1.SandboxPool
+	clock            *testclock.FakePassiveClock
+	seen             []corev1.Pod
+	created, deleted int
+	patched          []string
+}
+
+func newFixture(t *testing.T, replicas int32) *fixture {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := &fixture{pool: examplePool(), clock: testclock.NewFakePassiveClock(time.Now())}
+	st.pool.Spec.Replicas = replicas
+	st.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(st.pool).WithStatusSubresource(st.pool).
+		WithInterceptorFuncs(interceptor.Funcs{
+			List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+				list.(*corev1.PodList).Items = st.seen
+				return nil
+			},
+			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				st.created++
+				return c.Create(ctx, obj, opts...)
+			},
+			Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+				st.deleted++
+				return nil
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if _, ok := obj.(*corev1.Pod); !ok {
+					return c.Patch(ctx, obj, p, opts...)
+				}
+				body, err := p.Data(obj)
+				st.patched = append(st.patched, string(body))
+				return err
+			},
+		}).Build()
+	var err error
+	st.Reconciler, err = New(Options{
+		Client: st.Client, Recorder: &ledger{}, Events: events.NewFakeRecorder(100),
+		Registry: prometheus.NewRegistry(), Clock: st.clock,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func (st *fixture) reconcile(t *testing.T) {
+	t.Helper()
+	if _, err := st.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(st.pool)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNothingIsDoneTwiceOnAnOldCache reconciles again and again while the cache
+// shows none of what was written.
+func TestNothingIsDoneTwiceOnAnOldCache(t *testing.T) {
+	st := newFixture(t, 7)
+	key := client.ObjectKeyFromObject(st.pool)
+	st.reconcile(t)
+	st.reconcile(t)
+	if st.created != 7 {
+		t.Errorf("created %d Pods for 7 replicas", st.created)
+	}
+
+	// All but one arrive: still not settled.
+	live := &corev1.PodList{}
+	for name := range st.expectations.pools[key].creations {
+		pod := corev1.Pod{}
+		if err := st.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: name}, &pod); err != nil {
+			t.Fatal(err)
+		}
+		pod.UID = types.UID(pod.Name)
+		live.Items = append(live.Items, pod)
+	}
+	for _, pod := range live.Items[1:] {
+		st.expectations.CreationSeen(key, pod.Name)
+	}
+	st.seen = live.Items[1:]
+	st.reconcile(t)
+	st.reconcile(t)
+	if st.created != 7 {
+		t.Errorf("created %d Pods while the last one was on its way", st.created)
+	}
+
+	// A failed Pod is deleted once, though the cache goes on showing it.
+	st.expectations.CreationSeen(key, live.Items[0].Name)
+	st.seen = live.Items
+	st.seen[0].Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseFailed
+	st.reconcile(t)
+	st.reconcile(t)
+	if st.deleted != 1 {
+		t.Errorf("deleted %d times", st.deleted)
+	}
+}
+
+// TestWrongClocksEndNothing is I11: Pods that say that their window or their
+// startup timeout began long ago, or is yet to begin, get it in full.
+func TestWrongClocksEndNothing(t *testing.T) {
+	st := newFixture(t, 1)
+	for name, began := range map[string]time.Time{"past": st.clock.Now().Add(-10 * time.Minute), "future": st.clock.Now().Add(10 * time.Minute)} {
+		stamp := began.UTC().Format(time.RFC3339)
+		idle := newPod(st.pool, "r1", "idle-"+name)
+		idle.Annotations[v1alpha1.SandboxScaleDownProtectedAnnotationKey] = stamp
+		starting := newPod(st.pool, "r1", "starting-"+name)
+		starting.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseStarting
+		starting.Labels[v1alpha1.SandboxIDLabelKey] = "sb-" + name
+		starting.Annotations[v1alpha1.SandboxClaimedAtAnnotationKey] = stamp
+		starting.Annotations[v1alpha1.SandboxStartupTimeoutAnnotationKey] = "30"
+		for _, pod := range []*corev1.Pod{idle, starting} {
+			pod.UID = types.UID(pod.Name)
+			st.seen = append(st.seen, *pod)
+		}
+	}
+	wait := func(d time.Duration, deleted, patched int) {
+		t.Helper()
+		st.clock.SetTime(st.clock.Now().Add(d))
+		st.reconcile(t)
+		if st.deleted != deleted || len(st.patched) != patched {
+			t.Errorf("deleted %d, want %d; patched %d, want %d: %s", st.deleted, deleted, len(st.patched), patched, st.patched)
+		}
+	}
+	wait(0, 0, 0)
+	wait(9*time.Second, 0, 0)
+	wait(time.Second, 2, 0)
+	wait(19*time.Second, 2, 0)
+	wait(time.Second, 2, 2)
+}
