@@ -129,7 +129,7 @@ type healthFacts struct {
 	attached    bool
 	noReceipt   bool          // a dispatch was not confirmed in time, and none has been since
 	noReceiptAt time.Duration // when that was
-	was         router.Health
+	marked      bool          // this hub process found it unreachable after having heard of it
 }
 
 // decideHealth says what the hub thinks of a cluster. A cluster that this process has marked unreachable must be good for a
@@ -144,7 +144,7 @@ func decideHealth(f healthFacts) router.Health {
 		return router.Quarantined
 	case !f.seen || silence >= unreachableAfter:
 		return router.Unreachable
-	case f.was == router.Unreachable && (!f.attached || silence >= lastChoiceAfter || f.now-f.goodSince < recoverAfter):
+	case f.marked && (!f.attached || silence >= lastChoiceAfter || f.now-f.goodSince < recoverAfter):
 		return router.Unreachable
 	case !f.attached:
 		return router.Disconnected

@@ -20,6 +20,7 @@ type liveness struct {
 	noReceiptAt      time.Duration
 	quarantinedUntil time.Duration
 	was              router.Health
+	marked           bool
 	staleTold        bool // what the other clusters were last told
 }
 
@@ -73,10 +74,11 @@ func (c *cluster) evaluate() {
 	l.mu.Lock()
 	health := decideHealth(healthFacts{
 		now: now, quarantined: now < l.quarantinedUntil, seen: l.seen, lastSeen: l.lastSeen, goodSince: l.goodSince,
-		attached: l.attached, noReceipt: l.noReceipt, noReceiptAt: l.noReceiptAt, was: l.was,
+		attached: l.attached, noReceipt: l.noReceipt, noReceiptAt: l.noReceiptAt, marked: l.marked,
 	})
 	was := l.was
 	l.was = health
+	l.marked = l.seen && health == router.Unreachable
 	// Until this process has heard of the cluster, nobody was told anything that could become stale.
 	tell := l.seen && l.staleTold == health.Eligible()
 	c.SetHealth(health)

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"navix.sh/atoll/pkg/router"
+)
+
+func TestDecideHello(t *testing.T) {
+	hello := func(term string, incarnation, stream uint64) streamID { return streamID{term, incarnation, stream} }
+	cases := map[string]struct {
+		facts helloFacts
+		want  Refusal
+	}{
+		"first of a name":                       {helloFacts{protocol: 1, uid: "u", hello: hello("a", 0, 1)}, None},
+		"another protocol":                      {helloFacts{protocol: 2, uid: "u", hello: hello("a", 0, 1)}, ProtocolUnsupported},
+		"no uid":                                {helloFacts{protocol: 1, hello: hello("a", 0, 1)}, IdentityMismatch},
+		"the name is taken":                     {helloFacts{protocol: 1, uid: "v", registeredUID: "u", hello: hello("a", 9, 1)}, IdentityMismatch},
+		"quarantined":                           {helloFacts{protocol: 1, uid: "u", registeredUID: "u", quarantined: true, hello: hello("a", 9, 1)}, RefusedQuarantined},
+		"taken and quarantined":                 {helloFacts{protocol: 1, uid: "v", registeredUID: "u", quarantined: true}, IdentityMismatch},
+		"reconnect":                             {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 2), last: hello("a", 1, 1), alive: true}, None},
+		"late attempt of the same term":         {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 1), last: hello("a", 1, 2)}, OlderStream},
+		"the same attempt again":                {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 2), last: hello("a", 1, 2), alive: true}, OlderStream},
+		"new leader":                            {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 2, 1), last: hello("a", 1, 7), alive: true}, None},
+		"old leader while the new one is well":  {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("a", 1, 8), last: hello("b", 2, 1), alive: true}, OlderStream},
+		"same incarnation, other term, alive":   {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 2, 1), last: hello("a", 2, 1), alive: true}, OlderStream},
+		"worker that lost its state, none else": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", hello: hello("b", 0, 1), last: hello("a", 7, 1)}, None},
+	}
+	for name, c := range cases {
+		if got := decideHello(c.facts); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestAlternations(t *testing.T) {
+	for terms, want := range map[string]int{
+		"": 0, "a": 0, "aaaa": 0, "ab": 0, "abc": 0, "abcdefgh": 0, // restarts and crash loops
+		"aba": 1, "abab": 2, "ababa": 3, "aabbaabb": 2, "abbbbb": 0, "abcabc": 3, "aab": 0,
+	} {
+		var contacts []contact
+		for _, term := range strings.Split(terms, "") {
+			contacts = append(contacts, contact{term: term})
+		}
+		if got := alternations(contacts); got != want {
+			t.Errorf("%s alternates %d times, want %d", terms, got, want)
+		}
+	}
+}
+
+func TestDecideHealth(t *testing.T) {
+	const s = time.Second
+	good := healthFacts{now: 1000 * s, seen: true, lastSeen: 999 * s, goodSince: 500 * s, attached: true}
+	with := func(edit func(*healthFacts)) healthFacts {
+		f := good
+		edit(&f)
+		return f
+	}
+	cases := map[string]struct {
+		facts healthFacts
+		want  router.Health
+	}{
+		"good":                           {good, router.Fresh},
+		"14.9 s of silence":              {with(func(f *healthFacts) { f.lastSeen = f.now - 14900*time.Millisecond }), router.Fresh},
+		"15 s of silence":                {with(func(f *healthFacts) { f.lastSeen = f.now - 15*s }), router.Silent},
+		"39.9 s of silence":              {with(func(f *healthFacts) { f.lastSeen = f.now - 39900*time.Millisecond }), router.Silent},
+		"40 s of silence":                {with(func(f *healthFacts) { f.lastSeen = f.now - 40*s }), router.Unreachable},
+		"never seen":                     {healthFacts{now: s}, router.Unreachable},
+		"no stream":                      {with(func(f *healthFacts) { f.attached = false }), router.Disconnected},
+		"no stream, 40 s of silence":     {with(func(f *healthFacts) { f.attached, f.lastSeen = false, f.now-40*s }), router.Unreachable},
+		"no receipt":                     {with(func(f *healthFacts) { f.noReceipt, f.noReceiptAt = true, f.now-9*s }), router.NoReceipt},
+		"no receipt, long ago":           {with(func(f *healthFacts) { f.noReceipt, f.noReceiptAt = true, f.now-10*s }), router.Fresh},
+		"back for 9 s":                   {with(func(f *healthFacts) { f.marked, f.goodSince = true, f.now-9*s }), router.Unreachable},
+		"back for 10 s":                  {with(func(f *healthFacts) { f.marked, f.goodSince = true, f.now-10*s }), router.Fresh},
+		"back for 10 s, then silent":     {with(func(f *healthFacts) { f.marked, f.lastSeen = true, f.now-16*s }), router.Unreachable},
+		"back, and gone again":           {with(func(f *healthFacts) { f.marked, f.attached = true, false }), router.Unreachable},
+		"quarantined, whatever the rest": {with(func(f *healthFacts) { f.quarantined = true }), router.Quarantined},
+	}
+	for name, c := range cases {
+		if got := decideHealth(c.facts); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}

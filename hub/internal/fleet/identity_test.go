@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+func (o *owner) refused(f *Fleet) string {
+	o.stream++
+	_, _, refused := f.Connect(o.id, o.hello())
+	return refused.GetReason()
+}
+
+// A report is its certificate's, whatever it says: two clusters send the same bytes, and each changes only its own part.
+func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
+	f := newFleet(t, &memoryRegistry{})
+	east, west := newOwner(t, "east"), newOwner(t, "west")
+	for _, o := range []*owner{east, west} {
+		o.truth.Apply(segment.Delta{Changed: envs(3)})
+		o.connect(f)
+	}
+	// The stream of west says everything that east's stream says: uid, term, incarnation, stream number, sequence.
+	stolen := east.hello()
+	stolen.Stream, stolen.ClusterUid = 99, west.uid
+	stolen.Incarnation = 50
+	impostor, welcome, refused := f.Connect("west", stolen)
+	if refused != nil || welcome.GetClusterId() != "west" || impostor.ClusterID() != "west" {
+		t.Fatalf("welcome %v, refused %v", welcome, refused)
+	}
+	if err := impostor.Begin(&federationv1.Begin{Incarnation: 50}); err != nil {
+		t.Fatal(err)
+	}
+	empty := &federationv1.Report{Sequence: 1000, Last: true, Complete: true}
+	impostor.Report(empty)
+	wantTruth(t, f, east)
+	if held(f, "west").Len() != 0 {
+		t.Error("the report did not count for the cluster of its certificate either")
+	}
+	select {
+	case <-east.session.Replaced():
+		t.Error("the other cluster's stream was replaced")
+	default:
+	}
+}
+
+// A name is bound to the first cluster's uid, across restarts of the hub, and another's attempts do it no harm.
+func TestI12AnotherClusterUnderATakenNameIsRefused(t *testing.T) {
+	registry := &memoryRegistry{}
+	f := newFleet(t, registry)
+	o := newOwner(t, "east")
+	o.truth.Apply(segment.Delta{Changed: envs(3)})
+	o.connect(f)
+	thief := newOwner(t, "east")
+	thief.uid, thief.term, thief.incarnation = "another", "thief", 1000
+	for range 20 {
+		if got := thief.refused(f); got != string(IdentityMismatch) {
+			t.Fatalf("the thief was refused with %q", got)
+		}
+	}
+	if health, _ := f.Health("east"); health != router.Fresh {
+		t.Errorf("the owner of the name is %s", health)
+	}
+	o.connect(f) // a reconnect between the thief's attempts
+	wantTruth(t, f, o)
+	f = newFleet(t, registry)
+	if got := thief.refused(f); got != string(IdentityMismatch) {
+		t.Errorf("after a restart of the hub the thief was refused with %q", got)
+	}
+	o.newTerm("restarted")
+	o.connect(f)
+	wantTruth(t, f, o)
+}
+
+func TestANameThatCannotBeRecordedIsNotGiven(t *testing.T) {
+	registry := &memoryRegistry{fail: errors.New("disk full")}
+	f, o := newFleet(t, registry), newOwner(t, "east")
+	if got := o.refused(f); got != string(RegistryUnavailable) {
+		t.Fatalf("refused with %q", got)
+	}
+	if f.Cluster("east") != nil || len(f.Clusters()) != 0 || len(f.ClusterIDs()) != 0 {
+		t.Error("a cluster that was refused is shown")
+	}
+	registry.fail = nil
+	o.attach(f)
+	registry.fail = errors.New("disk full")
+	if err := o.session.Begin(&federationv1.Begin{Incarnation: 9}); err == nil {
+		t.Error("an incarnation that could not be recorded began")
+	}
+}
+
+func TestANewerStreamReplacesTheOlder(t *testing.T) {
+	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
+	o.truth.Apply(segment.Delta{Changed: envs(3)})
+	o.connect(f)
+	first := o.session
+	o.connect(f)
+	select {
+	case <-first.Replaced():
+	default:
+		t.Fatal("the first stream does not know that it was replaced")
+	}
+	if ack := first.Report(&federationv1.Report{Sequence: 1000, Last: true, Complete: true}); ack != nil {
+		t.Errorf("the replaced stream's report was answered %v", ack)
+	}
+	first.Close() // late; must not detach the second
+	first.NoReceipt()
+	if health, _ := f.Health("east"); health != router.Fresh {
+		t.Errorf("closing the replaced stream left the cluster %s", health)
+	}
+	wantTruth(t, f, o)
+	o.stream = 0
+	if got := o.refused(f); got != string(OlderStream) {
+		t.Errorf("a late attempt was refused with %q", got)
+	}
+}
+
+// Two clusters restored from one etcd have the same uid; both raise their incarnation to get in.
+func TestTwoThatAlternateAreBothQuarantined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &memoryRegistry{})
+		twins := []*owner{newOwner(t, "east"), newOwner(t, "east")}
+		twins[1].term = "the twin"
+		quarantined := ""
+		for i := range 10 {
+			o := twins[i%2]
+			o.stream++
+			o.incarnation = uint64(i + 1)
+			s, _, refused := f.Connect("east", o.hello())
+			if refused != nil {
+				quarantined = refused.GetReason()
+				break
+			}
+			if err := s.Begin(&federationv1.Begin{Incarnation: o.incarnation}); err != nil {
+				t.Fatal(err)
+			}
+			o.session = s
+			time.Sleep(2 * time.Second)
+		}
+		if quarantined != string(RefusedQuarantined) {
+			t.Fatalf("refused with %q", quarantined)
+		}
+		for _, o := range twins {
+			if <-o.session.Replaced(); o.refused(f) != string(RefusedQuarantined) {
+				t.Error("one of the two may come back")
+			}
+		}
+		if got := f.Cluster("east").GetState(); got != sandboxv1.ClusterState_QUARANTINED {
+			t.Errorf("the cluster is shown as %s", got)
+		}
+		// One is stopped. The other is let in once the two have not met for a while.
+		for range 4 {
+			time.Sleep(time.Minute)
+			if got := twins[0].refused(f); got != string(RefusedQuarantined) {
+				t.Fatalf("let in too early: %q", got)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		twins[0].connect(f)
+		if health, _ := f.Health("east"); health != router.Fresh {
+			t.Errorf("after the quarantine the cluster is %s", health)
+		}
+	})
+}
+
+func TestACrashLoopIsNoQuarantine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
+		for i := range 50 {
+			o.newTerm(string(rune('A' + i)))
+			o.connect(f)
+			o.connect(f) // and its connection is bad as well
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestEtcdRestored(t *testing.T) {
+	registry := &memoryRegistry{}
+	f, o := newFleet(t, registry), newOwner(t, "east")
+	o.connect(f)
+	for range 50 {
+		o.heartbeat() // to resourceVersion 150
+	}
+	f.saveRecords(t.Context())
+	f = newFleet(t, registry)
+	hello := func(rv uint64) *federationv1.Hello {
+		o.stream++
+		h := o.hello()
+		h.ResourceVersion = rv
+		return h
+	}
+	for _, c := range []struct {
+		rv    uint64
+		begin bool
+		want  bool
+	}{
+		{150, false, false}, {0, false, false}, // 0: the worker does not know
+		{149, false, true}, {149, false, true}, // told again until the worker begins
+		{149, true, true}, {149, false, false}, {200, false, false},
+	} {
+		s, welcome, refused := f.Connect("east", hello(c.rv))
+		if refused != nil || welcome.GetEtcdRestored() != c.want {
+			t.Fatalf("at %d: welcome %v, refused %v, want restored %v", c.rv, welcome, refused, c.want)
+		}
+		if c.begin {
+			if err := s.Begin(&federationv1.Begin{Incarnation: o.incarnation}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
