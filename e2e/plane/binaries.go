@@ -43,6 +43,16 @@ var binaries = []binary{
 	{"kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"},
 }
 
+// Binaries obtains the programs that planes need, as Up does by itself, and returns the directory that holds them. Before
+// tests it keeps the minutes of a first build out of their time limit, and its progress visible.
+func Binaries(ctx context.Context, opts Options) (string, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return "", err
+	}
+	return findBinaries(ctx, opts, &progress{w: opts.Log})
+}
+
 // findBinaries returns a directory that holds all binaries.
 func findBinaries(ctx context.Context, opts Options, log *progress) (string, error) {
 	if opts.BinDir != "" {

@@ -16,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
+// upTimeout is far more than planes take to come up on a machine that is busy with something else.
+const upTimeout = 3 * time.Minute
+
 // Set is a number of planes that were brought up together.
 type Set struct {
 	planes []*Plane
@@ -51,7 +54,9 @@ func Up(ctx context.Context, opts Options, names ...string) (*Set, error) {
 	}
 
 	begin := time.Now()
-	group, groupCtx := errgroup.WithContext(ctx)
+	upCtx, cancel := context.WithTimeoutCause(ctx, upTimeout, fmt.Errorf("not up after %s", upTimeout))
+	defer cancel()
+	group, groupCtx := errgroup.WithContext(upCtx)
 	for i, name := range names {
 		p, err := newPlane(opts, log, set, i, name)
 		if err != nil {

@@ -28,6 +28,7 @@ func run() error {
 	flag.IntVar(&opts.Nodes, "nodes", 2, "nodes of each plane")
 	flag.BoolVar(&opts.AuditLog, "audit", false, "record all requests to the API servers in audit.log, below -logs")
 	flag.StringVar(&opts.LogDir, "logs", "", "directory that receives the logs and keeps them")
+	onlyBinaries := flag.Bool("binaries", false, "only obtain the binaries, and print the directory that holds them")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: planes [flags] NAME...")
 		flag.PrintDefaults()
@@ -36,6 +37,14 @@ func run() error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *onlyBinaries {
+		dir, err := plane.Binaries(ctx, opts)
+		if err != nil {
+			return fmt.Errorf("obtaining binaries: %w", err)
+		}
+		fmt.Println(dir)
+		return nil
+	}
 	set, err := plane.Up(ctx, opts, flag.Args()...)
 	if err != nil {
 		return err
