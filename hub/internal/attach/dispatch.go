@@ -55,7 +55,10 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 	d.Incarnation = c.session.Incarnation()
 	d.Trace = link.TraceContext(ctx)
 	if deadline, ok := ctx.Deadline(); ok {
-		d.Timeout = durationpb.New(time.Until(deadline))
+		// A caller that gave the worker less time than it takes itself wants to hear how it ended.
+		if left := time.Until(deadline); d.Timeout == nil || left < d.Timeout.AsDuration() {
+			d.Timeout = durationpb.New(left)
+		}
 	}
 	call := c.table.add(d)
 	overdue := c.opts.Clock.NewTimer(receiptTimeout)

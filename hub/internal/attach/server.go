@@ -168,8 +168,9 @@ func (s *Server) conn(clusterID string) *conn {
 	return s.conns[clusterID]
 }
 
-// Dispatch sends one call to a cluster's worker and waits for the answer. It sets id, incarnation, timeout and trace of d,
-// which belongs to it from then on. The error is ErrNotConnected or ErrUnclear; how the call itself went is in the answer.
+// Dispatch sends one call to a cluster's worker and waits for the answer. It sets id, incarnation and trace of d, and the
+// timeout unless that is set and shorter than what is left of ctx; d belongs to it from then on. The error is
+// ErrNotConnected or ErrUnclear; how the call itself went is in the answer.
 func (s *Server) Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	c := s.conn(clusterID)
 	if c == nil {

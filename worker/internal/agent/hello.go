@@ -35,9 +35,9 @@ func (r *Refused) Error() string {
 
 var errProtocol = errors.New("the hub does not speak this worker's protocol")
 
-// hello says who we are, as far as the certificate doesn't.
-//
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+
+// hello says who we are, as far as the certificate doesn't.
 func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 	if a.clusterUID == "" {
 		ns := &corev1.Namespace{}

@@ -25,10 +25,10 @@ const (
 // ErrCorruptState is a state that cannot be read. Somebody has to look at it: guessing could break I1.
 var ErrCorruptState = errors.New("the worker's state is corrupt")
 
-// incarnations keeps the highest incarnation of the cluster's workers.
-//
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,verbs=create
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,resourceNames=atoll-worker-state,verbs=get;update
+
+// incarnations keeps the highest incarnation of the cluster's workers.
 type incarnations struct {
 	client client.Client
 	reader client.Reader // not cached

@@ -15,10 +15,10 @@ import (
 
 const restoredPage = 500
 
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;delete
+
 // replaceIdle deletes all idle Pods, which their pools then replace. After etcd was set back, a Pod that looks idle may
 // have been handed out in the time that was lost (I1). One that is claimed meanwhile stays: the resourceVersion differs.
-//
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;delete
 func (a *Agent) replaceIdle(ctx context.Context) error {
 	idle := client.MatchingLabels{
 		v1alpha1.ManagedByLabelKey:    v1alpha1.ManagedBySandboxAPIServer,

@@ -59,9 +59,9 @@ func (m *marks) take() map[segment.Key]struct{} {
 	return taken
 }
 
-// source gathers segments from the caches and the claim service.
-//
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs;sandboxpools,verbs=get;list;watch
+
+// source gathers segments from the caches and the claim service.
 type source struct {
 	cache     client.Reader
 	clusterID string

@@ -33,8 +33,6 @@ const (
 
 // Config is base with the identity of a ServiceAccount, whose tokens base is used to request, and with connections of its
 // own. Tokens are renewed after four fifths of their life, counted on the monotonic clock, and when one is refused.
-//
-// +kubebuilder:rbac:groups="",namespace=atoll-system,resources=serviceaccounts/token,resourceNames=atoll-sync,verbs=create
 func Config(base *rest.Config, namespace, serviceAccount string) (*rest.Config, error) {
 	client, err := typedv1.NewForConfig(base)
 	if err != nil {
@@ -72,10 +70,10 @@ func (t tokens) Token() (*oauth2.Token, error) {
 	return &oauth2.Token{AccessToken: granted.Status.Token, Expiry: asked.Add(life * 4 / 5)}, nil
 }
 
-// applier writes what atoll-sync owns of an Env.
-//
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/status,verbs=patch
+
+// applier writes what atoll-sync owns of an Env.
 type applier struct{ client rest.Interface }
 
 func newApplier(cfg *rest.Config) (applier, error) {

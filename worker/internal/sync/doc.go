@@ -26,8 +26,10 @@
 //
 // # Writes
 //
-// The body is raw JSON, so that isLocal=false is there, with metadata.uid: an apply to an Env that was deleted fails
-// instead of creating it. Entries have counts and states, no resources. Past 128 KiB the members of every segment
+// The body is raw JSON, so that isLocal=false is there, with metadata.uid. An apply to an Env that was deleted fails
+// instead of creating it: that is so for every apply to the status subresource (on the object itself it is the uid that
+// prevents it). The API server does not compare the uid there, so a write can still land on an Env that was just made
+// under the same name; it is the same federated Env, and its next event has it looked at again. Entries have counts and states, no resources. Past 128 KiB the members of every segment
 // collapse into one total a scaling group, and if that is too much into one total; Federated says TooLarge. Times
 // (lastSnapshotTime) cause no write.
 // An Env is written at most every 3 s, and the cluster takes at most 5 writes and 200 KB a second.
