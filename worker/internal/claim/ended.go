@@ -20,6 +20,7 @@ type endedStore struct {
 	keys    map[string]string     // key hash to the id of the latest attempt's sandbox
 
 	outbox []*federationv1.EndedSandbox // oldest first
+	gone   uint64                       // how many have left the outbox; the next one's number less one
 }
 
 type endedRecord struct {
@@ -68,10 +69,15 @@ func (e *endedStore) put(now time.Time, r *endedRecord) {
 // send queues a record for the hub. When the hub stays away, the oldest give way.
 func (e *endedStore) send(record *federationv1.EndedSandbox) {
 	if len(e.outbox) >= maxEnded {
-		e.outbox[0] = nil
-		e.outbox = e.outbox[1:]
+		e.dropOldest()
 	}
 	e.outbox = append(e.outbox, record)
+}
+
+func (e *endedStore) dropOldest() {
+	e.outbox[0] = nil
+	e.outbox = e.outbox[1:]
+	e.gone++
 }
 
 // Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it lets the Pod, or the identity on
@@ -100,26 +106,30 @@ func (s *Service) recordEnd(record *sandboxv1.Sandbox, state sandbox.State) {
 	s.ended.send(&federationv1.EndedSandbox{
 		Sandbox: record, KeyHash: state.KeyHash, Attempt: state.Attempt, RecordedAt: timestamppb.New(s.opts.Time.Now()),
 	})
+	s.news = true
 }
 
-// TakeEnded answers up to most records that the hub has not acknowledged, oldest first. Until they are acknowledged they
-// are answered again.
-func (s *Service) TakeEnded(most int) []*federationv1.EndedSandbox {
+// OnEnded calls f whenever there is a new record for the hub. f must not block. Call OnEnded before Watch.
+func (s *Service) OnEnded(f func()) {
 	s.mu.Lock()
 	defer s.unlock()
-	return slices.Clone(s.ended.outbox[:min(most, len(s.ended.outbox))])
+	s.onEnded = append(s.onEnded, f)
 }
 
-// AckEnded drops records that TakeEnded answered: the hub has stored them.
-func (s *Service) AckEnded(records []*federationv1.EndedSandbox) {
+// TakeEnded answers up to most records that the hub has not acknowledged, oldest first, and the number to acknowledge
+// them by. Until then they are answered again.
+func (s *Service) TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox) {
 	s.mu.Lock()
 	defer s.unlock()
-	// Records leave at the front only, here or because there are too many, so what is acknowledged is a prefix of what
-	// is left, or gone.
-	drop := 0
-	for drop < len(s.ended.outbox) && slices.Contains(records, s.ended.outbox[drop]) {
-		drop++
+	records = slices.Clone(s.ended.outbox[:min(most, len(s.ended.outbox))])
+	return s.ended.gone + uint64(len(records)), records
+}
+
+// AckEnded drops the records up to a number that TakeEnded answered: the hub has stored them.
+func (s *Service) AckEnded(batch uint64) {
+	s.mu.Lock()
+	defer s.unlock()
+	for s.ended.gone < batch && len(s.ended.outbox) > 0 {
+		s.ended.dropOldest()
 	}
-	clear(s.ended.outbox[:drop])
-	s.ended.outbox = s.ended.outbox[drop:]
 }

@@ -68,7 +68,7 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 	_, err = next.Release(t.Context(), ids[0])
 	w.must(err)
 	w.eventually("the record for the hub", func() error {
-		if records := next.TakeEnded(10); len(records) != 1 || records[0].GetSandbox().GetId() != ids[0] {
+		if _, records := next.TakeEnded(10); len(records) != 1 || records[0].GetSandbox().GetId() != ids[0] {
 			return fmt.Errorf("there are %v", records)
 		}
 		return nil
@@ -83,8 +83,9 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 		}
 		return nil
 	})
-	next.AckEnded(next.TakeEnded(10))
-	if left := next.TakeEnded(10); len(left) != 0 {
+	batch, _ := next.TakeEnded(10)
+	next.AckEnded(batch)
+	if _, left := next.TakeEnded(10); len(left) != 0 {
 		t.Errorf("acknowledged and still there: %v", left)
 	}
 }

@@ -59,6 +59,9 @@ type node struct {
 	entries map[types.UID]*entry
 }
 
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+
 // Watch feeds the service from the manager's informers. Call it before the manager starts.
 func (s *Service) Watch(ctx context.Context, informers cache.Informers) error {
 	for _, w := range []struct {

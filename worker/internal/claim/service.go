@@ -73,7 +73,9 @@ type Service struct {
 	ended   *endedStore
 
 	onChange []func(types.NamespacedName, bool)
+	onEnded  []func()
 	touched  map[*pool]struct{} // to be announced at unlock
+	news     bool               // a record for the hub is to be announced
 }
 
 // refusal is the answer that (key, attempt) and all earlier attempts got.
@@ -266,7 +268,14 @@ func (s *Service) unlock() {
 	}
 	clear(s.touched)
 	listeners := s.onChange
+	var ended []func()
+	if s.news {
+		ended, s.news = s.onEnded, false
+	}
 	s.mu.Unlock()
+	for _, f := range ended {
+		f()
+	}
 	for _, c := range changes {
 		for _, f := range listeners {
 			f(c.pool, c.urgent)

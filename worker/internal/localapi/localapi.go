@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+// DefaultAddress is where the local API listens.
+const DefaultAddress = "127.0.0.1:8082"
+
+// Claims is the claim service.
+type Claims interface {
+	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
+	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
+	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+}
+
+// Segments describes this cluster's part of each Env.
+type Segments interface {
+	// Segment is nil for an Env that is not here, or has no part here.
+	Segment(ctx context.Context, key segment.Key) (*segment.Segment, error)
+	Segments(ctx context.Context) ([]*segment.Segment, error)
+}
+
+// Options configure the API. Claims, Segments and ClusterID are required.
+type Options struct {
+	ClusterID string
+	Address   string // DefaultAddress if empty
+	Claims    Claims
+	Segments  Segments
+	Clock     clock.PassiveClock // for the time of decisions
+	Rand      func() uint64      // breaks the router's near-ties
+	Log       logr.Logger
+}
+
+// API serves the public API about one cluster.
+type API struct {
+	sandboxv1.UnimplementedSandboxesServer
+	sandboxv1.UnimplementedClaimsServer
+	sandboxv1.UnimplementedClustersServer
+	sandboxv1.UnimplementedEnvsServer
+	sandboxv1.UnimplementedTemplatesServer
+
+	opts   Options
+	server *serve.Server
+}
+
+// New returns an API that is run by the manager, or by Serve.
+func New(opts Options) (*API, error) {
+	if opts.ClusterID == "" || opts.Claims == nil || opts.Segments == nil {
+		return nil, errors.New("local API needs a cluster id, claims and segments")
+	}
+	if opts.Address == "" {
+		opts.Address = DefaultAddress
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Rand == nil {
+		opts.Rand = rand.Uint64
+	}
+	if err := serve.CheckAddress(opts.Address, false); err != nil {
+		return nil, err
+	}
+	api := &API{opts: opts}
+	server, err := serve.New(serve.Options{
+		Services: serve.Public(api, api, api, api, api),
+		Unary:    []grpc.UnaryServerInterceptor{refuseUnbuilt},
+		OpenAPI:  sandboxv1.OpenAPI,
+		Log:      opts.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the local API: %w", err)
+	}
+	api.server = server
+	return api, nil
+}
+
+// NeedLeaderElection lets followers listen as well.
+func (a *API) NeedLeaderElection() bool { return false }
+
+// Start listens until ctx ends.
+func (a *API) Start(ctx context.Context) error {
+	var config net.ListenConfig
+	lis, err := config.Listen(ctx, "tcp", a.opts.Address)
+	if err != nil {
+		return fmt.Errorf("listening for the local API: %w", err)
+	}
+	a.opts.Log.Info("Serving the local API", "cluster", a.opts.ClusterID, "address", lis.Addr().String())
+	return a.Serve(ctx, lis)
+}
+
+// Serve answers on lis until ctx ends, and closes it.
+func (a *API) Serve(ctx context.Context, lis net.Listener) error { return a.server.Serve(ctx, lis) }
+
+const (
+	onlyHub   = "a worker knows its own cluster only; ask the hub"
+	catalogue = "the catalogue is not built yet; apply the object in this cluster"
+)
+
+// unbuilt tells why a call is not answered here.
+var unbuilt = map[string]string{
+	sandboxv1.Sandboxes_UpdateSandbox_FullMethodName:  "timeouts cannot be changed yet",
+	sandboxv1.Sandboxes_TouchSandbox_FullMethodName:   "activity is not recorded yet",
+	sandboxv1.Sandboxes_PauseSandbox_FullMethodName:   "sandboxes cannot be paused yet",
+	sandboxv1.Sandboxes_ResumeSandbox_FullMethodName:  "sandboxes cannot be paused yet",
+	sandboxv1.Clusters_ListClusters_FullMethodName:    onlyHub,
+	sandboxv1.Clusters_GetCluster_FullMethodName:      onlyHub,
+	sandboxv1.Clusters_DrainCluster_FullMethodName:    onlyHub,
+	sandboxv1.Clusters_ForgetCluster_FullMethodName:   onlyHub,
+	sandboxv1.Envs_PutEnv_FullMethodName:              catalogue,
+	sandboxv1.Envs_DeleteEnv_FullMethodName:           catalogue,
+	sandboxv1.Envs_PlanEnv_FullMethodName:             catalogue,
+	sandboxv1.Templates_GetTemplate_FullMethodName:    catalogue,
+	sandboxv1.Templates_PutTemplate_FullMethodName:    catalogue,
+	sandboxv1.Templates_DeleteTemplate_FullMethodName: catalogue,
+}
+
+func refuseUnbuilt(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if why, ok := unbuilt[info.FullMethod]; ok {
+		return nil, problem.New(problem.Unimplemented, "%s", why)
+	}
+	return handler(ctx, req)
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localapi_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/agent"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/localapi"
+	"navix.sh/atoll/worker/internal/pool"
+)
+
+const (
+	patience  = 60 * time.Second
+	clusterID = "east"
+)
+
+var planes *plane.Set
+
+func TestMain(m *testing.M) {
+	code := run(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	var err error
+	if planes, err = plane.Up(ctx, plane.Options{}, clusterID); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := planes.Down(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+type leads struct{}
+
+func (leads) Held() bool { return true }
+
+// start runs a worker without Env reconciler and hub, and answers its local API's address. The Env demo has two pools:
+// near with one Pod, and far, which comes second, with two.
+func start(t *testing.T) string {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	scheme := runtime.NewScheme()
+	must(clientgoscheme.AddToScheme(scheme))
+	must(v1alpha1.AddToScheme(scheme))
+	cfg := planes.Plane(clusterID).Config()
+	cfg.QPS = -1
+	times := apitime.New(clock.RealClock{})
+	times.Watch(cfg)
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+	})
+	must(err)
+	pods, err := claim.NewPods(cfg)
+	must(err)
+	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: leads{}, Time: times, QueueCapacity: 1})
+	must(err)
+	must(claims.Watch(t.Context(), mgr.GetCache()))
+	claims.SetIncarnation(1)
+	pools, err := pool.New(pool.Options{
+		Client: mgr.GetClient(), Recorder: claims, Events: mgr.GetEventRecorder("pool"),
+		ClusterID: clusterID, Registry: prometheus.NewRegistry(), Times: times,
+	})
+	must(err)
+	must(pools.SetupWithManager(t.Context(), mgr))
+	api, err := localapi.New(localapi.Options{
+		ClusterID: clusterID, Claims: claims,
+		Segments: agent.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), agent.Options{ClusterID: clusterID, Claims: claims}),
+	})
+	must(err)
+	must(mgr.Add(claims))
+
+	live, err := client.New(cfg, client.Options{Scheme: scheme})
+	must(err)
+	for name, replicas := range map[string]int32{"near": 1, "far": 2} {
+		must(live.Create(t.Context(), newPool(name, replicas)))
+	}
+	must(live.Create(t.Context(), newEnv()))
+
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- mgr.Start(ctx) }()
+	go func() { done <- api.Serve(ctx, lis) }()
+	t.Cleanup(func() {
+		cancel()
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return lis.Addr().String()
+}
+
+func newPool(name string, replicas int32) *v1alpha1.SandboxPool {
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: name, Labels: map[string]string{v1alpha1.LabelEnv: "demo"},
+	}}
+	p.Spec.Replicas = replicas
+	p.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyPoolDefaultImage
+	port := int32(8080)
+	p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "e2b", Port: &port}}
+	no := false
+	p.Spec.Template.Labels = map[string]string{v1alpha1.LabelEnv: "demo"}
+	p.Spec.Template.Spec = corev1.PodSpec{
+		AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: "test.local/default:1"}},
+	}
+	return p
+}
+
+func newEnv() *v1alpha1.SandboxEnv {
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo"}}
+	env.Spec.TemplateRef.Name = "demo"
+	env.Spec.Mode = v1alpha1.SandboxEnvModeWarmPool
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: clusterID, Members: []v1alpha1.EnvClusterMember{
+		{Name: "near", Config: v1alpha1.EnvClusterMemberConfig{Priority: 1}},
+		{Name: "far", Config: v1alpha1.EnvClusterMemberConfig{Priority: 2}},
+	}}}
+	return env
+}
+
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("waiting for %s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// I8: all of this without a hub.
+func TestI8LocalClaims(t *testing.T) {
+	address := start(t)
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	sandboxes, envs := sandboxv1.NewSandboxesClient(conn), sandboxv1.NewEnvsClient(conn)
+	claims := sandboxv1.NewClaimsClient(conn)
+	ctx := t.Context()
+
+	eventually(t, "three idle Pods", func() error {
+		env, err := envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: "default", Name: "demo"})
+		if err != nil {
+			return err
+		}
+		ready := map[string]int32{}
+		for _, m := range env.GetClusters()[0].GetMembers() {
+			ready[m.GetName()] = m.GetReadyIdle()
+		}
+		if ready["near"] != 1 || ready["far"] != 2 {
+			return fmt.Errorf("ready: %v", ready)
+		}
+		return nil
+	})
+	explained, err := envs.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo"})
+	if err != nil || explained.GetPool() != "near" || len(explained.GetCandidates()) != 2 {
+		t.Errorf("explain: %v, %v", explained, err)
+	}
+
+	first, err := sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo"})
+	if err != nil || first.GetPool() != "near" || first.GetDecision().GetPool() != "near" || first.GetPhase() != sandboxv1.Phase_RUNNING {
+		t.Fatalf("first claim: %v, %v", first, err)
+	}
+	if r := first.GetRuntimes(); len(r) != 1 || r[0].GetPort() != 8080 || !strings.HasPrefix(r[0].GetUrl(), "tcp://") {
+		t.Errorf("runtimes: %v", r)
+	}
+	keyed := &sandboxv1.CreateSandboxRequest{Env: "demo", ClaimKey: "a/b", Team: "red", NoQueue: true}
+	second, err := sandboxes.CreateSandbox(ctx, keyed)
+	if err != nil || second.GetPool() != "far" {
+		t.Fatalf("second claim: %v, %v, want the other pool", second, err)
+	}
+	if _, err := sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", NoQueue: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo", NoQueue: true})
+	if problem.FromError(err).Reason != problem.NoCapacity {
+		t.Errorf("fourth claim of three Pods: %v, want NO_CAPACITY", err)
+	}
+	if again, err := sandboxes.CreateSandbox(ctx, keyed); err != nil || again.GetId() != second.GetId() {
+		t.Errorf("I2: the key answers %v, %v, want %s though nothing is idle", again, err, second.GetId())
+	}
+	if got, err := claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: "a/b", Team: "red"}); err != nil || got.GetSandbox().GetId() != second.GetId() {
+		t.Errorf("claim: %v, %v", got, err)
+	}
+	testRest(t, address, second.GetId())
+
+	if _, err := sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the first sandbox to end", func() error {
+		got, err := sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: first.GetId()})
+		if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+			return fmt.Errorf("%v, %w", got.GetPhase(), err)
+		}
+		return nil
+	})
+	canceled, err := claims.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: "a/b", Team: "red"})
+	if err != nil || canceled.GetSandbox().GetId() != second.GetId() {
+		t.Errorf("cancel: %v, %v", canceled, err)
+	}
+}
+
+func testRest(t *testing.T, address, id string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for _, tc := range []struct {
+		method, path, body string
+		code               int
+		want               string
+	}{
+		{"GET", "/v1/sandboxes/" + id, "", 200, `"phase":"RUNNING"`},
+		{"GET", "/v1/sandboxes?team=red", "", 200, id},
+		{"GET", "/v1/claims/a%2Fb?team=red", "", 200, id},
+		{"GET", "/v1/envs", "", 200, `"name":"demo"`},
+		{"GET", "/v1/envs/default/none", "", 404, "demo"},
+		{"POST", "/v1/sandboxes", `{"env":"none"}`, 404, "demo"},
+		{"POST", "/v1/sandboxes", `{"claimKey":"\t"}`, 400, `"field":"claimKey"`},
+		{"POST", "/v1/sandboxes", `{"env":"demo","idleTimeout":"5s"}`, 501, "idleTimeout"},
+		{"POST", "/v1/sandboxes", `{"env":"demo","clusters":["west"],"requireClusters":true}`, 503, "ClusterNotRequested"},
+		{"POST", "/v1/sandboxes/" + id + ":pause", `{}`, 501, "cannot be paused yet"},
+		{"GET", "/v1/clusters", "", 501, "hub"},
+		{"GET", "/v1/sandboxes/01x-west", "", 404, "not of cluster east"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://"+address+tc.path, strings.NewReader(tc.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != tc.code || !strings.Contains(string(text), tc.want) {
+			t.Errorf("%s %s %s: %d %s (%v), want %d with %s", tc.method, tc.path, tc.body, resp.StatusCode, text, err, tc.code, tc.want)
+		}
+	}
+}

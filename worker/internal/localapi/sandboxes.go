@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localapi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/types"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	// maxPools is how many pools one create tries.
+	maxPools = 3
+	// onlyAttempt is the attempt of every local claim: there is nowhere else to go with its key.
+	onlyAttempt = 1
+	maxClaimKey = 128
+)
+
+// CreateSandbox claims a Pod of one of the Env's pools.
+func (a *API) CreateSandbox(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	r := proto.CloneOf(in)
+	r.Namespace = namespaceOf(in)
+	if err := a.check(r); err != nil {
+		return nil, err
+	}
+	c := claim.Claim{Request: r, Local: true}
+	if r.GetClaimKey() != "" {
+		c.KeyHash, c.Attempt = a.keyHash(r.GetTeam(), r.GetNamespace(), r.GetClaimKey()), onlyAttempt
+		// The key's own sandbox is the answer whether or not there is room for another.
+		if held, err := a.opts.Claims.Lookup(ctx, c.KeyHash, onlyAttempt); err == nil {
+			c.Pool = types.NamespacedName{Namespace: held.GetNamespace(), Name: held.GetPool()}
+			return a.opts.Claims.Create(ctx, c)
+		}
+	}
+	seg, err := a.segment(ctx, r.GetNamespace(), r.GetEnv())
+	if err != nil {
+		return nil, err
+	}
+	return a.place(ctx, c, seg)
+}
+
+// place tries the Env's pools in the router's order until one does not refuse.
+func (a *API) place(ctx context.Context, c claim.Claim, seg *segment.Segment) (*sandboxv1.Sandbox, error) {
+	route := routeOf(c.Request)
+	var refused error
+	for range maxPools {
+		view := a.view(seg)
+		picked := router.Pick(&route, view, a.opts.Rand())
+		if !picked.OK() {
+			if refused != nil {
+				return nil, refused
+			}
+			return nil, noCandidate(seg, picked.Reason)
+		}
+		pool := view.Candidate(picked.Index).Member.Name
+		explained := router.Explain(&route, view, 0)
+		explained.Chosen(a.opts.ClusterID, pool)
+
+		c.Pool = types.NamespacedName{Namespace: c.Request.GetNamespace(), Name: pool}
+		got, err := a.opts.Claims.Create(ctx, c)
+		if err == nil {
+			got = proto.CloneOf(got)
+			got.Decision = explained.Proto(a.opts.Clock.Now())
+			return got, nil
+		}
+		if claim.Disposition(err) != federationv1.Disposition_REFUSED || ctx.Err() != nil ||
+			problem.FromError(err).Reason == problem.Deadline {
+			return nil, err
+		}
+		refused = err
+		route.Exclude(a.opts.ClusterID, pool)
+	}
+	return nil, refused
+}
+
+func noCandidate(seg *segment.Segment, reason router.Reason) error {
+	kind := problem.NoCapacity
+	if reason == router.QueueFull {
+		kind = problem.QueueFull
+	}
+	return problem.New(kind, "Env %s has no eligible pool here: %s; explain tells more", seg.Key, reason).WithRetryAfter(2 * time.Second)
+}
+
+func (a *API) check(r *sandboxv1.CreateSandboxRequest) error {
+	var faults []problem.Field
+	if r.GetEnv() == "" {
+		faults = append(faults, problem.Field{Field: "env", Valid: "the name of an Env"})
+	}
+	if key := r.GetClaimKey(); key != "" && !validKey(key) {
+		faults = append(faults, problem.Field{Field: "claimKey", Value: key, Valid: "1 to 128 printable ASCII characters"})
+	}
+	if d := r.GetStartupTimeout(); d != nil && (!d.IsValid() || d.AsDuration() <= 0) {
+		faults = append(faults, problem.Field{Field: "startupTimeout", Value: d.AsDuration().String(), Valid: "more than 0"})
+	}
+	if r.GetWait() == sandboxv1.CreateSandboxRequest_NONE && r.GetClaimKey() == "" {
+		faults = append(faults, problem.Field{Field: "wait", Value: "NONE", Valid: "READY or ASSIGNED, where no claimKey is given"})
+	}
+	if len(faults) > 0 {
+		return problem.InvalidFields(faults...)
+	}
+	return nil
+}
+
+func validKey(key string) bool {
+	for i := range len(key) {
+		if key[i] < ' ' || key[i] > '~' {
+			return false
+		}
+	}
+	return key != "" && len(key) <= maxClaimKey
+}
+
+// GetSandbox answers a live sandbox, or the record of one that has ended.
+func (a *API) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return a.opts.Claims.Get(ctx, r.GetId())
+}
+
+// ListSandboxes answers the cluster's live sandboxes.
+func (a *API) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
+	return a.opts.Claims.List(ctx, r)
+}
+
+// ReleaseSandbox ends a sandbox.
+func (a *API) ReleaseSandbox(ctx context.Context, r *sandboxv1.ReleaseSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return a.opts.Claims.Release(ctx, r.GetId())
+}
+
+// GetClaim answers what became of a key.
+func (a *API) GetClaim(ctx context.Context, r *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
+	namespace := namespaceOf(r)
+	got, err := a.opts.Claims.Lookup(ctx, a.keyHash(r.GetTeam(), namespace, r.GetClaimKey()), onlyAttempt)
+	if err != nil {
+		return nil, err
+	}
+	return a.describe(r.GetClaimKey(), namespace, got), nil
+}
+
+// CancelClaim ends a claim, wherever it is.
+func (a *API) CancelClaim(ctx context.Context, r *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error) {
+	if !validKey(r.GetClaimKey()) {
+		return nil, problem.InvalidField("claimKey", r.GetClaimKey(), "1 to 128 printable ASCII characters")
+	}
+	namespace := namespaceOf(r)
+	got, err := a.opts.Claims.Cancel(ctx, a.keyHash(r.GetTeam(), namespace, r.GetClaimKey()), onlyAttempt)
+	if err != nil {
+		return nil, err
+	}
+	return a.describe(r.GetClaimKey(), namespace, got), nil
+}
+
+func (a *API) describe(key, namespace string, s *sandboxv1.Sandbox) *sandboxv1.Claim {
+	out := &sandboxv1.Claim{ClaimKey: key, Namespace: namespace, ClusterId: a.opts.ClusterID, Attempt: onlyAttempt}
+	out.CreatedAt = s.GetClaimedAt()
+	out.Sandbox = s
+	return out
+}
+
+func (a *API) keyHash(team, namespace, key string) string {
+	return sandbox.LocalKeyHash(team, namespace, key, a.opts.ClusterID)
+}
+
+func namespaceOf(r interface{ GetNamespace() string }) string {
+	if namespace := r.GetNamespace(); namespace != "" {
+		return namespace
+	}
+	return "default"
+}
+
+func routeOf(r *sandboxv1.CreateSandboxRequest) router.Request {
+	return router.Request{
+		InstanceType: r.GetInstanceType(), Multiplier: r.GetMultiplier(), ScalingGroup: r.GetScalingGroup(),
+		Clusters: r.GetClusters(), RequireClusters: r.GetRequireClusters(), NoQueue: r.GetNoQueue(),
+	}
+}
+
+// segment answers this cluster's part of an Env, or an error that tells which Envs there are.
+func (a *API) segment(ctx context.Context, namespace, name string) (*segment.Segment, error) {
+	seg, err := a.opts.Segments.Segment(ctx, segment.Key{Namespace: namespace, Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("reading Env %s/%s: %w", namespace, name, err)
+	}
+	if seg != nil {
+		return seg, nil
+	}
+	all, err := a.segments(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(all))
+	for _, s := range all {
+		names = append(names, s.Key.Name)
+	}
+	if len(names) == 0 {
+		names = append(names, "none")
+	}
+	return nil, problem.New(problem.NotFound, "Env %s/%s has no part in cluster %s; namespace %s has: %s",
+		namespace, name, a.opts.ClusterID, namespace, strings.Join(names, ", "))
+}
