@@ -21,7 +21,7 @@ func build(ctx context.Context, dir string, log *progress) error {
 	}
 	for i, b := range binaries {
 		done := log.during(fmt.Sprintf("building %s from %s (%d of %d)", b.name, b.pkg, i+1, len(binaries)))
-		cmd := exec.CommandContext(ctx, goTool(), "build", "-o", filepath.Join(dir, b.name), "-ldflags", ldflags(b), b.pkg)
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, b.name), "-ldflags", ldflags(b), b.pkg)
 		cmd.Dir = filepath.Join(source, "modules", b.module)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 		// The compiler's children die with it, and all of them when ctx ends.
@@ -51,13 +51,6 @@ func ldflags(b binary) string {
 	return strings.Join(flags, " ")
 }
 
-func goTool() string {
-	if path, err := exec.LookPath("go"); err == nil {
-		return path
-	}
-	return filepath.Join(runtime.GOROOT(), "bin", "go")
-}
-
 // sourceDir is where this package's source is: the modules that binaries are built from cannot be embedded, as a
 // directory with a go.mod belongs to no other module.
 func sourceDir() (string, error) {
@@ -67,7 +60,7 @@ func sourceDir() (string, error) {
 		}
 	}
 	// Compiled with -trimpath, or elsewhere: then the working directory has to be in the module.
-	out, err := exec.Command(goTool(), "list", "-f", "{{.Dir}}", "navix.sh/atoll/e2e/plane").Output()
+	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "navix.sh/atoll/e2e/plane").Output()
 	if err != nil {
 		return "", fmt.Errorf("looking for the source of package plane: %w", err)
 	}
