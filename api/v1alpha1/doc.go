@@ -11,7 +11,7 @@
 // ./applyconfiguration, and the CRD manifests of the worker's chart
 // (generate.go has the commands).
 //
-// # Two hazards for writers
+// # Hazards
 //
 // Fields keep the JSON names and the omitempty of manifests that already
 // exist. omitempty together with a default loses information: a typed struct
@@ -20,8 +20,16 @@
 // these structs as the body of an Env write; send an apply configuration or raw
 // JSON. For the same reason the defaults live in the schema and not in Go code.
 //
-// Pod templates and runtime configs carry no schema: what they hold is kept
-// byte for byte, unknown fields included, and CEL rules cannot see inside.
+// Pod templates and runtime configs have no schema. What they hold is kept,
+// unknown fields included, as long as it does not pass through the Go types,
+// which drop what they do not know. CEL rules cannot see inside. And a template
+// that is no Pod template (`containers: 5`) is stored all the same: it fails
+// only where it is decoded, and with it the whole list that it is in, so a
+// typed informer stops for every object. Whoever reads typed lists must expect
+// that.
+//
+// A member without a config has no scaling group. One with a config has the
+// group "default" unless it says otherwise.
 //
 // # What the rules protect
 //

@@ -68,7 +68,7 @@ type MemberMetadata struct {
 }
 
 // EnvClusterMemberConfig is what a user declares about one member.
-// +kubebuilder:validation:XValidation:rule="self.?instanceType.orValue('') == '' || self.?multiplier.orValue(0) > 0",fieldPath=".multiplier",reason=FieldValueRequired,message="instanceType requires a multiplier of at least 1"
+// +kubebuilder:validation:XValidation:rule=`self.?instanceType.orValue("") == "" || self.?multiplier.orValue(0) > 0`,fieldPath=".multiplier",reason=FieldValueRequired,message="instanceType requires a multiplier of at least 1"
 // +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",fieldPath=".minReplicas",message="minReplicas must not be greater than maxReplicas"
 type EnvClusterMemberConfig struct {
 	// Labels go onto the pool before admission, where plugins read them (the

@@ -117,10 +117,9 @@ type SandboxPoolStatus struct {
 	// +optional
 	PendingRequests int32 `json:"pendingRequests,omitempty"`
 
-	// Selector is the label selector of the pool's Pods as a string. It is kept
-	// for the scale subresource.
-	//
-	// Deprecated: read labelSelector or phaseSelectors.
+	// Selector is the label selector of the pool's Pods as a string. It is
+	// deprecated and kept for the scale subresource; read labelSelector or
+	// phaseSelectors instead.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 

@@ -88,6 +88,10 @@ var accepted = []change{
 		patch: `[{op: replace, path: /spec, value: {templateRef: {name: t, version: null}, mode: null, clusters: null, autoscaling: null}}]`,
 	},
 	{
+		name: "a null scaling group is the default one", file: "env.yaml",
+		patch: `[{op: add, path: ` + members + `/-, value: {name: other, config: {scalingGroup: null, priority: null}}}]`,
+	},
+	{
 		name: "the longest names", file: "env.yaml",
 		patch: `
 - {op: replace, path: /metadata/name, value: ` + long[:63] + `}
@@ -136,9 +140,9 @@ func TestAccepted(t *testing.T) {
 func TestManifestsApply(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
-	for _, args := range [][]string{{}, {"--server-side", "--force-conflicts"}} {
+	for _, flags := range [][]string{nil, {"--server-side", "--force-conflicts"}} {
 		for _, file := range []string{"env.yaml", "pool.yaml", "template.yaml"} {
-			args := append([]string{"apply", "-n", namespace, "-f", "testdata/" + file}, args...)
+			args := append([]string{"apply", "-n", namespace, "-f", "testdata/" + file}, flags...)
 			if _, err := east.Kubectl(ctx, args...); err != nil {
 				t.Fatalf("kubectl %v: %v", args, err)
 			}

@@ -98,7 +98,7 @@ func TestReapplyMayEmptyGroups(t *testing.T) {
 func TestRulesFitTheBudgetOfALargeEnv(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
-	const clusters, members, groups = 64, 8, 8
+	const clusters, members, groups = 100, 10, 16
 	var list, scaling []any
 	for g := range groups {
 		scaling = append(scaling, map[string]any{"name": fmt.Sprintf("g%d", g)})

@@ -37,10 +37,9 @@ type SandboxPoolStatusApplyConfiguration struct {
 	// about every 3 s when it changed by a fifth or to or from 0. Decisions use
 	// the queue itself.
 	PendingRequests *int32 `json:"pendingRequests,omitempty"`
-	// Selector is the label selector of the pool's Pods as a string. It is kept
-	// for the scale subresource.
-	//
-	// Deprecated: read labelSelector or phaseSelectors.
+	// Selector is the label selector of the pool's Pods as a string. It is
+	// deprecated and kept for the scale subresource; read labelSelector or
+	// phaseSelectors instead.
 	Selector *string `json:"selector,omitempty"`
 	// LabelSelector is the same selector, structured.
 	LabelSelector *v1.LabelSelectorApplyConfiguration `json:"labelSelector,omitempty"`
