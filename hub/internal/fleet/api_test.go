@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+func TestAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &memoryRegistry{})
+		east, west := newOwner(t, "east"), newOwner(t, "west")
+		key := segment.Key{Namespace: "a", Name: "py"}
+		east.truth.Put(&segment.Segment{Key: key, Members: []segment.Member{
+			{
+				Name: "p", State: segment.Saturated, Idle: 3, ReadyIdle: 2, Running: 4, Desired: 7, Pending: 1, InstanceType: "cpu", Multiplier: 2,
+				Priority: 5, ScalingGroup: "g", Image: "i", SaturatedFor: time.Minute,
+			},
+			{Name: "q", State: segment.Missing, Idle: 9},
+		}})
+		west.truth.Put(pool(key, 1))
+		west.truth.Put(pool(env(0), 1))
+		east.connect(f)
+		west.connect(f)
+		time.Sleep(2 * time.Second)
+
+		if got := f.Keys("a"); !slices.Equal(got, []segment.Key{key}) {
+			t.Errorf("keys of the namespace: %v", got)
+		}
+		if got := f.Envs(""); len(got) != 2 || got[0].GetName() != "py" || got[1].GetName() != env(0).Name {
+			t.Errorf("Envs: %v", got)
+		}
+		e := f.Env(key)
+		if e.GetIdle() != 4 || e.GetRunning() != 4 || e.GetDesired() != 7 || e.GetPending() != 1 || len(e.GetClusters()) != 2 {
+			t.Errorf("Env: %v", e)
+		}
+		first := e.GetClusters()[0]
+		if first.GetClusterId() != "east" || first.GetState() != sandboxv1.ClusterState_FRESH || first.GetAge().AsDuration() != 2*time.Second {
+			t.Errorf("cluster of the Env: %v", first)
+		}
+		want := &sandboxv1.EnvMember{
+			Name: "p", State: "Saturated", ScalingGroup: "g", InstanceType: "cpu", Multiplier: 2, Priority: 5, Idle: 3, ReadyIdle: 2,
+			Running: 4, Desired: 7, Pending: 1, Image: "i", SaturatedFor: first.GetMembers()[0].GetSaturatedFor(),
+		}
+		if got := first.GetMembers()[0]; got.String() != want.String() || got.GetSaturatedFor().AsDuration() != time.Minute {
+			t.Errorf("member: %v", got)
+		}
+		c := f.Cluster("east")
+		if c.GetEnvs() != 1 || c.GetMembers() != 2 || c.GetIdle() != 3 || c.GetVersion() != "w" || c.GetIncarnation() != 1 ||
+			c.GetLastSeen().AsDuration() != 2*time.Second || !c.GetRegisteredAt().AsTime().Equal(time.Now().Add(-2*time.Second)) {
+			t.Errorf("cluster: %v", c)
+		}
+		west.session.Close()
+		if got := f.Cluster("west"); got.GetState() != sandboxv1.ClusterState_LAST_CHOICE || got.GetMessage() != "not connected" {
+			t.Errorf("a disconnected cluster: %v", got)
+		}
+		if f.Cluster("nowhere") != nil || f.Env(segment.Key{Namespace: "no", Name: "where"}) != nil || f.View(segment.Key{}) != nil {
+			t.Error("what is not known is shown")
+		}
+	})
+}
+
+func TestTheRegistryOutlivesTheHub(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registry.db")
+	for restart := range 3 {
+		s, err := store.OpenBolt(path, "registry")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: NewRegistry(s)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"east", "west"} {
+			o := newOwner(t, id)
+			if restart > 0 {
+				if c := f.Cluster(id); c.GetState() != sandboxv1.ClusterState_UNREACHABLE || c.GetIncarnation() != uint64(restart) ||
+					c.GetMessage() != "not seen since the hub started" || c.GetRegisteredAt() == nil {
+					t.Errorf("restart %d: %v", restart, c)
+				}
+			}
+			for range restart {
+				o.newTerm(strings.Repeat("x", restart))
+			}
+			o.truth.Apply(segment.Delta{Changed: envs(3)})
+			o.connect(f)
+			o.remove(env(restart))
+		}
+		f.saveRecords(t.Context())
+		if got := f.ClusterIDs(); !slices.Equal(got, []string{"east", "west"}) {
+			t.Errorf("clusters %v", got)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Metrics: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOwner(t, "east")
+	o.truth.Apply(segment.Delta{Changed: envs(3)})
+	o.connect(f)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, l := range m.GetLabel() {
+				name += "/" + l.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	for name, want := range map[string]float64{
+		"atoll_hub_envs": 3, "atoll_hub_clusters/Fresh": 1, "atoll_hub_clusters/Silent": 0, "atoll_hub_reports_total/applied": 1,
+	} {
+		if value, there := got[name]; !there || value != want {
+			t.Errorf("%s is %v, want %v (%v)", name, value, want, got)
+		}
+	}
+	if _, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Metrics: registry}); err == nil {
+		t.Error("the metrics were registered twice without a word")
+	}
+}
