@@ -43,6 +43,9 @@ func resolveKey(p Principal, key, namespace, team string) (keyRef, error) {
 
 // visible reads the record of a key that the caller may know of.
 func (s *Service) visible(ctx context.Context, p Principal, k keyRef) (held, *sandboxv1.CreateSandboxRequest, error) {
+	if err := s.settle(ctx, k.hash); err != nil {
+		return held{}, nil, err
+	}
 	h, err := s.ledger.load(ctx, k.hash)
 	if err != nil {
 		return held{}, nil, storeFailed(err)
@@ -151,24 +154,42 @@ func (s *Service) cancelAt(ctx context.Context, cluster, hash string, attempt in
 	return nil
 }
 
+// OnOrphan releases a sandbox that a claim without a key got after the claim had moved on.
+func (s *Service) OnOrphan(cluster string, _ *federationv1.Dispatch, answer *federationv1.Answer) {
+	s.spawn(func() {
+		ctx, cancel := context.WithTimeout(s.base, callTimeout)
+		defer cancel()
+		if _, err := s.release(ctx, cluster, answer.GetSandbox().GetId()); err != nil {
+			s.log.Info("Could not release a sandbox that nobody was told of", "cluster", cluster,
+				"sandbox", answer.GetSandbox().GetId(), "error", err.Error())
+		}
+	})
+}
+
 // OnKeys looks through the keys that a worker's live Pods carry, as its complete report lists them, and has those ended
 // whose claim ended or moved on while the cluster was away.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
-	s.behind("looking through a cluster's keys", func(ctx context.Context) error {
-		for _, holder := range holders {
-			h, err := s.ledger.load(ctx, holder.GetKeyHash())
-			if err != nil {
-				return err
-			}
-			if !isStray(h.record, cluster, holder.GetAttempt()) {
-				continue
-			}
-			s.log.Info("Ending a sandbox that is not its claim's any more", "cluster", cluster, "claimKey", holder.GetKeyHash(),
-				"sandbox", holder.GetSandboxId())
-			if err := s.cancelAt(ctx, cluster, holder.GetKeyHash(), holder.GetAttempt()); err != nil {
-				return err
-			}
+	s.spawn(func() {
+		if err := s.endStrays(s.base, cluster, holders); err != nil {
+			s.log.Info("Could not look through a cluster's keys; its next complete report brings them again", "cluster", cluster, "error", err.Error())
 		}
-		return nil
 	})
+}
+
+func (s *Service) endStrays(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) error {
+	for _, holder := range holders {
+		h, err := s.ledger.load(ctx, holder.GetKeyHash())
+		if err != nil {
+			return err
+		}
+		if !isStray(h.record, cluster, holder.GetAttempt()) {
+			continue
+		}
+		s.log.Info("Ending a sandbox that is not its claim's any more", "cluster", cluster, "claimKey", holder.GetKeyHash(),
+			"sandbox", holder.GetSandboxId())
+		if err := s.cancelAt(ctx, cluster, holder.GetKeyHash(), holder.GetAttempt()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
@@ -69,7 +71,7 @@ func gone(ctx context.Context) error {
 func (s *Service) call(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer, err := s.dispatcher.Dispatch(ctx, cluster, d)
+	answer, err := s.dispatcher.Dispatch(ctx, cluster, proto.CloneOf(d))
 	if err == nil && answer.GetDisposition() == federationv1.Disposition_STALE_SESSION {
 		answer, err = s.dispatcher.Dispatch(ctx, cluster, d)
 	}

@@ -64,7 +64,7 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p Principal) 
 		return nil, s.unknownEnv(claim.GetNamespace(), claim.GetEnv())
 	}
 	route := s.newPursuit(claim, 0, s.clock.Now()).route
-	out := router.Explain(&route, view, s.fleet.Now())
+	out := s.fleet.Explain(&route, view)
 	return s.decision(out, len(out.Candidates)), nil
 }
 
@@ -112,7 +112,7 @@ func (s *Service) explainKey(ctx context.Context, p Principal, req *sandboxv1.Ex
 
 // explain keeps how the current candidate was chosen.
 func (p *pursuit) explain(view *router.View, chosen router.Candidate) {
-	out := router.Explain(&p.route, view, p.service.fleet.Now())
+	out := p.service.fleet.Explain(&p.route, view)
 	out.Chosen(chosen.Cluster.ID, chosen.Member.Name)
 	p.decision = p.service.decision(out, keptCandidates, p.asked)
 	p.mark()
@@ -167,10 +167,7 @@ func candidate(c *router.Explained) *sandboxv1.Candidate {
 func (s *Service) unknownEnv(namespace, name string) error {
 	var names []string
 	more := 0
-	for _, key := range s.fleet.EnvKeys() {
-		if key.Namespace != namespace {
-			continue
-		}
+	for _, key := range s.fleet.Keys(namespace) {
 		if len(names) == namedEnvs {
 			more++
 			continue

@@ -42,6 +42,9 @@ var errCanceled = errors.New("the claim was cancelled")
 func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*sandboxv1.Sandbox, error) {
 	hash := keyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
 	for {
+		if err := s.settle(ctx, hash); err != nil {
+			return nil, err
+		}
 		f, err := s.join(hash, req, wait)
 		if err != nil {
 			return nil, err
@@ -66,15 +69,31 @@ func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxR
 			return nil, f.err
 		}
 		if wait != waitAssigned && !settled(f.sandbox) {
-			// The flight was for callers who wait for less. The next one waits for the rest.
-			select {
-			case <-f.gone:
-				continue
-			case <-ctx.Done():
-				return nil, gone(ctx)
-			}
+			continue // the flight was for callers who wait for less; the next one waits for the rest
 		}
 		return proto.CloneOf(f.sandbox), nil
+	}
+}
+
+// settle waits until what the key's latest flight found out is written down, if that flight is over: so nobody gets an
+// answer that is older than the question.
+func (s *Service) settle(ctx context.Context, hash string) error {
+	s.mu.Lock()
+	f := s.flights[hash]
+	s.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	select {
+	case <-f.done:
+	default:
+		return nil
+	}
+	select {
+	case <-f.gone:
+		return nil
+	case <-ctx.Done():
+		return gone(ctx)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -41,14 +42,15 @@ type pursuit struct {
 	released bool // the latest attempt is certainly held by nobody
 	decision *sandboxv1.Decision
 	outcomes map[[2]string]string
-	lastErr  *problem.Error // of the latest refusal
+	refusal  *problem.Error // the latest one
+	doubt    *problem.Error // what a worker said of the latest unclear outcome
 }
 
 // target is the candidate being asked.
 type target struct {
 	cluster, pool string
 	attempt       int32
-	reservation   Reservation // nil for a claim taken up again
+	reservation   fleet.Reservation // of nothing, for a claim that is taken up again
 }
 
 func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait, deadline time.Time) *pursuit {
@@ -117,13 +119,12 @@ func (p *pursuit) choose(ctx context.Context) error {
 		return p.noneLeft(picked.Reason)
 	}
 	c := view.Candidate(picked.Index)
-	reservation := s.fleet.Reserve(c)
 	p.explain(view, c)
-	t := &target{cluster: c.Cluster.ID, pool: c.Member.Name, reservation: reservation}
+	t := &target{cluster: c.Cluster.ID, pool: c.Member.Name, reservation: s.fleet.Reserve(view, picked.Index)}
 	if p.note != nil {
 		attempt, err := p.note(ctx, t.cluster, t.pool, p.decision)
 		if err != nil {
-			reservation.Cancel()
+			t.reservation.Cancel()
 			return err
 		}
 		t.attempt = attempt
@@ -150,29 +151,30 @@ func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
 // record keeps what came of the attempt: for the explanation, for the last error, for the claims in flight.
 func (p *pursuit) record(got outcome, answer *federationv1.Answer, err error) {
 	text := string(got)
-	switch {
+	p.doubt = nil
+	switch e := errorOf(answer); {
 	case err != nil:
 		text += ": " + err.Error()
-	case answer.GetError() != nil:
-		e := errorOf(answer)
+	case e != nil:
 		text += ": " + e.Error()
-		if got == refused {
-			p.lastErr = e
+		switch got {
+		case refused:
+			p.refusal = e
+		case unclear:
+			p.doubt = e
 		}
 	}
 	p.outcomes[[2]string{p.target.cluster, p.target.pool}] = text
 	p.service.metrics.dispatched(got)
-	if r := p.target.reservation; r != nil && got == granted {
-		p.target.reservation = nil
-		r.Settle(answer.GetCoveredBy())
+	if got == granted {
+		p.target.reservation.Settle(answer.GetCoveredBy())
 	}
 }
 
 // free stops counting a claim that was not granted where it was sent.
 func (p *pursuit) free() {
-	if p.target != nil && p.target.reservation != nil {
-		p.target.reservation.Cancel()
-		p.target.reservation = nil
+	if p.target != nil {
+		p.target.reservation.Cancel() // nothing, once it was settled
 	}
 }
 
@@ -201,12 +203,8 @@ func (p *pursuit) answered(answer *federationv1.Answer) (*sandboxv1.Sandbox, err
 
 // noneLeft answers why nobody took the claim: the last refusal, else the router's reason.
 func (p *pursuit) noneLeft(reason router.Reason) error {
-	if p.lastErr != nil {
-		e := *p.lastErr
-		if e.RetryAfter == 0 {
-			e.RetryAfter = retrySoon
-		}
-		return &e
+	if p.refusal != nil {
+		return p.refused()
 	}
 	env := p.request.GetNamespace() + "/" + p.request.GetEnv()
 	kind := problem.NoCapacity
@@ -219,14 +217,35 @@ func (p *pursuit) noneLeft(reason router.Reason) error {
 	return problem.New(kind, "Env %s has no eligible member: %s; explain tells more", env, reason).WithRetryAfter(retrySoon)
 }
 
+// refused is the last refusal as the caller sees it. Reasons that are about the worker and not about the claim, such as a
+// pool that has just gone, come down to a lack of room.
+func (p *pursuit) refused() error {
+	e := *p.refusal
+	switch e.Reason {
+	case problem.NoCapacity, problem.QueueFull, problem.Deadline, problem.Recovering, problem.Unavailable:
+	default:
+		e.Reason = problem.NoCapacity
+	}
+	if e.RetryAfter == 0 {
+		e.RetryAfter = retrySoon
+	}
+	return &e
+}
+
 func (p *pursuit) late() error {
-	if p.lastErr != nil {
-		return p.lastErr
+	switch {
+	case p.refusal != nil:
+		return p.refused()
+	case p.doubt != nil:
+		return p.doubt
 	}
 	return problem.New(problem.Deadline, "no sandbox of Env %s/%s before the startup timeout", p.request.GetNamespace(), p.request.GetEnv())
 }
 
 func (p *pursuit) unknown() error {
+	if p.doubt != nil && p.doubt.Reason == problem.Deadline {
+		return p.doubt // the worker did answer: the sandbox is there and not running yet
+	}
 	return problem.New(problem.OutcomeUnknown,
 		"cluster %s may hold this claim and does not answer; the same call with the same claimKey asks it again", p.target.cluster).
 		WithRetryAfter(retrySoon)

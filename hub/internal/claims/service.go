@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
@@ -22,22 +23,14 @@ import (
 type Fleet interface {
 	// View answers the router's view of an Env, nil for an unknown one.
 	View(key segment.Key) *router.View
-	// EnvKeys lists every known Env in order.
-	EnvKeys() []segment.Key
+	// Keys lists the known Envs of a namespace in order.
+	Keys(namespace string) []segment.Key
 	// ClusterIDs lists every registered cluster, connected or not.
 	ClusterIDs() []string
-	// Reserve counts a claim in flight against a candidate until a report covers it.
-	Reserve(c router.Candidate) Reservation
-	// Now is the clock that a view's ages are measured on.
-	Now() time.Duration
-}
-
-// Reservation is one claim in flight. Exactly one of its methods is called.
-type Reservation interface {
-	// Settle keeps the claim counted until the report with this sequence has arrived.
-	Settle(coveredBy uint64)
-	// Cancel stops counting it: no Pod was taken.
-	Cancel()
+	// Reserve counts a claim in flight against a candidate of the view until a report covers it.
+	Reserve(view *router.View, index int) fleet.Reservation
+	// Explain judges every candidate of a view.
+	Explain(req *router.Request, view *router.View) router.Explanation
 }
 
 // Dispatcher carries calls to workers.

@@ -38,7 +38,7 @@ var (
 	imageReference = regexp.MustCompile(`^(?:[a-zA-Z0-9][-.a-zA-Z0-9]*(?::[0-9]+)?/)?` +
 		`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*` +
 		`(?::[a-zA-Z0-9_][-.a-zA-Z0-9_]{0,127})?(?:@[a-zA-Z][a-zA-Z0-9]*(?:[-_+.][a-zA-Z][a-zA-Z0-9]*)*:[0-9a-fA-F]{32,})?$`)
-	reservedPrefixes = []string{"agentbox.navix.sh/", "scheduling.navix.sh/", "agentbox.io/"}
+	reservedDomains = []string{"agentbox.navix.sh", "agentbox.io", "agents.navix.sh", "scheduling.navix.sh"}
 )
 
 const validClusterID = "a ClusterID: up to 30 of a-z, 0-9 and -, beginning with a letter"
@@ -137,9 +137,7 @@ func (f *faults) maps(r *sandboxv1.CreateSandboxRequest) {
 	f.check(len(r.GetLabels()) <= maxLabels, "labels", fmt.Sprintf("%d of them", len(r.GetLabels())), "at most 64")
 	for _, key := range sortedKeys(r.GetLabels()) {
 		field, value := "labels["+clip(key)+"]", r.GetLabels()[key]
-		for _, prefix := range reservedPrefixes {
-			f.check(!strings.HasPrefix(key, prefix), field, clip(key), "a label key that is not under "+prefix)
-		}
+		f.check(!reserved(key), field, clip(key), "a label key outside "+strings.Join(reservedDomains, ", "))
 		f.check(len(validation.IsQualifiedName(key)) == 0, field, clip(key), "a Kubernetes label key")
 		f.check(len(validation.IsValidLabelValue(value)) == 0, field, clip(value), "a Kubernetes label value")
 	}
@@ -149,6 +147,13 @@ func (f *faults) maps(r *sandboxv1.CreateSandboxRequest) {
 		f.check(key != "", "metadata", clip(value), "keys that are not empty")
 	}
 	f.check(size <= maxMetadata, "metadata", fmt.Sprintf("%d bytes", size), "at most 32768 bytes of keys and values")
+}
+
+func reserved(label string) bool {
+	domain, _, prefixed := strings.Cut(label, "/")
+	return prefixed && slices.ContainsFunc(reservedDomains, func(d string) bool {
+		return domain == d || strings.HasSuffix(domain, "."+d)
+	})
 }
 
 func (f *faults) durations(r *sandboxv1.CreateSandboxRequest) {

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func cancelOf(key string) *sandboxv1.CancelClaimRequest {
+	return &sandboxv1.CancelClaimRequest{ClaimKey: key}
+}
+
+func TestI2CancelOfARunningSandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		first := f.create(request("k"))
+		east := f.workers["east"]
+		east.onCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+			if d.GetCancel() != nil && f.record("k").State != stateEnded {
+				t.Error("the cancel was sent before it was durable")
+			}
+			return nil, nil
+		}
+		claim, err := f.hub.CancelClaim(t.Context(), cancelOf("k"))
+		if err != nil || claim.GetSandbox().GetStopReason() != "Canceled" || claim.GetSandbox().GetId() != first.GetId() {
+			t.Fatalf("%v %v", claim, err)
+		}
+		if east.count() != 0 {
+			t.Fatal("the sandbox lives on")
+		}
+		f.restart()
+		if again := f.create(request("k")); again.GetStopReason() != "Canceled" || again.GetPhase() != sandboxv1.Phase_ENDED {
+			t.Fatalf("after the cancel the key answers %v", again)
+		}
+		// The sandbox's own record tells more than the hub knew.
+		if err := f.hub.OnEnded(t.Context(), "east", endedOf(first, "k", 1)); err != nil {
+			t.Fatal(err)
+		}
+		if again := f.create(request("k")); again.GetStopReason() != "Completed" || again.GetPodUid() == "" {
+			t.Fatalf("after its record the key answers %v", again)
+		}
+	})
+}
+
+// TestI2AGrantAfterTheCancelIsReleased: the worker grants while the cancel is under way, and hears of it last.
+func TestI2AGrantAfterTheCancelIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		east := f.workers["east"]
+		gate, deaf := make(chan struct{}), true
+		east.onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+			<-gate
+			return carryOut(), nil
+		}
+		east.onCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+			if d.GetCancel() != nil && deaf {
+				deaf = false
+				return nil, errBroken
+			}
+			return nil, nil
+		}
+		type result struct {
+			sandbox *sandboxv1.Sandbox
+			err     error
+		}
+		answered := make(chan result, 1)
+		go func() {
+			s, err := f.hub.Create(context.Background(), request("k"))
+			answered <- result{s, err}
+		}()
+		synctest.Wait()
+		cancelled := make(chan struct{})
+		go func() {
+			defer close(cancelled)
+			if _, err := f.hub.CancelClaim(context.Background(), cancelOf("k")); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		close(gate)
+		<-cancelled
+		got := <-answered
+		if got.err != nil || got.sandbox.GetPhase() != sandboxv1.Phase_ENDED || got.sandbox.GetStopReason() != "Canceled" {
+			t.Fatalf("the waiting caller got %v %v", got.sandbox, got.err)
+		}
+		synctest.Wait()
+		if east.count() != 0 {
+			t.Fatal("the grant lives on")
+		}
+	})
+}
+
+// TestI2ACancelReachesAClusterThatWasAway: nothing but the store knows of the cancel when the cluster comes back.
+func TestI2ACancelReachesAClusterThatWasAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		first := f.create(request("k"))
+		east := f.workers["east"]
+		east.setConnected(false)
+		if _, err := f.hub.CancelClaim(t.Context(), cancelOf("k")); err != nil {
+			t.Fatalf("a cancel does not wait for its cluster: %v", err)
+		}
+		synctest.Wait()
+		f.restart()
+		east.setConnected(true)
+		hash := keyHash("", "default", "k")
+		f.hub.OnKeys("east", []*federationv1.KeyHolder{
+			{KeyHash: hash, Attempt: 1, SandboxId: first.GetId()},
+			{KeyHash: "0123", Attempt: 1, SandboxId: "unknown to this hub"},
+		})
+		synctest.Wait()
+		if east.count() != 0 || east.canceled != 1 {
+			t.Fatalf("%d sandboxes, %d cancels", east.count(), east.canceled)
+		}
+	})
+}
+
+func TestI2ALaterAttemptMakesTheEarlierPodAStray(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+		east := f.workers["east"]
+		east.setConnected(false)
+		got := f.create(request("k", prefer("east", "west")))
+		if got.GetClusterId() != "west" {
+			t.Fatalf("answered by %s", got.GetClusterId())
+		}
+		east.setConnected(true)
+		hash := keyHash("", "default", "k")
+		east.claim(&federationv1.ClaimCall{Request: request("k"), KeyHash: hash, Attempt: 1}) // against its word
+		f.hub.OnKeys("east", []*federationv1.KeyHolder{{KeyHash: hash, Attempt: 1}})
+		f.hub.OnKeys("west", []*federationv1.KeyHolder{{KeyHash: hash, Attempt: 2}})
+		synctest.Wait()
+		if east.count() != 0 || f.workers["west"].count() != 1 {
+			t.Fatalf("%d at east, %d at west", east.count(), f.workers["west"].count())
+		}
+	})
+}
+
+func TestGetClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		get := func(p Principal, key string) (*sandboxv1.Claim, error) {
+			return f.hub.GetClaim(WithPrincipal(t.Context(), p), &sandboxv1.GetClaimRequest{ClaimKey: key, Team: "t"})
+		}
+		owner := Principal{Team: "t", User: "u"}
+		first, err := f.hub.Create(WithPrincipal(t.Context(), owner), request("k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim, err := get(owner, "k")
+		if err != nil || claim.GetSandbox().GetId() != first.GetId() || claim.GetClusterId() != "east" || claim.GetAttempt() != 1 {
+			t.Fatalf("live: %v %v", claim, err)
+		}
+		_, err = get(Principal{Team: "t", User: "v"}, "k")
+		wantReason(t, err, problem.NotFound)
+		_, err = get(Principal{Team: "s"}, "k")
+		wantReason(t, err, problem.Forbidden)
+		_, err = get(owner, "other")
+		wantReason(t, err, problem.NotFound)
+		_, err = f.hub.CancelClaim(WithPrincipal(t.Context(), Principal{Team: "t", User: "v"}), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
+		wantReason(t, err, problem.NotFound)
+
+		f.workers["east"].setConnected(false)
+		if claim, err := get(owner, "k"); err != nil || claim.GetSandbox() != nil || claim.GetClusterId() != "east" {
+			t.Fatalf("with its cluster away: %v %v", claim, err)
+		}
+	})
+}
+
+func TestEndedRecordsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+		first := f.create(request("k", prefer("east")))
+
+		// I12: a cluster that speaks of another's sandbox is not heard.
+		if err := f.hub.OnEnded(t.Context(), "west", endedOf(first, "k", 1)); err != nil {
+			t.Fatal(err)
+		}
+		// A sandbox of west's own does not end east's claim, whatever key and attempt it is said to have.
+		stray := f.create(request(""))
+		stray.Id, stray.ClusterId = "01hzzzzzzzzzzzzzzzzzzz9999-west", "west"
+		if err := f.hub.OnEnded(t.Context(), "west", endedOf(stray, "k", 1)); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.create(request("k", prefer("east"))); got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetId() != first.GetId() {
+			t.Fatalf("the claim answers %v", got)
+		}
+		if got, err := f.hub.Get(t.Context(), stray.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+			t.Fatalf("the stray's record: %v %v", got, err)
+		}
+		time.Sleep(DefaultRetention + time.Minute)
+		if err := f.hub.sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if known, _, err := f.hub.ledger.byID(t.Context(), stray.GetId()); err != nil || len(known.Ended) > 0 {
+			t.Errorf("the stray's record outlives its retention: %v", err)
+		}
+	})
+}
+
+func TestSweepKeepsWhatMayBeHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		f.create(request("live"))
+		f.workers["east"].onClaim = loseAnswer
+		_, err := f.hub.Create(t.Context(), request("unanswered"))
+		wantReason(t, err, problem.OutcomeUnknown)
+		for _, reachable := range []bool{true, false, true} {
+			f.workers["east"].setConnected(reachable)
+			time.Sleep(DefaultRetention + time.Hour)
+			if err := f.hub.sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if f.record("live") == nil || f.record("unanswered") == nil {
+				t.Fatalf("reachable %t: a key was dropped that a Pod still carries", reachable)
+			}
+		}
+		f.workers["east"].forget()
+		time.Sleep(DefaultRetention + time.Hour)
+		if err := f.hub.sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left := f.stored(); left != "" {
+			t.Fatalf("left in the store: %s", left)
+		}
+	})
+}
