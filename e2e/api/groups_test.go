@@ -109,7 +109,7 @@ func TestRulesFitTheBudgetOfALargeEnv(t *testing.T) {
 			pools = append(pools, map[string]any{
 				"name": fmt.Sprintf("m%d", m),
 				"config": map[string]any{
-					"scalingGroup": fmt.Sprintf("g%d", m%groups),
+					"scalingGroup": fmt.Sprintf("g%d", (c*members+m)%groups),
 					"instanceType": "c2.small", "multiplier": int64(1),
 				},
 			})
