@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package logging
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func TestFlagsDescribeTheLog(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                                   `"msg":"kept"`,
+		"--log-format=text":                  "kept",
+		"--log-level=loud":                   `--log-level "loud" is not valid`,
+		"--log-format=xml":                   `--log-format "xml" is not valid`,
+		"--log-format=text --log-level=info": "kept",
+	} {
+		var f Flags
+		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		f.Bind(flags)
+		if err := flags.Parse(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		log, err := f.Logger(&out)
+		if err != nil {
+			out.WriteString(err.Error())
+		} else {
+			log.V(1).Info("dropped")
+			log.Info("kept")
+		}
+		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "dropped") {
+			t.Errorf("%q gave %q, want %q", args, got, want)
+		}
+	}
+}
