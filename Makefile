@@ -35,7 +35,7 @@ lint: ## Lint, and show that the import rules catch a planted breach
 	tools/lint-breach
 
 planes: ## Build the control-plane binaries that tests and demo run (cached outside the repository)
-	go run ./e2e/plane/cmd/planes build
+	go run ./e2e/plane/cmd/planes -binaries
 
 test: planes ## Every test: units, real API servers, several clusters; with the race detector
 	go test -race -timeout 30m -p 2 ./...

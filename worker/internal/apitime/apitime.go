@@ -37,6 +37,9 @@ func (c *Clock) Now() time.Time {
 	return c.base.Add(c.local.Since(c.at))
 }
 
+// Since is how long ago t was, by the API server's clock.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
 // Watch makes every client of cfg feed the clock.
 func (c *Clock) Watch(cfg *rest.Config) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &observer{next: next, clock: c} })
