@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -261,7 +260,7 @@ func startFailure(id string, record *sandboxv1.Sandbox) error {
 func checkRequest(c *Claim) error {
 	r := c.Request
 	for key := range r.GetLabels() {
-		if isReserved(key) {
+		if sandbox.Reserved(key) {
 			return fault(problem.InvalidField("labels", key, "keys outside agentbox.navix.sh, agentbox.io, agents.navix.sh and scheduling.navix.sh"))
 		}
 	}
@@ -280,19 +279,4 @@ func checkRequest(c *Claim) error {
 		return fault(problem.New(problem.Unimplemented, "%s", unbuilt))
 	}
 	return nil
-}
-
-var reservedDomains = []string{"agentbox.navix.sh", "agentbox.io", v1alpha1.GroupVersion.Group, "scheduling.navix.sh"}
-
-func isReserved(key string) bool {
-	domain, _, found := strings.Cut(key, "/")
-	if !found {
-		return false
-	}
-	for _, reserved := range reservedDomains {
-		if domain == reserved || strings.HasSuffix(domain, "."+reserved) {
-			return true
-		}
-	}
-	return false
 }

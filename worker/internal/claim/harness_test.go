@@ -168,8 +168,16 @@ type leader struct {
 	blind, stop func()
 }
 
-// lead starts a service. change may set other options or another way to the API server.
+// lead starts a service and waits until it serves. change may set other options or another way to the API server.
 func (w *world) lead(incarnation uint64, change ...func(*claim.Options, *rest.Config)) *leader {
+	w.t.Helper()
+	l := w.follow(change...)
+	l.takeOver(incarnation)
+	return l
+}
+
+// follow makes a service that hears of events and does not lead.
+func (w *world) follow(change ...func(*claim.Options, *rest.Config)) *leader {
 	w.t.Helper()
 	cfg := w.config()
 	times := apitime.New(clock.RealClock{})
@@ -190,16 +198,20 @@ func (w *world) lead(incarnation uint64, change ...func(*claim.Options, *rest.Co
 	w.must(err)
 	w.must(l.Watch(w.t.Context(), informers))
 	l.blind = w.inBackground("informers", informers.Start)
+	return l
+}
+
+func (l *leader) takeOver(incarnation uint64) {
+	l.w.t.Helper()
 	l.SetIncarnation(incarnation)
-	l.stop = w.inBackground("claim service", l.Start)
-	w.ended.Store(l.Service)
-	w.eventually("the service to serve", func() error {
+	l.stop = l.w.inBackground("claim service", l.Start)
+	l.w.ended.Store(l.Service)
+	l.w.eventually("the service to serve", func() error {
 		if !l.Serving() {
 			return errors.New("not yet")
 		}
 		return nil
 	})
-	return l
 }
 
 func (l *leader) pool(name string) types.NamespacedName { return l.w.key(name) }

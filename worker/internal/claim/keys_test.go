@@ -139,6 +139,23 @@ func TestI2NoAnswerWithoutTheLease(t *testing.T) {
 	}
 }
 
+// I2: what the last leader answered a moment ago is known to the next one, however late its informers are.
+func TestI2ANewLeaderListsBeforeItServes(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(3)
+	next := w.follow()
+	next.awaitIdle("p", 3)
+	next.blind()
+	l := w.lead(1)
+	l.awaitIdle("p", 3)
+	before := l.mustCreate(keyed("k", 1))
+	l.stop()
+	next.takeOver(2)
+	if got := next.mustCreate(keyed("k", 1)); got.GetId() != before.GetId() {
+		t.Errorf("I2: the key was answered %s, and %s by the next leader", before.GetId(), got.GetId())
+	}
+}
+
 // I2: of two Pods with one key the one of the higher incarnation stays, and the other ends as Canceled.
 func TestI2OfTwoPodsTheHigherIncarnationStays(t *testing.T) {
 	w := newWorld(t)

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,15 +124,32 @@ func DefaultImage(pool *v1alpha1.SandboxPoolSpec) string {
 	return pool.Template.Spec.Containers[0].Image
 }
 
-// managedLabels lists the labels that came with the claim.
-func managedLabels(pod *corev1.Pod) []string {
-	return splitKeys(pod.Annotations[v1alpha1.SandboxManagedLabelKeysAnnotationKey])
+// reservedDomains are those whose labels mean something to Atoll or to the scheduler.
+var reservedDomains = []string{"agentbox.navix.sh", "agentbox.io", "agents.navix.sh", "scheduling.navix.sh"}
+
+// Reserved reports whether a label is not for callers to set.
+func Reserved(key string) bool {
+	domain, _, found := strings.Cut(key, "/")
+	if !found {
+		return false
+	}
+	return slices.ContainsFunc(reservedDomains, func(reserved string) bool {
+		return domain == reserved || strings.HasSuffix(domain, "."+reserved)
+	})
 }
 
+// managedLabels lists the labels that came with the claim. The list is an annotation that anybody with access to the Pod
+// may have edited; it must not take Atoll's own labels along.
+func managedLabels(pod *corev1.Pod) []string {
+	keys := splitKeys(pod.Annotations[v1alpha1.SandboxManagedLabelKeysAnnotationKey])
+	return slices.DeleteFunc(keys, Reserved)
+}
+
+// splitKeys reads a comma-separated list, each key once.
 func splitKeys(v string) []string {
 	var keys []string
 	for key := range strings.SplitSeq(v, ",") {
-		if key != "" {
+		if key != "" && !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+func TestRecord(t *testing.T) {
+	if got := Record(idlePod(), nil, "east"); got != nil {
+		t.Errorf("an idle Pod has the record %v", got)
+	}
+	port, udp := int32(8080), corev1.ProtocolUDP
+	runtimes := []v1alpha1.SandboxRuntimeSpec{{Name: "e2b", Port: &port}, {Name: "dns", Port: &port, Protocol: &udp}, {Name: "none"}}
+	want := &sandboxv1.Sandbox{
+		Id: "01hx-east", ClusterId: "east", Namespace: "default", Env: "demo", Pool: "small",
+		Pod: "small-abc", PodUid: "uid-1", PodIp: "10.0.0.7", Phase: sandboxv1.Phase_RUNNING, Image: tenantImage,
+		Team: "red", Labels: map[string]string{"tier": "gold"}, Metadata: map[string]string{"a": "b"}, ClaimKey: "job-1",
+		ClaimedAt:      timestamppb.New(noon.Add(-time.Hour)),
+		StartupTimeout: durationpb.New(2 * time.Minute),
+		Runtimes: []*sandboxv1.Runtime{
+			{Name: "e2b", Port: 8080, Url: "tcp://10.0.0.7:8080"}, {Name: "dns", Port: 8080, Url: "udp://10.0.0.7:8080"}, {Name: "none"},
+		},
+	}
+	got := Record(idlePod(holds(Running), runs(tenantImage, "containerd://c2")), runtimes, "east")
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("live (-want +got):\n%s", diff)
+	}
+
+	want.Phase, want.StopReason, want.TerminatedAt = sandboxv1.Phase_ENDED, "Released", timestamppb.New(noon.Add(-30*time.Minute))
+	got = TerminalRecord(stopped(), runtimes, "east", noon)
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("ended (-want +got):\n%s", diff)
+	}
+}
+
+func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
+	for phase, want := range map[Phase]string{Running: "Failed", Starting: "Canceled"} {
+		got := TerminalRecord(idlePod(holds(phase)), nil, "east", noon)
+		if got.GetStopReason() != want || got.GetFailureReason() != "PodDeleted" || !got.GetTerminatedAt().AsTime().Equal(noon) {
+			t.Errorf("%s: %v, want %s", phase, got, want)
+		}
+	}
+	dying := idlePod(holds(Running), func(p *corev1.Pod) { p.DeletionTimestamp = metaTime(noon) })
+	if got := Record(dying, nil, "east").GetPhase(); got != sandboxv1.Phase_STOPPING {
+		t.Errorf("a sandbox whose Pod is being deleted is %s", got)
+	}
+}
+
+// Whatever stands in an annotation, reading it neither fails nor invents anything.
+func FuzzRead(f *testing.F) {
+	for _, seed := range []string{"", "120", "-1", "9223372036854775807", "2026-03-01T12:00:00Z", `{"main":"x"}`, `["a"]`, "a,b", "\xff"} {
+		f.Add(seed)
+	}
+	keys := append([]string{v1alpha1.RecyclePolicyAnnotationKey}, append(identity, late...)...)
+	f.Fuzz(func(t *testing.T, value string) {
+		pod := idlePod(holds(Stopping))
+		for _, key := range keys {
+			pod.Annotations[key] = value
+		}
+		s := Read(pod)
+		if s.IdleTimeout < 0 || s.StartupTimeout < 0 || s.Attempt < 0 {
+			t.Errorf("%q reads as %+v", value, s)
+		}
+		if s.StartupTimeout > 0 && formatSeconds(s.StartupTimeout) != strings.TrimLeft(strings.TrimPrefix(value, "+"), "0") {
+			t.Errorf("%q reads as a timeout of %s", value, s.StartupTimeout)
+		}
+		TerminalRecord(pod, nil, "east", noon)
+		if _, err := apply(t, pod, IdlePatch(pod, poolSpec())); err != nil {
+			t.Errorf("%q leaves a Pod that cannot become idle: %v", value, err)
+		}
+	})
+}
