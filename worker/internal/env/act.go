@@ -117,7 +117,7 @@ func (a *actor) create(ctx context.Context, m *memberPlan) error {
 	if err != nil {
 		return fmt.Errorf("creating pool %s: %w", m.name, err)
 	}
-	a.tell(ctx, corev1.EventTypeNormal, v1alpha1.ReasonPoolCreated, verbCreate,
+	a.tell(ctx, m.name, corev1.EventTypeNormal, v1alpha1.ReasonPoolCreated, verbCreate,
 		"created pool %s with %d replicas from its snapshot", m.name, member.Spec.Replicas)
 	return nil
 }
@@ -145,8 +145,10 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 		}
 		return fmt.Errorf("repairing pool %s: %w", m.name, err)
 	}
-	a.tell(ctx, corev1.EventTypeNormal, v1alpha1.ReasonPoolUpdated, verbRepair,
-		"pool %s had drifted from its snapshot; repaired %s", m.name, strings.Join(m.drift, ", "))
+	for _, point := range m.drift {
+		a.tell(ctx, m.name, corev1.EventTypeNormal, v1alpha1.ReasonPoolUpdated, verbRepair+verb(" "+point.what),
+			"pool %s had drifted from its snapshot; repaired %s", m.name, point)
+	}
 	return nil
 }
 
@@ -237,7 +239,7 @@ func (a *actor) deleteOrphan(ctx context.Context, name string) error {
 	case err != nil:
 		return fmt.Errorf("deleting pool %s: %w", name, err)
 	}
-	a.tell(ctx, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCleaned, verbDelete,
+	a.tell(ctx, name, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCleaned, verbDelete,
 		"deleted pool %s, which no member names any more; its running sandboxes end on their own terms", name)
 	return nil
 }
@@ -251,20 +253,31 @@ func (a *actor) tellOfRefusal(m *memberPlan) {
 			}
 		}
 	}
-	a.recorder.Eventf(a.o.env, nil, corev1.EventTypeWarning, string(m.reason), string(m.verb), "%s", clip(m.name+": "+m.message))
+	a.record(m.name, corev1.EventTypeWarning, m.reason, m.verb, m.name+": "+m.message)
 }
 
-func (a *actor) tell(ctx context.Context, eventType string, reason v1alpha1.ConditionReason, v verb, format string, args ...any) {
-	note := clip(fmt.Sprintf(format, args...))
-	a.recorder.Eventf(a.o.env, nil, eventType, string(reason), string(v), "%s", note)
-	log.FromContext(ctx).Info(note, "reason", reason)
+// tell records an event about a member, and logs it.
+func (a *actor) tell(ctx context.Context, member, eventType string, reason v1alpha1.ConditionReason, action verb, format string, args ...any) {
+	note := fmt.Sprintf(format, args...)
+	a.record(member, eventType, reason, action, note)
+	log.FromContext(ctx).Info(note, "pool", member, "reason", reason)
 }
 
-// clip keeps a note below the length at which the API server refuses an event.
-func clip(note string) string {
-	const longest = 1000
-	if len(note) > longest {
-		note = strings.ToValidUTF8(note[:longest], "") + "…"
+// record makes an event about the Env, related to a member's pool. Events that differ in nothing but their note become
+// one that keeps the first note; so what is told apart must differ in pool, reason or action.
+func (a *actor) record(member, eventType string, reason v1alpha1.ConditionReason, action verb, note string) {
+	pool := a.o.pools[member]
+	if pool == nil {
+		pool = &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: a.o.env.Namespace, Name: member}}
 	}
-	return note
+	a.recorder.Eventf(a.o.env, pool, eventType, string(reason), clip(string(action), 128), "%s", clip(note, 1000))
+}
+
+// clip keeps a text below the length at which the API server refuses an event.
+func clip(text string, longest int) string {
+	const dots = "…"
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest-len(dots)], "") + dots
+	}
+	return text
 }

@@ -19,7 +19,6 @@ const (
 	verbWait            verb = "Wait"            // nothing, until a pool is gone
 	verbAdmit           verb = "Admit"           // render, and freeze the result in the Env
 	verbTakeBack        verb = "TakeBack"        // freeze what the live pool is
-	verbForget          verb = "Forget"          // remove the member from the Env
 	verbRestoreReplicas verb = "RestoreReplicas" // put the live pool's replicas back into the Env
 	verbCreate          verb = "Create"          // create the pool from the snapshot
 	verbRepair          verb = "Repair"          // make the pool what the snapshot says
@@ -30,7 +29,6 @@ const (
 const (
 	reasonAdmitted            v1alpha1.ConditionReason = "Admitted"
 	reasonSnapshotLost        v1alpha1.ConditionReason = "SnapshotLost"
-	reasonLeftBehind          v1alpha1.ConditionReason = "LeftBehind"
 	reasonReplicasOfOther     v1alpha1.ConditionReason = "ReplicasSetByOther"
 	reasonPoolNotOwned        v1alpha1.ConditionReason = "PoolNotOwned"
 	reasonPoolTerminating     v1alpha1.ConditionReason = "PoolTerminating"
@@ -55,7 +53,7 @@ type memberPlan struct {
 	// message says to a person why, and what helps.
 	message string
 	// drift names what a repair puts right.
-	drift []string
+	drift []drift
 	// replicas are those to write into the Env, for the verbs that do.
 	replicas int32
 	// snapshot is what Admit freezes.
@@ -101,12 +99,6 @@ func decideMember(o *observation, member *v1alpha1.EnvClusterMember) memberPlan 
 	switch {
 	case pool != nil && !owns(o.env, pool):
 		return decideNotOwned(p, pool)
-	case hasSnapshot(member) && leftBehind(o.env, o.clusterID, member):
-		p.verb, p.reason = verbForget, reasonLeftBehind
-		p.message = "the manifest that was applied has no such member any more"
-		if pool != nil {
-			p.state = stateOf(o, member, pool)
-		}
 	case !hasSnapshot(member) && pool != nil:
 		return decideTakeBack(o, p, member, pool)
 	case !hasSnapshot(member):
@@ -187,12 +179,12 @@ func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember,
 	if p.state == v1alpha1.ObservedMemberStateInconsistent {
 		p.reason, p.message = reasonMemberChanged, strings.Join(mismatches(o.env, member, pool), "; ")
 	}
-	drift := driftOf(o.env, member, pool)
+	points := driftOf(o.env, member, pool)
 	switch {
 	case contested(o, member, pool):
 		p.verb, p.reason, p.replicas = verbRestoreReplicas, reasonReplicasOfOther, pool.Spec.Replicas
-	case len(drift) > 0:
-		p.verb, p.reason, p.drift = verbRepair, v1alpha1.ReasonPoolUpdated, drift
+	case len(points) > 0:
+		p.verb, p.reason, p.drift = verbRepair, v1alpha1.ReasonPoolUpdated, points
 	default:
 		p.verb = verbKeep
 	}

@@ -28,9 +28,7 @@
 // decides between the manifest's number, if it has one, and the live pool's. If an old object is put back whole, its
 // numbers arrive together with a snapshot; then managed fields tell that it was not us who set them.
 //
-// Server-side apply of a manifest without a member leaves behind what we own of it, a member without config. It is
-// recognised by its managed fields, and removed. A pool that no member names is deleted; its finalizer lets running
-// sandboxes end on their own terms.
+// A pool that no member names is deleted; its finalizer lets running sandboxes end on their own terms.
 //
 // # Invariants
 //
@@ -53,5 +51,7 @@
 // # Where it departs from the design's mechanism
 //
 // Admission by plugins and instance types are not built: a member with an instance type and no inlineResources is
-// refused. Saturated means at maxReplicas, of the member or of the group's local part.
+// refused. Saturated means at maxReplicas, of the member or of the group's local part. A member that no manager but ours
+// owns is not looked for: snapshots are written by patch, which owns fields below a member and never the member itself,
+// so that server-side apply of a manifest without it takes it away whole.
 package env

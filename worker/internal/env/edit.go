@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,20 +34,16 @@ func (a *actor) editEnv(ctx context.Context, p *plan) error {
 	return failure
 }
 
-// editsOf are the plans that change the Env, in the order of writing: removing an item of a list moves those behind it,
-// so removals come last, and from the end.
+// editsOf are the plans that change the Env.
 func editsOf(p *plan) []*memberPlan {
-	var edits, removals []*memberPlan
+	var edits []*memberPlan
 	for i := range p.members {
 		switch m := &p.members[i]; m.verb {
 		case verbAdmit, verbTakeBack, verbRestoreReplicas:
 			edits = append(edits, m)
-		case verbForget:
-			removals = append(removals, m)
 		}
 	}
-	slices.Reverse(removals)
-	return append(edits, removals...)
+	return edits
 }
 
 func (a *actor) writeEdits(ctx context.Context, edits []*memberPlan) error {
@@ -123,15 +118,13 @@ func raceLost(err error) bool {
 func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
 	switch m.verb {
 	case verbAdmit:
-		a.tell(ctx, corev1.EventTypeNormal, m.reason, m.verb, "rendered member %s from template %s (version %q, revision %s) with %d replicas",
+		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb, "rendered member %s from template %s (version %q, revision %s) with %d replicas",
 			m.name, a.o.template.name, a.o.template.version, a.o.template.revision, m.replicas)
 	case verbTakeBack:
-		a.tell(ctx, corev1.EventTypeNormal, m.reason, m.verb,
+		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
 			"the snapshot of member %s was gone from the Env; took it back from the live pool, with %d replicas", m.name, m.replicas)
 	case verbRestoreReplicas:
-		a.tell(ctx, corev1.EventTypeWarning, m.reason, m.verb,
+		a.tell(ctx, m.name, corev1.EventTypeWarning, m.reason, m.verb,
 			"replicas of member %s are the autoscaler's while its scaling group is enabled; put back to %d", m.name, m.replicas)
-	case verbForget:
-		a.tell(ctx, corev1.EventTypeNormal, m.reason, m.verb, "removed member %s: %s", m.name, m.message)
 	}
 }

@@ -87,8 +87,6 @@ func (d envDoc) edit(p *memberPlan, frozen *snapshot) ([]operation, error) {
 		ops = append(ops,
 			operation{Op: "test", Path: at.pointer + "/spec/replicas", Value: old},
 			operation{Op: "replace", Path: at.pointer + "/spec/replicas", Value: p.replicas})
-	case verbForget:
-		ops = append(ops, operation{Op: "remove", Path: at.pointer})
 	default:
 		return nil, fmt.Errorf("member %s: %s does not edit the Env", p.name, p.verb)
 	}

@@ -15,34 +15,6 @@ import (
 // read here only where every reading of them keeps what exists.
 const FieldManager = "atoll-worker"
 
-// leftBehind reports a member that is there only because of its snapshot. Server-side apply of a manifest without the
-// member removes what the manifest's manager owned, and leaves what we froze. It needs three signs, so that managed
-// fields which were reset or stripped remove nothing: the member's config is gone, nobody else owns any of it, and some
-// other manager applies this Env's spec.
-func leftBehind(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
-	config := member.Config
-	if config.ScalingGroup == "default" {
-		config.ScalingGroup = "" // not chosen by anybody: the API server's default
-	}
-	if !emptyJSON(config) {
-		return false
-	}
-	ours, applied := false, false
-	for i := range env.ManagedFields {
-		entry := &env.ManagedFields[i]
-		owns := owning(entry, memberPath(clusterID, member.Name)...)
-		switch {
-		case entry.Manager == FieldManager:
-			ours = ours || owns
-		case owns:
-			return false
-		case entry.Operation == metav1.ManagedFieldsOperationApply && owning(entry, "f:spec"):
-			applied = true
-		}
-	}
-	return ours && applied
-}
-
 // replicasSetByOther reports that the member's spec.replicas was last written by somebody else.
 func replicasSetByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
 	for i := range env.ManagedFields {
@@ -97,9 +69,4 @@ func owning(entry *metav1.ManagedFieldsEntry, path ...string) bool {
 		content = next
 	}
 	return true
-}
-
-func emptyJSON(value any) bool {
-	content, err := json.Marshal(value)
-	return err == nil && string(content) == "{}"
 }

@@ -25,14 +25,14 @@ const (
 	retryPeriod = 100 * time.Millisecond
 )
 
-// Reconciler keeps the local segment of every SandboxEnv true.
-//
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/status,verbs=patch
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler keeps the local segment of every SandboxEnv true.
 type Reconciler struct {
 	clusterID string
 	client    client.Client

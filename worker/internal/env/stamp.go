@@ -76,31 +76,45 @@ func keysListed(pool *v1alpha1.SandboxPool, annotation string) []string {
 	return keys
 }
 
-// driftOf names, for a person, where a live pool is not what its member's snapshot says.
-func driftOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []string {
-	labels, annotations := wantedLabels(env.Name, member), wantedAnnotations(member)
-	drift := driftOfKeys("label", pool.Labels, labels, surplusLabels(pool, labels))
-	drift = append(drift, driftOfKeys("annotation", pool.Annotations, annotations, surplusAnnotations(pool, annotations))...)
-	return append(drift, driftOfSpec(&pool.Spec, &member.Spec)...)
+// drift is one point in which a live pool is not what its member's snapshot says.
+type drift struct {
+	what   string
+	detail string
 }
 
-func driftOfKeys(kind string, have, wanted map[string]string, surplus []string) []string {
-	var drift []string
+func (d drift) String() string {
+	if d.detail == "" {
+		return d.what
+	}
+	return d.what + " (" + d.detail + ")"
+}
+
+func driftOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []drift {
+	labels, annotations := wantedLabels(env.Name, member), wantedAnnotations(member)
+	points := driftOfKeys("label", pool.Labels, labels, surplusLabels(pool, labels))
+	points = append(points, driftOfKeys("annotation", pool.Annotations, annotations, surplusAnnotations(pool, annotations))...)
+	return append(points, driftOfSpec(&pool.Spec, &member.Spec)...)
+}
+
+func driftOfKeys(kind string, have, wanted map[string]string, surplus []string) []drift {
+	var points []drift
 	for _, key := range sortedKeys(wanted) {
-		if value, ok := have[key]; !ok || value != wanted[key] {
-			drift = append(drift, kind+" "+key)
+		if value, ok := have[key]; !ok {
+			points = append(points, drift{kind + " " + key, "missing"})
+		} else if value != wanted[key] {
+			points = append(points, drift{kind + " " + key, fmt.Sprintf("%q instead of %q", value, wanted[key])})
 		}
 	}
 	for _, key := range surplus {
-		drift = append(drift, kind+" "+key+" (to remove)")
+		points = append(points, drift{kind + " " + key, "to remove"})
 	}
-	return drift
+	return points
 }
 
-func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []string {
-	var drift []string
+func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []drift {
+	var points []drift
 	if have.Replicas != wanted.Replicas {
-		drift = append(drift, fmt.Sprintf("replicas (%d instead of %d)", have.Replicas, wanted.Replicas))
+		points = append(points, drift{"replicas", fmt.Sprintf("%d instead of %d", have.Replicas, wanted.Replicas)})
 	}
 	for _, field := range []struct {
 		name string
@@ -115,10 +129,10 @@ func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []string {
 		{"runtimes", sameRuntimes(have.Runtimes, wanted.Runtimes)},
 	} {
 		if !field.same {
-			drift = append(drift, field.name)
+			points = append(points, drift{what: field.name})
 		}
 	}
-	return drift
+	return points
 }
 
 // sameRuntimes compares what the JSON says: a runtime's config is kept as bytes, which may differ in spacing.

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+func TestDriftIsRepaired(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {labels: {tier: gold}}}`))
+	w.awaitReady("kiosk")
+	want := w.doc("SandboxPool", "a")
+	for _, drift := range []struct{ name, patch, told string }{
+		{"label", `{"metadata":{"labels":{"tier":"lead"}}}`, "label tier"},
+		{"label removed", `{"metadata":{"labels":{"tier":null}}}`, "label tier"},
+		{"all labels removed", `{"metadata":{"labels":null}}`, "label " + v1alpha1.LabelEnv},
+		{"env label", `{"metadata":{"labels":{"` + v1alpha1.LabelEnv + `":"other"}}}`, "label " + v1alpha1.LabelEnv},
+		{"annotation", `{"metadata":{"annotations":{"` + v1alpha1.TemplateRevisionAnnotationKey + `":"x"}}}`, "annotation " + v1alpha1.TemplateRevisionAnnotationKey},
+		{"replicas", `{"spec":{"replicas":9}}`, "replicas (9 instead of 2)"},
+		{"image", `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"evil"}]}}}}`, "template"},
+		{"template added to", `{"spec":{"template":{"spec":{"nodeSelector":{"a":"b"}}}}}`, "template"},
+		{"runtimes", `{"spec":{"runtimes":null}}`, "runtimes"},
+		{"timeout", `{"spec":{"defaultIdleTimeout":"1s"}}`, "defaultIdleTimeout"},
+		{"idle image", `{"spec":{"idleImage":"evil"}}`, "idleImage"},
+		{"image policy", `{"spec":{"podCreationImagePolicy":"PoolDefaultImage"}}`, "podCreationImagePolicy"},
+	} {
+		t.Run(drift.name, func(t *testing.T) {
+			w.t = t
+			w.patchPool("a", drift.patch)
+			w.eventually("the repair", func() error {
+				got := w.doc("SandboxPool", "a")
+				if diff := cmp.Diff(toJSON(want.Object["spec"]), toJSON(got.Object["spec"])) +
+					cmp.Diff(want.GetLabels(), got.GetLabels()) + cmp.Diff(want.GetAnnotations(), got.GetAnnotations()); diff != "" {
+					return fmt.Errorf("(-want +got):\n%s", diff)
+				}
+				return nil
+			})
+			w.eventually("an event that names "+drift.told, func() error {
+				if out := w.kubectl("", "get", "events", "-o", "jsonpath={.items[*].message}"); !strings.Contains(out, drift.told) {
+					return fmt.Errorf("the events are %s", out)
+				}
+				return nil
+			})
+		})
+	}
+	w.t = t
+	if got := w.pool("a").UID; got != want.GetUID() {
+		t.Error("the pool was replaced")
+	}
+	w.patchPool("a", `{"metadata":{"labels":{"theirs":"1"},"annotations":{"theirs":"1"}},"spec":{"replicas":9}}`)
+	w.eventually("the repair", func() error {
+		if got := w.pool("a"); got.Spec.Replicas != 2 || got.Labels["theirs"] != "1" || got.Annotations["theirs"] != "1" {
+			return fmt.Errorf("%s", toJSON(got))
+		}
+		return nil
+	})
+	if strings.Contains(w.frozen("kiosk", "a"), "theirs") {
+		t.Error("another's label became part of the snapshot")
+	}
+}
+
+func TestScaleSubresourceIsDriftToo(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
+	w.awaitReady("kiosk")
+	w.kubectl("", "scale", "sandboxpool", "a", "--replicas=6")
+	w.eventually("the repair", func() error {
+		if got := w.pool("a").Spec.Replicas; got != 2 {
+			return fmt.Errorf("%d replicas", got)
+		}
+		return nil
+	})
+}
+
+func TestPoolDeletedByHandComesBack(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
+	w.awaitReady("kiosk")
+	before := w.pool("a")
+	w.must(w.live.Delete(w.ctx, before))
+	w.eventually("another pool", func() error {
+		if got := w.awaitPool("a"); got.UID == before.UID || toJSON(got.Spec) != toJSON(before.Spec) {
+			return fmt.Errorf("%s", toJSON(got))
+		}
+		return nil
+	})
+}
+
+func TestReplicas(t *testing.T) {
+	const group = "  autoscaling: {groups: [{name: default, enabled: true}]}\n"
+	w := newWorld(t)
+	w.apply(templateManifest)
+	await := func(replicas int32) {
+		t.Helper()
+		w.eventually(fmt.Sprintf("%d replicas", replicas), func() error {
+			env, pool := w.env("kiosk").Spec.Clusters[0].Members[0].Spec.Replicas, w.pool("a").Spec.Replicas
+			if env != replicas || pool != replicas {
+				return fmt.Errorf("%d in the Env, %d in the pool", env, pool)
+			}
+			return nil
+		})
+	}
+	set := func(manager string, replicas int) {
+		t.Helper()
+		w.must(w.patchEnv("kiosk", manager, types.JSONPatchType,
+			fmt.Sprintf(`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":%d}]`, replicas)))
+	}
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {priority: 1}}`))
+	w.awaitReady("kiosk")
+	// The user's, while the group is not enabled: edited, re-applied, stated as 0, and not stated.
+	set("kubectl-edit", 4)
+	await(4)
+	w.apply(kiosk(`{name: a, spec: {replicas: 3}}`))
+	await(3)
+	w.apply(kiosk(`{name: a}`))
+	await(3)
+	w.apply(kiosk(`{name: a, spec: {replicas: 0}}`))
+	await(0)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {priority: 1}}`))
+	await(2)
+	// The autoscaler's, once it is.
+	w.apply(kiosk(`{name: a, spec: {replicas: 5}, config: {priority: 1}}`) + group)
+	w.awaitEvent("kiosk", reasonSnapshotLost)
+	await(2)
+	set(FieldManager, 6)
+	await(6)
+	set("kubectl-edit", 1)
+	w.awaitEvent("kiosk", reasonReplicasOfOther)
+	await(6)
+	w.patchPool("a", `{"spec":{"replicas":8}}`)
+	w.awaitEvent("kiosk", v1alpha1.ReasonPoolUpdated)
+	await(6)
+	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionAutoscalingActive, metav1.ConditionFalse, v1alpha1.ReasonAutoscalerNotRunning)
+}
+
+func TestConfigChangedAfterAdmission(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {labels: {tier: gold}}}`))
+	w.awaitReady("kiosk")
+	frozen := w.frozen("kiosk", "a")
+
+	w.apply(kiosk(`{name: a, config: {scalingGroup: "", labels: {tier: lead}}}`))
+	w.eventually("the group's label to go", func() error {
+		if got, ok := w.pool("a").Labels[v1alpha1.LabelScalingGroup]; ok {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+	w.awaitReady("kiosk")
+	if got := w.frozen("kiosk", "a"); got != frozen {
+		t.Errorf("the snapshot was rendered again: %s, was %s", got, frozen)
+	}
+	w.apply(kiosk(`{name: a, config: {inlineResources: {limits: {cpu: 1}}}}`))
+	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateInconsistent)
+	w.apply(kiosk(`{name: a, config: {maxReplicas: 2, scalingGroup: ""}}`))
+	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateSaturated)
+	w.awaitReady("kiosk")
+}
+
+func TestNothingIsWrittenAtRest(t *testing.T) {
+	w := newWorld(t)
+	w.open(func(manifest string) { w.apply(manifest) })
+	w.eventually("the totals", func() error {
+		status := w.env("shop").Status
+		if status.MemberCount != 3 || status.DesiredReplicas != 16 || status.IdleReplicas != 7 || status.RunningReplicas != 1 {
+			return fmt.Errorf("%s", toJSON(status))
+		}
+		return nil
+	})
+	w.awaitReady("shop")
+	before := w.writes.Load()
+	// A touch of the Env, of both pools and of the template has everything looked at again; restarting, too.
+	w.kubectl("", "annotate", "sandboxenv", "shop", "touched=1")
+	for _, name := range shopMembers {
+		w.patchPool(name, `{"metadata":{"annotations":{"touched":"1"}}}`)
+	}
+	w.kubectl("", "annotate", "sandboxtemplate", w.namespace+"-template", "touched=1")
+	w.stop()
+	w.start()
+	rest := time.NewTimer(2 * time.Second)
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-w.ctx.Done():
+	}
+	if got := w.writes.Load(); got != before {
+		t.Errorf("%d writes at rest", got-before)
+	}
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+)
+
+const (
+	// patience is how long a test waits for what should take a second or two.
+	patience = 60 * time.Second
+	// local is the cluster id of the Reconciler in tests.
+	local = "east"
+	// worker is the user it runs as, with the rights that its markers ask for and no others.
+	worker = "system:serviceaccount:atoll-system:env-test"
+)
+
+// planeUp brings up the one plane of this package when the first test asks.
+var planeUp = sync.OnceValues(func() (*plane.Set, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	set, err := plane.Up(ctx, plane.Options{}, "env")
+	if err != nil {
+		return nil, err
+	}
+	up.Store(true)
+	return set, grant(ctx, set.Plane("env").Config())
+})
+
+var up atomic.Bool
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if up.Load() {
+		set, _ := planeUp()
+		if err := set.Down(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// grant gives the worker the rights of the markers in reconcile.go.
+func grant(ctx context.Context, cfg *rest.Config) error {
+	const group = "agents.navix.sh"
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "env-test"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{group}, Resources: []string{"sandboxenvs"}, Verbs: []string{"get", "list", "watch", "patch"}},
+		{APIGroups: []string{group}, Resources: []string{"sandboxenvs/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{group}, Resources: []string{"sandboxenvs/finalizers"}, Verbs: []string{"update"}},
+		{APIGroups: []string{group}, Resources: []string{"sandboxpools"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+		{APIGroups: []string{group}, Resources: []string{"sandboxtemplates"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+	}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "env-test"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: worker}},
+	}
+	c, err := client.New(cfg, client.Options{})
+	if err != nil {
+		return err
+	}
+	if err := c.Create(ctx, role); err != nil {
+		return err
+	}
+	return c.Create(ctx, binding)
+}
+
+// world is a namespace on a real control plane with a Reconciler at work in it.
+type world struct {
+	t         *testing.T
+	ctx       context.Context
+	plane     *plane.Plane
+	namespace string
+	live      client.Client // of an administrator, without a cache
+	stop      func()        // ends the Reconciler
+	writes    *atomic.Int64 // requests of the Reconciler that change something, events left out
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	set, err := planeUp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, ctx: t.Context(), plane: set.Plane("env"), stop: func() {}, writes: &atomic.Int64{}}
+	w.live, err = client.New(w.plane.Config(), client.Options{Scheme: newScheme(t)})
+	w.must(err)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "env-"}}
+	w.must(w.live.Create(w.ctx, ns))
+	w.namespace = ns.Name
+	w.eventually("the default service account", func() error {
+		return w.live.Get(w.ctx, w.key("default"), &corev1.ServiceAccount{})
+	})
+	w.start()
+	return w
+}
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scheme
+}
+
+// start runs a Reconciler under a manager, as the worker user, until the test or stop ends it.
+func (w *world) start() {
+	t := w.t
+	t.Helper()
+	cfg := w.plane.Config()
+	cfg.QPS, cfg.Burst = -1, -1
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: worker}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
+	ctx, cancel := context.WithCancel(context.Background())
+	skip := true
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                 newScheme(t),
+		Logger:                 testr.New(t).V(1),
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Controller:             config.Controller{SkipNameValidation: &skip},
+	})
+	w.must(err)
+	w.must(Setup(ctx, mgr, Options{ClusterID: local, Clock: clock.RealClock{}, Registerer: prometheus.NewRegistry()}))
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("manager: %v", err)
+		}
+	})
+	t.Cleanup(w.stop)
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		t.Fatal("cache did not sync")
+	}
+}
+
+type writeCounter struct {
+	next   http.RoundTripper
+	writes *atomic.Int64
+}
+
+func (c *writeCounter) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet && !strings.HasPrefix(req.URL.Path, "/apis/events.k8s.io/") {
+		c.writes.Add(1)
+	}
+	return c.next.RoundTrip(req)
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// eventually waits until there is no error.
+func (w *world) eventually(what string, try func() error) {
+	w.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			w.t.Fatalf("waiting for %s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// fill puts the world's names into a manifest: NS, and TEMPLATE, which is cluster-scoped and so must differ.
+func (w *world) fill(manifest string) string {
+	return strings.NewReplacer("NS", w.namespace, "TEMPLATE", w.namespace+"-template").Replace(manifest)
+}
+
+func (w *world) kubectl(stdin string, args ...string) string {
+	w.t.Helper()
+	out, err := w.plane.KubectlInput(w.ctx, strings.NewReader(w.fill(stdin)), append([]string{"-n", w.namespace}, args...)...)
+	w.must(err)
+	return out
+}
+
+// apply is kubectl apply of a manifest.
+func (w *world) apply(manifest string, args ...string) {
+	w.t.Helper()
+	w.kubectl(manifest, append([]string{"apply", "-f", "-"}, args...)...)
+}
+
+func (w *world) env(name string) *v1alpha1.SandboxEnv {
+	w.t.Helper()
+	env := &v1alpha1.SandboxEnv{}
+	w.must(w.live.Get(w.ctx, w.key(name), env))
+	return env
+}
+
+func (w *world) pool(name string) *v1alpha1.SandboxPool {
+	w.t.Helper()
+	pool := &v1alpha1.SandboxPool{}
+	w.must(w.live.Get(w.ctx, w.key(name), pool))
+	return pool
+}
+
+func (w *world) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: w.namespace, Name: name}
+}
+
+// doc is an object as a document.
+func (w *world) doc(kind, name string) *unstructured.Unstructured {
+	w.t.Helper()
+	doc := &unstructured.Unstructured{}
+	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	w.must(w.live.Get(w.ctx, w.key(name), doc))
+	return doc
+}
+
+// frozen is the JSON of a local member's metadata and spec.
+func (w *world) frozen(env, member string) string {
+	w.t.Helper()
+	at := envDoc{Unstructured: w.doc("SandboxEnv", env), clusterID: local}.member(member)
+	if at == nil {
+		w.t.Fatalf("there is no member %s", member)
+	}
+	return toJSON(map[string]any{"metadata": at.doc["metadata"], "spec": at.doc["spec"]})
+}
+
+func toJSON(value any) string {
+	content, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(content)
+}
+
+// patchEnv is a write to an Env by some manager.
+func (w *world) patchEnv(name, manager string, patchType types.PatchType, body string) error {
+	doc := w.doc("SandboxEnv", name)
+	return w.live.Patch(w.ctx, doc, client.RawPatch(patchType, []byte(body)), client.FieldOwner(manager))
+}
+
+func (w *world) patchPool(name, body string) {
+	w.t.Helper()
+	w.must(w.live.Patch(w.ctx, w.doc("SandboxPool", name), client.RawPatch(types.MergePatchType, []byte(body)), client.FieldOwner("by-hand")))
+}
+
+// awaitCondition waits for a condition that was concluded from the Env's current generation.
+func (w *world) awaitCondition(env, conditionType string, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) string {
+	w.t.Helper()
+	var message string
+	w.eventually(fmt.Sprintf("%s=%s/%s of %s", conditionType, status, reason, env), func() error {
+		obj := w.env(env)
+		c := meta.FindStatusCondition(obj.Status.Conditions, conditionType)
+		if c == nil || c.Status != status || c.Reason != string(reason) || c.ObservedGeneration != obj.Generation {
+			return fmt.Errorf("generation %d, %+v", obj.Generation, c)
+		}
+		message = c.Message
+		return nil
+	})
+	return message
+}
+
+func (w *world) awaitReady(env string) {
+	w.t.Helper()
+	w.awaitCondition(env, v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
+}
+
+// awaitEvent waits for an event about the Env and returns its note.
+func (w *world) awaitEvent(env string, reason v1alpha1.ConditionReason) string {
+	w.t.Helper()
+	var note string
+	w.eventually(fmt.Sprintf("an event %s about %s", reason, env), func() error {
+		list := &corev1.EventList{}
+		w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace)))
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Reason == string(reason) && e.InvolvedObject.Name == env {
+				note = e.Message
+				return nil
+			}
+		}
+		return fmt.Errorf("not among %d events", len(list.Items))
+	})
+	return note
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// TestI3OnlyTheLocalSegmentIsWritten lets the Reconciler do all that it does to an Env with another cluster's segments,
+// and asks the API server's books what it has written.
+func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
+	w := newWorld(t)
+	w.open(func(manifest string) { w.apply(manifest) })
+	w.apply(shop) // takes snapshots back
+	w.awaitReady("shop")
+	w.patchPool("shop-hand", `{"spec":{"replicas":9}}`)
+	w.must(w.patchEnv("shop", "by-hand", types.JSONPatchType,
+		`[{"op":"replace","path":"/spec/clusters/1/members/0/spec/replicas","value":1}]`))
+	w.awaitEvent("shop", reasonReplicasOfOther)
+	w.awaitEvent("shop", v1alpha1.ReasonPoolUpdated)
+	w.applyForeign("shop", "west")
+	w.awaitReady("shop")
+
+	if err := w.live.Get(w.ctx, w.key("shop-west"), &v1alpha1.SandboxPool{}); !apierrors.IsNotFound(err) {
+		t.Errorf("another cluster's member was materialised: %v", err)
+	}
+	wrote := false
+	for _, entry := range w.env("shop").ManagedFields {
+		if entry.Manager != FieldManager {
+			continue
+		}
+		wrote = true
+		if books := string(entry.FieldsV1.Raw); strings.Contains(books, "west") {
+			t.Errorf("%s owns fields of another cluster: %s", FieldManager, books)
+		}
+	}
+	if !wrote {
+		t.Error("nothing was written at all")
+	}
+	doc := w.doc("SandboxEnv", "shop")
+	west := envDoc{Unstructured: doc, clusterID: "west"}.member("shop-west")
+	if west == nil || west.doc["spec"] != nil || west.doc["metadata"] != nil {
+		t.Errorf("the other cluster's member is %s", toJSON(west.doc))
+	}
+}
+
+// bare is a Reconciler without cache, for what happens between a read and a write.
+func (w *world) bare() *Reconciler {
+	metrics, err := newMetrics(prometheus.NewRegistry())
+	w.must(err)
+	return &Reconciler{
+		clusterID: local, client: w.live, live: w.live, recorder: events.NewFakeRecorder(100),
+		clock: clock.RealClock{}, metrics: metrics,
+	}
+}
+
+// TestConflictingWrites has somebody change an Env between our read and our write.
+func TestConflictingWrites(t *testing.T) {
+	members := kiosk(`{name: a}`, `{name: b}`)
+	replace := func(manifest string) func(w *world) {
+		return func(w *world) { w.kubectl(manifest, "replace", "-f", "-") }
+	}
+	for name, other := range map[string]struct {
+		write func(w *world)
+		// placed says that the tests at the member's place must fail even without those of the whole object.
+		placed bool
+	}{
+		"status":            {write: func(w *world) { w.applyForeign("kiosk", "west") }},
+		"an annotation":     {write: func(w *world) { w.kubectl("", "annotate", "sandboxenv", "kiosk", "x=y") }},
+		"members reordered": {replace(kiosk(`{name: b}`, `{name: a}`)), true},
+		"member removed":    {replace(kiosk(`{name: b}`)), true},
+		"clusters reordered": {replace(strings.Replace(members, "  - clusterID: east",
+			"  - clusterID: west\n    members: [{name: a}]\n  - clusterID: east", 1)), true},
+		"segment renamed": {replace(strings.Replace(members, "east", "west", 1)), true},
+		"segment removed": {replace(strings.Split(members, "  clusters:")[0]), true},
+		"Env made anew": {write: func(w *world) {
+			w.must(w.live.Delete(w.ctx, w.env("kiosk")))
+			w.apply(members)
+		}},
+		"Env deleted": {write: func(w *world) { w.must(w.live.Delete(w.ctx, w.env("kiosk"))) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.stop()
+			w.apply(members)
+			r := w.bare()
+			o := &observation{clusterID: local, env: w.env("kiosk"), pools: map[string]*v1alpha1.SandboxPool{}}
+			tmpl, err := newTemplate("t", nil, nil, map[string]any{"template": map[string]any{
+				"spec": map[string]any{"containers": []any{map[string]any{"name": "x", "image": "y"}}},
+			}})
+			w.must(err)
+			o.template = tmpl
+			read, err := r.readLive(w.ctx, o)
+			w.must(err)
+			p := decide(o)
+			other.write(w)
+
+			a := &actor{Reconciler: r, o: o, read: read}
+			if err := a.writeEdits(w.ctx, editsOf(&p)); !errors.Is(err, errStale) {
+				t.Errorf("the write answered %v", err)
+			}
+			if other.placed {
+				ops, err := read.edit(&p.members[0], p.members[0].snapshot)
+				w.must(err)
+				body, err := json.Marshal(ops)
+				w.must(err)
+				err = w.live.Patch(w.ctx, w.doc("SandboxEnv", "kiosk"), client.RawPatch(types.JSONPatchType, body))
+				if !raceLost(err) {
+					t.Errorf("a write that tests the place alone answered %v", err)
+				}
+			}
+			env := &v1alpha1.SandboxEnv{}
+			if err := w.live.Get(w.ctx, w.key("kiosk"), env); client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+			for _, cluster := range env.Spec.Clusters {
+				for i := range cluster.Members {
+					if hasSnapshot(&cluster.Members[i]) {
+						t.Errorf("a snapshot was written to %s of %s", cluster.Members[i].Name, cluster.ClusterID)
+					}
+				}
+			}
+			if _, err := r.act(w.ctx, o, &p); err != nil {
+				t.Errorf("act answered %v; a lost race is no failure", err)
+			}
+		})
+	}
+}
+
+func TestFaultyWritesAreNoLostRace(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	w.apply(kiosk(`{name: a}`))
+	err := w.patchEnv("kiosk", FieldManager, types.JSONPatchType, `[{"op":"replace","path":"/spec/mode","value":"Nonsense"}]`)
+	if err == nil || raceLost(err) {
+		t.Errorf("an invalid value answered %v", err)
+	}
+}

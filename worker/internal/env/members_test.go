@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// kiosk is an Env whose local members are given in YAML flow style.
+func kiosk(members ...string) string {
+	return `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: kiosk, namespace: NS}
+spec:
+  templateRef: {name: TEMPLATE}
+  mode: WarmPool
+  clusters:
+  - clusterID: east
+    members: [` + strings.Join(members, ",\n      ") + "]\n"
+}
+
+func (w *world) awaitPool(name string) *v1alpha1.SandboxPool {
+	w.t.Helper()
+	pool := &v1alpha1.SandboxPool{}
+	w.eventually("pool "+name, func() error { return w.live.Get(w.ctx, w.key(name), pool) })
+	return pool
+}
+
+func (w *world) awaitNoPool(name string) {
+	w.t.Helper()
+	w.eventually("pool "+name+" to be gone", func() error {
+		err := w.live.Get(w.ctx, w.key(name), &v1alpha1.SandboxPool{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+}
+
+func (w *world) awaitState(env, member string, state v1alpha1.ObservedMemberState) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("member %s to be %s", member, state), func() error {
+		for _, cluster := range w.env(env).Status.Clusters {
+			for _, observed := range cluster.ObservedMembers {
+				if cluster.ClusterID == local && observed.Name == member && observed.State == state {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("%s", toJSON(w.env(env).Status))
+	})
+}
+
+func TestFirstRendering(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(
+		`{name: stated, spec: {replicas: 0}, config: {minReplicas: 3}}`,
+		`{name: floor, config: {minReplicas: 3, scalingGroup: "", labels: {tier: gold}, annotations: {note: x}}}`,
+		`{name: plain, config: {inlineResources: {limits: {cpu: 250m}}}}`,
+	))
+	w.awaitReady("kiosk")
+	for name, replicas := range map[string]int32{"stated": 0, "floor": 3, "plain": 0} {
+		if got := w.pool(name).Spec.Replicas; got != replicas {
+			t.Errorf("pool %s has %d replicas, want %d", name, got, replicas)
+		}
+	}
+	floor, plain := w.pool("floor"), w.doc("SandboxPool", "plain")
+	for key, want := range map[string]string{
+		"tier": "gold", "team": "tools", "app.kubernetes.io/instance": "", v1alpha1.LabelEnv: "kiosk",
+		v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.LabelScalingGroup: "",
+	} {
+		if got := floor.Labels[key]; got != want {
+			t.Errorf("label %s = %q, want %q", key, got, want)
+		}
+	}
+	if group := plain.GetLabels()[v1alpha1.LabelScalingGroup]; group != "default" {
+		t.Errorf("the default scaling group's label is %q", group)
+	}
+	if !metav1.IsControlledBy(floor, w.env("kiosk")) || floor.Annotations["note"] != "x" ||
+		floor.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] != w.namespace+"-template" ||
+		floor.Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] != "v1.0.0" {
+		t.Errorf("pool floor has metadata %s", toJSON(floor.ObjectMeta))
+	}
+	podSpec, _, _ := unstructured.NestedMap(plain.Object, "spec", "template", "spec")
+	main := podSpec["containers"].([]any)[0].(map[string]any)
+	if toJSON(podSpec["aFieldOfTomorrow"]) != `{"kept":true}` || toJSON(main["newProbe"]) != "5" ||
+		toJSON(main["resources"]) != `{"limits":{"cpu":"250m"}}` || toJSON(main["image"]) != `"test.local/default:1"` {
+		t.Errorf("the Pod template is %s", toJSON(podSpec))
+	}
+	if got := toJSON(plain.Object["spec"].(map[string]any)["runtimes"]); !strings.Contains(got, `"config":{"a":[2],"b":1}`) {
+		t.Errorf("the runtimes are %s", got)
+	}
+}
+
+func TestRemovedMembersAndSegments(t *testing.T) {
+	both := kiosk(`{name: a}`, `{name: b}`)
+	for name, again := range map[string]struct {
+		manifest string
+		args     []string
+		left     []string
+	}{
+		"a member, client-side":          {kiosk(`{name: a}`), nil, []string{"a"}},
+		"a member, server-side":          {kiosk(`{name: a}`), []string{"--server-side", "--force-conflicts"}, []string{"a"}},
+		"the first member":               {kiosk(`{name: b}`), []string{"--server-side", "--force-conflicts"}, []string{"b"}},
+		"the whole segment":              {strings.Split(both, "  clusters:")[0], nil, nil},
+		"another cluster's in its place": {strings.Replace(both, "east", "north", 1), nil, nil},
+		"the same, server-side":          {strings.Replace(both, "east", "north", 1), []string{"--server-side"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.apply(templateManifest)
+			w.apply(both, again.args...)
+			w.awaitReady("kiosk")
+			w.apply(again.manifest, again.args...)
+			for _, pool := range []string{"a", "b"} {
+				if !slices.Contains(again.left, pool) {
+					w.awaitNoPool(pool)
+				}
+			}
+			w.eventually("the members", func() error {
+				names := []string{}
+				for _, cluster := range w.env("kiosk").Spec.Clusters {
+					for _, member := range cluster.Members {
+						if cluster.ClusterID == local {
+							names = append(names, member.Name)
+						}
+					}
+				}
+				if !slices.Equal(names, again.left) {
+					return fmt.Errorf("%v, want %v", names, again.left)
+				}
+				return nil
+			})
+			for _, pool := range again.left {
+				if w.pool(pool).DeletionTimestamp != nil {
+					t.Errorf("pool %s is being deleted", pool)
+				}
+			}
+		})
+	}
+}
+
+func TestMemberAddedAgain(t *testing.T) {
+	const hold = "test.local/hold"
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
+	w.awaitReady("kiosk")
+	first, frozen := w.pool("a"), w.frozen("kiosk", "a")
+	w.patchPool("a", `{"metadata":{"finalizers":["`+hold+`"]}}`)
+	w.apply(strings.Replace(templateManifest, "v1.0.0", "v2.0.0", 1))
+
+	// While the old pool winds down, it says what the member is.
+	w.apply(kiosk())
+	w.eventually("the pool to be deleted", func() error {
+		if w.pool("a").DeletionTimestamp == nil {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+	w.apply(kiosk(`{name: a}`))
+	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateMissing)
+	w.eventually("the snapshot", func() error {
+		if got := w.frozen("kiosk", "a"); got != frozen {
+			return fmt.Errorf("%s, want %s", got, frozen)
+		}
+		return nil
+	})
+	w.patchPool("a", `{"metadata":{"finalizers":null}}`)
+	w.awaitReady("kiosk")
+	if again := w.pool("a"); again.UID == first.UID || toJSON(again.Spec) != toJSON(first.Spec) {
+		t.Errorf("the pool is %s, want another like %s", toJSON(again), toJSON(first))
+	}
+
+	// Once it is gone, a member of its name is a new one.
+	w.apply(kiosk())
+	w.awaitNoPool("a")
+	w.apply(kiosk(`{name: a}`))
+	w.awaitReady("kiosk")
+	if got := w.pool("a").Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey]; got != "v2.0.0" {
+		t.Errorf("made from version %s", got)
+	}
+}
+
+func TestTemplateMissingThenThere(t *testing.T) {
+	w := newWorld(t)
+	w.apply(kiosk(`{name: a}`))
+	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
+	if !strings.Contains(message, w.namespace+"-template") {
+		t.Errorf("the message names no template: %s", message)
+	}
+	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
+	w.awaitEvent("kiosk", v1alpha1.ReasonTemplateNotFound)
+	w.apply(templateManifest)
+	w.awaitReady("kiosk")
+	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches)
+}
+
+func TestNewTemplateChangesNoSnapshot(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a}`))
+	w.awaitReady("kiosk")
+	frozen, generation := w.frozen("kiosk", "a"), w.pool("a").Generation
+	w.apply(strings.Replace(templateManifest, "default:1", "default:2", 1))
+	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
+	w.awaitReady("kiosk")
+	if w.frozen("kiosk", "a") != frozen || w.pool("a").Generation != generation {
+		t.Error("a newer template has changed a member")
+	}
+	w.must(w.live.Delete(w.ctx, w.doc("SandboxTemplate", w.namespace+"-template")))
+	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
+	w.awaitReady("kiosk")
+}
+
+func TestModeNotSupported(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(strings.Replace(kiosk(`{name: a}`), "WarmPool", "OnDemandJob", 1))
+	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonModeNotSupported)
+	if env := w.env("kiosk"); hasSnapshot(&env.Spec.Clusters[0].Members[0]) {
+		t.Error("a member was rendered")
+	}
+	if err := w.live.Get(w.ctx, w.key("a"), &v1alpha1.SandboxPool{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pool: %v", err)
+	}
+}
+
+func TestPoolOfAnotherIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(`
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxPool
+metadata: {name: a, namespace: NS, labels: {agentbox.navix.sh/env: kiosk}}
+spec: {replicas: 7, template: {spec: {containers: [{name: x, image: "y"}]}}}
+`)
+	before := toJSON(w.pool("a"))
+	w.apply(kiosk(`{name: a}`))
+	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInconsistent)
+	w.awaitState("kiosk", "a", v1alpha1.ObservedMemberStateInconsistent)
+	w.awaitEvent("kiosk", reasonPoolNotOwned)
+	w.apply(kiosk(`{name: b}`))
+	w.awaitReady("kiosk")
+	if after := toJSON(w.pool("a")); after != before {
+		t.Errorf("the pool was changed from %s to %s", before, after)
+	}
+	w.apply(kiosk(`{name: a}`))
+	w.must(w.live.Delete(w.ctx, w.pool("a")))
+	w.awaitReady("kiosk")
+}
+
+func TestInstanceTypesAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, config: {instanceType: small, multiplier: 2}}`, `{name: b}`))
+	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInconsistent)
+	if !strings.Contains(message, "inlineResources") {
+		t.Errorf("the message does not say what helps: %s", message)
+	}
+	w.awaitEvent("kiosk", reasonInstanceTypeUnknown)
+	w.awaitPool("b")
+}
+
+func TestEnvDeleted(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a}`))
+	w.awaitReady("kiosk")
+	w.must(w.live.Delete(w.ctx, w.env("kiosk"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	w.awaitNoPool("a")
+	w.eventually("the Env to be gone", func() error {
+		if err := w.live.Get(w.ctx, w.key("kiosk"), &v1alpha1.SandboxEnv{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+}
