@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
+)
+
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// hub is a fleet behind a listener with real TLS.
+type hub struct {
+	*testing.T
+	fleet   *fleet.Fleet
+	server  *Server
+	address string
+	ca      *pki.Authority
+}
+
+func newHub(t *testing.T, opts Options) *hub {
+	t.Helper()
+	h := &hub{T: t}
+	dir := t.TempDir()
+	registry, err := store.OpenBolt(filepath.Join(dir, "registry.db"), "registry")
+	h.must(err)
+	t.Cleanup(func() { h.must(registry.Close()) })
+	h.fleet, err = fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: fleet.NewRegistry(registry), HubID: "hub-0"})
+	h.must(err)
+	h.ca, err = pki.New(filepath.Join(dir, "pki"))
+	h.must(err)
+	files, err := h.ca.Hub("127.0.0.1")
+	h.must(err)
+	creds, err := link.LoadCredentials(files, logr.Discard())
+	h.must(err)
+	opts.Fleet, opts.Clock = h.fleet, clock.RealClock{}
+	h.server = NewServer(opts)
+	served := link.NewServer(creds, nil, logr.Discard())
+	federationv1.RegisterLinkServer(served, h.server)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	h.must(err)
+	h.address = listener.Addr().String()
+	done := make(chan error, 1)
+	go func() { done <- served.Serve(listener) }()
+	t.Cleanup(func() {
+		served.Stop()
+		h.must(<-done)
+	})
+	return h
+}
+
+func (h *hub) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *hub) eventually(check func() error) {
+	h.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			h.Fatal(err)
+		case <-tick.C:
+		}
+	}
+}
+
+// worker is the other end of one stream, doing what the test says.
+type worker struct {
+	*hub
+	id     string
+	stream link.Stream
+	frames chan *federationv1.HubFrame // what it reads; closed at the end of the stream
+	end    context.CancelFunc
+}
+
+var errOver = errors.New("over")
+
+// dial connects with the certificate of a cluster and opens a stream.
+func (h *hub) dial(id string) *worker {
+	h.Helper()
+	files, err := h.ca.Cluster(id)
+	h.must(err)
+	creds, err := link.LoadCredentials(files, logr.Discard())
+	h.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &worker{hub: h, id: id, end: cancel}
+	opened, done := make(chan struct{}), make(chan struct{})
+	dial := link.Dial{Target: h.address, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}
+	go func() {
+		defer close(done)
+		_ = link.Run(ctx, dial, func(ctx context.Context, client federationv1.LinkClient) error {
+			stream, err := client.Attach(ctx)
+			if err != nil {
+				h.Error(err)
+			}
+			w.stream = stream
+			close(opened)
+			<-ctx.Done()
+			return errOver
+		})
+	}()
+	<-opened
+	h.Cleanup(func() { cancel(); <-done })
+	return w
+}
+
+func (w *worker) send(frame *federationv1.WorkerFrame) {
+	w.Helper()
+	w.must(w.stream.Send(frame))
+}
+
+func (w *worker) hello(hello *federationv1.Hello) *federationv1.HubFrame {
+	w.Helper()
+	hello.Protocol, hello.Stream = 1, 1
+	if hello.ClusterUid == "" {
+		hello.ClusterUid, hello.Term = "uid-"+w.id, "term-"+w.id
+	}
+	w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}})
+	frame, err := w.stream.Recv()
+	w.must(err)
+	return frame
+}
+
+// attach goes as far as an acknowledged complete report of the given Envs, and reads from then on.
+func (h *hub) attach(id string, envs ...string) *worker {
+	h.Helper()
+	w := h.begin(id)
+	w.read()
+	w.report(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, envs...)
+	return w
+}
+
+// begin goes as far as Begin, and reads nothing.
+func (h *hub) begin(id string) *worker {
+	h.Helper()
+	w := h.dial(id)
+	if frame := w.hello(&federationv1.Hello{Incarnation: 1}); frame.GetWelcome() == nil {
+		h.Fatalf("cluster %s was not welcomed: %v", id, frame)
+	}
+	w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
+	return w
+}
+
+func (w *worker) read() {
+	w.frames = make(chan *federationv1.HubFrame, 1024)
+	go func() {
+		defer close(w.frames)
+		for {
+			frame, err := w.stream.Recv()
+			if err != nil {
+				return
+			}
+			w.frames <- frame
+		}
+	}()
+}
+
+// next returns the next frame that is wanted and drops the ones before.
+func (w *worker) next(what string, wanted func(*federationv1.HubFrame) bool) *federationv1.HubFrame {
+	w.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case frame, ok := <-w.frames:
+			if !ok {
+				w.Fatalf("cluster %s: the stream ended before %s", w.id, what)
+			}
+			if wanted(frame) {
+				return frame
+			}
+		case <-deadline:
+			w.Fatalf("cluster %s: no %s", w.id, what)
+		}
+	}
+}
+
+func (w *worker) report(r *federationv1.Report, envs ...string) *federationv1.ReportAck {
+	w.Helper()
+	w.sendReport(r, envs...)
+	return w.next("ack", func(f *federationv1.HubFrame) bool { return f.GetReportAck().GetSequence() == r.GetSequence() }).GetReportAck()
+}
+
+func (w *worker) sendReport(r *federationv1.Report, envs ...string) {
+	w.Helper()
+	for _, name := range envs {
+		r.Segments = append(r.Segments, &federationv1.EnvSegment{
+			Key: segment.Key{Namespace: "default", Name: name}.Proto(),
+			Members: []*federationv1.MemberSegment{
+				{Name: "main", State: federationv1.MemberState_ACTIVE, ReadyIdle: 3, Idle: 3},
+			},
+		})
+	}
+	w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: r}})
+}
+
+func (w *worker) dispatched() *federationv1.Dispatch {
+	w.Helper()
+	return w.next("dispatch", func(f *federationv1.HubFrame) bool { return f.GetDispatch() != nil }).GetDispatch()
+}
+
+func (w *worker) receipt(d *federationv1.Dispatch) {
+	w.Helper()
+	w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}})
+}
+
+func (w *worker) answer(a *federationv1.Answer) {
+	w.Helper()
+	w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: a}})
+}
+
+// holders are the clusters that the fleet's view of an Env has.
+func (h *hub) holders(env string) string {
+	view := h.fleet.View(segment.Key{Namespace: "default", Name: env})
+	if view == nil {
+		return "none"
+	}
+	ids := map[string]bool{}
+	for i := range view.Len() {
+		ids[view.Candidate(i).Cluster.ID] = true
+	}
+	return fmt.Sprint(ids)
+}
