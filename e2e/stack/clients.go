@@ -23,7 +23,9 @@ type Client struct {
 func (s *Stack) HubClient() (*Client, error) { return s.client(s.HubAddress()) }
 
 // WorkerClient speaks to a worker's local API.
-func (s *Stack) WorkerClient(cluster string) (*Client, error) { return s.client(s.WorkerAddress(cluster)) }
+func (s *Stack) WorkerClient(cluster string) (*Client, error) {
+	return s.client(s.WorkerAddress(cluster))
+}
 
 func (s *Stack) client(address string) (*Client, error) {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
