@@ -95,6 +95,14 @@ func read(files Files, last *material) (*material, error) {
 	return m, nil
 }
 
+// PublicConfig serves TLS with the same certificate to callers who are known by other means than one of their own.
+func (c *Credentials) PublicConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c.current().cert, nil },
+	}
+}
+
 func (c *Credentials) serverConfig() *tls.Config {
 	m := c.current()
 	return &tls.Config{

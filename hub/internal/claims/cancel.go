@@ -154,18 +154,6 @@ func (s *Service) cancelAt(ctx context.Context, cluster, hash string, attempt in
 	return nil
 }
 
-// OnOrphan releases a sandbox that a claim without a key got after the claim had moved on.
-func (s *Service) OnOrphan(cluster string, _ *federationv1.Dispatch, answer *federationv1.Answer) {
-	s.spawn(func() {
-		ctx, cancel := context.WithTimeout(s.base, callTimeout)
-		defer cancel()
-		if _, err := s.release(ctx, cluster, answer.GetSandbox().GetId()); err != nil {
-			s.log.Info("Could not release a sandbox that nobody was told of", "cluster", cluster,
-				"sandbox", answer.GetSandbox().GetId(), "error", err.Error())
-		}
-	})
-}
-
 // OnKeys looks through the keys that a worker's live Pods carry, as its complete report lists them, and has those ended
 // whose claim ended or moved on while the cluster was away.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {

@@ -163,25 +163,24 @@ func candidate(c *router.Explained) *sandboxv1.Candidate {
 	}
 }
 
-// unknownEnv names the Envs that there are.
 func (s *Service) unknownEnv(namespace, name string) error {
-	var names []string
-	more := 0
-	for _, key := range s.fleet.Keys(namespace) {
-		if len(names) == namedEnvs {
-			more++
-			continue
-		}
-		names = append(names, key.Name)
-	}
+	return UnknownEnv(s.fleet.Keys(namespace), namespace, name)
+}
+
+// UnknownEnv says that there is no such Env, and names those that the namespace has.
+func UnknownEnv(keys []segment.Key, namespace, name string) error {
 	there := "that namespace has none"
-	if len(names) > 0 {
+	if len(keys) > 0 {
+		names := make([]string, 0, namedEnvs)
+		for _, key := range keys[:min(len(keys), namedEnvs)] {
+			names = append(names, key.Name)
+		}
 		there = "there are: " + strings.Join(names, ", ")
 	}
-	if more > 0 {
+	if more := len(keys) - namedEnvs; more > 0 {
 		there += fmt.Sprintf(" and %d more", more)
 	}
-	return problem.New(problem.NotFound, "no Env %s/%s; %s", namespace, clip(name), there)
+	return problem.New(problem.NotFound, "no Env %s/%s; %s", clip(namespace), clip(name), there)
 }
 
 // decisions is a bounded memory of how claims were decided, by sandbox id. The oldest goes first.

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+)
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// Claims does what is asked about sandboxes and claim keys.
+type Claims interface {
+	Create(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
+	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	List(context.Context, *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
+	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error)
+	CancelClaim(context.Context, *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error)
+	Explain(context.Context, *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error)
+}
+
+// Fleet shows clusters and Envs.
+type Fleet interface {
+	Clusters() []*sandboxv1.Cluster
+	Cluster(id string) *sandboxv1.Cluster
+	Keys(namespace string) []segment.Key
+	Env(key segment.Key) *sandboxv1.Env
+}
+
+type sandboxes struct {
+	sandboxv1.UnimplementedSandboxesServer
+	claims Claims
+}
+
+func (s sandboxes) CreateSandbox(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.claims.Create(ctx, r)
+}
+
+func (s sandboxes) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.claims.Get(ctx, r.GetId())
+}
+
+func (s sandboxes) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
+	return s.claims.List(ctx, r)
+}
+
+func (s sandboxes) ReleaseSandbox(ctx context.Context, r *sandboxv1.ReleaseSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.claims.Release(ctx, r.GetId())
+}
+
+func (sandboxes) UpdateSandbox(context.Context, *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return nil, unbuilt("timeouts of a sandbox cannot be changed yet")
+}
+
+func (sandboxes) TouchSandbox(context.Context, *sandboxv1.TouchSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return nil, unbuilt("activity of a sandbox is not recorded yet")
+}
+
+func (sandboxes) PauseSandbox(context.Context, *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return nil, unbuilt("sandboxes cannot be paused yet")
+}
+
+func (sandboxes) ResumeSandbox(context.Context, *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return nil, unbuilt("sandboxes cannot be paused yet, so there is none to resume")
+}
+
+type claimKeys struct {
+	sandboxv1.UnimplementedClaimsServer
+	claims Claims
+}
+
+func (c claimKeys) GetClaim(ctx context.Context, r *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
+	return c.claims.GetClaim(ctx, r)
+}
+
+func (c claimKeys) CancelClaim(ctx context.Context, r *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error) {
+	return c.claims.CancelClaim(ctx, r)
+}
+
+type clusters struct {
+	sandboxv1.UnimplementedClustersServer
+	fleet Fleet
+}
+
+func (c clusters) ListClusters(context.Context, *sandboxv1.ListClustersRequest) (*sandboxv1.ListClustersResponse, error) {
+	return &sandboxv1.ListClustersResponse{Clusters: c.fleet.Clusters()}, nil
+}
+
+func (c clusters) GetCluster(_ context.Context, r *sandboxv1.GetClusterRequest) (*sandboxv1.Cluster, error) {
+	if cluster := c.fleet.Cluster(r.GetId()); cluster != nil {
+		return cluster, nil
+	}
+	there := "none has registered"
+	if all := c.fleet.Clusters(); len(all) > 0 {
+		ids := make([]string, 0, len(all))
+		for _, cluster := range all {
+			ids = append(ids, cluster.GetId())
+		}
+		there = "there are: " + strings.Join(ids, ", ")
+	}
+	return nil, problem.New(problem.NotFound, "no cluster %q; %s", r.GetId(), there)
+}
+
+func (clusters) DrainCluster(context.Context, *sandboxv1.DrainClusterRequest) (*sandboxv1.Cluster, error) {
+	return nil, unbuilt("clusters cannot be drained yet; stop the worker instead")
+}
+
+func (clusters) ForgetCluster(context.Context, *sandboxv1.ForgetClusterRequest) (*sandboxv1.Cluster, error) {
+	return nil, unbuilt("clusters cannot be forgotten yet")
+}
+
+type envs struct {
+	sandboxv1.UnimplementedEnvsServer
+	fleet  Fleet
+	claims Claims
+}
+
+// ListEnvs pages by key: the token is the last key of the page before.
+func (e envs) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sandboxv1.ListEnvsResponse, error) {
+	p := claims.PrincipalFrom(ctx)
+	if r.GetNamespace() != "" {
+		if err := p.CheckNamespace(r.GetNamespace()); err != nil {
+			return nil, err
+		}
+	}
+	if size := r.GetPageSize(); size < 0 || size > maxPage {
+		return nil, problem.InvalidField("pageSize", strconv.Itoa(int(size)), "0 to 1000")
+	}
+	var after segment.Key
+	if token := r.GetPageToken(); token != "" {
+		namespace, name, ok := strings.Cut(token, "/")
+		if !ok {
+			return nil, problem.InvalidField("pageToken", token, "what nextPageToken said")
+		}
+		after = segment.Key{Namespace: namespace, Name: name}
+	}
+	size := int(cmp.Or(r.GetPageSize(), defaultPage))
+	out := &sandboxv1.ListEnvsResponse{}
+	for _, key := range e.fleet.Keys(r.GetNamespace()) {
+		if key.Compare(after) <= 0 || !p.SeesNamespace(key.Namespace) {
+			continue
+		}
+		if len(out.GetEnvs()) == size {
+			last := out.GetEnvs()[size-1]
+			out.NextPageToken = last.GetNamespace() + "/" + last.GetName()
+			break
+		}
+		if env := e.fleet.Env(key); env != nil {
+			out.Envs = append(out.Envs, env)
+		}
+	}
+	return out, nil
+}
+
+func (e envs) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
+	if err := claims.PrincipalFrom(ctx).CheckNamespace(r.GetNamespace()); err != nil {
+		return nil, err
+	}
+	if env := e.fleet.Env(segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}); env != nil {
+		return env, nil
+	}
+	return nil, claims.UnknownEnv(e.fleet.Keys(r.GetNamespace()), r.GetNamespace(), r.GetName())
+}
+
+func (e envs) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
+	return e.claims.Explain(ctx, r)
+}
+
+func (envs) PutEnv(context.Context, *sandboxv1.PutEnvRequest) (*sandboxv1.Env, error) {
+	return nil, noCatalogue()
+}
+
+func (envs) PlanEnv(context.Context, *sandboxv1.PlanEnvRequest) (*sandboxv1.PlanEnvResponse, error) {
+	return nil, noCatalogue()
+}
+
+func unbuilt(why string) error { return problem.New(problem.Unimplemented, "%s", why) }
+
+func noCatalogue() error {
+	return unbuilt("the hub has no catalogue yet; apply SandboxEnvs and SandboxTemplates in the clusters")
+}

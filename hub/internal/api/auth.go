@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// rereadEvery is how late a change of the keys file may be noticed. It is read rather than watched: a mounted Secret
+// changes by a swap of links.
+const rereadEvery = 5 * time.Second
+
+// Authenticator knows callers by the keys of a file.
+type Authenticator struct {
+	path  string
+	clock clock.WithTicker
+	log   logr.Logger
+	keys  atomic.Pointer[Keys]
+	last  []byte
+}
+
+// NewAuthenticator reads the file, which must be valid to begin with.
+func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
+	a := &Authenticator{path: path, clock: c, log: log}
+	if _, err := a.reread(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Run takes up changes of the file until ctx ends.
+func (a *Authenticator) Run(ctx context.Context) error {
+	ticker := a.clock.NewTicker(rereadEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			switch changed, err := a.reread(); {
+			case err != nil:
+				a.log.Error(err, "API keys not taken up; those from before stay valid")
+			case changed:
+				a.log.Info("API keys taken up", "file", a.path, "keys", len(a.keys.Load().keys))
+			}
+		}
+	}
+}
+
+func (a *Authenticator) reread() (changed bool, err error) {
+	data, err := os.ReadFile(a.path)
+	if err != nil {
+		return false, fmt.Errorf("API keys: %w", err)
+	}
+	if a.last != nil && bytes.Equal(a.last, data) {
+		return false, nil
+	}
+	keys, err := ParseKeys(data)
+	if err != nil {
+		return false, fmt.Errorf("API keys file %s: %w", a.path, err)
+	}
+	a.keys.Store(keys)
+	a.last = data
+	return true, nil
+}
+
+// authenticate answers the caller's principal if it may do what needs the scope.
+func (a *Authenticator) authenticate(ctx context.Context, needs Scope) (claims.Principal, error) {
+	token, err := bearer(ctx)
+	if err != nil {
+		return claims.Principal{}, err
+	}
+	key := a.keys.Load().find(token)
+	switch {
+	case key == nil:
+		return claims.Principal{}, problem.New(problem.Unauthenticated, "the bearer token is not known")
+	case key.expired(a.clock.Now()):
+		return claims.Principal{}, problem.New(problem.Unauthenticated, "API key %q expired at %s", key.Name, key.Expires.UTC().Format(time.RFC3339))
+	case !key.allows(needs):
+		return claims.Principal{}, problem.New(problem.Forbidden, "API key %q lacks the scope %q", key.Name, needs)
+	}
+	return claims.Principal{Name: key.Name, Team: key.Team, User: key.User, Namespaces: key.Namespaces}, nil
+}
+
+func bearer(ctx context.Context) (string, error) {
+	values := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(values) != 1 {
+		return "", problem.New(problem.Unauthenticated, "a header Authorization: Bearer %s… is needed", TokenPrefix)
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return "", problem.New(problem.Unauthenticated, "the header Authorization is not of the form: Bearer %s…", TokenPrefix)
+	}
+	return strings.TrimSpace(token), nil
+}
+
+// Unary lets calls through that their caller may make, with the principal in their context.
+func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if strings.HasPrefix(info.FullMethod, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
+		return handler(ctx, req) // probes have no keys
+	}
+	p, err := a.authenticate(ctx, scopeOf(info.FullMethod))
+	if err != nil {
+		return nil, err
+	}
+	return handler(claims.WithPrincipal(ctx, p), req)
+}
+
+// Stream does the same for streams: reflection is the only one.
+func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if _, err := a.authenticate(stream.Context(), ScopeRead); err != nil {
+		return err
+	}
+	return handler(srv, stream)
+}
+
+// scopeOf answers what a method needs. One that is not listed here needs admin.
+func scopeOf(method string) Scope {
+	switch method[strings.LastIndexByte(method, '/')+1:] {
+	case "GetSandbox", "ListSandboxes", "GetClaim", "ListClusters", "GetCluster", "ListEnvs", "GetEnv", "ExplainEnv", "GetTemplate":
+		return ScopeRead
+	case "CreateSandbox", "ReleaseSandbox", "UpdateSandbox", "TouchSandbox", "PauseSandbox", "ResumeSandbox", "CancelClaim":
+		return ScopeClaim
+	default:
+		return ScopeAdmin
+	}
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base32"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+)
+
+// Scope is what a key is good for.
+type Scope string
+
+// The scopes.
+const (
+	ScopeRead  Scope = "read"
+	ScopeClaim Scope = "claim" // and read
+	ScopeAdmin Scope = "admin" // everything
+)
+
+// TokenPrefix begins every token, so that secret scanners know one.
+const TokenPrefix = "atoll_"
+
+// Key is one entry of the keys file.
+type Key struct {
+	Name       string     `json:"name"`
+	SHA256     string     `json:"sha256"` // of the token, in hex
+	Team       string     `json:"team,omitempty"`
+	User       string     `json:"user,omitempty"`
+	Namespaces []string   `json:"namespaces,omitempty"` // empty: all
+	Scopes     []Scope    `json:"scopes"`
+	Expires    *time.Time `json:"expires,omitempty"`
+
+	digest []byte
+}
+
+type keysFile struct {
+	Keys []Key `json:"keys"`
+}
+
+// Keys is a parsed keys file.
+type Keys struct{ keys []Key }
+
+// ParseKeys reads a keys file. All of it is valid, or none.
+func ParseKeys(data []byte) (*Keys, error) {
+	var file keysFile
+	if err := yaml.UnmarshalStrict(data, &file); err != nil {
+		return nil, fmt.Errorf("reading keys: %w", err)
+	}
+	var errs []error
+	seen := map[string]int{}
+	for i := range file.Keys {
+		k := &file.Keys[i]
+		if err := k.prepare(); err != nil {
+			errs = append(errs, fmt.Errorf("keys[%d] %q: %w", i, k.Name, err))
+			continue
+		}
+		for _, unique := range []string{"name " + k.Name, "sha256 " + k.SHA256} {
+			if before, twice := seen[unique]; twice {
+				errs = append(errs, fmt.Errorf("keys[%d] and keys[%d] have the same %s", before, i, unique))
+			}
+			seen[unique] = i
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if len(file.Keys) == 0 {
+		return nil, errors.New("no keys: an empty list would lock everybody out")
+	}
+	return &Keys{file.Keys}, nil
+}
+
+func (k *Key) prepare() error {
+	var err error
+	if k.Name == "" {
+		return errors.New("name: is missing")
+	}
+	if k.digest, err = hex.DecodeString(k.SHA256); err != nil || len(k.digest) != sha256.Size {
+		return errors.New("sha256: want 64 hex digits, as `atoll-hub api-key new` prints them")
+	}
+	k.SHA256 = strings.ToLower(k.SHA256)
+	if len(k.Scopes) == 0 {
+		return errors.New("scopes: want at least one of read, claim, admin")
+	}
+	for _, s := range k.Scopes {
+		if s != ScopeRead && s != ScopeClaim && s != ScopeAdmin {
+			return fmt.Errorf("scopes: %q is not one of read, claim, admin", s)
+		}
+	}
+	for _, n := range k.Namespaces {
+		if len(validation.IsDNS1123Label(n)) > 0 {
+			return fmt.Errorf("namespaces: %q is no namespace", n)
+		}
+	}
+	return nil
+}
+
+// find answers the key of a token. It takes as long for a wrong token as for a right one.
+func (k *Keys) find(token string) *Key {
+	digest := sha256.Sum256([]byte(token))
+	var found *Key
+	for i := range k.keys {
+		if subtle.ConstantTimeCompare(digest[:], k.keys[i].digest) == 1 {
+			found = &k.keys[i]
+		}
+	}
+	return found
+}
+
+func (k *Key) allows(s Scope) bool {
+	return slices.Contains(k.Scopes, s) || slices.Contains(k.Scopes, ScopeAdmin) ||
+		s == ScopeRead && slices.Contains(k.Scopes, ScopeClaim)
+}
+
+func (k *Key) expired(now time.Time) bool { return k.Expires != nil && !now.Before(*k.Expires) }
+
+// NewToken mints a token and fills in the entry that makes it known.
+func NewToken(entry Key) (token string, yamlEntry []byte, err error) {
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return "", nil, fmt.Errorf("minting a token: %w", err)
+	}
+	token = TokenPrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(secret))
+	digest := sha256.Sum256([]byte(token))
+	entry.SHA256 = hex.EncodeToString(digest[:])
+	if err := entry.prepare(); err != nil {
+		return "", nil, err
+	}
+	yamlEntry, err = yaml.Marshal(keysFile{[]Key{entry}})
+	return token, yamlEntry, err
+}

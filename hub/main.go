@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command atoll-hub merges what the workers of many clusters report, and answers who can give a caller a sandbox now.
+//
+// In go flags (options.go); what runs, and in which order it is built and ended, is in run.go. One process holds the
+// store; a second one on the same files refuses to start. Nothing that a hub holds in memory is needed after its death:
+// the view fills again from the workers, and claim keys are in the store.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"navix.sh/atoll/pkg/config"
+	"navix.sh/atoll/pkg/logging"
+	"navix.sh/atoll/pkg/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "atoll-hub:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	var opts options
+	var logs logging.Flags
+	cmd := &cobra.Command{
+		Use:           "atoll-hub --tls-cert-file FILE --tls-key-file FILE --tls-ca-file FILE",
+		Short:         "Claim sandboxes across clusters",
+		Version:       version.String(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.Logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if err := opts.validate(); err != nil {
+				return err
+			}
+			return run(cmd.Context(), &opts, log)
+		},
+	}
+	opts.bind(cmd.Flags())
+	logs.Bind(cmd.Flags())
+	config.Bind(cmd)
+	cmd.AddCommand(apiKeyCommand())
+	return cmd
+}

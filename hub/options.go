@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/serve"
+)
+
+type options struct {
+	listen, linkListen, metricsListen, healthListen string
+
+	dataDir, store string
+	apiKeysFile    string
+	tls            link.Files
+	retention      time.Duration
+}
+
+func (o *options) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080",
+		"address of the public API, gRPC and REST; plain text on loopback, else TLS and only with --api-keys-file")
+	flags.StringVar(&o.linkListen, "link-listen", ":8443", "address that workers dial, always with mutual TLS")
+	flags.StringVar(&o.metricsListen, "metrics-listen", "127.0.0.1:9090", "address of /metrics")
+	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz")
+	flags.StringVar(&o.dataDir, "data-dir", "/var/lib/atoll-hub", "directory of everything the hub keeps")
+	flags.StringVar(&o.store, "store", "", "bbolt:DIRECTORY for claims and registry; default: the data directory")
+	flags.StringVar(&o.apiKeysFile, "api-keys-file", "", "YAML file of API keys, see api-key new; without one the public API is open and on loopback only")
+	flags.StringVar(&o.tls.Cert, "tls-cert-file", "", "the hub's certificate, with the URI name spiffe://atoll.navix.sh/hub (required)")
+	flags.StringVar(&o.tls.Key, "tls-key-file", "", "its key (required)")
+	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "CAs of the workers' certificates (required)")
+	flags.DurationVar(&o.retention, "claim-key-retention", claims.DefaultRetention, "how long a claim key is honoured after its sandbox ended")
+}
+
+func (o *options) validate() error {
+	var errs []error
+	for _, file := range []struct{ flag, value string }{
+		{"tls-cert-file", o.tls.Cert}, {"tls-key-file", o.tls.Key}, {"tls-ca-file", o.tls.CA},
+	} {
+		if file.value == "" {
+			errs = append(errs, fmt.Errorf("--%s is required: workers attach by mutual TLS only", file.flag))
+		}
+	}
+	if err := serve.CheckAddress(o.listen, o.apiKeysFile != ""); err != nil {
+		errs = append(errs, fmt.Errorf("--listen: %w (--api-keys-file)", err))
+	}
+	if o.retention <= 0 {
+		errs = append(errs, fmt.Errorf("--claim-key-retention: %s is not valid, want more than 0", o.retention))
+	}
+	if _, err := o.storeDir(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// storeDir is the directory of the two files: claims, and what must outlive their loss.
+func (o *options) storeDir() (string, error) {
+	if o.store == "" {
+		return o.dataDir, nil
+	}
+	kind, dir, _ := strings.Cut(o.store, ":")
+	if kind != "bbolt" || dir == "" {
+		return "", fmt.Errorf("--store: %q is not valid, want bbolt:DIRECTORY (etcd, for several replicas, is not built yet)", o.store)
+	}
+	return filepath.Clean(dir), nil
+}
+
+// open reports whether the public API asks nobody who they are.
+func (o *options) open() bool { return o.apiKeysFile == "" }
+
+// secure reports whether the public API needs TLS: a token must not cross a network in plain text.
+func (o *options) secure() bool { return serve.CheckAddress(o.listen, false) != nil }

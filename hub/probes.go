@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"navix.sh/atoll/pkg/store"
+)
+
+// probes serve what operates the hub: metrics and health.
+type probes struct {
+	metrics http.Handler
+	store   store.Store
+	ending  atomic.Bool
+}
+
+func newProbes(registry *prometheus.Registry, s store.Store) *probes {
+	return &probes{metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}), store: s}
+}
+
+func (p *probes) serveMetrics(ctx context.Context, lis net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", p.metrics)
+	return serveHTTP(ctx, lis, mux)
+}
+
+func (p *probes) serveHealth(ctx context.Context, lis net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := p.ready(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	return serveHTTP(ctx, lis, mux)
+}
+
+// ready does not ask for workers: a hub without any still shows, releases and tells what became of claims.
+func (p *probes) ready(ctx context.Context) error {
+	if p.ending.Load() {
+		return errors.New("ending")
+	}
+	if _, _, err := p.store.Get(ctx, "probe"); err != nil {
+		return fmt.Errorf("the store does not answer: %w", err)
+	}
+	return nil
+}
+
+func serveHTTP(ctx context.Context, lis net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stopped()
+	if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving on %s: %w", lis.Addr(), err)
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/api"
+	"navix.sh/atoll/hub/internal/attach"
+	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/version"
+)
+
+// hub is everything that runs.
+type hub struct {
+	log     logr.Logger
+	metrics *prometheus.Registry
+
+	claimsFile, registryFile *store.Bolt
+
+	fleet  *fleet.Fleet
+	claims *claims.Service
+	auth   *api.Authenticator // nil without keys
+	link   *grpc.Server
+	public *serve.Server
+}
+
+// run builds the hub, runs it until ctx ends, and takes it down.
+func run(ctx context.Context, o *options, log logr.Logger) (err error) {
+	h := &hub{log: log, metrics: prometheus.NewRegistry()}
+	h.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	defer func() { err = errors.Join(err, h.close()) }()
+	if err := h.build(ctx, o); err != nil {
+		return err
+	}
+	listeners, err := listen(o.listen, o.linkListen, o.metricsListen, o.healthListen)
+	if err != nil {
+		return err
+	}
+	log.Info("Atoll hub is up", "version", version.String(), "api", listeners[0].Addr().String(), "link", listeners[1].Addr().String(),
+		"authenticated", !o.open(), "tls", o.secure())
+	return h.serve(ctx, listeners)
+}
+
+func (h *hub) build(ctx context.Context, o *options) error {
+	real := clock.RealClock{}
+	credentials, err := link.LoadCredentials(o.tls, h.log.WithName("link"))
+	if err != nil {
+		return err
+	}
+	if who, err := credentials.Identity(); err != nil || who != link.Hub() {
+		return errors.Join(fmt.Errorf("--tls-cert-file %s is no hub's certificate, want the URI name %s", o.tls.Cert, link.Hub()), err)
+	}
+	dir, err := o.storeDir()
+	if err != nil {
+		return err
+	}
+	if h.claimsFile, err = store.OpenBolt(filepath.Join(dir, "claims.db"), "claims"); err != nil {
+		return err
+	}
+	if h.registryFile, err = store.OpenBolt(filepath.Join(dir, "registry.db"), "registry"); err != nil {
+		return err
+	}
+	h.fleet, err = fleet.New(ctx, fleet.Options{
+		Clock: real, Registry: fleet.NewRegistry(h.registryFile), HubID: "hub", Version: version.String(),
+		Log: h.log.WithName("fleet"), Metrics: h.metrics,
+	})
+	if err != nil {
+		return fmt.Errorf("starting the fleet: %w", err)
+	}
+	workers := &dispatcher{}
+	h.claims = claims.New(claims.Options{
+		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Clock: real, Log: h.log.WithName("claims"),
+		Metrics: h.metrics, Retention: o.retention,
+	})
+	workers.Server = attach.NewServer(attach.Options{
+		Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach"),
+		OnEnded: h.claims.OnEnded, OnKeys: h.claims.OnKeys,
+	})
+	linkMetrics, err := link.NewMetrics(h.metrics)
+	if err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	h.link = link.NewServer(credentials, linkMetrics, h.log.WithName("link"))
+	federationv1.RegisterLinkServer(h.link, workers.Server)
+	return h.buildAPI(o, credentials)
+}
+
+func (h *hub) buildAPI(o *options, credentials *link.Credentials) (err error) {
+	if !o.open() {
+		if h.auth, err = api.NewAuthenticator(o.apiKeysFile, clock.RealClock{}, h.log.WithName("auth")); err != nil {
+			return err
+		}
+	}
+	options := api.Options{Claims: h.claims, Fleet: h.fleet, Auth: h.auth, Log: h.log.WithName("api")}
+	if o.secure() {
+		options.TLS = credentials.PublicConfig()
+	}
+	h.public, err = api.New(options)
+	return err
+}
+
+// serve ends in order: callers first, while workers are still attached to answer them, then everything else.
+func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
+	group, ctx := errgroup.WithContext(ctx)
+	inner, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	probes := newProbes(h.metrics, h.claimsFile)
+	group.Go(func() error {
+		defer end()
+		return h.public.Serve(ctx, listeners[0])
+	})
+	group.Go(func() error {
+		stopped := context.AfterFunc(inner, h.link.Stop)
+		defer stopped()
+		return h.link.Serve(listeners[1])
+	})
+	group.Go(func() error { return probes.serveMetrics(inner, listeners[2]) })
+	group.Go(func() error { return probes.serveHealth(inner, listeners[3]) })
+	group.Go(func() error {
+		<-ctx.Done()
+		probes.ending.Store(true)
+		return nil
+	})
+	group.Go(func() error { return h.fleet.Run(inner) })
+	group.Go(func() error { return h.claims.Run(inner) })
+	if h.auth != nil {
+		group.Go(func() error { return h.auth.Run(inner) })
+	}
+	return group.Wait()
+}
+
+// close ends what outlives serve. Claims write to the store to their last.
+func (h *hub) close() error {
+	if h.claims != nil {
+		h.claims.Close()
+	}
+	var errs []error
+	for _, file := range []*store.Bolt{h.claimsFile, h.registryFile} {
+		if file != nil {
+			errs = append(errs, file.Close())
+		}
+	}
+	h.log.Info("Atoll hub has ended")
+	return errors.Join(errs...)
+}
+
+// listen opens all addresses or none.
+func listen(addresses ...string) ([]net.Listener, error) {
+	var listeners []net.Listener
+	for _, address := range addresses {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			for _, open := range listeners {
+				_ = open.Close()
+			}
+			return nil, fmt.Errorf("listening on %s: %w", address, err)
+		}
+		listeners = append(listeners, l)
+	}
+	return listeners, nil
+}
+
+// dispatcher tells claims, in their words, what was not sent.
+type dispatcher struct{ *attach.Server }
+
+func (d *dispatcher) Dispatch(ctx context.Context, cluster string, call *federationv1.Dispatch) (*federationv1.Answer, error) {
+	answer, err := d.Server.Dispatch(ctx, cluster, call)
+	if errors.Is(err, attach.ErrNotConnected) {
+		return nil, fmt.Errorf("%w: %w", claims.ErrNotConnected, err)
+	}
+	return answer, err
+}
