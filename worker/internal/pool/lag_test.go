@@ -4,6 +4,7 @@ package pool
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,9 +27,11 @@ import (
 type fixture struct {
 	*Reconciler
 	client.Client
-	pool             *v1alpha1.SandboxPool
-	clock            *testclock.FakePassiveClock
-	seen             []corev1.Pod
+	pool  *v1alpha1.SandboxPool
+	clock *testclock.FakePassiveClock
+	seen  []corev1.Pod
+
+	mu               sync.Mutex // writes come side by side
 	created, deleted int
 	patched          []string
 }
@@ -50,10 +53,14 @@ func newFixture(t *testing.T, replicas int32) *fixture {
 				return nil
 			},
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				st.mu.Lock()
 				st.created++
+				st.mu.Unlock()
 				return c.Create(ctx, obj, opts...)
 			},
 			Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+				st.mu.Lock()
+				defer st.mu.Unlock()
 				st.deleted++
 				return nil
 			},
@@ -62,6 +69,8 @@ func newFixture(t *testing.T, replicas int32) *fixture {
 					return c.Patch(ctx, obj, p, opts...)
 				}
 				body, err := p.Data(obj)
+				st.mu.Lock()
+				defer st.mu.Unlock()
 				st.patched = append(st.patched, string(body))
 				return err
 			},

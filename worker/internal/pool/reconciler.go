@@ -114,14 +114,14 @@ func New(o Options) (*Reconciler, error) {
 	}, nil
 }
 
-// SetupWithManager registers the index, the watches and the controller.
-//
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools/status,verbs=patch
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// SetupWithManager registers the index, the watches and the controller.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podsByPool, indexPodByPool); err != nil {
 		return fmt.Errorf("indexing pods: %w", err)

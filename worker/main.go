@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"navix.sh/atoll/pkg/config"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/logging"
+	"navix.sh/atoll/pkg/version"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/localapi"
+)
+
+// options are the flags.
+type options struct {
+	clusterID  string
+	kubeconfig string
+	namespace  string
+
+	hub     string
+	hubName string
+	tls     link.Files
+
+	listen        string
+	metricsListen string
+	healthListen  string
+	queueCapacity int32
+
+	logging logging.Flags
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "atoll-worker:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:           "atoll-worker --cluster-id ID [--hub HOST:PORT]",
+		Short:         "Make this cluster a member of a federation, or serve it on its own",
+		Version:       version.String(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			log, err := o.logging.Logger(os.Stderr)
+			if err != nil {
+				return err
+			}
+			ctrl.SetLogger(log)
+			klog.SetLogger(log.WithName("client"))
+			log = log.WithValues("cluster", o.clusterID)
+			return run(logr.NewContext(cmd.Context(), log), o, log)
+		},
+	}
+	o.bind(cmd.Flags())
+	config.Bind(cmd)
+	return cmd
+}
+
+const clusterIDGrammar = "1 to 30 of a-z, 0-9 and -, beginning with a letter and not ending with -"
+
+func (o *options) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&o.clusterID, "cluster-id", "", "name of this cluster in the federation, for good: "+clusterIDGrammar+" (required)")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the ServiceAccount of the Pod this runs in)")
+	flags.StringVar(&o.namespace, "namespace", "atoll-system", "namespace of the worker's lease, state and ServiceAccounts")
+
+	flags.StringVar(&o.hub, "hub", "", "host:port of the hub's link; without it the cluster is served on its own")
+	flags.StringVar(&o.hubName, "hub-name", "", "name to look for in the hub's certificate (default: the host of --hub)")
+	flags.StringVar(&o.tls.Cert, "tls-cert-file", "", "PEM certificate for the link, of this cluster")
+	flags.StringVar(&o.tls.Key, "tls-key-file", "", "PEM key of that certificate")
+	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "PEM certificates of the CAs that the hub's certificate may come from")
+
+	flags.StringVar(&o.listen, "listen", localapi.DefaultAddress, "address of the local API, gRPC and REST")
+	flags.StringVar(&o.metricsListen, "metrics-listen", "127.0.0.1:9090", "address of /metrics; 0 is off")
+	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
+	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
+	o.logging.Bind(flags)
+}
+
+// validate reports all that is wrong at once.
+func (o *options) validate() error {
+	var errs []error
+	switch {
+	case o.clusterID == "":
+		errs = append(errs, errors.New("--cluster-id is required"))
+	case !link.ValidClusterID(o.clusterID):
+		errs = append(errs, fmt.Errorf("--cluster-id %q is not valid, want %s", o.clusterID, clusterIDGrammar))
+	}
+	if o.namespace == "" {
+		errs = append(errs, errors.New("--namespace is required"))
+	}
+	if o.queueCapacity < 1 {
+		errs = append(errs, fmt.Errorf("--queue-capacity %d is not valid, want 1 or more", o.queueCapacity))
+	}
+	if o.hub != "" {
+		if _, _, err := net.SplitHostPort(o.hub); err != nil {
+			errs = append(errs, fmt.Errorf("--hub %q is not valid, want host:port", o.hub))
+		}
+		if o.tls.Cert == "" || o.tls.Key == "" || o.tls.CA == "" {
+			errs = append(errs, errors.New("--hub needs --tls-cert-file, --tls-key-file and --tls-ca-file"))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/version"
+	"navix.sh/atoll/worker/internal/agent"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/lease"
+	"navix.sh/atoll/worker/internal/localapi"
+	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sync"
+)
+
+// Leader election as Kubernetes' own controllers have it.
+const (
+	leaseName     = "atoll-worker"
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// run wires the worker together and runs it until ctx ends.
+func run(ctx context.Context, o options, log logr.Logger) error {
+	cfg, err := clusterConfig(o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	serverTime := apitime.New(clock.RealClock{})
+	serverTime.Watch(cfg)
+	lock, err := lease.New(cfg, o.namespace, leaseName, renewDeadline)
+	if err != nil {
+		return fmt.Errorf("preparing leader election: %w", err)
+	}
+	mgr, err := newManager(cfg, o, lock, log)
+	if err != nil {
+		return err
+	}
+	claims, err := newClaims(ctx, mgr, cfg, o, lock, serverTime, log)
+	if err != nil {
+		return err
+	}
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, log)
+	if err != nil {
+		return err
+	}
+	if err := addReconcilers(ctx, mgr, o, claims, serverTime); err != nil {
+		return err
+	}
+	local, err := localapi.New(localapi.Options{
+		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Log: log.WithName("localapi"),
+	})
+	if err != nil {
+		return fmt.Errorf("building the local API: %w", err)
+	}
+	if err := mgr.Add(local); err != nil {
+		return fmt.Errorf("adding the local API: %w", err)
+	}
+	log.Info("Starting", "version", version.String(), "hub", o.hub)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running: %w", err)
+	}
+	return nil
+}
+
+func clusterConfig(kubeconfig string) (*rest.Config, error) {
+	var cfg *rest.Config
+	var err error
+	if kubeconfig != "" {
+		cfg, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	} else {
+		cfg, err = ctrl.GetConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster (--kubeconfig): %w", err)
+	}
+	// The API server's own fairness decides; a client-side limit would only add latency to a claim.
+	cfg.QPS = -1
+	cfg.UserAgent = "atoll-worker/" + version.String()
+	return cfg, nil
+}
+
+func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("building the scheme: %w", err)
+		}
+	}
+	ours := labels.SelectorFromSet(labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer})
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                              scheme,
+		Logger:                              log,
+		Metrics:                             metricsserver.Options{BindAddress: o.metricsListen},
+		HealthProbeBindAddress:              o.healthListen,
+		ReadinessEndpointName:               "/readyz",
+		LivenessEndpointName:                "/livez",
+		LeaderElection:                      true,
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       duration(leaseDuration),
+		RenewDeadline:                       duration(renewDeadline),
+		RetryPeriod:                         duration(retryPeriod),
+		// Envs and pools keep their managed fields: they tell who set a member's replicas.
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:  {Label: ours, Transform: stripPod},
+			&corev1.Node{}: {Transform: stripNode},
+		}},
+		// The worker's state is read when it counts, never from a cache.
+		Client:    client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
+		NewClient: newClient,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the manager: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding the liveness check: %w", err)
+	}
+	err = mgr.AddReadyzCheck("caches", func(r *http.Request) error {
+		// A follower is ready, too: it takes over when the leader is gone.
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("adding the readiness check: %w", err)
+	}
+	return mgr, nil
+}
+
+func newClaims(
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, serverTime *apitime.Clock, log logr.Logger,
+) (*claim.Service, error) {
+	pods, err := claim.NewPods(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("building the claim path's client: %w", err)
+	}
+	claims, err := claim.New(claim.Options{
+		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: clock.RealClock{},
+		QueueCapacity: o.queueCapacity, Metrics: metrics.Registry, Log: log.WithName("claim"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the claim service: %w", err)
+	}
+	if err := mgr.Add(claims); err != nil {
+		return nil, fmt.Errorf("adding the claim service: %w", err)
+	}
+	err = mgr.AddReadyzCheck("claims", func(*http.Request) error {
+		select {
+		case <-mgr.Elected():
+		default:
+			return nil
+		}
+		if !claims.Serving() {
+			return errors.New("leading, and not serving claims yet")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("adding the readiness check of claims: %w", err)
+	}
+	return claims, nil
+}
+
+// newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
+func newAgent(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, log logr.Logger) (*agent.Agent, error) {
+	options := agent.Options{
+		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
+		Claims: claims, Clock: clock.RealClock{}, Log: log.WithName("agent"),
+	}
+	if o.hub != "" {
+		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {
+			return nil, err
+		}
+	}
+	a, err := agent.SetupWithManager(ctx, mgr, options)
+	if err != nil {
+		return nil, fmt.Errorf("adding the agent: %w", err)
+	}
+	if err := claims.Watch(ctx, mgr.GetCache()); err != nil {
+		return nil, fmt.Errorf("feeding the claim service: %w", err)
+	}
+	return a, nil
+}
+
+// +kubebuilder:rbac:groups="",namespace=atoll-system,resources=serviceaccounts/token,resourceNames=atoll-sync,verbs=create
+
+// addHub takes on the sync path's identity, which the worker's may request.
+func addHub(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, options *agent.Options, log logr.Logger) error {
+	credentials, err := link.LoadCredentials(o.tls, log.WithName("link"))
+	if err != nil {
+		return fmt.Errorf("loading the certificate for the hub: %w", err)
+	}
+	if identity, err := credentials.Identity(); err != nil || identity.ClusterID != o.clusterID {
+		return fmt.Errorf("--tls-cert-file is a certificate of %s, not of --cluster-id %s: %w", identity, o.clusterID, errors.Join(err, link.ErrIdentity))
+	}
+	linkMetrics, err := link.NewMetrics(metrics.Registry)
+	if err != nil {
+		return fmt.Errorf("registering the link's metrics: %w", err)
+	}
+	options.Hub = link.Dial{
+		Target: o.hub, ServerName: o.hubName, Credentials: credentials, Clock: clock.RealClock{}, Metrics: linkMetrics, Log: log.WithName("link"),
+	}
+	syncConfig, err := sync.Config(cfg, o.namespace, sync.ServiceAccount)
+	if err != nil {
+		return fmt.Errorf("taking on the sync path's identity: %w", err)
+	}
+	syncer, err := sync.New(ctx, sync.Options{
+		ClusterID: o.clusterID, Config: syncConfig, Cache: mgr.GetCache(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Log: log.WithName("sync"),
+	})
+	if err != nil {
+		return fmt.Errorf("building the sync path: %w", err)
+	}
+	if err := mgr.Add(syncer); err != nil {
+		return fmt.Errorf("adding the sync path: %w", err)
+	}
+	options.Foreign = syncer
+	return nil
+}
+
+func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, serverTime *apitime.Clock) error {
+	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Registerer: metrics.Registry})
+	if err != nil {
+		return fmt.Errorf("adding the Env reconciler: %w", err)
+	}
+	pools, err := pool.New(pool.Options{
+		Client: mgr.GetClient(), Recorder: claims, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
+		Pending: func(name types.NamespacedName) int32 {
+			stats, _ := claims.Stats(name)
+			return stats.Waiting
+		},
+		Registry: metrics.Registry, Times: serverTime,
+	})
+	if err != nil {
+		return fmt.Errorf("building the pool reconciler: %w", err)
+	}
+	if err := pools.SetupWithManager(ctx, mgr); err != nil {
+		return fmt.Errorf("adding the pool reconciler: %w", err)
+	}
+	return nil
+}
+
+func duration(d time.Duration) *time.Duration { return &d }

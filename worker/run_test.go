@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+// patience is how long a test waits for what should take a second or two.
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const manifest = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: python}
+spec:
+  version: v1.0.0
+  idleImage: test.local/idle:1
+  template: {spec: {automountServiceAccountToken: false, containers: [{name: main, image: "test.local/python:3"}]}}
+---
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: python, namespace: default}
+spec:
+  mode: WarmPool
+  templateRef: {name: python}
+  clusters:
+  - clusterID: east
+    members: [{name: python-east, spec: {replicas: 3}, config: {inlineResources: {requests: {cpu: 10m}}}}]
+`
+
+// TestWorkerAlone runs a whole worker without a hub (I8), under the rights of the chart and no others: an Env becomes
+// Pods, a claim a sandbox, a release a warm Pod again, and the end of the process an unheld lease.
+func TestWorkerAlone(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	set, err := plane.Up(ctx, plane.Options{AuditLog: true}, "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := set.Down(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	p := set.Plane("east")
+	kubectl := func(stdin string, args ...string) string {
+		t.Helper()
+		out, err := p.KubectlInput(ctx, strings.NewReader(stdin), args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	kubectl("", "apply", "--server-side", "-f", filepath.Join("..", "charts", "worker", "files", "rbac"))
+	kubeconfig, err := p.ServiceAccountKubeconfig(ctx, "atoll-system", "atoll-worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options{
+		clusterID: "east", kubeconfig: kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
+		listen: freeAddress(t), healthListen: freeAddress(t), metricsListen: freeAddress(t),
+	}
+	log := testr.NewWithOptions(t, testr.Options{})
+	ctrl.SetLogger(log)
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- run(running, o, log) }()
+	defer stop()
+
+	eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
+	kubectl(manifest, "apply", "-f", "-")
+	conn, err := grpc.NewClient(o.listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sandboxes := sandboxv1.NewSandboxesClient(conn)
+	create := &sandboxv1.CreateSandboxRequest{Env: "python", Image: "test.local/other:1", Team: "team", ClaimKey: "once"}
+	var first *sandboxv1.Sandbox
+	eventually(t, "a sandbox", func() error {
+		first, err = sandboxes.CreateSandbox(ctx, create)
+		return err
+	})
+	if first.GetPhase() != sandboxv1.Phase_RUNNING || first.GetImage() != "test.local/other:1" {
+		t.Errorf("created %v", first)
+	}
+	again, err := sandboxes.CreateSandbox(ctx, create)
+	if err != nil || again.GetId() != first.GetId() {
+		t.Errorf("the same key answers %v, %v", again, err)
+	}
+	if _, err := sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "three idle pods", func() error {
+		out := kubectl("", "get", "sandboxpool", "python-east", "-o", "jsonpath={.status.phase} {.status.idleReplicas} {.status.unavailableIdleReplicas}")
+		if strings.TrimSpace(out) != "Ready 3" {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if err := get("http://" + o.metricsListen + "/metrics"); err != nil {
+		t.Error(err)
+	}
+
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the worker ended: %v", err)
+	}
+	checkLease(ctx, t, p)
+	checkRights(t, p)
+}
+
+func checkLease(ctx context.Context, t *testing.T, p *plane.Plane) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := client.CoordinationV1().Leases("atoll-system").Get(ctx, leaseName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
+		t.Errorf("the lease is still held by %s", *holder)
+	}
+}
+
+// checkRights reads the audit log: nothing was forbidden, so the generated roles are enough.
+func checkRights(t *testing.T, p *plane.Plane) {
+	t.Helper()
+	events, err := p.Audit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Code == http.StatusForbidden && strings.HasPrefix(e.User, "system:serviceaccount:atoll-system:") {
+			t.Errorf("forbidden: %s %s %s/%s %s/%s", e.User, e.Verb, e.Resource, e.Subresource, e.Namespace, e.Name)
+		}
+	}
+}
+
+func get(url string) error {
+	client := &http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	response, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return nil
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// eventually waits until there is no error.
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("waiting for %s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
