@@ -275,7 +275,7 @@ func TestI4AfterHealingEveryViewEqualsTheOwnersSegments(t *testing.T) {
 				chaos(rnd, &f, registry, owners[i], receivers[i])
 			}
 			for _, o := range owners {
-				o.connect(f)
+				o.heal(f)
 			}
 			for _, r := range receivers {
 				r.drain()
@@ -299,10 +299,10 @@ func chaos(rnd *rand.Rand, f **Fleet, registry Registry, o *owner, r *receiver) 
 	case 6:
 		report = o.completeReport(2)
 	case 7:
-		o.connectUnlessAskedAgain(*f)
+		o.reconnect(*f)
 	case 8:
 		o.newTerm(fmt.Sprint(o.id, "-", rnd.Uint64()))
-		o.connectUnlessAskedAgain(*f)
+		o.reconnect(*f)
 	case 9:
 		o.session.Close()
 	case 10:
@@ -319,8 +319,25 @@ func chaos(rnd *rand.Rand, f **Fleet, registry Registry, o *owner, r *receiver) 
 	}
 }
 
-// connectUnlessAskedAgain is what a worker does: it sends another complete report if it is asked to.
-func (o *owner) connectUnlessAskedAgain(f *Fleet) {
+// heal is what a worker does when nothing fails any more: it connects if it is not connected, and goes on with heartbeats
+// and the complete reports that the hub asks for.
+func (o *owner) heal(f *Fleet) {
+	o.t.Helper()
+	if o.session.cluster.fleet != f || !o.session.current() {
+		o.reconnect(f)
+	}
+	for range 10 {
+		time.Sleep(askPause)
+		if !o.heartbeat().GetSendComplete() {
+			return
+		}
+		o.complete()
+	}
+	o.t.Fatalf("%s is asked for complete reports without end", o.id)
+}
+
+// reconnect is what a worker does: it sends another complete report if it is asked to.
+func (o *owner) reconnect(f *Fleet) {
 	o.attach(f)
 	if o.complete().GetSendComplete() {
 		o.complete()

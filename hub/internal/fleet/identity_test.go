@@ -28,27 +28,31 @@ func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 		o.truth.Apply(segment.Delta{Changed: envs(3)})
 		o.connect(f)
 	}
-	// The stream of west says everything that east's stream says: uid, term, incarnation, stream number, sequence.
+	// The stream of north says everything that east's stream says: uid, term, incarnation, and a higher stream number.
 	stolen := east.hello()
-	stolen.Stream, stolen.ClusterUid = 99, west.uid
-	stolen.Incarnation = 50
-	impostor, welcome, refused := f.Connect("west", stolen)
-	if refused != nil || welcome.GetClusterId() != "west" || impostor.ClusterID() != "west" {
+	stolen.Stream = 99
+	impostor, welcome, refused := f.Connect("north", stolen)
+	if refused != nil || welcome.GetClusterId() != "north" || impostor.ClusterID() != "north" {
 		t.Fatalf("welcome %v, refused %v", welcome, refused)
 	}
-	if err := impostor.Begin(&federationv1.Begin{Incarnation: 50}); err != nil {
+	if err := impostor.Begin(&federationv1.Begin{Incarnation: east.incarnation}); err != nil {
 		t.Fatal(err)
 	}
-	empty := &federationv1.Report{Sequence: 1000, Last: true, Complete: true}
-	impostor.Report(empty)
-	wantTruth(t, f, east)
-	if held(f, "west").Len() != 0 {
-		t.Error("the report did not count for the cluster of its certificate either")
+	impostor.Report(&federationv1.Report{Sequence: 999, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{pool(env(0), 9).Proto()}})
+	impostor.Report(&federationv1.Report{Sequence: 1000, Last: true, Removed: []*federationv1.EnvKey{env(0).Proto(), env(1).Proto()}})
+	for _, o := range []*owner{east, west} {
+		wantTruth(t, f, o)
+	}
+	if f.Env(env(0)).GetClusters()[0].GetClusterId() != "east" || held(f, "north").Len() != 0 {
+		t.Error("the reports did not count for the cluster of their certificate alone")
 	}
 	select {
 	case <-east.session.Replaced():
 		t.Error("the other cluster's stream was replaced")
 	default:
+	}
+	if ack := east.change(pool(env(0), 2)); ack == nil || ack.GetSendComplete() {
+		t.Errorf("the other cluster's report was answered %v", ack)
 	}
 }
 

@@ -29,6 +29,8 @@ func TestI7AStuckClusterDelaysNoOther(t *testing.T) {
 			o.truth.Apply(segment.Delta{Changed: envs(20)})
 			o.connect(f)
 		}
+		// applying falls silent, too, so that its health has to be evaluated while its report is at work.
+		beatFor(well, unreachableAfter+time.Second)
 		registry.block["stuck"] = gate
 		done := make(chan error)
 		go func() {

@@ -18,8 +18,8 @@ type hostile struct {
 	fleet   *Fleet
 	owner   *owner
 	old     []*Session
-	sent    []*federationv1.Report // chunks of this incarnation, in the order of sending
-	late    []*federationv1.Report // chunks of earlier ones
+	sent    [][]*federationv1.Report // reports of this incarnation, in chunks, in the order of sending
+	late    [][]*federationv1.Report // those of earlier ones
 	version int64
 
 	lasting map[segment.Key]bool  // reported in full once, never removed
@@ -48,32 +48,42 @@ func (h *hostile) touch(k segment.Key) *segment.Segment {
 	return s
 }
 
-// step does one thing, chosen by op: half of them are what a worker does, half what a network must not be able to do.
+// step does one thing, chosen by op: some are what a worker does, the others what no network may do to it.
 func (h *hostile) step(op, arg byte) {
 	o := h.owner
 	k := env(int(arg) % 30) // the upper ten come and go
 	switch op % 10 {
 	case 0, 1: // a change, whose report is not delivered yet
-		h.sent = append(h.sent, o.report(segment.Delta{Changed: []*segment.Segment{h.touch(k), h.touch(segment.Key{Namespace: "x", Name: k.Name})}}, false, 1)...)
+		other := segment.Key{Namespace: "x", Name: k.Name}
+		h.sent = append(h.sent, o.report(segment.Delta{Changed: []*segment.Segment{h.touch(k), h.touch(other)}}, false, 1))
 	case 2: // a removal of something that is not lasting
 		if k = env(20 + int(arg)%10); o.truth.Remove(k) {
-			h.sent = append(h.sent, o.report(segment.Delta{Removed: []segment.Key{k}}, false, 1)...)
+			h.sent = append(h.sent, o.report(segment.Delta{Removed: []segment.Key{k}}, false, 1))
 		}
 	case 3: // a complete report in chunks
-		h.sent = append(h.sent, o.completeReport(1+int(arg)%5)...)
-	case 4: // a report that claims to be complete and is not: its last chunk comes without those before
-		chunks := o.completeReport(3)
-		h.deliver(o.session, chunks[len(chunks)-1])
-	case 5: // what was sent arrives in order
-		for _, r := range h.sent {
-			h.deliver(o.session, r)
+		h.sent = append(h.sent, o.completeReport(1+int(arg)%5))
+	case 4: // what was sent arrives in order
+		for _, chunks := range h.sent {
+			h.deliver(o.session, chunks)
 		}
 		h.forget()
-	case 6, 7: // one chunk arrives: whichever, once more
+	case 5: // any report of this incarnation arrives, once more or at last
 		if len(h.sent) > 0 {
 			h.deliver(o.session, h.sent[int(arg)%len(h.sent)])
 		}
-	case 8: // a late chunk on a replaced stream
+	case 6: // one arrives but for a chunk: the newest, so that it would count
+		if len(h.sent) > 0 {
+			chunks := h.sent[len(h.sent)-1]
+			lost := int(arg) % len(chunks)
+			h.deliver(o.session, chunks[:lost])
+			h.deliver(o.session, chunks[lost+1:])
+		}
+	case 7: // a single chunk arrives
+		if len(h.sent) > 0 {
+			chunks := h.sent[int(arg)%len(h.sent)]
+			h.deliver(o.session, chunks[int(arg)%len(chunks):][:1])
+		}
+	case 8: // something late arrives on a replaced stream
 		if late := append(h.late, h.sent...); len(h.old) > 0 && len(late) > 0 {
 			h.deliver(h.old[int(arg)%len(h.old)], late[int(arg)%len(late)])
 		}
@@ -94,12 +104,16 @@ func (h *hostile) step(op, arg byte) {
 
 // forget keeps some of what was sent, to be repeated later.
 func (h *hostile) forget() {
-	if len(h.sent) > 40 {
-		h.sent = h.sent[len(h.sent)-40:]
+	if len(h.sent) > 20 {
+		h.sent = h.sent[len(h.sent)-20:]
 	}
 }
 
-func (h *hostile) deliver(s *Session, r *federationv1.Report) { s.Report(r) }
+func (h *hostile) deliver(s *Session, chunks []*federationv1.Report) {
+	for _, r := range chunks {
+		s.Report(r)
+	}
+}
 
 func (h *hostile) check() {
 	h.t.Helper()
