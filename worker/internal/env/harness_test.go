@@ -145,12 +145,20 @@ func newScheme(t *testing.T) *runtime.Scheme {
 
 // start runs a Reconciler under a manager, as the worker user, until the test or stop ends it.
 func (w *world) start() {
-	t := w.t
-	t.Helper()
+	w.t.Helper()
 	cfg := w.plane.Config()
 	cfg.QPS, cfg.Burst = -1, -1
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: worker}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
+	w.stop = w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
+		return Setup(ctx, mgr, Options{ClusterID: local, Clock: clock.RealClock{}, Registerer: prometheus.NewRegistry()})
+	})
+}
+
+// run starts a manager with what setup adds to it, and returns what ends it.
+func (w *world) run(cfg *rest.Config, setup func(context.Context, ctrl.Manager) error) (stop func()) {
+	t := w.t
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	skip := true
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
@@ -162,19 +170,20 @@ func (w *world) start() {
 		Controller:             config.Controller{SkipNameValidation: &skip},
 	})
 	w.must(err)
-	w.must(Setup(ctx, mgr, Options{ClusterID: local, Clock: clock.RealClock{}, Registerer: prometheus.NewRegistry()}))
+	w.must(setup(ctx, mgr))
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
-	w.stop = sync.OnceFunc(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("manager: %v", err)
 		}
 	})
-	t.Cleanup(w.stop)
+	t.Cleanup(stop)
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		t.Fatal("cache did not sync")
 	}
+	return stop
 }
 
 type writeCounter struct {

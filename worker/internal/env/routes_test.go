@@ -3,6 +3,7 @@
 package env
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -10,14 +11,17 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/pool"
 )
 
 const templateManifest = `
@@ -116,8 +120,8 @@ type history struct {
 	created, ready *unstructured.Unstructured
 }
 
-// open brings the shop up: created by create, scaled since by the autoscaler and by hand, with Pods in its pools, and
-// with the segment of another cluster in its status.
+// open brings the shop up: created by create, scaled since by the autoscaler and by hand, and with the
+// segment of another cluster in its status.
 func (w *world) open(create func(manifest string)) history {
 	w.t.Helper()
 	w.stop() // so that what was created can be seen before the Reconciler has touched it
@@ -141,7 +145,6 @@ func (w *world) open(create func(manifest string)) history {
 			}
 			return nil
 		})
-		w.makePod(w.pool(name))
 	}
 	w.awaitReady("shop")
 	return h
@@ -165,22 +168,43 @@ func (w *world) applyForeign(env, clusterID string) {
 		client.FieldOwner("atoll-sync"), client.ForceOwnership))
 }
 
-// makePod stands in for the pool reconciler: a Pod that the garbage collector takes away with its pool.
-func (w *world) makePod(pool *v1alpha1.SandboxPool) {
+// noRecord is a pool's Recorder where no sandbox may end.
+type noRecord struct{ t *testing.T }
+
+func (r noRecord) Ended(_ context.Context, record *sandboxv1.Sandbox, _ string, _ int32) error {
+	r.t.Errorf("sandbox %s has ended", record.Id)
+	return nil
+}
+
+// startPools runs the pool reconciler, so that there are Pods to lose.
+func (w *world) startPools() {
+	t := w.t
+	t.Helper()
+	cfg := w.plane.Config()
+	cfg.QPS, cfg.Burst = -1, -1
+	w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
+		r, err := pool.New(pool.Options{
+			Client: mgr.GetClient(), Recorder: noRecord{t}, Events: mgr.GetEventRecorder("pool"),
+			ClusterID: local, Registry: prometheus.NewRegistry(),
+		})
+		if err != nil {
+			return err
+		}
+		return r.SetupWithManager(ctx, mgr)
+	})
+}
+
+// awaitPods waits for as many Pods as the pools have replicas.
+func (w *world) awaitPods(want int) {
 	w.t.Helper()
-	no := false
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.namespace, Name: pool.Name + "-0", Labels: map[string]string{v1alpha1.SandboxPoolLabelKey: pool.Name},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind("SandboxPool"))},
-		},
-		Spec: corev1.PodSpec{
-			Containers:                   []corev1.Container{{Name: "main", Image: pool.Spec.IdleImage}},
-			AutomountServiceAccountToken: &no,
-			ServiceAccountName:           "default",
-		},
-	}
-	w.eventually("Pod "+pod.Name, func() error { return w.live.Create(w.ctx, pod.DeepCopy()) })
+	w.eventually(fmt.Sprintf("%d Pods", want), func() error {
+		pods := &corev1.PodList{}
+		w.must(w.live.List(w.ctx, pods, client.InNamespace(w.namespace)))
+		if len(pods.Items) != want {
+			return fmt.Errorf("%d Pods", len(pods.Items))
+		}
+		return nil
+	})
 }
 
 // TestI3ReApplyLosesNothing puts the manifest back by every common route, with and without a change in it.
@@ -257,7 +281,9 @@ func TestI3ReApplyLosesNothing(t *testing.T) {
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			w := newWorld(t)
+			w.startPools()
 			h := w.open(route.create(w))
+			w.awaitPods(8)
 			before := w.state()
 
 			route.again(w, h)
