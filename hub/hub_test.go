@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a hub on ports of its own.
+type running struct{ api, metrics, health string }
+
+func testOptions(t *testing.T) *options {
+	t.Helper()
+	dir := t.TempDir()
+	authority, err := pki.New(filepath.Join(dir, "pki"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := authority.Hub("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &options{listen: "127.0.0.1:0", dataDir: filepath.Join(dir, "data"), tls: files, retention: 1}
+}
+
+// start runs a hub until the test ends.
+func start(t *testing.T, o *options) running {
+	t.Helper()
+	h := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+	if err := h.build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	listeners, err := listen("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- h.serve(ctx, listeners) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("serving: %v", err)
+		}
+		if err := h.close(); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return running{api: listeners[0].Addr().String(), metrics: listeners[2].Addr().String(), health: listeners[3].Addr().String()}
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestTheHubServes(t *testing.T) {
+	h := start(t, testOptions(t))
+	for url, want := range map[string]string{
+		h.health + "/livez":     "ok",
+		h.health + "/readyz":    "ok",
+		h.metrics + "/metrics":  "atoll_hub_claim_keys_expired_total",
+		h.api + "/openapi.json": `"/v1/sandboxes"`,
+		h.api + "/v1/clusters":  `{"clusters":[]}`,
+		h.api + "/v1/sandboxes": `"sandboxes":[]`,
+		h.api + "/v1/envs":      `"envs":[]`,
+	} {
+		code, body := get(t, "http://"+url)
+		if code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", url, code, body)
+		}
+	}
+	conn, err := grpc.NewClient(h.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = sandboxv1.NewSandboxesClient(conn).CreateSandbox(t.Context(), &sandboxv1.CreateSandboxRequest{Env: "demo", ClaimKey: "k"})
+	if e := problem.FromError(err); e == nil || e.Reason != problem.NotFound || e.ClaimKey != "k" {
+		t.Errorf("by gRPC: %v", err)
+	}
+	health, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil || health.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v %v", health, err)
+	}
+}
+
+func TestASecondHubOnTheSameStoreRefuses(t *testing.T) {
+	o := testOptions(t)
+	start(t, o)
+	second := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+	defer func() { _ = second.close() }()
+	err := second.build(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "claims.db") || !strings.Contains(err.Error(), "another process") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestAnotherIdentityIsNoHub(t *testing.T) {
+	o := testOptions(t)
+	authority, err := pki.New(filepath.Join(t.TempDir(), "pki"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.tls, err = authority.Cluster("east"); err != nil {
+		t.Fatal(err)
+	}
+	h := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+	defer func() { _ = h.close() }()
+	if err := h.build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no hub's certificate") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                              "--tls-cert-file is required",
+		"--listen=:8080":                "only loopback is allowed",
+		"--store=etcd:localhost:2379":   "not built yet",
+		"--store=bbolt:":                "want bbolt:DIRECTORY",
+		"--claim-key-retention=0s":      "want more than 0",
+		"--peer-listen=:8444":           "unknown flag",
+		"--log-level=loud":              "--log-level",
+		"extra":                         "unknown command",
+		"api-key new":                   "name: is missing",
+		"api-key new --name=x --team=t": "",
+	} {
+		cmd := newCommand()
+		cmd.SetArgs(strings.Fields(args))
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		err := cmd.ExecuteContext(t.Context())
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// TestAMintedKeyOpensTheHub goes the whole way of an API key.
+func TestAMintedKeyOpensTheHub(t *testing.T) {
+	cmd := newCommand()
+	var out bytes.Buffer
+	cmd.SetArgs(strings.Fields("api-key new --name ci --scopes read --namespaces default --valid-for 1h"))
+	cmd.SetOut(&out)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o := testOptions(t)
+	o.apiKeysFile = filepath.Join(t.TempDir(), "keys.yaml")
+	if err := os.WriteFile(o.apiKeysFile, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := strings.Index(out.String(), "atoll_")
+	token, _, _ := strings.Cut(out.String()[at:], "\n")
+	h := start(t, o)
+	for _, tc := range []struct {
+		method, path, token string
+		code                int
+	}{
+		{"GET", "/v1/clusters", "", 401},
+		{"GET", "/v1/clusters", "atoll_other", 401},
+		{"GET", "/v1/clusters", token, 200},
+		{"GET", "/v1/envs?namespace=prod", token, 403},
+		{"POST", "/v1/sandboxes", token, 403},
+		{"PUT", "/v1/templates/t", token, 403},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://"+h.api+tc.path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.token != "" {
+			req.Header.Set("Authorization", "Bearer "+tc.token)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc struct{ Reason string }
+		err = json.NewDecoder(resp.Body).Decode(&doc)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != tc.code || tc.code >= 400 && doc.Reason == "" {
+			t.Errorf("%s %s: %d %+v %v, want %d", tc.method, tc.path, resp.StatusCode, doc, err, tc.code)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// unconnected is a link without workers.
+type unconnected struct{}
+
+func (unconnected) Dispatch(context.Context, string, *federationv1.Dispatch) (*federationv1.Answer, error) {
+	return nil, claims.ErrNotConnected
+}
+
+// newFleet is a real fleet that has heard of these Envs (namespace/name) from cluster east, which is gone again.
+func newFleet(t *testing.T, envs ...string) *fleet.Fleet {
+	t.Helper()
+	f, err := fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: fleet.NewRegistry(openStore(t, "registry"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, _, refused := f.Connect("east", &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t1", Stream: 1})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	if err := session.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
+		t.Fatal(err)
+	}
+	report := &federationv1.Report{Sequence: 1, Last: true, Complete: true}
+	for _, env := range envs {
+		namespace, name, _ := strings.Cut(env, "/")
+		report.Segments = append(report.Segments, &federationv1.EnvSegment{
+			Key: &federationv1.EnvKey{Namespace: namespace, Name: name},
+			Members: []*federationv1.MemberSegment{{
+				Name: "pool", State: federationv1.MemberState_ACTIVE, Idle: 2, ReadyIdle: 2, Desired: 2, QueueCapacity: 10,
+			}},
+		})
+	}
+	session.Report(report)
+	return f
+}
+
+func openStore(t *testing.T, kind string) store.Store {
+	t.Helper()
+	s, err := store.OpenBolt(filepath.Join(t.TempDir(), kind+".db"), kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// serveAPI answers the base URL of an API over the fleet.
+func serveAPI(t *testing.T, f *fleet.Fleet, auth *Authenticator) string {
+	t.Helper()
+	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
+	server, err := New(Options{Claims: service, Fleet: f, Auth: auth})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, lis) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		service.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return "http://" + lis.Addr().String()
+}
+
+// exchange is one REST call and its answer, as golden text.
+func exchange(t *testing.T, base, method, path, body string, header ...string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := fmt.Sprintf("%s %s %s\n%d %s", method, path, body, resp.StatusCode, resp.Header.Get("Content-Type"))
+	if retry := resp.Header.Get("Retry-After"); retry != "" {
+		out += " Retry-After: " + retry
+	}
+	// The protobuf library varies the space in its errors from build to build.
+	text := strings.ReplaceAll(strings.TrimSpace(string(answer)), "\u00a0", " ")
+	return out + "\n" + text + "\n\n"
+}
+
+// TestProblemDocuments pins what a REST caller sees of every kind of error.
+func TestProblemDocuments(t *testing.T) {
+	base := serveAPI(t, newFleet(t, "default/demo", "default/other"), nil)
+	var got strings.Builder
+	for _, tc := range [][]string{
+		{"POST", "/v1/sandboxes", `{"env":"demo"}`},
+		{"POST", "/v1/sandboxes", `{"env":"demo","noQueue":true,"clusters":["west"],"requireClusters":true,"claimKey":"k"}`},
+		{"POST", "/v1/sandboxes", `{"env":"dmeo"}`, "Idempotency-Key", "k1"},
+		{"POST", "/v1/sandboxes", `{"namespace":"No","env":"","image":"x y","claimKey":"\n","wait":"NONE","multiplier":-1,` +
+			`"labels":{"agentbox.navix.sh/x":"y"},"startupTimeout":"-1s","clusters":["A"]}`},
+		{"POST", "/v1/sandboxes", `{"env":"demo","idleTimeout":"90s"}`},
+		{"POST", "/v1/sandboxes", `{"env":"demo","postStartHooks":[{"exec":{}}]}`},
+		{"POST", "/v1/sandboxes", `{"env":"demo","claimKey":"a"}`, "Idempotency-Key", "b"},
+		{"POST", "/v1/sandboxes", `{"env":`},
+		{"POST", "/v1/sandboxes", `{"env":"demo","startupTimeout":"soon"}`},
+		{"POST", "/v1/sandboxes", `{"environment":"demo"}`},
+		{"GET", "/v1/sandboxes?pageSize=5000&pageToken=x", ""},
+		{"GET", "/v1/sandboxes?clusterId=mars", ""},
+		{"GET", "/v1/sandboxes/nonsense", ""},
+		{"GET", "/v1/sandboxes/01hzzzzzzzzzzzzzzzzzzz0001-mars", ""},
+		{"DELETE", "/v1/sandboxes/01hzzzzzzzzzzzzzzzzzzz0001-east", ""},
+		{"PATCH", "/v1/sandboxes/x", `{}`},
+		{"POST", "/v1/sandboxes/x:touch", `{}`},
+		{"POST", "/v1/sandboxes/x:pause", `{}`},
+		{"POST", "/v1/sandboxes/x:resume", `{}`},
+		{"GET", "/v1/sandboxes/x/logs", ""},
+		{"POST", "/v1/sandboxes/x/exec", ""},
+		{"GET", "/v1/sandboxes/x/ports/80/index.html", ""},
+		{"GET", "/v1/claims/nobodys", ""},
+		{"DELETE", "/v1/claims/nobodys?namespace=prod", ""},
+		{"GET", "/v1/clusters/west", ""},
+		{"POST", "/v1/clusters/east:drain", `{}`},
+		{"POST", "/v1/clusters/east:forget", `{}`},
+		{"GET", "/v1/envs/default/dmeo", ""},
+		{"GET", "/v1/envs?pageToken=x", ""},
+		{"PUT", "/v1/envs/default/demo", `{}`},
+		{"DELETE", "/v1/envs/default/demo", ""},
+		{"POST", "/v1/envs/default/demo:plan", `{}`},
+		{"POST", "/v1/envs/default/dmeo:explain", `{}`},
+		{"GET", "/v1/templates/t", ""},
+		{"PUT", "/v1/templates/t", `{}`},
+		{"DELETE", "/v1/templates/t", ""},
+		{"GET", "/v2/nothing", ""},
+		{"PUT", "/v1/sandboxes", `{}`},
+	} {
+		got.WriteString(exchange(t, base, tc[0], tc[1], tc[2], tc[3:]...))
+	}
+	golden(t, "problems.golden", got.String())
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("(-want +got; -update writes it):\n%s", diff)
+	}
+}
+
+func TestEnvsInPages(t *testing.T) {
+	f := newFleet(t, "a/one", "b/one", "b/two", "c/one")
+	e := envs{fleet: f}
+	list := func(ctx context.Context, namespace string, size int32) []string {
+		var names []string
+		for token := ""; ; {
+			page, err := e.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{Namespace: namespace, PageSize: size, PageToken: token})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, env := range page.GetEnvs() {
+				names = append(names, env.GetNamespace()+"/"+env.GetName())
+			}
+			if token = page.GetNextPageToken(); token == "" {
+				return names
+			}
+		}
+	}
+	for _, size := range []int32{0, 1, 2, 4} {
+		if diff := cmp.Diff([]string{"a/one", "b/one", "b/two", "c/one"}, list(t.Context(), "", size)); diff != "" {
+			t.Errorf("pages of %d:\n%s", size, diff)
+		}
+		if diff := cmp.Diff([]string{"b/one", "b/two"}, list(t.Context(), "b", size)); diff != "" {
+			t.Errorf("of one namespace, pages of %d:\n%s", size, diff)
+		}
+	}
+	caller := claims.WithPrincipal(t.Context(), claims.Principal{Namespaces: []string{"a", "c"}})
+	if diff := cmp.Diff([]string{"a/one", "c/one"}, list(caller, "", 1)); diff != "" {
+		t.Errorf("of the caller's namespaces:\n%s", diff)
+	}
+	_, err := e.ListEnvs(caller, &sandboxv1.ListEnvsRequest{Namespace: "b"})
+	if problem.FromError(err).Reason != problem.Forbidden {
+		t.Errorf("another's namespace: %v", err)
+	}
+	_, err = e.GetEnv(caller, &sandboxv1.GetEnvRequest{Namespace: "b", Name: "one"})
+	if problem.FromError(err).Reason != problem.Forbidden {
+		t.Errorf("another's Env: %v", err)
+	}
+	if got, err := e.GetEnv(caller, &sandboxv1.GetEnvRequest{Namespace: "c", Name: "one"}); err != nil || got.GetIdle() != 2 {
+		t.Errorf("%v %v", got, err)
+	}
+}

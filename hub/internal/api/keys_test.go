@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+const digest = "4e3f16df4d8f17fa552f4a34200621b97709be5adc8c9bb57f5722815f059772"
+
+func TestParseKeys(t *testing.T) {
+	for name, tc := range map[string]struct{ file, want string }{
+		"good":              {"keys: [{name: a, sha256: " + digest + ", scopes: [read, claim], team: t, user: u, namespaces: [default], expires: 2030-01-02T03:04:05Z}]", ""},
+		"empty":             {"", "no keys"},
+		"no YAML":           {"keys: [", "reading keys"},
+		"unknown key":       {"keys: [{name: a, sha256: " + digest + ", scopes: [read], tem: t}]", "tem"},
+		"no name":           {"keys: [{sha256: " + digest + ", scopes: [read]}]", "name: is missing"},
+		"a token, not hash": {"keys: [{name: a, sha256: atoll_secret, scopes: [read]}]", "sha256: want 64 hex digits"},
+		"no scopes":         {"keys: [{name: a, sha256: " + digest + "}]", "scopes: want at least one"},
+		"unknown scope":     {"keys: [{name: a, sha256: " + digest + ", scopes: [write]}]", `"write" is not one of`},
+		"no namespace":      {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [a_b]}]", `"a_b" is no namespace`},
+		"bad time":          {"keys: [{name: a, sha256: " + digest + ", scopes: [read], expires: tomorrow}]", "tomorrow"},
+		"twice the name":    {"keys: [{name: a, sha256: " + digest + ", scopes: [read]}, {name: a, sha256: " + strings.ToUpper(digest) + ", scopes: [read]}]", "same name a"},
+	} {
+		_, err := ParseKeys([]byte(tc.file))
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "atoll_secret") {
+			t.Errorf("%s: the error repeats a secret: %v", name, err)
+		}
+	}
+}
+
+func FuzzParseKeys(f *testing.F) {
+	f.Add([]byte("keys: [{name: a, sha256: " + digest + ", scopes: [read]}]"))
+	f.Add([]byte("keys:\n- name: a\n  sha256: " + digest + "\n  scopes: [admin]\n  expires: 2030-01-02T03:04:05Z\n"))
+	f.Add([]byte("{keys: null}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		keys, err := ParseKeys(data)
+		if err != nil {
+			return
+		}
+		if len(keys.keys) == 0 || keys.find("") != nil || keys.find(TokenPrefix) != nil {
+			t.Errorf("%q lets the empty token in, or nobody", data)
+		}
+		for _, k := range keys.keys {
+			if k.Name == "" || len(k.digest) != 32 || len(k.Scopes) == 0 {
+				t.Errorf("%q gives the key %+v", data, k)
+			}
+		}
+	})
+}
+
+func TestTokens(t *testing.T) {
+	token, entry, err := NewToken(Key{Name: "ci", Scopes: []Scope{ScopeRead}, Team: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(entry), token) || !strings.HasPrefix(token, TokenPrefix) || len(token) < 50 {
+		t.Errorf("token %q, entry %s", token, entry)
+	}
+	keys, err := ParseKeys(entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k := keys.find(token); k == nil || k.Team != "t" {
+		t.Errorf("found %+v", k)
+	}
+	if k := keys.find(token + "x"); k != nil {
+		t.Errorf("another token found %+v", k)
+	}
+}
+
+func TestScopes(t *testing.T) {
+	for _, tc := range []struct {
+		has  []Scope
+		can  []Scope
+		cant []Scope
+	}{
+		{[]Scope{ScopeRead}, []Scope{ScopeRead}, []Scope{ScopeClaim, ScopeAdmin}},
+		{[]Scope{ScopeClaim}, []Scope{ScopeRead, ScopeClaim}, []Scope{ScopeAdmin}},
+		{[]Scope{ScopeAdmin}, []Scope{ScopeRead, ScopeClaim, ScopeAdmin}, nil},
+	} {
+		k := &Key{Scopes: tc.has}
+		for _, s := range tc.can {
+			if !k.allows(s) {
+				t.Errorf("%v may not %s", tc.has, s)
+			}
+		}
+		for _, s := range tc.cant {
+			if k.allows(s) {
+				t.Errorf("%v may %s", tc.has, s)
+			}
+		}
+	}
+	for method, want := range map[string]Scope{
+		"/atoll.sandbox.v1.Sandboxes/GetSandbox": ScopeRead, "/atoll.sandbox.v1.Sandboxes/CreateSandbox": ScopeClaim,
+		"/atoll.sandbox.v1.Claims/CancelClaim": ScopeClaim, "/atoll.sandbox.v1.Clusters/ForgetCluster": ScopeAdmin,
+		"/atoll.sandbox.v1.Envs/PutEnv": ScopeAdmin, "/of.a.later.Day/Unknown": ScopeAdmin,
+	} {
+		if got := scopeOf(method); got != want {
+			t.Errorf("%s needs %s, want %s", method, got, want)
+		}
+	}
+}
+
+// TestKeysAreTakenUp changes the file under a running authenticator.
+func TestKeysAreTakenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "keys.yaml")
+		mint := func(k Key) (string, []byte) {
+			k.Name, k.Scopes = "n", []Scope{ScopeRead}
+			token, entry, err := NewToken(k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return token, entry
+		}
+		write := func(data []byte) {
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(rereadEvery + time.Second)
+			synctest.Wait()
+		}
+		soon := time.Now().Add(time.Hour)
+		first, firstEntry := mint(Key{Team: "t", Expires: &soon})
+		second, secondEntry := mint(Key{Team: "s"})
+		if _, err := NewAuthenticator(path, clock.RealClock{}, testr.New(t)); err == nil {
+			t.Fatal("began without a file")
+		}
+		if err := os.WriteFile(path, firstEntry, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, err := NewAuthenticator(path, clock.RealClock{}, testr.New(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		running := make(chan error, 1)
+		go func() { running <- a.Run(ctx) }()
+		knows := func(token string) problem.Reason {
+			md := metadata.Pairs("authorization", "Bearer "+token)
+			_, err := a.authenticate(metadata.NewIncomingContext(t.Context(), md), ScopeRead)
+			if err == nil {
+				return ""
+			}
+			return problem.FromError(err).Reason
+		}
+		if knows(first) != "" || knows(second) != problem.Unauthenticated {
+			t.Error("the first file is not what counts")
+		}
+		write([]byte("keys: [")) // half written
+		if knows(first) != "" {
+			t.Error("a broken file locked everybody out")
+		}
+		write(secondEntry)
+		if knows(first) != problem.Unauthenticated || knows(second) != "" {
+			t.Error("the second file was not taken up")
+		}
+		write(firstEntry)
+		time.Sleep(time.Hour)
+		if knows(first) != problem.Unauthenticated {
+			t.Error("an expired key opens")
+		}
+		cancel()
+		if err := <-running; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBearer(t *testing.T) {
+	for header, ok := range map[string]bool{
+		"Bearer x": true, "bearer  x": true, "Basic x": false, "x": false, "": false,
+	} {
+		ctx := t.Context()
+		if header != "" {
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", header))
+		}
+		token, err := bearer(ctx)
+		if ok != (err == nil) || ok && token != "x" {
+			t.Errorf("%q: %q %v", header, token, err)
+		}
+	}
+	two := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer x", "authorization", "Bearer y"))
+	if _, err := bearer(two); err == nil {
+		t.Error("two different tokens are one too many")
+	}
+}
