@@ -87,6 +87,9 @@ func templateConsistentOf(o *observation) patch.Condition {
 	for i := range members {
 		member, pool := &members[i], o.pools[members[i].Name]
 		if !hasSnapshot(member) && (pool == nil || !owns(o.env, pool)) {
+			if ref.Version != "" && ref.Version != o.template.version {
+				version = append(version, fmt.Sprintf("%s: cannot be made, the template is at version %q", member.Name, o.template.version))
+			}
 			continue
 		}
 		from := originOf(member, pool)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,14 +30,14 @@ func compute(o *observation, p *plan, clk clock.PassiveClock) report {
 	members := o.members()
 	for i := range members {
 		r.segment.ObservedMembers = append(r.segment.ObservedMembers,
-			observeMember(&members[i], o.pools[members[i].Name], &p.members[i]))
+			observeMember(o, &members[i], &p.members[i]))
 	}
 	r.total(o)
 	r.conditions = conditionsOf(o, p, clk)
 	return r
 }
 
-func observeMember(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool, p *memberPlan) v1alpha1.EnvObservedMember {
+func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberPlan) v1alpha1.EnvObservedMember {
 	observed := v1alpha1.EnvObservedMember{
 		Name:            member.Name,
 		InstanceType:    member.Config.InstanceType,
@@ -44,17 +45,20 @@ func observeMember(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool
 		State:           p.state,
 		DesiredReplicas: member.Spec.Replicas,
 	}
-	switch {
-	case hasSnapshot(member):
-		observed.EffectiveResources = member.Spec.Template.Spec.Containers[0].Resources.DeepCopy()
-	case member.Config.InlineResources != nil:
-		observed.EffectiveResources = member.Config.InlineResources.DeepCopy()
+	pool := o.pools[member.Name]
+	mine := pool != nil && owns(o.env, pool)
+	resources := member.Config.InlineResources
+	if hasSnapshot(member) || mine {
+		resources = originOf(member, pool).resources
+	}
+	if !equality.Semantic.DeepEqual(resources, &corev1.ResourceRequirements{}) {
+		observed.EffectiveResources = resources.DeepCopy()
 	}
 	if p.verb == verbAdmit || p.verb == verbTakeBack {
 		observed.DesiredReplicas = p.replicas
 	}
 	// What somebody else's pool of the same name has is not this member's.
-	if pool == nil || p.reason == reasonPoolNotOwned {
+	if !mine {
 		return observed
 	}
 	observed.IdleCount = pool.Status.IdleReplicas

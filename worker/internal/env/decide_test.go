@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// TestDecide reads observations from testdata/decide and compares what comes of them with the text there. An input is a
+// list of manifests: the Env, its template, and pools that exist. A pool's document may be cut short to
+// "snapshotOf: <member>", which is the pool that the Env's snapshot of that member would make. "let" names a text for
+// use as $name; it starts with a comment where its indentation counts.
+func TestDecide(t *testing.T) {
+	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
+		base := map[string]string{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "let":
+				base["$"+d.CmdArgs[0].Key] = d.Input
+				return ""
+			case "observe":
+				input := d.Input
+				for name, manifest := range base {
+					input = strings.ReplaceAll(input, name, manifest)
+				}
+				o, err := parseObservation(input)
+				if err != nil {
+					return "error: " + err.Error()
+				}
+				p := decide(o)
+				return describePlan(&p) + describeReport(o, &p)
+			default:
+				t.Fatalf("no such command: %s", d.Cmd)
+				return ""
+			}
+		})
+	})
+}
+
+func parseObservation(input string) (*observation, error) {
+	o := &observation{clusterID: "east", pools: map[string]*v1alpha1.SandboxPool{}, explicitReplicas: map[string]int32{}}
+	var doc envDoc
+	for _, manifest := range strings.Split(input, "\n---\n") {
+		content, err := yaml.YAMLToJSON([]byte(manifest))
+		if err != nil {
+			return nil, err
+		}
+		obj := &unstructured.Unstructured{}
+		if err := json.Unmarshal(content, &obj.Object); err != nil {
+			return nil, err
+		}
+		if obj.Object == nil {
+			continue
+		}
+		switch obj.GetKind() {
+		case "SandboxEnv":
+			o.env = &v1alpha1.SandboxEnv{}
+			doc = envDoc{Unstructured: obj, clusterID: o.clusterID}
+			err = yaml.UnmarshalStrict(content, o.env)
+		case "SandboxTemplate":
+			spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
+			o.template, err = newTemplate(obj.GetName(), obj.GetLabels(), obj.GetAnnotations(), spec)
+		default:
+			err = o.parsePool(obj, content)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, member := range o.members() {
+		if !hasSnapshot(&member) {
+			if replicas, ok := doc.member(member.Name).replicas(); ok {
+				o.explicitReplicas[member.Name] = replicas
+			}
+		}
+	}
+	return o, nil
+}
+
+func (o *observation) parsePool(obj *unstructured.Unstructured, content []byte) error {
+	pool := &v1alpha1.SandboxPool{}
+	if name, ok := obj.Object["snapshotOf"].(string); ok {
+		members := o.members()
+		for i := range members {
+			if members[i].Name == name {
+				spec := map[string]any{}
+				made, err := json.Marshal(stampedPool(o.env, &members[i], spec))
+				if err != nil {
+					return err
+				}
+				if err := json.Unmarshal(made, pool); err != nil {
+					return err
+				}
+				pool.Spec = *members[i].Spec.DeepCopy()
+			}
+		}
+		delete(obj.Object, "snapshotOf")
+		over, err := json.Marshal(obj.Object)
+		if err != nil {
+			return err
+		}
+		content = over
+	}
+	if err := json.Unmarshal(content, pool); err != nil {
+		return err
+	}
+	o.pools[pool.Name] = pool
+	return nil
+}
+
+func describePlan(p *plan) string {
+	var b strings.Builder
+	for i := range p.members {
+		m := &p.members[i]
+		fmt.Fprintf(&b, "%s: %s", m.name, m.verb)
+		if m.reason != "" {
+			fmt.Fprintf(&b, " (%s)", m.reason)
+		}
+		fmt.Fprintf(&b, ", %s", m.state)
+		switch m.verb {
+		case verbAdmit, verbTakeBack, verbRestoreReplicas:
+			fmt.Fprintf(&b, ", %d replicas", m.replicas)
+		}
+		b.WriteString("\n")
+		for _, point := range m.drift {
+			fmt.Fprintf(&b, "  drift: %s\n", point)
+		}
+		if m.snapshot != nil {
+			fmt.Fprintf(&b, "  labels %s\n  annotations %s\n  spec %s\n",
+				toJSON(m.snapshot.labels), toJSON(m.snapshot.annotations), toJSON(m.snapshot.spec))
+		}
+	}
+	for _, name := range p.orphans {
+		fmt.Fprintf(&b, "%s: %s\n", name, verbDelete)
+	}
+	return b.String()
+}
+
+func describeReport(o *observation, p *plan) string {
+	clk := testclock.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	r := compute(o, p, clk)
+	var b strings.Builder
+	for _, m := range r.segment.ObservedMembers {
+		fmt.Fprintf(&b, "status %s\n", toJSON(m))
+	}
+	fmt.Fprintf(&b, "totals %d members, %d desired, %d running, %d idle\n", r.members, r.desired, r.run, r.unused)
+	for _, g := range r.groups {
+		fmt.Fprintf(&b, "group %s: %d desired, %d running, %d idle\n", g.Name, g.TotalDesired, g.TotalRunning, g.TotalIdle)
+	}
+	for _, c := range r.conditions {
+		fmt.Fprintf(&b, "%s=%s/%s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return b.String()
+}
