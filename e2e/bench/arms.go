@@ -15,6 +15,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
 )
 
 // arm is one way to get a sandbox.
@@ -88,6 +89,15 @@ type books struct {
 	mu      sync.Mutex
 	holder  map[string]string // pod uid → sandbox id, this leg
 	doubled int
+	refused map[string]int // errors by reason, all legs
+}
+
+// fail counts an error by its reason and hands it on.
+func (b *books) fail(err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused[string(problem.FromError(err).Reason)]++
+	return err
 }
 
 func (b *books) enter(sandbox *sandboxv1.Sandbox) {
@@ -118,10 +128,10 @@ func (s *stock) hubArm(b *books, keyed bool) arm {
 			}
 			sandbox, err := s.hub.CreateSandbox(ctx, request)
 			if err != nil {
-				return err
+				return b.fail(err)
 			}
 			if sandbox.GetPhase() != sandboxv1.Phase_RUNNING {
-				return errors.New("answered before it ran")
+				return b.fail(errors.New("answered before it ran"))
 			}
 			b.enter(sandbox)
 			return nil

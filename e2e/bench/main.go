@@ -102,7 +102,7 @@ func claims(ctx context.Context, binDir, outDir string) (results []result, err e
 }
 
 func (s *stock) measure(ctx context.Context) ([]result, error) {
-	b := &books{holder: map[string]string{}}
+	b := &books{holder: map[string]string{}, refused: map[string]int{}}
 	c := comparison{raw: s.rawArm(), hub: s.hubArm(b, false), log: os.Stdout}
 	ceiling, results, err := c.ceilings(ctx)
 	if err != nil {
@@ -129,6 +129,9 @@ func (s *stock) measure(ctx context.Context) ([]result, error) {
 		return nil, err
 	}
 	results = append(results, more...)
+	if len(b.refused) > 0 {
+		fmt.Printf("  claims that failed, by reason: %v\n", b.refused)
+	}
 	return append(results, result{Name: "Pods answered twice", Value: float64(b.doubled), Unit: "Pods"}.exactly(0)), nil
 }
 
