@@ -46,6 +46,9 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=atoll-system,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=atoll-system,resources=leases,resourceNames=atoll-worker,verbs=get;update
+
 // run wires the worker together and runs it until ctx ends.
 func run(ctx context.Context, o options, log logr.Logger) error {
 	cfg, err := clusterConfig(o.kubeconfig)
