@@ -39,6 +39,11 @@ func (o outcome) unheard() bool {
 	return c != nil && c.GetKeyHash() == "" && o.answer.GetSandbox() != nil
 }
 
+// maybeTaken reports whether a Pod may have been taken, which a report then has to cover.
+func (o outcome) maybeTaken() bool {
+	return o.answer.GetSandbox() != nil || o.answer.GetDisposition() == federationv1.Disposition_UNCLEAR
+}
+
 // dispatch confirms a dispatch and has it carried out.
 func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	receipt := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}}
@@ -80,7 +85,7 @@ func (u *uplink) deliver(ctx context.Context, o outcome) {
 
 // answer is called by send. What failed to be sent was not told to anybody.
 func (u *uplink) answer(o outcome) error {
-	if c := o.dispatch.GetClaim(); c != nil {
+	if c := o.dispatch.GetClaim(); c != nil && o.maybeTaken() {
 		o.answer.CoveredBy = u.out.coveredBy()
 		r := c.GetRequest()
 		u.agent.source.dirty.mark(segment.Key{Namespace: r.GetNamespace(), Name: r.GetEnv()})

@@ -187,7 +187,9 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 		case frame := <-u.receipts:
 			err = u.transmit(frame)
 		case o := <-u.answers:
-			err = u.answer(o)
+			if err = u.sendReceipts(); err == nil {
+				err = u.answer(o)
+			}
 		case frame := <-u.acks:
 			err = u.acknowledged(ctx, frame)
 		case <-heartbeat.C():
@@ -218,6 +220,20 @@ func (u *uplink) transmit(frame *federationv1.WorkerFrame) error {
 		return fmt.Errorf("sending to the hub: %w", err)
 	}
 	return nil
+}
+
+// sendReceipts lets no answer pass its receipt, which has been waiting since before the call was carried out.
+func (u *uplink) sendReceipts() error {
+	for {
+		select {
+		case frame := <-u.receipts:
+			if err := u.transmit(frame); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
 }
 
 func (u *uplink) due() <-chan time.Time {

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+// hash is a key hash of this test alone: the plane is shared, and a key has one Pod in all of it.
+func (w *world) hash(n int) string { return fmt.Sprintf("%s-%d", w.namespace, n) }
+
+func (w *world) claimCall(env, keyHash string) *federationv1.Dispatch_Claim {
+	call := &federationv1.ClaimCall{
+		Request: &sandboxv1.CreateSandboxRequest{Namespace: w.namespace, Env: env, Team: "red", User: "ann"},
+		Pool:    env + "-main", KeyHash: keyHash,
+	}
+	if keyHash != "" {
+		call.Attempt, call.Request.ClaimKey = 1, "key"
+	}
+	return &federationv1.Dispatch_Claim{Claim: call}
+}
+
+func TestTheHubLearnsWhatTheClusterHas(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 2)
+	w.makeEnv("go", 0)
+	worker := w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", 2)
+	w.hub.shows("go", 0)
+	if s.hello.GetStream() != 1 || s.hello.GetIncarnation() != 1 || s.begin.GetIncarnation() != 1 || s.hello.GetResourceVersion() == 0 {
+		t.Errorf("hello %v, begin %v", s.hello, s.begin)
+	}
+	w.eventually("a connection", func() error {
+		if !worker.agent.Connected() || !worker.foreign.connected.Load() {
+			return errors.New("not connected")
+		}
+		return nil
+	})
+
+	t.Log("a deletion is a removal")
+	w.deleteEnv("go")
+	w.hub.shows("go", -1)
+
+	t.Log("heartbeats speak of what was reported")
+	w.eventually("a heartbeat after the last report", func() error {
+		w.hub.mu.Lock()
+		defer w.hub.mu.Unlock()
+		last := s.reports[len(s.reports)-1]
+		if s.beat.GetSequence() != last.GetSequence() || s.beat.GetDigest() != w.hub.view.Digest() {
+			return fmt.Errorf("heartbeat %v after report %d", s.beat, last.GetSequence())
+		}
+		return nil
+	})
+
+	t.Log("a complete report on request")
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: &federationv1.HeartbeatAck{SendComplete: true}}})
+	w.eventually("a second complete report", func() error {
+		w.hub.mu.Lock()
+		defer w.hub.mu.Unlock()
+		if n := len(slices.Collect(completeOf(s.reports))); n != 2 {
+			return fmt.Errorf("%d complete reports", n)
+		}
+		return nil
+	})
+	t.Log("foreign segments go to sync")
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Foreign{Foreign: &federationv1.Foreign{Complete: true, Last: true, Known: []string{"west"}}}})
+	if f := <-worker.foreign.heard; f.GetKnown()[0] != "west" {
+		t.Errorf("sync heard %v", f)
+	}
+
+	t.Log("a new stream begins with a complete report, and goes on counting")
+	w.hub.mu.Lock()
+	last := s.reports[len(s.reports)-1].GetSequence()
+	w.hub.view = segment.Snapshot{}
+	w.hub.mu.Unlock()
+	close(s.hangUp)
+	again := w.hub.session()
+	w.hub.shows("py", 2)
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	if first := again.reports[0]; !first.GetComplete() || first.GetSequence() <= last || again.hello.GetStream() != 2 || again.begin.GetIncarnation() != 1 {
+		t.Errorf("stream %d begins with report %d (complete: %t) after %d", again.hello.GetStream(), first.GetSequence(), first.GetComplete(), last)
+	}
+}
+
+func completeOf(reports []*federationv1.Report) func(func(*federationv1.Report) bool) {
+	return func(yield func(*federationv1.Report) bool) {
+		for _, r := range reports {
+			if r.GetComplete() && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+func TestADispatchedClaim(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 2)
+	w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", 2)
+
+	t.Log("is answered with a sandbox, and a report covers it")
+	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	answer := s.answer(1)
+	if answer.GetSandbox().GetPool() != "py-main" || answer.GetDisposition() != federationv1.Disposition_DONE {
+		t.Fatalf("the answer is %v", answer)
+	}
+	w.hub.shows("py", 1)
+	w.eventually("the report that covers it", func() error {
+		w.hub.mu.Lock()
+		defer w.hub.mu.Unlock()
+		if last := s.reports[len(s.reports)-1].GetSequence(); answer.GetCoveredBy() == 0 || last < answer.GetCoveredBy() {
+			return fmt.Errorf("the last report is %d, want %d", last, answer.GetCoveredBy())
+		}
+		return nil
+	})
+
+	t.Log("is looked up, listed, read and released")
+	for id, call := range map[uint64]*federationv1.Dispatch{
+		2: {Call: &federationv1.Dispatch_Lookup{Lookup: &federationv1.LookupCall{KeyHash: w.hash(1), Attempt: 1}}},
+		3: {Call: &federationv1.Dispatch_Get{Get: &sandboxv1.GetSandboxRequest{Id: answer.GetSandbox().GetId()}}},
+		4: {Call: &federationv1.Dispatch_List{List: &sandboxv1.ListSandboxesRequest{Namespace: w.namespace}}},
+		5: {Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: answer.GetSandbox().GetId()}}},
+	} {
+		call.Id, call.Incarnation = id, 1
+		s.dispatch(call)
+		got := s.answer(id)
+		found := got.GetSandbox().GetId()
+		if list := got.GetList().GetSandboxes(); len(list) == 1 {
+			found = list[0].GetId()
+		}
+		if found != answer.GetSandbox().GetId() && id != 4 { // released already, perhaps
+			t.Errorf("dispatch %d: %v", id, got)
+		}
+	}
+
+	t.Log("its terminal record comes until it is stored")
+	ended := s.next("ended", func(f *federationv1.WorkerFrame) bool { return f.GetEnded() != nil }).GetEnded()
+	if r := ended.GetSandboxes()[0]; r.GetKeyHash() != w.hash(1) || r.GetSandbox().GetId() != answer.GetSandbox().GetId() {
+		t.Errorf("the record is %v", r)
+	}
+	s.next("ended once more", func(f *federationv1.WorkerFrame) bool { return f.GetEnded().GetBatch() == ended.GetBatch() })
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_EndedAck{EndedAck: &federationv1.EndedAck{Batch: ended.GetBatch()}}})
+
+	t.Log("for another incarnation is not looked at")
+	s.dispatch(&federationv1.Dispatch{Id: 6, Incarnation: 9, Call: w.claimCall("py", w.hash(2))})
+	if got := s.answer(6); got.GetDisposition() != federationv1.Disposition_STALE_SESSION || got.GetError() == nil {
+		t.Errorf("the answer is %v", got)
+	}
+	t.Log("of a kind that is not known is refused")
+	s.dispatch(&federationv1.Dispatch{Id: 7, Incarnation: 1})
+	if got := s.answer(7); got.GetDisposition() != federationv1.Disposition_REFUSED {
+		t.Errorf("the answer is %v", got)
+	}
+}
+
+// A claim without a key whose stream breaks leaves no sandbox behind; one with a key goes on.
+func TestWhatAStreamLeavesBehind(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 0)
+	worker := w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", 0)
+	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", "")})
+	s.dispatch(&federationv1.Dispatch{Id: 2, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	waiting := func(n int32) func() error {
+		return func() error {
+			if stats, _ := worker.claims.Stats(w.key("py-main")); stats.Waiting != n {
+				return fmt.Errorf("%d wait", stats.Waiting)
+			}
+			return nil
+		}
+	}
+	w.eventually("two claims to wait", waiting(2))
+	close(s.hangUp)
+	w.eventually("one of them to leave", waiting(1))
+	pool := &v1alpha1.SandboxPool{}
+	w.must(w.live.Get(t.Context(), w.key("py-main"), pool))
+	pool.Spec.Replicas = 2
+	w.must(w.live.Update(t.Context(), pool))
+	again := w.hub.session()
+	w.hub.shows("py", 1)
+	again.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	if got := again.answer(1); got.GetSandbox() == nil {
+		t.Errorf("asked again: %v", got)
+	}
+	w.hub.shows("py", 1)
+}
+
+// I8: with the hub gone, claims are served and Pods replaced; a hub that comes back learns what is so now.
+func TestI8WithoutAHub(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 3)
+	worker := w.lead(clusterID)
+	w.hub.session()
+	w.hub.shows("py", 3)
+	w.hub.kill()
+	w.eventually("the link to be down", func() error {
+		if worker.agent.Connected() {
+			return errors.New("still connected")
+		}
+		return nil
+	})
+	for range 3 {
+		got, err := worker.claims.Create(t.Context(), claim.Claim{
+			Request: &sandboxv1.CreateSandboxRequest{Namespace: w.namespace, Env: "py"}, Pool: w.key("py-main"), Local: true,
+		})
+		if err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
+			t.Fatalf("a local claim without a hub: %v, %v", got, err)
+		}
+	}
+	pool := &v1alpha1.SandboxPool{}
+	w.must(w.live.Get(t.Context(), w.key("py-main"), pool))
+	pool.Spec.Replicas = 5
+	w.must(w.live.Update(t.Context(), pool))
+	w.eventually("the pool to fill up without a hub", func() error {
+		if stats, _ := worker.claims.Stats(w.key("py-main")); stats.ReadyIdle != 2 {
+			return fmt.Errorf("%d ready", stats.ReadyIdle)
+		}
+		return nil
+	})
+	local, err := worker.agent.Segment(t.Context(), segment.Key{Namespace: w.namespace, Name: "py"})
+	if err != nil || local.Totals().ReadyIdle != 2 {
+		t.Errorf("the local segment is %+v (%v)", local, err)
+	}
+	w.hub.view = segment.Snapshot{}
+	w.hub.serve(w.hub.address)
+	w.hub.session()
+	w.hub.shows("py", 2)
+}
+
+func TestIncarnation(t *testing.T) {
+	w := newWorld(t)
+	persisted := func() string {
+		state := &corev1.ConfigMap{}
+		w.must(w.live.Get(t.Context(), w.key(StateConfigMap), state))
+		return state.Data[incarnationKey]
+	}
+	t.Log("each leader raises it")
+	for n := uint64(1); n <= 2; n++ {
+		leader := w.lead(clusterID)
+		if s := w.hub.session(); s.begin.GetIncarnation() != n || persisted() != fmt.Sprint(n) {
+			t.Errorf("leader %d began %v, and %s is persisted", n, s.begin, persisted())
+		}
+		w.must(leader.stop())
+	}
+	t.Log("a hub that has seen a higher one is believed")
+	w.hub.mu.Lock()
+	w.hub.welcome.HighestIncarnation, w.hub.welcome.HighestTerm = 40, "another"
+	w.hub.mu.Unlock()
+	leader := w.lead(clusterID)
+	if s := w.hub.session(); s.hello.GetIncarnation() != 3 || s.begin.GetIncarnation() != 41 || persisted() != "41" {
+		t.Errorf("hello %v, begin %v, and %s is persisted", s.hello, s.begin, persisted())
+	}
+	w.must(leader.stop())
+
+	t.Log("what cannot be read is an error, never a new start")
+	state := &corev1.ConfigMap{}
+	w.must(w.live.Get(t.Context(), w.key(StateConfigMap), state))
+	for _, corrupt := range []string{"", "-1", "41x", "0", "99999999999999999999"} {
+		state.Data[incarnationKey] = corrupt
+		w.must(w.live.Update(t.Context(), state))
+		if err := w.lead(clusterID).end(); !errors.Is(err, ErrCorruptState) || persisted() != corrupt {
+			t.Errorf("%q: %v, and %q is persisted", corrupt, err, persisted())
+		}
+	}
+}
+
+// I12, the worker's side: a worker does not speak for a cluster whose certificate it does not have.
+func TestI12AWorkerWithAnotherClustersCertificateReportsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 1)
+	leader := w.lead("west")
+	select {
+	case said := <-leader.log:
+		if !strings.Contains(said, errUnknownIdentity.Error()) || !strings.Contains(said, "west") {
+			t.Errorf("the link says %s", said)
+		}
+	case s := <-w.hub.attached:
+		t.Errorf("it began %v", s.begin)
+	}
+}
+
+// I1: what looks idle after etcd was set back may run a sandbox.
+func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 3)
+	first := w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", 3)
+	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	claimed := s.answer(1).GetSandbox().GetPod()
+	old := map[types.UID]string{}
+	for _, pod := range w.pods() {
+		old[pod.UID] = pod.Name
+	}
+	w.must(first.stop())
+	w.hub.mu.Lock()
+	w.hub.welcome.EtcdRestored, w.hub.view = true, segment.Snapshot{}
+	w.hub.mu.Unlock()
+	w.lead(clusterID)
+	w.hub.session()
+	w.hub.shows("py", 2)
+	left := ""
+	for _, pod := range w.pods() {
+		if name, was := old[pod.UID]; was && pod.DeletionTimestamp == nil {
+			left += name + " "
+		}
+	}
+	if left != claimed+" " {
+		t.Errorf("of the old Pods %sare left, want %s, which is claimed", left, claimed)
+	}
+}

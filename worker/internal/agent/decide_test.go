@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+func TestDescribe(t *testing.T) {
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "py", UID: "u1", Generation: 4}}
+	env.Spec.TemplateRef.Name = "python"
+	env.Spec.Defaults = &v1alpha1.SandboxEnvDefaults{InstanceType: "small", Multiplier: 2}
+	member := func(name string, replicas int32) v1alpha1.EnvClusterMember {
+		m := v1alpha1.EnvClusterMember{Name: name, Config: v1alpha1.EnvClusterMemberConfig{
+			InstanceType: "small", Multiplier: 2, ScalingGroup: "default", Priority: 7}}
+		m.Spec.Replicas = replicas
+		return m
+	}
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{
+		{ClusterID: "west", Members: []v1alpha1.EnvClusterMember{member("theirs", 9)}},
+		{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{
+			member("saturated", 3), member("active", 5), member("gone", 1), member("leaving", 1), member("odd", 1), member("late", 1)}},
+	}
+	state := func(name string, s v1alpha1.ObservedMemberState) v1alpha1.EnvObservedMember {
+		return v1alpha1.EnvObservedMember{Name: name, State: s, IdleCount: 77}
+	}
+	env.Status.Clusters = []v1alpha1.EnvClusterStatus{
+		{ClusterID: "west", ObservedMembers: []v1alpha1.EnvObservedMember{state("active", v1alpha1.ObservedMemberStateSaturated)}},
+		{ClusterID: "east", IsLocal: true, ObservedMembers: []v1alpha1.EnvObservedMember{
+			state("saturated", v1alpha1.ObservedMemberStateSaturated), state("active", v1alpha1.ObservedMemberStateActive),
+			state("gone", v1alpha1.ObservedMemberStateActive), state("leaving", v1alpha1.ObservedMemberStateActive),
+			state("odd", v1alpha1.ObservedMemberStateInconsistent), state("late", v1alpha1.ObservedMemberStateMissing)}},
+	}
+	pools := func(name string) poolFacts {
+		if name == "gone" {
+			return poolFacts{readyIdle: 5}
+		}
+		p := &v1alpha1.SandboxPool{}
+		p.Spec.Replicas = 4
+		p.Spec.Template.Spec.Containers = []corev1.Container{{Image: "img:1"}, {Image: "sidecar:1"}}
+		p.Status = v1alpha1.SandboxPoolStatus{IdleReplicas: 3, RunningReplicas: 1, StartingReplicas: 2}
+		if name == "leaving" {
+			p.DeletionTimestamp = &metav1.Time{}
+		}
+		return poolFacts{pool: p, readyIdle: 2, waiting: 1, queueCapacity: 100}
+	}
+	const want = `default/py u1 g4 python small×2
+active small×2 default p7 Active idle=3 ready=2 running=3 desired=5 current=4 pending=1/100 grow=false img:1
+gone small×2 default p7 Missing idle=0 ready=0 running=0 desired=1 current=0 pending=0/0 grow=false 
+late small×2 default p7 Active idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+leaving small×2 default p7 Missing idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+odd small×2 default p7 Inconsistent idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+saturated small×2 default p7 Saturated idle=3 ready=2 running=3 desired=3 current=4 pending=1/100 grow=false img:1
+`
+	if got := render(describe(env, "east", pools)); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if s := describe(env, "north", pools); s != nil {
+		t.Errorf("a cluster without a segment has %+v", s)
+	}
+}
+
+func render(s *segment.Segment) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s g%d %s %s×%d\n", s.Key, s.UID, s.Generation, s.Template, s.DefaultInstanceType, s.DefaultMultiplier)
+	for _, m := range s.Members {
+		fmt.Fprintf(&b, "%s %s×%d %s p%d %s idle=%d ready=%d running=%d desired=%d current=%d pending=%d/%d grow=%t %s\n",
+			m.Name, m.InstanceType, m.Multiplier, m.ScalingGroup, m.Priority, m.State, m.Idle, m.ReadyIdle, m.Running,
+			m.Desired, m.Current, m.Pending, m.QueueCapacity, m.CanGrow, m.Image)
+	}
+	return b.String()
+}
+
+func TestEdge(t *testing.T) {
+	one := func(ready int32, state segment.State) *segment.Segment {
+		return &segment.Segment{Members: []segment.Member{{Name: "main", ReadyIdle: ready, State: state}}}
+	}
+	two := &segment.Segment{Members: []segment.Member{{Name: "main"}, {Name: "more"}}}
+	for name, c := range map[string]struct {
+		was, is *segment.Segment
+		want    bool
+	}{
+		"nothing":     {nil, nil, false},
+		"new":         {nil, one(0, segment.Active), true},
+		"gone":        {one(0, segment.Active), nil, true},
+		"same":        {one(3, segment.Active), one(3, segment.Active), false},
+		"fewer":       {one(3, segment.Active), one(1, segment.Active), false},
+		"last idle":   {one(1, segment.Active), one(0, segment.Active), true},
+		"first idle":  {one(0, segment.Active), one(1, segment.Active), true},
+		"saturated":   {one(1, segment.Active), one(1, segment.Saturated), true},
+		"more member": {one(0, segment.Active), two, true},
+	} {
+		if got := edge(c.was, c.is); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestDecideFloor(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, highest uint64
+		term         string
+		raise        bool
+	}{
+		"a hub that knows nothing":   {5, 0, "", false},
+		"a hub that is behind":       {5, 4, "another", false},
+		"our own, from before":       {5, 5, "ours", false},
+		"the same number, not ours":  {5, 5, "another", true},
+		"a higher one":               {5, 9, "another", true},
+		"a higher one of this term?": {5, 9, "ours", true},
+	} {
+		floor, raise := decideFloor(c.own, "ours", c.highest, c.term)
+		if raise != c.raise || raise && floor != c.highest {
+			t.Errorf("%s: %d, %t", name, floor, raise)
+		}
+	}
+}

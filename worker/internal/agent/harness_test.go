@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/pool"
+)
+
+const (
+	patience  = 60 * time.Second
+	clusterID = "east"
+	poolImage = "test.local/default:1"
+)
+
+var (
+	up atomic.Bool
+	// planeUp brings up the one plane of this package when the first test asks.
+	planeUp = sync.OnceValues(func() (*plane.Set, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+		defer cancel()
+		set, err := plane.Up(ctx, plane.Options{Delays: plane.Delays{Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond}}, clusterID)
+		up.Store(err == nil)
+		return set, err
+	})
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if up.Load() {
+		set, _ := planeUp()
+		if err := set.Down(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// world is a namespace of a real control plane, the certificates of a federation, and the address of a hub.
+type world struct {
+	*testing.T
+	scheme    *runtime.Scheme
+	live      client.Client // of an administrator, without a cache
+	namespace string
+	ca        *pki.Authority
+	hub       *hub
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, scheme: runtime.NewScheme()}
+	w.must(errors.Join(clientgoscheme.AddToScheme(w.scheme), v1alpha1.AddToScheme(w.scheme)))
+	set, err := planeUp()
+	w.must(err)
+	w.live, err = client.New(set.Plane(clusterID).Config(), client.Options{Scheme: w.scheme})
+	w.must(err)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "agent-"}}
+	w.must(w.live.Create(t.Context(), ns))
+	w.namespace = ns.Name
+	w.eventually("the default service account", func() error {
+		return w.live.Get(t.Context(), w.key("default"), &corev1.ServiceAccount{})
+	})
+	w.ca, err = pki.New(filepath.Join(t.TempDir(), "pki"))
+	w.must(err)
+	w.hub = newHub(w)
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: w.namespace, Name: name}
+}
+
+func (w *world) eventually(what string, try func() error) {
+	w.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			w.Fatalf("waiting for %s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// held is a lease that is never lost.
+type held struct{}
+
+func (held) Held() bool { return true }
+
+// worker is a leader: pools, claims, agent.
+type worker struct {
+	*world
+	claims  *claim.Service
+	agent   *Agent
+	foreign *ear
+	log     chan string  // of the link
+	end     func() error // waits for its end
+	stop    func() error // makes it end
+}
+
+// ear hears what sync would.
+type ear struct {
+	heard     chan *federationv1.Foreign
+	connected atomic.Bool
+}
+
+func (e *ear) Connected(connected bool)        { e.connected.Store(connected) }
+func (e *ear) Receive(f *federationv1.Foreign) { e.heard <- f }
+
+// lead starts a worker whose certificate is that of the given cluster.
+func (w *world) lead(certificate string) *worker {
+	w.Helper()
+	set, err := planeUp()
+	w.must(err)
+	cfg := set.Plane(clusterID).Config()
+	cfg.QPS = -1
+	skip := true
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: w.scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Controller: config.Controller{SkipNameValidation: &skip},
+	})
+	w.must(err)
+	files, err := w.ca.Cluster(certificate)
+	w.must(err)
+	creds, err := link.LoadCredentials(files, logr.Discard())
+	w.must(err)
+	pods, err := claim.NewPods(cfg)
+	w.must(err)
+	times := apitime.New(clock.RealClock{})
+	times.Watch(cfg)
+	out := &worker{world: w, foreign: &ear{heard: make(chan *federationv1.Foreign, 64)}, log: make(chan string, 1024)}
+	linkLog := funcr.New(func(_, args string) { out.log <- args }, funcr.Options{})
+	out.claims, err = claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: held{}, Time: times})
+	w.must(err)
+	out.agent, err = SetupWithManager(w.Context(), mgr, Options{
+		ClusterID: clusterID, Version: "test", Namespace: w.namespace, Claims: out.claims, Foreign: out.foreign,
+		Hub:   link.Dial{Target: w.hub.address, Credentials: creds, Clock: clock.RealClock{}, Log: linkLog},
+		Clock: clock.RealClock{}, Log: logr.Discard(),
+	})
+	w.must(err)
+	w.must(out.claims.Watch(w.Context(), mgr.GetCache()))
+	w.must(mgr.Add(out.claims))
+	pools, err := pool.New(pool.Options{
+		Client: mgr.GetClient(), Recorder: out.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID, Registry: prometheus.NewRegistry(),
+	})
+	w.must(err)
+	w.must(pools.SetupWithManager(w.Context(), mgr))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	out.end = sync.OnceValue(func() error { return <-done })
+	out.stop = func() error { cancel(); return out.end() }
+	w.Cleanup(func() { _ = out.stop() })
+	return out
+}
+
+// makeEnv creates an Env with the one member <name>-main, and that member's pool.
+func (w *world) makeEnv(name string, replicas int32) {
+	w.Helper()
+	member := name + "-main"
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	env.Spec.TemplateRef.Name, env.Spec.Mode = "python", v1alpha1.SandboxEnvModeWarmPool
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: clusterID, Members: []v1alpha1.EnvClusterMember{{Name: member}}}}
+	env.Spec.Clusters[0].Members[0].Spec.Replicas = replicas
+	w.must(w.live.Create(w.Context(), env))
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.namespace, Name: member, Labels: map[string]string{v1alpha1.LabelEnv: name}}}
+	p.Spec.Replicas = replicas
+	p.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyPoolDefaultImage
+	no := false
+	p.Spec.Template.Spec = corev1.PodSpec{AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: poolImage}}}
+	w.must(w.live.Create(w.Context(), p))
+}
+
+func (w *world) deleteEnv(name string) {
+	w.Helper()
+	w.must(w.live.Delete(w.Context(), &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}))
+}
+
+func (w *world) pods() []corev1.Pod {
+	w.Helper()
+	list := &corev1.PodList{}
+	w.must(w.live.List(w.Context(), list, client.InNamespace(w.namespace)))
+	return list.Items
+}

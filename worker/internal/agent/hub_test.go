@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// hub is the far end of the link, as far as a test needs one: it keeps what it is told, the way the protocol says, and
+// sends what the test says. The hub's own packages are out of reach here on purpose.
+type hub struct {
+	*world
+	federationv1.UnimplementedLinkServer
+	address string
+	server  *grpc.Server
+	done    chan error
+
+	attached chan *session
+
+	mu      sync.Mutex
+	welcome federationv1.Welcome
+	view    segment.Snapshot
+}
+
+// session is one stream.
+type session struct {
+	*hub
+	stream grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]
+	hello  *federationv1.Hello
+	begin  *federationv1.Begin
+	frames chan *federationv1.WorkerFrame // all but reports
+	over   chan struct{}                  // closed when the worker has gone
+	hangUp chan struct{}                  // closed by the test
+
+	sending  sync.Mutex
+	reports  []*federationv1.Report // the last chunk of each; under mu
+	assembly []*federationv1.Report
+	beat     *federationv1.Heartbeat // the last; under mu
+}
+
+func newHub(w *world) *hub {
+	w.Helper()
+	h := &hub{world: w, attached: make(chan *session, 16)}
+	h.welcome.Protocol, h.welcome.HeartbeatInterval = 1, durationpb.New(200*time.Millisecond)
+	h.serve("127.0.0.1:0")
+	w.Cleanup(h.kill)
+	return h
+}
+
+// serve listens; with the address of a hub that was killed it is that hub's successor.
+func (h *hub) serve(address string) {
+	h.Helper()
+	files, err := h.ca.Hub("127.0.0.1")
+	h.must(err)
+	creds, err := link.LoadCredentials(files, logr.Discard())
+	h.must(err)
+	listener, err := net.Listen("tcp", address)
+	h.must(err)
+	h.address = listener.Addr().String()
+	h.server = link.NewServer(creds, nil, logr.Discard())
+	federationv1.RegisterLinkServer(h.server, h)
+	h.done = make(chan error, 1)
+	server, done := h.server, h.done
+	go func() { done <- server.Serve(listener) }()
+}
+
+func (h *hub) kill() {
+	if h.server == nil {
+		return
+	}
+	h.server.Stop()
+	if err := <-h.done; err != nil {
+		h.Error(err)
+	}
+	h.server = nil
+}
+
+func (h *hub) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]) error {
+	who, err := link.PeerCluster(stream.Context())
+	if err != nil {
+		return err
+	}
+	s := &session{hub: h, stream: stream, frames: make(chan *federationv1.WorkerFrame, 1024), over: make(chan struct{}), hangUp: make(chan struct{})}
+	frame, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	s.hello = frame.GetHello()
+	h.mu.Lock()
+	welcome := &federationv1.Welcome{
+		Protocol: h.welcome.Protocol, ClusterId: who, HeartbeatInterval: h.welcome.HeartbeatInterval,
+		HighestIncarnation: h.welcome.HighestIncarnation, HighestTerm: h.welcome.HighestTerm, EtcdRestored: h.welcome.EtcdRestored,
+	}
+	h.mu.Unlock()
+	if err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Welcome{Welcome: welcome}}); err != nil {
+		return err
+	}
+	if frame, err = stream.Recv(); err != nil {
+		return err
+	}
+	s.begin = frame.GetBegin()
+	go s.read()
+	h.attached <- s
+	select {
+	case <-s.over:
+	case <-s.hangUp:
+	}
+	return nil
+}
+
+func (s *session) read() {
+	defer close(s.over)
+	for {
+		frame, err := s.stream.Recv()
+		if err != nil {
+			return
+		}
+		switch body := frame.GetBody().(type) {
+		case *federationv1.WorkerFrame_Report:
+			s.report(body.Report)
+		case *federationv1.WorkerFrame_Heartbeat:
+			s.mu.Lock()
+			s.beat = body.Heartbeat
+			s.mu.Unlock()
+			s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: &federationv1.HeartbeatAck{Number: s.beat.GetNumber()}}})
+		default:
+			s.frames <- frame
+		}
+	}
+}
+
+// report believes what the protocol says: whole reports, in order.
+func (s *session) report(r *federationv1.Report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.assembly = append(s.assembly, r)
+	if !r.GetLast() {
+		return
+	}
+	var segments []*federationv1.EnvSegment
+	var removed []*federationv1.EnvKey
+	for i, chunk := range s.assembly {
+		if int(chunk.GetChunk()) != i {
+			s.Errorf("chunk %d has the number %d", i, chunk.GetChunk())
+		}
+		segments = append(segments, chunk.GetSegments()...)
+		removed = append(removed, chunk.GetRemoved()...)
+	}
+	s.assembly = nil
+	delta, err := segment.DeltaFromProto(segments, removed)
+	if err != nil {
+		s.Errorf("report %d: %v", r.GetSequence(), err)
+	}
+	if r.GetComplete() {
+		s.view = segment.Snapshot{}
+	}
+	s.view.Apply(delta)
+	if s.view.Digest() != r.GetDigest() {
+		s.Errorf("report %d: its digest is not that of what it says", r.GetSequence())
+	}
+	s.reports = append(s.reports, r)
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_ReportAck{ReportAck: &federationv1.ReportAck{Sequence: r.GetSequence()}}})
+}
+
+// send ignores a broken stream: the test sees it by other means.
+func (s *session) send(frame *federationv1.HubFrame) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	_ = s.stream.Send(frame)
+}
+
+func (s *session) dispatch(d *federationv1.Dispatch) {
+	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: d}})
+}
+
+// next returns the next frame of the kind that is wanted.
+func (s *session) next(what string, wanted func(*federationv1.WorkerFrame) bool) *federationv1.WorkerFrame {
+	s.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case frame := <-s.frames:
+			if wanted(frame) {
+				return frame
+			}
+		case <-deadline:
+			s.Fatalf("no %s", what)
+		}
+	}
+}
+
+func (s *session) answer(id uint64) *federationv1.Answer {
+	s.Helper()
+	receipt := s.next("receipt or answer", func(f *federationv1.WorkerFrame) bool { return f.GetReceipt() != nil || f.GetAnswer() != nil })
+	if receipt.GetReceipt().GetId() != id {
+		s.Fatalf("dispatch %d was not confirmed first: %v", id, receipt)
+	}
+	return s.next("answer", func(f *federationv1.WorkerFrame) bool { return f.GetAnswer().GetId() == id }).GetAnswer()
+}
+
+func (h *hub) session() *session {
+	h.Helper()
+	select {
+	case s := <-h.attached:
+		return s
+	case <-time.After(patience):
+		h.Fatal("no worker attached")
+		return nil
+	}
+}
+
+// shows waits until the view of an Env has so many ready idle Pods; -1 for no such Env.
+func (h *hub) shows(env string, readyIdle int32) {
+	h.Helper()
+	h.eventually(fmt.Sprintf("%d ready idle Pods of %s at the hub", readyIdle, env), func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		got := int32(-1)
+		if s := h.view.Get(segment.Key{Namespace: h.namespace, Name: env}); s != nil {
+			got = s.Totals().ReadyIdle
+		}
+		if got != readyIdle {
+			return fmt.Errorf("it shows %d", got)
+		}
+		return nil
+	})
+}
