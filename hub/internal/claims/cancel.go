@@ -26,7 +26,7 @@ func resolveKey(p Principal, key, namespace, team string) (keyRef, error) {
 	}
 	var f faults
 	f.claimKey(key)
-	f.namespace("namespace", namespace)
+	f.namespace(namespace)
 	f.check(len(team) <= maxName && printable(team), "team", clip(team), "at most 128 printable characters")
 	if err := f.err(); err != nil {
 		return keyRef{}, err

@@ -29,7 +29,7 @@ const (
 // Explain tells where a hypothetical claim would go, or why a past one went where it did.
 func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	var f faults
-	f.namespace("namespace", req.GetNamespace())
+	f.namespace(req.GetNamespace())
 	f.check(isSubdomain(req.GetName()), "name", clip(req.GetName()), "the name of an Env")
 	f.check(req.GetSandboxId() == "" || req.GetClaimKey() == "", "claimKey", clip(req.GetClaimKey()), "nothing, where sandboxId is given")
 	if err := f.err(); err != nil {

@@ -121,7 +121,7 @@ func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRe
 	p := PrincipalFrom(ctx)
 	var f faults
 	if in.GetNamespace() != "" {
-		f.namespace("namespace", in.GetNamespace())
+		f.namespace(in.GetNamespace())
 	}
 	f.check(in.GetEnv() == "" || isSubdomain(in.GetEnv()), "env", clip(in.GetEnv()), "the name of an Env")
 	f.check(in.GetClusterId() == "" || clusterID.MatchString(in.GetClusterId()), "clusterId", clip(in.GetClusterId()), validClusterID)

@@ -99,7 +99,7 @@ func resolve(in *sandboxv1.CreateSandboxRequest, p Principal) (*sandboxv1.Create
 }
 
 func (f *faults) names(r *sandboxv1.CreateSandboxRequest) {
-	f.namespace("namespace", r.GetNamespace())
+	f.namespace(r.GetNamespace())
 	f.check(isSubdomain(r.GetEnv()), "env", r.GetEnv(), "the name of an Env: a DNS name of at most 253 characters")
 	f.check(r.GetImage() == "" || len(r.GetImage()) <= maxImage && imageReference.MatchString(r.GetImage()),
 		"image", clip(r.GetImage()), "an image reference such as registry.example/team/app:v1, at most 512 characters")
@@ -184,8 +184,8 @@ func unbuilt(r *sandboxv1.CreateSandboxRequest) error {
 	return nil
 }
 
-func (f *faults) namespace(field, value string) {
-	f.check(len(validation.IsDNS1123Label(value)) == 0, field, clip(value), "a namespace: a DNS label of at most 63 characters")
+func (f *faults) namespace(value string) {
+	f.check(len(validation.IsDNS1123Label(value)) == 0, "namespace", clip(value), "a namespace: a DNS label of at most 63 characters")
 }
 
 func (f *faults) claimKey(key string) {
