@@ -4,8 +4,10 @@ package stack
 
 import (
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -28,7 +30,11 @@ func (s *Stack) WorkerClient(cluster string) (*Client, error) {
 }
 
 func (s *Stack) client(address string) (*Client, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	// Programs of a stack are killed and come back; who waits for that should not wait for gRPC's usual back-off as well.
+	reconnect := grpc.ConnectParams{
+		Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(reconnect))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", address, err)
 	}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func TestClaimsFollowRoom(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "room", member{"east", 2, 0}, member{"north", 2, 0}, member{"west", 3, 10})
+
+	// A preference is followed as long as there is room, whatever the priority.
+	preferred := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}})
+	if preferred.GetClusterId() != "west" {
+		t.Errorf("a claim that prefers west, where 3 Pods are idle, went to %s: %v", preferred.GetClusterId(), preferred.GetDecision())
+	}
+	got := map[string]int{}
+	for range 4 {
+		got[e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{}).GetClusterId()]++
+	}
+	if want := map[string]int{"east": 2, "north": 2}; !maps.Equal(got, want) {
+		t.Errorf("4 claims went to %v, want %v: priority 0 before 10", got, want)
+	}
+	overflow := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{})
+	if overflow.GetClusterId() != "west" {
+		t.Errorf("a claim beyond the room of east and north went to %s: %v", overflow.GetClusterId(), overflow.GetDecision())
+	}
+	for name, request := range map[string]*sandboxv1.ExplainEnvRequest{
+		"the past claim": {SandboxId: overflow.GetId()},
+		"a next claim":   {},
+	} {
+		wantWestForRoom(t, name, explain(t, e, request))
+	}
+
+	_, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{NoQueue: true, Clusters: []string{"east"}, RequireClusters: true})
+	if refusal := wantReason(t, err, problem.NoCapacity); refusal.RetryAfter <= 0 {
+		t.Errorf("NO_CAPACITY comes without RetryAfter: %v", err)
+	}
+	bound := explain(t, e, &sandboxv1.ExplainEnvRequest{Request: &sandboxv1.CreateSandboxRequest{
+		NoQueue: true, Clusters: []string{"east"}, RequireClusters: true,
+	}})
+	reasons := map[string]string{}
+	for _, c := range bound.GetCandidates() {
+		reasons[c.GetClusterId()] = c.GetReason()
+	}
+	want := map[string]string{"east": "NoIdlePod", "north": "ClusterNotRequested", "west": "ClusterNotRequested"}
+	if bound.GetClusterId() != "" || !maps.Equal(reasons, want) {
+		t.Errorf("explain chose %q for reasons %v, want nobody and %v", bound.GetClusterId(), reasons, want)
+	}
+
+	// One that may queue waits for the next idle Pod of the cluster it insists on.
+	waited := make(chan error, 1)
+	go func() {
+		sandbox, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{
+			Clusters: []string{"north"}, RequireClusters: true, StartupTimeout: durationpb.New(patience),
+		})
+		if err == nil && sandbox.GetClusterId() != "north" {
+			err = fmt.Errorf("a claim bound to north went to %s", sandbox.GetClusterId())
+		}
+		waited <- err
+	}()
+	wait(ctx, t, "the claim to be seen waiting", func(ctx context.Context) (bool, string) {
+		merged, err := e.merged(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		return merged.GetPending() == 1, merged.String()
+	})
+	releaseOneOf(ctx, t, e, "north")
+	if err := <-waited; err != nil {
+		t.Errorf("the waiting claim: %v", err)
+	}
+	mustVerify(ctx, t)
+}
+
+// wantWestForRoom checks that the decision is west because the others have no idle Pod.
+func wantWestForRoom(t *testing.T, what string, d *sandboxv1.Decision) {
+	t.Helper()
+	if d.GetClusterId() != "west" || d.GetReason() != "BetterTier" {
+		t.Errorf("%s: decided for %q because of %q, want west because of BetterTier: %v", what, d.GetClusterId(), d.GetReason(), d)
+	}
+	for _, c := range d.GetCandidates() {
+		if c.GetClusterId() != "west" && (c.GetReason() != "WorseTier" || c.GetReadyIdle()-c.GetInFlight() > 0) {
+			t.Errorf("%s: %s has %d ready and reason %q, want none and WorseTier", what, c.GetClusterId(), c.GetReadyIdle(), c.GetReason())
+		}
+	}
+}
+
+func explain(t *testing.T, e *env, r *sandboxv1.ExplainEnvRequest) *sandboxv1.Decision {
+	t.Helper()
+	r.Namespace, r.Name = namespace, e.name
+	d, err := hub.ExplainEnv(t.Context(), r)
+	if err != nil {
+		t.Fatalf("explaining: %v", err)
+	}
+	return d
+}
+
+// releaseOneOf gives back any live sandbox of a cluster.
+func releaseOneOf(ctx context.Context, t *testing.T, e *env, cluster string) {
+	t.Helper()
+	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, ClusterId: cluster})
+	if err != nil || len(listed.GetSandboxes()) == 0 {
+		t.Fatalf("listing sandboxes of %s: %v, %v", cluster, listed, err)
+	}
+	e.mustRelease(ctx, t, hub, listed.GetSandboxes()[0])
+}
+
+// I1: a Pod is never answered to two claims. Callers of the hub and of the workers want more Pods than there are, give
+// them back at once, half of them after a swap of the image, so that Pods are reset as well as replaced.
+func TestI1_NoPodTwiceUnderConcurrentClaims(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "contended", equally(3)...)
+	const callers, rounds = 16, 5
+	var mu sync.Mutex
+	seen := map[string]bool{} // sandbox ids
+	group, groupCtx := errgroup.WithContext(ctx)
+	for caller := range callers {
+		group.Go(func() error {
+			rnd := rand.New(rand.NewPCG(uint64(caller), 1))
+			doors := []*stack.Client{hub, hub, local[clusters[caller%len(clusters)]]}
+			for range rounds {
+				request := &sandboxv1.CreateSandboxRequest{}
+				if rnd.IntN(2) == 0 {
+					request.Image = swapImage
+				}
+				sandbox, err := e.claim(groupCtx, doors[rnd.IntN(len(doors))], request)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				twice := seen[sandbox.GetId()]
+				seen[sandbox.GetId()] = true
+				mu.Unlock()
+				if twice {
+					return fmt.Errorf("sandbox %s was answered to two claims", sandbox.GetId())
+				}
+				if err := e.release(groupCtx, doors[rnd.IntN(2)], sandbox); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != callers*rounds {
+		t.Errorf("%d sandboxes were answered to %d claims", len(seen), callers*rounds)
+	}
+	e.waitReady(ctx, t, e.replicas())
+	mustVerify(ctx, t)
+}

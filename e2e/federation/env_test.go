@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	namespace = "default"
+	poolImage = "registry.example/python:3.13"
+	swapImage = "registry.example/python:3.14"
+)
+
+// member is an Env's pool in one cluster.
+type member struct {
+	cluster  string
+	replicas int
+	priority int
+}
+
+// env is one test's Env, applied in every cluster from one manifest.
+type env struct {
+	name     string
+	members  []member
+	emptyDir bool
+	books    books
+}
+
+// equally gives every cluster the same number of Pods.
+func equally(replicas int) []member {
+	members := make([]member, 0, len(clusters))
+	for _, cluster := range clusters {
+		members = append(members, member{cluster: cluster, replicas: replicas})
+	}
+	return members
+}
+
+// newEnv applies an Env, waits until its Pods are warm, and takes it away again at the end of the test.
+func newEnv(ctx context.Context, t *testing.T, name string, members ...member) *env {
+	t.Helper()
+	e := &env{name: name, members: members}
+	e.create(ctx, t)
+	return e
+}
+
+func (e *env) create(ctx context.Context, t *testing.T) {
+	t.Helper()
+	e.books.init()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+		defer cancel()
+		if err := e.remove(ctx); err != nil {
+			t.Errorf("cleaning up after the test: %v", err)
+		}
+	})
+	e.apply(ctx, t, clusters...)
+	e.waitReady(ctx, t, e.replicas())
+}
+
+func (e *env) replicas() map[string]int {
+	want := map[string]int{}
+	for _, m := range e.members {
+		want[m.cluster] = m.replicas
+	}
+	return want
+}
+
+// manifest is what a user would write.
+func (e *env) manifest() string {
+	var mount, volume string
+	if e.emptyDir {
+		mount = "\n          volumeMounts: [{name: scratch, mountPath: /scratch}]"
+		volume = "\n      volumes: [{name: scratch, emptyDir: {}}]"
+	}
+	var segments strings.Builder
+	for _, m := range e.members {
+		fmt.Fprintf(&segments, `
+    - clusterID: %[1]s
+      members:
+        - name: %[2]s
+          spec: {replicas: %[3]d}
+          config:
+            priority: %[4]d
+            inlineResources: {requests: {cpu: 10m, memory: 16Mi}}`, m.cluster, e.pool(m.cluster), m.replicas, m.priority)
+	}
+	return fmt.Sprintf(`apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: %[1]s}
+spec:
+  version: v1.0.0
+  template:
+    spec:
+      terminationGracePeriodSeconds: 1
+      automountServiceAccountToken: false
+      containers:
+        - name: main
+          image: %[2]s%[3]s%[4]s
+  runtimes: [{name: http, port: 8000}]
+---
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: %[1]s, namespace: %[5]s}
+spec:
+  mode: WarmPool
+  templateRef: {name: %[1]s}
+  overrides: {podCreationImagePolicy: PoolDefaultImage}
+  clusters:%[6]s
+`, e.name, poolImage, mount, volume, namespace, segments.String())
+}
+
+func (e *env) pool(cluster string) string { return e.name + "-" + cluster }
+
+// apply is a client-side kubectl apply of the same manifest in each of the clusters.
+func (e *env) apply(ctx context.Context, t *testing.T, in ...string) {
+	t.Helper()
+	var group errgroup.Group
+	for _, cluster := range in {
+		group.Go(func() error {
+			out, err := set.Plane(cluster).KubectlInput(ctx, strings.NewReader(e.manifest()), "apply", "-f", "-")
+			if err != nil {
+				return fmt.Errorf("applying Env %s in %s: %w\n%s", e.name, cluster, err, out)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitReady waits until the hub sees so many claimable Pods in the clusters.
+func (e *env) waitReady(ctx context.Context, t *testing.T, want map[string]int) {
+	t.Helper()
+	wait(ctx, t, fmt.Sprintf("claimable Pods of %s as the hub sees them, %v", e.name, want), func(ctx context.Context) (bool, string) {
+		ready, err := e.ready(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		return maps.Equal(ready, want), fmt.Sprint(ready)
+	})
+}
+
+func (e *env) merged(ctx context.Context) (*sandboxv1.Env, error) {
+	return hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: e.name})
+}
+
+func (e *env) ready(ctx context.Context) (map[string]int, error) {
+	merged, err := e.merged(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking the hub for Env %s: %w", e.name, err)
+	}
+	ready := map[string]int{}
+	for _, c := range merged.GetClusters() {
+		for _, m := range c.GetMembers() {
+			ready[c.GetClusterId()] += int(m.GetReadyIdle())
+		}
+	}
+	return ready, nil
+}
+
+// claim makes one claim and enters it into the books.
+func (e *env) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	r.Namespace, r.Env = namespace, e.name
+	sandbox, err := c.CreateSandbox(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("claiming from %s: %w", e.name, err)
+	}
+	return sandbox, e.books.answered(sandbox)
+}
+
+func (e *env) mustClaim(ctx context.Context, t *testing.T, c *stack.Client, r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbox {
+	t.Helper()
+	sandbox, err := e.claim(ctx, c, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sandbox
+}
+
+// release gives a sandbox back. The books let go of its Pod first: it may be answered again before this call returns.
+func (e *env) release(ctx context.Context, c *stack.Client, sandbox *sandboxv1.Sandbox) error {
+	e.books.released(sandbox)
+	if _, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()}); err != nil {
+		return fmt.Errorf("releasing %s: %w", sandbox.GetId(), err)
+	}
+	return nil
+}
+
+func (e *env) mustRelease(ctx context.Context, t *testing.T, c *stack.Client, sandbox *sandboxv1.Sandbox) {
+	t.Helper()
+	if err := e.release(ctx, c, sandbox); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantReason fails the test unless err is a problem of that reason.
+func wantReason(t *testing.T, err error, want problem.Reason) *problem.Error {
+	t.Helper()
+	got := problem.FromError(err)
+	if got == nil || got.Reason != want {
+		t.Fatalf("got %v, want %s", err, want)
+	}
+	return got
+}
+
+// pods lists the Env's Pods in a cluster, from the API server.
+func (e *env) pods(ctx context.Context, cluster string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := kube[cluster].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: e.name})
+	if err != nil {
+		return nil, fmt.Errorf("listing Pods of %s in %s: %w", e.name, cluster, err)
+	}
+	return pods.Items, nil
+}
+
+// get reads the Env from a cluster's API server.
+func (e *env) get(ctx context.Context, cluster string) (*v1alpha1.SandboxEnv, error) {
+	var out v1alpha1.SandboxEnv
+	if err := kube[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.name}, &out); err != nil {
+		return nil, fmt.Errorf("reading Env %s in %s: %w", e.name, cluster, err)
+	}
+	return &out, nil
+}
+
+// segment is what the Env shows, in one cluster, about another or the same one: "idle=… running=… desired=…", or "none".
+func (e *env) segment(ctx context.Context, in, of string) (string, error) {
+	got, err := e.get(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range got.Status.Clusters {
+		if s.ClusterID == of && len(s.ObservedMembers) == 1 {
+			m := s.ObservedMembers[0]
+			return fmt.Sprintf("idle=%d running=%d desired=%d", m.IdleCount, m.RunningCount, m.DesiredReplicas), nil
+		}
+	}
+	return "none", nil
+}
+
+// waitSegment waits until one cluster shows that about another.
+func (e *env) waitSegment(ctx context.Context, t *testing.T, in, of, want string) {
+	t.Helper()
+	wait(ctx, t, fmt.Sprintf("%s to show %q of %s", in, want, of), func(ctx context.Context) (bool, string) {
+		got, err := e.segment(ctx, in, of)
+		if err != nil {
+			return false, err.Error()
+		}
+		return got == want, got
+	})
+}
+
+// remove heals the federation, releases all sandboxes, deletes the Env everywhere and waits until nothing is left of it.
+func (e *env) remove(ctx context.Context) error {
+	if err := heal(ctx); err != nil {
+		return err
+	}
+	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Namespace: namespace, Env: e.name, PageSize: 1000})
+	if err != nil {
+		return fmt.Errorf("listing sandboxes: %w", err)
+	}
+	for _, sandbox := range listed.GetSandboxes() {
+		if _, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()}); err != nil {
+			return fmt.Errorf("releasing %s: %w", sandbox.GetId(), err)
+		}
+	}
+	for _, cluster := range clusters {
+		objects := []client.Object{
+			&v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: e.name}},
+			&v1alpha1.SandboxTemplate{ObjectMeta: metav1.ObjectMeta{Name: e.name}},
+		}
+		for _, object := range objects {
+			if err := client.IgnoreNotFound(kube[cluster].Delete(ctx, object)); err != nil {
+				return fmt.Errorf("deleting %T %s in %s: %w", object, e.name, cluster, err)
+			}
+		}
+	}
+	var errs []error
+	for _, cluster := range clusters {
+		errs = append(errs, eventually(ctx, "the Pods of "+e.name+" in "+cluster+" to go", func(ctx context.Context) (bool, string) {
+			pods, err := e.pods(ctx, cluster)
+			if err != nil {
+				return false, err.Error()
+			}
+			return len(pods) == 0, summary(pods)
+		}))
+	}
+	return errors.Join(append(errs, eventually(ctx, "the hub to forget "+e.name, func(ctx context.Context) (bool, string) {
+		merged, err := e.merged(ctx)
+		if err == nil {
+			return false, merged.String()
+		}
+		return problem.FromError(err).Reason == problem.NotFound, err.Error()
+	}))...)
+}
+
+// summary is a line about each Pod, for failures.
+func summary(pods []corev1.Pod) string {
+	lines := make([]string, 0, len(pods))
+	for i := range pods {
+		p := &pods[i]
+		lines = append(lines, fmt.Sprintf("%s uid=%s phase=%s sandbox=%q deleting=%t finalizers=%v", p.Name, p.UID,
+			p.Labels[v1alpha1.SandboxPhaseLabelKey], p.Labels[v1alpha1.SandboxIDLabelKey], p.DeletionTimestamp != nil, p.Finalizers))
+	}
+	return fmt.Sprintf("%d Pods\n%s", len(pods), strings.Join(lines, "\n"))
+}

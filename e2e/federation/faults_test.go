@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// I5: a worker hangs, dies, and the hub starts anew without ever hearing of it. Nothing is deleted because of that: not
+// what other clusters show of it, not its pools, not its Pods.
+func TestI5_NothingIsDeletedByASilentCluster(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "silent", equally(2)...)
+	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}})
+	const west = "idle=1 running=1 desired=2"
+	for _, in := range clusters {
+		e.waitSegment(ctx, t, in, "west", west)
+	}
+	pods := e.podUIDs(ctx, t, "west")
+
+	if err := atoll.Worker("west").Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := atoll.Hub.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := atoll.Worker("west").Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := atoll.Hub.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range []string{"east", "north"} {
+		if err := waitState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A change that the new hub passes on shows that all it has to tell has arrived.
+	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}, RequireClusters: true})
+	e.waitSegment(ctx, t, "north", "east", west)
+	for _, in := range []string{"east", "north"} {
+		if got, err := e.segment(ctx, in, "west"); err != nil || got != west {
+			t.Errorf("with the worker of west gone, %s shows %q of it (%v), want %q", in, got, err, west)
+		}
+	}
+	if now := e.podUIDs(ctx, t, "west"); !slices.Equal(now, pods) {
+		t.Errorf("with its worker gone, west has\n%v\nbefore it had\n%v", now, pods)
+	}
+
+	if err := heal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.waitReady(ctx, t, map[string]int{"east": 1, "north": 2, "west": 1})
+	e.wantAllSegments(ctx, t)
+	mustVerify(ctx, t)
+	if now := e.podUIDs(ctx, t, "west"); !slices.Equal(now, pods) {
+		t.Errorf("with its worker back, west has\n%v\nbefore it had\n%v", now, pods)
+	}
+}
+
+// I6: a running sandbox is not ended by the hub's death, by its worker's, or by a scale-down to nothing.
+func TestI6_RunningSandboxesSurvive(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "survivor", equally(2)...)
+	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}})
+	survived := func(what string) {
+		t.Helper()
+		wait(ctx, t, "the hub to show the sandbox after "+what, func(ctx context.Context) (bool, string) {
+			got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()})
+			if err != nil {
+				return false, err.Error()
+			}
+			if got.GetPhase() == sandboxv1.Phase_ENDED {
+				t.Fatalf("after %s the sandbox has ended: %v", what, got)
+			}
+			return got.GetPhase() == sandboxv1.Phase_RUNNING && got.GetPodUid() == sandbox.GetPodUid(), got.String()
+		})
+	}
+	if err := restart(ctx, atoll.Hub); err != nil {
+		t.Fatal(err)
+	}
+	survived("the hub was killed")
+
+	worker := atoll.Worker("east")
+	if err := worker.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	survived("the worker was restarted")
+
+	e.members[0].replicas = 0
+	e.apply(ctx, t, "east")
+	wait(ctx, t, "the sandbox's Pod to be the only one left in east", func(ctx context.Context) (bool, string) {
+		pods, err := e.pods(ctx, "east")
+		if err != nil {
+			return false, err.Error()
+		}
+		if !slices.ContainsFunc(e.podUIDs(ctx, t, "east"), func(uid string) bool { return uid == "pod "+sandbox.GetPodUid() }) {
+			t.Fatalf("the scale-down took the Pod of a running sandbox; left are %s", summary(pods))
+		}
+		return len(pods) == 1, summary(pods)
+	})
+	survived("its pool was scaled down to 0")
+	e.mustRelease(ctx, t, hub, sandbox)
+	wait(ctx, t, "the released sandbox's Pod to go", func(ctx context.Context) (bool, string) {
+		pods, err := e.pods(ctx, "east")
+		return err == nil && len(pods) == 0, fmt.Sprint(err, summary(pods))
+	})
+	mustVerify(ctx, t)
+}
+
+// I7: a cluster whose worker, or whose API server, hangs in the worst way (connections stay open, nothing answers) takes
+// nothing from the others.
+func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "frozen", equally(6)...)
+
+	if err := atoll.Worker("west").Pause(); err != nil {
+		t.Fatal(err)
+	}
+	e.wantServedWithout(ctx, t, "west", "its worker is frozen")
+	if err := waitState(ctx, "west", sandboxv1.ClusterState_LAST_CHOICE, sandboxv1.ClusterState_UNREACHABLE); err != nil {
+		t.Error(err)
+	}
+	if err := heal(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	north := set.Plane("north")
+	if err := north.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	resumed := false
+	resume := func() {
+		if !resumed {
+			resumed = true
+			if err := north.Resume(); err != nil {
+				t.Errorf("resuming the API server of north: %v", err)
+			}
+		}
+	}
+	defer resume()
+	e.wantServedWithout(ctx, t, "north", "its API server is frozen")
+	resume()
+	wait(ctx, t, "a sandbox in north", func(ctx context.Context) (bool, string) {
+		// Its worker may have lost its lease meanwhile, and ended; somebody starts it again.
+		if err := heal(ctx); err != nil {
+			return false, err.Error()
+		}
+		_, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{
+			Clusters: []string{"north"}, RequireClusters: true, StartupTimeout: durationpb.New(tryFor),
+		})
+		return err == nil, fmt.Sprint(err)
+	})
+	mustVerify(ctx, t)
+}
+
+// wantServedWithout makes claims at once that prefer a frozen cluster, and others that prefer another one.
+func (e *env) wantServedWithout(ctx context.Context, t *testing.T, frozen, why string) {
+	t.Helper()
+	begin := time.Now()
+	elsewhere := slices.DeleteFunc(slices.Clone(clusters), func(c string) bool { return c == frozen })
+	var group errgroup.Group
+	for i := range 4 {
+		preferred := []string{frozen}
+		if i%2 == 1 {
+			preferred = []string{elsewhere[i/2]}
+		}
+		group.Go(func() error {
+			sandbox, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{Clusters: preferred, StartupTimeout: durationpb.New(patience)})
+			switch {
+			case err != nil:
+				return fmt.Errorf("a claim that prefers %v: %w", preferred, err)
+			case sandbox.GetClusterId() == frozen:
+				return fmt.Errorf("%s was answered by the frozen cluster", sandbox.GetId())
+			case preferred[0] != frozen && sandbox.GetClusterId() != preferred[0]:
+				return fmt.Errorf("a claim that prefers %v went to %s: %v", preferred, sandbox.GetClusterId(), sandbox.GetDecision())
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Errorf("with %s cut off because %s, after %s: %v", frozen, why, time.Since(begin).Round(time.Millisecond), err)
+	}
+	t.Logf("with %s cut off because %s, 4 claims at once took %s", frozen, why, time.Since(begin).Round(time.Millisecond))
+}
+
+// I8: with the hub gone every cluster serves claims of its own, with keys of its own, and keeps its segment true.
+func TestI8_LocalClaimsWithoutHub(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "alone", equally(2)...)
+	if err := atoll.Hub.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	kept := map[string]*sandboxv1.Sandbox{}
+	for _, cluster := range clusters {
+		kept[cluster] = e.mustClaim(ctx, t, local[cluster], &sandboxv1.CreateSandboxRequest{Clusters: []string{cluster}})
+		e.waitSegment(ctx, t, cluster, cluster, "idle=1 running=1 desired=2")
+		e.wantLocalKey(ctx, t, cluster)
+	}
+	for cluster, sandbox := range kept {
+		if sandbox.GetClusterId() != cluster {
+			t.Errorf("the worker of %s answered %s, of %s", cluster, sandbox.GetId(), sandbox.GetClusterId())
+		}
+	}
+
+	if err := heal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.waitReady(ctx, t, map[string]int{"east": 1, "north": 1, "west": 1})
+	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, Phase: sandboxv1.Phase_RUNNING})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, sandbox := range listed.GetSandboxes() {
+		got[sandbox.GetPodUid()] = sandbox.GetId()
+	}
+	if want := e.books.live(); !maps.Equal(got, want) {
+		t.Errorf("the hub is back and lists %v, want what was claimed without it: %v", got, want)
+	}
+	e.wantAllSegments(ctx, t)
+	mustVerify(ctx, t)
+}
+
+// wantLocalKey claims, claims again and releases by a key at a worker's own address. The key is the same for all workers,
+// and stands for another sandbox at each.
+func (e *env) wantLocalKey(ctx context.Context, t *testing.T, cluster string) {
+	t.Helper()
+	door := local[cluster]
+	create := func() *sandboxv1.Sandbox {
+		t.Helper()
+		sandbox, err := door.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: e.name, ClaimKey: "local"})
+		if err != nil {
+			t.Fatalf("claiming by key at the worker of %s: %v", cluster, err)
+		}
+		return sandbox
+	}
+	first, second := create(), create()
+	if first.GetId() != second.GetId() || first.GetPodUid() != second.GetPodUid() || first.GetClusterId() != cluster {
+		t.Errorf("at the worker of %s one key is answered %s and %s", cluster, first.GetId(), second.GetId())
+	}
+	e.waitSegment(ctx, t, cluster, cluster, "idle=0 running=2 desired=2")
+	if _, err := door.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
+		t.Fatalf("releasing at the worker of %s: %v", cluster, err)
+	}
+	wait(ctx, t, "the terminal record at the worker of "+cluster, func(context.Context) (bool, string) {
+		third := create()
+		return third.GetId() == first.GetId() && third.GetPhase() == sandboxv1.Phase_ENDED, third.String()
+	})
+	e.waitSegment(ctx, t, cluster, cluster, "idle=1 running=1 desired=2")
+}

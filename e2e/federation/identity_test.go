@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// I12: who a worker is says its certificate, and whose name that is says the cluster that had it first.
+func TestI12_CertificateDecides(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "identity", equally(2)...)
+	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}})
+	e.waitReady(ctx, t, map[string]int{"east": 1, "north": 2, "west": 2})
+	before := e.known(ctx, t, "east")
+
+	if err := atoll.Worker("north").Stop(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("a name that is not the certificate's", func(t *testing.T) {
+		impostor, err := atoll.WorkerAs("north", "east", "north")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := impostor.Start(ctx); err == nil {
+			_ = impostor.Kill()
+			t.Fatal("a worker with the certificate of north started under the name east")
+		}
+		wantLogged(ctx, t, impostor.LogPath, "is a certificate of spiffe://atoll.navix.sh/cluster/north, not of --cluster-id east")
+	})
+	t.Run("a certificate of another cluster", func(t *testing.T) {
+		impostor, err := atoll.WorkerAs("north", "east", "east")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := impostor.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := impostor.Stop(); err != nil {
+				t.Error(err)
+			}
+		}()
+		wantLogged(ctx, t, impostor.LogPath, "IdentityMismatch")
+		if after := e.known(ctx, t, "east"); after != before {
+			t.Errorf("with an impostor about, the hub knows of east\n%s\nbefore it knew\n%s", after, before)
+		}
+	})
+	if err := heal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if after := e.known(ctx, t, "east"); after != before {
+		t.Errorf("after an impostor left, the hub knows of east\n%s\nbefore it knew\n%s", after, before)
+	}
+	// In its own cluster the impostor could do what it wanted; the rightful worker puts that in order.
+	wait(ctx, t, "north to be rid of what the impostor made", func(ctx context.Context) (bool, string) {
+		pods, err := e.pods(ctx, "north")
+		if err != nil {
+			return false, err.Error()
+		}
+		for i := range pods {
+			if pods[i].Labels[v1alpha1.SandboxPoolLabelKey] != e.pool("north") {
+				return false, summary(pods)
+			}
+		}
+		return len(pods) == 2, summary(pods)
+	})
+	e.wantAllSegments(ctx, t)
+	mustVerify(ctx, t)
+}
+
+// known is what the hub knows of a cluster, without what changes by itself.
+func (e *env) known(ctx context.Context, t *testing.T, id string) string {
+	t.Helper()
+	cluster, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster.LastSeen = nil
+	merged, err := e.merged(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	segment := "no segment"
+	for _, c := range merged.GetClusters() {
+		if c.GetClusterId() == id {
+			c.Age = nil
+			segment = text(c)
+		}
+	}
+	return text(cluster) + "\n" + segment
+}
+
+// text drops the variations in spacing that protobuf puts in on purpose.
+func text(m fmt.Stringer) string { return strings.Join(strings.Fields(m.String()), " ") }
+
+// wantLogged waits for words in a program's log.
+func wantLogged(ctx context.Context, t *testing.T, path, words string) {
+	t.Helper()
+	wait(ctx, t, fmt.Sprintf("%q in %s", words, path), func(context.Context) (bool, string) {
+		log, err := os.ReadFile(path)
+		if err != nil {
+			return false, err.Error()
+		}
+		return strings.Contains(string(log), words), "a log of " + fmt.Sprint(len(log)) + " bytes without it:\n" + tail(string(log))
+	})
+}
+
+func tail(log string) string {
+	const most = 2000
+	return log[max(0, len(log)-most):]
+}

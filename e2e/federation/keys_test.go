@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// passing are the reasons after which a caller with a key asks again.
+var passing = []problem.Reason{problem.Unavailable, problem.Recovering, problem.OutcomeUnknown, problem.Deadline}
+
+// tryFor is how long a caller waits for one answer before it asks again.
+const tryFor = 5 * time.Second
+
+// claimKey asks until it is answered, as a caller with a key may, and returns what it was answered.
+func (e *env) claimKey(ctx context.Context, key string) (*sandboxv1.Sandbox, error) {
+	var answer *sandboxv1.Sandbox
+	var broken error
+	err := eventually(ctx, fmt.Sprintf("claim key %q to be answered", key), func(ctx context.Context) (bool, string) {
+		ctx, cancel := context.WithTimeout(ctx, tryFor)
+		defer cancel()
+		sandbox, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key})
+		if err == nil {
+			answer = sandbox
+			return true, ""
+		}
+		if !errors.Is(err, errBooks) && slices.Contains(passing, problem.FromError(err).Reason) {
+			return false, err.Error()
+		}
+		broken = fmt.Errorf("claim key %q: %w", key, err)
+		return true, ""
+	})
+	return answer, errors.Join(err, broken)
+}
+
+// I2: at most one sandbox is ever answered for a claim key, and none is lost, while the hub and a worker are killed.
+func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
+	ctx := testContext(t)
+	const keys, callers, hubKills = 36, 6, 3
+	e := newEnv(ctx, t, "keyed", equally(keys/2)...)
+
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	kills := killsAt(rnd, keys, hubKills)
+	var answers atomic.Int64
+	answered := make(chan struct{}, keys*2)
+	group, groupCtx := errgroup.WithContext(ctx)
+	for caller := range callers {
+		group.Go(func() error {
+			for i := caller; i < keys; i += callers {
+				// Everybody asks again, as if the first answer had been lost on the way.
+				for range 2 {
+					if _, err := e.claimKey(groupCtx, fmt.Sprintf("key-%d", i)); err != nil {
+						return err
+					}
+					answers.Add(1)
+					answered <- struct{}{}
+				}
+			}
+			return nil
+		})
+	}
+	group.Go(func() error { return e.breakThings(groupCtx, kills, answered) })
+	if err := group.Wait(); err != nil {
+		t.Fatalf("%v (after %d answers; the hub was killed after %v of them)", err, answers.Load(), kills)
+	}
+
+	if err := heal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	live := e.books.live()
+	if len(live) != keys {
+		t.Errorf("%d keys have %d live sandboxes", keys, len(live))
+	}
+	for i := range keys {
+		if _, err := e.claimKey(ctx, fmt.Sprintf("key-%d", i)); err != nil {
+			t.Errorf("asked again at the end: %v", err)
+		}
+	}
+	mustVerify(ctx, t)
+	e.wantOnly(ctx, t, live)
+}
+
+// killsAt chooses after how many answers the hub is killed.
+func killsAt(rnd *rand.Rand, answers, n int) []int {
+	at := make([]int, 0, n)
+	for range n {
+		at = append(at, 1+rnd.IntN(answers))
+	}
+	slices.Sort(at)
+	return at
+}
+
+// breakThings kills the hub after so many answers, and the worker of west once, between the first two.
+func (e *env) breakThings(ctx context.Context, kills []int, answered <-chan struct{}) error {
+	seen := 0
+	for i, at := range kills {
+		for ; seen < at; seen++ {
+			select {
+			case <-answered:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if err := restart(ctx, atoll.Hub); err != nil {
+			return err
+		}
+		if i == 0 {
+			if err := restart(ctx, atoll.Worker("west")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wantOnly checks that the Env's live Pods, of all clusters, are those that the callers know of.
+func (e *env) wantOnly(ctx context.Context, t *testing.T, known map[string]string) {
+	t.Helper()
+	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, PageSize: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range listed.GetSandboxes() {
+		if known[s.GetPodUid()] != s.GetId() && s.GetPhase() != sandboxv1.Phase_STOPPING {
+			t.Errorf("%s on pod %s is %s, and nobody was told of it", s.GetId(), s.GetPodUid(), s.GetPhase())
+		}
+	}
+	if len(listed.GetSandboxes()) < len(known) || len(listed.GetUnreachableClusters()) > 0 {
+		t.Errorf("%d sandboxes are listed, %d were answered; unreachable: %v", len(listed.GetSandboxes()), len(known), listed.GetUnreachableClusters())
+	}
+}
+
+// I2, without faults: what a key means to several callers, with other parameters, and after the sandbox has ended.
+func TestI2_WhatAKeyStandsFor(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "meaning", equally(2)...)
+	const key = "the key"
+
+	var group errgroup.Group
+	for range 10 {
+		group.Go(func() error {
+			_, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatalf("10 callers with one key: %v", err)
+	}
+	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key})
+
+	_, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key, Image: swapImage})
+	conflict := wantReason(t, err, problem.ClaimKeyConflict)
+	if code := status.Code(errors.Unwrap(err)); code != codes.AlreadyExists || conflict.ClaimKey != key || conflict.Reason.HTTPStatus() != 409 {
+		t.Errorf("other parameters are answered %s (claimKey %q), want ALREADY_EXISTS and the key: %v", code, conflict.ClaimKey, err)
+	}
+
+	e.mustRelease(ctx, t, hub, sandbox)
+	wait(ctx, t, "the key to be answered with the terminal record", func(ctx context.Context) (bool, string) {
+		got, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key})
+		if err != nil {
+			return false, err.Error()
+		}
+		return got.GetPhase() == sandboxv1.Phase_ENDED && got.GetId() == sandbox.GetId() && got.GetStopReason() == "Released", got.String()
+	})
+	// The record outlives the hub, and the worker that wrote it.
+	if err := restart(ctx, atoll.Hub); err != nil {
+		t.Fatal(err)
+	}
+	if err := heal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	claim, err := hub.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: key})
+	if err != nil || claim.GetSandbox().GetId() != sandbox.GetId() || claim.GetSandbox().GetPhase() != sandboxv1.Phase_ENDED {
+		t.Errorf("after a restart the claim reads %v, %v; want the record of %s", claim, err, sandbox.GetId())
+	}
+	again := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key})
+	if again.GetId() != sandbox.GetId() || again.GetPhase() != sandboxv1.Phase_ENDED {
+		t.Errorf("after a restart the key is answered %v, want the record of %s", again, sandbox.GetId())
+	}
+	mustVerify(ctx, t)
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// reply is what REST answers, as far as the test reads it.
+type reply struct {
+	code    int
+	header  http.Header
+	text    string
+	Id      string `json:"id"`
+	Phase   string `json:"phase"`
+	Sandbox struct {
+		Id string `json:"id"`
+	} `json:"sandbox"`
+	Sandboxes []struct {
+		Id string `json:"id"`
+	} `json:"sandboxes"`
+	NextPageToken string `json:"nextPageToken"`
+	Reason        string `json:"reason"`
+	Detail        string `json:"detail"`
+	Status        int    `json:"status"`
+	ClaimKey      string `json:"claimKey"`
+	Errors        []struct{ Field, Value, Valid string }
+	Swagger       string         `json:"swagger"`
+	Paths         map[string]any `json:"paths"`
+}
+
+// call makes one HTTP request to the hub and fails the test unless the status is the wanted one.
+func call(ctx context.Context, t *testing.T, want int, method, path, body string, header ...string) *reply {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+atoll.HubAddress()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	got := &reply{code: response.StatusCode, header: response.Header, text: string(text)}
+	if err := json.Unmarshal(text, got); err != nil {
+		t.Fatalf("%s %s answers %d, which is no JSON (%v): %s", method, path, got.code, err, text)
+	}
+	if got.code != want {
+		t.Fatalf("%s %s answers %d, want %d: %s", method, path, got.code, want, text)
+	}
+	if got.code >= 400 && (got.header.Get("Content-Type") != "application/problem+json" || got.Status != got.code || got.Detail == "") {
+		t.Errorf("%s %s: %d of type %s is not a problem document: %s", method, path, got.code, got.header.Get("Content-Type"), text)
+	}
+	return got
+}
+
+func TestRESTAndProblems(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "rest", equally(1)...)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	body := fmt.Sprintf(`{"env": %q, "user": "ada"}`, e.name)
+
+	var ids []string
+	for i := range clusters {
+		key := fmt.Sprintf("rest %d", i)
+		first := call(ctx, t, 200, "POST", "/v1/sandboxes", body, "Idempotency-Key", key)
+		second := call(ctx, t, 200, "POST", "/v1/sandboxes", body, "Idempotency-Key", key)
+		if first.Id == "" || first.Id != second.Id || first.Phase != "RUNNING" {
+			t.Fatalf("one Idempotency-Key is answered\n%s\nand\n%s", first.text, second.text)
+		}
+		ids = append(ids, first.Id)
+	}
+	slices.Sort(ids)
+
+	t.Run("get", func(t *testing.T) {
+		if got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+ids[0], ""); got.Id != ids[0] {
+			t.Errorf("got %s", got.text)
+		}
+		if got := call(ctx, t, 200, "GET", "/v1/claims/"+url.PathEscape("rest 0"), ""); !slices.Contains(ids, got.Sandbox.Id) {
+			t.Errorf("the claim shows sandbox %q: %s", got.Sandbox.Id, got.text)
+		}
+	})
+	t.Run("list", func(t *testing.T) { e.wantLists(ctx, t, ids) })
+	t.Run("problems", func(t *testing.T) { e.wantProblems(ctx, t, ids[0]) })
+	t.Run("unbuilt", func(t *testing.T) {
+		for _, path := range []string{"/logs", "/exec", "/ports/8000/", "/ports/8000/deep/path"} {
+			wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/sandboxes/"+ids[0]+path, ""))
+		}
+		for _, verb := range []string{":pause", ":resume", ":touch"} {
+			wantUnbuilt(t, call(ctx, t, 501, "POST", "/v1/sandboxes/"+ids[0]+verb, "{}"))
+		}
+		wantUnbuilt(t, call(ctx, t, 501, "PATCH", "/v1/sandboxes/"+ids[0], "{}"))
+		wantUnbuilt(t, call(ctx, t, 501, "PUT", "/v1/envs/default/rest", "{}"))
+		wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/templates/rest", ""))
+	})
+	t.Run("openapi", func(t *testing.T) {
+		got := call(ctx, t, 200, "GET", "/openapi.json", "")
+		if got.Swagger == "" || got.Paths["/v1/sandboxes"] == nil {
+			t.Errorf("the OpenAPI document has %d paths, and not /v1/sandboxes", len(got.Paths))
+		}
+	})
+	t.Run("atollctl", func(t *testing.T) { e.wantAtollctl(ctx, t, ids) })
+	t.Run("release", func(t *testing.T) {
+		call(ctx, t, 200, "DELETE", "/v1/sandboxes/"+ids[0], "")
+		wait(ctx, t, "the record of the released sandbox", func(ctx context.Context) (bool, string) {
+			got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+ids[0], "")
+			return got.Phase == "ENDED", got.text
+		})
+		call(ctx, t, 200, "DELETE", "/v1/sandboxes/"+ids[0], "")
+	})
+	mustVerify(ctx, t)
+}
+
+// wantLists tries filters and pages.
+func (e *env) wantLists(ctx context.Context, t *testing.T, ids []string) {
+	t.Helper()
+	for query, want := range map[string][]string{
+		"user=ada":                          ids,
+		"user=ada&phase=RUNNING":            ids,
+		"user=ada&namespace=default":        ids,
+		"user=bob":                          nil,
+		"phase=STARTING":                    nil,
+		"clusterId=" + ids[0][27:]:          ids[:1],
+		"pageSize=2":                        ids[:2],
+		"pageSize=2&pageToken=" + ids[1]:    ids[2:],
+		"pageSize=1000&pageToken=" + ids[2]: nil,
+	} {
+		listed := call(ctx, t, 200, "GET", "/v1/sandboxes?env="+e.name+"&"+query, "")
+		var got []string
+		for _, s := range listed.Sandboxes {
+			got = append(got, s.Id)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("?%s lists %v, want %v", query, got, want)
+		}
+		if query == "pageSize=2" && listed.NextPageToken != ids[1] {
+			t.Errorf("?%s has nextPageToken %q, want %q", query, listed.NextPageToken, ids[1])
+		}
+	}
+}
+
+func (e *env) wantProblems(ctx context.Context, t *testing.T, id string) {
+	t.Helper()
+	invalid := call(ctx, t, 400, "POST", "/v1/sandboxes", `{"env": "", "multiplier": -1, "clusters": ["East"]}`, "Idempotency-Key", "bad")
+	var fields []string
+	for _, f := range invalid.Errors {
+		fields = append(fields, f.Field)
+		if f.Valid == "" {
+			t.Errorf("%s: it is not said what would be valid: %s", f.Field, invalid.text)
+		}
+	}
+	slices.Sort(fields)
+	if want := []string{"clusters[0]", "env", "multiplier"}; invalid.Reason != "INVALID" || !slices.Equal(fields, want) || invalid.ClaimKey != "bad" {
+		t.Errorf("reason %s, fields %v, claimKey %q; want INVALID, %v and the key: %s", invalid.Reason, fields, invalid.ClaimKey, want, invalid.text)
+	}
+	for what, got := range map[string]*reply{
+		"unknown field":   call(ctx, t, 400, "POST", "/v1/sandboxes", `{"environment": "rest"}`),
+		"no JSON":         call(ctx, t, 400, "POST", "/v1/sandboxes", `{"env"`),
+		"no such enum":    call(ctx, t, 400, "GET", "/v1/sandboxes?phase=NAPPING", ""),
+		"no sandbox's id": call(ctx, t, 400, "GET", "/v1/sandboxes/nonsense", ""),
+	} {
+		if got.Reason != "INVALID" {
+			t.Errorf("%s: reason %s: %s", what, got.Reason, got.text)
+		}
+	}
+	missing := call(ctx, t, 404, "POST", "/v1/sandboxes", `{"env": "no-such-env"}`)
+	if missing.Reason != "NOT_FOUND" || !strings.Contains(missing.Detail, e.name) {
+		t.Errorf("an unknown Env is answered %s, and not with the ones there are: %s", missing.Reason, missing.text)
+	}
+	call(ctx, t, 404, "GET", "/v1/sandboxes/"+strings.Repeat("0", 26)+id[26:], "")
+	call(ctx, t, 404, "GET", "/v1/claims/unheard-of", "")
+	call(ctx, t, 404, "GET", "/v1/clusters/nowhere", "")
+	conflict := call(ctx, t, 409, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "user": "bob"}`, e.name), "Idempotency-Key", "rest 0")
+	if conflict.Reason != "CLAIM_KEY_CONFLICT" || conflict.ClaimKey != "rest 0" {
+		t.Errorf("other parameters are answered %s", conflict.text)
+	}
+	full := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "noQueue": true}`, e.name))
+	if full.Reason != "NO_CAPACITY" || full.header.Get("Retry-After") == "" {
+		t.Errorf("no room is answered with Retry-After %q: %s", full.header.Get("Retry-After"), full.text)
+	}
+}
+
+func wantUnbuilt(t *testing.T, got *reply) {
+	t.Helper()
+	if got.Reason != "UNIMPLEMENTED" || !strings.Contains(got.Detail, "yet") {
+		t.Errorf("what is not built is answered %s", got.text)
+	}
+}
+
+// wantAtollctl runs the command against the hub.
+func (e *env) wantAtollctl(ctx context.Context, t *testing.T, ids []string) {
+	t.Helper()
+	names := atollctl(ctx, t, "sandboxes", "--env", e.name, "-o", "name")
+	if got := strings.Fields(names); !slices.Equal(got, ids) {
+		t.Errorf("-o name prints %q, want %v", names, ids)
+	}
+	all, one := &reply{}, &reply{}
+	if err := json.Unmarshal([]byte(atollctl(ctx, t, "sandboxes", "--env", e.name, "-o", "json")), all); err != nil || len(all.Sandboxes) != len(ids) {
+		t.Errorf("-o json has %d sandboxes, want %d: %v", len(all.Sandboxes), len(ids), err)
+	}
+	if err := json.Unmarshal([]byte(atollctl(ctx, t, "sandboxes", ids[0], "-o", "json")), one); err != nil || one.Id != ids[0] || one.Phase != "RUNNING" {
+		t.Errorf("-o json of %s reads %+v, %v", ids[0], one, err)
+	}
+	if got := strings.Fields(atollctl(ctx, t, "clusters", "-o", "name")); !slices.Equal(got, clusters) {
+		t.Errorf("clusters -o name prints %v", got)
+	}
+}
+
+// atollctl runs one command and returns what it prints.
+func atollctl(ctx context.Context, t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, filepath.Join(binDir, "atollctl"), append([]string{"--server", atoll.HubAddress()}, args...)...)
+	cmd.Env = []string{"HOME=" + t.TempDir()}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("atollctl %v: %v\n%s", args, err, stderr.String())
+	}
+	return stdout.String()
+}

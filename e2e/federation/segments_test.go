@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// wantAllSegments checks that every cluster shows all three segments, its own and no other as local.
+func (e *env) wantAllSegments(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for _, cluster := range clusters {
+		wait(ctx, t, cluster+" to show all segments, its own as local", func(ctx context.Context) (bool, string) {
+			got, err := e.get(ctx, cluster)
+			if err != nil {
+				return false, err.Error()
+			}
+			var shown []string
+			for _, s := range got.Status.Clusters {
+				shown = append(shown, fmt.Sprintf("%s:%t", s.ClusterID, s.IsLocal))
+			}
+			slices.Sort(shown)
+			want := make([]string, 0, len(clusters))
+			for _, id := range clusters {
+				want = append(want, fmt.Sprintf("%s:%t", id, id == cluster))
+			}
+			return slices.Equal(shown, want), strings.Join(shown, " ")
+		})
+	}
+}
+
+// I3, I4: foreign segments equal their owners', also after a fault; a re-apply of the manifest loses nothing; what is
+// removed is removed everywhere and does not come back.
+func TestI3_I4_ForeignSegments(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "segments", equally(2)...)
+	e.wantAllSegments(ctx, t)
+	mustVerify(ctx, t)
+
+	// What happens while a worker hangs is shown by it, and of it, afterwards.
+	if err := atoll.Worker("west").Pause(); err != nil {
+		t.Fatal(err)
+	}
+	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}})
+	if err := heal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}, RequireClusters: true})
+	for _, of := range []string{"east", "west"} {
+		for _, in := range clusters {
+			e.waitSegment(ctx, t, in, of, "idle=1 running=1 desired=2")
+		}
+	}
+	mustVerify(ctx, t)
+
+	e.wantReapplyLosesNothing(ctx, t, "east")
+	e.wantRemovalForGood(ctx, t, "north")
+}
+
+// wantReapplyLosesNothing applies the manifest as it is, client-side, which replaces all of spec.clusters.
+func (e *env) wantReapplyLosesNothing(ctx context.Context, t *testing.T, cluster string) {
+	t.Helper()
+	before := e.whatMatters(ctx, t, cluster)
+	generation := e.generation(ctx, t, cluster)
+	e.apply(ctx, t, cluster)
+	if e.generation(ctx, t, cluster) == generation {
+		t.Fatalf("applying the manifest again changed nothing in %s, so there is nothing to test", cluster)
+	}
+	wait(ctx, t, "everything to be as before the re-apply in "+cluster, func(ctx context.Context) (bool, string) {
+		after := e.whatMatters(ctx, t, cluster)
+		return after == before, fmt.Sprintf("now\n%s\nbefore\n%s", after, before)
+	})
+	mustVerify(ctx, t)
+	if after := e.whatMatters(ctx, t, cluster); after != before {
+		t.Errorf("a while after the re-apply %s has\n%s\nbefore it had\n%s", cluster, after, before)
+	}
+}
+
+func (e *env) generation(ctx context.Context, t *testing.T, cluster string) int64 {
+	t.Helper()
+	got, err := e.get(ctx, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.Generation
+}
+
+// whatMatters is the Env's spec with all snapshots, every segment's counts, and the identity of pool and Pods.
+func (e *env) whatMatters(ctx context.Context, t *testing.T, cluster string) string {
+	t.Helper()
+	got, err := e.get(ctx, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := json.Marshal(got.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := []string{"spec " + string(spec)}
+	for _, of := range clusters {
+		segment, err := e.segment(ctx, cluster, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, of+" "+segment)
+	}
+	var pool v1alpha1.SandboxPool
+	if err := kube[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.pool(cluster)}, &pool); err != nil {
+		t.Fatal(err)
+	}
+	out = append(out, fmt.Sprintf("pool %s replicas %d", pool.UID, pool.Spec.Replicas))
+	out = append(out, e.podUIDs(ctx, t, cluster)...)
+	return strings.Join(out, "\n")
+}
+
+// podUIDs lists what Pods there are, in an order of its own.
+func (e *env) podUIDs(ctx context.Context, t *testing.T, cluster string) []string {
+	t.Helper()
+	pods, err := e.pods(ctx, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uids := make([]string, 0, len(pods))
+	for i := range pods {
+		uids = append(uids, "pod "+string(pods[i].UID))
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// wantRemovalForGood deletes the Env in one cluster: the others stop showing it, also after the hub has started anew.
+func (e *env) wantRemovalForGood(ctx context.Context, t *testing.T, cluster string) {
+	t.Helper()
+	object := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: e.name}}
+	if err := kube[cluster].Delete(ctx, object); err != nil {
+		t.Fatalf("deleting the Env in %s: %v", cluster, err)
+	}
+	gone := func() {
+		t.Helper()
+		for _, in := range clusters {
+			if in != cluster {
+				e.waitSegment(ctx, t, in, cluster, "none")
+			}
+		}
+		merged, err := e.merged(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range merged.GetClusters() {
+			if c.GetClusterId() == cluster {
+				t.Errorf("the hub shows the Env in %s, where it was deleted: %v", cluster, c)
+			}
+		}
+	}
+	wait(ctx, t, "the hub to drop "+cluster, func(ctx context.Context) (bool, string) {
+		merged, err := e.merged(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		return !slices.ContainsFunc(merged.GetClusters(), func(c *sandboxv1.EnvCluster) bool { return c.GetClusterId() == cluster }), merged.String()
+	})
+	gone()
+	if err := restart(ctx, atoll.Hub); err != nil {
+		t.Fatal(err)
+	}
+	if err := heal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// A change that the new hub passes on shows that what it tells has arrived.
+	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}, RequireClusters: true})
+	e.waitSegment(ctx, t, "east", "west", "idle=0 running=2 desired=2")
+	gone()
+	mustVerify(ctx, t)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/pkg/verify"
+)
+
+const (
+	// testLimit bounds a test; none comes near it unless it hangs.
+	testLimit = 2 * time.Minute
+	// patience is how long anything may take that is to come true by itself. A killed worker's lease (15 s), a
+	// reconnect at the end of the back-off (30 s) and a cluster on probation (10 s) are within it.
+	patience = 75 * time.Second
+)
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually polls until check says true, and tells what check saw last when that does not come.
+func eventually(ctx context.Context, what string, check func(context.Context) (ok bool, seen string)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for begin := time.Now(); ; {
+		ok, seen := check(ctx)
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %s for %s; last seen: %s", time.Since(begin).Round(time.Second), what, seen)
+		case <-ticker.C:
+		}
+	}
+}
+
+func wait(ctx context.Context, t *testing.T, what string, check func(context.Context) (ok bool, seen string)) {
+	t.Helper()
+	if err := eventually(ctx, what, check); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitState waits until the hub sees a cluster in one of the states.
+func waitState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
+	return eventually(ctx, fmt.Sprintf("cluster %s to be %v", cluster, states), func(ctx context.Context) (bool, string) {
+		c, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
+		if err != nil {
+			return false, err.Error()
+		}
+		return slices.Contains(states, c.GetState()), c.GetState().String() + " " + c.GetMessage()
+	})
+}
+
+// heal starts whatever does not run and waits until the hub hears of all clusters.
+func heal(ctx context.Context) error {
+	for _, p := range programs() {
+		if !p.Ended() {
+			// Running, and perhaps frozen.
+			if err := p.Resume(); err != nil {
+				return err
+			}
+			continue
+		}
+		// One that ended by itself is still to be buried; one that was killed is not, and says so.
+		_ = p.Kill()
+		if err := p.Start(ctx); err != nil {
+			return err
+		}
+	}
+	for _, cluster := range clusters {
+		if err := waitState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func programs() []*stack.Process {
+	all := []*stack.Process{atoll.Hub}
+	for _, cluster := range clusters {
+		all = append(all, atoll.Worker(cluster))
+	}
+	return all
+}
+
+// restart kills a program as a crash does, and starts it again.
+func restart(ctx context.Context, p *stack.Process) error {
+	if err := p.Kill(); err != nil {
+		return err
+	}
+	return p.Start(ctx)
+}
+
+// mustVerify holds the federation to what can be checked from outside, once it has had time to settle.
+func mustVerify(ctx context.Context, t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	found, err := verify.Settle(ctx, readers)
+	if err != nil {
+		t.Fatalf("verifying: %v", err)
+	}
+	if len(found) > 0 {
+		lines := make([]string, 0, len(found))
+		for _, f := range found {
+			lines = append(lines, f.String())
+		}
+		t.Fatalf("the federation did not settle within %s; last found:\n%s", patience, strings.Join(lines, "\n"))
+	}
+}
