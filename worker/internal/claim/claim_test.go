@@ -86,9 +86,9 @@ func TestI1ADyingPodIsNotHandedOut(t *testing.T) {
 		})
 		w.must(w.live.Delete(t.Context(), &pod))
 	}
-	got, err := l.create(noQueue)
+	got, err := l.create(noQueue, func(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED })
 	if err == nil {
-		t.Fatalf("a dying Pod was handed out: %v", got)
+		t.Fatalf("I1: a dying Pod was handed out: %v", got)
 	}
 	if claim.Disposition(err) != federationv1.Disposition_REFUSED {
 		t.Errorf("got %v, want a refusal", err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -251,8 +252,12 @@ func startFailure(id string, record *sandboxv1.Sandbox) error {
 		e.Message = fmt.Sprintf("sandbox %s did not start: %s: %s", id, reason, record.GetFailureMessage())
 		return fault(e)
 	}
-	return fault(problem.New(problem.Unavailable, "sandbox %s ended before it ran: %s: %s %s",
-		id, record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage()))
+	why := []string{record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage()}
+	why = slices.DeleteFunc(why, func(s string) bool { return s == "" })
+	if len(why) == 0 {
+		why = append(why, "its Pod is being deleted")
+	}
+	return fault(problem.New(problem.Unavailable, "sandbox %s ended before it ran: %s", id, strings.Join(why, ": ")))
 }
 
 // checkRequest refuses what this worker can't do. What Kubernetes checks by itself, the API server refuses with the

@@ -5,10 +5,8 @@ package claim
 import (
 	"cmp"
 	"errors"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -33,34 +31,34 @@ const (
 // judge reads the result of a JSON patch. A failed test is answered 422 without causes, an object that would not be valid
 // 422 with them. Whatever is not understood is unclear, which is the safe side.
 func judge(err error) outcome {
-	if err == nil {
+	switch {
+	case err == nil:
 		return written
-	}
-	var api apierrors.APIStatus
-	if !errors.As(err, &api) {
-		return unclear
-	}
-	status := api.Status()
-	switch status.Code {
-	case http.StatusNotFound, http.StatusGone:
+	case apierrors.IsNotFound(err), apierrors.IsGone(err):
 		return gone
-	case http.StatusConflict:
+	case apierrors.IsConflict(err):
 		return lost
-	case http.StatusUnprocessableEntity:
-		if hasCauses(&status) {
+	case apierrors.IsInvalid(err):
+		if hasCauses(err) {
 			return faulty
 		}
 		return lost
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
+	case apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsUnsupportedMediaType(err):
 		return faulty
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), apierrors.IsTooManyRequests(err):
 		return denied
+	default:
+		return unclear
 	}
-	return unclear
 }
 
-func hasCauses(status *metav1.Status) bool {
-	return status.Details != nil && len(status.Details.Causes) > 0
+func hasCauses(err error) bool {
+	var api apierrors.APIStatus
+	if !errors.As(err, &api) {
+		return false
+	}
+	details := api.Status().Details
+	return details != nil && len(details.Causes) > 0
 }
 
 // meeting is what a claim of (key, attempt) finds.

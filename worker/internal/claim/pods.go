@@ -115,30 +115,31 @@ func (s *Service) podGone(pod *corev1.Pod) {
 	s.forget(pod)
 }
 
-// see takes in a view of a Pod: an event, or a live answer, which events may lag behind.
-func (s *Service) see(pod *corev1.Pod, live bool) *entry {
+// see takes in a view of a Pod: an event, or a live answer, which events may lag behind. The lock is held.
+func (s *Service) see(pod *corev1.Pod, live bool) {
 	e := s.pods[pod.UID]
 	if sandbox.PoolOf(pod).Name == "" || len(pod.Spec.Containers) == 0 {
-		if e != nil {
-			s.forget(pod)
-		}
-		return nil
+		s.forget(pod)
+		return
 	}
 	now := s.opts.Clock.Now()
 	version := versionOf(pod)
 	if e == nil {
 		e = &entry{}
 		s.pods[pod.UID] = e
-	} else if stale := version < e.version; stale && live || version < e.floor && now.Before(e.floorUntil) {
-		return e
+	} else if live && version < e.version || version < e.floor && now.Before(e.floorUntil) {
+		return
 	}
 	if live {
 		e.floor, e.floorUntil = version, now.Add(lagLimit)
 	}
+	before := e.pool
 	s.unplace(e)
 	e.pod, e.version = pod, version
 	s.put(e)
-	return e
+	if before != nil && before != e.pool {
+		s.sweepPool(before)
+	}
 }
 
 // put files an entry under everything it is looked up by.
