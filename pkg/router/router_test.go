@@ -398,7 +398,7 @@ func randomRequest(r *rand.Rand) Request {
 
 func TestPickTellsTheStoryOfExplain(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	for range 20000 {
+	for range 5000 {
 		view, req := randomScene(r).view(t), randomRequest(r)
 		checkPick(t, &req, view, r.Uint64())
 	}
