@@ -16,8 +16,11 @@ type EnvClusterSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
 	ClusterID string `json:"clusterID"`
 
-	// Members lists the pools that this cluster contributes.
+	// Members lists the pools that this cluster contributes. It may be null:
+	// server-side apply makes a list null, not absent, when it takes away its
+	// last item and others own fields of that item, as the worker does.
 	// +optional
+	// +nullable
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32

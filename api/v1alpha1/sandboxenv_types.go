@@ -102,8 +102,10 @@ type SandboxEnvSpec struct {
 	Defaults *SandboxEnvDefaults `json:"defaults,omitempty"`
 
 	// Clusters lists the members, cluster by cluster. A segment belongs to the
-	// worker with that clusterID alone; all others only read it.
+	// worker with that clusterID alone; all others only read it. It may be null,
+	// like a segment's members.
 	// +optional
+	// +nullable
 	// +listType=map
 	// +listMapKey=clusterID
 	// +kubebuilder:validation:MaxItems=256

@@ -115,6 +115,8 @@ func TestRemovedMembersAndSegments(t *testing.T) {
 		"a member, server-side":          {kiosk(`{name: a}`), []string{"--server-side", "--force-conflicts"}, []string{"a"}},
 		"the first member":               {kiosk(`{name: b}`), []string{"--server-side", "--force-conflicts"}, []string{"b"}},
 		"the whole segment":              {strings.Split(both, "  clusters:")[0], nil, nil},
+		"the whole segment, server-side": {strings.Split(both, "  clusters:")[0], []string{"--server-side"}, nil},
+		"all members, server-side":       {kiosk(), []string{"--server-side"}, nil},
 		"another cluster's in its place": {strings.Replace(both, "east", "north", 1), nil, nil},
 		"the same, server-side":          {strings.Replace(both, "east", "north", 1), []string{"--server-side"}, nil},
 	} {
