@@ -40,7 +40,7 @@ type cluster struct {
 
 func newCluster(f *Fleet, id string) *cluster {
 	c := &cluster{fleet: f}
-	c.Cluster.ID = id
+	c.ID = id
 	c.SetHealth(router.Unreachable)
 	c.liveness.was = router.Unreachable
 	return c
@@ -97,7 +97,7 @@ func (c *cluster) bury(keys []segment.Key) {
 		return
 	}
 	c.unbury(keys)
-	stones := append(c.record.Tombstones, keys...)
+	stones := slices.Concat(c.record.Tombstones, keys)
 	c.record.Tombstones = slices.Clone(stones[max(0, len(stones)-maxTombstones):])
 	c.unsaved = true
 }

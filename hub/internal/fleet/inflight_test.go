@@ -10,10 +10,9 @@ import (
 )
 
 type claims struct {
-	t    *testing.T
-	f    *Fleet
-	o    *owner
-	held []Reservation
+	t *testing.T
+	f *Fleet
+	o *owner
 }
 
 func newClaims(t *testing.T) *claims {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,14 +92,11 @@ func (c *cluster) gather(hello *federationv1.Hello) helloFacts {
 // noteContact quarantines the cluster when two terms alternate: two clusters with one identity. As long as both keep coming
 // the quarantine lasts. mu is held.
 func (c *cluster) noteContact(term string, now time.Duration) {
-	recent := c.contacts[:0]
-	for i, seen := range c.contacts {
-		if now-seen.at < contactWindow || i == len(c.contacts)-1 {
-			recent = append(recent, seen)
-		}
-	}
-	rival := len(recent) > 0 && recent[len(recent)-1].term != term
-	c.contacts = append(recent[max(0, len(recent)-maxContacts):], contact{term, now})
+	n := len(c.contacts)
+	rival := n > 0 && c.contacts[n-1].term != term
+	c.contacts = slices.DeleteFunc(c.contacts, func(seen contact) bool { return now-seen.at >= contactWindow })
+	c.contacts = append(c.contacts, contact{term, now})
+	c.contacts = slices.Delete(c.contacts, 0, max(0, len(c.contacts)-maxContacts))
 	if alternations(c.contacts) < maxAlternations && (!rival || !c.isQuarantined(now)) {
 		return
 	}
