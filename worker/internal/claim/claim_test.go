@@ -243,6 +243,21 @@ func TestNodeThatIsCordonedServesNoClaim(t *testing.T) {
 	l.awaitIdle("p", 2)
 }
 
+// What a kubelet calls an image is believed only because nothing but a change of spec raises a Pod's generation.
+func TestAFreshPodIsOfTheFirstGeneration(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+	if pod := w.pods()[0]; pod.Generation != 1 || pod.Spec.NodeName == "" {
+		t.Errorf("a Pod scheduled to %q is of generation %d, want 1", pod.Spec.NodeName, pod.Generation)
+	}
+	got := l.mustCreate(image(tenantImage))
+	if pod := w.pod(got.GetPod()); pod.Generation != 2 {
+		t.Errorf("a swapped Pod is of generation %d, want 2", pod.Generation)
+	}
+}
+
 // lossy lets writes reach the API server and loses their answers.
 type lossy struct {
 	next  http.RoundTripper

@@ -126,6 +126,10 @@ func (s *Service) enter(c Claim, callerDeadline time.Time, bounded bool) (*op, *
 	}
 	if c.KeyHash != "" {
 		s.ops[c.KeyHash] = o
+		if id, ok := s.unclear.get(o.started, c.KeyHash); ok {
+			// It has not appeared, so this claim takes its place. Should it appear now, it goes.
+			s.strays.put(o.started, id, struct{}{})
+		}
 	}
 	ctx, cancel := context.WithCancel(s.leading)
 	o.cancel = cancel

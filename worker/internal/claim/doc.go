@@ -28,8 +28,9 @@
 // After the write it is answered only while the lease is held: later, a new leader may have listed before the Pod was
 // written. A leader serves after a live list that follows its election, so it sees every Pod that an earlier one may have
 // answered. Of two Pods with one key the one of the higher attempt, then incarnation, then sandbox id stays; the other
-// ends as Canceled. By then it was never answered: a lower incarnation wrote after it lost its lease, and of one
-// incarnation the earlier id belongs to a claim that ended unclear.
+// ends as Canceled. It was never answered: a lower incarnation wrote after it lost its lease. Within one incarnation, a
+// write whose outcome stayed unclear is the answer if it has appeared by the time somebody asks for its key again, and
+// ends if it appears later.
 //
 // # Memory (I10)
 //

@@ -56,7 +56,11 @@ func (s *Service) meet(c *Claim) (*op, *sandboxv1.Sandbox, error) {
 func (s *Service) holder(hash string) *entry {
 	var best *entry
 	var bestState sandbox.State
+	now := s.opts.Clock.Now()
 	for _, e := range s.byKey[hash] {
+		if _, stray := s.strays.get(now, e.id); stray {
+			continue
+		}
 		state := sandbox.Read(e.pod)
 		if best == nil || outranks(&state, &bestState) {
 			best, bestState = e, state
@@ -70,7 +74,7 @@ func conflict(c *Claim, record *sandboxv1.Sandbox) error {
 	r := c.Request
 	same := r.GetTeam() == record.GetTeam() && r.GetUser() == record.GetUser() &&
 		(r.GetEnv() == "" || r.GetEnv() == record.GetEnv()) &&
-		(r.GetImage() == "" || r.GetImage() == record.GetImage()) &&
+		(r.GetImage() == "" || sandbox.SameImage(r.GetImage(), record.GetImage())) &&
 		maps.Equal(r.GetLabels(), record.GetLabels()) && maps.Equal(r.GetMetadata(), record.GetMetadata())
 	return conflictUnless(same, r.GetClaimKey())
 }
@@ -97,6 +101,7 @@ func (s *Service) enforce(e *entry) {
 	now := s.opts.Clock.Now()
 	if _, stray := s.strays.get(now, e.id); stray {
 		s.spawnAbandon(e.id)
+		return
 	}
 	if e.hash == "" {
 		return
@@ -109,6 +114,9 @@ func (s *Service) enforce(e *entry) {
 		return
 	}
 	stays := s.holder(e.hash)
+	if stays == nil {
+		return
+	}
 	for _, other := range s.byKey[e.hash] {
 		if other != stays && sandbox.PhaseOf(other.pod).Live() {
 			s.spawnDispose(other.id, canceledEnd("DuplicateKey", "sandbox "+stays.id+" has the same claim key and stays"))

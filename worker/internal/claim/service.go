@@ -69,7 +69,8 @@ type Service struct {
 	watch map[string]chan struct{} // by sandbox id; closed when something about it changed
 
 	refused *memory[refusal]  // by key hash
-	strays  *memory[struct{}] // sandbox ids that nobody was told of
+	unclear *memory[string]   // sandbox id of the last unclear write, by key hash
+	strays  *memory[struct{}] // sandbox ids that nobody was told of, nor will be
 	ended   *endedStore
 
 	onChange []func(types.NamespacedName, bool)
@@ -105,6 +106,7 @@ func New(opts Options) (*Service, error) {
 		byID: map[string]*entry{}, byKey: map[string][]*entry{}, ops: map[string]*op{},
 		watch:   map[string]chan struct{}{},
 		refused: newMemory[refusal](keyMemory, maxKeys),
+		unclear: newMemory[string](keyMemory, maxKeys),
 		strays:  newMemory[struct{}](keyMemory, maxKeys),
 		ended:   newEndedStore(),
 		touched: map[*pool]struct{}{},

@@ -44,7 +44,7 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 		}
 		return true, nil
 	case lost:
-		s.spoil(e, answer)
+		s.spoil(e, pod, answer)
 		log.V(1).Info("Lost a Pod to another writer", "error", err)
 		return false, nil
 	case gone:
@@ -134,10 +134,10 @@ func (s *Service) release(e *entry, live *corev1.Pod) {
 
 // spoil lets go of a Pod that was lost. If it looks claimable still, it is not offered again until it has changed: a claim
 // would fail on it over and over.
-func (s *Service) spoil(e *entry, live *corev1.Pod) {
+func (s *Service) spoil(e *entry, seen, live *corev1.Pod) {
 	s.mu.Lock()
 	defer s.unlock()
-	e.spoilt = e.version
+	e.spoilt = versionOf(seen)
 	if live != nil {
 		e.spoilt = versionOf(live)
 	}
@@ -158,14 +158,17 @@ func (s *Service) lose(e *entry) {
 	}
 }
 
-// stray remembers a sandbox that may yet appear and that nobody was told of. One with a key is found by its key.
+// stray remembers a sandbox that may yet appear and that nobody was told of. One with a key is the answer to whoever asks
+// next, if it is there by then.
 func (s *Service) stray(o *op) {
-	if o.claim.KeyHash != "" {
-		return
-	}
 	s.mu.Lock()
 	defer s.unlock()
-	s.strays.put(s.opts.Clock.Now(), o.id, struct{}{})
+	now := s.opts.Clock.Now()
+	if o.claim.KeyHash == "" {
+		s.strays.put(now, o.id, struct{}{})
+	} else {
+		s.unclear.put(now, o.claim.KeyHash, o.id)
+	}
 }
 
 func claimFault(err error) error {

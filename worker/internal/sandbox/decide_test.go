@@ -171,7 +171,7 @@ func TestSameImage(t *testing.T) {
 		{"app", "sha256:0123", false},
 		{"", "", false},
 	} {
-		if got := sameImage(tc.a, tc.b); got != tc.same {
+		if got := SameImage(tc.a, tc.b); got != tc.same {
 			t.Errorf("%q and %q: same %v, want %v", tc.a, tc.b, got, tc.same)
 		}
 	}

@@ -23,6 +23,10 @@
 // anything; ResetDone demands another container, running the idle image. In doubt the Pod is replaced. The policy Reuse
 // is honoured as Replace: keeping an unreset Pod for one tenant is not built, and replacing is never weaker.
 //
+// Not covered: with the container runtimes in use, /dev/shm, System V memory and message queues belong to the Pod, not to
+// the container, and outlive a swap. Nothing in a Pod's API forbids a tenant to use them. A pool whose tenants do not trust
+// each other that far sets the policy Replace.
+//
 // # Which image a container runs
 //
 // A kubelet reports an image by a name of its own choosing, among all the tags of the same content. On a Pod whose spec

@@ -14,7 +14,7 @@ const unchangedGeneration = 1
 // Runs reports whether the Pod's first container runs image now: its spec asks for it, and the kubelet reports a running
 // and ready container of it.
 func Runs(pod *corev1.Pod, image string) bool {
-	if len(pod.Spec.Containers) == 0 || !sameImage(pod.Spec.Containers[0].Image, image) {
+	if len(pod.Spec.Containers) == 0 || !SameImage(pod.Spec.Containers[0].Image, image) {
 		return false
 	}
 	cs := mainStatus(pod)
@@ -27,7 +27,7 @@ func Runs(pod *corev1.Pod, image string) bool {
 // reports compares what a kubelet says about a container with a reference. A reference by digest is recognised in the
 // image id as well, since the name that a kubelet gives such an image can be a tag.
 func reports(cs *corev1.ContainerStatus, image string) bool {
-	if sameImage(cs.Image, image) {
+	if SameImage(cs.Image, image) {
 		return true
 	}
 	_, digest, found := strings.Cut(image, "@")
@@ -56,8 +56,8 @@ func mainStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// sameImage compares two references to an image as a container runtime reads them.
-func sameImage(a, b string) bool {
+// SameImage compares two references to an image as a container runtime reads them.
+func SameImage(a, b string) bool {
 	return a != "" && (a == b || canonicalImage(a) == canonicalImage(b))
 }
 

@@ -62,13 +62,13 @@ func imageRestarts(pod *corev1.Pod, idle string) RecycleReason {
 	s := Read(pod)
 	tenant, container := pod.Spec.Containers[0].Image, ContainerID(pod)
 	if s.Phase == Stopping {
-		if !sameImage(pod.Spec.Containers[0].Image, idle) {
+		if !SameImage(pod.Spec.Containers[0].Image, idle) {
 			return ReplaceNotReset
 		}
 		tenant, container = s.RunningImage, s.ContainerID
 	}
 	switch {
-	case idle == "" || tenant == "" || sameImage(tenant, idle):
+	case idle == "" || tenant == "" || SameImage(tenant, idle):
 		return ReplaceSameImage
 	case container == "" || container == s.SwapFrom:
 		// The swap to the tenant's image may not have begun. Then putting the idle image back restarts nothing, and
