@@ -65,7 +65,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	claims, err := newClaims(ctx, mgr, cfg, o, lock, serverTime, log)
+	claims, err := newClaims(mgr, cfg, o, lock, serverTime, log)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 }
 
 func newClaims(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, serverTime *apitime.Clock, log logr.Logger,
+	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, serverTime *apitime.Clock, log logr.Logger,
 ) (*claim.Service, error) {
 	pods, err := claim.NewPods(cfg)
 	if err != nil {
