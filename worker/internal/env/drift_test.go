@@ -172,7 +172,7 @@ func TestConfigChangedAfterAdmission(t *testing.T) {
 }
 
 func TestNothingIsWrittenAtRest(t *testing.T) {
-	w := newWorld(t)
+	w := newIdleWorld(t)
 	w.open(func(manifest string) { w.apply(manifest) })
 	w.eventually("the totals", func() error {
 		status := w.env("shop").Status

@@ -22,7 +22,7 @@ import (
 // TestI3OnlyTheLocalSegmentIsWritten lets the Reconciler do all that it does to an Env with another cluster's segments,
 // and asks the API server's books what it has written.
 func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
-	w := newWorld(t)
+	w := newIdleWorld(t)
 	w.open(func(manifest string) { w.apply(manifest) })
 	w.apply(shop) // takes snapshots back
 	w.awaitReady("shop")
@@ -93,8 +93,7 @@ func TestConflictingWrites(t *testing.T) {
 		"Env deleted": {write: func(w *world) { w.must(w.live.Delete(w.ctx, w.env("kiosk"))) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.stop()
+			w := newIdleWorld(t)
 			w.apply(members)
 			r := w.bare()
 			o := &observation{clusterID: local, env: w.env("kiosk"), pools: map[string]*v1alpha1.SandboxPool{}}
@@ -141,11 +140,57 @@ func TestConflictingWrites(t *testing.T) {
 }
 
 func TestFaultyWritesAreNoLostRace(t *testing.T) {
-	w := newWorld(t)
-	w.stop()
+	w := newIdleWorld(t)
 	w.apply(kiosk(`{name: a}`))
 	err := w.patchEnv("kiosk", FieldManager, types.JSONPatchType, `[{"op":"replace","path":"/spec/mode","value":"Nonsense"}]`)
 	if err == nil || raceLost(err) {
 		t.Errorf("an invalid value answered %v", err)
+	}
+}
+
+// TestI5StaleCacheDeletesNothing decides about an Env as a lagging cache has it: without a member that has a pool by now.
+func TestI5StaleCacheDeletesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a}`))
+	w.awaitReady("kiosk")
+	old := w.env("kiosk")
+	w.apply(kiosk(`{name: a}`, `{name: b}`))
+	w.awaitReady("kiosk")
+	w.stop()
+
+	o := &observation{clusterID: local, env: old, pools: map[string]*v1alpha1.SandboxPool{"a": w.pool("a"), "b": w.pool("b")}}
+	p := decide(o)
+	if len(p.orphans) != 1 {
+		t.Fatalf("the plan is %s: the test is of no use", describePlan(&p))
+	}
+	stale, err := w.bare().act(w.ctx, o, &p)
+	if !stale || err != nil {
+		t.Errorf("act answered %v, %v", stale, err)
+	}
+	if w.pool("b").DeletionTimestamp != nil {
+		t.Error("the pool of a member that the cache does not have yet was deleted")
+	}
+}
+
+// TestStalePoolIsNotTakenBack has a lost snapshot and a pool whose replicas the cache does not have yet.
+func TestStalePoolIsNotTakenBack(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
+	w.awaitReady("kiosk")
+	w.stop()
+	old := w.pool("a")
+	w.patchPool("a", `{"spec":{"replicas":7}}`)
+	w.apply(kiosk(`{name: a}`))
+
+	o := &observation{clusterID: local, env: w.env("kiosk"), pools: map[string]*v1alpha1.SandboxPool{"a": old}}
+	p := decide(o)
+	stale, err := w.bare().act(w.ctx, o, &p)
+	if p.members[0].verb != verbTakeBack || !stale || err != nil {
+		t.Errorf("%s: act answered %v, %v", describePlan(&p), stale, err)
+	}
+	if env := w.env("kiosk"); hasSnapshot(&env.Spec.Clusters[0].Members[0]) {
+		t.Errorf("an old pool became the snapshot: %s", w.frozen("kiosk", "a"))
 	}
 }

@@ -120,14 +120,13 @@ type history struct {
 	created, ready *unstructured.Unstructured
 }
 
-// open brings the shop up: created by create, scaled since by the autoscaler and by hand, and with the
+// open brings the shop up, in an idle world: created by create, scaled since by the autoscaler and by hand, and with the
 // segment of another cluster in its status.
 func (w *world) open(create func(manifest string)) history {
 	w.t.Helper()
-	w.stop() // so that what was created can be seen before the Reconciler has touched it
 	w.apply(templateManifest)
 	create(shop)
-	h := history{created: w.doc("SandboxEnv", "shop")}
+	h := history{created: w.doc("SandboxEnv", "shop")} // as it is before the Reconciler has touched it
 	w.start()
 	w.awaitReady("shop")
 	h.ready = w.doc("SandboxEnv", "shop")
@@ -280,7 +279,7 @@ func TestI3ReApplyLosesNothing(t *testing.T) {
 	}
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newIdleWorld(t)
 			w.startPools()
 			h := w.open(route.create(w))
 			w.awaitPods(8)
