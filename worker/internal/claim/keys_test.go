@@ -289,3 +289,72 @@ func TestAKeyedClaimOutlivesItsCaller(t *testing.T) {
 		t.Errorf("I2: %s and %s", again.GetId(), got.GetId())
 	}
 }
+
+// detour keeps writes from the API server, until the test lets one through.
+type detour struct {
+	next http.RoundTripper
+
+	mu     sync.Mutex
+	closed bool
+	kept   []*http.Request
+}
+
+func (d *detour) RoundTrip(r *http.Request) (*http.Response, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed || r.Method != http.MethodPatch {
+		return d.next.RoundTrip(r)
+	}
+	late := r.Clone(context.Background())
+	body, err := r.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	late.Body = body
+	d.kept = append(d.kept, late)
+	return nil, errors.New("connection lost")
+}
+
+func (d *detour) set(closed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = closed
+}
+
+// I2: a write whose outcome was unclear, and that happens after its key was answered with another Pod, ends unanswered.
+func TestI2AWriteThatComesLateEndsUnanswered(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(3)
+	way := &detour{}
+	l := w.lead(1, func(_ *claim.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
+	})
+	l.awaitIdle("p", 3)
+	way.set(true)
+	_, err := l.create(keyed("k", 1))
+	if d := claim.Disposition(err); d != federationv1.Disposition_UNCLEAR {
+		t.Fatalf("a write that nobody answered: %v (%s)", err, d)
+	}
+	way.set(false)
+	got := l.mustCreate(keyed("k", 1))
+
+	resp, err := way.next.RoundTrip(way.kept[0])
+	w.must(err)
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("the late write answered %s: this test needs it to happen", resp.Status)
+	}
+	w.eventually("the late sandbox to end", func() error {
+		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.namespace})
+		if err != nil || len(list.GetSandboxes()) != 1 {
+			return fmt.Errorf("%v, %w", list.GetSandboxes(), err)
+		}
+		if list.GetSandboxes()[0].GetId() != got.GetId() {
+			t.Fatalf("I2: the answered sandbox ended, the late one stays: %v", list)
+		}
+		if again := l.mustCreate(keyed("k", 1)); again.GetId() != got.GetId() {
+			t.Fatalf("I2: the key was answered %s, now %s", got.GetId(), again.GetId())
+		}
+		return nil
+	})
+}

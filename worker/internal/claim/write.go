@@ -31,7 +31,7 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	start := s.opts.Clock.Now()
 	got, answer, err := s.write(ctx, o.id, pod, patch)
 	s.metrics.wrote(s.opts.Clock.Since(start), got)
-	log := s.opts.Log.WithValues("env", o.pool.env, "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
+	log := s.opts.Log.WithValues("env", o.claim.Request.GetEnv(), "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
 	switch got {
 	case written:
 		s.release(e, answer)
