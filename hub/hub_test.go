@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // running is a hub on ports of its own.
-type running struct{ api, metrics, health string }
+type running struct{ api, link, metrics, health string }
 
 func testOptions(t *testing.T) *options {
 	t.Helper()
@@ -41,7 +42,7 @@ func testOptions(t *testing.T) *options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &options{listen: "127.0.0.1:0", dataDir: filepath.Join(dir, "data"), tls: files, retention: 1}
+	return &options{listen: "127.0.0.1:0", dataDir: filepath.Join(dir, "data"), tls: files, retention: time.Hour}
 }
 
 // start runs a hub until the test ends.
@@ -68,7 +69,7 @@ func start(t *testing.T, o *options) running {
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return running{api: listeners[0].Addr().String(), metrics: listeners[2].Addr().String(), health: listeners[3].Addr().String()}
+	return running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String(), metrics: listeners[2].Addr().String(), health: listeners[3].Addr().String()}
 }
 
 func get(t *testing.T, url string) (int, string) {

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const eastSandbox = "01hzzzzzzzzzzzzzzzzzzz0001-east"
+
+// east plays the worker of a cluster over a real connection. The test reads what it is dispatched and answers.
+type east struct {
+	t      *testing.T
+	claims chan *federationv1.Dispatch
+	acks   chan *federationv1.EndedAck
+	send   chan *federationv1.WorkerFrame
+	cut    chan struct{} // ends the current stream
+	stop   func()
+}
+
+func attachEast(t *testing.T, address string, authority *pki.Authority) *east {
+	t.Helper()
+	files, err := authority.Cluster("east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	creds, err := link.LoadCredentials(files, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &east{
+		t: t, claims: make(chan *federationv1.Dispatch, 8), acks: make(chan *federationv1.EndedAck, 1),
+		send: make(chan *federationv1.WorkerFrame, 8), cut: make(chan struct{}),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	var streams uint64
+	go func() {
+		done <- link.Run(ctx, link.Dial{Target: address, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()},
+			func(ctx context.Context, hub federationv1.LinkClient) error {
+				streams++
+				return e.serve(ctx, hub, streams)
+			})
+	}()
+	stopped := false
+	e.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(e.stop)
+	return e
+}
+
+var errCut = errors.New("cut by the test")
+
+// serve introduces the worker, reports one Env, and then passes frames on.
+func (e *east) serve(ctx context.Context, hub federationv1.LinkClient, number uint64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := hub.Attach(ctx)
+	if err != nil {
+		return err
+	}
+	hello := &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t1", Incarnation: 1, Stream: number}
+	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
+		return err
+	}
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	begin := &federationv1.Begin{Incarnation: 1}
+	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: begin}}); err != nil {
+		return err
+	}
+	report := &federationv1.Report{Sequence: number, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{{
+		Key:     &federationv1.EnvKey{Namespace: "default", Name: "demo"},
+		Members: []*federationv1.MemberSegment{{Name: "pool", State: federationv1.MemberState_ACTIVE, Idle: 3, ReadyIdle: 3, QueueCapacity: 9}},
+	}}}
+	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: report}}); err != nil {
+		return err
+	}
+	received := make(chan error, 1)
+	go func() { received <- e.receive(stream) }()
+	for {
+		select {
+		case frame := <-e.send:
+			if err := stream.Send(frame); err != nil {
+				return err
+			}
+		case <-e.cut:
+			cancel()
+			<-received
+			return errCut
+		case err := <-received:
+			return err
+		}
+	}
+}
+
+func (e *east) receive(stream link.Stream) error {
+	for {
+		frame, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		switch {
+		case frame.GetDispatch() != nil:
+			e.claims <- frame.GetDispatch()
+		case frame.GetEndedAck() != nil:
+			e.acks <- frame.GetEndedAck()
+		}
+	}
+}
+
+func (e *east) grant(d *federationv1.Dispatch) {
+	e.send <- &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: &federationv1.Answer{
+		Id: d.GetId(), Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_Sandbox{
+			Sandbox: &sandboxv1.Sandbox{Id: eastSandbox, Namespace: "default", Env: "demo", Phase: sandboxv1.Phase_RUNNING, ClaimKey: "k"},
+		},
+	}}}
+}
+
+// TestAClaimGoesThroughTheLink is the whole hub, from a client to a worker and back, over real connections.
+func TestAClaimGoesThroughTheLink(t *testing.T) {
+	o := testOptions(t)
+	h := start(t, o)
+	authority, err := pki.New(filepath.Dir(o.tls.CA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := attachEast(t, h.link, authority)
+	conn, err := grpc.NewClient(h.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	waitForEnv(ctx, t, sandboxv1.NewEnvsClient(conn))
+	hub := sandboxv1.NewSandboxesClient(conn)
+	request := &sandboxv1.CreateSandboxRequest{Env: "demo", ClaimKey: "k", StartupTimeout: durationpb.New(30 * time.Second)}
+
+	type result struct {
+		sandbox *sandboxv1.Sandbox
+		err     error
+	}
+	answered := make(chan result, 1)
+	go func() {
+		s, err := hub.CreateSandbox(ctx, request)
+		answered <- result{s, err}
+	}()
+	first := <-worker.claims
+	worker.cut <- struct{}{} // the outcome is unclear now
+	second := <-worker.claims
+	if a, b := first.GetClaim(), second.GetClaim(); a.GetKeyHash() == "" || a.GetKeyHash() != b.GetKeyHash() || b.GetAttempt() != a.GetAttempt() {
+		t.Fatalf("asked %v, then %v", a, b)
+	}
+	worker.grant(second)
+	if got := <-answered; got.err != nil || got.sandbox.GetId() != eastSandbox || got.sandbox.GetClusterId() != "east" {
+		t.Fatalf("answered %v %v", got.sandbox, got.err)
+	}
+
+	worker.send <- &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{
+		Batch: 7, Sandboxes: []*federationv1.EndedSandbox{{
+			Sandbox: &sandboxv1.Sandbox{Id: eastSandbox, Namespace: "default", StopReason: "Completed"},
+			KeyHash: second.GetClaim().GetKeyHash(), Attempt: second.GetClaim().GetAttempt(),
+		}},
+	}}}
+	if ack := <-worker.acks; ack.GetBatch() != 7 {
+		t.Fatalf("acknowledged %v", ack)
+	}
+	if got, err := hub.CreateSandbox(ctx, request); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Completed" {
+		t.Fatalf("after the end: %v %v", got, err)
+	}
+
+	// With nobody attached nothing can have been sent, so that nobody has to stay with the cluster.
+	worker.stop()
+	request.ClaimKey = "k2"
+	_, err = hub.CreateSandbox(ctx, request)
+	if e := problem.FromError(err); e == nil || e.Reason != problem.NoCapacity {
+		t.Fatalf("without a worker: %v", err)
+	}
+}
+
+func waitForEnv(ctx context.Context, t *testing.T, envs sandboxv1.EnvsClient) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		env, err := envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: "default", Name: "demo"})
+		if err == nil && env.GetIdle() == 3 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("the Env never arrived: %v", err)
+		}
+	}
+}
