@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func TestWaitNoneIsAnsweredWhenDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		gate := make(chan struct{})
+		f.workers["east"].onClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+			if c.GetRequest().GetWait() != waitAssigned {
+				t.Errorf("dispatched with wait %s", c.GetRequest().GetWait())
+			}
+			<-gate
+			return carryOut(), nil
+		}
+		unwaited := request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait })
+		got := f.create(unwaited)
+		if got.GetPhase() != sandboxv1.Phase_PENDING || got.GetClaimKey() != "k" || f.record("k") == nil {
+			t.Fatalf("answered %v", got)
+		}
+		close(gate)
+		ready := f.create(request("k"))
+		if ready.GetPhase() != sandboxv1.Phase_RUNNING || f.workers["east"].count() != 1 {
+			t.Fatalf("then %v", ready)
+		}
+	})
+}
+
+func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		east := f.workers["east"]
+		east.onClaim = func(ctx context.Context, _ *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
+		f.restart()
+		east.onClaim = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		running := make(chan error, 1)
+		go func() { running <- f.hub.Run(ctx) }()
+		time.Sleep(5 * time.Second)
+		if east.count() != 1 {
+			t.Fatal("nobody pursued the claim")
+		}
+		if r := f.record("k"); r.State != stateAnswered {
+			t.Errorf("record %+v", r)
+		}
+		cancel()
+		if err := <-running; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReadyWaitsOnForWhatAssignedLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		east := f.workers["east"]
+		east.phase = sandboxv1.Phase_STARTING
+		assigned := f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = waitAssigned }))
+		if assigned.GetPhase() != sandboxv1.Phase_STARTING {
+			t.Fatalf("assigned: %v", assigned)
+		}
+		time.AfterFunc(5*time.Second, func() {
+			east.mu.Lock()
+			defer east.mu.Unlock()
+			east.live[assigned.GetId()].Phase = sandboxv1.Phase_RUNNING
+		})
+		ready := f.create(request("k"))
+		if ready.GetPhase() != sandboxv1.Phase_RUNNING || ready.GetId() != assigned.GetId() {
+			t.Fatalf("ready: %v", ready)
+		}
+	})
+}
+
+func TestAFailedStoreClaimsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		if err := f.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := f.hub.Create(t.Context(), request("k"))
+		wantReason(t, err, problem.Unavailable)
+		if n := len(f.workers["east"].claims()); n != 0 {
+			t.Errorf("%d dispatches without a record", n)
+		}
+		// Claims without a key go on.
+		f.create(request(""))
+	})
+}
+
+func TestErrorsOfTheWorkerPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+		for _, w := range f.workers {
+			w.onClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+				return failure(federationv1.Disposition_DONE, problem.Invalid), nil
+			}
+		}
+		for _, key := range []string{"", "k"} {
+			_, err := f.hub.Create(t.Context(), request(key))
+			wantReason(t, err, problem.Invalid)
+		}
+		if n := len(f.workers["east"].claims()) + len(f.workers["west"].claims()); n != 2 {
+			t.Errorf("%d dispatches: the request's own fault is nobody else's business", n)
+		}
+	})
+}
