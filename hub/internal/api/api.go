@@ -35,6 +35,7 @@ type Fleet interface {
 	Clusters() []*sandboxv1.Cluster
 	Cluster(id string) *sandboxv1.Cluster
 	Keys(namespace string) []segment.Key
+	Awaited() []string
 	Env(key segment.Key) *sandboxv1.Env
 }
 
@@ -170,7 +171,7 @@ func (e envs) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv
 	if env := e.fleet.Env(segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}); env != nil {
 		return env, nil
 	}
-	return nil, claims.UnknownEnv(e.fleet.Keys(r.GetNamespace()), r.GetNamespace(), r.GetName())
+	return nil, claims.UnknownEnv(e.fleet, r.GetNamespace(), r.GetName())
 }
 
 func (e envs) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {

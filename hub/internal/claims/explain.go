@@ -164,12 +164,21 @@ func candidate(c *router.Explained) *sandboxv1.Candidate {
 }
 
 func (s *Service) unknownEnv(namespace, name string) error {
-	return UnknownEnv(s.fleet.Keys(namespace), namespace, name)
+	return UnknownEnv(s.fleet, namespace, name)
 }
 
-// UnknownEnv says that there is no such Env, and names those that the namespace has.
-func UnknownEnv(keys []segment.Key, namespace, name string) error {
+// UnknownEnv says that there is no such Env, and names those that the namespace has; or, in a hub that has just started,
+// that one has to wait to be sure.
+func UnknownEnv(fleet interface {
+	Keys(namespace string) []segment.Key
+	Awaited() []string
+}, namespace, name string) error {
+	if awaited := fleet.Awaited(); len(awaited) > 0 {
+		return problem.New(problem.Recovering, "this hub has just started, knows no Env %s/%s yet, and waits to hear from %s",
+			clip(namespace), clip(name), strings.Join(awaited, ", ")).WithRetryAfter(retrySoon)
+	}
 	there := "that namespace has none"
+	keys := fleet.Keys(namespace)
 	if len(keys) > 0 {
 		names := make([]string, 0, namedEnvs)
 		for _, key := range keys[:min(len(keys), namedEnvs)] {

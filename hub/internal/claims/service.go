@@ -27,6 +27,8 @@ type Fleet interface {
 	Keys(namespace string) []segment.Key
 	// ClusterIDs lists every registered cluster, connected or not.
 	ClusterIDs() []string
+	// Awaited lists the registered clusters that a hub which has just started still waits to hear from.
+	Awaited() []string
 	// Reserve counts a claim in flight against a candidate of the view until a report covers it.
 	Reserve(view *router.View, index int) fleet.Reservation
 	// Explain judges every candidate of a view.

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -35,6 +36,15 @@ func (f *Fleet) ClusterIDs() []string {
 		}
 	}
 	return ids
+}
+
+// Awaited lists the registered clusters that may have Envs which this hub process has not heard of yet, in order. It is
+// empty once the process is as old as a cluster may be silent: then what is not known counts as not there.
+func (f *Fleet) Awaited() []string {
+	if f.now() >= unreachableAfter {
+		return nil
+	}
+	return slices.DeleteFunc(f.ClusterIDs(), func(id string) bool { return f.cluster(id).known.Load() })
 }
 
 // Cluster shows one cluster, nil when it is not registered.

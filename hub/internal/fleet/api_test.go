@@ -108,6 +108,32 @@ func TestTheRegistryOutlivesTheHub(t *testing.T) {
 	}
 }
 
+func TestARestartedHubWaitsToHearFromItsClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := &memoryRegistry{}
+		f := newFleet(t, registry)
+		if got := f.Awaited(); len(got) != 0 {
+			t.Errorf("a hub that knows no cluster waits for %v", got)
+		}
+		east, west := newOwner(t, "east"), newOwner(t, "west")
+		east.connect(f)
+		west.connect(f)
+
+		f = newFleet(t, registry)
+		if got := f.Awaited(); !slices.Equal(got, []string{"east", "west"}) {
+			t.Errorf("a restarted hub waits for %v", got)
+		}
+		east.connect(f)
+		if got := f.Awaited(); !slices.Equal(got, []string{"west"}) {
+			t.Errorf("with east attached the hub waits for %v", got)
+		}
+		time.Sleep(unreachableAfter)
+		if got := f.Awaited(); len(got) != 0 {
+			t.Errorf("after %s the hub still waits for %v", unreachableAfter, got)
+		}
+	})
+}
+
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Metrics: registry})
