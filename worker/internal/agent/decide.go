@@ -18,12 +18,10 @@ type poolFacts struct {
 	queueCapacity int32
 }
 
-// describe makes the local segment of an Env. It returns nil when the Env has none.
+// describe makes the local segment of an Env. One without members is reported as well: that the Env is here is why other
+// clusters' segments come here.
 func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
 	at := slices.IndexFunc(env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool { return c.ClusterID == clusterID })
-	if at < 0 {
-		return nil
-	}
 	out := &segment.Segment{
 		Key:        segment.Key{Namespace: env.Namespace, Name: env.Name},
 		UID:        string(env.UID),
@@ -32,6 +30,9 @@ func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string)
 	}
 	if d := env.Spec.Defaults; d != nil {
 		out.DefaultInstanceType, out.DefaultMultiplier = d.InstanceType, d.Multiplier
+	}
+	if at < 0 {
+		return out
 	}
 	observed := map[string]v1alpha1.ObservedMemberState{}
 	for _, c := range env.Status.Clusters {

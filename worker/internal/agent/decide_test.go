@@ -63,8 +63,8 @@ saturated small×2 default p7 Saturated idle=3 ready=2 running=3 desired=3 curre
 	if got := render(describe(env, "east", pools)); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if s := describe(env, "north", pools); s != nil {
-		t.Errorf("a cluster without a segment has %+v", s)
+	if got := render(describe(env, "north", pools)); got != "default/py u1 g4 python small×2\n" {
+		t.Errorf("a cluster that the Env does not name has\n%s", got)
 	}
 }
 

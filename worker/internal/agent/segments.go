@@ -4,14 +4,22 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Segment describes this cluster's part of an Env as it would be reported; nil if there is none.
+// Segment describes this cluster's part of an Env as it would be reported; nil if it has no member.
 func (a *Agent) Segment(ctx context.Context, k segment.Key) (*segment.Segment, error) {
-	return a.source.segment(ctx, k)
+	s, err := a.source.segment(ctx, k)
+	if err != nil || s == nil || len(s.Members) == 0 {
+		return nil, err
+	}
+	return s, nil
 }
 
-// Segments describes this cluster's part of every Env.
-func (a *Agent) Segments(ctx context.Context) ([]*segment.Segment, error) { return a.source.all(ctx) }
+// Segments describes this cluster's part of every Env of which it has one.
+func (a *Agent) Segments(ctx context.Context) ([]*segment.Segment, error) {
+	all, err := a.source.all(ctx)
+	return slices.DeleteFunc(all, func(s *segment.Segment) bool { return len(s.Members) == 0 }), err
+}

@@ -125,7 +125,7 @@ func onAny(handle func(o client.Object, gone bool)) toolscache.ResourceEventHand
 	}
 }
 
-// segment is nil for an Env that the synced cache does not have, or that has no local segment.
+// segment is nil for an Env that the synced cache does not have.
 func (s *source) segment(ctx context.Context, k segment.Key) (*segment.Segment, error) {
 	env := &v1alpha1.SandboxEnv{}
 	err := s.cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, env)
@@ -151,9 +151,7 @@ func (s *source) all(ctx context.Context) ([]*segment.Segment, error) {
 		if err != nil {
 			return nil, err
 		}
-		if one != nil {
-			out = append(out, one)
-		}
+		out = append(out, one)
 	}
 	return out, nil
 }
