@@ -84,21 +84,24 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("starting the fleet: %w", err)
 	}
-	workers := &dispatcher{}
+	// Workers attach once everything is built, so what they send finds the claims service there.
+	workers := attach.NewServer(attach.Options{
+		Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach"),
+		OnEnded: func(ctx context.Context, clusterID string, ended *federationv1.Ended) error {
+			return h.claims.OnEnded(ctx, clusterID, ended)
+		},
+		OnKeys: func(clusterID string, keys []*federationv1.KeyHolder) { h.claims.OnKeys(clusterID, keys) },
+	})
 	h.claims = claims.New(claims.Options{
 		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Clock: real, Log: h.log.WithName("claims"),
 		Metrics: h.metrics, Retention: o.retention,
-	})
-	workers.Server = attach.NewServer(attach.Options{
-		Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach"),
-		OnEnded: h.claims.OnEnded, OnKeys: h.claims.OnKeys,
 	})
 	linkMetrics, err := link.NewMetrics(h.metrics)
 	if err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	h.link = link.NewServer(credentials, linkMetrics, h.log.WithName("link"))
-	federationv1.RegisterLinkServer(h.link, workers.Server)
+	federationv1.RegisterLinkServer(h.link, workers)
 	return h.buildAPI(o, credentials)
 }
 
@@ -175,15 +178,4 @@ func listen(addresses ...string) ([]net.Listener, error) {
 		listeners = append(listeners, l)
 	}
 	return listeners, nil
-}
-
-// dispatcher tells claims, in their words, what was not sent.
-type dispatcher struct{ *attach.Server }
-
-func (d *dispatcher) Dispatch(ctx context.Context, cluster string, call *federationv1.Dispatch) (*federationv1.Answer, error) {
-	answer, err := d.Server.Dispatch(ctx, cluster, call)
-	if errors.Is(err, attach.ErrNotConnected) {
-		return nil, fmt.Errorf("%w: %w", claims.ErrNotConnected, err)
-	}
-	return answer, err
 }
