@@ -87,11 +87,14 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// incomingHeader passes on what the interceptors read, under the names that gRPC callers use.
+// incomingHeader passes on what the interceptors read, under the names that gRPC callers use. The gateway itself passes on
+// Authorization; DefaultHeaderMatcher would do so again under another name.
 func incomingHeader(name string) (string, bool) {
 	switch lower := strings.ToLower(name); lower {
-	case idempotencyKey, pathClaimKey, "authorization", "traceparent", "tracestate":
+	case idempotencyKey, pathClaimKey, "traceparent", "tracestate":
 		return lower, true
+	case "authorization":
+		return "", false
 	}
 	return runtime.DefaultHeaderMatcher(name)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -99,8 +98,7 @@ func (a *Authenticator) authenticate(ctx context.Context, needs Scope) (claims.P
 }
 
 func bearer(ctx context.Context) (string, error) {
-	// The gateway passes the header on twice.
-	values := slices.Compact(metadata.ValueFromIncomingContext(ctx, "authorization"))
+	values := metadata.ValueFromIncomingContext(ctx, "authorization")
 	if len(values) != 1 {
 		return "", problem.New(problem.Unauthenticated, "a header Authorization: Bearer %s… is needed", TokenPrefix)
 	}
