@@ -18,7 +18,9 @@ func TestI12_CertificateDecides(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "identity", equally(2)...)
 	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}})
-	e.waitReady(ctx, t, map[string]int{"east": 1, "north": 2, "west": 2})
+	for _, in := range clusters { // the owner's word of the claim is everywhere, the hub included
+		e.waitSegment(ctx, t, in, "east", "idle=1 running=1 desired=2")
+	}
 	before := e.known(ctx, t, "east")
 
 	if err := atoll.Worker("north").Stop(); err != nil {
