@@ -162,6 +162,16 @@ func TestEncode(t *testing.T) {
 	if string(body) != want {
 		t.Errorf("\n got %s\nwant %s", body, want)
 	}
+
+	body, err = encode(env(nil), "east", decision{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const none = `{"apiVersion":"agents.navix.sh/v1alpha1","kind":"SandboxEnv",` +
+		`"metadata":{"name":"py","namespace":"default","uid":"u1"},"status":{}}`
+	if string(body) != none {
+		t.Errorf("without foreign segments\n got %s\nwant %s", body, none)
+	}
 }
 
 func TestTooLargeCollapses(t *testing.T) {

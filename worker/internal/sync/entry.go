@@ -147,7 +147,10 @@ func encode(env *v1alpha1.SandboxEnv, local string, d decision) ([]byte, error) 
 			return nil, fmt.Errorf("encoding the foreign segments of %s/%s: %w", env.Namespace, env.Name, errLocal)
 		}
 	}
-	status := map[string]any{"clusters": d.entries}
+	status := map[string]any{}
+	if len(d.entries) > 0 { // null is refused, and leaving it out removes all the same
+		status["clusters"] = d.entries
+	}
 	if d.condition != nil {
 		status["conditions"] = []metav1.Condition{*d.condition}
 	}
