@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package sandboxv1 is the public API: messages, gRPC services and their translation from REST, generated from
+// sandbox.proto and sandbox_http.yaml.
 package sandboxv1
 
 import _ "embed"
