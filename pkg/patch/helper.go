@@ -15,6 +15,8 @@ import (
 )
 
 // PatchHelper remembers a pool as it was read, and writes the difference.
+//
+//nolint:revive // the name is the one that the reference gives it
 type PatchHelper struct {
 	client client.Client
 	before *v1alpha1.SandboxPool

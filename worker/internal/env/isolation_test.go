@@ -5,6 +5,7 @@ package env
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -43,7 +44,7 @@ func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
 			continue
 		}
 		wrote = true
-		if books := string(entry.FieldsV1.Raw); strings.Contains(books, "west") {
+		if books := entry.FieldsV1.GetRawString(); strings.Contains(books, "west") {
 			t.Errorf("%s owns fields of another cluster: %s", FieldManager, books)
 		}
 	}
@@ -192,5 +193,32 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 	}
 	if env := w.env("kiosk"); hasSnapshot(&env.Spec.Clusters[0].Members[0]) {
 		t.Errorf("an old pool became the snapshot: %s", w.frozen("kiosk", "a"))
+	}
+}
+
+// TestStaleEnvIsNotStamped decides about an Env as it was before its member changed groups, and a pool as it is after.
+func TestStaleEnvIsNotStamped(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, config: {scalingGroup: before}}`))
+	w.awaitReady("kiosk")
+	old := w.env("kiosk")
+	w.apply(kiosk(`{name: a, config: {scalingGroup: after}}`))
+	w.eventually("the label", func() error {
+		if got := w.pool("a").Labels[v1alpha1.LabelScalingGroup]; got != "after" {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+	w.stop()
+
+	o := &observation{clusterID: local, env: old, pools: map[string]*v1alpha1.SandboxPool{"a": w.pool("a")}}
+	p := decide(o)
+	stale, err := w.bare().act(w.ctx, o, &p)
+	if p.members[0].verb != verbRepair || !stale || err != nil {
+		t.Errorf("%s: act answered %v, %v", describePlan(&p), stale, err)
+	}
+	if got := w.pool("a").Labels[v1alpha1.LabelScalingGroup]; got != "after" {
+		t.Errorf("the pool was put back into group %q", got)
 	}
 }

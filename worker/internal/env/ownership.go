@@ -56,7 +56,7 @@ func owning(entry *metav1.ManagedFieldsEntry, path ...string) bool {
 	if entry.FieldsV1 == nil {
 		return false
 	}
-	content := json.RawMessage(entry.FieldsV1.Raw)
+	content := json.RawMessage(entry.FieldsV1.GetRawBytes())
 	for _, key := range path {
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(content, &fields); err != nil {
