@@ -66,6 +66,16 @@ func TestI3_I4_ForeignSegments(t *testing.T) {
 
 	e.wantReapplyLosesNothing(ctx, t, "east")
 	e.wantRemovalForGood(ctx, t, "north")
+	e.delete(ctx, t, "west")
+	e.waitSegment(ctx, t, "east", "west", "none")
+}
+
+func (e *env) delete(ctx context.Context, t *testing.T, cluster string) {
+	t.Helper()
+	object := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: e.name}}
+	if err := kube[cluster].Delete(ctx, object); err != nil {
+		t.Fatalf("deleting the Env in %s: %v", cluster, err)
+	}
 }
 
 // wantReapplyLosesNothing applies the manifest as it is, client-side, which replaces all of spec.clusters.
@@ -142,10 +152,7 @@ func (e *env) podUIDs(ctx context.Context, t *testing.T, cluster string) []strin
 // wantRemovalForGood deletes the Env in one cluster: the others stop showing it, also after the hub has started anew.
 func (e *env) wantRemovalForGood(ctx context.Context, t *testing.T, cluster string) {
 	t.Helper()
-	object := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: e.name}}
-	if err := kube[cluster].Delete(ctx, object); err != nil {
-		t.Fatalf("deleting the Env in %s: %v", cluster, err)
-	}
+	e.delete(ctx, t, cluster)
 	gone := func() {
 		t.Helper()
 		for _, in := range clusters {
