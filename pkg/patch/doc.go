@@ -10,8 +10,9 @@
 //	// … change metadata, spec, status …
 //
 // Only fields that changed are sent, so writers of other fields (the autoscaler's status.autoscaling beside the pool
-// reconciler's counts) do not undo each other. Every patch names the pool's uid: a pool of the same name that was created
-// in the meantime is not touched.
+// reconciler's counts) do not undo each other. A patch of metadata and spec names the pool's uid, and is refused as
+// invalid by a pool of the same name that was created in the meantime. A patch of status cannot be bound like that, the
+// API server ignores metadata in it; such a pool has the counts of its predecessor until it is looked at.
 //
 // # Pools only
 //

@@ -44,10 +44,7 @@ func (h *PatchHelper) Patch(ctx context.Context, pool *v1alpha1.SandboxPool) err
 		}
 	}
 	if len(status) > 0 {
-		body, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"uid": h.before.UID},
-			"status":   status,
-		})
+		body, err := json.Marshal(map[string]any{"status": status})
 		if err != nil {
 			return fmt.Errorf("encoding the status of pool %s: %w", client.ObjectKeyFromObject(pool), err)
 		}

@@ -139,10 +139,11 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 	if err != nil || body == nil {
 		return err
 	}
-	if err := a.client.Patch(ctx, live, client.RawPatch(types.MergePatchType, body), client.FieldOwner(FieldManager)); err != nil {
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return fmt.Errorf("pool %s: %w", m.name, errStale)
-		}
+	err = a.client.Patch(ctx, live, client.RawPatch(types.MergePatchType, body), client.FieldOwner(FieldManager))
+	if raceLost(err) {
+		return fmt.Errorf("pool %s: %w", m.name, errStale)
+	}
+	if err != nil {
 		return fmt.Errorf("repairing pool %s: %w", m.name, err)
 	}
 	for _, point := range m.drift {
@@ -233,10 +234,10 @@ func (a *actor) deleteOrphan(ctx context.Context, name string) error {
 	pool := a.o.pools[name]
 	err = a.client.Delete(ctx, &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: name}},
 		client.Preconditions{UID: &pool.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	if raceLost(err) {
 		return fmt.Errorf("pool %s: %w", name, errStale)
-	case err != nil:
+	}
+	if err != nil {
 		return fmt.Errorf("deleting pool %s: %w", name, err)
 	}
 	a.tell(ctx, name, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCleaned, verbDelete,

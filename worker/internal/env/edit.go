@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -103,16 +105,21 @@ func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot, error) 
 	}
 }
 
-// raceLost reports that a conditional patch found another document than it was made for. The API server answers a failed
-// test with a 422 that names no cause; a 422 with causes is about what we wrote.
+// raceLost reports that a write found another object than it was made for. The API server answers a failed test of a JSON
+// patch with a 422 that names no cause, and a uid that is not the object's with one that names the uid; a 422 with other
+// causes is about what we wrote.
 func raceLost(err error) bool {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return true
+	}
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
+	if !errors.As(err, &status) || status.Status().Code != http.StatusUnprocessableEntity {
 		return false
 	}
 	details := status.Status().Details
-	unprocessable := status.Status().Code == http.StatusUnprocessableEntity && (details == nil || len(details.Causes) == 0)
-	return unprocessable || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+	return details == nil || !slices.ContainsFunc(details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Field != "metadata.uid"
+	})
 }
 
 func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {

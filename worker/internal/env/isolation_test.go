@@ -140,12 +140,25 @@ func TestConflictingWrites(t *testing.T) {
 	}
 }
 
-func TestFaultyWritesAreNoLostRace(t *testing.T) {
+func TestLostRacesAndFaultyWrites(t *testing.T) {
 	w := newIdleWorld(t)
 	w.apply(kiosk(`{name: a}`))
-	err := w.patchEnv("kiosk", FieldManager, types.JSONPatchType, `[{"op":"replace","path":"/spec/mode","value":"Nonsense"}]`)
-	if err == nil || raceLost(err) {
-		t.Errorf("an invalid value answered %v", err)
+	for name, write := range map[string]struct {
+		patchType types.PatchType
+		body      string
+		race      bool
+	}{
+		"failed test":   {types.JSONPatchType, `[{"op":"test","path":"/spec/mode","value":"Nonsense"}]`, true},
+		"missing path":  {types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/7/members","value":[]}]`, true},
+		"other uid":     {types.MergePatchType, `{"metadata":{"uid":"other"},"spec":{"defaults":{"multiplier":2}}}`, true},
+		"other version": {types.MergePatchType, `{"metadata":{"resourceVersion":"1"},"spec":{"defaults":{"multiplier":2}}}`, true},
+		"invalid value": {types.JSONPatchType, `[{"op":"replace","path":"/spec/mode","value":"Nonsense"}]`, false},
+		"broken rule":   {types.MergePatchType, `{"spec":{"autoscaling":{"groups":[{"name":"nobodys"}]}}}`, false},
+	} {
+		err := w.patchEnv("kiosk", FieldManager, write.patchType, write.body)
+		if err == nil || raceLost(err) != write.race {
+			t.Errorf("%s: taken for a lost race: %v, want %v: %v", name, raceLost(err), write.race, err)
+		}
 	}
 }
 
