@@ -12,7 +12,9 @@ type EnvClusterSpecApplyConfiguration struct {
 	// ClusterID names the cluster. A worker changes only the segment with its
 	// own id.
 	ClusterID *string `json:"clusterID,omitempty"`
-	// Members lists the pools that this cluster contributes.
+	// Members lists the pools that this cluster contributes. It may be null:
+	// server-side apply makes a list null, not absent, when it takes away its
+	// last item and others own fields of that item, as the worker does.
 	Members []EnvClusterMemberApplyConfiguration `json:"members,omitempty"`
 }
 

@@ -33,7 +33,8 @@ type SandboxEnvSpecApplyConfiguration struct {
 	// Defaults is the instance shape for requests that name none. Recommended.
 	Defaults *SandboxEnvDefaultsApplyConfiguration `json:"defaults,omitempty"`
 	// Clusters lists the members, cluster by cluster. A segment belongs to the
-	// worker with that clusterID alone; all others only read it.
+	// worker with that clusterID alone; all others only read it. It may be null,
+	// like a segment's members.
 	Clusters []EnvClusterSpecApplyConfiguration `json:"clusters,omitempty"`
 	// Autoscaling configures the Env's autoscaler. Without it, or for groups
 	// that are not enabled, replicas are set by hand.
