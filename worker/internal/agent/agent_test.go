@@ -14,7 +14,6 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/internal/claim"
 )
@@ -189,10 +188,7 @@ func TestWhatAStreamLeavesBehind(t *testing.T) {
 	w.eventually("two claims to wait", waiting(2))
 	close(s.hangUp)
 	w.eventually("one of them to leave", waiting(1))
-	pool := &v1alpha1.SandboxPool{}
-	w.must(w.live.Get(t.Context(), w.key("py-main"), pool))
-	pool.Spec.Replicas = 2
-	w.must(w.live.Update(t.Context(), pool))
+	w.scale("py-main", 2)
 	again := w.hub.session()
 	w.hub.shows("py", 1)
 	again.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
@@ -224,10 +220,7 @@ func TestI8WithoutAHub(t *testing.T) {
 			t.Fatalf("a local claim without a hub: %v, %v", got, err)
 		}
 	}
-	pool := &v1alpha1.SandboxPool{}
-	w.must(w.live.Get(t.Context(), w.key("py-main"), pool))
-	pool.Spec.Replicas = 5
-	w.must(w.live.Update(t.Context(), pool))
+	w.scale("py-main", 5)
 	w.eventually("the pool to fill up without a hub", func() error {
 		if stats, _ := worker.claims.Stats(w.key("py-main")); stats.ReadyIdle != 2 {
 			return fmt.Errorf("%d ready", stats.ReadyIdle)

@@ -17,8 +17,9 @@
 // There is no queue of events (I10). Informers and the claim service mark Envs as dirty; a report says what marked Envs
 // look like when it is made. Marks are collected for 100 ms, unless one shows an edge (ready idle from or to 0, saturated
 // on or off), which goes out at once with all that waits. At most 16 reports are unacknowledged; until then marks just
-// stay. An Env is reported as removed when the synced cache has no such Env, or it has no local segment any more, and
-// never for another reason (I5). The first report of a stream is complete.
+// stay. An Env is reported as removed when the synced cache has no such Env, and never for another reason (I5); one
+// without a local member is reported without members, because the hub sends foreign segments to whoever has the Env. The
+// first report of a stream is complete.
 //
 // The agent never says can_grow: this worker has no autoscaler, so nothing grows by itself, and a hub that queued claims
 // for growth would wait for nobody. For the same reason no member is saturated for a time, and saturated_for is not sent.

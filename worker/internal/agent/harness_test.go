@@ -66,7 +66,10 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	if err := goleak.Find(); err != nil && code == 0 {
+	// controller-runtime v0.24.1 hands an item to a worker that has left when its queue shuts down (its issue 3538): a
+	// goroutine of the pool controller's queue may stay. Nothing of the agent's is ignored by this.
+	queue := goleak.IgnoreTopFunction("sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue.(*priorityqueue[...]).handleReadyItems.func1.1")
+	if err := goleak.Find(queue); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -200,9 +203,16 @@ func (w *world) lead(certificate string) *worker {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
-	out.end = sync.OnceValue(func() error { return <-done })
+	out.end = sync.OnceValue(func() error {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(patience):
+			return errors.New("it does not end")
+		}
+	})
 	out.stop = func() error { cancel(); return out.end() }
-	w.Cleanup(func() { _ = out.stop() })
+	w.Cleanup(func() { cancel(); _ = out.end() })
 	return out
 }
 
@@ -222,6 +232,14 @@ func (w *world) makeEnv(name string, replicas int32) {
 	no := false
 	p.Spec.Template.Spec = corev1.PodSpec{AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: poolImage}}}
 	w.must(w.live.Create(w.Context(), p))
+}
+
+// scale is a merge patch: the pool's reconciler writes to the same object.
+func (w *world) scale(pool string, replicas int32) {
+	w.Helper()
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: pool}}
+	body := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
+	w.must(w.live.Patch(w.Context(), p, client.RawPatch(types.MergePatchType, []byte(body))))
 }
 
 func (w *world) deleteEnv(name string) {

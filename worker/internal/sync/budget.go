@@ -58,8 +58,8 @@ func (b *budget) next(now time.Time) (k segment.Key, ok bool, wait time.Duration
 	if len(b.dirty) == 0 {
 		return k, false, 0
 	}
-	if wait := max(b.writes.wait(now), b.bytes.wait(now)); wait > 0 {
-		return k, false, wait
+	if empty := max(b.writes.wait(now), b.bytes.wait(now)); empty > 0 {
+		return k, false, empty
 	}
 	var since time.Time
 	wait = perEnv
