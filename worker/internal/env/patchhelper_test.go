@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+)
+
+// TestPatchHelperOnAnAPIServer is here because pkg/patch may not bring up a control plane. It tries what a client in
+// memory does not imitate: uids, and what the API server makes of a patch of status.
+func TestPatchHelperOnAnAPIServer(t *testing.T) {
+	w := newIdleWorld(t)
+	create := func() *v1alpha1.SandboxPool {
+		t.Helper()
+		pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "a"}}
+		w.must(w.live.Create(w.ctx, pool))
+		return pool
+	}
+
+	pool := create()
+	helper := patch.NewPatchHelper(w.live, pool)
+	pool.Spec.Replicas, pool.Finalizers = 2, []string{v1alpha1.SandboxPoolFinalizer}
+	pool.Status.Phase, pool.Status.IdleReplicas = v1alpha1.SandboxPoolPhaseReady, 2
+	w.must(helper.Patch(w.ctx, pool))
+	for _, got := range []*v1alpha1.SandboxPool{pool, w.pool("a")} {
+		if got.Spec.Replicas != 2 || got.Status.IdleReplicas != 2 || got.Status.Phase != v1alpha1.SandboxPoolPhaseReady || len(got.Finalizers) != 1 {
+			t.Errorf("got %+v", got)
+		}
+	}
+	version := pool.ResourceVersion
+	pool.Status.IdleReplicas = 0
+	pool.Finalizers = nil
+	w.must(helper.Patch(w.ctx, pool))
+	if got := w.pool("a"); got.Status.IdleReplicas != 0 || len(got.Finalizers) != 0 || got.ResourceVersion == version {
+		t.Errorf("got %+v", got)
+	}
+
+	// The pool is made anew under the same name: what was meant for the old one must not reach it.
+	w.must(w.live.Delete(w.ctx, pool))
+	create()
+	pool.Spec.Replicas, pool.Status.IdleReplicas = 9, 9
+	if err := helper.Patch(w.ctx, pool); !apierrors.IsInvalid(err) {
+		t.Errorf("Patch() of a pool that was made anew = %v, want it refused", err)
+	}
+	if got := w.pool("a"); got.Spec.Replicas != 0 || got.Status.IdleReplicas != 0 {
+		t.Errorf("the new pool was written to: %+v", got)
+	}
+}
