@@ -144,7 +144,7 @@ func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
 	if err := atoll.Worker("west").Pause(); err != nil {
 		t.Fatal(err)
 	}
-	e.wantServedWithout(ctx, t, "west", "its worker is frozen")
+	e.wantServedWithout(ctx, t, "west", "its worker is frozen", unharmed)
 	if err := waitState(ctx, "west", sandboxv1.ClusterState_LAST_CHOICE, sandboxv1.ClusterState_UNREACHABLE); err != nil {
 		t.Error(err)
 	}
@@ -166,7 +166,8 @@ func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
 		}
 	}
 	defer resume()
-	e.wantServedWithout(ctx, t, "north", "its API server is frozen")
+	// The worker confirms that it got the claim, and then tries for a while to write it.
+	e.wantServedWithout(ctx, t, "north", "its API server is frozen", patience)
 	resume()
 	wait(ctx, t, "a sandbox in north", func(ctx context.Context) (bool, string) {
 		// Its worker may have lost its lease meanwhile, and ended; somebody starts it again.
@@ -181,8 +182,13 @@ func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// wantServedWithout makes claims at once that prefer a frozen cluster, and others that prefer another one.
-func (e *env) wantServedWithout(ctx context.Context, t *testing.T, frozen, why string) {
+// unharmed is far more than a claim takes that a fault does not touch, and than the second after which the hub goes
+// elsewhere with a claim that no worker confirmed; and less than the 15 s of silence after which a cluster is given up.
+const unharmed = 10 * time.Second
+
+// wantServedWithout makes claims at once that prefer a frozen cluster, to be answered elsewhere within a time, and others
+// that prefer another one.
+func (e *env) wantServedWithout(ctx context.Context, t *testing.T, frozen, why string, within time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
 	took := map[string][]time.Duration{}
@@ -196,10 +202,17 @@ func (e *env) wantServedWithout(ctx context.Context, t *testing.T, frozen, why s
 		group.Go(func() error {
 			begin := time.Now()
 			sandbox, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{Clusters: preferred, StartupTimeout: durationpb.New(patience)})
+			lasted := time.Since(begin).Round(time.Millisecond)
 			mu.Lock()
-			took[preferred[0]] = append(took[preferred[0]], time.Since(begin).Round(time.Millisecond))
+			took[preferred[0]] = append(took[preferred[0]], lasted)
 			mu.Unlock()
+			bound := unharmed
+			if preferred[0] == frozen {
+				bound = within
+			}
 			switch {
+			case lasted > bound:
+				return fmt.Errorf("a claim that prefers %v took %s, more than %s (error: %v)", preferred, lasted, bound, err)
 			case err != nil:
 				return fmt.Errorf("a claim that prefers %v: %w", preferred, err)
 			case sandbox.GetClusterId() == frozen:
