@@ -4,6 +4,7 @@ package pool
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -34,7 +35,26 @@ func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q queue) {
 			h.gone(before, q)
 		}
 	}
+	if claimed(e.ObjectOld, e.ObjectNew) {
+		q.AddAfter(reconcile.Request{NamespacedName: sandbox.PoolOf(e.ObjectNew.(*corev1.Pod))}, claimDelay)
+		return
+	}
 	h.seen(e.ObjectNew, q)
+}
+
+// claimDelay is how long a claim waits for the pool to be looked at. It changes nothing but counts, and claims come many
+// at a time, on the very processors that serve the next one.
+const claimDelay = 200 * time.Millisecond
+
+// claimed reports whether an idle Pod has become a running sandbox of the same pool, and nothing else has happened to it.
+func claimed(before, after client.Object) bool {
+	was, ok := before.(*corev1.Pod)
+	if !ok {
+		return false
+	}
+	is, ok := after.(*corev1.Pod)
+	return ok && is.DeletionTimestamp == nil && sandbox.PoolOf(was) == sandbox.PoolOf(is) &&
+		sandbox.PhaseOf(was) == sandbox.Idle && sandbox.PhaseOf(is) == sandbox.Running
 }
 
 // Delete implements handler.EventHandler.
