@@ -236,11 +236,12 @@ func TestI8_LocalClaimsWithoutHub(t *testing.T) {
 	if err := atoll.Hub.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	key := unused("local")
 	kept := map[string]*sandboxv1.Sandbox{}
 	for _, cluster := range clusters {
 		kept[cluster] = e.mustClaim(ctx, t, local[cluster], &sandboxv1.CreateSandboxRequest{Clusters: []string{cluster}})
 		e.waitSegment(ctx, t, cluster, cluster, "idle=1 running=1 desired=2")
-		e.wantLocalKey(ctx, t, cluster)
+		e.wantLocalKey(ctx, t, cluster, key)
 	}
 	for cluster, sandbox := range kept {
 		if sandbox.GetClusterId() != cluster {
@@ -269,12 +270,12 @@ func TestI8_LocalClaimsWithoutHub(t *testing.T) {
 
 // wantLocalKey claims, claims again and releases by a key at a worker's own address. The key is the same for all workers,
 // and stands for another sandbox at each.
-func (e *env) wantLocalKey(ctx context.Context, t *testing.T, cluster string) {
+func (e *env) wantLocalKey(ctx context.Context, t *testing.T, cluster, key string) {
 	t.Helper()
 	door := local[cluster]
 	create := func() *sandboxv1.Sandbox {
 		t.Helper()
-		sandbox, err := door.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: e.name, ClaimKey: "local"})
+		sandbox, err := door.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: e.name, ClaimKey: key})
 		if err != nil {
 			t.Fatalf("claiming by key at the worker of %s: %v", cluster, err)
 		}

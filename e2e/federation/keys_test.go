@@ -23,6 +23,9 @@ import (
 // passing are the reasons after which a caller with a key asks again.
 var passing = []problem.Reason{problem.Unavailable, problem.Recovering, problem.OutcomeUnknown, problem.Deadline}
 
+// unused makes a claim key that no earlier test used, nor the same test in an earlier run: keys outlive their sandboxes.
+func unused(name string) string { return fmt.Sprintf("%s %d", name, time.Now().UnixNano()) }
+
 // tryFor is how long a caller waits for one answer before it asks again.
 const tryFor = 5 * time.Second
 
@@ -56,6 +59,7 @@ func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
+	key := func(i int) string { return fmt.Sprintf("key-%d of %d", i, seed) }
 	kills := killsAt(rnd, keys, hubKills)
 	var answers atomic.Int64
 	answered := make(chan struct{}, keys*2)
@@ -65,7 +69,7 @@ func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 			for i := caller; i < keys; i += callers {
 				// Everybody asks again, as if the first answer had been lost on the way.
 				for range 2 {
-					if _, err := e.claimKey(groupCtx, fmt.Sprintf("key-%d", i)); err != nil {
+					if _, err := e.claimKey(groupCtx, key(i)); err != nil {
 						return err
 					}
 					answers.Add(1)
@@ -88,7 +92,7 @@ func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 		t.Errorf("%d keys have %d live sandboxes", keys, len(live))
 	}
 	for i := range keys {
-		if _, err := e.claimKey(ctx, fmt.Sprintf("key-%d", i)); err != nil {
+		if _, err := e.claimKey(ctx, key(i)); err != nil {
 			t.Errorf("asked again at the end: %v", err)
 		}
 	}
@@ -150,7 +154,7 @@ func (e *env) wantOnly(ctx context.Context, t *testing.T, known map[string]strin
 func TestI2_WhatAKeyStandsFor(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "meaning", equally(2)...)
-	const key = "the key"
+	key := unused("the key")
 
 	var group errgroup.Group
 	for range 10 {

@@ -65,7 +65,7 @@ func wantReplaced(ctx context.Context, t *testing.T, e *env, image string) {
 func (e *env) claimAs(ctx context.Context, t *testing.T, image string) *sandboxv1.Sandbox {
 	t.Helper()
 	return e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{
-		Image: image, Team: tenant, User: tenant, ClaimKey: tenant + t.Name(),
+		Image: image, Team: tenant, User: tenant, ClaimKey: unused(tenant),
 		Metadata: map[string]string{"who": tenant}, Labels: map[string]string{"example.com/who": tenant},
 	})
 }

@@ -78,9 +78,10 @@ func TestRESTAndProblems(t *testing.T) {
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	body := fmt.Sprintf(`{"env": %q, "user": "ada"}`, e.name)
 
-	var ids []string
-	for i := range clusters {
-		key := fmt.Sprintf("rest %d", i)
+	var ids, keys []string
+	for range clusters {
+		key := unused("rest")
+		keys = append(keys, key)
 		first := call(ctx, t, 200, "POST", "/v1/sandboxes", body, "Idempotency-Key", key)
 		second := call(ctx, t, 200, "POST", "/v1/sandboxes", body, "Idempotency-Key", key)
 		if first.Id == "" || first.Id != second.Id || first.Phase != "RUNNING" {
@@ -94,12 +95,12 @@ func TestRESTAndProblems(t *testing.T) {
 		if got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+ids[0], ""); got.Id != ids[0] {
 			t.Errorf("got %s", got.text)
 		}
-		if got := call(ctx, t, 200, "GET", "/v1/claims/"+url.PathEscape("rest 0"), ""); !slices.Contains(ids, got.Sandbox.Id) {
+		if got := call(ctx, t, 200, "GET", "/v1/claims/"+url.PathEscape(keys[0]), ""); !slices.Contains(ids, got.Sandbox.Id) {
 			t.Errorf("the claim shows sandbox %q: %s", got.Sandbox.Id, got.text)
 		}
 	})
 	t.Run("list", func(t *testing.T) { e.wantLists(ctx, t, ids) })
-	t.Run("problems", func(t *testing.T) { e.wantProblems(ctx, t, ids[0]) })
+	t.Run("problems", func(t *testing.T) { e.wantProblems(ctx, t, ids[0], keys[0]) })
 	t.Run("unbuilt", func(t *testing.T) {
 		for _, path := range []string{"/logs", "/exec", "/ports/8000/", "/ports/8000/deep/path"} {
 			wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/sandboxes/"+ids[0]+path, ""))
@@ -157,7 +158,7 @@ func (e *env) wantLists(ctx context.Context, t *testing.T, ids []string) {
 	}
 }
 
-func (e *env) wantProblems(ctx context.Context, t *testing.T, id string) {
+func (e *env) wantProblems(ctx context.Context, t *testing.T, id, key string) {
 	t.Helper()
 	invalid := call(ctx, t, 400, "POST", "/v1/sandboxes", `{"env": "", "multiplier": -1, "clusters": ["East"]}`, "Idempotency-Key", "bad")
 	var fields []string
@@ -188,8 +189,8 @@ func (e *env) wantProblems(ctx context.Context, t *testing.T, id string) {
 	call(ctx, t, 404, "GET", "/v1/sandboxes/"+strings.Repeat("0", 26)+id[26:], "")
 	call(ctx, t, 404, "GET", "/v1/claims/unheard-of", "")
 	call(ctx, t, 404, "GET", "/v1/clusters/nowhere", "")
-	conflict := call(ctx, t, 409, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "user": "bob"}`, e.name), "Idempotency-Key", "rest 0")
-	if conflict.Reason != "CLAIM_KEY_CONFLICT" || conflict.ClaimKey != "rest 0" {
+	conflict := call(ctx, t, 409, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "user": "bob"}`, e.name), "Idempotency-Key", key)
+	if conflict.Reason != "CLAIM_KEY_CONFLICT" || conflict.ClaimKey != key {
 		t.Errorf("other parameters are answered %s", conflict.text)
 	}
 	full := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "noQueue": true}`, e.name))
