@@ -211,10 +211,10 @@ func (e *env) wantServedWithout(ctx context.Context, t *testing.T, frozen, why s
 				bound = within
 			}
 			switch {
-			case lasted > bound:
-				return fmt.Errorf("a claim that prefers %v took %s, more than %s (error: %v)", preferred, lasted, bound, err)
 			case err != nil:
-				return fmt.Errorf("a claim that prefers %v: %w", preferred, err)
+				return fmt.Errorf("a claim that prefers %v, after %s: %w", preferred, lasted, err)
+			case lasted > bound:
+				return fmt.Errorf("a claim that prefers %v took %s, more than %s", preferred, lasted, bound)
 			case sandbox.GetClusterId() == frozen:
 				return fmt.Errorf("%s was answered by the frozen cluster", sandbox.GetId())
 			case preferred[0] != frozen && sandbox.GetClusterId() != preferred[0]:
