@@ -17,11 +17,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"navix.sh/atoll/pkg/config"
+	"navix.sh/atoll/pkg/heap"
 	"navix.sh/atoll/pkg/logging"
 	"navix.sh/atoll/pkg/version"
 )
 
 func main() {
+	heap.Relax()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newCommand().ExecuteContext(ctx)
 	stop()

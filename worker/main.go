@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"navix.sh/atoll/pkg/config"
+	"navix.sh/atoll/pkg/heap"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/logging"
 	"navix.sh/atoll/pkg/version"
@@ -44,6 +45,7 @@ type options struct {
 }
 
 func main() {
+	heap.Relax()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command().ExecuteContext(ctx)
 	stop()

@@ -129,6 +129,11 @@ func (s *stock) measure(ctx context.Context) ([]result, error) {
 		return nil, err
 	}
 	results = append(results, more...)
+	cpu, err := s.cpu(ctx, c.raw, c.hub)
+	if err != nil {
+		return nil, err
+	}
+	results = append(results, cpu)
 	if len(b.refused) > 0 {
 		fmt.Printf("  claims that failed, by reason: %v\n", b.refused)
 	}
