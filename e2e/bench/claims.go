@@ -13,6 +13,8 @@ const (
 	pairCount          = 10
 	ceilingConcurrency = 16
 	keyedShare         = 0.5 // of the raw ceiling
+	// rest lets every watcher digest a reset, of either arm, before anything is timed.
+	rest = 500 * time.Millisecond
 )
 
 // shares of the raw ceiling at which latency is measured.
@@ -37,6 +39,7 @@ func (c comparison) pairs(ctx context.Context, what string, run func(ctx context
 			if err := a.reset(ctx); err != nil {
 				return nil, fmt.Errorf("%s arm: %w", a.name, err)
 			}
+			sleepUntil(time.Now().Add(rest))
 			l := run(ctx, a, uint64(i))
 			if a.name == c.raw.name {
 				out[i].raw = l
