@@ -148,9 +148,17 @@ func begin(r *record, sameParameters bool) approach {
 	}
 }
 
-// holdsCurrent reports whether a sandbox's terminal record ends the claim, and is not of an attempt that was given up.
+// holdsCurrent reports whether a sandbox's terminal record ends the claim, and is neither of an attempt that was given up
+// nor of a Pod that ended beside the sandbox that was answered.
 func holdsCurrent(r *record, cluster string, attempt int32, sandboxID string) bool {
-	return r != nil && r.Cluster == cluster && (r.Attempt == attempt || r.SandboxID == sandboxID)
+	switch {
+	case r == nil || r.Cluster != cluster:
+		return false
+	case r.SandboxID != "":
+		return r.SandboxID == sandboxID
+	default:
+		return r.Attempt == attempt
+	}
 }
 
 // isStray reports whether a live Pod that a worker reports for a key must go: its claim ended, or moved on to a later

@@ -61,7 +61,8 @@ func (e *endedStore) put(now time.Time, r *endedRecord) {
 	if r.hash == "" {
 		return
 	}
-	if _, attempt := e.byKey(now, r.hash); attempt <= r.attempt {
+	// The first record of an attempt stands: what ends later under it was never answered.
+	if _, attempt := e.byKey(now, r.hash); attempt < r.attempt {
 		e.keys[r.hash] = r.sandbox.GetId()
 	}
 }
@@ -97,6 +98,9 @@ func (s *Service) recordEnd(record *sandboxv1.Sandbox, state sandbox.State) {
 	if record == nil || s.ended.has(now, record.GetId()) {
 		return
 	}
+	if s.unanswered(now, record.GetId(), &state) {
+		state.KeyHash = ""
+	}
 	s.ended.put(now, &endedRecord{sandbox: record, hash: state.KeyHash, attempt: state.Attempt})
 	s.changed(record.GetId())
 	s.metrics.endings.WithLabelValues(record.GetStopReason()).Inc()
@@ -107,6 +111,19 @@ func (s *Service) recordEnd(record *sandboxv1.Sandbox, state sandbox.State) {
 		Sandbox: record, KeyHash: state.KeyHash, Attempt: state.Attempt, RecordedAt: timestamppb.New(s.opts.Time.Now()),
 	})
 	s.news = true
+}
+
+// unanswered reports whether a sandbox with a key ends beside the one that was answered for it: its record must not stand
+// for the key, neither here nor at the hub (I2). The lock is held.
+func (s *Service) unanswered(now time.Time, id string, state *sandbox.State) bool {
+	if state.KeyHash == "" {
+		return false
+	}
+	if _, stray := s.strays.get(now, id); stray {
+		return true
+	}
+	stays := s.holder(state.KeyHash)
+	return stays != nil && stays.id != id && sandbox.Read(stays.pod).Attempt == state.Attempt
 }
 
 // OnEnded calls f whenever there is a new record for the hub. f must not block. Call OnEnded before Watch.

@@ -29,7 +29,7 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	// Once begun, a write is followed to its end, whoever has left.
 	ctx = context.WithoutCancel(ctx)
 	start := s.opts.Clock.Now()
-	got, answer, err := s.write(ctx, o.id, pod, patch)
+	got, answer, err := s.write(ctx, o, pod, patch)
 	s.metrics.wrote(s.opts.Clock.Since(start), got)
 	log := s.opts.Log.WithValues("env", o.claim.Request.GetEnv(), "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
 	switch got {
@@ -81,19 +81,21 @@ func (s *Service) grant(o *op) *sandbox.Grant {
 }
 
 // write sends the patch until its outcome is known. Repeating it is safe: it names the Pod and tests that it is idle, so
-// it happens once at most. Its answer is the Pod as it is now, where that is known.
-func (s *Service) write(ctx context.Context, id string, pod *corev1.Pod, patch []byte) (outcome, *corev1.Pod, error) {
+// it happens once at most. Its answer is the Pod as it is now, where that is known. A claim without a key is not kept
+// waiting for an API server that hangs: it may go to another cluster, and what it leaves behind is released.
+func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byte) (outcome, *corev1.Pod, error) {
 	repeated := false
 	for try := 0; ; try++ {
 		answer, err := s.opts.Pods.patch(ctx, pod, patch)
 		got := judge(err)
 		if got == lost || got == gone && repeated {
 			var live *corev1.Pod
-			if got, live, err = s.classify(ctx, id, pod, repeated, err); got != unclear {
+			if got, live, err = s.classify(ctx, o.id, pod, repeated, err); got != unclear {
 				return got, live, err
 			}
 		}
-		if got != unclear || try == maxUnclear {
+		hangs := errors.Is(err, context.DeadlineExceeded) && o.claim.KeyHash == ""
+		if got != unclear || try == maxUnclear || hangs {
 			return got, answer, err
 		}
 		repeated = true
