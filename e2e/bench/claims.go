@@ -56,7 +56,7 @@ func (c comparison) pairs(ctx context.Context, what string, run func(ctx context
 // ceilings finds how many operations a second each arm reaches in a closed loop.
 func (c comparison) ceilings(ctx context.Context) (rawRate float64, results []result, err error) {
 	pairs, err := c.pairs(ctx, "ceiling", func(ctx context.Context, a arm, _ uint64) leg {
-		return closedLoop(ctx, stockSize, ceilingConcurrency, a.do)
+		return closedLoop(ctx, ceilingConcurrency, a.do)
 	})
 	if err != nil {
 		return 0, nil, err
@@ -107,7 +107,7 @@ func (c comparison) latency(ctx context.Context, share, ceiling, target50, targe
 // burst sends the whole stock at once.
 func (c comparison) burst(ctx context.Context) ([]result, error) {
 	pairs, err := c.pairs(ctx, "burst", func(ctx context.Context, a arm, _ uint64) leg {
-		return closedLoop(ctx, stockSize, stockSize, a.do)
+		return closedLoop(ctx, stockSize, a.do)
 	})
 	if err != nil {
 		return nil, err

@@ -43,8 +43,9 @@ func openLoop(ctx context.Context, n int, rate float64, seed uint64, do operatio
 	return collect(latencies, failed, time.Since(begin))
 }
 
-// closedLoop keeps a fixed number of requests under way until n are done: it finds the ceiling.
-func closedLoop(ctx context.Context, n, concurrency int, do operation) leg {
+// closedLoop keeps a fixed number of requests under way until the stock is used up: it finds the ceiling.
+func closedLoop(ctx context.Context, concurrency int, do operation) leg {
+	const n = stockSize
 	latencies := make([]time.Duration, n)
 	failed := make([]bool, n)
 	var next atomic.Int64

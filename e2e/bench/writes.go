@@ -78,7 +78,7 @@ func (s *stock) countWrites(ctx context.Context, hub arm) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := closedLoop(ctx, stockSize, 1, hub.do)
+	l := closedLoop(ctx, 1, hub.do)
 	answered, err := s.writes(ctx)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (s *stock) cpu(ctx context.Context, raw, hub arm) (result, error) {
 		if err != nil {
 			return result{}, err
 		}
-		l := closedLoop(ctx, stockSize, 1, a.do)
+		l := closedLoop(ctx, 1, a.do)
 		after, err := s.writes(ctx)
 		if err != nil {
 			return result{}, err

@@ -66,10 +66,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	// controller-runtime v0.24.1 hands an item to a worker that has left when its queue shuts down (its issue 3538): a
-	// goroutine of the pool controller's queue may stay. Nothing of the agent's is ignored by this.
-	queue := goleak.IgnoreTopFunction("sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue.(*priorityqueue[...]).handleReadyItems.func1.1")
-	if err := goleak.Find(queue); err != nil && code == 0 {
+	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

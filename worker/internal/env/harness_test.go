@@ -71,9 +71,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	// controller-runtime's queue can be left waiting for a worker that has gone when a manager ends.
-	queue := goleak.IgnoreTopFunction("sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue.(*priorityqueue[...]).handleReadyItems.func1.1")
-	if err := goleak.Find(queue); err != nil && code == 0 {
+	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

@@ -86,6 +86,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 		Watches(&v1alpha1.SandboxPool{}, poolHandler()).
 		Watches(newTemplateObject(), handler.EnqueueRequestsFromMapFunc(r.envsOfTemplate)).
 		WithOptions(controller.Options{
+			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
+			UsePriorityQueue:        new(false),
 			MaxConcurrentReconciles: opts.MaxConcurrentReconciles,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 				50*time.Millisecond, longestBackoff),

@@ -135,6 +135,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		Watches(&corev1.Pod{}, podHandler{r.expectations}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.workers,
+			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
+			UsePriorityQueue: new(false),
 			// The default limiter would also hold all pools together to 10 a second.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryMin, retryMax),
 		}).
