@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// Objects are what a chart renders to, in its order.
+type Objects []*unstructured.Unstructured
+
+func decode(manifests string) (Objects, error) {
+	var objects Objects
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return objects, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading what helm rendered: %w", err)
+		}
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}
+
+// Names lists the objects as Kind/name, in their order.
+func (o Objects) Names() []string {
+	var names []string
+	for _, object := range o {
+		names = append(names, object.GetKind()+"/"+object.GetName())
+	}
+	return names
+}
+
+// Find returns the object of a kind and name, nil if there is none.
+func (o Objects) Find(kind, name string) *unstructured.Unstructured {
+	for _, object := range o {
+		if object.GetKind() == kind && object.GetName() == name {
+			return object
+		}
+	}
+	return nil
+}
+
+// As reads the object of a kind and name into a Go type, and refuses fields that the type does not have.
+func As[T any](o Objects, kind, name string) (*T, error) {
+	object := o.Find(kind, name)
+	if object == nil {
+		return nil, fmt.Errorf("no %s/%s among %s", kind, name, strings.Join(o.Names(), ", "))
+	}
+	raw, err := object.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("writing %s/%s: %w", kind, name, err)
+	}
+	typed := new(T)
+	if err := yaml.UnmarshalStrict(raw, typed); err != nil {
+		return nil, fmt.Errorf("reading %s/%s: %w", kind, name, err)
+	}
+	return typed, nil
+}
