@@ -1,0 +1,40 @@
+{{/* Short enough for what is appended: the StatefulSet's revision, "-metrics". */}}
+{{- define "hub.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{/* What Pods are found by. Never changes during the life of a release. */}}
+{{- define "hub.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "hub.labels" -}}
+{{ include "hub.selector" . }}
+app.kubernetes.io/component: hub
+app.kubernetes.io/part-of: atoll
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "hub.image" -}}
+{{- with .Values.image -}}
+{{- if .registry }}{{ trimSuffix "/" .registry }}/{{ end }}{{ .repository }}:{{ default $.Chart.AppVersion .tag }}
+{{- end -}}
+{{- end }}
+
+{{- define "hub.tlsSecret" -}}
+{{- default (printf "%s-tls" (include "hub.fullname" .)) .Values.tls.secretName -}}
+{{- end }}
+
+{{- define "hub.apiKeysSecret" -}}
+{{- default (printf "%s-api-keys" (include "hub.fullname" .)) .Values.apiKeys.secretName -}}
+{{- end }}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// ownCommand gives the data directory to the user that the hub runs as. A volume that ignores fsGroup belongs to root,
+// and an image without a shell has no chown.
+func ownCommand() *cobra.Command {
+	var uid, gid int
+	own := &cobra.Command{
+		Use:   "own DIR --uid UID --gid GID",
+		Short: "Give a new volume to the user that the hub runs as (needs root)",
+		Args:  cobra.ExactArgs(1),
+		// The hub's own configuration is not this command's.
+		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
+		RunE: func(_ *cobra.Command, args []string) error {
+			// The files in it are the hub's already: nobody else writes there.
+			if err := os.Chown(args[0], uid, gid); err != nil {
+				return fmt.Errorf("giving away the data directory: %w", err)
+			}
+			return nil
+		},
+	}
+	own.Flags().IntVar(&uid, "uid", 0, "user (required)")
+	own.Flags().IntVar(&gid, "gid", 0, "group (required)")
+	for _, flag := range []string{"uid", "gid"} {
+		if err := own.MarkFlagRequired(flag); err != nil {
+			panic(err)
+		}
+	}
+	return own
+}
