@@ -6,11 +6,14 @@ TOOLS       := $(CURDIR)/bin/tools
 GOTOOL      := go tool -modfile=$(CURDIR)/tools/go.mod
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X navix.sh/atoll/pkg/version.Version=$(VERSION)
+# What the charts install unless told otherwise.
+APPVERSION  := $(shell sed -n 's/^appVersion: //p' charts/hub/Chart.yaml)
+IMAGES      := $(CURDIR)/bin/images
 PROTOPLUGINS := google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc \
 	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2
 
 .DEFAULT_GOAL := help
-.PHONY: help generate fmt lint test e2e bench demo verify build planes clean
+.PHONY: help generate fmt lint test e2e bench demo verify build images planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -19,6 +22,17 @@ build: ## Build atoll-hub, atoll-worker and atollctl into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-hub ./hub
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-worker ./worker
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atollctl ./cli
+
+images: ## Images of hub and worker, as archives in bin/images, with SBOMs (ENGINE=docker or podman: built by that)
+	go -C tools run ./images --out '$(IMAGES)' --version '$(VERSION)' --tag '$(APPVERSION)'
+ifdef ENGINE
+	for image in atoll-hub atoll-worker; do \
+	  CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '$(LDFLAGS)' -o '$(IMAGES)'/$$image ./$${image#atoll-} && \
+	  $(ENGINE) build -f Containerfile --target $$image --label org.opencontainers.image.version='$(VERSION)' \
+	    -t $$image:'$(VERSION)' -t $$image:'$(APPVERSION)' '$(IMAGES)' && \
+	  $(ENGINE) save -o '$(IMAGES)'/$$image.tar $$image:'$(VERSION)' $$image:'$(APPVERSION)' && rm '$(IMAGES)'/$$image || exit; \
+	done
+endif
 
 generate: ## Regenerate protobuf, deepcopy, apply configurations, CRDs and RBAC
 	@mkdir -p $(TOOLS)
@@ -39,6 +53,7 @@ planes: ## Build the control-plane binaries that tests and demo run (cached outs
 
 test: planes ## Every test: units, real API servers, several clusters; with the race detector
 	go test -race -timeout 30m -p 2 ./...
+	go -C tools test ./images
 
 e2e: planes ## The end-to-end suites alone
 	go test -race -timeout 30m -p 1 -v ./e2e/...
