@@ -1,0 +1,47 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+
+{{- define "worker.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "worker.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains (include "worker.name" .) .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "worker.name" .) | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "worker.selector" -}}
+app.kubernetes.io/name: {{ include "worker.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "worker.labels" -}}
+{{ include "worker.selector" . }}
+app.kubernetes.io/component: worker
+app.kubernetes.io/part-of: atoll
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "worker.image" -}}
+{{- with .Values.image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+
+{{- define "worker.tlsSecret" -}}
+{{- default (printf "%s-tls" (include "worker.fullname" .)) .Values.tls.secretName }}
+{{- end }}
+
+{{- define "worker.hubPort" -}}
+{{- .Values.hub.address | splitList ":" | last }}
+{{- end }}
+
+{{/* A file of the chart that is applied as it is elsewhere: it is written for the namespace atoll-system. */}}
+{{- define "worker.file" -}}
+{{- .content | replace "atoll-system" .root.Release.Namespace }}
+{{- end }}
