@@ -24,15 +24,7 @@ build: ## Build atoll-hub, atoll-worker and atollctl into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atollctl ./cli
 
 images: ## Images of hub and worker, as archives in bin/images, with SBOMs (ENGINE=docker or podman: built by that)
-	go -C tools run ./images --out '$(IMAGES)' --version '$(VERSION)' --tag '$(APPVERSION)'
-ifdef ENGINE
-	for image in atoll-hub atoll-worker; do \
-	  CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '$(LDFLAGS)' -o '$(IMAGES)'/$$image ./$${image#atoll-} && \
-	  $(ENGINE) build -f Containerfile --target $$image --label org.opencontainers.image.version='$(VERSION)' \
-	    -t $$image:'$(VERSION)' -t $$image:'$(APPVERSION)' '$(IMAGES)' && \
-	  $(ENGINE) save -o '$(IMAGES)'/$$image.tar $$image:'$(VERSION)' $$image:'$(APPVERSION)' && rm '$(IMAGES)'/$$image || exit; \
-	done
-endif
+	go -C tools run ./images --out '$(IMAGES)' --version '$(VERSION)' --tag '$(APPVERSION)' $(if $(ENGINE),--engine '$(ENGINE)')
 
 generate: ## Regenerate protobuf, deepcopy, apply configurations, CRDs and RBAC
 	@mkdir -p $(TOOLS)

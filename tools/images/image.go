@@ -37,17 +37,21 @@ func newImage(binary []byte, program string, args []string, version, arch string
 		User:       nonRoot,
 		WorkingDir: "/",
 		Entrypoint: append([]string{"/" + program}, args...),
-		Labels: map[string]string{
-			"org.opencontainers.image.title":    program,
-			"org.opencontainers.image.version":  version,
-			"org.opencontainers.image.licenses": "Apache-2.0",
-		},
+		Labels:     labels(program, version),
 	}
 	img, err = mutate.ConfigFile(img, config)
 	if err != nil {
 		return nil, fmt.Errorf("configuring the image: %w", err)
 	}
 	return img, nil
+}
+
+func labels(program, version string) map[string]string {
+	return map[string]string{
+		"org.opencontainers.image.title":    program,
+		"org.opencontainers.image.version":  version,
+		"org.opencontainers.image.licenses": "Apache-2.0",
+	}
 }
 
 // oneFile is a layer with one executable that belongs to root and that nobody may change.

@@ -27,6 +27,7 @@ type spec struct {
 // options of a run.
 type options struct {
 	out, root, arch, version string
+	engine                   string
 	tags                     []string
 	race                     bool
 	specs                    []spec
@@ -52,6 +53,7 @@ func command(ctx context.Context, args []string) error {
 	flags.StringVar(&o.version, "version", "dev", "version to stamp; also a tag of the project's images")
 	flags.StringSliceVar(&o.tags, "tag", nil, "further tags of the project's images")
 	flags.BoolVar(&o.race, "race", false, "with the race detector, for tests; needs a C compiler and a static C library")
+	flags.StringVar(&o.engine, "engine", "", "docker, podman or the like: build the project's images with it, by the Containerfile")
 	flags.StringArrayVar(&images, "image", nil, "'FILE REF PACKAGE [ARG...]' to build instead of the project's images; repeatable")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -65,6 +67,9 @@ func command(ctx context.Context, args []string) error {
 			return fmt.Errorf("--image %q is not valid, want 'FILE REF PACKAGE [ARG...]'", image)
 		}
 		o.specs = append(o.specs, spec{file: fields[0], refs: fields[1:2], pkg: fields[2], args: fields[3:]})
+	}
+	if o.engine != "" && len(images) > 0 {
+		return errors.New("--engine builds the project's images alone, not --image")
 	}
 	if len(images) == 0 {
 		o.specs = projectImages(append([]string{o.version}, o.tags...))
@@ -86,6 +91,9 @@ func projectImages(tags []string) []spec {
 func run(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return fmt.Errorf("creating --out: %w", err)
+	}
+	if o.engine != "" {
+		return engineBuild(ctx, o)
 	}
 	work, err := os.MkdirTemp("", "atoll-images-")
 	if err != nil {
