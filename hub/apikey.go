@@ -3,7 +3,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +22,7 @@ func apiKeyCommand() *cobra.Command {
 	}
 	var key api.Key
 	var scopes []string
+	var tokenFile string
 	var valid time.Duration
 	create := &cobra.Command{
 		Use:   "new --name NAME [--scopes read,claim,admin]",
@@ -37,8 +40,14 @@ func apiKeyCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("making an API key: %w", err)
 			}
-			out := cmd.OutOrStdout()
-			if _, err := fmt.Fprintf(out, "# The token. It is not kept anywhere:\n#   %s\n# The entry for --api-keys-file:\n%s", token, entry); err != nil {
+			heading := fmt.Sprintf("# The token. It is not kept anywhere:\n#   %s\n# The entry for --api-keys-file:\n", token)
+			if tokenFile != "" {
+				heading = ""
+				if err := writeNew(tokenFile, token+"\n"); err != nil {
+					return err
+				}
+			}
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s%s", heading, entry); err != nil {
 				return fmt.Errorf("printing: %w", err)
 			}
 			return nil
@@ -51,6 +60,20 @@ func apiKeyCommand() *cobra.Command {
 	flags.StringSliceVar(&key.Namespaces, "namespaces", nil, "the only namespaces that the key reaches")
 	flags.StringSliceVar(&scopes, "scopes", []string{string(api.ScopeClaim)}, "read, claim (and read), admin (everything)")
 	flags.DurationVar(&valid, "valid-for", 0, "how long the key is good for; 0: until it is removed")
+	flags.StringVar(&tokenFile, "token-file", "", "write the token to this new file, for its owner's eyes, and print the entry alone")
 	parent.AddCommand(create)
 	return parent
+}
+
+// writeNew writes a secret to a file that must not exist: the token in the old one may be the only copy.
+func writeNew(path, content string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing the token: %w", err)
+	}
+	_, err = f.WriteString(content)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("writing the token: %w", err)
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -22,6 +24,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/api"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -128,6 +131,36 @@ func TestASecondHubOnTheSameStoreRefuses(t *testing.T) {
 	}
 }
 
+// TestAHubWaitsForTheOneBeforeIt is what a Pod deleted by force asks for: its successor starts while it still ends.
+func TestAHubWaitsForTheOneBeforeIt(t *testing.T) {
+	o := testOptions(t)
+	first := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+	if err := first.build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan struct{}, 100)
+	log := funcr.New(func(_, args string) {
+		if strings.Contains(args, "Waiting for another hub") {
+			waiting <- struct{}{}
+		}
+	}, funcr.Options{})
+	patient := *o
+	patient.lockWait = time.Minute
+	second := &hub{log: log, metrics: prometheus.NewRegistry()}
+	built := make(chan error, 1)
+	go func() { built <- second.build(t.Context(), &patient) }()
+	<-waiting
+	if err := first.close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-built; err != nil {
+		t.Error(err)
+	}
+	if err := second.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAnotherIdentityIsNoHub(t *testing.T) {
 	o := testOptions(t)
 	authority, err := pki.New(filepath.Join(t.TempDir(), "pki"))
@@ -156,6 +189,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"extra":                         "unknown command",
 		"api-key new":                   "name: is missing",
 		"api-key new --name=x --team=t": "",
+		"own /dev/null/nowhere":         "giving away the data directory",
 	} {
 		cmd := newCommand()
 		cmd.SetArgs(strings.Fields(args))
@@ -213,5 +247,46 @@ func TestAMintedKeyOpensTheHub(t *testing.T) {
 		if err != nil || resp.StatusCode != tc.code || tc.code >= 400 && doc.Reason == "" {
 			t.Errorf("%s %s: %d %+v %v, want %d", tc.method, tc.path, resp.StatusCode, doc, err, tc.code)
 		}
+	}
+}
+
+func TestOwnGivesADirectoryAway(t *testing.T) {
+	cmd := newCommand()
+	// To oneself: nobody else can be given anything without being root.
+	cmd.SetArgs([]string{"own", t.TempDir(), fmt.Sprint("--uid=", os.Getuid()), fmt.Sprint("--gid=", os.Getgid())})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestATokenGoesToAFileOfItsOwn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	mint := func() (string, error) {
+		cmd := newCommand()
+		var out bytes.Buffer
+		cmd.SetArgs([]string{"api-key", "new", "--name=ci", "--token-file=" + path})
+		cmd.SetOut(&out)
+		err := cmd.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	entry, err := mint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := os.ReadFile(path)
+	if err != nil || !strings.HasPrefix(string(token), api.TokenPrefix) {
+		t.Errorf("token %q: %v", token, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the token's file: %v %v", info, err)
+	}
+	if _, err := api.ParseKeys([]byte(entry)); err != nil || strings.Contains(entry, strings.TrimSpace(string(token))) {
+		t.Errorf("entry %s: %v", entry, err)
+	}
+	if _, err := mint(); err == nil {
+		t.Error("a second token was written over the first")
+	}
+	if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, token) {
+		t.Errorf("token now %q: %v", again, err)
 	}
 }

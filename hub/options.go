@@ -23,6 +23,7 @@ type options struct {
 	apiKeysFile    string
 	tls            link.Files
 	retention      time.Duration
+	lockWait       time.Duration
 }
 
 func (o *options) bind(flags *pflag.FlagSet) {
@@ -33,6 +34,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz")
 	flags.StringVar(&o.dataDir, "data-dir", "/var/lib/atoll-hub", "directory of everything the hub keeps")
 	flags.StringVar(&o.store, "store", "", "bbolt:DIRECTORY for claims and registry; default: the data directory")
+	flags.DurationVar(&o.lockWait, "store-lock-wait", 15*time.Second, "how long to wait for a hub on its way out to let go of the store")
 	flags.StringVar(&o.apiKeysFile, "api-keys-file", "", "YAML file of API keys, see api-key new; without one the public API is open and on loopback only")
 	flags.StringVar(&o.tls.Cert, "tls-cert-file", "", "the hub's certificate, with the URI name spiffe://atoll.navix.sh/hub (required)")
 	flags.StringVar(&o.tls.Key, "tls-key-file", "", "its key (required)")

@@ -9,12 +9,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// imageUser is who a container of the hub's image runs as.
+const imageUser = 65532
+
 // ownCommand gives the data directory to the user that the hub runs as. A volume that ignores fsGroup belongs to root,
 // and an image without a shell has no chown.
 func ownCommand() *cobra.Command {
 	var uid, gid int
 	own := &cobra.Command{
-		Use:   "own DIR --uid UID --gid GID",
+		Use:   "own DIR",
 		Short: "Give a new volume to the user that the hub runs as (needs root)",
 		Args:  cobra.ExactArgs(1),
 		// The hub's own configuration is not this command's.
@@ -27,12 +30,7 @@ func ownCommand() *cobra.Command {
 			return nil
 		},
 	}
-	own.Flags().IntVar(&uid, "uid", 0, "user (required)")
-	own.Flags().IntVar(&gid, "gid", 0, "group (required)")
-	for _, flag := range []string{"uid", "gid"} {
-		if err := own.MarkFlagRequired(flag); err != nil {
-			panic(err)
-		}
-	}
+	own.Flags().IntVar(&uid, "uid", imageUser, "user")
+	own.Flags().IntVar(&gid, "gid", imageUser, "group")
 	return own
 }

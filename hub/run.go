@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,14 +68,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if who, err := credentials.Identity(); err != nil || who != link.Hub() {
 		return errors.Join(fmt.Errorf("--tls-cert-file %s is no hub's certificate, want the URI name %s", o.tls.Cert, link.Hub()), err)
 	}
-	dir, err := o.storeDir()
-	if err != nil {
-		return err
-	}
-	if h.claimsFile, err = store.OpenBolt(filepath.Join(dir, "claims.db"), "claims"); err != nil {
-		return err
-	}
-	if h.registryFile, err = store.OpenBolt(filepath.Join(dir, "registry.db"), "registry"); err != nil {
+	if err := h.openStore(ctx, o); err != nil {
 		return err
 	}
 	h.fleet, err = fleet.New(ctx, fleet.Options{
@@ -103,6 +97,30 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	h.link = link.NewServer(credentials, linkMetrics, h.log.WithName("link"))
 	federationv1.RegisterLinkServer(h.link, workers)
 	return h.buildAPI(o, credentials)
+}
+
+// openStore opens both files. A Pod that was deleted by force may still be ending when the one in its place starts, so a
+// lock is waited for; with two hubs that both mean to stay, the second gives up.
+func (h *hub) openStore(ctx context.Context, o *options) error {
+	dir, err := o.storeDir()
+	if err != nil {
+		return err
+	}
+	until := time.Now().Add(o.lockWait)
+	open := func(kind string) (*store.Bolt, error) {
+		for {
+			file, err := store.OpenBolt(filepath.Join(dir, kind+".db"), kind)
+			if err == nil || !errors.Is(err, store.ErrLocked) || ctx.Err() != nil || time.Now().After(until) {
+				return file, err
+			}
+			h.log.Info("Waiting for another hub to let go of the store", "error", err.Error())
+		}
+	}
+	if h.claimsFile, err = open("claims"); err != nil {
+		return err
+	}
+	h.registryFile, err = open("registry")
+	return err
 }
 
 func (h *hub) buildAPI(o *options, credentials *link.Credentials) (err error) {

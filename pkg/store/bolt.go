@@ -33,6 +33,9 @@ var (
 	kindKey    = []byte("kind")
 )
 
+// ErrLocked is a file that another process has open.
+var ErrLocked = errors.New("another process holds its lock")
+
 // Bolt is a Store in one bbolt file. Values are stored behind their revision, which is the data bucket's sequence.
 type Bolt struct {
 	db        *bbolt.DB
@@ -77,7 +80,7 @@ func recoverDamage(err *error) {
 func explainOpen(err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return fmt.Errorf("another process holds its lock: %w", err)
+		return fmt.Errorf("%w: %w", ErrLocked, err)
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
 		return fmt.Errorf("the file is damaged or no store file: %w", err)
 	default:

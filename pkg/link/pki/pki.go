@@ -43,15 +43,18 @@ type Authority struct {
 
 // New opens the CA in dir, or makes one.
 func New(dir string) (*Authority, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("creating a directory for certificates: %w", err)
+	a, err := Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Create(dir)
 	}
+	return a, err
+}
+
+// Open opens the CA in dir. Without one the error is fs.ErrNotExist.
+func Open(dir string) (*Authority, error) {
 	a := &Authority{dir: dir}
 	pair, err := tls.LoadX509KeyPair(a.path(caCert), a.path(caKey))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return a, a.create()
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("reading the CA in %s: %w", dir, err)
 	}
 	key, ok := pair.PrivateKey.(crypto.Signer)
@@ -62,8 +65,47 @@ func New(dir string) (*Authority, error) {
 	return a, nil
 }
 
+// Create makes a CA in dir. It never replaces one, nor half of one: without its key, all that a CA has issued can only be
+// issued anew by another. The error is fs.ErrExist then.
+func Create(dir string) (*Authority, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating a directory for certificates: %w", err)
+	}
+	a := &Authority{dir: dir}
+	for _, name := range []string{caKey, caCert} {
+		if _, err := os.Lstat(a.path(name)); err == nil {
+			return nil, fmt.Errorf("making a CA: %s: %w", a.path(name), fs.ErrExist)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("making a CA: %w", err)
+		}
+	}
+	return a, a.create()
+}
+
 // CAFile is the CA's certificate.
 func (a *Authority) CAFile() string { return a.path(caCert) }
+
+// Certificate is the CA's certificate.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
+
+// Issued is the certificate that was issued last, and is still in the directory, for a hub or a cluster. Without one the
+// error is fs.ErrNotExist.
+func (a *Authority) Issued(who link.Identity) (*x509.Certificate, error) {
+	path := a.path(fileName(who) + ".crt")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading a certificate: %w", err)
+	}
+	block, _ := pem.Decode(raw)
+	if block == nil {
+		return nil, fmt.Errorf("reading a certificate: %s holds no PEM block", path)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("reading a certificate: %s: %w", path, err)
+	}
+	return cert, nil
+}
 
 // Hub issues a certificate for a hub that is reached under the given host names and addresses.
 func (a *Authority) Hub(hosts ...string) (link.Files, error) {
@@ -78,7 +120,7 @@ func (a *Authority) Hub(hosts ...string) (link.Files, error) {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	return a.issue("hub", link.Hub(), template)
+	return a.issue(link.Hub(), template)
 }
 
 // Cluster issues a certificate for a cluster's worker.
@@ -86,7 +128,7 @@ func (a *Authority) Cluster(id string) (link.Files, error) {
 	if !link.ValidClusterID(id) {
 		return link.Files{}, fmt.Errorf("issuing a certificate: %q is no cluster id", id)
 	}
-	return a.issue("cluster-"+id, link.Cluster(id), &x509.Certificate{
+	return a.issue(link.Cluster(id), &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "atoll-worker " + id},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
@@ -119,7 +161,14 @@ func (a *Authority) create() error {
 	return a.write(caCert, encode("CERTIFICATE", der), 0o644)
 }
 
-func (a *Authority) issue(name string, who link.Identity, template *x509.Certificate) (link.Files, error) {
+func fileName(who link.Identity) string {
+	if who == link.Hub() {
+		return "hub"
+	}
+	return "cluster-" + who.ClusterID
+}
+
+func (a *Authority) issue(who link.Identity, template *x509.Certificate) (link.Files, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
 		return link.Files{}, err
@@ -130,6 +179,7 @@ func (a *Authority) issue(name string, who link.Identity, template *x509.Certifi
 	if err != nil {
 		return link.Files{}, err
 	}
+	name := fileName(who)
 	files := link.Files{Cert: a.path(name + ".crt"), Key: a.path(name + ".key"), CA: a.CAFile()}
 	if err := a.write(name+".key", keyPEM, 0o600); err != nil {
 		return link.Files{}, err

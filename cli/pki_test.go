@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"crypto/x509"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+)
+
+// atollctl runs a command, and returns what a pipe would get of it.
+func atollctl(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	root := newRoot()
+	var out, diagnostics bytes.Buffer
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&diagnostics)
+	err = root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := atollctl(t, args...)
+	if err != nil {
+		t.Fatalf("atollctl %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+func issued(t *testing.T, dir string, who link.Identity) *x509.Certificate {
+	t.Helper()
+	authority, err := pki.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := authority.Issued(who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// words runs a printed command with a kubectl that tells what it is given.
+func words(t *testing.T, command string) []string {
+	t.Helper()
+	sh := exec.Command("sh", "-eu")
+	sh.Stdin = strings.NewReader("kubectl() { printf '%s\\n' \"$@\"; }\n" + command)
+	out, err := sh.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+func TestPKIPrintsTheSecretsCommand(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "it's a pki")
+	must(t, "pki", "init", "--dir", dir)
+	for _, tc := range []struct {
+		args, want []string
+		files      string
+	}{
+		{
+			args: []string{"hub", "--host", "hub.example.org,192.0.2.7"}, files: "hub",
+			want: []string{"-n", "atoll-system", "create", "secret", "generic", "atoll-hub-tls"},
+		},
+		{
+			args: []string{"cluster", "east", "--context", "kind-east", "--namespace", "other", "--name", "w"}, files: "cluster-east",
+			want: []string{"--context", "kind-east", "-n", "other", "create", "secret", "generic", "w-tls"},
+		},
+	} {
+		want := append(tc.want, "--from-file=tls.crt="+filepath.Join(dir, tc.files+".crt"),
+			"--from-file=tls.key="+filepath.Join(dir, tc.files+".key"), "--from-file=ca.crt="+filepath.Join(dir, "ca.crt"))
+		got := words(t, must(t, append([]string{"pki", "--dir", dir}, tc.args...)...))
+		if !slices.Equal(got, want) {
+			t.Errorf("%q prints\n%q, want\n%q", tc.args, got, want)
+		}
+	}
+}
+
+func TestPKIIssuesWhatHubAndWorkerTake(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	must(t, "pki", "init", "--dir", dir)
+	must(t, "pki", "hub", "--dir", dir, "--host", "hub.example.org,192.0.2.7,2001:db8::7,*.hub.example.org")
+	must(t, "pki", "cluster", "east", "--dir", dir)
+	for file, who := range map[string]link.Identity{"hub": link.Hub(), "cluster-east": link.Cluster("east")} {
+		creds, err := link.LoadCredentials(link.Files{
+			Cert: filepath.Join(dir, file+".crt"), Key: filepath.Join(dir, file+".key"), CA: filepath.Join(dir, "ca.crt"),
+		}, logr.Discard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := creds.Identity(); err != nil || got != who {
+			t.Errorf("%s is %s (%v), want %s", file, got, err, who)
+		}
+	}
+	hub := issued(t, dir, link.Hub())
+	for _, name := range []string{
+		"hub.example.org", "x.hub.example.org", "192.0.2.7", "[2001:db8::7]", "localhost", "127.0.0.1",
+		"atoll-hub.atoll-system.svc", "atoll-hub-link.atoll-system.svc.cluster.local",
+	} {
+		if err := hub.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPKIRenewsOnlyWhenTold(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	must(t, "pki", "init", "--dir", dir)
+	must(t, "pki", "hub", "--dir", dir, "--host", "192.0.2.7")
+	before := issued(t, dir, link.Hub())
+	if _, err := atollctl(t, "pki", "hub", "--dir", dir, "--host", "192.0.2.8"); err == nil || !strings.Contains(err.Error(), "--renew") {
+		t.Errorf("a second certificate: %v", err)
+	}
+	if !issued(t, dir, link.Hub()).Equal(before) {
+		t.Error("the first certificate was replaced")
+	}
+	out := must(t, "pki", "hub", "--dir", dir, "--renew", "--context", "kind-hub")
+	if !strings.Contains(out, " --dry-run=client -o yaml | kubectl --context kind-hub replace -f -") {
+		t.Errorf("a Secret that is there is replaced by: %s", out)
+	}
+	after := issued(t, dir, link.Hub())
+	if after.Equal(before) || after.VerifyHostname("192.0.2.7") != nil {
+		t.Errorf("renewed: %v, want another one with the same hosts", after.IPAddresses)
+	}
+	must(t, "pki", "hub", "--dir", dir, "--renew", "--host", "192.0.2.8")
+	moved := issued(t, dir, link.Hub())
+	if moved.VerifyHostname("192.0.2.8") != nil || moved.VerifyHostname("192.0.2.7") == nil {
+		t.Errorf("renewed with another host: %v", moved.IPAddresses)
+	}
+}
+
+func TestPKIRefuses(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	must(t, "pki", "init", "--dir", dir)
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(t.TempDir(), "mistyped")
+	for args, want := range map[string]string{
+		"pki init --dir " + dir:                           "there is a CA already",
+		"pki hub --dir " + elsewhere:                      "atollctl pki init --dir",
+		"pki cluster east --dir " + elsewhere:             "atollctl pki init --dir",
+		"pki cluster --dir " + dir:                        "accepts 1 arg",
+		"pki cluster East --dir " + dir:                   "is no cluster id",
+		"pki hub --host hub:8443 --dir " + dir:            "without a port",
+		"pki hub --host https://hub.example --dir " + dir: "want a DNS name",
+	} {
+		if _, err := atollctl(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+	if _, err := os.Stat(elsewhere); !os.IsNotExist(err) {
+		t.Errorf("a refusal left something behind: %v", err)
+	}
+	if after, err := os.ReadFile(filepath.Join(dir, "ca.key")); err != nil || !bytes.Equal(after, ca) {
+		t.Errorf("the CA's key has changed (%v)", err)
+	}
+	left := map[string]fs.FileMode{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		left[entry.Name()] = info.Mode().Perm()
+	}
+	if len(left) != 2 || left["ca.key"] != 0o600 {
+		t.Errorf("in the directory: %v, want the CA alone, its key for its owner", left)
+	}
+}
