@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -25,23 +24,28 @@ type arm struct {
 	reset func(ctx context.Context) error
 }
 
-// rawArm patches Pods directly, with tests and content like a claim's.
-func (s *stock) rawArm() arm {
+// rawArm patches Pods directly, with tests and content like a claim's. Untracked, it ends their managed fields as a claim
+// does, for good.
+func (s *stock) rawArm(untracked bool) arm {
 	bodies := make([][]byte, len(s.raw))
 	for i, pod := range s.raw {
-		bodies[i] = rawPatch(pod, i)
+		bodies[i] = rawPatch(pod, i, untracked)
+	}
+	name := "raw"
+	if untracked {
+		name = "raw, untracked"
 	}
 	return arm{
-		name: "raw",
+		name: name,
 		do: func(ctx context.Context, i int) error {
-			_, err := s.kube.CoreV1().Pods(rawNamespace).Patch(ctx, s.raw[i].Name, types.JSONPatchType, bodies[i], metav1.PatchOptions{})
+			_, err := s.kube.CoreV1().Pods(rawNamespace).Patch(ctx, s.raw[i].Name, types.JSONPatchType, bodies[i], asWorker())
 			return err
 		},
 		reset: func(ctx context.Context) error { return s.reset(ctx, s.raw) },
 	}
 }
 
-func rawPatch(pod corev1.Pod, i int) []byte {
+func rawPatch(pod corev1.Pod, i int, untracked bool) []byte {
 	const labels, annotations = "/metadata/labels/", "/metadata/annotations/"
 	op := func(verb, path string, value any) map[string]any {
 		return map[string]any{"op": verb, "path": path, "value": value}
@@ -49,7 +53,7 @@ func rawPatch(pod corev1.Pod, i int) []byte {
 	label := func(key, value string) map[string]any { return op("add", labels+escape(key), value) }
 	annotation := func(key, value string) map[string]any { return op("add", annotations+escape(key), value) }
 	id := fmt.Sprintf("01j9zq3p3k5m8x7c2v4b6n%04d-bench", i)
-	body, err := json.Marshal([]map[string]any{
+	ops := []map[string]any{
 		op("test", "/metadata/uid", pod.UID),
 		op("test", labels+escape(v1alpha1.SandboxPhaseLabelKey), v1alpha1.SandboxPhaseIdle),
 		op("test", "/metadata/deletionTimestamp", nil),
@@ -62,7 +66,11 @@ func rawPatch(pod corev1.Pod, i int) []byte {
 		annotation(v1alpha1.SandboxContainerIDAnnotationKey, pod.Status.ContainerStatuses[0].ContainerID),
 		annotation(v1alpha1.SandboxManagedLabelKeysAnnotationKey, ""),
 		annotation(v1alpha1.SandboxManagedAnnotationKeysAnnotationKey, ""),
-	})
+	}
+	if untracked {
+		ops = append(ops, op("add", "/metadata/managedFields", []map[string]any{{}}))
+	}
+	body, err := json.Marshal(ops)
 	if err != nil {
 		panic(err) // strings and maps always encode
 	}

@@ -40,7 +40,16 @@ func (c comparison) pairs(ctx context.Context, what string, run func(ctx context
 				return nil, fmt.Errorf("%s arm: %w", a.name, err)
 			}
 			sleepUntil(time.Now().Add(rest))
+			before, err := readCPU()
+			if err != nil {
+				return nil, err
+			}
 			l := run(ctx, a, uint64(i))
+			after, err := readCPU()
+			if err != nil {
+				return nil, err
+			}
+			l.cpu = after.since(before)
 			if a.name == c.raw.name {
 				out[i].raw = l
 			} else {
@@ -53,9 +62,9 @@ func (c comparison) pairs(ctx context.Context, what string, run func(ctx context
 	return out, ctx.Err()
 }
 
-// ceilings finds how many operations a second each arm reaches in a closed loop.
-func (c comparison) ceilings(ctx context.Context) (rawRate float64, results []result, err error) {
-	pairs, err := c.pairs(ctx, "ceiling", func(ctx context.Context, a arm, _ uint64) leg {
+// ceilings finds how many operations a second each arm reaches in a closed loop. A target of zero is not judged.
+func (c comparison) ceilings(ctx context.Context, target float64) (rawRate float64, results []result, err error) {
+	pairs, err := c.pairs(ctx, "ceiling beside "+c.raw.name, func(ctx context.Context, a arm, _ uint64) leg {
 		return closedLoop(ctx, ceilingConcurrency, a.do)
 	})
 	if err != nil {
@@ -68,11 +77,18 @@ func (c comparison) ceilings(ctx context.Context) (rawRate float64, results []re
 	ratio, bounds := medianWithInterval(ratios)
 	rawAll, hubAll := pool(pairs)
 	limit := median(raw)
-	return limit, []result{
-		result{Name: "raw patch ceiling", Value: round(limit), Unit: "1/s"}.withLatencies(rawAll.latencies, rawAll.errors),
-		result{Name: "claim ceiling", Value: round(median(hub)), Unit: "1/s"}.withLatencies(hubAll.latencies, hubAll.errors).
-			against(limit, ratio, bounds, 0.8, false),
-	}, nil
+	claim := result{Name: "claim ceiling", Value: round(median(hub)), Unit: "1/s"}.withLatencies(hubAll.latencies, hubAll.errors)
+	if target > 0 {
+		claim = claim.against(limit, ratio, bounds, target, false)
+	} else {
+		claim.Name += ", beside " + c.raw.name
+		claim.Limit, claim.Ratio = ptr(round(limit)), ptr(round(ratio))
+	}
+	results = []result{
+		result{Name: c.raw.name + " patch ceiling", Value: round(limit), Unit: "1/s"}.withLatencies(rawAll.latencies, rawAll.errors),
+		claim,
+	}
+	return limit, append(results, cpuResults(c.raw.name, pairs)...), nil
 }
 
 // latency compares the arms at a rate. Targets of zero are not judged.

@@ -6,7 +6,8 @@
 //     a scan under an RWMutex.
 //  2. Claims: from a client through the hub to a sandbox, without and with a key, beside a raw JSON PATCH of the same kind
 //     of Pod with the same content. Latency is open-loop: Poisson arrivals on absolute offsets, timed from the scheduled
-//     send. The arms are interleaved (ABBA) and compared pair by pair; both are stocked beforehand and reset untimed.
+//     send. The arms are interleaved (ABBA) and compared pair by pair; both are stocked beforehand and reset untimed. The
+//     ceiling is measured once more beside a raw patch that ends the Pod's managed fields, as a claim does.
 //
 // A target counts as missed when its 90 % bootstrap interval over the pairs lies on the wrong side. The command prints a
 // table, writes bin/bench/latest.json, and exits non-zero when a target is missed; on a machine whose load is above 1 at

@@ -24,7 +24,7 @@ const busy = 1.0
 func main() {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
-	only := flag.String("only", "", "routing or claims; default both")
+	only := flag.String("only", "", "routing, claims, or of those the ceiling alone; default: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *binDir, *outDir, *only)
@@ -46,9 +46,9 @@ func run(ctx context.Context, binDir, outDir, only string) error {
 		}
 		doc.Results = append(doc.Results, results...)
 	}
-	if only == "" || only == "claims" {
+	if only != "routing" {
 		fmt.Println("claims:")
-		results, err := claims(ctx, binDir, outDir)
+		results, err := claims(ctx, binDir, outDir, only == "ceiling")
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func run(ctx context.Context, binDir, outDir, only string) error {
 }
 
 // claims measures against one plane, a hub and a worker.
-func claims(ctx context.Context, binDir, outDir string) (results []result, err error) {
+func claims(ctx context.Context, binDir, outDir string, ceilingOnly bool) (results []result, err error) {
 	if binDir, err = filepath.Abs(binDir); err != nil {
 		return nil, fmt.Errorf("resolving --bin-dir: %w", err)
 	}
@@ -98,15 +98,15 @@ func claims(ctx context.Context, binDir, outDir string) (results []result, err e
 	if err != nil {
 		return nil, err
 	}
-	return s.measure(ctx)
+	return s.measure(ctx, ceilingOnly)
 }
 
-func (s *stock) measure(ctx context.Context) ([]result, error) {
+func (s *stock) measure(ctx context.Context, ceilingOnly bool) ([]result, error) {
 	b := &books{holder: map[string]string{}, refused: map[string]int{}}
-	c := comparison{raw: s.rawArm(), hub: s.hubArm(b, false), log: os.Stdout}
-	ceiling, results, err := c.ceilings(ctx)
-	if err != nil {
-		return nil, err
+	c := comparison{raw: s.rawArm(false), hub: s.hubArm(b, false), log: os.Stdout}
+	ceiling, results, err := c.ceilings(ctx, 0.8)
+	if err != nil || ceilingOnly {
+		return results, err
 	}
 	for _, share := range shares {
 		more, err := c.latency(ctx, share, ceiling, 1.5, 2)
@@ -129,11 +129,12 @@ func (s *stock) measure(ctx context.Context) ([]result, error) {
 		return nil, err
 	}
 	results = append(results, more...)
-	cpu, err := s.cpu(ctx, c.raw, c.hub)
-	if err != nil {
+	// Last, because it changes the raw Pods for good.
+	untracked := comparison{raw: s.rawArm(true), hub: c.hub, log: os.Stdout}
+	if _, more, err = untracked.ceilings(ctx, 0); err != nil {
 		return nil, err
 	}
-	results = append(results, cpu)
+	results = append(results, more...)
 	if len(b.refused) > 0 {
 		fmt.Printf("  claims that failed, by reason: %v\n", b.refused)
 	}

@@ -57,6 +57,7 @@ type pair struct{ raw, hub leg }
 
 // leg is what one stretch of load on one arm gave.
 type leg struct {
+	cpu       cpuTimes
 	latencies []time.Duration
 	errors    int
 	rate      float64 // achieved, per second

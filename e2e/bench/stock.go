@@ -104,7 +104,7 @@ func (s *stock) createRaw(ctx context.Context) error {
 				}
 			}
 			pod.Spec.NodeName = ""
-			_, err := s.kube.CoreV1().Pods(rawNamespace).Create(groupCtx, pod, metav1.CreateOptions{})
+			_, err := s.kube.CoreV1().Pods(rawNamespace).Create(groupCtx, pod, metav1.CreateOptions{FieldManager: fieldManager})
 			return err
 		})
 	}
@@ -184,7 +184,7 @@ func (s *stock) reset(ctx context.Context, pods []corev1.Pod) error {
 			if err != nil {
 				return err
 			}
-			_, err = s.kube.CoreV1().Pods(pod.Namespace).Patch(groupCtx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			_, err = s.kube.CoreV1().Pods(pod.Namespace).Patch(groupCtx, pod.Name, types.MergePatchType, patch, asWorker())
 			return err
 		})
 	}
@@ -193,6 +193,12 @@ func (s *stock) reset(ctx context.Context, pods []corev1.Pod) error {
 	}
 	return nil
 }
+
+// fieldManager is the worker's, for both arms' Pods: the API server's bookkeeping costs more with every manager that an
+// object has, and a pool's Pods have no further one in real use.
+const fieldManager = "atoll-worker"
+
+func asWorker() metav1.PatchOptions { return metav1.PatchOptions{FieldManager: fieldManager} }
 
 // back is the merge patch that turns a map into what it was.
 func back(is, was map[string]string) map[string]any {

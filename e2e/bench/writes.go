@@ -17,7 +17,6 @@ import (
 type writes struct {
 	pods   float64 // PATCHes of Pods themselves: claims
 	others map[string]float64
-	cpu    float64 // seconds of the API server's process
 }
 
 func (s *stock) writes(ctx context.Context) (writes, error) {
@@ -47,9 +46,6 @@ func (s *stock) writes(ctx context.Context) (writes, error) {
 			continue // heartbeats of nodes and leaders, which no claim causes
 		}
 		w.others[l["verb"]+" "+resource] += m.GetCounter().GetValue()
-	}
-	for _, m := range families["process_cpu_seconds_total"].GetMetric() {
-		w.cpu = m.GetCounter().GetValue()
 	}
 	return w, nil
 }
@@ -101,32 +97,6 @@ func (s *stock) countWrites(ctx context.Context, hub arm) ([]result, error) {
 	}
 	results = append(results, result{Name: "other writes: PATCH pods after the answer", Value: round((after.pods - answered.pods) / n), Unit: "1/claim", Samples: len(l.latencies)})
 	return results, nil
-}
-
-// cpu compares what an operation of either arm costs the API server in processor time, which resists noise better than
-// any latency.
-func (s *stock) cpu(ctx context.Context, raw, hub arm) (result, error) {
-	cost := map[string]float64{}
-	for _, a := range []arm{raw, hub} {
-		if err := a.reset(ctx); err != nil {
-			return result{}, err
-		}
-		if err := s.quiet(ctx); err != nil {
-			return result{}, err
-		}
-		before, err := s.writes(ctx)
-		if err != nil {
-			return result{}, err
-		}
-		l := closedLoop(ctx, 1, a.do)
-		after, err := s.writes(ctx)
-		if err != nil {
-			return result{}, err
-		}
-		cost[a.name] = (after.cpu - before.cpu) / float64(len(l.latencies)) * 1000
-	}
-	limit, value := cost[raw.name], cost[hub.name]
-	return result{Name: "API server CPU", Value: round(value), Unit: "ms/claim", Limit: ptr(round(limit)), Ratio: ptr(round(value / limit)), Samples: stockSize}, nil
 }
 
 // quiet waits until the counters stand still for as long as settle.

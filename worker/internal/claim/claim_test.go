@@ -127,6 +127,11 @@ func TestStatusWritesLoseNoClaim(t *testing.T) {
 	if lost := l.writes("Lost"); lost != 0 {
 		t.Errorf("%d claim writes were lost to status writes", lost)
 	}
+	for _, pod := range w.pods() {
+		if len(pod.ManagedFields) > 0 {
+			t.Errorf("Pod %s was claimed and its managed fields are tracked still, which every write pays for: %v", pod.Name, pod.ManagedFields)
+		}
+	}
 }
 
 // writes counts claim writes by outcome.

@@ -35,26 +35,30 @@ func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q queue) {
 			h.gone(before, q)
 		}
 	}
-	if claimed(e.ObjectOld, e.ObjectNew) {
-		q.AddAfter(reconcile.Request{NamespacedName: sandbox.PoolOf(e.ObjectNew.(*corev1.Pod))}, claimDelay)
+	if onlyCounts(e.ObjectOld, e.ObjectNew) {
+		q.AddAfter(reconcile.Request{NamespacedName: sandbox.PoolOf(e.ObjectNew.(*corev1.Pod))}, countDelay)
 		return
 	}
 	h.seen(e.ObjectNew, q)
 }
 
-// claimDelay is how long a claim waits for the pool to be looked at. It changes nothing but counts, and claims come many
-// at a time, on the very processors that serve the next one.
-const claimDelay = 200 * time.Millisecond
+// countDelay is how long the pool's counts may lag. Claims come many at a time, on the very processors that serve the next
+// one, and a pool is to write its status twice a second at most.
+const countDelay = 500 * time.Millisecond
 
-// claimed reports whether an idle Pod has become a running sandbox of the same pool, and nothing else has happened to it.
-func claimed(before, after client.Object) bool {
+// onlyCounts reports whether a Pod of the same pool has been claimed as it was, or has become idle: nothing follows from
+// either but other counts.
+func onlyCounts(before, after client.Object) bool {
 	was, ok := before.(*corev1.Pod)
 	if !ok {
 		return false
 	}
 	is, ok := after.(*corev1.Pod)
-	return ok && is.DeletionTimestamp == nil && sandbox.PoolOf(was) == sandbox.PoolOf(is) &&
-		sandbox.PhaseOf(was) == sandbox.Idle && sandbox.PhaseOf(is) == sandbox.Running
+	if !ok || is.DeletionTimestamp != nil || sandbox.PoolOf(was) != sandbox.PoolOf(is) {
+		return false
+	}
+	from, to := sandbox.PhaseOf(was), sandbox.PhaseOf(is)
+	return from != to && (to == sandbox.Idle || from == sandbox.Idle && to == sandbox.Running)
 }
 
 // Delete implements handler.EventHandler.

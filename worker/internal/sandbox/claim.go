@@ -80,6 +80,7 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	if err := p.setUserData(pod, g); err != nil {
 		return nil, "", err
 	}
+	p.dropManagedFields()
 	return p.bytes(), phase, nil
 }
 
