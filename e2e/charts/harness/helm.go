@@ -65,10 +65,15 @@ func (h *Helm) Lint(ctx context.Context, chart, values string) error {
 // Package makes an archive of a chart in dir under another version, to upgrade to, and returns its path. Chart and
 // application get the same version.
 func (h *Helm) Package(ctx context.Context, chart, version, dir string) (string, error) {
-	if _, err := h.run(ctx, "", "", "package", chart, "--version", version, "--app-version", version, "--destination", dir); err != nil {
+	out, err := h.run(ctx, "", "", "package", chart, "--version", version, "--app-version", version, "--destination", dir)
+	if err != nil {
 		return "", err
 	}
-	return filepath.Join(dir, filepath.Base(chart)+"-"+version+".tgz"), nil
+	_, path, found := strings.Cut(strings.TrimSpace(out), "saved it to: ")
+	if !found {
+		return "", fmt.Errorf("packaging %s: helm does not say where: %s", chart, out)
+	}
+	return path, nil
 }
 
 // Template renders a release. Args are further arguments, such as --api-versions.

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package charts_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"navix.sh/atoll/e2e/charts/harness"
+)
+
+// everything turns on what is off by default.
+const everything = `
+image: {registry: registry.example/atoll, tag: v9}
+imagePullSecrets: [{name: pull}]
+tls: {certManager: {enabled: true, issuerRef: {name: federation, kind: ClusterIssuer}, dnsNames: [hub.example.org], ipAddresses: [192.0.2.7]}}
+service:
+  api: {type: LoadBalancer, annotations: {example.org/kind: internal}}
+  link: {type: NodePort, nodePort: 30443}
+persistence: {storageClass: fast, size: 5Gi, takeOwnership: true}
+extraArgs: [--store-lock-wait=30s]
+podAnnotations: {example.org/a: b}
+podLabels: {example.org/c: d}
+nodeSelector: {disk: fast}
+tolerations: [{key: hub, operator: Exists}]
+affinity: {podAntiAffinity: {}}
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+priorityClassName: important
+pdb: {enabled: true}
+networkPolicy: {apiFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], metricsFrom: [{namespaceSelector: {}, podSelector: {matchLabels: {app: prometheus}}}]}
+serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
+`
+
+func hubRelease(values string) harness.Release {
+	return harness.Release{Name: "atoll-hub", Namespace: "atoll-system", Chart: helm.Chart("hub"), Values: values}
+}
+
+func renderHub(t *testing.T, values string) harness.Objects {
+	t.Helper()
+	objects, err := helm.Template(t.Context(), hubRelease(values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// as reads one of the rendered objects, and fails on fields that Kubernetes does not know.
+func as[T any](t *testing.T, objects harness.Objects, kind, name string) *T {
+	t.Helper()
+	typed, err := harness.As[T](objects, kind, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typed
+}
+
+func TestHubLints(t *testing.T) {
+	for name, values := range map[string]string{"default": "", "everything": everything} {
+		if err := helm.Lint(t.Context(), helm.Chart("hub"), values); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHubRefusesValues(t *testing.T) {
+	for values, want := range map[string]string{
+		"replicas: 2":                          "additional properties 'replicas' not allowed",
+		"persistence: {sizes: 1Gi}":            "'/persistence': additional properties 'sizes' not allowed",
+		"persistence: {size: big}":             "'/persistence/size'",
+		"service: {api: {port: '8080'}}":       "'/service/api/port': got string, want integer",
+		"service: {link: {port: 0}}":           "'/service/link/port'",
+		"service: {link: {type: External}}":    "'/service/link/type': value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'",
+		"service: {link: {nodePort: 30443}}":   "'/service/link/nodePort'", // of a ClusterIP
+		"tls: {certManager: {enabled: true}}":  "'/tls/certManager/issuerRef/name'",
+		"tls: {certManager: {duration: 30d}}":  "'/tls/certManager/duration'",
+		"tls: {secretName: Not_A_Name}":        "'/tls/secretName'",
+		"image: {tag: 'a:b'}":                  "'/image/tag'",
+		"image: {pullPolicy: Sometimes}":       "'/image/pullPolicy'",
+		"logLevel: loud":                       "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
+		"logFormat: xml":                       "'/logFormat'",
+		"claimKeyRetention: 24":                "'/claimKeyRetention': got number, want string",
+		"extraArgs: [listen]":                  "'/extraArgs/0'",
+		"extraArgs: --listen=:1":               "'/extraArgs': got string, want array",
+		"podAnnotations: {a: 1}":               "'/podAnnotations/a': got number, want string",
+		"networkPolicy: {apiFrom: [{ip: x}]}":  "'/networkPolicy/apiFrom/0': additional properties 'ip' not allowed",
+		"networkPolicy: {apiFrom: [{}]}":       "'/networkPolicy/apiFrom/0': minProperties",
+		"serviceMonitor: {interval: often}":    "'/serviceMonitor/interval'",
+		"terminationGracePeriodSeconds: 1":     "'/terminationGracePeriodSeconds'",
+		"pdb: {enabled: 'yes'}":                "'/pdb/enabled': got string, want boolean",
+		"imagePullSecrets: [name]":             "'/imagePullSecrets/0': got string, want object",
+		"resources: {limit: {memory: 1Gi}}":    "'/resources': additional properties 'limit' not allowed",
+		"apiKeys: {secretname: x}":             "'/apiKeys': additional properties 'secretname' not allowed",
+		"tls: {certManager: {uris: [x]}}":      "'/tls/certManager': additional properties 'uris' not allowed",
+		"podSecurityContext: restricted":       "'/podSecurityContext': got string, want object",
+		"topologySpreadConstraints: {zone: 1}": "'/topologySpreadConstraints': got object, want array",
+	} {
+		if _, err := helm.Template(t.Context(), hubRelease(values)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %q", values, err, want)
+		}
+	}
+}
+
+func TestHubRendersWhatIsAskedFor(t *testing.T) {
+	always := []string{"NetworkPolicy/atoll-hub", "Service/atoll-hub", "Service/atoll-hub-link", "Service/atoll-hub-metrics", "StatefulSet/atoll-hub"}
+	for values, want := range map[string][]string{
+		"":                                always,
+		"networkPolicy: {enabled: false}": always[1:],
+		everything:                        append([]string{"Certificate/atoll-hub", "PodDisruptionBudget/atoll-hub", "ServiceMonitor/atoll-hub"}, always...),
+		"fullnameOverride: other":         {"NetworkPolicy/other", "Service/other", "Service/other-link", "Service/other-metrics", "StatefulSet/other"},
+	} {
+		names := renderHub(t, values).Names()
+		slices.Sort(names)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, names); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", values, diff)
+		}
+	}
+}
+
+// What refers to something by name or label finds it, whatever is switched on.
+func TestHubPartsFitTogether(t *testing.T) {
+	for _, values := range []string{"", everything, "nameOverride: x", "service: {api: {port: 443}, link: {port: 9443}}"} {
+		objects := renderHub(t, values)
+		fullname := "atoll-hub"
+		if strings.HasPrefix(values, "nameOverride") {
+			fullname = "atoll-hub-x"
+		}
+		set := as[appsv1.StatefulSet](t, objects, "StatefulSet", fullname)
+		pod := labels.Set(set.Spec.Template.Labels)
+		ports := map[string]bool{}
+		for _, port := range set.Spec.Template.Spec.Containers[0].Ports {
+			ports[port.Name] = true
+		}
+		if !labels.SelectorFromSet(set.Spec.Selector.MatchLabels).Matches(pod) {
+			t.Errorf("%s: the StatefulSet does not select its Pod", values)
+		}
+		for _, name := range []string{"", "-link", "-metrics"} {
+			service := as[corev1.Service](t, objects, "Service", fullname+name)
+			if !labels.SelectorFromSet(service.Spec.Selector).Matches(pod) || !ports[service.Spec.Ports[0].TargetPort.StrVal] {
+				t.Errorf("%s: Service %s reaches no port of the Pod", values, service.Name)
+			}
+		}
+		governing := as[corev1.Service](t, objects, "Service", set.Spec.ServiceName)
+		if governing.Spec.ClusterIP != corev1.ClusterIPNone {
+			t.Errorf("%s: the StatefulSet's Service %s is not headless", values, governing.Name)
+		}
+		if objects.Find("NetworkPolicy", fullname) != nil {
+			policy := as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", fullname)
+			for _, rule := range policy.Spec.Ingress {
+				if !ports[rule.Ports[0].Port.StrVal] {
+					t.Errorf("%s: the NetworkPolicy opens %v, which the Pod does not have", values, rule.Ports[0].Port)
+				}
+			}
+			if !labels.SelectorFromSet(policy.Spec.PodSelector.MatchLabels).Matches(pod) {
+				t.Errorf("%s: the NetworkPolicy does not select the Pod", values)
+			}
+		}
+	}
+}
+
+func TestHubPod(t *testing.T) {
+	def := as[appsv1.StatefulSet](t, renderHub(t, ""), "StatefulSet", "atoll-hub").Spec
+	all := as[appsv1.StatefulSet](t, renderHub(t, everything), "StatefulSet", "atoll-hub").Spec
+	hub := def.Template.Spec.Containers[0]
+	if *def.Replicas != 1 || hub.Image != "atoll-hub:0.1.0" || all.Template.Spec.Containers[0].Image != "registry.example/atoll/atoll-hub:v9" {
+		t.Errorf("%d replicas of %s and %s", *def.Replicas, hub.Image, all.Template.Spec.Containers[0].Image)
+	}
+	if args := all.Template.Spec.Containers[0].Args; args[len(args)-1] != "--store-lock-wait=30s" {
+		t.Errorf("extra arguments do not come last: %q", args)
+	}
+	pod := all.Template.Spec
+	if pod.NodeSelector["disk"] != "fast" || len(pod.Tolerations) != 1 || pod.Affinity == nil || len(pod.TopologySpreadConstraints) != 1 ||
+		pod.PriorityClassName != "important" || pod.ImagePullSecrets[0].Name != "pull" ||
+		all.Template.Annotations["example.org/a"] != "b" || all.Template.Labels["example.org/c"] != "d" {
+		t.Errorf("the Pod lacks what values ask for: %+v", pod)
+	}
+	if *def.Template.Spec.AutomountServiceAccountToken || *def.Template.Spec.EnableServiceLinks {
+		t.Error("the Pod is told about its cluster, where the hub has no business")
+	}
+	for _, mount := range hub.VolumeMounts {
+		if mount.SubPath != "" {
+			t.Errorf("%s is mounted by subPath and would not follow its Secret", mount.Name)
+		}
+	}
+	if own := pod.InitContainers; len(own) != 1 || !cmp.Equal(own[0].Args, []string{"own", "/var/lib/atoll-hub", "--uid=65532", "--gid=65532"}) {
+		t.Errorf("takeOwnership gives init containers %+v", own)
+	}
+	// GOMEMLIMIT of a container without a limit would be the node's memory.
+	unlimited := as[appsv1.StatefulSet](t, renderHub(t, "resources: {limits: {memory: null}}"), "StatefulSet", "atoll-hub")
+	if len(hub.Env) != 1 || len(unlimited.Spec.Template.Spec.Containers[0].Env) != 0 {
+		t.Errorf("environment with a limit %v, without one %v", hub.Env, unlimited.Spec.Template.Spec.Containers[0].Env)
+	}
+}
+
+func TestHubVolume(t *testing.T) {
+	volume := func(values string) (claim *corev1.PersistentVolumeClaim, data *corev1.Volume) {
+		set := as[appsv1.StatefulSet](t, renderHub(t, values), "StatefulSet", "atoll-hub")
+		for _, v := range set.Spec.Template.Spec.Volumes {
+			if v.Name == "data" {
+				data = &v
+			}
+		}
+		for _, c := range set.Spec.VolumeClaimTemplates {
+			claim = &c
+		}
+		return claim, data
+	}
+	claim, data := volume("")
+	if data != nil || claim.Spec.StorageClassName != nil || claim.Spec.Resources.Requests.Storage().String() != "2Gi" {
+		t.Errorf("default: claim %+v, volume %+v", claim, data)
+	}
+	if claim, data = volume(everything); data != nil || *claim.Spec.StorageClassName != "fast" || claim.Spec.Resources.Requests.Storage().String() != "5Gi" {
+		t.Errorf("with class and size: claim %+v, volume %+v", claim, data)
+	}
+	if claim, data = volume("persistence: {existingClaim: mine}"); claim != nil || data.PersistentVolumeClaim.ClaimName != "mine" {
+		t.Errorf("with a claim of one's own: claim %+v, volume %+v", claim, data)
+	}
+	if claim, data = volume("persistence: {enabled: false}"); claim != nil || data.EmptyDir == nil {
+		t.Errorf("without persistence: claim %+v, volume %+v", claim, data)
+	}
+}
+
+func TestHubServices(t *testing.T) {
+	objects := renderHub(t, everything)
+	api := as[corev1.Service](t, objects, "Service", "atoll-hub").Spec
+	link := as[corev1.Service](t, objects, "Service", "atoll-hub-link").Spec
+	if api.Type != corev1.ServiceTypeLoadBalancer || api.Ports[0].Port != 8080 || api.Ports[0].NodePort != 0 {
+		t.Errorf("api %+v", api)
+	}
+	if link.Type != corev1.ServiceTypeNodePort || link.Ports[0].Port != 8443 || link.Ports[0].NodePort != 30443 {
+		t.Errorf("link %+v", link)
+	}
+	if got := as[corev1.Service](t, objects, "Service", "atoll-hub").Annotations["example.org/kind"]; got != "internal" {
+		t.Errorf("annotation %q", got)
+	}
+}
+
+func TestHubNetworkPolicy(t *testing.T) {
+	closed := as[networkingv1.NetworkPolicy](t, renderHub(t, ""), "NetworkPolicy", "atoll-hub").Spec
+	if len(closed.PolicyTypes) != 2 || len(closed.Egress) != 0 {
+		t.Errorf("the hub may connect to others: %+v", closed)
+	}
+	from := map[intstr.IntOrString]int{}
+	for _, rule := range as[networkingv1.NetworkPolicy](t, renderHub(t, everything), "NetworkPolicy", "atoll-hub").Spec.Ingress {
+		from[*rule.Ports[0].Port] = len(rule.From)
+	}
+	want := map[intstr.IntOrString]int{intstr.FromString("api"): 1, intstr.FromString("link"): 0, intstr.FromString("metrics"): 1}
+	if diff := cmp.Diff(want, from); diff != "" {
+		t.Errorf("peers by port (-want +got):\n%s", diff)
+	}
+	extra := as[networkingv1.NetworkPolicy](t, renderHub(t, `
+networkPolicy:
+  extraIngress: [{ports: [{port: health}]}]
+  extraEgress: [{ports: [{port: 53, protocol: UDP}]}]
+`), "NetworkPolicy", "atoll-hub").Spec
+	if len(extra.Ingress) != 4 || len(extra.Egress) != 1 {
+		t.Errorf("further rules: %+v", extra)
+	}
+}
+
+func TestHubPodDisruptionBudget(t *testing.T) {
+	pdb := as[policyv1.PodDisruptionBudget](t, renderHub(t, everything), "PodDisruptionBudget", "atoll-hub").Spec
+	if pdb.MinAvailable.IntValue() != 1 || *pdb.UnhealthyPodEvictionPolicy != policyv1.AlwaysAllow {
+		t.Errorf("budget %+v", pdb)
+	}
+}
+
+func TestHubCertificate(t *testing.T) {
+	certificate := renderHub(t, everything).Find("Certificate", "atoll-hub")
+	for path, want := range map[string]any{
+		"secretName":  "atoll-hub-tls",
+		"uris":        []any{"spiffe://atoll.navix.sh/hub"},
+		"usages":      []any{"digital signature", "server auth", "client auth"},
+		"ipAddresses": []any{"192.0.2.7"},
+		"duration":    "720h", "renewBefore": "144h",
+		"issuerRef": map[string]any{"name": "federation", "kind": "ClusterIssuer", "group": "cert-manager.io"},
+		"dnsNames": []any{
+			"atoll-hub", "atoll-hub.atoll-system", "atoll-hub.atoll-system.svc", "atoll-hub.atoll-system.svc.cluster.local",
+			"atoll-hub-link", "atoll-hub-link.atoll-system", "atoll-hub-link.atoll-system.svc", "atoll-hub-link.atoll-system.svc.cluster.local",
+			"hub.example.org",
+		},
+	} {
+		got, _, err := unstructured.NestedFieldNoCopy(certificate.Object, "spec", path)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", path, err, diff)
+		}
+	}
+	named := renderHub(t, "tls: {secretName: mine, certManager: {enabled: true, issuerRef: {name: federation}}}")
+	into, _, err := unstructured.NestedString(named.Find("Certificate", "atoll-hub").Object, "spec", "secretName")
+	if err != nil || into != "mine" {
+		t.Errorf("the certificate goes to %q (%v), the Pod reads %q", into, err, "mine")
+	}
+}
+
+func TestHubServiceMonitor(t *testing.T) {
+	objects := renderHub(t, everything)
+	monitor := objects.Find("ServiceMonitor", "atoll-hub")
+	if monitor.GetLabels()["release"] != "prometheus" {
+		t.Errorf("labels %v", monitor.GetLabels())
+	}
+	selector, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
+	if diff := cmp.Diff([]any{map[string]any{"port": "metrics", "interval": "10s"}}, endpoints); err != nil || diff != "" {
+		t.Errorf("endpoints: %v (-want +got):\n%s", err, diff)
+	}
+	service := as[corev1.Service](t, objects, "Service", "atoll-hub-metrics")
+	if !labels.SelectorFromSet(selector).Matches(labels.Set(service.Labels)) || service.Spec.Ports[0].Name != "metrics" {
+		t.Errorf("no Service has what the monitor looks for: %v", selector)
+	}
+}
