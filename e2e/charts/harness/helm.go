@@ -106,9 +106,10 @@ func (c *Cluster) Install(ctx context.Context, r Release, args ...string) (strin
 	return c.helm.run(ctx, c.kubeconfig, r.Values, args...)
 }
 
-// Upgrade upgrades a release to its chart and values as they are now, and waits.
+// Upgrade upgrades a release to its chart and values as they are now, and waits. helm would fall back to the values of the
+// revision before if there were none now.
 func (c *Cluster) Upgrade(ctx context.Context, r Release, args ...string) (string, error) {
-	args = append([]string{"upgrade", r.Name, r.Chart, "--namespace", r.Namespace,
+	args = append([]string{"upgrade", r.Name, r.Chart, "--namespace", r.Namespace, "--reset-values",
 		"--values", "-", "--wait", "--timeout", patience.String()}, args...)
 	return c.helm.run(ctx, c.kubeconfig, r.Values, args...)
 }

@@ -41,6 +41,19 @@ func (o Objects) Names() []string {
 	return names
 }
 
+// Manifest is the objects as kubectl reads them.
+func (o Objects) Manifest() (string, error) {
+	var text strings.Builder
+	for _, object := range o {
+		raw, err := yaml.Marshal(object.Object)
+		if err != nil {
+			return "", fmt.Errorf("writing %s/%s: %w", object.GetKind(), object.GetName(), err)
+		}
+		fmt.Fprintf(&text, "---\n%s", raw)
+	}
+	return text.String(), nil
+}
+
 // Find returns the object of a kind and name, nil if there is none.
 func (o Objects) Find(kind, name string) *unstructured.Unstructured {
 	for _, object := range o {
