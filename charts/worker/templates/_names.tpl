@@ -41,7 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- .Values.hub.address | splitList ":" | last }}
 {{- end }}
 
-{{/* A file of the chart that is applied as it is elsewhere: it is written for the namespace atoll-system. */}}
+{{/* A file that is applied without helm as well. It is written for the namespace atoll-system and the cluster CLUSTER_ID. */}}
 {{- define "worker.file" -}}
-{{- .content | replace "atoll-system" .root.Release.Namespace }}
+{{- .content | replace "atoll-system" .root.Release.Namespace | replace "CLUSTER_ID" .root.Values.clusterID }}
 {{- end }}
