@@ -125,6 +125,11 @@ func (s *stock) measure(ctx context.Context, ceilingOnly bool) ([]result, error)
 		return nil, err
 	}
 	results = append(results, more...)
+	write, err := storeWrites(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results = append(results, write)
 	if more, err = s.countWrites(ctx, c.hub); err != nil {
 		return nil, err
 	}
