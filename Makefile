@@ -13,10 +13,10 @@ PROTOPLUGINS := google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/g
 	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2
 
 .DEFAULT_GOAL := help
-.PHONY: help generate fmt lint test e2e bench demo verify build images planes clean
+.PHONY: help generate fmt lint test e2e bench demo verify build images quickstart planes clean
 
 help: ## List the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 build: ## Build atoll-hub, atoll-worker and atollctl into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/atoll-hub ./hub
@@ -25,6 +25,10 @@ build: ## Build atoll-hub, atoll-worker and atollctl into bin/
 
 images: ## Images of hub and worker, as archives in bin/images, with SBOMs (ENGINE=docker or podman: built by that)
 	go -C tools run ./images --out '$(IMAGES)' --version '$(VERSION)' --tag '$(APPVERSION)' $(if $(ENGINE),--engine '$(ENGINE)')
+
+quickstart: ## Follow the README's quick start in kind clusters, and remove them
+	cd tools && GOBIN= go build -o $(TOOLS)/ helm.sh/helm/v4/cmd/helm
+	PATH="$(TOOLS):$$PATH" tools/quickstart
 
 generate: ## Regenerate protobuf, deepcopy, apply configurations, CRDs and RBAC
 	@mkdir -p $(TOOLS)

@@ -77,9 +77,9 @@ func command(ctx context.Context, args []string) error {
 	return run(ctx, o)
 }
 
-// projectImages are what a release consists of.
+// projectImages are what a release consists of, and the quick start's sandbox.
 func projectImages(tags []string) []spec {
-	specs := []spec{{file: "atoll-hub", pkg: "./hub"}, {file: "atoll-worker", pkg: "./worker"}}
+	specs := []spec{{file: "atoll-hub", pkg: "./hub"}, {file: "atoll-worker", pkg: "./worker"}, {file: "atoll-hello", pkg: "./examples/hello"}}
 	for i := range specs {
 		for _, tag := range tags {
 			specs[i].refs = append(specs[i].refs, specs[i].file+":"+tag)
