@@ -132,7 +132,7 @@ func (e *env) apply(ctx context.Context, t *testing.T, in ...string) {
 	var group errgroup.Group
 	for _, cluster := range in {
 		group.Go(func() error {
-			out, err := set.Plane(cluster).KubectlInput(ctx, strings.NewReader(e.manifest()), "apply", "-f", "-")
+			out, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(e.manifest()), "apply", "-f", "-")
 			if err != nil {
 				return fmt.Errorf("applying Env %s in %s: %w\n%s", e.name, cluster, err, out)
 			}

@@ -152,7 +152,7 @@ func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	north := set.Plane("north")
+	north := atoll.Cluster("north")
 	if err := north.Pause(); err != nil {
 		t.Fatal(err)
 	}

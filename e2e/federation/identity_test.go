@@ -35,7 +35,7 @@ func TestI12_CertificateDecides(t *testing.T) {
 			_ = impostor.Kill()
 			t.Fatal("a worker with the certificate of north started under the name east")
 		}
-		wantLogged(ctx, t, impostor.LogPath, "is a certificate of spiffe://atoll.navix.sh/cluster/north, not of --cluster-id east")
+		wantLogged(ctx, t, impostor.LogPath(), "is a certificate of spiffe://atoll.navix.sh/cluster/north, not of --cluster-id east")
 	})
 	t.Run("a certificate of another cluster", func(t *testing.T) {
 		impostor, err := atoll.WorkerAs("north", "east", "east")
@@ -50,7 +50,7 @@ func TestI12_CertificateDecides(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		wantLogged(ctx, t, impostor.LogPath, "IdentityMismatch")
+		wantLogged(ctx, t, impostor.LogPath(), "IdentityMismatch")
 		if after := e.known(ctx, t, "east"); after != before {
 			t.Errorf("with an impostor about, the hub knows of east\n%s\nbefore it knew\n%s", after, before)
 		}

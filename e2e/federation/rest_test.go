@@ -43,14 +43,14 @@ type reply struct {
 // call makes one HTTP request to the hub and fails the test unless the status is the wanted one.
 func call(ctx context.Context, t *testing.T, want int, method, path, body string, header ...string) *reply {
 	t.Helper()
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+atoll.HubAddress()+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, atoll.HubEndpoint().URL()+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := rest.Do(request)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -75,7 +75,7 @@ func call(ctx context.Context, t *testing.T, want int, method, path, body string
 func TestRESTAndProblems(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "rest", equally(1)...)
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	t.Cleanup(rest.CloseIdleConnections)
 	body := fmt.Sprintf(`{"env": %q, "user": "ada"}`, e.name)
 
 	var ids, keys []string
@@ -228,7 +228,7 @@ func (e *env) wantAtollctl(ctx context.Context, t *testing.T, ids []string) {
 // atollctl runs one command and returns what it prints.
 func atollctl(ctx context.Context, t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, filepath.Join(binDir, "atollctl"), append([]string{"--server", atoll.HubAddress()}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(binDir, "atollctl"), append(atoll.HubEndpoint().Flags(), args...)...)
 	cmd.Env = []string{"HOME=" + t.TempDir()}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

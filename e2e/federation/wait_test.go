@@ -15,14 +15,6 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-const (
-	// testLimit bounds a test; none comes near it unless it hangs.
-	testLimit = 2 * time.Minute
-	// patience is how long anything may take that is to come true by itself. A killed worker's lease (15 s), a
-	// reconnect at the end of the back-off (30 s) and a cluster on probation (10 s) are within it.
-	patience = 75 * time.Second
-)
-
 func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
@@ -91,8 +83,8 @@ func heal(ctx context.Context) error {
 	return nil
 }
 
-func programs() []*stack.Process {
-	all := []*stack.Process{atoll.Hub}
+func programs() []stack.Program {
+	all := []stack.Program{atoll.Hub}
 	for _, cluster := range clusters {
 		all = append(all, atoll.Worker(cluster))
 	}
@@ -100,7 +92,7 @@ func programs() []*stack.Process {
 }
 
 // restart kills a program as a crash does, and starts it again.
-func restart(ctx context.Context, p *stack.Process) error {
+func restart(ctx context.Context, p stack.Program) error {
 	if err := p.Kill(); err != nil {
 		return err
 	}

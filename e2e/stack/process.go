@@ -17,12 +17,10 @@ import (
 	"navix.sh/atoll/e2e/plane"
 )
 
-// Process is one program of the stack. It can be ended and started again with the same arguments, and so on the same
-// ports. Methods may be called one at a time.
-type Process struct {
-	Name    string
-	LogPath string
-
+// process is a program that runs on this machine. It is started again with the same arguments, and so on the same ports.
+type process struct {
+	name   string
+	log    string
 	set    *plane.Set
 	path   string
 	args   []string
@@ -33,24 +31,27 @@ type Process struct {
 	done chan struct{}
 }
 
-// Start runs the program and returns when it says that it is ready.
-func (p *Process) Start(ctx context.Context) error {
-	if err := p.Launch(); err != nil {
+func (p *process) String() string { return p.name }
+
+func (p *process) LogPath() string { return p.log }
+
+func (p *process) Start(ctx context.Context) error {
+	if err := p.launch(); err != nil {
 		return err
 	}
-	return p.WaitReady(ctx)
+	return p.waitReady(ctx)
 }
 
-// Launch runs the program without waiting for it.
-func (p *Process) Launch() error {
+// launch runs the program without waiting for it.
+func (p *process) launch() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd != nil {
-		return fmt.Errorf("%s is running already", p.Name)
+		return fmt.Errorf("%s is running already", p.name)
 	}
-	log, err := os.OpenFile(p.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("opening the log of %s: %w", p.Name, err)
+		return fmt.Errorf("opening the log of %s: %w", p.name, err)
 	}
 	defer log.Close()
 	cmd := exec.Command(p.path, p.args...)
@@ -59,7 +60,7 @@ func (p *Process) Launch() error {
 	cmd.Stdout, cmd.Stderr = log, log
 	p.set.Adopt(cmd)
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting %s: %w", p.Name, err)
+		return fmt.Errorf("starting %s: %w", p.name, err)
 	}
 	p.cmd, p.done = cmd, make(chan struct{})
 	go func(done chan struct{}) {
@@ -69,8 +70,8 @@ func (p *Process) Launch() error {
 	return nil
 }
 
-// WaitReady returns when /readyz answers 200, and fails at once when the program has ended.
-func (p *Process) WaitReady(ctx context.Context) error {
+// waitReady returns when /readyz answers 200, and fails at once when the program has ended.
+func (p *process) waitReady(ctx context.Context) error {
 	client := &http.Client{Timeout: time.Second}
 	defer client.CloseIdleConnections()
 	ticker := time.NewTicker(20 * time.Millisecond)
@@ -85,37 +86,33 @@ func (p *Process) WaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s to be ready: %w\n%s", p.Name, context.Cause(ctx), p.lastWords())
+			return fmt.Errorf("waiting for %s to be ready: %w\n%s", p.name, context.Cause(ctx), p.lastWords())
 		case <-p.ended():
-			return fmt.Errorf("%s ended while starting\n%s", p.Name, p.lastWords())
+			return fmt.Errorf("%s ended while starting\n%s", p.name, p.lastWords())
 		case <-ticker.C:
 		}
 	}
 }
 
-// Kill ends the program as a crash does.
-func (p *Process) Kill() error { return p.end(syscall.SIGKILL) }
+func (p *process) Kill() error { return p.end(syscall.SIGKILL) }
 
-// Stop asks the program to end and waits for it.
-func (p *Process) Stop() error { return p.end(syscall.SIGTERM) }
+func (p *process) Stop() error { return p.end(syscall.SIGTERM) }
 
-// Pause freezes the program: its connections stay open and nothing answers.
-func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
+func (p *process) Pause() error { return p.signal(syscall.SIGSTOP) }
 
-// Resume ends Pause.
-func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
+func (p *process) Resume() error { return p.signal(syscall.SIGCONT) }
 
 // stopPatience is more than any program needs to hand over its lease.
 const stopPatience = 20 * time.Second
 
-func (p *Process) end(sig syscall.Signal) error {
+func (p *process) end(sig syscall.Signal) error {
 	err := p.signal(sig)
 	ended := p.ended()
 	if err == nil {
 		select {
 		case <-ended:
 		case <-time.After(stopPatience):
-			err = fmt.Errorf("%s did not end within %s of %s\n%s", p.Name, stopPatience, sig, p.lastWords())
+			err = fmt.Errorf("%s did not end within %s of %s\n%s", p.name, stopPatience, sig, p.lastWords())
 			err = errors.Join(err, p.signal(syscall.SIGKILL))
 			<-ended
 		}
@@ -126,20 +123,19 @@ func (p *Process) end(sig syscall.Signal) error {
 	return err
 }
 
-func (p *Process) signal(sig syscall.Signal) error {
+func (p *process) signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil {
-		return fmt.Errorf("%s is not running", p.Name)
+		return fmt.Errorf("%s is not running", p.name)
 	}
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("sending %s to %s: %w", sig, p.Name, err)
+		return fmt.Errorf("sending %s to %s: %w", sig, p.name, err)
 	}
 	return nil
 }
 
-// Ended tells whether the program has ended by itself.
-func (p *Process) Ended() bool {
+func (p *process) Ended() bool {
 	select {
 	case <-p.ended():
 		return true
@@ -148,18 +144,18 @@ func (p *Process) Ended() bool {
 	}
 }
 
-func (p *Process) ended() <-chan struct{} {
+func (p *process) ended() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.done
 }
 
 // lastWords is the end of the log, for errors.
-func (p *Process) lastWords() string {
+func (p *process) lastWords() string {
 	const limit = 3000
-	log, err := os.ReadFile(p.LogPath)
+	log, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("--- %s\n%s", p.LogPath, strings.TrimSpace(string(log[max(0, len(log)-limit):])))
+	return fmt.Sprintf("--- %s\n%s", p.log, strings.TrimSpace(string(log[max(0, len(log)-limit):])))
 }

@@ -8,24 +8,58 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"time"
 
-	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
 
-	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
 )
 
-// Namespace is where workers live in their clusters.
+// Namespace is where workers live in their clusters, and the hub in its own.
 const Namespace = "atoll-system"
+
+// Cluster is a Kubernetes cluster that has a worker.
+type Cluster interface {
+	// Kubeconfig is the path of the cluster administrator's kubeconfig.
+	Kubeconfig() string
+	// Config is a client configuration for the cluster administrator.
+	Config() *rest.Config
+	// Kubectl runs kubectl as cluster administrator and returns what it printed to standard output.
+	Kubectl(ctx context.Context, args ...string) (string, error)
+	// KubectlInput is Kubectl with something to read, for "apply -f -".
+	KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error)
+	// Pause freezes the API server: connections are accepted and kept, and nothing is answered.
+	Pause() error
+	// Resume ends Pause.
+	Resume() error
+}
+
+// Program is a hub or a worker. What was ended can be started again, with the same settings and addresses. Methods may be
+// called one at a time.
+type Program interface {
+	fmt.Stringer
+	// Start runs the program and returns when it is ready, or fails once it has ended.
+	Start(ctx context.Context) error
+	// Kill ends the program as a crash does. It stays down.
+	Kill() error
+	// Stop asks the program to end and waits for it. It stays down.
+	Stop() error
+	// Pause freezes the program: its connections stay open and nothing answers.
+	Pause() error
+	// Resume ends Pause.
+	Resume() error
+	// Ended tells whether the program is down.
+	Ended() bool
+	// LogPath is the file with what the program has logged, over all its starts.
+	LogPath() string
+}
 
 // Options say what to run. BinDir is required.
 type Options struct {
-	// BinDir holds atoll-hub and atoll-worker.
+	// BinDir holds atoll-hub, atoll-worker and atollctl for this machine.
 	BinDir string
-	// LogDir receives the programs' logs. Default: a folder that is removed with the planes.
+	// LogDir receives the programs' logs. Default: a folder that is removed with the rest.
 	LogDir string
 	// Log is told of progress, a line at a time.
 	Log io.Writer
@@ -33,177 +67,90 @@ type Options struct {
 	HubArgs, WorkerArgs []string
 }
 
-// Stack is a hub and one worker for every plane of a set.
+// Stack is a hub and one worker for every cluster.
 type Stack struct {
-	Set *plane.Set
-	Hub *Process
+	// Hub of the federation.
+	Hub Program
 
-	workers map[string]*Process
-	addr    map[string]string // public address by cluster; "" is the hub's
-	metrics map[string]string
-	certs   map[string]link.Files
-	logDir  string
-	dir     string
-	opts    Options
-	link    string
-	clients []io.Closer
+	ids       []string
+	clusters  map[string]Cluster
+	workers   map[string]Program
+	endpoints map[string]Endpoint // "" is the hub's
+	certs     map[string]link.Files
+	opts      Options
+	dir       string
+	clients   []io.Closer
+	platform  platform
 }
 
-// Start brings up hub and workers on the planes and returns when all say that they are ready. When it fails, the caller
-// still takes down the set.
-func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
+// platform is how programs are run.
+type platform interface {
+	// workerAs makes a further worker, see Stack.WorkerAs.
+	workerAs(cluster, clusterID, certificateOf string) (Program, error)
+	// close ends what may not outlive the Stack.
+	close() error
+}
+
+// newStack prepares the folders of a Stack.
+func newStack(dir string, opts Options) (*Stack, error) {
 	s := &Stack{
-		Set: set, opts: opts, dir: filepath.Join(set.Dir(), "atoll"), logDir: opts.LogDir,
-		workers: map[string]*Process{}, addr: map[string]string{}, metrics: map[string]string{}, certs: map[string]link.Files{},
+		opts: opts, dir: dir, clusters: map[string]Cluster{}, workers: map[string]Program{},
+		endpoints: map[string]Endpoint{}, certs: map[string]link.Files{},
 	}
-	if s.logDir == "" {
-		s.logDir = filepath.Join(s.dir, "logs")
+	if s.opts.LogDir == "" {
+		s.opts.LogDir = filepath.Join(dir, "logs")
 	}
-	for _, dir := range []string{s.dir, s.logDir, filepath.Join(s.dir, "hub")} {
+	for _, dir := range []string{s.dir, s.opts.LogDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("creating a folder of the stack: %w", err)
 		}
 	}
-	if err := s.writeCertificates(); err != nil {
-		return nil, err
-	}
-	if err := s.prepareHub(); err != nil {
-		return nil, err
-	}
-	if err := s.Hub.Start(ctx); err != nil {
-		return nil, err
-	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	for _, p := range set.Planes() {
-		worker, err := s.prepareWorker(p.Name)
-		if err != nil {
-			return nil, errors.Join(err, group.Wait())
-		}
-		s.workers[p.Name] = worker
-		group.Go(func() error { return s.startWorker(groupCtx, p, worker) })
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
 	return s, nil
 }
 
-func (s *Stack) prepareHub() error {
-	addresses, err := freeAddresses(4)
+// writeCertificates makes a CA, a certificate for the hub under these names, and one for every cluster.
+func (s *Stack) writeCertificates(hubHosts ...string) error {
+	authority, err := pki.New(filepath.Join(s.dir, "pki"))
 	if err != nil {
-		return err
+		return fmt.Errorf("making the federation's CA: %w", err)
 	}
-	s.addr[""], s.link, s.metrics[""] = addresses[0], addresses[1], addresses[2]
-	s.Hub = &Process{
-		Name: "hub", LogPath: filepath.Join(s.logDir, "hub.log"), set: s.Set,
-		path: filepath.Join(s.opts.BinDir, "atoll-hub"), health: addresses[3],
-		args: append([]string{
-			"--listen=" + s.addr[""], "--link-listen=" + s.link,
-			"--metrics-listen=" + s.metrics[""], "--health-listen=" + addresses[3],
-			"--data-dir=" + filepath.Join(s.dir, "hub"),
-		}, append(tlsFlags(s.certs[""]), s.opts.HubArgs...)...),
+	if s.certs[""], err = authority.Hub(hubHosts...); err != nil {
+		return fmt.Errorf("making the hub's certificate: %w", err)
+	}
+	for _, id := range s.ids {
+		if s.certs[id], err = authority.Cluster(id); err != nil {
+			return fmt.Errorf("making the certificate of %s: %w", id, err)
+		}
 	}
 	return nil
 }
 
-func (s *Stack) prepareWorker(cluster string) (*Process, error) {
-	addresses, err := freeAddresses(3)
-	if err != nil {
-		return nil, err
-	}
-	s.addr[cluster], s.metrics[cluster] = addresses[0], addresses[1]
-	return &Process{
-		Name: "worker " + cluster, LogPath: filepath.Join(s.logDir, "worker-"+cluster+".log"), set: s.Set,
-		path: filepath.Join(s.opts.BinDir, "atoll-worker"), health: addresses[2],
-		args: append([]string{
-			"--cluster-id=" + cluster, "--hub=" + s.link, "--kubeconfig=" + filepath.Join(s.dir, cluster+".kubeconfig"),
-			"--listen=" + s.addr[cluster], "--metrics-listen=" + s.metrics[cluster], "--health-listen=" + addresses[2],
-		}, append(tlsFlags(s.certs[cluster]), s.opts.WorkerArgs...)...),
-	}, nil
-}
+// Clusters are the ids of all clusters, in order.
+func (s *Stack) Clusters() []string { return s.ids }
 
-// startWorker applies the chart's RBAC and runs the worker under its ServiceAccount.
-func (s *Stack) startWorker(ctx context.Context, p *plane.Plane, worker *Process) error {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return err
-	}
-	if out, err := p.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(root, "charts", "worker", "files", "rbac")); err != nil {
-		return fmt.Errorf("applying the worker's RBAC in %s: %w\n%s", p.Name, err, out)
-	}
-	kubeconfig, err := p.ServiceAccountKubeconfig(ctx, Namespace, "atoll-worker")
-	if err != nil {
-		return fmt.Errorf("making the worker's kubeconfig in %s: %w", p.Name, err)
-	}
-	if err := os.Rename(kubeconfig, filepath.Join(s.dir, p.Name+".kubeconfig")); err != nil {
-		return fmt.Errorf("placing the worker's kubeconfig: %w", err)
-	}
-	return worker.Start(ctx)
-}
+// Cluster is the cluster of an id.
+func (s *Stack) Cluster(id string) Cluster { return s.clusters[id] }
 
 // Worker is the worker of a cluster.
-func (s *Stack) Worker(cluster string) *Process { return s.workers[cluster] }
+func (s *Stack) Worker(cluster string) Program { return s.workers[cluster] }
 
-// HubAddress serves the public API of the hub, gRPC and REST, without TLS.
-func (s *Stack) HubAddress() string { return s.addr[""] }
+// WorkerAs prepares, without starting it, a further worker in a cluster, under any name and with any cluster's certificate.
+// It shares the lease with the cluster's own worker. Only one such worker of a cluster and name may run at a time.
+func (s *Stack) WorkerAs(cluster, clusterID, certificateOf string) (Program, error) {
+	return s.platform.workerAs(cluster, clusterID, certificateOf)
+}
 
-// WorkerAddress serves the local API of a worker.
-func (s *Stack) WorkerAddress(cluster string) string { return s.addr[cluster] }
+// HubEndpoint is where the hub serves its public API.
+func (s *Stack) HubEndpoint() Endpoint { return s.endpoints[""] }
 
-// MetricsAddress is where a cluster's worker, or with "" the hub, serves /metrics.
-func (s *Stack) MetricsAddress(cluster string) string { return s.metrics[cluster] }
+// LogDir holds the programs' logs.
+func (s *Stack) LogDir() string { return s.opts.LogDir }
 
-// LogDir holds hub.log and worker-<cluster>.log.
-func (s *Stack) LogDir() string { return s.logDir }
-
-// Close closes the stack's clients and stops its programs in order; taking the set down without it is fine as well.
+// Close closes the stack's clients and what else may not outlive it. Taking down planes without it is fine as well.
 func (s *Stack) Close() error {
-	errs := make([]error, 0, len(s.clients)+len(s.workers)+1)
+	errs := make([]error, 0, len(s.clients)+1)
 	for _, c := range s.clients {
 		errs = append(errs, c.Close())
 	}
-	for _, p := range append([]*Process{s.Hub}, values(s.workers)...) {
-		if !p.Ended() {
-			errs = append(errs, p.Resume(), p.Stop())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func values(m map[string]*Process) []*Process {
-	out := make([]*Process, 0, len(m))
-	for _, p := range m {
-		out = append(out, p)
-	}
-	return out
-}
-
-// Build compiles the hub and the worker into dir; with race, so that the detector watches them as well.
-func Build(ctx context.Context, dir string, race bool) error {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return err
-	}
-	for name, pkg := range map[string]string{"atoll-hub": "./hub", "atoll-worker": "./worker", "atollctl": "./cli"} {
-		args := []string{"build", "-o", filepath.Join(dir, name)}
-		if race {
-			args = append(args, "-race")
-		}
-		cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
-		cmd.Dir = root
-		cmd.WaitDelay = time.Second
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s: %w\n%s", name, err, out)
-		}
-	}
-	return nil
-}
-
-// moduleRoot is the folder of Atoll's go.mod: the programs and charts under test are those of this checkout.
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "navix.sh/atoll").Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the checkout: %w", err)
-	}
-	return string(out[:len(out)-1]), nil
+	return errors.Join(append(errs, s.platform.close())...)
 }

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kind
+
+package federation_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"navix.sh/atoll/e2e/kind"
+	"navix.sh/atoll/e2e/stack"
+)
+
+const (
+	// testLimit bounds a test; none comes near it unless it hangs.
+	testLimit = 5 * time.Minute
+	// patience is how long anything may take that is to come true by itself: beside what it takes on planes, a kubelet's
+	// start of as many containers as a test has, which all share this machine.
+	patience = 2 * time.Minute
+)
+
+// set are the clusters.
+var set *kind.Set
+
+func bringUp(ctx context.Context, dir string, opts stack.Options) (*stack.Stack, error) {
+	var archives []string
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		if err := stack.Build(groupCtx, opts.BinDir, false); err != nil {
+			return err
+		}
+		archives, err = stack.BuildImages(groupCtx, filepath.Join(dir, "images"), true,
+			stack.TestImage{Name: poolImage, Args: []string{"-tag=" + poolImage}}, stack.TestImage{Name: swapImage, Args: []string{"-tag=" + swapImage}})
+		return err
+	})
+	group.Go(func() (err error) {
+		set, err = kind.Up(groupCtx, kind.Options{}, "hub", "worker-a", "worker-b")
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return nil, fmt.Errorf("preparing: %w", err)
+	}
+	if err := set.Load(ctx, archives...); err != nil {
+		return nil, err
+	}
+	atoll, err := stack.Install(ctx, set, clusters, opts)
+	if err != nil {
+		return nil, fmt.Errorf("installing hub and workers: %w", err)
+	}
+	return atoll, nil
+}
+
+func takeDown(ctx context.Context) error {
+	if set == nil {
+		return nil
+	}
+	return set.Down(ctx)
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !kind
+
+package federation_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+)
+
+const (
+	// testLimit bounds a test; none comes near it unless it hangs.
+	testLimit = 2 * time.Minute
+	// patience is how long anything may take that is to come true by itself. A killed worker's lease (15 s), a
+	// reconnect at the end of the back-off (30 s) and a cluster on probation (10 s) are within it.
+	patience = 75 * time.Second
+)
+
+// set are the planes.
+var set *plane.Set
+
+func bringUp(ctx context.Context, _ string, opts stack.Options) (*stack.Stack, error) {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return stack.Build(groupCtx, opts.BinDir, true) })
+	group.Go(func() (err error) {
+		set, err = plane.Up(groupCtx, plane.Options{}, clusters...)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return nil, fmt.Errorf("preparing: %w", err)
+	}
+	atoll, err := stack.Start(ctx, set, opts)
+	if err != nil {
+		return nil, fmt.Errorf("starting hub and workers: %w", err)
+	}
+	return atoll, nil
+}
+
+func takeDown(ctx context.Context) error {
+	if set == nil {
+		return nil
+	}
+	return set.Down(ctx)
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/e2e/charts/harness"
+	"navix.sh/atoll/e2e/kind"
+	"navix.sh/atoll/pkg/link"
+)
+
+// Where the hub's node takes connections for the hub. kind-configs/hub.yaml offers the first on this machine's loopback.
+const (
+	apiNodePort  = 30080
+	linkNodePort = 30443
+	localAPIPort = 8082
+)
+
+// charts runs programs as the charts install them.
+type charts struct {
+	stack   *Stack
+	helm    *harness.Helm
+	members map[string]*member
+	hubAt   string // host and port of the hub's link, for workers
+}
+
+// member is a cluster and what is installed in it.
+type member struct {
+	*kind.Cluster
+	core     kubernetes.Interface
+	programs []*deployed
+}
+
+// Install brings up the hub in the first of the clusters and a worker in all, by their charts, and returns when all are
+// ready. Images from BuildImages must have been loaded. ids are the clusters' ids in the federation. When it fails, the
+// caller still takes down the set.
+func Install(ctx context.Context, set *kind.Set, ids []string, opts Options) (*Stack, error) {
+	dir, err := os.MkdirTemp("", "atoll-stack-")
+	if err != nil {
+		return nil, fmt.Errorf("creating a folder for the stack: %w", err)
+	}
+	s, err := newStack(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	c := &charts{stack: s, members: map[string]*member{}}
+	s.platform, s.ids = c, ids
+	if err := c.install(ctx, set); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (c *charts) install(ctx context.Context, set *kind.Set) (err error) {
+	s := c.stack
+	if c.helm, err = harness.New(ctx, filepath.Join(s.dir, "helm")); err != nil {
+		return err
+	}
+	for i, cluster := range set.Clusters() {
+		core, err := kubernetes.NewForConfig(cluster.Config())
+		if err != nil {
+			return fmt.Errorf("building a client of %s: %w", cluster.Name, err)
+		}
+		m := &member{Cluster: cluster, core: core}
+		c.members[s.ids[i]], s.clusters[s.ids[i]] = m, m
+	}
+	hub := c.members[s.ids[0]]
+	c.hubAt = net.JoinHostPort(hub.Node(), fmt.Sprint(linkNodePort))
+	if err := s.writeCertificates("127.0.0.1", "localhost", hub.Node()); err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	for _, m := range c.members {
+		group.Go(func() error { return m.empty(groupCtx) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if err := c.installHub(ctx, hub); err != nil {
+		return fmt.Errorf("installing the hub in %s: %w", hub.Name, err)
+	}
+	group, groupCtx = errgroup.WithContext(ctx)
+	for id, m := range c.members {
+		s.endpoints[id] = c.localEndpoint(id, m)
+		worker := m.deployed("worker "+id, "deployment/atoll-worker", "worker", s.opts.LogDir)
+		s.workers[id] = worker
+		group.Go(func() error {
+			if err := c.installWorker(groupCtx, id, m, worker); err != nil {
+				return fmt.Errorf("installing the worker in %s: %w", m.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// empty makes the namespace. In a cluster that is used again it first removes what an earlier run left.
+func (m *member) empty(ctx context.Context) error {
+	if _, err := m.Kubectl(ctx, "delete", "namespace", Namespace, "--ignore-not-found", "--wait"); err != nil {
+		return fmt.Errorf("removing what an earlier run left in %s: %w", m.Name, err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if _, err := m.core.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating namespace %s in %s: %w", Namespace, m.Name, err)
+	}
+	return nil
+}
+
+func (c *charts) installHub(ctx context.Context, m *member) error {
+	keys, err := c.apiKey(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.tlsSecret(ctx, "atoll-hub-tls", c.stack.certs[""]); err != nil {
+		return err
+	}
+	if err := m.secret(ctx, "atoll-hub-api-keys", map[string][]byte{"keys.yaml": keys}); err != nil {
+		return err
+	}
+	values := map[string]any{
+		"image":     map[string]any{"tag": ImageTag},
+		"extraArgs": c.stack.opts.HubArgs,
+		"service": map[string]any{
+			"api":  map[string]any{"type": "NodePort", "nodePort": apiNodePort},
+			"link": map[string]any{"type": "NodePort", "nodePort": linkNodePort},
+		},
+		// Provisioners of host paths differ in whom a volume belongs to.
+		"persistence": map[string]any{"takeOwnership": true},
+	}
+	if err := c.helmInstall(ctx, m, "atoll-hub", "hub", values); err != nil {
+		return err
+	}
+	endpoint := Endpoint{
+		Address: net.JoinHostPort("127.0.0.1", fmt.Sprint(apiNodePort)), CAFile: c.stack.certs[""].CA, TokenFile: c.tokenFile(),
+	}
+	hub := m.deployed("hub", "statefulset/atoll-hub", "hub", c.stack.opts.LogDir)
+	hub.reachable = endpoint.answers
+	c.stack.Hub, c.stack.endpoints[""] = hub, endpoint
+	return hub.waitReady(ctx)
+}
+
+// answers asks until the endpoint answers: a Service follows its Pods a moment later.
+func (e Endpoint) answers(ctx context.Context) error {
+	client, err := e.HTTPClient()
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	client.Timeout = 2 * time.Second
+	return poll(ctx, e.URL()+" to answer", func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL()+"/v1/clusters", nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	})
+}
+
+func (c *charts) tokenFile() string { return filepath.Join(c.stack.dir, "token") }
+
+// printedToken is how atoll-hub shows a token that it made.
+var printedToken = regexp.MustCompile(`(?m)^#\s+(\S+_\S+)$`)
+
+// apiKey makes a key for everything, keeps the token and returns the file that makes it known to the hub.
+func (c *charts) apiKey(ctx context.Context) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.stack.opts.BinDir, "atoll-hub"), "api-key", "new", "--name", "e2e", "--scopes", "admin")
+	printed, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("making an API key: %w", err)
+	}
+	token := printedToken.FindSubmatch(printed)
+	if token == nil {
+		return nil, fmt.Errorf("making an API key: no token in\n%s", printed)
+	}
+	if err := os.WriteFile(c.tokenFile(), token[1], 0o600); err != nil {
+		return nil, fmt.Errorf("keeping the token: %w", err)
+	}
+	return printed, nil
+}
+
+func (c *charts) installWorker(ctx context.Context, id string, m *member, worker *deployed) error {
+	if err := m.tlsSecret(ctx, "atoll-worker-tls", c.stack.certs[id]); err != nil {
+		return err
+	}
+	values := map[string]any{
+		"clusterID": id,
+		"image":     map[string]any{"tag": ImageTag},
+		"hub":       map[string]any{"address": c.hubAt},
+		// A frozen or dead worker must leave its cluster without one, or faults would show nothing.
+		"replicas":  1,
+		"extraArgs": c.stack.opts.WorkerArgs,
+	}
+	if err := c.helmInstall(ctx, m, "atoll-worker", "worker", values); err != nil {
+		return err
+	}
+	return worker.waitReady(ctx)
+}
+
+func (c *charts) helmInstall(ctx context.Context, m *member, name, chart string, values map[string]any) error {
+	content, err := yaml.Marshal(values)
+	if err != nil {
+		return fmt.Errorf("encoding values: %w", err)
+	}
+	release := harness.Release{Name: name, Namespace: Namespace, Chart: c.helm.Chart(chart), Values: string(content)}
+	if _, err := c.helm.In(m.Kubeconfig()).Install(ctx, release); err != nil {
+		return fmt.Errorf("%w\n%s", err, m.troubles())
+	}
+	return nil
+}
+
+// troubles is what the cluster says of Pods that do not come up, for errors.
+func (m *member) troubles() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	out, err := m.Kubectl(ctx, "--namespace", Namespace, "get", "pods,events", "-o", "wide")
+	return out + errorText(err)
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func (m *member) tlsSecret(ctx context.Context, name string, files link.Files) error {
+	data := map[string][]byte{}
+	for key, path := range map[string]string{"tls.crt": files.Cert, "tls.key": files.Key, "ca.crt": files.CA} {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("reading a certificate: %w", err)
+		}
+		data[key] = content
+	}
+	return m.secret(ctx, name, data)
+}
+
+func (m *member) secret(ctx context.Context, name string, data map[string][]byte) error {
+	object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace}, Data: data}
+	if _, err := m.core.CoreV1().Secrets(Namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating Secret %s: %w", name, err)
+	}
+	return nil
+}
+
+// localEndpoint is a worker's local API: on the loopback of whichever Pod is ready.
+func (c *charts) localEndpoint(id string, m *member) Endpoint {
+	return Endpoint{
+		Address: "worker-" + id,
+		dial: func(ctx context.Context, _ string) (net.Conn, error) {
+			worker, ok := c.stack.workers[id].(*deployed)
+			if !ok {
+				return nil, fmt.Errorf("no worker in %s", id)
+			}
+			pod, err := worker.pod(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return m.Dial(ctx, Namespace, pod.Name, localAPIPort)
+		},
+	}
+}
+
+func (c *charts) close() error {
+	for _, m := range c.members {
+		for _, program := range m.programs {
+			program.logs.stop()
+		}
+	}
+	return os.RemoveAll(c.stack.dir)
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// barePod is a program in a Pod of its own, made after that of a worker.
+type barePod struct {
+	deployed
+	template corev1.PodTemplateSpec
+}
+
+// barePodLabel keeps the Pod apart from the Deployment's.
+const barePodLabel = "atoll-e2e"
+
+func (c *charts) workerAs(cluster, clusterID, certificateOf string) (Program, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), actPatience)
+	defer cancel()
+	m := c.members[cluster]
+	deployment, err := m.core.AppsV1().Deployments(Namespace).Get(ctx, "atoll-worker", metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the worker's Deployment in %s: %w", cluster, err)
+	}
+	name := "worker-" + cluster + "-as-" + clusterID + "-cert-" + certificateOf
+	secret := "cert-" + certificateOf
+	if err := m.tlsSecret(ctx, secret, c.stack.certs[certificateOf]); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	template := deployment.Spec.Template
+	template.Name, template.Labels = name, map[string]string{barePodLabel: name}
+	spec := &template.Spec
+	spec.RestartPolicy = corev1.RestartPolicyNever
+	// Of a flag that is given twice the last one counts.
+	spec.Containers[0].Args = append(spec.Containers[0].Args, "--cluster-id="+clusterID)
+	for i := range spec.Volumes {
+		if spec.Volumes[i].Secret != nil {
+			spec.Volumes[i].Secret.SecretName = secret
+		}
+	}
+	p := &barePod{template: template, deployed: deployed{
+		name: name, container: spec.Containers[0].Name, member: m, selector: barePodLabel + "=" + name,
+	}}
+	p.logs = follow(m.core, p.selector, p.container, filepath.Join(c.stack.opts.LogDir, name+".log"))
+	p.down.Store(true)
+	m.programs = append(m.programs, &p.deployed)
+	return p, nil
+}
+
+func (p *barePod) Start(ctx context.Context) error {
+	pod := &corev1.Pod{ObjectMeta: p.template.ObjectMeta, Spec: p.template.Spec}
+	if _, err := p.member.core.CoreV1().Pods(Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating the Pod of %s: %w", p.name, err)
+	}
+	p.down.Store(false)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return poll(ctx, p.name+" to be ready", func(ctx context.Context) error {
+		got, err := p.pod(ctx)
+		if err != nil {
+			return err
+		}
+		for _, condition := range got.Status.Conditions {
+			if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		if got.Status.Phase == corev1.PodFailed || got.Status.Phase == corev1.PodSucceeded {
+			cancel(errors.New("it has ended"))
+		}
+		return fmt.Errorf("pod %s is not ready", got.Name)
+	})
+}
+
+// Kill takes the Pod away at once.
+func (p *barePod) Kill() error { return p.remove(metav1.DeleteOptions{GracePeriodSeconds: new(int64)}) }
+
+func (p *barePod) Stop() error { return p.remove(metav1.DeleteOptions{}) }
+
+func (p *barePod) remove(options metav1.DeleteOptions) error {
+	ctx, cancel := context.WithTimeout(context.Background(), actPatience)
+	defer cancel()
+	if err := p.member.core.CoreV1().Pods(Namespace).Delete(ctx, p.name, options); err != nil {
+		return fmt.Errorf("deleting the Pod of %s: %w", p.name, err)
+	}
+	p.down.Store(true)
+	return poll(ctx, p.name+" to be gone", func(ctx context.Context) error {
+		pods, err := p.pods(ctx)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("pod %s is still there", pods[0].Name)
+		}
+		return err
+	})
+}

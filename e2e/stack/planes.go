@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/pkg/link"
+)
+
+// planes runs programs as processes of this machine.
+type planes struct {
+	stack *Stack
+	set   *plane.Set
+	link  string // address of the hub's link
+
+	processes map[string]*process // workers by cluster; "" is the hub
+}
+
+// Start brings up hub and workers on planes and returns when all say that they are ready. A cluster has the id of its
+// plane. When it fails, the caller still takes down the set.
+func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
+	s, err := newStack(filepath.Join(set.Dir(), "atoll"), opts)
+	if err != nil {
+		return nil, err
+	}
+	p := &planes{stack: s, set: set, processes: map[string]*process{}}
+	s.platform = p
+	for _, member := range set.Planes() {
+		s.ids = append(s.ids, member.Name)
+		s.clusters[member.Name] = member
+	}
+	if err := s.writeCertificates("127.0.0.1", "localhost"); err != nil {
+		return nil, err
+	}
+	if err := p.prepareHub(); err != nil {
+		return nil, err
+	}
+	if err := s.Hub.Start(ctx); err != nil {
+		return nil, err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	for _, member := range set.Planes() {
+		worker, err := p.prepareWorker(member.Name)
+		if err != nil {
+			return nil, errors.Join(err, group.Wait())
+		}
+		group.Go(func() error { return p.startWorker(groupCtx, member, worker) })
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (p *planes) prepareHub() error {
+	addresses, err := freeAddresses(4)
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(p.stack.dir, "hub")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return fmt.Errorf("creating the hub's folder: %w", err)
+	}
+	p.link = addresses[1]
+	hub := &process{
+		name: "hub", log: filepath.Join(p.stack.opts.LogDir, "hub.log"), set: p.set,
+		path: filepath.Join(p.stack.opts.BinDir, "atoll-hub"), health: addresses[3],
+		args: append([]string{
+			"--listen=" + addresses[0], "--link-listen=" + p.link,
+			"--metrics-listen=" + addresses[2], "--health-listen=" + addresses[3], "--data-dir=" + data,
+		}, append(tlsFlags(p.stack.certs[""]), p.stack.opts.HubArgs...)...),
+	}
+	p.processes[""], p.stack.Hub, p.stack.endpoints[""] = hub, hub, Endpoint{Address: addresses[0]}
+	return nil
+}
+
+func (p *planes) prepareWorker(cluster string) (*process, error) {
+	addresses, err := freeAddresses(3)
+	if err != nil {
+		return nil, err
+	}
+	s := p.stack
+	worker := &process{
+		name: "worker " + cluster, log: filepath.Join(s.opts.LogDir, "worker-"+cluster+".log"), set: p.set,
+		path: filepath.Join(s.opts.BinDir, "atoll-worker"), health: addresses[2],
+		args: append([]string{
+			"--cluster-id=" + cluster, "--hub=" + p.link, "--kubeconfig=" + filepath.Join(s.dir, cluster+".kubeconfig"),
+			"--listen=" + addresses[0], "--metrics-listen=" + addresses[1], "--health-listen=" + addresses[2],
+		}, append(tlsFlags(s.certs[cluster]), s.opts.WorkerArgs...)...),
+	}
+	p.processes[cluster], s.workers[cluster], s.endpoints[cluster] = worker, worker, Endpoint{Address: addresses[0]}
+	return worker, nil
+}
+
+// startWorker applies the chart's RBAC and runs the worker under its ServiceAccount.
+func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *process) error {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	if out, err := member.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(root, "charts", "worker", "files", "rbac")); err != nil {
+		return fmt.Errorf("applying the worker's RBAC in %s: %w\n%s", member.Name, err, out)
+	}
+	kubeconfig, err := member.ServiceAccountKubeconfig(ctx, Namespace, "atoll-worker")
+	if err != nil {
+		return fmt.Errorf("making the worker's kubeconfig in %s: %w", member.Name, err)
+	}
+	if err := os.Rename(kubeconfig, filepath.Join(p.stack.dir, member.Name+".kubeconfig")); err != nil {
+		return fmt.Errorf("placing the worker's kubeconfig: %w", err)
+	}
+	return worker.Start(ctx)
+}
+
+func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, error) {
+	addresses, err := freeAddresses(3)
+	if err != nil {
+		return nil, err
+	}
+	own := p.processes[cluster]
+	return &process{
+		name: "worker of " + cluster + " as " + clusterID + " with certificate of " + certificateOf,
+		log:  filepath.Join(p.stack.opts.LogDir, "worker-"+cluster+"-as-"+clusterID+"-cert-"+certificateOf+".log"),
+		set:  p.set, path: own.path, health: addresses[2],
+		// Of a flag that is given twice the last one counts.
+		args: append(slices.Clone(own.args), append(tlsFlags(p.stack.certs[certificateOf]), "--cluster-id="+clusterID,
+			"--listen="+addresses[0], "--metrics-listen="+addresses[1], "--health-listen="+addresses[2])...),
+	}, nil
+}
+
+// close stops the programs in order.
+func (p *planes) close() error {
+	var errs []error
+	for _, proc := range p.processes {
+		if !proc.Ended() {
+			errs = append(errs, proc.Resume(), proc.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func tlsFlags(files link.Files) []string {
+	return []string{"--tls-cert-file=" + files.Cert, "--tls-key-file=" + files.Key, "--tls-ca-file=" + files.CA}
+}
