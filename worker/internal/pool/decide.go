@@ -159,13 +159,17 @@ func decideStopping(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 		return replace(ReasonNotRecyclable)
 	case outdated(s, pod):
 		return replace(ReasonOutdated)
+	}
+	if held, ok := sandbox.HeldBack(pod); ok && held > s.NewPod {
+		return replace(ReasonResetBackoff)
+	}
+	switch {
+	case holdsBack(s, pod):
+		// Should this reset be quick, the swap for the next sandbox would not be.
+		return replace(ReasonHeldBack)
 	case sandbox.ResetDone(pod, &s.Pool.Spec):
 		d.add(Action{Verb: Recycle, Pod: pod, Reason: ReasonReset})
 		return false
-	case waitingReason(pod) == "CrashLoopBackOff":
-		// The kubelet holds back a container swapped to an image that the Pod ran
-		// before, by 16 s and growing. A new Pod is there sooner.
-		return replace(ReasonResetBackoff)
 	}
 	age := s.Ages[pod.UID]
 	if age >= resetTimeout {
@@ -264,14 +268,14 @@ func unmark(s *Snapshot, pods []*corev1.Pod, d *Decision) {
 	}
 }
 
-// replaceOutdated rolls the idle Pods of an old template over, a quarter of the
-// pool at a time. Pods that are not ready use up that quarter, so a template that
+// replaceOutdated rolls the idle Pods of an old template over, and those that a
+// kubelet would make the next caller wait for, a quarter of the pool at a time. Pods that are not ready use up that quarter, so a template that
 // does not work takes no more than it.
 func replaceOutdated(s *Snapshot, idle []*corev1.Pod, d *Decision) {
 	budget := max(1, int(s.Pool.Spec.Replicas)/4)
 	var old []*corev1.Pod
 	for _, pod := range idle {
-		if outdated(s, pod) {
+		if outdated(s, pod) || worn(s, pod) {
 			old = append(old, pod)
 		} else if !ready(pod) {
 			budget--
@@ -283,7 +287,11 @@ func replaceOutdated(s *Snapshot, idle []*corev1.Pod, d *Decision) {
 			return
 		}
 		budget--
-		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonOutdated})
+		reason := ReasonOutdated
+		if !outdated(s, pod) {
+			reason = ReasonHeldBack
+		}
+		d.add(Action{Verb: Delete, Pod: pod, Reason: reason})
 	}
 }
 

@@ -125,6 +125,10 @@ func readPool(t *testing.T, s *Snapshot, w words) {
 	t.Helper()
 	s.Settled = !w.has("unsettled")
 	s.CrashBackoff = w.duration(t, "crash-backoff")
+	s.NewPod = max(w.duration(t, "new-pod"), newPodMin)
+	if w.has("held-back") {
+		s.HeldBack = map[string]time.Duration{"node": w.duration(t, "held-back")}
+	}
 	if w.has("window") {
 		s.Window = w.duration(t, "window")
 	}
@@ -163,6 +167,10 @@ func readPod(t *testing.T, s *Snapshot, name, phase string, w words) {
 		image = w["image"]
 	}
 	pod.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
+	pod.Spec.NodeName = w["node"]
+	if !w.has("open") {
+		closeSpec(&pod.Spec)
+	}
 	if w.has("volume") {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	}
@@ -215,7 +223,11 @@ func readStatus(t *testing.T, pod *corev1.Pod, phase string, w words) {
 	if w.has("reports") {
 		cs.Image = w["reports"]
 	}
+	cs.RestartCount = int32(w.number(t, "restarts"))
 	switch {
+	case w.has("held"):
+		cs.Ready = false
+		cs.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off " + w["held"] + " restarting failed container=main"}
 	case w.has("exit"):
 		cs.Ready = false
 		cs.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: int32(w.number(t, "exit")), ContainerID: cs.ContainerID}

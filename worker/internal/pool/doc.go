@@ -33,6 +33,19 @@
 // I13: a Pod returns to idle only through sandbox.ResetDone; whatever else comes
 // to its end is replaced.
 //
+// # When replacing is quicker
+//
+// A kubelet holds back a container whose image the Pod ran before, as it does one
+// that crashes: by 10 s, 20 s, and so on to 5 min, counted from the end of the
+// container before, unless crashLoopBackOff.maxContainerRestartPeriod is set. A
+// Pod's first reset is quick; it is the next claim of the same image that waits,
+// or the next reset. How a kubelet is configured is not in the API, so it is
+// learned (backoffs.go): a node is remembered, for an hour, for the longest
+// back-off that it reported in a Pod's status. Is that longer than a new Pod of
+// the pool takes (the median of those there), Pods on that node are replaced
+// instead of reset, and idle ones that were reset there are replaced as well, a
+// quarter of the pool at a time. So it costs one slow start a node and hour.
+//
 // # A record, however a Pod dies
 //
 // Pods are born with a finalizer. When one is being deleted — by us, a user, an

@@ -66,6 +66,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 		return s, nil
 	}
 	s.CrashBackoff = r.crashes.remaining(key)
+	s.HeldBack, s.NewPod = r.backoffs.observe(s.Pods), newPodTime(s.Pods)
 	if s.Revision, err = revisionOf(&pool.Spec); err != nil {
 		return Snapshot{}, err
 	}

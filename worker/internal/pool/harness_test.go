@@ -238,8 +238,8 @@ func (w *world) makePool(name string, replicas int32, change ...func(*v1alpha1.S
 	pool.Spec.Replicas = replicas
 	pool.Spec.IdleImage = "test.local/idle:1"
 	pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/default:1"}}
-	no := false
-	pool.Spec.Template.Spec.AutomountServiceAccountToken = &no
+	pool.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
+	closeSpec(&pool.Spec.Template.Spec)
 	for _, c := range change {
 		c(pool)
 	}

@@ -42,13 +42,25 @@ func holdsReplica(pod *corev1.Pod) bool {
 	return false
 }
 
-func ready(pod *corev1.Pod) bool {
+func ready(pod *corev1.Pod) bool { return readyCondition(pod) != nil }
+
+// readyCondition is nil for a Pod that is not ready.
+func readyCondition(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c
 		}
 	}
-	return false
+	return nil
+}
+
+// restarts is how many containers of the Pod were started in another one's place, those of a swap included.
+func restarts(pod *corev1.Pod) int32 {
+	var n int32
+	for i := range pod.Status.ContainerStatuses {
+		n += pod.Status.ContainerStatuses[i].RestartCount
+	}
+	return n
 }
 
 func finished(pod *corev1.Pod) bool {
@@ -62,18 +74,14 @@ func outdated(s *Snapshot, pod *corev1.Pod) bool {
 	return revision != "" && revision != s.Revision
 }
 
-// waitingReason is why the first container does not run.
-func waitingReason(pod *corev1.Pod) string {
-	if len(pod.Spec.Containers) == 0 {
-		return ""
-	}
-	for i := range pod.Status.ContainerStatuses {
-		cs := &pod.Status.ContainerStatuses[i]
-		if cs.Name == pod.Spec.Containers[0].Name && cs.State.Waiting != nil {
-			return cs.State.Waiting.Reason
-		}
-	}
-	return ""
+// holdsBack reports whether the Pod is on a node that was seen to keep a container waiting, which ran there before, for
+// longer than a new Pod takes.
+func holdsBack(s *Snapshot, pod *corev1.Pod) bool { return s.HeldBack[pod.Spec.NodeName] > s.NewPod }
+
+// worn reports whether an idle Pod that could serve may keep its next sandbox waiting: it ran other images on a node that
+// holds back. One that is not ready stays, because a new one would fare no better.
+func worn(s *Snapshot, pod *corev1.Pod) bool {
+	return ready(pod) && restarts(pod) > 0 && holdsBack(s, pod)
 }
 
 // startupTimeout is how long the Pod may be starting; 0 is for ever.

@@ -141,14 +141,19 @@ func TestRecycle(t *testing.T) {
 func TestResidueIsReplaced(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("volume", 1, func(p *v1alpha1.SandboxPool) {
-		p.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		p.Spec.Template.Spec.Volumes = append(p.Spec.Template.Spec.Volumes,
+			corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	})
 	w.makePool("sidecar", 1, func(p *v1alpha1.SandboxPool) {
 		p.Spec.Template.Spec.Containers = append(p.Spec.Template.Spec.Containers, corev1.Container{Name: "side", Image: "test.local/side:1"})
 	})
+	w.makePool("shared-memory", 1, func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers[0].VolumeMounts = nil })
+	w.makePool("root", 1, func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.SecurityContext.RunAsUser = nil })
+	w.makePool("ipc", 1, func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.SecurityContext.Sysctls = nil })
 	w.makePool("same-image", 1)
 	for pool, image := range map[string]string{
-		"volume": "test.local/tenant:1", "sidecar": "test.local/tenant:1", "same-image": "test.local/idle:1",
+		"volume": "test.local/tenant:1", "sidecar": "test.local/tenant:1", "shared-memory": "test.local/tenant:1",
+		"root": "test.local/tenant:1", "ipc": "test.local/tenant:1", "same-image": "test.local/idle:1",
 	} {
 		t.Run(pool, func(t *testing.T) {
 			pod := w.awaitIdle(pool, 1, 0)[0]

@@ -81,6 +81,7 @@ type Reconciler struct {
 	expectations *Expectations
 	timeline     *timeline
 	crashes      *crashes
+	backoffs     *backoffs
 	statuses     *throttle
 	metrics      *metrics
 }
@@ -109,6 +110,7 @@ func New(o Options) (*Reconciler, error) {
 		expectations: NewExpectations(o.Clock),
 		timeline:     newTimeline(o.Clock),
 		crashes:      newCrashes(o.Clock),
+		backoffs:     newBackoffs(o.Clock),
 		statuses:     newThrottle(o.Clock, statusInterval),
 		metrics:      m,
 	}, nil

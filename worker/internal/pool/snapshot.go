@@ -32,6 +32,11 @@ type Snapshot struct {
 	Window time.Duration
 	// CrashBackoff is how long Pods that crashed while idle are left alone.
 	CrashBackoff time.Duration
+	// NewPod is how long a new Pod takes to be ready.
+	NewPod time.Duration
+	// HeldBack is the longest time for which each node was seen to hold back a
+	// container that ran before; nodes that were not seen to do so are not in it.
+	HeldBack map[string]time.Duration
 }
 
 // Verb is what is done to a Pod.
@@ -74,6 +79,7 @@ const (
 	ReasonNotRecyclable   Reason = "NotRecyclable"
 	ReasonResetBackoff    Reason = "ResetBackOff"
 	ReasonResetTimeout    Reason = "ResetTimeout"
+	ReasonHeldBack        Reason = "NodeHoldsBack"
 	ReasonOutdated        Reason = "TemplateOutdated"
 	ReasonFailed          Reason = "SandboxFailed"
 	ReasonIdleCrashed     Reason = "IdlePodFinished"

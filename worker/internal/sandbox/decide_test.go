@@ -62,64 +62,6 @@ func TestClaimable(t *testing.T) {
 	}
 }
 
-// I13: what could carry anything of one tenant to the next makes the Pod be replaced.
-func TestI13Residue(t *testing.T) {
-	yes, no := true, false
-	always, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
-	volume := func(source corev1.VolumeSource) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: source})
-		}
-	}
-	spec := func(f func(*corev1.PodSpec)) func(*corev1.Pod) { return func(p *corev1.Pod) { f(&p.Spec) } }
-	for name, tc := range map[string]struct {
-		change func(*corev1.Pod)
-		want   RecycleReason
-	}{
-		"nothing kept":                {func(*corev1.Pod) {}, Resettable},
-		"policy Auto":                 {annotated(v1alpha1.RecyclePolicyAnnotationKey, "Auto"), Resettable},
-		"policy Replace":              {annotated(v1alpha1.RecyclePolicyAnnotationKey, "Replace"), ReplaceByPolicy},
-		"policy Reuse is not weaker":  {annotated(v1alpha1.RecyclePolicyAnnotationKey, "Reuse"), ReplaceByPolicy},
-		"policy that is not known":    {annotated(v1alpha1.RecyclePolicyAnnotationKey, "auto"), ReplaceByPolicy},
-		"config map":                  {volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), Resettable},
-		"secret":                      {volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}), Resettable},
-		"downward API":                {volume(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}), Resettable},
-		"service account token":       {volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}), Resettable},
-		"image volume":                {volume(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}), Resettable},
-		"emptyDir":                    {volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), ReplaceVolume},
-		"host path":                   {volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}), ReplaceVolume},
-		"claim":                       {volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ReadOnly: true}}), ReplaceVolume},
-		"ephemeral volume":            {volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), ReplaceVolume},
-		"csi":                         {volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}), ReplaceVolume},
-		"nfs":                         {volume(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}), ReplaceVolume},
-		"source of a later version":   {volume(corev1.VolumeSource{}), ReplaceVolume},
-		"second container":            {spec(func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{Name: "two"}) }), ReplaceContainers},
-		"sidecar":                     {spec(func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}} }), ReplaceInit},
-		"init container":              {spec(func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{{Name: "init"}} }), ReplaceInit},
-		"debug container":             {spec(func(s *corev1.PodSpec) { s.EphemeralContainers = []corev1.EphemeralContainer{{}} }), ReplaceEphemeral},
-		"shared processes":            {spec(func(s *corev1.PodSpec) { s.ShareProcessNamespace = &yes }), ReplaceShared},
-		"processes not shared":        {spec(func(s *corev1.PodSpec) { s.ShareProcessNamespace = &no }), Resettable},
-		"host processes":              {spec(func(s *corev1.PodSpec) { s.HostPID = true }), ReplaceShared},
-		"host IPC":                    {spec(func(s *corev1.PodSpec) { s.HostIPC = true }), ReplaceShared},
-		"host network":                {spec(func(s *corev1.PodSpec) { s.HostNetwork = true }), ReplaceShared},
-		"privileged":                  {spec(func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes} }), ReplacePrivileged},
-		"never restarted":             {spec(func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyNever }), ReplaceNotRestarted},
-		"container never restarted":   {spec(func(s *corev1.PodSpec) { s.Containers[0].RestartPolicy = &never }), ReplaceNotRestarted},
-		"terminating":                 {func(p *corev1.Pod) { p.DeletionTimestamp = metaTime(noon) }, ReplaceGone},
-		"failed":                      {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, ReplaceGone},
-		"idle image":                  {runs(idleImage, "containerd://c2"), ReplaceSameImage},
-		"idle image by another name":  {runs("registry.test/idle:1@", "containerd://c2"), ReplaceSameImage},
-		"container never seen":        {runs(tenantImage, ""), ReplaceNoContainerID},
-		"swap not seen to have begun": {annotated(v1alpha1.SwapFromContainerIDAnnotationKey, "containerd://c2"), ReplaceNoContainerID},
-	} {
-		pod := idlePod(holds(Running), runs(tenantImage, "containerd://c2"), tc.change)
-		got := Recyclable(pod, poolSpec())
-		if got.Reason != tc.want || got.Reset != (tc.want == Resettable) {
-			t.Errorf("%s: %+v, want %s", name, got, tc.want)
-		}
-	}
-}
-
 // I13: only another container, of the idle image, ends a reset.
 func TestI13ResetDone(t *testing.T) {
 	status := func(f func(*corev1.ContainerStatus)) func(*corev1.Pod) {

@@ -20,13 +20,34 @@
 //
 // # What may return to idle (I13)
 //
-// Recyclable lets a Pod through only when putting the idle image back restarts all of it and no volume can have kept
-// anything; ResetDone demands another container, running the idle image. In doubt the Pod is replaced. The policy Reuse
-// is honoured as Replace: keeping an unreset Pod for one tenant is not built, and replacing is never weaker.
+// Recyclable lets a Pod through only when putting the idle image back restarts all of it and nothing that belongs to the
+// Pod can have kept anything; ResetDone demands another container, running the idle image. In doubt the Pod is replaced.
+// The policy Reuse is honoured as Replace: keeping an unreset Pod for one tenant is not built, and replacing is never
+// weaker.
 //
-// Not covered: with the container runtimes in use, /dev/shm, System V memory and message queues belong to the Pod, not to
-// the container, and outlive a swap. Nothing in a Pod's API forbids a tenant to use them. A pool whose tenants do not trust
-// each other that far sets the policy Replace.
+// More belongs to the Pod, and outlives a swap, than its volumes. Tried with kubelet and containerd: files in /dev/shm;
+// System V memory, semaphores and message queues; POSIX message queues; and, written by root, the whole of /etc/hostname
+// and /etc/resolv.conf (the next tenant's name server) and the attributes of /etc/hosts. A Pod is reset only if its spec
+// closes all of them, which no Pod does by chance:
+//
+//	spec:
+//	  securityContext:
+//	    runAsUser: 65532                                       # anybody but root
+//	    sysctls:
+//	      - {name: kernel.shm_rmid_forced, value: "1"}         # memory goes with the last process (or kernel.shmmni=0)
+//	      - {name: kernel.msgmni, value: "0"}
+//	      - {name: kernel.sem, value: "250 32000 32 0"}
+//	      - {name: fs.mqueue.queues_max, value: "0"}
+//	  containers:
+//	    - securityContext: {allowPrivilegeEscalation: false}
+//	      volumeMounts: [{name: no-shm, mountPath: /dev/shm}]  # an empty folder that cannot be written to
+//	  volumes: [{name: no-shm, downwardAPI: {}}]
+//
+// All but the first sysctl need a kubelet whose allowedUnsafeSysctls name them. For any other template each release costs
+// a new Pod, which on a kubelet with its defaults is the quicker way in most cases: see package pool.
+//
+// What Pods of one node share anyway, such as the kernel's keyrings, is no reason to replace one by another. The address
+// stays with a Pod that is reset: who was told it by one tenant reaches the next.
 //
 // # Which image a container runs
 //

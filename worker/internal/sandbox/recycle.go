@@ -26,6 +26,11 @@ const (
 	ReplaceShared        RecycleReason = "SharedNamespace"
 	ReplacePrivileged    RecycleReason = "PrivilegedContainer"
 	ReplaceNotRestarted  RecycleReason = "RestartPolicy"
+	ReplaceRuntime       RecycleReason = "RuntimeClass"
+	ReplaceDevices       RecycleReason = "ResourceClaims"
+	ReplaceRoot          RecycleReason = "RootUser"
+	ReplaceSharedMemory  RecycleReason = "SharedMemory"
+	ReplaceIPC           RecycleReason = "IPCObjects"
 )
 
 // Recycle tells what becomes of a Pod when its sandbox ends.
@@ -76,42 +81,6 @@ func imageRestarts(pod *corev1.Pod, idle string) RecycleReason {
 		return ReplaceNoContainerID
 	}
 	return Resettable
-}
-
-// residue names what in the Pod would outlive a swap of the first container.
-func residue(spec *corev1.PodSpec) RecycleReason {
-	switch {
-	case len(spec.Containers) != 1:
-		return ReplaceContainers
-	case len(spec.InitContainers) > 0:
-		return ReplaceInit
-	case len(spec.EphemeralContainers) > 0:
-		return ReplaceEphemeral
-	case spec.RestartPolicy != "" && spec.RestartPolicy != corev1.RestartPolicyAlways:
-		return ReplaceNotRestarted
-	case spec.HostPID, spec.HostIPC, spec.HostNetwork,
-		spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace:
-		return ReplaceShared
-	}
-	c := &spec.Containers[0]
-	if c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged {
-		return ReplacePrivileged
-	}
-	if c.RestartPolicy != nil && *c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
-		return ReplaceNotRestarted
-	}
-	for i := range spec.Volumes {
-		if !readOnly(&spec.Volumes[i].VolumeSource) {
-			return ReplaceVolume
-		}
-	}
-	return Resettable
-}
-
-// readOnly knows the sources that nobody in the Pod can write to. Everything else counts as writable, sources that
-// Kubernetes does not have yet included; a read-only mount of a writable source is not looked at.
-func readOnly(v *corev1.VolumeSource) bool {
-	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil || v.Image != nil
 }
 
 // ResetDone reports whether a stopping Pod may be made idle: it is recyclable still, and the kubelet reports, for the

@@ -26,6 +26,24 @@ const (
 	tenantImage = "registry.test/tenant:2"
 )
 
+// closedSpec is that of a Pod in which nothing outlives a swap.
+func closedSpec() corev1.PodSpec {
+	no, user := false, int64(1000)
+	return corev1.PodSpec{
+		NodeName: "node-1", RestartPolicy: corev1.RestartPolicyAlways,
+		SecurityContext: &corev1.PodSecurityContext{RunAsUser: &user, Sysctls: []corev1.Sysctl{
+			{Name: "kernel.shm_rmid_forced", Value: "1"}, {Name: "kernel.msgmni", Value: "0"},
+			{Name: "kernel.sem", Value: "250 32000 32 0"}, {Name: "fs.mqueue.queues_max", Value: "0"},
+		}},
+		Containers: []corev1.Container{{
+			Name: "main", Image: idleImage,
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no},
+			VolumeMounts:    []corev1.VolumeMount{{Name: "no-shm", MountPath: "/dev/shm"}},
+		}},
+		Volumes: []corev1.Volume{{Name: "no-shm", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}}},
+	}
+}
+
 // idlePod is ready, on idleImage, and was idle before.
 func idlePod(change ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
@@ -37,10 +55,7 @@ func idlePod(change ...func(*corev1.Pod)) *corev1.Pod {
 			},
 			Annotations: map[string]string{v1alpha1.TemplateRevisionAnnotationKey: "r1"},
 		},
-		Spec: corev1.PodSpec{
-			NodeName: "node-1", RestartPolicy: corev1.RestartPolicyAlways,
-			Containers: []corev1.Container{{Name: "main", Image: idleImage}},
-		},
+		Spec: closedSpec(),
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.0.0.7",
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},

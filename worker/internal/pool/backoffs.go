@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// backoffForgotten is how long a node has to hold nothing back before a reset is tried there again: its kubelet may have
+// been configured since.
+const backoffForgotten = time.Hour
+
+// backoffs remembers which nodes' kubelets were seen to hold back a container that ran before, and for how long. Nothing
+// in the API tells how a kubelet is configured.
+type backoffs struct {
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	nodes map[string]backoff
+}
+
+type backoff struct {
+	longest time.Duration
+	last    time.Time
+}
+
+func newBackoffs(clk clock.PassiveClock) *backoffs {
+	return &backoffs{clock: clk, nodes: map[string]backoff{}}
+}
+
+// observe looks at Pods, and answers the longest time for which each node has held one back of late. Memory is bounded by
+// the nodes (I10).
+func (b *backoffs) observe(pods []*corev1.Pod) map[string]time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	for _, pod := range pods {
+		if held, ok := sandbox.HeldBack(pod); ok {
+			b.nodes[pod.Spec.NodeName] = backoff{longest: max(held, b.nodes[pod.Spec.NodeName].longest), last: now}
+		}
+	}
+	maps.DeleteFunc(b.nodes, func(_ string, s backoff) bool { return now.Sub(s.last) > backoffForgotten })
+	if len(b.nodes) == 0 {
+		return nil
+	}
+	longest := make(map[string]time.Duration, len(b.nodes))
+	for node, s := range b.nodes {
+		longest[node] = s.longest
+	}
+	return longest
+}
+
+const (
+	newPodUnknown = 5 * time.Second
+	newPodMin     = 2 * time.Second // times of Pods have whole seconds
+	newPodMax     = 2 * time.Minute
+	newPodSamples = 50
+)
+
+// newPodTime is how long a new Pod of the pool takes, by those whose container has started just once: the median of the
+// time from the kubelet's first look to Ready, both by the kubelet's clock.
+func newPodTime(pods []*corev1.Pod) time.Duration {
+	var took []time.Duration
+	for _, pod := range pods {
+		if c := readyCondition(pod); c != nil && restarts(pod) == 0 && pod.Status.StartTime != nil {
+			took = append(took, c.LastTransitionTime.Sub(pod.Status.StartTime.Time))
+		}
+		if len(took) == newPodSamples {
+			break
+		}
+	}
+	if len(took) == 0 {
+		return newPodUnknown
+	}
+	slices.Sort(took)
+	return min(max(took[len(took)/2], newPodMin), newPodMax)
+}
