@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package charts_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/e2e/charts/harness"
+)
+
+// allOfWorker turns on what is off by default.
+const allOfWorker = `
+hub: {address: "hub.example.org:30443", name: hub.internal}
+image: {registry: registry.example/atoll/, tag: v9}
+imagePullSecrets: [{name: pull}]
+tls: {certManager: {enabled: true, issuerRef: {name: federation, kind: ClusterIssuer}}}
+extraArgs: [--kubeconfig=]
+podAnnotations: {example.org/a: b}
+podLabels: {example.org/c: d}
+nodeSelector: {disk: fast}
+tolerations: [{key: worker, operator: Exists}]
+affinity: {podAntiAffinity: {}}
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+priorityClassName: important
+networkPolicy:
+  metricsFrom: [{namespaceSelector: {}}]
+  apiServerPorts: [16443]
+  extraIngress: [{ports: [{port: 8082}]}]
+  extraEgress: [{ports: [{port: 3128}]}]
+serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
+`
+
+func renderWorker(t *testing.T, values string) harness.Objects {
+	t.Helper()
+	objects, err := helm.Template(t.Context(), workerRelease(values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func TestWorkerLints(t *testing.T) {
+	for name, values := range map[string]string{"default": "", "everything": allOfWorker} {
+		if err := helm.Lint(t.Context(), helm.Chart("worker"), "clusterID: east\n"+values); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWorkerRefusesValues(t *testing.T) {
+	for values, want := range map[string]string{
+		"replicas: 2":                                                                     "missing property 'clusterID'",
+		"clusterID: East":                                                                 "'/clusterID': 'East' does not match pattern",
+		"clusterID: -east":                                                                "'/clusterID'",
+		"clusterID: east-":                                                                "'/clusterID'",
+		"clusterID: " + long(31):                                                          "'/clusterID'",
+		"clusterID: e\nclusterId: east":                                                   "additional properties 'clusterId' not allowed",
+		"clusterID: e\nhub: {address: hub.example.org}":                                   "'/hub/address'",
+		"clusterID: e\nhub: {address: 'https://hub:8443'}":                                "'/hub/address'",
+		"clusterID: e\nhub: {port: 8443}":                                                 "'/hub': additional properties 'port' not allowed",
+		"clusterID: e\ntls: {certManager: {enabled: true}}":                               "'/tls/certManager/issuerRef/name'",
+		"clusterID: e\ntls: {certManager: {uris: [x]}}":                                   "'/tls/certManager': additional properties 'uris' not allowed",
+		"clusterID: e\ntls: {certManager: {duration: 30d}}":                               "'/tls/certManager/duration'",
+		"clusterID: e\ntls: {secretName: Not_A_Name}":                                     "'/tls/secretName'",
+		"clusterID: e\nreplicas: '2'":                                                     "'/replicas': got string, want integer",
+		"clusterID: e\nqueueCapacity: 0":                                                  "'/queueCapacity'",
+		"clusterID: e\nlogLevel: loud":                                                    "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
+		"clusterID: e\nextraArgs: [listen]":                                               "'/extraArgs/0'",
+		"clusterID: e\nimage: {pullPolicy: Sometimes}":                                    "'/image/pullPolicy'",
+		"clusterID: e\ncrds: {keep: false}":                                               "'/crds': additional properties 'keep' not allowed",
+		"clusterID: e\nadmissionPolicies: off":                                            "'/admissionPolicies': got boolean, want object",
+		"clusterID: e\nnetworkPolicy: {apiServerPorts: []}":                               "'/networkPolicy/apiServerPorts'",
+		"clusterID: e\nnetworkPolicy: {apiServerPorts: [https]}":                          "'/networkPolicy/apiServerPorts/0'",
+		"clusterID: e\nserviceMonitor: {interval: often}":                                 "'/serviceMonitor/interval'",
+		"clusterID: e\nresources: {limit: {memory: 1Gi}}":                                 "'/resources': additional properties 'limit' not allowed",
+		"clusterID: e\npodLabels: {a: 1}":                                                 "'/podLabels/a': got number, want string",
+		"clusterID: e\nterminationGracePeriodSeconds: 1":                                  "'/terminationGracePeriodSeconds'",
+		"clusterID: e\nhub: {address: '[2001:db8::1]:8443'}\npodSecurityContext: enabled": "'/podSecurityContext': got string, want object",
+	} {
+		release := workerRelease("")
+		release.Values = values
+		if _, err := helm.Template(t.Context(), release); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %q", values, err, want)
+		}
+	}
+}
+
+func long(n int) string { return strings.Repeat("e", n) }
+
+func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
+	count := func(values string) map[string]int {
+		kinds := map[string]int{}
+		for _, object := range renderWorker(t, values) {
+			kinds[object.GetKind()]++
+		}
+		return kinds
+	}
+	always := map[string]int{
+		"ServiceAccount": 2, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
+		"CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 7, "PodDisruptionBudget": 1, "NetworkPolicy": 1,
+	}
+	without := func(more map[string]int, kinds ...string) map[string]int {
+		out := map[string]int{}
+		for kind, n := range always {
+			if !slices.Contains(kinds, kind) {
+				out[kind] = n
+			}
+		}
+		for kind, n := range more {
+			out[kind] = n
+		}
+		return out
+	}
+	for values, want := range map[string]map[string]int{
+		"":                                    always,
+		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1}),
+		"crds: {install: false}":              without(nil, "CustomResourceDefinition"),
+		"admissionPolicies: {enabled: false}": without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
+		// Without a hub there is nobody to show a certificate to.
+		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": always,
+	} {
+		if strings.HasPrefix(values, "{") {
+			values = strings.NewReplacer("}, network", "}\nnetwork").Replace(values[1 : len(values)-1])
+		}
+		if diff := cmp.Diff(want, count(values)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", values, diff)
+		}
+	}
+}
+
+// TestWorkerHasOneSource: what planes apply with kubectl is what the chart installs, but for namespace and cluster.
+func TestWorkerHasOneSource(t *testing.T) {
+	release := workerRelease("")
+	release.Namespace, release.Values = "elsewhere", "clusterID: north"
+	rendered, err := helm.Template(t.Context(), release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join(helm.Chart("worker"), "files", "*", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.NewReplacer("atoll-system", "elsewhere", "CLUSTER_ID", "north").Replace(string(content))
+		for document := range strings.SplitSeq(text, "\n---\n") {
+			want := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(document), &want.Object); err != nil {
+				t.Fatal(err)
+			}
+			if want.GetKind() == "Namespace" {
+				continue
+			}
+			seen++
+			got := rendered.Find(want.GetKind(), want.GetName())
+			if got == nil {
+				t.Errorf("the chart lacks %s %s", want.GetKind(), want.GetName())
+				continue
+			}
+			if want.GetKind() == "CustomResourceDefinition" {
+				annotations := want.GetAnnotations()
+				annotations["helm.sh/resource-policy"] = "keep"
+				want.SetAnnotations(annotations)
+			}
+			if diff := cmp.Diff(want.Object, got.Object); diff != "" {
+				t.Errorf("%s %s (-file +chart):\n%s", want.GetKind(), want.GetName(), diff)
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("compared %d objects only", seen)
+	}
+}
+
+func TestWorkerPod(t *testing.T) {
+	alone := as[appsv1.Deployment](t, renderWorker(t, ""), "Deployment", "atoll-worker").Spec
+	all := as[appsv1.Deployment](t, renderWorker(t, allOfWorker), "Deployment", "atoll-worker").Spec
+	if *alone.Replicas != 2 || alone.Template.Spec.Containers[0].Image != "atoll-worker:0.1.0" ||
+		all.Template.Spec.Containers[0].Image != "registry.example/atoll/atoll-worker:v9" {
+		t.Errorf("%d replicas of %s and %s", *alone.Replicas, alone.Template.Spec.Containers[0].Image, all.Template.Spec.Containers[0].Image)
+	}
+	common := []string{"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=100", "--log-level=info", "--log-format=json"}
+	identity := []string{"--cluster-id=east", "--namespace=atoll-system"}
+	toHub := []string{
+		"--hub=hub.example.org:30443", "--tls-cert-file=/etc/atoll/tls/tls.crt", "--tls-key-file=/etc/atoll/tls/tls.key",
+		"--tls-ca-file=/etc/atoll/tls/ca.crt", "--hub-name=hub.internal",
+	}
+	if diff := cmp.Diff(slices.Concat(identity, common), alone.Template.Spec.Containers[0].Args); diff != "" {
+		t.Errorf("arguments without a hub (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(slices.Concat(identity, toHub, common, []string{"--kubeconfig="}), all.Template.Spec.Containers[0].Args); diff != "" {
+		t.Errorf("arguments with a hub (-want +got):\n%s", diff)
+	}
+	pod := all.Template.Spec
+	if len(alone.Template.Spec.Volumes) != 0 || pod.Volumes[0].Secret.SecretName != "atoll-worker-tls" {
+		t.Errorf("volumes without a hub %v, with one %v", alone.Template.Spec.Volumes, pod.Volumes)
+	}
+	if pod.NodeSelector["disk"] != "fast" || len(pod.Tolerations) != 1 || pod.Affinity == nil || pod.TopologySpreadConstraints[0].TopologyKey != "zone" ||
+		pod.PriorityClassName != "important" || pod.ImagePullSecrets[0].Name != "pull" ||
+		all.Template.Annotations["example.org/a"] != "b" || all.Template.Labels["example.org/c"] != "d" {
+		t.Errorf("the Pod lacks what values ask for: %+v", pod)
+	}
+	if spread := alone.Template.Spec.TopologySpreadConstraints; spread[0].WhenUnsatisfiable != corev1.ScheduleAnyway ||
+		!labels.SelectorFromSet(spread[0].LabelSelector.MatchLabels).Matches(labels.Set(alone.Template.Labels)) {
+		t.Errorf("spread by default: %+v", spread)
+	}
+	if rolling := alone.Strategy.RollingUpdate; rolling.MaxUnavailable.IntValue() != 0 || rolling.MaxSurge.IntValue() != 1 {
+		t.Errorf("an upgrade takes a replica away before another is there: %+v", rolling)
+	}
+}
+
+// What refers to something by name or label finds it.
+func TestWorkerPartsFitTogether(t *testing.T) {
+	for values, fullname := range map[string]string{"": "atoll-worker", allOfWorker: "atoll-worker", "nameOverride: x": "atoll-worker-x", "fullnameOverride: other": "other"} {
+		objects := renderWorker(t, values)
+		deployment := as[appsv1.Deployment](t, objects, "Deployment", fullname)
+		pod := labels.Set(deployment.Spec.Template.Labels)
+		ports := map[string]bool{}
+		for _, port := range deployment.Spec.Template.Spec.Containers[0].Ports {
+			ports[port.Name] = true
+		}
+		for what, selector := range map[string]map[string]string{
+			"Deployment":          deployment.Spec.Selector.MatchLabels,
+			"Service":             as[corev1.Service](t, objects, "Service", fullname+"-metrics").Spec.Selector,
+			"PodDisruptionBudget": as[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget", fullname).Spec.Selector.MatchLabels,
+			"NetworkPolicy":       as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", fullname).Spec.PodSelector.MatchLabels,
+		} {
+			if len(selector) == 0 || !labels.SelectorFromSet(selector).Matches(pod) {
+				t.Errorf("%s: the %s does not select the Pod", values, what)
+			}
+		}
+		probes := deployment.Spec.Template.Spec.Containers[0]
+		if !ports[probes.LivenessProbe.HTTPGet.Port.StrVal] || !ports[probes.ReadinessProbe.HTTPGet.Port.StrVal] {
+			t.Errorf("%s: probes ask ports that the Pod does not have", values)
+		}
+		account := deployment.Spec.Template.Spec.ServiceAccountName
+		if objects.Find("ServiceAccount", account) == nil {
+			t.Errorf("%s: there is no ServiceAccount %s", values, account)
+		}
+	}
+}
+
+func TestWorkerNetworkPolicy(t *testing.T) {
+	egress := func(values string) (ports []int) {
+		for _, rule := range as[networkingv1.NetworkPolicy](t, renderWorker(t, values), "NetworkPolicy", "atoll-worker").Spec.Egress {
+			for _, port := range rule.Ports {
+				ports = append(ports, port.Port.IntValue())
+			}
+		}
+		return ports
+	}
+	for values, want := range map[string][]int{
+		"":                                     {53, 53, 443, 6443},
+		"hub: {address: h:443}":                {53, 53, 443, 6443, 443, 8443},
+		"hub: {address: '[2001:db8::1]:8443'}": {53, 53, 443, 6443, 8443},
+		allOfWorker:                            {53, 53, 16443, 30443, 8443, 3128},
+	} {
+		if diff := cmp.Diff(want, egress(values)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", values, diff)
+		}
+	}
+	ingress := as[networkingv1.NetworkPolicy](t, renderWorker(t, allOfWorker), "NetworkPolicy", "atoll-worker").Spec.Ingress
+	if len(ingress) != 2 || len(ingress[0].From) != 1 || ingress[1].Ports[0].Port.IntValue() != 8082 {
+		t.Errorf("in: %+v", ingress)
+	}
+}
+
+func TestWorkerCertificateAndMonitor(t *testing.T) {
+	objects := renderWorker(t, allOfWorker)
+	certificate := objects.Find("Certificate", "atoll-worker")
+	want := map[string]any{
+		"secretName": "atoll-worker-tls", "uris": []any{"spiffe://atoll.navix.sh/cluster/east"},
+		"usages": []any{"digital signature", "client auth"}, "duration": "720h", "renewBefore": "144h",
+		"privateKey": map[string]any{"algorithm": "ECDSA", "size": float64(256), "rotationPolicy": "Always"},
+		"issuerRef":  map[string]any{"name": "federation", "kind": "ClusterIssuer", "group": "cert-manager.io"},
+	}
+	if diff := cmp.Diff(want, certificate.Object["spec"]); diff != "" {
+		t.Errorf("certificate (-want +got):\n%s", diff)
+	}
+	monitor := objects.Find("ServiceMonitor", "atoll-worker")
+	selector, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := as[corev1.Service](t, objects, "Service", "atoll-worker-metrics")
+	if monitor.GetLabels()["release"] != "prometheus" || !labels.SelectorFromSet(selector).Matches(labels.Set(service.Labels)) || service.Spec.Ports[0].Name != "metrics" {
+		t.Errorf("monitor %v finds no Service by %v", monitor.GetLabels(), selector)
+	}
+}
