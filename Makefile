@@ -9,6 +9,9 @@ LDFLAGS     := -s -w -X navix.sh/atoll/pkg/version.Version=$(VERSION)
 # What the charts install unless told otherwise.
 APPVERSION  := $(shell sed -n 's/^appVersion: //p' charts/hub/Chart.yaml)
 IMAGES      := $(CURDIR)/bin/images
+# What e2e and demo run on: planes, or kind (needs kind and kubectl on PATH).
+PLANE       ?= planes
+CLUSTERS    := $(filter planes,$(PLANE))
 PROTOPLUGINS := google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc \
 	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2
 
@@ -51,14 +54,18 @@ test: planes ## Every test: units, real API servers, several clusters; with the 
 	go test -race -timeout 30m -p 2 ./...
 	go -C tools test ./images
 
-e2e: planes ## The end-to-end suites alone
+e2e: $(CLUSTERS) ## The end-to-end suites alone (PLANE=kind: those for real clusters, on kind)
+ifeq ($(PLANE),kind)
+	go test -tags kind -timeout 90m -p 1 -v -count 1 ./e2e/federation
+else
 	go test -race -timeout 30m -p 1 -v ./e2e/...
+endif
 
 bench: planes build ## Measure; table on stdout, bin/bench/latest.json; fails when a target is missed
 	go run ./e2e/bench
 
-demo: planes build ## Three clusters, a hub, claims and faults, on this machine (KEEP=1 leaves it running)
-	go run ./e2e/demo $(if $(KEEP),--keep)
+demo: $(CLUSTERS) build ## Three clusters, a hub, claims and faults, on this machine (KEEP=1 leaves it running, PLANE=kind on real kubelets)
+	go run ./e2e/demo $(if $(KEEP),--keep) --on $(PLANE)
 
 verify: generate fmt ## Generated code and format are up to date, modules tidy, vet and lint clean
 	go mod tidy -diff

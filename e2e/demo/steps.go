@@ -60,10 +60,10 @@ func (w *world) steps(ctx context.Context) error {
 }
 
 func (w *world) apply(ctx context.Context) (string, error) {
-	for _, p := range w.set.Planes() {
+	for _, id := range clusters {
 		for _, manifest := range [][]byte{templateManifest, envManifest} {
-			if out, err := p.KubectlInput(ctx, bytes.NewReader(manifest), "apply", "-f", "-"); err != nil {
-				return "", fmt.Errorf("applying in %s: %w\n%s", p.Name, err, out)
+			if out, err := w.stack.Cluster(id).KubectlInput(ctx, bytes.NewReader(manifest), "apply", "-f", "-"); err != nil {
+				return "", fmt.Errorf("applying in %s: %w\n%s", id, err, out)
 			}
 		}
 	}
@@ -115,7 +115,11 @@ func (w *world) overflow(ctx context.Context) (string, error) {
 	return fmt.Sprintf("3 of 5 claims went to west; explain: %s", strings.Join(reasons, ", ")), nil
 }
 
-const swapImage = "registry.example/python:3.14"
+// The images that the template and the swap name. On planes there is nothing behind the names.
+const (
+	idleImage = "registry.example/python:3.13"
+	swapImage = "registry.example/python:3.14"
+)
 
 func (w *world) swap(ctx context.Context) (string, error) {
 	begin := time.Now()
@@ -124,7 +128,7 @@ func (w *world) swap(ctx context.Context) (string, error) {
 		return "", err
 	}
 	took := time.Since(begin)
-	running, err := w.set.Plane(sandbox.GetClusterId()).Kubectl(ctx, "-n", envNamespace, "get", "pod", sandbox.GetPod(), "-o",
+	running, err := w.stack.Cluster(sandbox.GetClusterId()).Kubectl(ctx, "-n", envNamespace, "get", "pod", sandbox.GetPod(), "-o",
 		"jsonpath={.metadata.uid} {.status.containerStatuses[0].image} {.status.containerStatuses[0].restartCount}")
 	if err != nil {
 		return "", fmt.Errorf("reading the Pod: %w", err)
@@ -176,10 +180,10 @@ func (w *world) releaseAll(ctx context.Context) (string, error) {
 
 func (w *world) podUIDs(ctx context.Context) (map[string]bool, error) {
 	uids := map[string]bool{}
-	for _, p := range w.set.Planes() {
-		out, err := p.Kubectl(ctx, "-n", envNamespace, "get", "pods", "-l", "agentbox.navix.sh/sandbox-pool", "-o", "jsonpath={.items[*].metadata.uid}")
+	for _, id := range clusters {
+		out, err := w.stack.Cluster(id).Kubectl(ctx, "-n", envNamespace, "get", "pods", "-l", "agentbox.navix.sh/sandbox-pool", "-o", "jsonpath={.items[*].metadata.uid}")
 		if err != nil {
-			return nil, fmt.Errorf("listing Pods in %s: %w", p.Name, err)
+			return nil, fmt.Errorf("listing Pods in %s: %w", id, err)
 		}
 		for _, uid := range strings.Fields(out) {
 			uids[uid] = true
@@ -191,9 +195,9 @@ func (w *world) podUIDs(ctx context.Context) (map[string]bool, error) {
 // foreign reads the Env in every cluster with kubectl: each must show all three segments, its own marked as local.
 func (w *world) foreign(ctx context.Context) (string, error) {
 	const want = "east:6 north:4 west:8"
-	for _, p := range w.set.Planes() {
-		err := w.waitFor(ctx, "foreign segments in "+p.Name, time.Minute, func(ctx context.Context) (bool, string) {
-			out, err := p.Kubectl(ctx, "-n", envNamespace, "get", "sandboxenv", envName, "-o",
+	for _, id := range clusters {
+		err := w.waitFor(ctx, "foreign segments in "+id, time.Minute, func(ctx context.Context) (bool, string) {
+			out, err := w.stack.Cluster(id).Kubectl(ctx, "-n", envNamespace, "get", "sandboxenv", envName, "-o",
 				`jsonpath={range .status.clusters[*]}{.clusterID}:{.observedMembers[0].idleCount}:{.isLocal} {end}`)
 			if err != nil {
 				return false, err.Error()
@@ -207,7 +211,7 @@ func (w *world) foreign(ctx context.Context) (string, error) {
 				}
 			}
 			slices.Sort(idle)
-			return strings.Join(idle, " ") == want && strings.Join(local, " ") == p.Name, out
+			return strings.Join(idle, " ") == want && strings.Join(local, " ") == id, out
 		})
 		if err != nil {
 			return "", err

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 )
 
@@ -28,11 +26,11 @@ type world struct {
 	binDir   string
 	logDir   string
 
-	set   *plane.Set
-	stack *stack.Stack
-	hub   *stack.Client
-	local map[string]*stack.Client
-	done  []stepResult
+	ground ground
+	stack  *stack.Stack
+	hub    *stack.Client
+	local  map[string]*stack.Client
+	done   []stepResult
 
 	mu        sync.Mutex
 	live      map[string]*sandboxv1.Sandbox // by sandbox id
@@ -48,22 +46,11 @@ type world struct {
 	keyed        *sandboxv1.Sandbox
 }
 
-func newWorld(out io.Writer, binDir, logDir string) *world {
+func newWorld(out io.Writer, on ground, binDir, logDir string) *world {
 	return &world{
-		out: out, progress: indent{out}, binDir: binDir, logDir: logDir, local: map[string]*stack.Client{},
+		ground: on, out: out, progress: indent{out}, binDir: binDir, logDir: logDir, local: map[string]*stack.Client{},
 		live: map[string]*sandboxv1.Sandbox{}, podOwner: map[string]string{}, byCluster: map[string]int{},
 	}
-}
-
-func (w *world) close() error {
-	var errs []error
-	if w.stack != nil {
-		errs = append(errs, w.stack.Close())
-	}
-	if w.set != nil {
-		errs = append(errs, w.set.Down(context.Background()))
-	}
-	return errors.Join(errs...)
 }
 
 // indent sets progress apart from the steps' own lines.
@@ -190,15 +177,22 @@ func (w *world) waitWarm(ctx context.Context) error {
 	})
 }
 
-func (w *world) printUsage() {
+func (w *world) printUsage(on string) {
+	hub := w.stack.HubEndpoint()
+	atollctl := filepath.Join(w.binDir, "atollctl")
+	curl := "curl -s"
 	fmt.Fprintf(w.out, "\nStill running, until Ctrl-C. In another terminal:\n\n")
-	fmt.Fprintf(w.out, "  export ATOLL_SERVER=%s\n", w.stack.HubAddress())
-	fmt.Fprintf(w.out, "  %s top\n", filepath.Join(w.binDir, "atollctl"))
-	fmt.Fprintf(w.out, "  %s create --env python --claim-key mine\n", filepath.Join(w.binDir, "atollctl"))
-	fmt.Fprintf(w.out, "  %s explain python\n", filepath.Join(w.binDir, "atollctl"))
-	fmt.Fprintf(w.out, "  curl -s http://%s/v1/clusters\n", w.stack.HubAddress())
-	for _, p := range w.set.Planes() {
-		fmt.Fprintf(w.out, "  %s --kubeconfig %s get sbe,sbp,pods   # %s\n", w.set.KubectlPath(), p.Kubeconfig(), p.Name)
+	fmt.Fprintf(w.out, "  export ATOLL_SERVER=%s\n", hub.Address)
+	if hub.CAFile != "" {
+		fmt.Fprintf(w.out, "  export ATOLL_CA_FILE=%s ATOLL_TOKEN_FILE=%s\n", hub.CAFile, hub.TokenFile)
+		curl += " --cacert $ATOLL_CA_FILE --header \"Authorization: Bearer $(cat $ATOLL_TOKEN_FILE)\""
+	}
+	fmt.Fprintf(w.out, "  %s top\n", atollctl)
+	fmt.Fprintf(w.out, "  %s create --env python --claim-key mine\n", atollctl)
+	fmt.Fprintf(w.out, "  %s explain python\n", atollctl)
+	fmt.Fprintf(w.out, "  %s %s/v1/clusters\n", curl, hub.URL())
+	for _, id := range w.stack.Clusters() {
+		fmt.Fprintf(w.out, "  %s --kubeconfig %s get sbe,sbp,pods   # %s on %s\n", w.ground.kubectl(), w.stack.Cluster(id).Kubeconfig(), id, on)
 	}
 	fmt.Fprintf(w.out, "\nLogs: %s\n", w.logDir)
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -182,24 +181,15 @@ func (e Endpoint) answers(ctx context.Context) error {
 
 func (c *charts) tokenFile() string { return filepath.Join(c.stack.dir, "token") }
 
-// printedToken is how atoll-hub shows a token that it made.
-var printedToken = regexp.MustCompile(`(?m)^#\s+(\S+_\S+)$`)
-
 // apiKey makes a key for everything, keeps the token and returns the file that makes it known to the hub.
 func (c *charts) apiKey(ctx context.Context) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.stack.opts.BinDir, "atoll-hub"), "api-key", "new", "--name", "e2e", "--scopes", "admin")
-	printed, err := cmd.Output()
+	cmd := exec.CommandContext(ctx, filepath.Join(c.stack.opts.BinDir, "atoll-hub"),
+		"api-key", "new", "--name", "e2e", "--scopes", "admin", "--token-file", c.tokenFile())
+	keys, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("making an API key: %w", err)
 	}
-	token := printedToken.FindSubmatch(printed)
-	if token == nil {
-		return nil, fmt.Errorf("making an API key: no token in\n%s", printed)
-	}
-	if err := os.WriteFile(c.tokenFile(), token[1], 0o600); err != nil {
-		return nil, fmt.Errorf("keeping the token: %w", err)
-	}
-	return printed, nil
+	return keys, nil
 }
 
 func (c *charts) installWorker(ctx context.Context, id string, m *member, worker *deployed) error {

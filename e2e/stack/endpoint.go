@@ -22,6 +22,9 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
+// connectPatience is how long one attempt to connect may take: a forwarded port goes through an API server and a kubelet.
+const connectPatience = 20 * time.Second
+
 // Endpoint is where a public API is served, and what it takes to be let in.
 type Endpoint struct {
 	// Address is host and port.
@@ -141,6 +144,7 @@ func (s *Stack) client(e Endpoint) (*Client, error) {
 		grpc.WithTransportCredentials(creds),
 		// Programs of a stack are killed and come back; who waits for that should not wait for gRPC's usual back-off as well.
 		grpc.WithConnectParams(grpc.ConnectParams{
+			MinConnectTimeout: connectPatience,
 			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 		}),
 	}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"navix.sh/atoll/e2e/kind"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+)
+
+// ground is what the demo stands on. The steps know nothing else of it.
+type ground interface {
+	// up brings up the clusters and says what they are.
+	up(ctx context.Context, w *world) (string, error)
+	// start runs hub and workers in them.
+	start(ctx context.Context, w *world) (*stack.Stack, error)
+	// down removes what up brought up, if anything.
+	down() error
+	// kubectl is the command that fits the clusters.
+	kubectl() string
+}
+
+var grounds = map[string]func() ground{
+	"planes": func() ground { return &onPlanes{} },
+	"kind":   func() ground { return &onKind{} },
+}
+
+type onPlanes struct{ set *plane.Set }
+
+func (g *onPlanes) up(ctx context.Context, w *world) (detail string, err error) {
+	g.set, err = plane.Up(ctx, plane.Options{Log: w.progress, LogDir: filepath.Join(w.logDir, "planes")}, clusters...)
+	if err != nil {
+		return "", fmt.Errorf("bringing up planes: %w", err)
+	}
+	return fmt.Sprintf("%d control planes", len(g.set.Planes())), nil
+}
+
+func (g *onPlanes) start(ctx context.Context, w *world) (*stack.Stack, error) {
+	return stack.Start(ctx, g.set, stack.Options{BinDir: w.binDir, LogDir: w.logDir, Log: w.progress})
+}
+
+func (g *onPlanes) down() error {
+	if g.set == nil {
+		return nil
+	}
+	return g.set.Down(context.Background())
+}
+
+func (g *onPlanes) kubectl() string { return g.set.KubectlPath() }
+
+// kindClusters are those of the demo's clusters in their order; the hub is in the first.
+var kindClusters = []string{"hub", "worker-a", "worker-b"}
+
+type onKind struct{ set *kind.Set }
+
+func (g *onKind) up(ctx context.Context, w *world) (string, error) {
+	var archives []string
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		archives, err = stack.BuildImages(groupCtx, filepath.Join(w.binDir, "demo", "images"), false,
+			stack.TestImage{Name: idleImage, Args: []string{"-tag=" + idleImage}},
+			stack.TestImage{Name: swapImage, Args: []string{"-tag=" + swapImage}})
+		return err
+	})
+	group.Go(func() (err error) {
+		g.set, err = kind.Up(groupCtx, kind.Options{Log: w.progress}, kindClusters...)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return "", fmt.Errorf("bringing up kind clusters: %w", err)
+	}
+	if err := g.set.Load(ctx, archives...); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d kind clusters, images loaded", len(g.set.Clusters())), nil
+}
+
+func (g *onKind) start(ctx context.Context, w *world) (*stack.Stack, error) {
+	return stack.Install(ctx, g.set, clusters, stack.Options{BinDir: w.binDir, LogDir: w.logDir, Log: w.progress})
+}
+
+func (g *onKind) down() error {
+	if g.set == nil {
+		return nil
+	}
+	return g.set.Down(context.Background())
+}
+
+func (g *onKind) kubectl() string { return "kubectl" }
+
+// bringUp brings up the clusters.
+func (w *world) bringUp(ctx context.Context) (string, error) { return w.ground.up(ctx, w) }
+
+// startAtoll runs hub and workers and connects to them.
+func (w *world) startAtoll(ctx context.Context) (string, error) {
+	s, err := w.ground.start(ctx, w)
+	if err != nil {
+		return "", fmt.Errorf("starting hub and workers: %w", err)
+	}
+	w.stack = s
+	if w.hub, err = s.HubClient(); err != nil {
+		return "", err
+	}
+	for _, cluster := range clusters {
+		if w.local[cluster], err = s.WorkerClient(cluster); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("hub at %s, one worker a cluster, joined by mutual TLS", s.HubEndpoint().Address), nil
+}
+
+// close ends programs and clusters.
+func (w *world) close() error {
+	var errs []error
+	if w.stack != nil {
+		errs = append(errs, w.stack.Close())
+	}
+	return errors.Join(append(errs, w.ground.down())...)
+}
