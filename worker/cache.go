@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// stripPod halves a Pod before it is cached. What decides whether a Pod can be handed out or reset stays whole: volumes,
-// security contexts, shared namespaces, restart policies, and every status of the main containers. Nobody may send a
+// stripPod halves a Pod before it is cached. What decides whether a Pod can be handed out or reset stays whole: volumes
+// and mounts, security contexts, shared namespaces, restart policies, and every status of the main containers. Nobody may send a
 // stripped Pod back; writes to Pods are patches written by hand.
 func stripPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
@@ -25,7 +25,10 @@ func stripPod(object any) (any, error) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
 			c := &containers[i]
-			*c = corev1.Container{Name: c.Name, Image: c.Image, RestartPolicy: c.RestartPolicy, SecurityContext: c.SecurityContext}
+			*c = corev1.Container{
+				Name: c.Name, Image: c.Image, RestartPolicy: c.RestartPolicy,
+				SecurityContext: c.SecurityContext, VolumeMounts: c.VolumeMounts,
+			}
 		}
 	}
 	spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints = nil, nil, nil

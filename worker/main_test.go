@@ -46,10 +46,13 @@ func TestStripPodKeepsWhatIsDecidedBy(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "p", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}, Finalizers: []string{"f"}},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, HostPID: true, ShareProcessNamespace: &yes, NodeName: "n",
+			SecurityContext:  &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmni", Value: "0"}}},
+			RuntimeClassName: new("r"), ResourceClaims: []corev1.PodResourceClaim{{Name: "d"}},
 			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 			Containers: []corev1.Container{{
 				Name: "main", Image: "i", RestartPolicy: &always, SecurityContext: &corev1.SecurityContext{Privileged: &yes},
-				Env: []corev1.EnvVar{{Name: "SECRET", Value: "x"}},
+				VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/dev/shm"}},
+				Env:          []corev1.EnvVar{{Name: "SECRET", Value: "x"}},
 			}},
 			InitContainers:      []corev1.Container{{Name: "init", Image: "i"}},
 			EphemeralContainers: []corev1.EphemeralContainer{{}},

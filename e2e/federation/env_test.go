@@ -38,7 +38,8 @@ type member struct {
 type env struct {
 	name     string
 	members  []member
-	emptyDir bool
+	emptyDir bool // its Pods have a writable volume
+	closed   bool // in its Pods nothing else outlives a swap
 	books    books
 }
 
@@ -83,10 +84,22 @@ func (e *env) replicas() map[string]int {
 
 // manifest is what a user would write.
 func (e *env) manifest() string {
-	var mount, volume string
+	var mounts, volumes []string
+	var pod, container string
 	if e.emptyDir {
-		mount = "\n          volumeMounts: [{name: scratch, mountPath: /scratch}]"
-		volume = "\n      volumes: [{name: scratch, emptyDir: {}}]"
+		mounts, volumes = append(mounts, "{name: scratch, mountPath: /scratch}"), append(volumes, "{name: scratch, emptyDir: {}}")
+	}
+	if e.closed {
+		mounts, volumes = append(mounts, "{name: no-shm, mountPath: /dev/shm}"), append(volumes, "{name: no-shm, downwardAPI: {}}")
+		container = "\n          securityContext: {allowPrivilegeEscalation: false}"
+		pod = `
+      securityContext:
+        runAsUser: 65532
+        sysctls:
+          - {name: kernel.shm_rmid_forced, value: "1"}
+          - {name: kernel.msgmni, value: "0"}
+          - {name: kernel.sem, value: "250 32000 32 0"}
+          - {name: fs.mqueue.queues_max, value: "0"}`
 	}
 	var segments strings.Builder
 	for _, m := range e.members {
@@ -110,18 +123,20 @@ spec:
       automountServiceAccountToken: false
       containers:
         - name: main
-          image: %[2]s%[3]s%[4]s
+          image: %[2]s%[3]s
+          volumeMounts: [%[4]s]
+      volumes: [%[5]s]%[6]s
   runtimes: [{name: http, port: 8000}]
 ---
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
-metadata: {name: %[1]s, namespace: %[5]s}
+metadata: {name: %[1]s, namespace: %[7]s}
 spec:
   mode: WarmPool
   templateRef: {name: %[1]s}
   overrides: {podCreationImagePolicy: PoolDefaultImage}
-  clusters:%[6]s
-`, e.name, poolImage, mount, volume, namespace, segments.String())
+  clusters:%[8]s
+`, e.name, poolImage, container, strings.Join(mounts, ", "), strings.Join(volumes, ", "), pod, namespace, segments.String())
 }
 
 func (e *env) pool(cluster string) string { return e.name + "-" + cluster }

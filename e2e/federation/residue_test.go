@@ -21,19 +21,21 @@ const tenant = "tenant-of-the-residue-test"
 // swapped, and nothing that can be written to survived that; otherwise it is replaced.
 func TestI13_NothingIsLeft(t *testing.T) {
 	ctx := testContext(t)
-	plain := newEnv(ctx, t, "residue", member{"east", 1, 0})
-	scratch := &env{name: "scratch", members: []member{{"east", 1, 0}}, emptyDir: true}
+	closed := &env{name: "residue", members: []member{{"east", 1, 0}}, closed: true}
+	closed.create(ctx, t)
+	plain := newEnv(ctx, t, "residue-open", member{"east", 1, 0})
+	scratch := &env{name: "scratch", members: []member{{"east", 1, 0}}, closed: true, emptyDir: true}
 	scratch.create(ctx, t)
 
 	t.Run("a swapped container is reset", func(t *testing.T) {
-		first := plain.onlyPod(ctx, t)
-		sandbox := plain.claimAs(ctx, t, swapImage)
-		used := plain.onlyPod(ctx, t)
+		first := closed.onlyPod(ctx, t)
+		sandbox := closed.claimAs(ctx, t, swapImage)
+		used := closed.onlyPod(ctx, t)
 		if used.UID != first.UID || containerOf(used) == containerOf(first) {
 			t.Fatalf("the swap went from container %s of pod %s to %s of %s", containerOf(first), first.UID, containerOf(used), used.UID)
 		}
-		plain.mustRelease(ctx, t, hub, sandbox)
-		again := plain.waitIdle(ctx, t)
+		closed.mustRelease(ctx, t, hub, sandbox)
+		again := closed.waitIdle(ctx, t)
 		if again.UID != used.UID {
 			t.Errorf("pod %s was replaced by %s, though a reset leaves nothing in it", used.UID, again.UID)
 		}
@@ -43,7 +45,10 @@ func TestI13_NothingIsLeft(t *testing.T) {
 		wantClean(t, again, sandbox)
 	})
 	t.Run("a container that was not swapped is replaced", func(t *testing.T) {
-		wantReplaced(ctx, t, plain, "")
+		wantReplaced(ctx, t, closed, "")
+	})
+	t.Run("a Pod whose shared memory can be written to is replaced", func(t *testing.T) {
+		wantReplaced(ctx, t, plain, swapImage)
 	})
 	t.Run("a Pod with a writable volume is replaced", func(t *testing.T) {
 		wantReplaced(ctx, t, scratch, swapImage)
