@@ -145,7 +145,7 @@ func (s *Stack) client(e Endpoint) (*Client, error) {
 		// Programs of a stack are killed and come back; who waits for that should not wait for gRPC's usual back-off as well.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			MinConnectTimeout: connectPatience,
-			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 		}),
 	}
 	if token != "" {

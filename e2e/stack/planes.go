@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -101,7 +102,7 @@ func (p *planes) prepareWorker(cluster string) (*process, error) {
 	return worker, nil
 }
 
-// startWorker applies the chart's RBAC and runs the worker under its ServiceAccount.
+// startWorker applies the chart's RBAC and admission policies and runs the worker under its ServiceAccount.
 func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *process) error {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -109,6 +110,13 @@ func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *p
 	}
 	if out, err := member.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(root, "charts", "worker", "files", "rbac")); err != nil {
 		return fmt.Errorf("applying the worker's RBAC in %s: %w\n%s", member.Name, err, out)
+	}
+	policies, err := admissionPolicies(root, member.Name)
+	if err != nil {
+		return err
+	}
+	if out, err := member.KubectlInput(ctx, strings.NewReader(policies), "apply", "--server-side", "-f", "-"); err != nil {
+		return fmt.Errorf("applying the admission policies in %s: %w\n%s", member.Name, err, out)
 	}
 	kubeconfig, err := member.ServiceAccountKubeconfig(ctx, Namespace, "atoll-worker")
 	if err != nil {
@@ -118,6 +126,23 @@ func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *p
 		return fmt.Errorf("placing the worker's kubeconfig: %w", err)
 	}
 	return worker.Start(ctx)
+}
+
+// admissionPolicies are the files that the worker's chart renders its policies from, for a cluster.
+func admissionPolicies(root, clusterID string) (string, error) {
+	paths, err := filepath.Glob(filepath.Join(root, "charts", "worker", "files", "policies", "*.yaml"))
+	if err != nil || len(paths) == 0 {
+		return "", errors.Join(err, fmt.Errorf("found %d admission policies", len(paths)))
+	}
+	var documents []string
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("reading an admission policy: %w", err)
+		}
+		documents = append(documents, strings.ReplaceAll(string(content), "CLUSTER_ID", clusterID))
+	}
+	return strings.Join(documents, "\n---\n"), nil
 }
 
 func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, error) {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// handEdit is what a user does with kubectl to what is not his to write, in cluster east.
+type handEdit struct {
+	what   string
+	policy string // that refuses it
+	args   []string
+	// repaired tells whether all is as it was, and what is seen. Without it nothing repairs the edit.
+	repaired func(context.Context) (bool, string)
+}
+
+// I3: what belongs to a worker or to the sync path is refused to users. Where that is not enforced, it is put back.
+func TestI3_HandEdits(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "edited", equally(2)...)
+	e.wantAllSegments(ctx, t)
+	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}})
+	for _, edit := range e.handEdits(ctx, t, sandbox.GetPod()) {
+		t.Run(edit.what, func(t *testing.T) {
+			_, err := kubectl(ctx, "east", edit.args...)
+			if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+edit.policy+"'") {
+				t.Fatalf("policy %s does not refuse it: %v", edit.policy, err)
+			}
+			if edit.repaired == nil {
+				return
+			}
+			withoutPolicy(ctx, t, "east", edit.policy)
+			wait(ctx, t, "the edit to be let in without policy "+edit.policy, func(ctx context.Context) (bool, string) {
+				_, err := kubectl(ctx, "east", edit.args...)
+				return err == nil, fmt.Sprint(err)
+			})
+			wait(ctx, t, "the edit to be repaired", edit.repaired)
+		})
+	}
+	t.Run("removing another cluster's segment is open to users", func(t *testing.T) {
+		if _, err := kubectl(ctx, "east", e.patchSegment(ctx, t, "west", "remove", "")...); err != nil {
+			t.Fatal(err)
+		}
+		e.waitSegment(ctx, t, "east", "west", "idle=2 running=0 desired=2")
+	})
+	mustVerify(ctx, t)
+}
+
+func (e *env) handEdits(ctx context.Context, t *testing.T, claimed string) []handEdit {
+	t.Helper()
+	return []handEdit{
+		{
+			what: "replicas of an Env's pool", policy: "atoll-pool-replicas",
+			args: []string{"patch", "sandboxpool", e.pool("east"), "--type=merge", `--patch={"spec": {"replicas": 5}}`},
+			repaired: func(ctx context.Context) (bool, string) {
+				var pool v1alpha1.SandboxPool
+				if err := kube["east"].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.pool("east")}, &pool); err != nil {
+					return false, err.Error()
+				}
+				return pool.Spec.Replicas == 2, fmt.Sprintf("replicas %d", pool.Spec.Replicas)
+			},
+		},
+		{
+			what: "another cluster's segment", policy: "atoll-env-segments",
+			args: e.patchSegment(ctx, t, "west", "replace", "/observedMembers/0/idleCount"),
+			repaired: func(ctx context.Context) (bool, string) {
+				got, err := e.segment(ctx, "east", "west")
+				if err != nil {
+					return false, err.Error()
+				}
+				return got == "idle=2 running=0 desired=2", got
+			},
+		},
+		{
+			what: "whose a sandbox is", policy: "atoll-sandboxes",
+			args: []string{"label", "pod", claimed, "--overwrite", v1alpha1.SandboxPhaseLabelKey + "=" + v1alpha1.SandboxPhaseIdle},
+		},
+	}
+}
+
+// patchSegment are the arguments that change what the Env in east says of a cluster.
+func (e *env) patchSegment(ctx context.Context, t *testing.T, of, op, field string) []string {
+	t.Helper()
+	got, err := e.get(ctx, "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range got.Status.Clusters {
+		if s.ClusterID == of {
+			path := fmt.Sprintf("/status/clusters/%d", i)
+			patch := fmt.Sprintf(`[{"op": "test", "path": "%s/clusterID", "value": %q}, {"op": %q, "path": "%s%s", "value": 99}]`, path, of, op, path, field)
+			return []string{"patch", "sandboxenv", e.name, "--subresource=status", "--type=json", "--patch=" + patch}
+		}
+	}
+	t.Fatalf("east shows no segment of %s", of)
+	return nil
+}
+
+func kubectl(ctx context.Context, cluster string, args ...string) (string, error) {
+	return atoll.Cluster(cluster).Kubectl(ctx, append([]string{"--namespace", namespace}, args...)...)
+}
+
+// withoutPolicy takes the binding of a policy away until the end of the test.
+func withoutPolicy(ctx context.Context, t *testing.T, cluster, policy string) {
+	t.Helper()
+	const resource = "validatingadmissionpolicybinding"
+	binding, err := kubectl(ctx, cluster, "get", resource, policy, "--output=json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kubectl(ctx, cluster, "delete", resource, policy); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+		defer cancel()
+		if out, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(binding), "create", "-f", "-"); err != nil {
+			t.Errorf("putting policy %s back: %v %s", policy, err, out)
+		}
+	})
+}
