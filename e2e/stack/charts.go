@@ -3,6 +3,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,7 +147,7 @@ func (c *charts) installHub(ctx context.Context, m *member) error {
 		return err
 	}
 	endpoint := Endpoint{
-		Address: net.JoinHostPort("127.0.0.1", fmt.Sprint(apiNodePort)), CAFile: c.stack.certs[""].CA, TokenFile: c.tokenFile(),
+		Address: cmp.Or(c.stack.opts.HubAddress, net.JoinHostPort("127.0.0.1", fmt.Sprint(apiNodePort))), CAFile: c.stack.certs[""].CA, TokenFile: c.tokenFile(),
 	}
 	hub := m.deployed("hub", "statefulset/atoll-hub", "hub", c.stack.opts.LogDir)
 	hub.reachable = endpoint.answers

@@ -63,6 +63,9 @@ type Options struct {
 	LogDir string
 	// Log is told of progress, a line at a time.
 	Log io.Writer
+	// HubAddress is where this machine reaches the NodePort of the hub's public API on kind, as the cluster's configuration
+	// maps it. Default: what kind-configs/hub.yaml says.
+	HubAddress string
 	// HubArgs and WorkerArgs are added to the command lines.
 	HubArgs, WorkerArgs []string
 }
