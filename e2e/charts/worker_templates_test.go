@@ -41,7 +41,7 @@ func podTemplates(t *testing.T) {
 	const right = `metadata: {labels: {a: b}, annotations: null}, spec: {terminationGracePeriodSeconds: 1, hostNetwork: false, nodeSelector: {disk: fast},
 		volumes: [{name: scratch, emptyDir: {}}], initContainers: [{name: init, image: x}],
 		containers: [{name: main, image: x, command: [sh, -c], args: ["1"], tty: true, env: [{name: A, value: "5"}, {name: B, valueFrom: {fieldRef: {fieldPath: metadata.name}}}],
-		ports: [{containerPort: 8000}], resources: {requests: {cpu: 1, memory: 1Gi}}, securityContext: null}], futureField: {any: thing}}`
+		ports: [{containerPort: 8000}], resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1.5, memory: 2e9}}, securityContext: null}], futureField: {any: thing}}`
 	kinds := map[string]string{
 		"spec.template.":  `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxTemplate, metadata: {name: told}, spec: {template: {%s}}}`,
 		"spec.template..": `{apiVersion: agents.navix.sh/v1alpha1, kind: SandboxPool, metadata: {name: told, namespace: default}, spec: {replicas: 0, template: {%s}}}`,
@@ -73,6 +73,9 @@ func podTemplates(t *testing.T) {
 			{`value: "5"`, "value: 5", path + ".spec.containers[].env[]: name and value are strings; quote numbers"},
 			{"ports: [{containerPort: 8000}]", `ports: [{containerPort: "8000"}]`, path + ".spec.containers[].ports[]: containerPort"},
 			{"resources: {", "resources: [], x: {", path + ".spec.containers[]: resources"},
+			{"memory: 1Gi", "memory: 1GB", path + ".spec.containers[].resources: limits and requests are quantities"},
+			{"memory: 1Gi", "memory: [1]", path + ".spec.containers[].resources: limits and requests are quantities"},
+			{"cpu: 1,", "cpu: true,", path + ".spec.containers[].resources: limits and requests are quantities"},
 			{"tty: true", "tty: 1", path + ".spec.containers[]: stdin"},
 		} {
 			text := strings.Replace(right, wrong.old, wrong.new, 1)

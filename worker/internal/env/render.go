@@ -74,6 +74,9 @@ func render(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, tmpl *t
 	}
 	spec["replicas"] = int64(replicas)
 	spec["templateName"] = tmpl.name
+	if err := readable(spec); err != nil {
+		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.name, err)
+	}
 	annotation, err := json.Marshal(applied)
 	if err != nil {
 		return nil, fmt.Errorf("encoding overrides: %w", err)
@@ -88,6 +91,19 @@ func render(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, tmpl *t
 	rendered.annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.revision
 	rendered.annotations[v1alpha1.SandboxPoolOverridesAnnotationKey] = string(annotation)
 	return rendered, nil
+}
+
+// readable refuses the spec of a pool that informers cannot read: the schema knows nothing of Pod templates and would let
+// it be stored, and no pool of the cluster could be listed any more.
+func readable(spec map[string]any) error {
+	content, err := json.Marshal(spec)
+	if err != nil {
+		return fmt.Errorf("encoding the pool's spec: %w", err)
+	}
+	if err := json.Unmarshal(content, &v1alpha1.SandboxPoolSpec{}); err != nil {
+		return fmt.Errorf("spec is not what a pool can be made of: %w", err)
+	}
+	return nil
 }
 
 // overlay puts overrides into a pool spec that was copied from a template.
