@@ -123,7 +123,7 @@ func releaseOneOf(ctx context.Context, t *testing.T, e *env, cluster string) {
 func TestI1_NoPodTwiceUnderConcurrentClaims(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "contended", equally(3)...)
-	const callers, rounds = 16, 5
+	const rounds = 5
 	var mu sync.Mutex
 	seen := map[string]bool{} // sandbox ids
 	var group sync.WaitGroup

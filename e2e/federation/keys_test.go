@@ -53,7 +53,7 @@ func (e *env) claimKey(ctx context.Context, key string) (*sandboxv1.Sandbox, err
 // I2: at most one sandbox is ever answered for a claim key, and none is lost, while the hub and a worker are killed.
 func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 	ctx := testContext(t)
-	const keys, callers, hubKills = 36, 6, 3
+	const keys, callers, hubKills = keysAtOnce, 6, 3
 	e := newEnv(ctx, t, "keyed", equally(keys/2)...)
 
 	seed := uint64(time.Now().UnixNano())

@@ -76,7 +76,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	code = m.Run()
-	return code, errors.Join(atoll.Close(), checkLogs(logDir))
+	return code, errors.Join(atoll.Close(), checkLogs(logDir), checkRights())
 }
 
 // start brings everything up and connects to it.

@@ -21,6 +21,8 @@ const (
 	// patience is how long anything may take that is to come true by itself. A killed worker's lease (15 s), a
 	// reconnect at the end of the back-off (30 s) and a cluster on probation (10 s) are within it.
 	patience = 75 * time.Second
+	// callers claim at once, and keysAtOnce sandboxes are held at once, where a test is about many.
+	callers, keysAtOnce = 16, 36
 )
 
 // set are the planes.
@@ -30,7 +32,7 @@ func bringUp(ctx context.Context, _ string, opts stack.Options) (*stack.Stack, e
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return stack.Build(groupCtx, opts.BinDir, true) })
 	group.Go(func() (err error) {
-		set, err = plane.Up(groupCtx, plane.Options{}, clusters...)
+		set, err = plane.Up(groupCtx, plane.Options{AuditLog: true}, clusters...)
 		return err
 	})
 	if err := group.Wait(); err != nil {

@@ -16,6 +16,7 @@ import (
 type AuditEvent struct {
 	User        string
 	Verb        string // get, list, watch, create, update, patch, delete, deletecollection
+	Group       string // of the API; empty is the core
 	Resource    string // plural; empty for requests that are not about objects
 	Subresource string
 	Namespace   string
@@ -76,6 +77,7 @@ func parseAuditEvent(line []byte) (event AuditEvent, complete bool, err error) {
 			Username string `json:"username"`
 		} `json:"user"`
 		ObjectRef struct {
+			APIGroup    string `json:"apiGroup"`
 			Resource    string `json:"resource"`
 			Subresource string `json:"subresource"`
 			Namespace   string `json:"namespace"`
@@ -93,6 +95,7 @@ func parseAuditEvent(line []byte) (event AuditEvent, complete bool, err error) {
 	return AuditEvent{
 		User:        raw.User.Username,
 		Verb:        raw.Verb,
+		Group:       raw.ObjectRef.APIGroup,
 		Resource:    raw.ObjectRef.Resource,
 		Subresource: raw.ObjectRef.Subresource,
 		Namespace:   raw.ObjectRef.Namespace,

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !kind
+
+package federation_test
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+)
+
+// roles are the generated ones, by the ServiceAccount that they are bound to.
+var roles = map[string]string{
+	"atoll-worker": filepath.Join("..", "..", "charts", "worker", "files", "rbac", "worker_role.yaml"),
+	"atoll-sync":   filepath.Join("..", "..", "charts", "worker", "files", "rbac", "sync_role.yaml"),
+}
+
+// grant is one thing that an account may do.
+type grant struct {
+	account, namespace, verb, group, resource, name string // namespace and name: empty is any
+}
+
+func (g grant) String() string {
+	resource := strings.TrimSuffix(g.resource+"."+g.group, ".")
+	return strings.TrimRight(fmt.Sprintf("%s may %s %s %s", g.account, g.verb, resource, g.name), " ")
+}
+
+// notRequests are grants that no request shows, with the reason to have them.
+var notRequests = map[string]string{
+	"atoll-worker may update sandboxenvs/finalizers.agents.navix.sh":  "owner references that block deletion: asked by the admission plugin OwnerReferencesPermissionEnforcement",
+	"atoll-worker may update sandboxpools/finalizers.agents.navix.sh": "the same, for Pods",
+}
+
+// checkRights compares what the workers did in all tests, by the API servers' books, with what the chart allows them:
+// nothing was refused, and nothing is allowed that was never done.
+func checkRights() error {
+	var events []plane.AuditEvent
+	for _, p := range set.Planes() {
+		audit, err := p.Audit()
+		if err != nil {
+			return fmt.Errorf("reading what was asked in %s: %w", p.Name, err)
+		}
+		events = append(events, audit...)
+	}
+	errs := refusals(events)
+	// A part of the tests does a part of what is allowed.
+	if flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" {
+		grants, err := readGrants()
+		if err != nil {
+			return err
+		}
+		errs = append(errs, idle(grants, events)...)
+	}
+	return errors.Join(errs...)
+}
+
+func accountOf(event *plane.AuditEvent) string {
+	account, _ := strings.CutPrefix(event.User, "system:serviceaccount:"+stack.Namespace+":")
+	return account
+}
+
+// refusals are requests of the accounts that were forbidden, by RBAC or by a policy, each kind once.
+func refusals(events []plane.AuditEvent) []error {
+	seen := map[string]bool{}
+	var errs []error
+	for i := range events {
+		event := &events[i]
+		account := accountOf(event)
+		if _, ours := roles[account]; !ours || event.Code != http.StatusForbidden {
+			continue
+		}
+		text := fmt.Sprintf("%s was refused: %s %s", account, event.Verb, resourceOf(event))
+		if !seen[text] {
+			seen[text] = true
+			errs = append(errs, fmt.Errorf("%s %s/%s", text, event.Namespace, event.Name))
+		}
+	}
+	return errs
+}
+
+// idle are the grants that no request made use of.
+func idle(grants []grant, events []plane.AuditEvent) []error {
+	used := map[grant]bool{}
+	for i := range events {
+		event := &events[i]
+		for _, namespace := range []string{"", event.Namespace} {
+			for _, name := range []string{"", event.Name} {
+				used[grant{accountOf(event), namespace, event.Verb, event.Group, resourceOf(event), name}] = true
+			}
+		}
+	}
+	var errs []error
+	for _, g := range grants {
+		if _, reason := notRequests[g.String()]; !used[g] && !reason {
+			errs = append(errs, fmt.Errorf("nothing made use of it: %s", g))
+		}
+	}
+	return errs
+}
+
+func resourceOf(event *plane.AuditEvent) string {
+	return strings.TrimSuffix(event.Resource+"/"+event.Subresource, "/")
+}
+
+// readGrants takes the roles apart.
+func readGrants() ([]grant, error) {
+	var grants []grant
+	for account, path := range roles {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading the chart's roles: %w", err)
+		}
+		for _, document := range bytes.Split(content, []byte("---\n")) {
+			var role rbacv1.Role // a ClusterRole has the same fields, and no namespace
+			if err := yaml.UnmarshalStrict(document, &role); err != nil {
+				return nil, fmt.Errorf("reading %s: %w", path, err)
+			}
+			for i := range role.Rules {
+				grants = append(grants, grantsOf(account, role.Namespace, &role.Rules[i])...)
+			}
+		}
+	}
+	if len(grants) == 0 {
+		return nil, errors.New("the chart's roles allow nothing")
+	}
+	slices.SortFunc(grants, func(a, b grant) int { return cmp.Compare(a.String(), b.String()) })
+	return grants, nil
+}
+
+func grantsOf(account, namespace string, rule *rbacv1.PolicyRule) []grant {
+	names := rule.ResourceNames
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	var grants []grant
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				for _, name := range names {
+					grants = append(grants, grant{account, namespace, verb, group, resource, name})
+				}
+			}
+		}
+	}
+	return grants
+}
