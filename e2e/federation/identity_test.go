@@ -13,10 +13,13 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
+// invaded is the Env in which a worker under another cluster's name does what it can.
+const invaded = "identity"
+
 // I12: who a worker is says its certificate, and whose name that is says the cluster that had it first.
 func TestI12_CertificateDecides(t *testing.T) {
 	ctx := testContext(t)
-	e := newEnv(ctx, t, "identity", equally(2)...)
+	e := newEnv(ctx, t, invaded, equally(2)...)
 	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}})
 	for _, in := range clusters { // the owner's word of the claim is everywhere, the hub included
 		e.waitSegment(ctx, t, in, "east", "idle=1 running=1 desired=2")
