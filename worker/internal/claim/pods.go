@@ -60,7 +60,7 @@ type node struct {
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 
 // Watch feeds the service from the manager's informers. Call it before the manager starts.
 func (s *Service) Watch(ctx context.Context, informers cache.Informers) error {

@@ -71,7 +71,6 @@ func (t tokens) Token() (*oauth2.Token, error) {
 	return &oauth2.Token{AccessToken: granted.Status.Token, Expiry: asked.Add(life * 4 / 5)}, nil
 }
 
-// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/status,verbs=patch
 
 // applier writes what atoll-sync owns of an Env.

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// I6: a member that is taken out of the manifest takes its idle Pods with it, and no sandbox.
+func TestI6_RemovedMember(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "removed", equally(2)...)
+	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}, RequireClusters: true})
+
+	e.members = e.members[:2]
+	e.apply(ctx, t, clusters...)
+	e.waitReady(ctx, t, e.replicas())
+	e.waitPods(ctx, t, "west", 1)
+	got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()})
+	if err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
+		t.Errorf("the sandbox of a removed member is %v, %v", got, err)
+	}
+	mustVerify(ctx, t)
+
+	e.mustRelease(ctx, t, hub, sandbox)
+	e.waitPods(ctx, t, "west", 0)
+}
+
+// waitPods waits until the Env has so many Pods in a cluster, of whatever kind.
+func (e *env) waitPods(ctx context.Context, t *testing.T, cluster string, want int) {
+	t.Helper()
+	wait(ctx, t, fmt.Sprintf("%d Pods of %s in %s", want, e.name, cluster), func(ctx context.Context) (bool, string) {
+		pods, err := e.pods(ctx, cluster)
+		if err != nil {
+			return false, err.Error()
+		}
+		return len(pods) == want, summary(pods)
+	})
+}
