@@ -62,12 +62,7 @@ func (p *deployed) waitReady(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("pod %s is not ready", pod.Name)
+		return unready(pod)
 	})
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, p.member.troubles())
@@ -80,45 +75,46 @@ func (p *deployed) waitReady(ctx context.Context) error {
 
 // Kill freezes the program, takes the reason away to start it again, and only then kills it: it has no chance to notice.
 func (p *deployed) Kill() error {
-	return p.end("KILL", func(ctx context.Context, containerID string) error {
-		return p.member.Signal(ctx, containerID, "STOP")
-	})
-}
-
-// Stop leaves the end to the kubelet.
-func (p *deployed) Stop() error {
-	return p.end("", func(context.Context, string) error { return nil })
-}
-
-func (p *deployed) end(signal string, first func(ctx context.Context, containerID string) error) error {
-	if p.down.Load() {
-		return fmt.Errorf("%s is not running", p.name)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), actPatience)
 	defer cancel()
 	pod, id, err := p.running(ctx)
 	if err != nil {
 		return err
 	}
-	if err := first(ctx, id); err != nil {
+	if err := p.member.Signal(ctx, id, "STOP"); err != nil {
 		return err
 	}
 	if err := p.scale(ctx, 0); err != nil {
 		return err
 	}
 	p.down.Store(true)
-	if signal != "" {
-		err := poll(ctx, p.name+" to be given up", func(ctx context.Context) error {
-			got, err := p.pod(ctx)
-			if err == nil && got.UID == pod.UID {
-				return fmt.Errorf("pod %s is not being deleted", got.Name)
-			}
-			return nil
-		})
-		if err := errors.Join(err, p.member.Signal(ctx, id, signal)); err != nil {
-			return err
+	err = poll(ctx, p.name+" to be given up", func(ctx context.Context) error {
+		if got, err := p.pod(ctx); err == nil && got.UID == pod.UID {
+			return fmt.Errorf("pod %s is not being deleted", got.Name)
 		}
+		return nil
+	})
+	if err := errors.Join(err, p.member.Signal(ctx, id, "KILL")); err != nil {
+		return err
 	}
+	return p.waitGone(ctx)
+}
+
+// Stop leaves the end to the kubelet.
+func (p *deployed) Stop() error {
+	if p.down.Load() {
+		return fmt.Errorf("%s is not running", p.name)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), actPatience)
+	defer cancel()
+	if err := p.scale(ctx, 0); err != nil {
+		return err
+	}
+	p.down.Store(true)
+	return p.waitGone(ctx)
+}
+
+func (p *deployed) waitGone(ctx context.Context) error {
 	return poll(ctx, p.name+" to be gone", func(ctx context.Context) error {
 		pods, err := p.pods(ctx)
 		if err == nil && len(pods) > 0 {
@@ -174,8 +170,21 @@ func (p *deployed) pod(ctx context.Context) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("%s has no Pod", p.name)
 }
 
+// unready is nil for a Pod that is ready.
+func unready(pod *corev1.Pod) error {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return fmt.Errorf("pod %s is not ready", pod.Name)
+}
+
 // running waits until the program's container runs: a kubelet may be about to start it again.
 func (p *deployed) running(ctx context.Context) (pod *corev1.Pod, containerID string, err error) {
+	if p.down.Load() {
+		return nil, "", fmt.Errorf("%s is not running", p.name)
+	}
 	err = poll(ctx, p.name+" to run", func(ctx context.Context) error {
 		if pod, err = p.pod(ctx); err != nil {
 			return err

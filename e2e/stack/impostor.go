@@ -68,15 +68,10 @@ func (p *barePod) Start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, condition := range got.Status.Conditions {
-			if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
 		if got.Status.Phase == corev1.PodFailed || got.Status.Phase == corev1.PodSucceeded {
 			cancel(errors.New("it has ended"))
 		}
-		return fmt.Errorf("pod %s is not ready", got.Name)
+		return unready(got)
 	})
 }
 
@@ -92,11 +87,5 @@ func (p *barePod) remove(options metav1.DeleteOptions) error {
 		return fmt.Errorf("deleting the Pod of %s: %w", p.name, err)
 	}
 	p.down.Store(true)
-	return poll(ctx, p.name+" to be gone", func(ctx context.Context) error {
-		pods, err := p.pods(ctx)
-		if err == nil && len(pods) > 0 {
-			err = fmt.Errorf("pod %s is still there", pods[0].Name)
-		}
-		return err
-	})
+	return p.waitGone(ctx)
 }
