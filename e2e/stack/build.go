@@ -11,9 +11,12 @@ import (
 	"time"
 )
 
+// programs are those of the project, by package.
+var programs = map[string]string{"atoll-hub": "./hub", "atoll-worker": "./worker", "atollctl": "./cli"}
+
 // Build compiles hub, worker and atollctl for this machine into dir; with race, so that the detector watches them as well.
 func Build(ctx context.Context, dir string, race bool) error {
-	for name, pkg := range map[string]string{"atoll-hub": "./hub", "atoll-worker": "./worker", "atollctl": "./cli"} {
+	for name, pkg := range programs {
 		args := []string{"build", "-o", filepath.Join(dir, name)}
 		if race {
 			args = append(args, "-race")
@@ -49,15 +52,21 @@ func BuildImages(ctx context.Context, dir string, race bool, sandboxes ...TestIm
 	if len(sandboxes) == 0 {
 		return archives, nil
 	}
+	tenants, err := BuildSandboxes(ctx, dir, sandboxes...)
+	return append(archives, tenants), err
+}
+
+// BuildSandboxes makes the sandboxes' images alone, in one archive.
+func BuildSandboxes(ctx context.Context, dir string, sandboxes ...TestImage) (archive string, err error) {
 	const tenants = "tenants"
 	args := []string{"-C", "tools", "run", "./images", "--out", dir}
 	for _, image := range sandboxes {
 		args = append(args, "--image", strings.Join(append([]string{tenants, image.Name, "./e2e/tenant"}, image.Args...), " "))
 	}
 	if err := goCommand(ctx, args...); err != nil {
-		return nil, fmt.Errorf("building the sandboxes' images: %w", err)
+		return "", fmt.Errorf("building the sandboxes' images: %w", err)
 	}
-	return append(archives, filepath.Join(dir, tenants+".tar")), nil
+	return filepath.Join(dir, tenants+".tar"), nil
 }
 
 func goCommand(ctx context.Context, args ...string) error {

@@ -37,6 +37,7 @@ type charts struct {
 	stack   *Stack
 	helm    *harness.Helm
 	members map[string]*member
+	hub     *deployed
 	hubAt   string // host and port of the hub's link, for workers
 }
 
@@ -133,17 +134,7 @@ func (c *charts) installHub(ctx context.Context, m *member) error {
 	if err := m.secret(ctx, "atoll-hub-api-keys", map[string][]byte{"keys.yaml": keys}); err != nil {
 		return err
 	}
-	values := map[string]any{
-		"image":     map[string]any{"tag": ImageTag},
-		"extraArgs": c.stack.opts.HubArgs,
-		"service": map[string]any{
-			"api":  map[string]any{"type": "NodePort", "nodePort": apiNodePort},
-			"link": map[string]any{"type": "NodePort", "nodePort": linkNodePort},
-		},
-		// Provisioners of host paths differ in whom a volume belongs to.
-		"persistence": map[string]any{"takeOwnership": true},
-	}
-	if err := c.helmInstall(ctx, m, "atoll-hub", "hub", values); err != nil {
+	if err := c.helmRun(ctx, m, c.helm.In(m.Kubeconfig()).Install, c.hubRelease(c.stack.opts.Version)); err != nil {
 		return err
 	}
 	endpoint := Endpoint{
@@ -151,8 +142,45 @@ func (c *charts) installHub(ctx context.Context, m *member) error {
 	}
 	hub := m.deployed("hub", "statefulset/atoll-hub", "hub", c.stack.opts.LogDir)
 	hub.reachable = endpoint.answers
-	c.stack.Hub, c.stack.endpoints[""] = hub, endpoint
+	c.hub, c.stack.Hub, c.stack.endpoints[""] = hub, hub, endpoint
 	return hub.waitReady(ctx)
+}
+
+// release is what helm installs, before its values are encoded.
+type release struct {
+	name, chart string
+	values      map[string]any
+}
+
+func (c *charts) hubRelease(v Version) release {
+	return release{"atoll-hub", c.chart("hub", v), map[string]any{
+		"image":     map[string]any{"tag": cmp.Or(v.Name, ImageTag)},
+		"extraArgs": c.stack.opts.HubArgs,
+		"service": map[string]any{
+			"api":  map[string]any{"type": "NodePort", "nodePort": apiNodePort},
+			"link": map[string]any{"type": "NodePort", "nodePort": linkNodePort},
+		},
+		// Provisioners of host paths differ in whom a volume belongs to.
+		"persistence": map[string]any{"takeOwnership": true},
+	}}
+}
+
+func (c *charts) workerRelease(cluster string, v Version) release {
+	return release{"atoll-worker", c.chart("worker", v), map[string]any{
+		"clusterID": cluster,
+		"image":     map[string]any{"tag": cmp.Or(v.Name, ImageTag)},
+		"hub":       map[string]any{"address": c.hubAt},
+		"replicas":  cmp.Or(c.stack.opts.Replicas, 1),
+		"extraArgs": c.stack.opts.WorkerArgs,
+	}}
+}
+
+// chart is the folder of a version's chart.
+func (c *charts) chart(name string, v Version) string {
+	if v.Source == "" {
+		return c.helm.Chart(name)
+	}
+	return filepath.Join(v.Source, "charts", name)
 }
 
 // answers asks until the endpoint answers: a Service follows its Pods a moment later.
@@ -197,27 +225,32 @@ func (c *charts) installWorker(ctx context.Context, id string, m *member, worker
 	if err := m.tlsSecret(ctx, "atoll-worker-tls", c.stack.certs[id]); err != nil {
 		return err
 	}
-	values := map[string]any{
-		"clusterID": id,
-		"image":     map[string]any{"tag": ImageTag},
-		"hub":       map[string]any{"address": c.hubAt},
-		// A frozen or dead worker must leave its cluster without one, or faults would show nothing.
-		"replicas":  1,
-		"extraArgs": c.stack.opts.WorkerArgs,
-	}
-	if err := c.helmInstall(ctx, m, "atoll-worker", "worker", values); err != nil {
+	if err := c.helmRun(ctx, m, c.helm.In(m.Kubeconfig()).Install, c.workerRelease(id, c.stack.opts.Version)); err != nil {
 		return err
 	}
 	return worker.waitReady(ctx)
 }
 
-func (c *charts) helmInstall(ctx context.Context, m *member, name, chart string, values map[string]any) error {
-	content, err := yaml.Marshal(values)
+func (c *charts) upgradeHub(ctx context.Context, to Version) error {
+	m := c.hub.member
+	if err := c.helmRun(ctx, m, c.helm.In(m.Kubeconfig()).Upgrade, c.hubRelease(to)); err != nil {
+		return err
+	}
+	return c.hub.waitReady(ctx)
+}
+
+func (c *charts) upgradeWorker(ctx context.Context, cluster string, to Version) error {
+	m := c.members[cluster]
+	return c.helmRun(ctx, m, c.helm.In(m.Kubeconfig()).Upgrade, c.workerRelease(cluster, to))
+}
+
+// helmRun installs or upgrades a release.
+func (c *charts) helmRun(ctx context.Context, m *member, run func(context.Context, harness.Release, ...string) (string, error), r release) error {
+	content, err := yaml.Marshal(r.values)
 	if err != nil {
 		return fmt.Errorf("encoding values: %w", err)
 	}
-	release := harness.Release{Name: name, Namespace: Namespace, Chart: c.helm.Chart(chart), Values: string(content)}
-	if _, err := c.helm.In(m.Kubeconfig()).Install(ctx, release); err != nil {
+	if _, err := run(ctx, harness.Release{Name: r.name, Namespace: Namespace, Chart: r.chart, Values: string(content)}); err != nil {
 		return fmt.Errorf("%w\n%s", err, m.troubles())
 	}
 	return nil

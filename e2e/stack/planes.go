@@ -50,7 +50,7 @@ func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, member := range set.Planes() {
-		worker, err := p.prepareWorker(member.Name)
+		worker, err := p.prepareWorker(member.Name, opts.BinDir)
 		if err != nil {
 			return nil, errors.Join(err, group.Wait())
 		}
@@ -84,7 +84,7 @@ func (p *planes) prepareHub() error {
 	return nil
 }
 
-func (p *planes) prepareWorker(cluster string) (*process, error) {
+func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 	addresses, err := freeAddresses(3)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (p *planes) prepareWorker(cluster string) (*process, error) {
 	s := p.stack
 	worker := &process{
 		name: "worker " + cluster, log: filepath.Join(s.opts.LogDir, "worker-"+cluster+".log"), set: p.set,
-		path: filepath.Join(s.opts.BinDir, "atoll-worker"), health: addresses[2],
+		path: filepath.Join(binDir, "atoll-worker"), health: addresses[2],
 		args: append([]string{
 			"--cluster-id=" + cluster, "--hub=" + p.link, "--kubeconfig=" + filepath.Join(s.dir, cluster+".kubeconfig"),
 			"--listen=" + addresses[0], "--metrics-listen=" + addresses[1], "--health-listen=" + addresses[2],
@@ -159,6 +159,28 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 		args: append(slices.Clone(own.args), append(tlsFlags(p.stack.certs[certificateOf]), "--cluster-id="+clusterID,
 			"--listen="+addresses[0], "--metrics-listen="+addresses[1], "--health-listen="+addresses[2])...),
 	}, nil
+}
+
+func (p *planes) upgradeHub(ctx context.Context, to Version) error {
+	hub := p.processes[""]
+	if err := hub.Stop(); err != nil {
+		return err
+	}
+	hub.path = filepath.Join(to.BinDir, "atoll-hub")
+	return hub.Start(ctx)
+}
+
+// upgradeWorker lets the new worker wait for the lease before the old one gives it up. Both write the same log.
+func (p *planes) upgradeWorker(ctx context.Context, cluster string, to Version) error {
+	old := p.processes[cluster]
+	worker, err := p.prepareWorker(cluster, to.BinDir)
+	if err != nil {
+		return err
+	}
+	if err := worker.Start(ctx); err != nil {
+		return err
+	}
+	return old.Stop()
 }
 
 // close stops the programs in order.

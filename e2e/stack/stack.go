@@ -66,6 +66,11 @@ type Options struct {
 	// HubAddress is where this machine reaches the NodePort of the hub's public API on kind, as the cluster's configuration
 	// maps it. Default: what kind-configs/hub.yaml says.
 	HubAddress string
+	// Version is what Install installs. Default: the charts of this checkout, with images tagged ImageTag.
+	Version Version
+	// Replicas is how many of each worker Install runs. Default 1: a frozen or dead worker must leave its cluster without
+	// one, or faults would show nothing.
+	Replicas int
 	// HubArgs and WorkerArgs are added to the command lines.
 	HubArgs, WorkerArgs []string
 }
@@ -90,6 +95,9 @@ type Stack struct {
 type platform interface {
 	// workerAs makes a further worker, see Stack.WorkerAs.
 	workerAs(cluster, clusterID, certificateOf string) (Program, error)
+	// upgradeHub and upgradeWorker go to another version, see Stack.UpgradeHub.
+	upgradeHub(ctx context.Context, to Version) error
+	upgradeWorker(ctx context.Context, cluster string, to Version) error
 	// close ends what may not outlive the Stack.
 	close() error
 }
@@ -141,6 +149,24 @@ func (s *Stack) Worker(cluster string) Program { return s.workers[cluster] }
 // It shares the lease with the cluster's own worker. Only one such worker of a cluster and name may run at a time.
 func (s *Stack) WorkerAs(cluster, clusterID, certificateOf string) (Program, error) {
 	return s.platform.workerAs(cluster, clusterID, certificateOf)
+}
+
+// UpgradeHub puts another version, a later or an earlier one, in the hub's place and returns when that is ready. There is
+// one hub, so callers find none for a moment.
+func (s *Stack) UpgradeHub(ctx context.Context, to Version) error {
+	if err := s.platform.upgradeHub(ctx, to); err != nil {
+		return fmt.Errorf("taking the hub to %s: %w", to.Name, err)
+	}
+	return nil
+}
+
+// UpgradeWorker puts another version in the place of a cluster's worker and returns when all replicas are of that version
+// and ready. A new replica is there before an old one ends.
+func (s *Stack) UpgradeWorker(ctx context.Context, cluster string, to Version) error {
+	if err := s.platform.upgradeWorker(ctx, cluster, to); err != nil {
+		return fmt.Errorf("taking the worker of %s to %s: %w", cluster, to.Name, err)
+	}
+	return nil
 }
 
 // HubEndpoint is where the hub serves its public API.
