@@ -8,5 +8,5 @@
 // chance.
 //
 //	images --out DIR --version V                        # atoll-hub.tar, atoll-worker.tar, and their SBOMs
-//	images --out DIR --image 'FILE REF PACKAGE ARG...'  # anything else, for tests; images of one FILE share an archive
+//	images --out DIR --image 'FILE REF PACKAGE ARG...'  # anything else, for tests, with a /tmp; images of one FILE share an archive
 package main

@@ -17,9 +17,9 @@ import (
 // nonRoot is the user and group of all images. A number, so that a kubelet can see that it is not root.
 const nonRoot = "65532:65532"
 
-// newImage makes an image of one file, the binary, which is also the entrypoint.
-func newImage(binary []byte, program string, args []string, version, arch string) (v1.Image, error) {
-	layer, err := oneFile(binary, program)
+// newImage makes an image of one file, the binary, which is also the entrypoint; with tmp, it has a /tmp as well.
+func newImage(binary []byte, program string, args []string, tmp bool, version, arch string) (v1.Image, error) {
+	layer, err := oneFile(binary, program, tmp)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +54,17 @@ func labels(program, version string) map[string]string {
 	}
 }
 
-// oneFile is a layer with one executable that belongs to root and that nobody may change.
-func oneFile(content []byte, file string) ([]byte, error) {
+// oneFile is a layer with one executable that belongs to root and that nobody may change, and perhaps a folder in which
+// everybody may make files.
+func oneFile(content []byte, file string, tmp bool) ([]byte, error) {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
+	if tmp {
+		folder := &tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777, Format: tar.FormatUSTAR}
+		if err := w.WriteHeader(folder); err != nil {
+			return nil, fmt.Errorf("writing the layer: %w", err)
+		}
+	}
 	header := &tar.Header{Typeflag: tar.TypeReg, Name: file, Mode: 0o555, Size: int64(len(content)), Format: tar.FormatUSTAR}
 	if err := w.WriteHeader(header); err != nil {
 		return nil, fmt.Errorf("writing the layer: %w", err)

@@ -107,7 +107,7 @@ func TestWhatIsRefused(t *testing.T) {
 	for want, args := range map[string][]string{
 		"FILE REF PACKAGE":    {"--image", "file ref"},
 		"unexpected argument": {"hub"},
-		"can only contain":     {"--image", "file UPPER:CASE ./images", "--root", "..", "--out", t.TempDir()},
+		"can only contain":    {"--image", "file UPPER:CASE ./images", "--root", "..", "--out", t.TempDir()},
 		"building ./nowhere":  {"--image", "file aa:b ./nowhere", "--root", "..", "--out", t.TempDir()},
 	} {
 		if err := command(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
@@ -142,6 +142,11 @@ func wantOneExecutable(t *testing.T, img v1.Image, want string) {
 	root := mutate.Extract(img)
 	defer root.Close()
 	files := untar(t, root)
+	// Images for tests, and these alone, have a place for tenants to write to.
+	if tmp := files["tmp"]; tmp == nil || tmp.mode != 0o1777 {
+		t.Errorf("/tmp is %+v", tmp)
+	}
+	delete(files, "tmp")
 	if len(files) != 1 || files[want] == nil || files[want].mode != 0o555 || files[want].uid != 0 {
 		t.Fatalf("the image holds %+v", files)
 	}

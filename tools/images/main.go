@@ -22,6 +22,7 @@ type spec struct {
 	refs []string // names that the image has once it is loaded
 	pkg  string   // main package, relative to the module
 	args []string // of the entrypoint, after the binary
+	tmp  bool     // with a /tmp
 }
 
 // options of a run.
@@ -66,7 +67,7 @@ func command(ctx context.Context, args []string) error {
 		if len(fields) < 3 {
 			return fmt.Errorf("--image %q is not valid, want 'FILE REF PACKAGE [ARG...]'", image)
 		}
-		o.specs = append(o.specs, spec{file: fields[0], refs: fields[1:2], pkg: fields[2], args: fields[3:]})
+		o.specs = append(o.specs, spec{file: fields[0], refs: fields[1:2], pkg: fields[2], args: fields[3:], tmp: true})
 	}
 	if o.engine != "" && len(images) > 0 {
 		return errors.New("--engine builds the project's images alone, not --image")
@@ -139,7 +140,7 @@ func add(archives map[string]*archive, o options, s spec, binary string) error {
 	if err != nil {
 		return fmt.Errorf("reading the binary: %w", err)
 	}
-	img, err := newImage(content, filepath.Base(binary), s.args, o.version, o.arch)
+	img, err := newImage(content, filepath.Base(binary), s.args, s.tmp, o.version, o.arch)
 	if err != nil {
 		return err
 	}
