@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kind
+
+package kubelet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/kind"
+	"navix.sh/atoll/e2e/stack"
+)
+
+// The clusters, by their ids in the federation.
+const (
+	resets   = "resets" // the hub is in it
+	defaults = "defaults"
+)
+
+// The images of sandboxes.
+const (
+	idleImage    = "registry.example/python:3.13"
+	tenantImage  = "registry.example/python:3.14"
+	exit0Image   = "registry.example/exit0:1"
+	exit1Image   = "registry.example/exit1:1"
+	missingImage = "registry.example/missing:1" // of which there is none
+)
+
+// What all tests share.
+var (
+	set   *kind.Set
+	nodes map[string]*kind.Cluster
+	atoll *stack.Stack
+	hub   *stack.Client
+	kube  map[string]client.WithWatch
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "atoll-kubelet-")
+	if err != nil {
+		return 1, fmt.Errorf("making a folder: %w", err)
+	}
+	defer func() {
+		if code != 0 || err != nil {
+			fmt.Fprintln(os.Stderr, "the programs' logs are kept in", filepath.Join(dir, "logs"))
+			return
+		}
+		err = os.RemoveAll(dir)
+	}()
+	defer func() {
+		if set != nil {
+			err = errors.Join(err, set.Down(ctx))
+		}
+	}()
+	if err := bringUp(ctx, dir); err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	figures.print(os.Stdout)
+	return code, atoll.Close()
+}
+
+func bringUp(ctx context.Context, dir string) error {
+	bin, images := filepath.Join(dir, "bin"), filepath.Join(dir, "images")
+	var archives []string
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		if err := stack.Build(groupCtx, bin, false); err != nil {
+			return err
+		}
+		archives, err = stack.BuildImages(groupCtx, images, true,
+			stack.TestImage{Name: idleImage, Args: []string{"-tag=" + idleImage}},
+			stack.TestImage{Name: tenantImage, Args: []string{"-tag=" + tenantImage}},
+			stack.TestImage{Name: exit0Image, Args: []string{"exit", "0"}},
+			stack.TestImage{Name: exit1Image, Args: []string{"exit", "1"}})
+		return err
+	})
+	group.Go(func() (err error) {
+		set, err = kind.Up(groupCtx, kind.Options{ConfigDir: "clusters"}, "kubelet-"+resets, "kubelet-"+defaults)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("preparing: %w", err)
+	}
+	if err := set.Load(ctx, archives...); err != nil {
+		return err
+	}
+	var err error
+	options := stack.Options{BinDir: bin, LogDir: filepath.Join(dir, "logs"), HubAddress: "127.0.0.1:30081"}
+	if atoll, err = stack.Install(ctx, set, []string{resets, defaults}, options); err != nil {
+		return fmt.Errorf("installing hub and workers: %w", err)
+	}
+	return connect()
+}
+
+func connect() (err error) {
+	if hub, err = atoll.HubClient(); err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("building the scheme: %w", err)
+	}
+	nodes, kube = map[string]*kind.Cluster{}, map[string]client.WithWatch{}
+	for i, id := range []string{resets, defaults} {
+		nodes[id] = set.Clusters()[i]
+		if kube[id], err = client.NewWithWatch(nodes[id].Config(), client.Options{Scheme: scheme}); err != nil {
+			return fmt.Errorf("building a client of %s: %w", id, err)
+		}
+	}
+	return nil
+}

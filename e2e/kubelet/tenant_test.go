@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kind
+
+package kubelet_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// tenantPort is where e2e/tenant answers.
+const tenantPort = 8000
+
+// errNothing is the tenant's answer when what was asked for is not there.
+var errNothing = errors.New("nothing there")
+
+// whoami is what tells one process from another.
+type whoami struct {
+	Tag, Hostname, Boot string
+	PID                 int
+}
+
+// ask calls the tenant in a Pod by way of the kubelet, and returns what it answers.
+func ask(ctx context.Context, cluster, pod, path string, query ...string) (string, error) {
+	return askPort(ctx, cluster, pod, tenantPort, path, query...)
+}
+
+func askPort(ctx context.Context, cluster, pod string, port int, path string, query ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return nodes[cluster].Dial(ctx, namespace, pod, port)
+		},
+	}
+	values := url.Values{}
+	for i := 0; i < len(query); i += 2 {
+		values.Set(query[i], query[i+1])
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pod+path+"?"+values.Encode(), nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", err
+	}
+	switch response.StatusCode {
+	case http.StatusOK:
+		return string(body), nil
+	case http.StatusNotFound:
+		return "", errNothing
+	}
+	return "", fmt.Errorf("%s: %s", path, strings.TrimSpace(string(body)))
+}
+
+// mustAsk waits until the tenant answers: a container runs before its program listens.
+func mustAsk(ctx context.Context, t *testing.T, cluster, pod, path string, query ...string) string {
+	t.Helper()
+	var out string
+	wait(ctx, t, pod+" to answer "+path, func(ctx context.Context) (ok bool, seen string) {
+		var err error
+		if out, err = ask(ctx, cluster, pod, path, query...); err != nil {
+			return false, err.Error()
+		}
+		return true, ""
+	})
+	return out
+}
+
+func who(ctx context.Context, t *testing.T, cluster, pod string) whoami {
+	t.Helper()
+	var w whoami
+	if err := json.Unmarshal([]byte(mustAsk(ctx, t, cluster, pod, "/whoami")), &w); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func quantity(s string) *resource.Quantity {
+	if s == "" {
+		return nil
+	}
+	q := resource.MustParse(s)
+	return &q
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kind
+
+package kubelet_test
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+const (
+	// testLimit bounds a test; none comes near it unless it hangs.
+	testLimit = 8 * time.Minute
+	// patience is how long anything may take that is to come true by itself on a machine that has other things to do.
+	patience = 2 * time.Minute
+)
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// wait polls until check says true, and tells what check saw last when that does not come.
+func wait(ctx context.Context, t *testing.T, what string, check func(context.Context) (ok bool, seen string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for begin := time.Now(); ; {
+		ok, seen := check(ctx)
+		if ok {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited %s for %s; last seen: %s", time.Since(begin).Round(time.Second), what, seen)
+		case <-ticker.C:
+		}
+	}
+}
