@@ -70,7 +70,8 @@ func (g *onKind) up(ctx context.Context, w *world) (string, error) {
 		return err
 	})
 	group.Go(func() (err error) {
-		g.set, err = kind.Up(groupCtx, kind.Options{Log: w.progress}, kindClusters...)
+		// KEEP=1 means until Ctrl-C, as on planes: what is kept is of no use without this process's certificates and keys.
+		g.set, err = kind.Up(groupCtx, kind.Options{Log: w.progress, Remove: true}, kindClusters...)
 		return err
 	})
 	if err := group.Wait(); err != nil {

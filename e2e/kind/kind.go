@@ -35,6 +35,8 @@ type Options struct {
 	ConfigDir string
 	// Keep leaves the clusters in place at the end, Reuse takes those that are there as well. Default: KEEP, REUSE.
 	Keep, Reuse bool
+	// Remove makes an end of what was created here, whatever KEEP says.
+	Remove bool
 	// Log is told of progress, a line at a time. Default: standard error.
 	Log io.Writer
 }
@@ -89,7 +91,7 @@ func Up(ctx context.Context, opts Options, names ...string) (*Set, error) {
 }
 
 func (o Options) withDefaults(ctx context.Context) (Options, error) {
-	o.Keep = o.Keep || os.Getenv(KeepEnv) != ""
+	o.Keep = !o.Remove && (o.Keep || os.Getenv(KeepEnv) != "")
 	o.Reuse = o.Reuse || os.Getenv(ReuseEnv) != ""
 	if o.Log == nil {
 		o.Log = os.Stderr
