@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// replicas of the Env in each cluster, as testdata/env.yaml has it.
+const replicas = 8
+
+// applyEnv applies the Env in all clusters and waits until the hub sees it warm.
+func applyEnv(ctx context.Context, t *testing.T) {
+	t.Helper()
+	manifest, err := os.ReadFile("testdata/env.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range clusters {
+		out, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(string(manifest)), "apply", "-f", "-")
+		if err != nil {
+			t.Fatalf("applying the Env in %s: %v\n%s", cluster, err, out)
+		}
+	}
+	wait(ctx, t, "the Env to be warm", func(ctx context.Context) (bool, string) {
+		env, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
+		if err != nil {
+			return false, err.Error()
+		}
+		ready := 0
+		for _, c := range env.GetClusters() {
+			for _, m := range c.GetMembers() {
+				ready += int(m.GetReadyIdle())
+			}
+		}
+		return ready == replicas*len(clusters), env.String()
+	})
+}
+
+// wait polls until check says true, and fails the test with what check saw last when that does not come.
+func wait(ctx context.Context, t *testing.T, what string, check func(context.Context) (ok bool, seen string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for begin := time.Now(); ; {
+		ok, seen := check(ctx)
+		if ok {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited %s for %s; last seen: %s", time.Since(begin).Round(time.Second), what, seen)
+		case <-ticker.C:
+		}
+	}
+}
+
+// heardOf is that the hub has all clusters, and of the step's cluster a worker of the version.
+func heardOf(s step) func(context.Context) (bool, string) {
+	return func(ctx context.Context) (bool, string) {
+		listed, err := hub.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
+		if err != nil {
+			return false, err.Error()
+		}
+		fresh := 0
+		for _, c := range listed.GetClusters() {
+			if c.GetState() == sandboxv1.ClusterState_FRESH && (c.GetId() != s.cluster || c.GetVersion() == s.to.Name) {
+				fresh++
+			}
+		}
+		return fresh == len(clusters), listed.String()
+	}
+}
+
+// kept is a sandbox that its caller keeps throughout.
+type kept struct {
+	request *sandboxv1.CreateSandboxRequest
+	sandbox *sandboxv1.Sandbox
+}
+
+// keep claims two sandboxes in each cluster, one of them with a key.
+func keep(ctx context.Context, t *testing.T, l *load) []*kept {
+	t.Helper()
+	var out []*kept
+	for _, cluster := range clusters {
+		for _, key := range []string{"", "keep-" + cluster} {
+			k := &kept{request: &sandboxv1.CreateSandboxRequest{ClaimKey: key, Clusters: []string{cluster}, RequireClusters: true}}
+			var err error
+			if k.sandbox, err = l.claim(ctx, k.request); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// mustBeThere holds the hub, the cluster, and the claim key if there is one, to the answer.
+func (k *kept) mustBeThere(ctx context.Context, t *testing.T, l *load) {
+	t.Helper()
+	if err := l.stillThere(ctx, k.sandbox); err != nil {
+		t.Error(err)
+	}
+	live, err := liveSandboxes(ctx)
+	if err != nil {
+		t.Error(err)
+	}
+	if live[k.sandbox.GetPodUid()] != k.sandbox.GetId() {
+		t.Errorf("lost: pod %s of %s was answered as %s and carries %q", k.sandbox.GetPodUid(), k.sandbox.GetClusterId(), k.sandbox.GetId(), live[k.sandbox.GetPodUid()])
+	}
+	if k.request.GetClaimKey() == "" {
+		return
+	}
+	// The books know what was answered to the key before.
+	if _, err := l.claim(ctx, k.request); err != nil {
+		t.Error(err)
+	}
+}
+
+// liveSandboxes are those on Pods, by the Pod's uid, from the API servers.
+func liveSandboxes(ctx context.Context) (map[string]string, error) {
+	live := map[string]string{}
+	for _, r := range readers {
+		var pods corev1.PodList
+		err := r.Client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName})
+		if err != nil {
+			return nil, fmt.Errorf("listing Pods in %s: %w", r.ID, err)
+		}
+		for i := range pods.Items {
+			labels := pods.Items[i].Labels
+			switch labels[v1alpha1.SandboxPhaseLabelKey] {
+			case v1alpha1.SandboxPhaseRunning, v1alpha1.SandboxPhaseStarting:
+				live[string(pods.Items[i].UID)] = labels[v1alpha1.SandboxIDLabelKey]
+			}
+		}
+	}
+	return live, nil
+}
