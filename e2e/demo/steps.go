@@ -91,6 +91,9 @@ func (w *world) spread(ctx context.Context) (string, error) {
 
 // overflow claims more than the preferred clusters have.
 func (w *world) overflow(ctx context.Context) (string, error) {
+	if err := w.waitCounted(ctx); err != nil {
+		return "", err
+	}
 	got, err := w.claimMany(ctx, 5)
 	if err != nil {
 		return "", err
@@ -113,6 +116,18 @@ func (w *world) overflow(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("explain says that the next claim goes to %q", decision.GetClusterId())
 	}
 	return fmt.Sprintf("3 of 5 claims went to west; explain: %s", strings.Join(reasons, ", ")), nil
+}
+
+// waitCounted waits until the clusters have reported all claims. Until then the hub holds back what may be taken, and a claim
+// may go elsewhere though there is room.
+func (w *world) waitCounted(ctx context.Context) error {
+	return w.waitFor(ctx, "all claims to be reported", time.Minute, func(ctx context.Context) (bool, string) {
+		decision, err := w.hub.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{Namespace: envNamespace, Name: envName})
+		if err != nil {
+			return false, err.Error()
+		}
+		return !slices.ContainsFunc(decision.GetCandidates(), func(c *sandboxv1.Candidate) bool { return c.GetInFlight() > 0 }), decision.String()
+	})
 }
 
 // The images that the template and the swap name. On planes there is nothing behind the names.
