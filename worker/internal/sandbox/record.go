@@ -65,15 +65,38 @@ func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clu
 	return record
 }
 
-// lostPod is the end of a sandbox whose Pod went without a release.
+// lostPod is the end of a sandbox whose Pod went without a release. How its container ended when the Pod was deleted is
+// not how the sandbox did: a tenant that heeds the signal exits with 0, and has not completed anything.
 func lostPod(pod *corev1.Pod) End {
-	if podFinished(pod) {
+	if podFinished(pod) && !endedByDeletion(pod) {
 		return podEnd(pod)
 	}
-	if PhaseOf(pod) == Starting {
-		return End{StopReason: v1alpha1.SandboxStopReasonCanceled, Reason: "PodDeleted", Message: "the Pod was deleted before the sandbox ran"}
+	end := End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "PodDeleted", Message: "the Pod was deleted"}
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason != "" {
+			end.Reason, end.Message = c.Reason, c.Message
+		}
 	}
-	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "PodDeleted", Message: "the Pod was deleted"}
+	if PhaseOf(pod) == Starting {
+		end.StopReason = v1alpha1.SandboxStopReasonCanceled
+		end.Message += " before the sandbox ran"
+	}
+	return end
+}
+
+// endedByDeletion reports whether the container ended after the Pod's deletion was asked for, which is its grace period
+// before its deletionTimestamp.
+func endedByDeletion(pod *corev1.Pod) bool {
+	cs := mainStatus(pod)
+	if pod.DeletionTimestamp == nil || pod.Status.Reason != "" || cs == nil || cs.State.Terminated == nil {
+		return false
+	}
+	asked := pod.DeletionTimestamp.Time
+	if grace := pod.DeletionGracePeriodSeconds; grace != nil {
+		asked = asked.Add(-time.Duration(*grace) * time.Second)
+	}
+	return !cs.State.Terminated.FinishedAt.Time.Before(asked)
 }
 
 func apiPhase(pod *corev1.Pod, phase Phase) sandboxv1.Phase {

@@ -52,6 +52,38 @@ func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
 			t.Errorf("%s: %v, want %s", phase, got, want)
 		}
 	}
+	dead := func(change ...func(*corev1.Pod)) *corev1.Pod {
+		return idlePod(append([]func(*corev1.Pod){holds(Running), func(p *corev1.Pod) {
+			grace := int64(30)
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = metaTime(noon.Add(30*time.Second)), &grace
+			p.Status.Phase = corev1.PodSucceeded
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{FinishedAt: *metaTime(noon.Add(time.Second))},
+			}
+		}}, change...)...)
+	}
+	condition := func(p *corev1.Pod) {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "evicting",
+		})
+	}
+	for name, tc := range map[string]struct {
+		pod          *corev1.Pod
+		stop, reason string
+	}{
+		"deleted, and heeds the signal": {dead(), "Failed", "PodDeleted"},
+		"evicted":                       {dead(condition), "Failed", "EvictionByEvictionAPI"},
+		"evicted, its container runs":   {idlePod(holds(Running), condition), "Failed", "EvictionByEvictionAPI"},
+		"evicted before it ran":         {idlePod(holds(Starting), condition), "Canceled", "EvictionByEvictionAPI"},
+		"evicted by the kubelet":        {dead(func(p *corev1.Pod) { p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted" }), "Failed", "Evicted"},
+		"completed before it is deleted": {dead(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].State.Terminated.FinishedAt = *metaTime(noon.Add(-time.Second))
+		}), "Completed", ""},
+	} {
+		if got := TerminalRecord(tc.pod, nil, "east", noon); got.GetStopReason() != tc.stop || got.GetFailureReason() != tc.reason {
+			t.Errorf("%s: %s, %s, want %s, %s", name, got.GetStopReason(), got.GetFailureReason(), tc.stop, tc.reason)
+		}
+	}
 	dying := idlePod(holds(Running), func(p *corev1.Pod) { p.DeletionTimestamp = metaTime(noon) })
 	if got := Record(dying, nil, "east").GetPhase(); got != sandboxv1.Phase_STOPPING {
 		t.Errorf("a sandbox whose Pod is being deleted is %s", got)
