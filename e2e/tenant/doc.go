@@ -13,6 +13,7 @@
 //
 //	/whoami                    {"tag","hostname","pid","uid","started","boot"}: boot is another for every process
 //	/write?path=&data=         write a file
+//	/fill?path=&mebibytes=     write a large file
 //	/read?path=                what is in a file; 404 if there is none
 //	/xattr?path=[&data=]       write, or read, an extended attribute of a file
 //	/listen?port=              open a further listening socket, which answers like the first

@@ -43,7 +43,7 @@ type process struct {
 func handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, f := range map[string]func(url.Values) (any, error){
-		"/whoami": whoami, "/write": write, "/read": read, "/xattr": xattr,
+		"/whoami": whoami, "/write": write, "/fill": fill, "/read": read, "/xattr": xattr,
 		"/listen": listen, "/spawn": spawn, "/ps": ps, "/ipc": ipc, "/oom": oom, "/exit": exit,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { answer(w, r, f) })
@@ -84,6 +84,14 @@ func write(q url.Values) (any, error) {
 		return nil, err
 	}
 	return "written", nil
+}
+
+func fill(q url.Values) (any, error) {
+	n, err := strconv.Atoi(q.Get("mebibytes"))
+	if err != nil {
+		return nil, fmt.Errorf("mebibytes: %w", err)
+	}
+	return "filled", os.WriteFile(q.Get("path"), make([]byte, n<<20), 0o666)
 }
 
 func read(q url.Values) (any, error) {
