@@ -40,7 +40,7 @@ func sandboxes(t *testing.T) {
 		{by: worker, args: "create -f -", stdin: pod("told", idleKeys)},
 		// Idle: nobody can make it look claimed, or nobody's.
 		{by: user, args: "label pod told --overwrite agentbox.navix.sh/sandbox-phase=running", refused: "metadata.labels: agentbox.navix.sh/sandbox-phase" + onlyWorker},
-		{by: user, args: patch, patch: labels(`"agentbox.navix.sh/managed-by":null`), refused: "metadata.labels: agentbox.navix.sh/managed-by" + onlyWorker},
+		{by: user, args: patch, patch: labels(`"agentbox.navix.sh/managed-by":null`), refused: "metadata.labels: agentbox.navix.sh/managed-by"},
 		{by: user, args: status, patch: labels(`"agentbox.navix.sh/sandbox-id":"x"`), refused: "metadata.labels: agentbox.navix.sh/sandbox-id" + onlyWorker},
 		{by: user, args: patch, patch: labels(`"scheduling.navix.sh/team":"a","tier":"silver"`)},
 		{by: worker, args: patch, patch: claim},

@@ -89,7 +89,6 @@ func grant(ctx context.Context, cfg *rest.Config) error {
 		&corev1.ServiceAccount{ObjectMeta: name(ServiceAccount)},
 		&corev1.ServiceAccount{ObjectMeta: name(workerAccount)},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: ServiceAccount}, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{group}, Resources: []string{"sandboxenvs"}, Verbs: []string{"get"}},
 			{APIGroups: []string{group}, Resources: []string{"sandboxenvs/status"}, Verbs: []string{"patch"}},
 		}},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ServiceAccount},
