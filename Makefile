@@ -44,6 +44,7 @@ fmt: ## Format
 
 lint: ## Lint, and show that the import rules catch a planted breach
 	$(GOTOOL) golangci-lint run
+	$(GOTOOL) golangci-lint run --build-tags kind ./e2e/...
 	cd api && $(GOTOOL) buf lint
 	tools/lint-breach
 
@@ -56,7 +57,7 @@ test: planes ## Every test: units, real API servers, several clusters; with the 
 
 e2e: $(CLUSTERS) ## The end-to-end suites alone (PLANE=kind: those for real clusters, on kind)
 ifeq ($(PLANE),kind)
-	go test -tags kind -timeout 90m -p 1 -v -count 1 ./e2e/federation
+	go test -tags kind -timeout 60m -p 1 -v -count 1 ./e2e/federation ./e2e/kubelet ./e2e/upgrade
 else
 	go test -race -timeout 30m -p 1 -v ./e2e/...
 endif

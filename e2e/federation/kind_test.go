@@ -50,11 +50,11 @@ func bringUp(ctx context.Context, dir string, opts stack.Options) (*stack.Stack,
 	if err := set.Load(ctx, archives...); err != nil {
 		return nil, err
 	}
-	atoll, err := stack.Install(ctx, set, clusters, opts)
+	installed, err := stack.Install(ctx, set, clusters, opts)
 	if err != nil {
 		return nil, fmt.Errorf("installing hub and workers: %w", err)
 	}
-	return atoll, nil
+	return installed, nil
 }
 
 func takeDown(ctx context.Context) error {

@@ -38,11 +38,11 @@ func bringUp(ctx context.Context, _ string, opts stack.Options) (*stack.Stack, e
 	if err := group.Wait(); err != nil {
 		return nil, fmt.Errorf("preparing: %w", err)
 	}
-	atoll, err := stack.Start(ctx, set, opts)
+	started, err := stack.Start(ctx, set, opts)
 	if err != nil {
 		return nil, fmt.Errorf("starting hub and workers: %w", err)
 	}
-	return atoll, nil
+	return started, nil
 }
 
 func takeDown(ctx context.Context) error {

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/portforward"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // Dial connects to a port of a Pod, one on its loopback included, by way of the API server and the kubelet, as `kubectl
@@ -54,7 +54,7 @@ func (c *Cluster) Dial(ctx context.Context, namespace, pod string, port int) (ne
 }
 
 func (c *Cluster) forward(target *url.URL, port int) (*conn, error) {
-	dialer, err := portforward.NewSPDYOverWebsocketDialer(target, c.Config())
+	dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(target, c.Config())
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 // Close ends the connection with all that belongs to it; closing the stream alone would only end what is sent.
-func (c *conn) Close() error { return errors.Join(c.Stream.Reset(), c.streams.Close()) }
+func (c *conn) Close() error { return errors.Join(c.Reset(), c.streams.Close()) }
 
 func (*conn) LocalAddr() net.Addr              { return address{} }
 func (*conn) RemoteAddr() net.Addr             { return address{} }
