@@ -14,6 +14,10 @@ const (
 	MaxBackoff = 30 * time.Second
 	// settled is how long a stream has to last for the next failure to count as the first one.
 	settled = 10 * time.Second
+	// A hub that is restarted is back within seconds, while doubling goes past them. So the pause grows no faster than the
+	// time without a hub does: nobody is away for more than a quarter longer than the hub was, or than shortOutage.
+	shortOutage = 2 * time.Second
+	outageShare = 4
 )
 
 // RetryAfterError is an error after which there is no point in coming back sooner than After.
@@ -26,12 +30,12 @@ func (e *RetryAfterError) Error() string { return e.Err.Error() }
 
 func (e *RetryAfterError) Unwrap() error { return e.Err }
 
-// delay is the wait before the next attempt, after the given number of failures in a row: full jitter, so that those who
-// were cut off together do not come back together.
-func delay(failures int, err error, random func(n int64) int64) time.Duration {
-	ceiling := MaxBackoff
+// delay is the wait before the next attempt, after the given number of failures in a row and that long without a hub: full
+// jitter, so that those who were cut off together do not come back together.
+func delay(failures int, away time.Duration, err error, random func(n int64) int64) time.Duration {
+	ceiling := min(MaxBackoff, max(shortOutage, away/outageShare))
 	if shift := max(failures-1, 0); shift < 8 {
-		ceiling = min(MaxBackoff, MinBackoff<<shift)
+		ceiling = min(ceiling, MinBackoff<<shift)
 	}
 	wait := time.Duration(random(int64(ceiling)))
 	var retry *RetryAfterError

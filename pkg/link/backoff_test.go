@@ -18,19 +18,30 @@ import (
 
 func TestDelayIsFullJitterUnderAGrowingCeiling(t *testing.T) {
 	longest := func(n int64) int64 { return n - 1 }
-	for failures, want := range map[int]time.Duration{
-		1: 200 * time.Millisecond, 2: 400 * time.Millisecond, 3: 800 * time.Millisecond, 8: 25600 * time.Millisecond,
-		9: 30 * time.Second, 1000: 30 * time.Second,
+	for _, test := range []struct {
+		failures   int
+		away, want time.Duration
+	}{
+		{1, 0, 200 * time.Millisecond},
+		{2, 100 * time.Millisecond, 400 * time.Millisecond},
+		{3, time.Second, 800 * time.Millisecond},
+		{6, 5 * time.Second, 2 * time.Second},
+		{9, 8 * time.Second, 2 * time.Second},
+		{30, 20 * time.Second, 5 * time.Second},
+		{1000, 2 * time.Minute, 30 * time.Second},
+		{1000, 24 * time.Hour, 30 * time.Second},
+		// Attempts that take long themselves.
+		{2, 10 * time.Minute, 400 * time.Millisecond},
 	} {
-		if got := delay(failures, nil, longest) + 1; got != want {
-			t.Errorf("ceiling after %d failures: %s, want %s", failures, got, want)
+		if got := delay(test.failures, test.away, nil, longest) + 1; got != test.want {
+			t.Errorf("ceiling after %d failures in %s: %s, want %s", test.failures, test.away, got, test.want)
 		}
-		if got := delay(failures, nil, func(int64) int64 { return 0 }); got != 0 {
-			t.Errorf("floor after %d failures: %s, want 0", failures, got)
+		if got := delay(test.failures, test.away, nil, func(int64) int64 { return 0 }); got != 0 {
+			t.Errorf("floor after %d failures in %s: %s, want 0", test.failures, test.away, got)
 		}
 	}
 	advice := fmt.Errorf("wrapped: %w", &RetryAfterError{Err: errors.New("refused"), After: 5 * time.Second})
-	if got := delay(1, advice, func(int64) int64 { return 0 }); got != 5*time.Second {
+	if got := delay(1, 0, advice, func(int64) int64 { return 0 }); got != 5*time.Second {
 		t.Errorf("with advice: %s, want 5s", got)
 	}
 }

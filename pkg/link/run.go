@@ -59,7 +59,7 @@ func Run(ctx context.Context, d Dial, serve Serve) error {
 		}
 		d.ServerName = host
 	}
-	failures := 0
+	failures, lost := 0, d.Clock.Now()
 	for {
 		start := d.Clock.Now()
 		err := d.connect(ctx, serve)
@@ -67,10 +67,10 @@ func Run(ctx context.Context, d Dial, serve Serve) error {
 			return nil
 		}
 		if d.Clock.Since(start) >= settled {
-			failures = 0
+			failures, lost = 0, d.Clock.Now()
 		}
 		failures++
-		wait := delay(failures, err, random)
+		wait := delay(failures, d.Clock.Since(lost), err, random)
 		d.Metrics.disconnected(err)
 		d.Log.Info("no link to the hub, trying again", "hub", d.Target, "in", wait, "reason", reason(err))
 		timer := d.Clock.NewTimer(wait)

@@ -92,6 +92,7 @@ type Agent struct {
 	running   context.Context // of Start: what outlives a stream ends with it
 	executing sync.WaitGroup
 	slots     chan struct{}
+	ending    ending
 }
 
 var _ manager.LeaderElectionRunnable = (*Agent)(nil)
@@ -102,7 +103,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*
 	if err := a.source.watch(ctx, mgr.GetCache()); err != nil {
 		return nil, err
 	}
-	return a, mgr.Add(a)
+	return a, errors.Join(mgr.Add(a), mgr.Add(farewell{a}))
 }
 
 // New makes an agent of a client that reads from informers, and a reader that does not.
@@ -115,9 +116,10 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		source:   &source{cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, dirty: newMarks()},
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
-		ready: make(chan struct{}),
-		ended: make(chan struct{}, 1),
-		slots: make(chan struct{}, maxExecuting),
+		ready:  make(chan struct{}),
+		ended:  make(chan struct{}, 1),
+		slots:  make(chan struct{}, maxExecuting),
+		ending: newEnding(),
 	}
 	opts.Claims.OnEnded(func() {
 		select {
@@ -154,7 +156,17 @@ func (a *Agent) Start(ctx context.Context) error {
 		return nil
 	}
 	defer a.executing.Wait()
-	return link.Run(ctx, a.opts.Hub, a.serve)
+	defer close(a.ending.unlinked)
+	ctx, cut := context.WithCancel(ctx)
+	defer cut()
+	defer context.AfterFunc(a.ending.late, cut)()
+	return link.Run(ctx, a.opts.Hub, func(ctx context.Context, hub federationv1.LinkClient) error {
+		err := a.serve(ctx, hub)
+		if a.ending.begun.Err() != nil {
+			cut() // whoever leads next dials
+		}
+		return err
+	})
 }
 
 // lead persists this term's incarnation. Until it has, nothing is served, so it keeps trying.

@@ -59,10 +59,13 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 		u.deliver(ctx, outcome{d, tooMany(d)}) // not in a goroutine: that many are enough
 		return nil
 	}
-	a.executing.Go(func() {
+	if !a.execute(func() {
 		defer func() { <-a.slots }()
 		u.deliver(ctx, outcome{d, a.carryOut(a.lifetime(ctx, d), d)})
-	})
+	}) {
+		<-a.slots
+		u.deliver(ctx, outcome{d, handingOver(d)})
+	}
 	return nil
 }
 
@@ -78,6 +81,8 @@ func (a *Agent) lifetime(stream context.Context, d *federationv1.Dispatch) conte
 func (u *uplink) deliver(ctx context.Context, o outcome) {
 	select {
 	case u.answers <- o:
+	case <-u.sentAll:
+		u.agent.takeBack(o)
 	case <-ctx.Done():
 		u.agent.takeBack(o)
 	}
@@ -92,8 +97,8 @@ func (u *uplink) answer(o outcome) error {
 		u.arm()
 	}
 	err := u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: o.answer}})
-	if err != nil {
-		u.agent.executing.Go(func() { u.agent.takeBack(o) })
+	if err != nil && !u.agent.execute(func() { u.agent.takeBack(o) }) {
+		u.agent.takeBack(o)
 	}
 	return err
 }
@@ -131,8 +136,15 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	}
 	ctx, cancel := context.WithTimeout(link.WithTraceContext(ctx, d.GetTrace()), timeout)
 	defer cancel()
+	if d.GetClaim() != nil {
+		// It may wait for longer than this worker lives.
+		defer context.AfterFunc(a.ending.begun, cancel)()
+	}
 	answer, err := a.call(ctx, d)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil && a.ending.begun.Err() != nil:
+		return failed(d, claim.Disposition(err), errHandingOver())
+	case err != nil:
 		return failed(d, claim.Disposition(err), problem.FromError(err))
 	}
 	if size := proto.Size(answer); size > link.MaxFrame {

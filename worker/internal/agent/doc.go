@@ -31,6 +31,13 @@
 // A claim without a key ends with its stream, and a sandbox whose answer could not be sent is released, since nobody was
 // told of it; a claim with a key goes on, for its caller will ask again.
 //
+// # The end
+//
+// Before anything of a leader that is told to end stops serving, the agent parts from the hub: claims that wait are given up
+// at once, so that the hub takes them elsewhere; what is being written is finished and answered; what comes now is answered
+// as a stale session; then the stream ends from this side, and every answer arrives. It lasts as long as the longest write,
+// 3 s at most. See farewell.go.
+//
 // # Without a hub (I8)
 //
 // The agent keeps dialling and does nothing else. Nothing in the worker waits for it but Ready, which needs the

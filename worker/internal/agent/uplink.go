@@ -41,6 +41,7 @@ type uplink struct {
 	receipts chan *federationv1.WorkerFrame // urgent, and cheap
 	answers  chan outcome                   // unbuffered: what is not taken was not sent
 	acks     chan *federationv1.HubFrame
+	sentAll  chan struct{} // closed when nothing more is sent
 
 	out      outbox
 	pending  map[segment.Key]*segment.Segment // looked at and not reported yet; nil: gone
@@ -71,6 +72,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 		receipts: make(chan *federationv1.WorkerFrame, maxExecuting),
 		answers:  make(chan outcome),
 		acks:     make(chan *federationv1.HubFrame, window),
+		sentAll:  make(chan struct{}),
 		pending:  map[segment.Key]*segment.Segment{},
 		complete: true,
 	}
@@ -205,6 +207,8 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 			err = u.flush(ctx)
 		case <-more:
 			err = u.nextChunk(ctx)
+		case <-u.agent.ending.closed:
+			return u.sayGoodbye()
 		}
 		if err != nil {
 			return err

@@ -151,7 +151,7 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 func (s *Service) prepareEnd(id string, end sandbox.End) (*corev1.Pod, []byte, *sandboxv1.Sandbox, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	if s.leading == nil {
+	if s.lasting == nil {
 		return nil, nil, nil, notServing()
 	}
 	e := s.byID[id]

@@ -26,6 +26,9 @@ const (
 	maxEnded    = 100_000
 )
 
+// lastPatience is how long what was begun may go on once serving has ended.
+const lastPatience = 5 * time.Second
+
 // DefaultQueueCapacity is how many claims may wait for one pool.
 const DefaultQueueCapacity = 100
 
@@ -55,6 +58,7 @@ type Service struct {
 
 	mu          sync.Mutex
 	leading     context.Context // set while serving
+	lasting     context.Context // set while serving, and a while longer
 	incarnation uint64
 	armed       chan struct{} // closed once an incarnation is set
 	loaded      bool          // the index has been complete once
@@ -138,13 +142,16 @@ func (s *Service) Start(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // as above
 	}
-	ctx, stop := context.WithCancel(ctx)
+	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	s.serve(ctx, pods)
+	s.serve(ctx, lasting, pods)
 	s.opts.Log.Info("Serving claims", "cluster", s.opts.ClusterID, "claimed", len(pods))
 	<-ctx.Done()
 	s.retire()
+	patience := time.AfterFunc(lastPatience, stop)
+	defer patience.Stop()
 	s.work.Wait()
+	s.leave()
 	return nil
 }
 
@@ -187,23 +194,30 @@ func (s *Service) listClaimed(ctx context.Context) ([]corev1.Pod, error) {
 	}
 }
 
-func (s *Service) serve(ctx context.Context, claimed []corev1.Pod) {
+func (s *Service) serve(ctx, lasting context.Context, claimed []corev1.Pod) {
 	s.mu.Lock()
 	defer s.unlock()
 	for i := range claimed {
 		s.see(&claimed[i], true)
 	}
-	s.leading, s.loaded = ctx, true
+	s.leading, s.lasting, s.loaded = ctx, lasting, true
 	for _, e := range s.byID {
 		s.enforce(e)
 	}
 }
 
-// retire refuses everything to come. Claims under way end by their context.
+// retire refuses everything to come. Claims that wait end by their context; what is being written is written, and what
+// nobody will be told of is still ended, for the lease is given up only after that.
 func (s *Service) retire() {
 	s.mu.Lock()
 	defer s.unlock()
 	s.leading = nil
+}
+
+func (s *Service) leave() {
+	s.mu.Lock()
+	defer s.unlock()
+	s.lasting = nil
 }
 
 // Serving reports whether claims are served here and now.
@@ -285,12 +299,12 @@ func (s *Service) unlock() {
 	}
 }
 
-// spawn runs work that outlives a call and ends with the leadership. The lock is held.
+// spawn runs work that outlives a call, and for a while the end of serving. The lock is held.
 func (s *Service) spawn(work func(ctx context.Context)) {
-	if s.leading == nil {
+	if s.lasting == nil {
 		return
 	}
-	ctx := s.leading
+	ctx := s.lasting
 	s.work.Go(func() { work(ctx) })
 }
 

@@ -6,7 +6,8 @@
 // or whose renewals hang, goes on believing. Lock wraps the Lease lock that leader election writes through, and notes,
 // before each write, a clock that goes on while the machine sleeps. A write that succeeded holds for the lease's duration
 // from then: every other candidate counts that duration from a later moment, when it saw the write. So Held is true for
-// at most one process at a time, whatever a wall clock does (I11).
+// at most one process at a time, whatever a wall clock does (I11). It renews no more often than needed, however often leader
+// election, which has one pace for leaders and followers, wishes to.
 //
 // The claim service asks Held after a Pod was written and before the claim is answered (I2).
 package lease

@@ -17,14 +17,21 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// margin is taken off the lease: two machines' clocks need not run at the same rate.
-const margin = time.Second
+const (
+	// margin is taken off the lease: two machines' clocks need not run at the same rate.
+	margin = time.Second
+	// renewInterval is how often the lease is renewed. Leader election asks at the pace at which followers try, which is
+	// quicker, so that they take over soon after a leader gave up.
+	renewInterval = 2 * time.Second
+)
 
 // Lock is a Lease lock that knows until when it is held. It is given to leader election as its lock.
 type Lock struct {
 	resourcelock.Interface
 	now   func() time.Duration // goes on during suspend
 	until atomic.Int64         // of now; 0: not held
+	// renewed is when the last write that succeeded was sent. Leader election makes one at a time.
+	renewed time.Duration
 }
 
 // New returns a lock on the named Lease, with a connection and an identity of its own. renewDeadline is leader
@@ -66,7 +73,10 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 // Update takes, renews or gives up the lease.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	before := l.now()
-	if record.HolderIdentity != l.Identity() {
+	switch mine := record.HolderIdentity == l.Identity(); {
+	case mine && l.Held() && before-l.renewed < renewInterval:
+		return nil
+	case !mine:
 		// Given up from the moment of asking: the write may succeed and its answer be lost.
 		l.until.Store(0)
 	}
@@ -82,6 +92,7 @@ func (l *Lock) wrote(before time.Duration, record resourcelock.LeaderElectionRec
 	if duration <= margin {
 		return errors.New("lease duration leaves no time to lead")
 	}
+	l.renewed = before
 	l.until.Store(int64(before + duration - margin))
 	return nil
 }

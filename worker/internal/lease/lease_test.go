@@ -81,6 +81,39 @@ func TestHeld(t *testing.T) {
 	check(61*time.Second, false)
 }
 
+func TestRenewsNoMoreThanNeeded(t *testing.T) {
+	var now time.Duration
+	writes := 0
+	far := &remote{write: func() error { writes++; return nil }}
+	lock := Wrap(far)
+	lock.now = func() time.Duration { return now }
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 15}
+	update := func(record resourcelock.LeaderElectionRecord, want int) {
+		t.Helper()
+		if err := lock.Update(t.Context(), record); err != nil {
+			t.Fatal(err)
+		}
+		if writes != want {
+			t.Errorf("at %v: %d writes, want %d", now, writes, want)
+		}
+	}
+
+	update(mine, 1)
+	for now = 0; now < renewInterval; now += renewInterval / 4 {
+		update(mine, 1)
+	}
+	update(mine, 2)
+	// The lease holds from the last write, not from the last time that leader election wished to renew it.
+	now += 15*time.Second - margin
+	if lock.Held() {
+		t.Errorf("held %v after the last write", 15*time.Second-margin)
+	}
+	update(mine, 3)
+	// Giving up does not wait, nor does taking the lease anew.
+	update(resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}, 4)
+	update(mine, 5)
+}
+
 func TestBoottimeAdvances(t *testing.T) {
 	if a, b := boottime(), boottime(); a <= 0 || b < a {
 		t.Errorf("boottime went from %v to %v", a, b)

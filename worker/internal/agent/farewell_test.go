@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"testing"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/status"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// A worker that is told to end gives up what waits, finishes what it has begun, takes on nothing more, and lets the hub
+// read all of its answers before it hangs up.
+func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 1)
+	worker := w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", 1)
+	const (
+		granted = iota + 1
+		waiting
+		waitingWithKey
+		releasing
+		late
+	)
+	s.dispatch(&federationv1.Dispatch{Id: granted, Incarnation: 1, Call: w.claimCall("py", "")})
+	id := s.answer(granted).GetSandbox().GetId()
+	s.dispatch(&federationv1.Dispatch{Id: waiting, Incarnation: 1, Call: w.claimCall("py", "")})
+	s.dispatch(&federationv1.Dispatch{Id: waitingWithKey, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	w.eventually("two claims to wait", func() error { return worker.waits("py-main", 2) })
+
+	// The API server hangs, so that the release is still under way when the end comes.
+	set, err := planeUp()
+	w.must(err)
+	w.must(set.Plane(clusterID).Pause())
+	resume := func() { w.must(set.Plane(clusterID).Resume()) }
+	s.dispatch(&federationv1.Dispatch{Id: releasing, Incarnation: 1, Call: &federationv1.Dispatch_Release{
+		Release: &sandboxv1.ReleaseSandboxRequest{Id: id},
+	}})
+	s.next("receipt of the release", func(f *federationv1.WorkerFrame) bool { return f.GetReceipt().GetId() == releasing })
+	ended := make(chan error, 1)
+	go func() { ended <- worker.stop() }()
+
+	answers := map[uint64]*federationv1.Answer{}
+	collect := func(id uint64) *federationv1.Answer {
+		for answers[id] == nil {
+			a := s.next("answer", func(f *federationv1.WorkerFrame) bool { return f.GetAnswer() != nil }).GetAnswer()
+			answers[a.GetId()] = a
+		}
+		return answers[id]
+	}
+	for id, want := range map[uint64]federationv1.Disposition{
+		waiting:        federationv1.Disposition_REFUSED, // nobody has it, it may go elsewhere
+		waitingWithKey: federationv1.Disposition_UNCLEAR, // the next leader is asked
+	} {
+		got := collect(id)
+		if e := problemOf(got); got.GetDisposition() != want || e == nil || e.Reason != problem.Unavailable || e.RetryAfter <= 0 {
+			t.Errorf("claim %d, which waited, is answered %v, want %v, UNAVAILABLE and when to come again", id, got, want)
+		}
+	}
+	s.dispatch(&federationv1.Dispatch{Id: late, Incarnation: 1, Call: w.claimCall("py", "")})
+	if got := collect(late); got.GetDisposition() != federationv1.Disposition_STALE_SESSION {
+		t.Errorf("a claim that comes during the end is answered %v", got)
+	}
+	if answers[releasing] != nil {
+		t.Errorf("the release was answered while the API server hung: %v", answers[releasing])
+	}
+	resume()
+	if got := collect(releasing); got.GetSandbox().GetId() != id {
+		t.Errorf("the release that was under way is answered %v", got)
+	}
+	<-s.over
+	w.must(<-ended)
+}
+
+// waits reports whether so many claims wait for a pool.
+func (w *worker) waits(pool string, want int32) error {
+	stats, _ := w.claims.Stats(w.key(pool))
+	if stats.Waiting != want {
+		return fmt.Errorf("%d claims wait", stats.Waiting)
+	}
+	return nil
+}
+
+func problemOf(a *federationv1.Answer) *problem.Error {
+	e := a.GetError()
+	if e == nil {
+		return nil
+	}
+	return problem.FromStatus(status.FromProto(&spb.Status{Code: e.GetCode(), Message: e.GetMessage(), Details: e.GetDetails()}), nil)
+}
