@@ -95,7 +95,7 @@ var all = []residue{
 			return err
 		},
 		find: func(ctx context.Context, p target) (bool, error) {
-			_, err := askPort(ctx, p.cluster, p.pod, leftPort, "/whoami")
+			_, err := askIn(ctx, p.cluster, namespace, p.pod, leftPort, "/whoami")
 			return err == nil, nil
 		},
 	},
@@ -153,7 +153,7 @@ func TestWhatASwapKeeps(t *testing.T) {
 	})
 	p := target{resets, pod.Name}
 	left := leaveAll(ctx, t, p)
-	swapByHand(ctx, t, pod, tenantImage)
+	swapByHand(ctx, t, resets, pod, tenantImage)
 	found := findAll(ctx, t, p)
 	t.Logf("left: %s", strings.Join(left, ", "))
 	want := []string{
@@ -167,23 +167,28 @@ func TestWhatASwapKeeps(t *testing.T) {
 }
 
 // swapByHand changes the image of a Pod and waits until its process is another.
-func swapByHand(ctx context.Context, t *testing.T, pod *corev1.Pod, image string) {
+func swapByHand(ctx context.Context, t *testing.T, cluster string, pod *corev1.Pod, image string) {
 	t.Helper()
 	before := pod.DeepCopy()
 	wait(ctx, t, "the image of "+pod.Name+" to be changed", func(ctx context.Context) (bool, string) {
-		if err := kube[resets].Get(ctx, client.ObjectKeyFromObject(pod), before); err != nil {
+		if err := kube[cluster].Get(ctx, client.ObjectKeyFromObject(pod), before); err != nil {
 			return false, err.Error()
 		}
 		changed := before.DeepCopy()
 		changed.Spec.Containers[0].Image = image
-		if err := kube[resets].Patch(ctx, changed, client.MergeFrom(before)); err != nil {
+		if err := kube[cluster].Patch(ctx, changed, client.MergeFrom(before)); err != nil {
 			return false, err.Error()
 		}
 		return true, ""
 	})
+	runsByHand(ctx, t, cluster, pod, image)
+}
+
+func runsByHand(ctx context.Context, t *testing.T, cluster string, pod *corev1.Pod, image string) {
+	t.Helper()
 	wait(ctx, t, pod.Name+" to run "+image, func(ctx context.Context) (bool, string) {
 		var now corev1.Pod
-		if err := kube[resets].Get(ctx, client.ObjectKeyFromObject(pod), &now); err != nil {
+		if err := kube[cluster].Get(ctx, client.ObjectKeyFromObject(pod), &now); err != nil {
 			return false, err.Error()
 		}
 		statuses := now.Status.ContainerStatuses

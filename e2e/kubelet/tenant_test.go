@@ -34,10 +34,10 @@ type whoami struct {
 
 // ask calls the tenant in a Pod by way of the kubelet, and returns what it answers.
 func ask(ctx context.Context, cluster, pod, path string, query ...string) (string, error) {
-	return askPort(ctx, cluster, pod, tenantPort, path, query...)
+	return askIn(ctx, cluster, namespace, pod, tenantPort, path, query...)
 }
 
-func askPort(ctx context.Context, cluster, pod string, port int, path string, query ...string) (string, error) {
+func askIn(ctx context.Context, cluster, namespace, pod string, port int, path string, query ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	transport := &http.Transport{

@@ -35,6 +35,7 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 )
 
 const (
@@ -306,15 +307,15 @@ func (w *world) eventually(what string, try func() error) {
 	}
 }
 
-// makePool creates the pool p, whose Pods run its default image.
+// makePool creates the pool p, whose Pods run its default image and return to idle after a release.
 func (w *world) makePool(replicas int32, change ...func(*v1alpha1.SandboxPool)) {
 	w.t.Helper()
 	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "p"}}
 	p.Spec.Replicas = replicas
 	p.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyPoolDefaultImage
 	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: poolImage}}
-	no := false
-	p.Spec.Template.Spec.AutomountServiceAccountToken = &no
+	p.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
+	sandboxtest.Close(&p.Spec.Template.Spec)
 	for _, c := range change {
 		c(p)
 	}

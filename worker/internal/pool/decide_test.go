@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 )
 
 // TestDecide reads snapshots from testdata/decide and compares the decisions with
@@ -169,7 +170,7 @@ func readPod(t *testing.T, s *Snapshot, name, phase string, w words) {
 	pod.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
 	pod.Spec.NodeName = w["node"]
 	if !w.has("open") {
-		closeSpec(&pod.Spec)
+		sandboxtest.Close(&pod.Spec)
 	}
 	if w.has("volume") {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}

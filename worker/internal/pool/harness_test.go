@@ -33,6 +33,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 )
 
 // patience is how long a test waits for what should take a second or two.
@@ -239,7 +240,7 @@ func (w *world) makePool(name string, replicas int32, change ...func(*v1alpha1.S
 	pool.Spec.IdleImage = "test.local/idle:1"
 	pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/default:1"}}
 	pool.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
-	closeSpec(&pool.Spec.Template.Spec)
+	sandboxtest.Close(&pool.Spec.Template.Spec)
 	for _, c := range change {
 		c(pool)
 	}

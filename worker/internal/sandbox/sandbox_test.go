@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -28,20 +29,12 @@ const (
 
 // closedSpec is that of a Pod in which nothing outlives a swap.
 func closedSpec() corev1.PodSpec {
-	no, user := false, int64(1000)
-	return corev1.PodSpec{
+	spec := corev1.PodSpec{
 		NodeName: "node-1", RestartPolicy: corev1.RestartPolicyAlways,
-		SecurityContext: &corev1.PodSecurityContext{RunAsUser: &user, Sysctls: []corev1.Sysctl{
-			{Name: "kernel.shm_rmid_forced", Value: "1"}, {Name: "kernel.msgmni", Value: "0"},
-			{Name: "kernel.sem", Value: "250 32000 32 0"}, {Name: "fs.mqueue.queues_max", Value: "0"},
-		}},
-		Containers: []corev1.Container{{
-			Name: "main", Image: idleImage,
-			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no},
-			VolumeMounts:    []corev1.VolumeMount{{Name: "no-shm", MountPath: "/dev/shm"}},
-		}},
-		Volumes: []corev1.Volume{{Name: "no-shm", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}}},
+		Containers: []corev1.Container{{Name: "main", Image: idleImage}},
 	}
+	sandboxtest.Close(&spec)
+	return spec
 }
 
 // idlePod is ready, on idleImage, and was idle before.
