@@ -157,7 +157,7 @@ func ps(url.Values) (any, error) {
 }
 
 // oom answers before it begins: afterwards there is nobody left who could.
-func oom(url.Values) (any, error) {
+func oom(url.Values) (any, error) { //nolint:unparam // the signature is that of every handler
 	time.AfterFunc(100*time.Millisecond, func() {
 		for held := [][]byte{}; ; {
 			block := make([]byte, 16<<20)
