@@ -4,7 +4,6 @@ package link
 
 import (
 	"errors"
-	"math/rand/v2"
 	"time"
 )
 
@@ -44,5 +43,3 @@ func delay(failures int, away time.Duration, err error, random func(n int64) int
 	}
 	return wait
 }
-
-func random(n int64) int64 { return rand.Int64N(n) }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"time"
 
@@ -46,6 +47,11 @@ type Dial struct {
 	Clock       clock.Clock
 	Metrics     *Metrics
 	Log         logr.Logger
+
+	// Open opens a connection to the target. Default: TCP.
+	Open func(ctx context.Context, target string) (net.Conn, error)
+	// Random draws a jitter below n. Default: the process' source.
+	Random func(n int64) int64
 }
 
 // Run keeps a connection to the hub: it calls serve with one, and starts over with another when serve returns, until the
@@ -59,6 +65,9 @@ func Run(ctx context.Context, d Dial, serve Serve) error {
 		}
 		d.ServerName = host
 	}
+	if d.Random == nil {
+		d.Random = rand.Int64N
+	}
 	failures, lost := 0, d.Clock.Now()
 	for {
 		start := d.Clock.Now()
@@ -70,7 +79,7 @@ func Run(ctx context.Context, d Dial, serve Serve) error {
 			failures, lost = 0, d.Clock.Now()
 		}
 		failures++
-		wait := delay(failures, d.Clock.Since(lost), err, random)
+		wait := delay(failures, d.Clock.Since(lost), err, d.Random)
 		d.Metrics.disconnected(err)
 		d.Log.Info("no link to the hub, trying again", "hub", d.Target, "in", wait, "reason", reason(err))
 		timer := d.Clock.NewTimer(wait)
@@ -84,14 +93,18 @@ func Run(ctx context.Context, d Dial, serve Serve) error {
 }
 
 func (d Dial) connect(ctx context.Context, serve Serve) (err error) {
-	conn, err := grpc.NewClient(d.Target,
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport{Credentials: d.Credentials, serverName: d.ServerName}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithStatsHandler(d.Metrics.handler()),
-	)
+	}
+	if d.Open != nil {
+		options = append(options, grpc.WithContextDialer(d.Open))
+	}
+	conn, err := grpc.NewClient(d.Target, options...)
 	if err != nil {
 		return fmt.Errorf("preparing to dial: %w", err)
 	}
