@@ -14,6 +14,7 @@ import (
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 type options struct {
@@ -24,6 +25,7 @@ type options struct {
 	tls            link.Files
 	retention      time.Duration
 	lockWait       time.Duration
+	tracing        telemetry.Flags
 }
 
 func (o *options) bind(flags *pflag.FlagSet) {
@@ -40,6 +42,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.tls.Key, "tls-key-file", "", "its key (required)")
 	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "CAs of the workers' certificates (required)")
 	flags.DurationVar(&o.retention, "claim-key-retention", claims.DefaultRetention, "how long a claim key is honoured after its sandbox ended")
+	o.tracing.Bind(flags)
 }
 
 func (o *options) validate() error {
@@ -60,6 +63,7 @@ func (o *options) validate() error {
 	if _, err := o.storeDir(); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, o.tracing.Validate())
 	return errors.Join(errs...)
 }
 

@@ -25,6 +25,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 )
 
@@ -32,6 +33,7 @@ import (
 type hub struct {
 	log     logr.Logger
 	metrics *prometheus.Registry
+	tracing *telemetry.Tracing
 
 	claimsFile, registryFile *store.Bolt
 
@@ -61,6 +63,10 @@ func run(ctx context.Context, o *options, log logr.Logger) (err error) {
 
 func (h *hub) build(ctx context.Context, o *options) error {
 	real := clock.RealClock{}
+	var err error
+	if h.tracing, err = o.tracing.Open(ctx, telemetry.Service{Name: "atoll-hub", Version: version.String()}, h.log.WithName("traces")); err != nil {
+		return err
+	}
 	credentials, err := link.LoadCredentials(o.tls, h.log.WithName("link"))
 	if err != nil {
 		return err
@@ -129,7 +135,7 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials) (err error) {
 			return err
 		}
 	}
-	options := api.Options{Claims: h.claims, Fleet: h.fleet, Auth: h.auth, Log: h.log.WithName("api")}
+	options := api.Options{Claims: h.claims, Fleet: h.fleet, Auth: h.auth, Traces: h.tracing.Provider, Log: h.log.WithName("api")}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()
 	}
@@ -177,6 +183,9 @@ func (h *hub) close() error {
 		if file != nil {
 			errs = append(errs, file.Close())
 		}
+	}
+	if err := h.tracing.Close(); err != nil {
+		h.log.Info("Traces were lost", "error", err.Error())
 	}
 	h.log.Info("Atoll hub has ended")
 	return errors.Join(errs...)

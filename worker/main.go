@@ -21,6 +21,7 @@ import (
 	"navix.sh/atoll/pkg/heap"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/logging"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/localapi"
@@ -42,6 +43,7 @@ type options struct {
 	queueCapacity int32
 
 	logging logging.Flags
+	tracing telemetry.Flags
 }
 
 func main() {
@@ -101,6 +103,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
 	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
 	o.logging.Bind(flags)
+	o.tracing.Bind(flags)
 }
 
 // validate reports all that is wrong at once.
@@ -126,5 +129,5 @@ func (o *options) validate() error {
 			errs = append(errs, errors.New("--hub needs --tls-cert-file, --tls-key-file and --tls-ca-file"))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.tracing.Validate())...)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +28,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
@@ -52,6 +54,15 @@ const (
 
 // run wires the worker together and runs it until ctx ends.
 func run(ctx context.Context, o options, log logr.Logger) error {
+	tracing, err := o.tracing.Open(ctx, telemetry.Service{Name: "atoll-worker", Version: version.String(), ClusterID: o.clusterID}, log.WithName("traces"))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := tracing.Close(); err != nil {
+			log.Info("Traces were lost", "error", err.Error())
+		}
+	}()
 	cfg, err := clusterConfig(o.kubeconfig)
 	if err != nil {
 		return err
@@ -70,7 +81,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, log)
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
@@ -78,7 +89,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		return err
 	}
 	local, err := localapi.New(localapi.Options{
-		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Log: log.WithName("localapi"),
+		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Traces: tracing.Provider, Log: log.WithName("localapi"),
 	})
 	if err != nil {
 		return fmt.Errorf("building the local API: %w", err)
@@ -196,10 +207,12 @@ func newClaims(
 }
 
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
-func newAgent(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, log logr.Logger) (*agent.Agent, error) {
+func newAgent(
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, traces trace.TracerProvider, log logr.Logger,
+) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Clock: clock.RealClock{}, Log: log.WithName("agent"),
+		Claims: claims, Clock: clock.RealClock{}, Traces: traces, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
 		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {

@@ -96,8 +96,12 @@ func kind(payload any) string {
 	if !ok {
 		return "unknown"
 	}
+	return nameOf(message, "body")
+}
+
+func nameOf(message proto.Message, field protoreflect.Name) string {
 	reflected := message.ProtoReflect()
-	oneof := reflected.Descriptor().Oneofs().ByName(protoreflect.Name("body"))
+	oneof := reflected.Descriptor().Oneofs().ByName(field)
 	if oneof == nil {
 		return "unknown"
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 
 	"go.opentelemetry.io/otel/propagation"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
 // W3C only, whatever the process' global propagator is: both ends have to agree.
@@ -25,3 +27,6 @@ func TraceContext(ctx context.Context) map[string]string {
 func WithTraceContext(ctx context.Context, trace map[string]string) context.Context {
 	return w3c.Extract(ctx, propagation.MapCarrier(trace))
 }
+
+// CallName names what a dispatch calls for; "unknown" is a call of a newer hub.
+func CallName(d *federationv1.Dispatch) string { return nameOf(d, "call") }

@@ -8,20 +8,23 @@ import (
 	"net/http"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 // Options configure the server.
 type Options struct {
 	Claims Claims
 	Fleet  Fleet
-	Auth   *Authenticator // nil: every caller may do everything
-	TLS    *tls.Config    // nil: plain text
+	Auth   *Authenticator       // nil: every caller may do everything
+	TLS    *tls.Config          // nil: plain text
+	Traces trace.TracerProvider // nil: no spans
 	Log    logr.Logger
 }
 
@@ -31,12 +34,13 @@ func New(o Options) (*serve.Server, error) {
 		Services: serve.Public(sandboxes{claims: o.Claims}, claimKeys{claims: o.Claims}, clusters{fleet: o.Fleet},
 			envs{fleet: o.Fleet, claims: o.Claims}, templates{}),
 		Handlers: map[string]http.Handler{},
+		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces)},
 		OpenAPI:  sandboxv1.OpenAPI,
 		TLS:      o.TLS,
 		Log:      o.Log,
 	}
 	if o.Auth != nil {
-		opts.Unary = []grpc.UnaryServerInterceptor{o.Auth.Unary}
+		opts.Unary = append(opts.Unary, o.Auth.Unary)
 		opts.Stream = []grpc.StreamServerInterceptor{o.Auth.Stream}
 	}
 	for _, reach := range []string{"logs", "exec", "ports/{port}/{path...}"} {

@@ -18,6 +18,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 const (
@@ -171,7 +172,12 @@ func (s *Server) conn(clusterID string) *conn {
 // Dispatch sends one call to a cluster's worker and waits for the answer. It sets id, incarnation and trace of d, and the
 // timeout unless that is set and shorter than what is left of ctx; d belongs to it from then on. The error is
 // ErrNotConnected or ErrUnclear; how the call itself went is in the answer.
-func (s *Server) Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+func (s *Server) Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (answer *federationv1.Answer, err error) {
+	ctx, span := telemetry.Start(ctx, "dispatch")
+	if span.IsRecording() {
+		span.SetAttributes(dispatchAttributes(clusterID, d)...)
+		defer func() { endDispatch(span, answer, err) }()
+	}
 	c := s.conn(clusterID)
 	if c == nil {
 		return nil, fmt.Errorf("%w: no stream of cluster %s", ErrNotConnected, clusterID)

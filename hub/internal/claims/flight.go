@@ -11,6 +11,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 // flight is the one pursuit of a claim key that is under way in this process. Callers with the same key join it.
@@ -45,7 +46,7 @@ func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxR
 		if err := s.settle(ctx, hash); err != nil {
 			return nil, err
 		}
-		f, err := s.join(hash, req, wait)
+		f, err := s.join(ctx, hash, req, wait)
 		if err != nil {
 			return nil, err
 		}
@@ -117,21 +118,22 @@ func conflict(key string) error {
 		"claim key %q was used with other parameters before; another claim needs another key", key)
 }
 
-// join answers the key's flight, and starts one if there is none.
-func (s *Service) join(hash string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*flight, error) {
+// join answers the key's flight, and starts one if there is none. The flight belongs to the trace of whoever began it.
+func (s *Service) join(ctx context.Context, hash string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(retrySoon)
 	}
 	if f := s.flights[hash]; f != nil {
+		telemetry.Joined(ctx, f.ctx)
 		return f, nil
 	}
 	f := &flight{
 		hash: hash, request: req, wait: wait,
 		durable: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 	}
-	f.ctx, f.cancel = context.WithCancelCause(s.base)
+	f.ctx, f.cancel = context.WithCancelCause(telemetry.Adopt(s.base, ctx))
 	s.flights[hash] = f
 	s.jobs.Go(func() { s.fly(f) })
 	return f, nil

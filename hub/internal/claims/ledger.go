@@ -9,6 +9,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 // ledger reads and writes records. It decides nothing.
@@ -42,7 +43,13 @@ func wrapLoad(err error) error {
 }
 
 // save replaces old by new, and carries extra along in the same transaction.
-func (l *ledger) save(ctx context.Context, hash string, old held, new *record, extra ...store.Put) (held, error) {
+func (l *ledger) save(ctx context.Context, hash string, old held, new *record, extra ...store.Put) (_ held, err error) {
+	ctx, span := telemetry.Start(ctx, "ledger write")
+	defer func() { telemetry.End(span, err) }()
+	if span.IsRecording() {
+		span.SetAttributes(telemetry.KeyHash.String(hash), telemetry.State.String(string(new.State)),
+			telemetry.Cluster.String(new.Cluster), telemetry.Attempt.Int(int(new.Attempt)))
+	}
 	txn, err := plan(hash, old, new)
 	if err != nil {
 		return held{}, err

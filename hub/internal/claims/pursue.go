@@ -17,6 +17,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 const (
@@ -114,7 +115,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 	if view == nil {
 		return s.unknownEnv(p.request.GetNamespace(), p.request.GetEnv())
 	}
-	picked := router.Pick(&p.route, view, s.rand())
+	picked := p.pick(ctx, view)
 	if !picked.OK() {
 		return p.noneLeft(picked.Reason)
 	}
@@ -132,6 +133,21 @@ func (p *pursuit) choose(ctx context.Context) error {
 	p.target, p.released = t, false
 	p.at.tried++
 	return nil
+}
+
+func (p *pursuit) pick(ctx context.Context, view *router.View) router.Decision {
+	_, span := telemetry.Start(ctx, "route")
+	defer span.End()
+	picked := router.Pick(&p.route, view, p.service.rand())
+	if span.IsRecording() {
+		span.SetAttributes(telemetry.Env.String(p.request.GetNamespace()+"/"+p.request.GetEnv()),
+			telemetry.Candidate.Int(view.Len()), telemetry.Tier.String(picked.Tier.String()), telemetry.Reason.String(string(picked.Reason)))
+		if picked.OK() {
+			c := view.Candidate(picked.Index)
+			span.SetAttributes(telemetry.Cluster.String(c.Cluster.ID), telemetry.Pool.String(c.Member.Name))
+		}
+	}
+	return picked
 }
 
 func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
@@ -66,6 +67,7 @@ type Options struct {
 	Claims  Claims
 	Foreign Foreign
 	Clock   clock.WithTicker
+	Traces  trace.TracerProvider // nil: no spans
 	Log     logr.Logger
 }
 

@@ -16,6 +16,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/claim"
 )
 
@@ -123,6 +124,8 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 			answer = failed(d, federationv1.Disposition_UNCLEAR, problem.New(problem.Internal, "the worker failed at the call"))
 		}
 	}()
+	ctx, span := telemetry.Continue(link.WithTraceContext(ctx, d.GetTrace()), a.opts.Traces, link.CallName(d))
+	defer func() { a.endSpan(span, d, answer) }()
 	if own := a.Incarnation(); d.GetIncarnation() != own {
 		return failed(d, federationv1.Disposition_STALE_SESSION,
 			problem.New(problem.Unavailable, "the worker is incarnation %d, the call is for %d", own, d.GetIncarnation()))
@@ -134,7 +137,7 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	if d.GetTimeout() != nil {
 		timeout = d.GetTimeout().AsDuration()
 	}
-	ctx, cancel := context.WithTimeout(link.WithTraceContext(ctx, d.GetTrace()), timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if d.GetClaim() != nil {
 		// It may wait for longer than this worker lives.

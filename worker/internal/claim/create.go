@@ -16,6 +16,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -73,8 +74,7 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	if err := checkRequest(&c); err != nil {
 		return nil, err
 	}
-	deadline, bounded := ctx.Deadline()
-	o, settled, err := s.enter(c, deadline, bounded)
+	o, settled, err := s.enter(ctx, c)
 	if err != nil || settled != nil && settled.GetPhase() != sandboxv1.Phase_STARTING {
 		return settled, err
 	}
@@ -96,8 +96,9 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	return record, err
 }
 
-// enter finds what the claim meets: a sandbox that is its answer, an op to wait for, or a reason why not.
-func (s *Service) enter(c Claim, callerDeadline time.Time, bounded bool) (*op, *sandboxv1.Sandbox, error) {
+// enter finds what the claim meets: a sandbox that is its answer, an op to wait for, or a reason why not. An op outlives
+// its caller, and belongs to the trace of the first one.
+func (s *Service) enter(caller context.Context, c Claim) (*op, *sandboxv1.Sandbox, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if !s.servingLocked() || c.Incarnation != 0 && c.Incarnation != s.incarnation {
@@ -119,7 +120,7 @@ func (s *Service) enter(c Claim, callerDeadline time.Time, bounded bool) (*op, *
 	if err != nil {
 		return nil, nil, err
 	}
-	if bounded {
+	if callerDeadline, bounded := caller.Deadline(); bounded {
 		if left := o.started.Add(time.Until(callerDeadline)); left.Before(o.deadline) {
 			o.deadline = left
 		}
@@ -131,7 +132,7 @@ func (s *Service) enter(c Claim, callerDeadline time.Time, bounded bool) (*op, *
 			s.strays.put(o.started, id, struct{}{})
 		}
 	}
-	ctx, cancel := context.WithCancel(s.leading)
+	ctx, cancel := context.WithCancel(telemetry.Adopt(s.leading, caller))
 	o.cancel = cancel
 	s.work.Go(func() { s.carry(ctx, o) })
 	return o, nil, nil

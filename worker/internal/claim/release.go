@@ -13,6 +13,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/sandbox"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,8 +126,11 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 		if err != nil || record != nil {
 			return record, err
 		}
-		answer, err := s.opts.Pods.patch(ctx, pod, patch)
-		switch got := judge(err); got {
+		writing, span := telemetry.Start(ctx, podWrite)
+		answer, err := s.opts.Pods.patch(writing, pod, patch)
+		got := judge(err)
+		endWrite(span, pod, id, got)
+		switch got {
 		case written:
 			s.learn(answer)
 			continue

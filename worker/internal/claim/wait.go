@@ -8,20 +8,23 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 // acquire gets an idle Pod, waiting for one if it must.
-func (s *Service) acquire(ctx context.Context, o *op) (*entry, error) {
-	e, err := s.acquireNow(o)
+func (s *Service) acquire(ctx context.Context, o *op) (e *entry, err error) {
+	ctx, span := telemetry.Start(ctx, "queue")
+	defer func() { telemetry.End(span, err) }()
+	e, err = s.acquireNow(o)
 	if e != nil || err != nil {
 		return e, err
 	}
 	timer := s.opts.Clock.NewTimer(o.deadline.Sub(s.opts.Clock.Now()))
 	defer timer.Stop()
 	select {
-	case e := <-o.handed:
+	case e = <-o.handed:
 		return e, nil
-	case err := <-o.refused:
+	case err = <-o.refused:
 		return nil, err
 	case <-timer.C():
 		err = refuse(problem.Deadline, "no Pod of pool %s became idle in time", o.claim.Pool.Name)
@@ -90,7 +93,9 @@ func (s *Service) putBack(e *entry) {
 }
 
 // awaitRunning waits until a sandbox runs, or has ended, or time is up.
-func (s *Service) awaitRunning(ctx context.Context, id string, deadline time.Time) (*sandboxv1.Sandbox, error) {
+func (s *Service) awaitRunning(ctx context.Context, id string, deadline time.Time) (_ *sandboxv1.Sandbox, err error) {
+	ctx, span := telemetry.Start(ctx, "start")
+	defer func() { telemetry.End(span, err) }()
 	timer := s.opts.Clock.NewTimer(deadline.Sub(s.opts.Clock.Now()))
 	defer timer.Stop()
 	for {

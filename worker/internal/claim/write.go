@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -29,7 +30,9 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	// Once begun, a write is followed to its end, whoever has left.
 	ctx = context.WithoutCancel(ctx)
 	start := s.opts.Clock.Now()
+	ctx, span := telemetry.Start(ctx, podWrite)
 	got, answer, err := s.write(ctx, o, pod, patch)
+	endWrite(span, pod, o.id, got)
 	s.metrics.wrote(s.opts.Clock.Since(start), got)
 	log := s.opts.Log.WithValues("env", o.claim.Request.GetEnv(), "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
 	switch got {

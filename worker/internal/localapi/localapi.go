@@ -10,6 +10,7 @@ import (
 	"net"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"k8s.io/utils/clock"
 
@@ -17,6 +18,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/claim"
 )
 
@@ -46,8 +48,9 @@ type Options struct {
 	Address   string // DefaultAddress if empty
 	Claims    Claims
 	Segments  Segments
-	Clock     clock.PassiveClock // for the time of decisions
-	Rand      func() uint64      // breaks the router's near-ties
+	Clock     clock.PassiveClock   // for the time of decisions
+	Rand      func() uint64        // breaks the router's near-ties
+	Traces    trace.TracerProvider // nil: no spans
 	Log       logr.Logger
 }
 
@@ -83,7 +86,7 @@ func New(opts Options) (*API, error) {
 	api := &API{opts: opts}
 	server, err := serve.New(serve.Options{
 		Services: serve.Public(api, api, api, api, api),
-		Unary:    []grpc.UnaryServerInterceptor{refuseUnbuilt},
+		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt},
 		OpenAPI:  sandboxv1.OpenAPI,
 		Log:      opts.Log,
 	})
