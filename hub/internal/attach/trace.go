@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/telemetry"
+)
+
+func dispatchAttributes(clusterID string, d *federationv1.Dispatch) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{telemetry.Cluster.String(clusterID), telemetry.Call.String(link.CallName(d))}
+	if c := d.GetClaim(); c != nil {
+		attrs = append(attrs, telemetry.Pool.String(c.GetPool()))
+	}
+	if keyed, ok := keyOf(d); ok && keyed.GetKeyHash() != "" {
+		attrs = append(attrs, telemetry.KeyHash.String(keyed.GetKeyHash()), telemetry.Attempt.Int(int(keyed.GetAttempt())))
+	}
+	return attrs
+}
+
+type keyed interface {
+	GetKeyHash() string
+	GetAttempt() int32
+}
+
+func keyOf(d *federationv1.Dispatch) (keyed, bool) {
+	switch c := d.GetCall().(type) {
+	case *federationv1.Dispatch_Claim:
+		return c.Claim, true
+	case *federationv1.Dispatch_Lookup:
+		return c.Lookup, true
+	case *federationv1.Dispatch_Cancel:
+		return c.Cancel, true
+	}
+	return nil, false
+}
+
+// endDispatch says how a dispatch ended. The worker's span below it, if it has arrived, says why.
+func endDispatch(span trace.Span, answer *federationv1.Answer, err error) {
+	outcome := strings.ToLower(answer.GetDisposition().String())
+	if err != nil {
+		outcome = "unclear"
+		if errors.Is(err, ErrNotConnected) {
+			outcome = "not sent"
+		}
+		span.SetStatus(codes.Error, outcome)
+	}
+	span.SetAttributes(telemetry.Outcome.String(outcome))
+	if id := answer.GetSandbox().GetId(); id != "" {
+		span.SetAttributes(telemetry.Sandbox.String(id))
+	}
+	span.End()
+}
