@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -53,6 +54,13 @@ func (c *Credentials) Identity() (Identity, error) { return IdentityOf(c.current
 
 // Expiry is when the certificate ends.
 func (c *Credentials) Expiry() time.Time { return c.current().cert.Leaf.NotAfter }
+
+// Register adds the time at which the certificate ends. It is read anew with every scrape, as it is with every handshake.
+func (c *Credentials) Register(registry prometheus.Registerer) error {
+	return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "atoll_link_certificate_expiry_timestamp_seconds", Help: "When the certificate that is in use on the link ends.",
+	}, func() float64 { return float64(c.Expiry().Unix()) }))
+}
 
 // current rereads the files. While they cannot be used, what was read last is.
 func (c *Credentials) current() *material {

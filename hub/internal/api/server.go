@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -20,21 +21,26 @@ import (
 
 // Options configure the server.
 type Options struct {
-	Claims Claims
-	Fleet  Fleet
-	Auth   *Authenticator       // nil: every caller may do everything
-	TLS    *tls.Config          // nil: plain text
-	Traces trace.TracerProvider // nil: no spans
-	Log    logr.Logger
+	Claims  Claims
+	Fleet   Fleet
+	Auth    *Authenticator        // nil: every caller may do everything
+	TLS     *tls.Config           // nil: plain text
+	Traces  trace.TracerProvider  // nil: no spans
+	Metrics prometheus.Registerer // nil: none
+	Log     logr.Logger
 }
 
 // New answers a server of the public API, to be run on a listener.
 func New(o Options) (*serve.Server, error) {
+	measure, err := calls(o.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	opts := serve.Options{
 		Services: serve.Public(sandboxes{claims: o.Claims}, claimKeys{claims: o.Claims}, clusters{fleet: o.Fleet},
 			envs{fleet: o.Fleet, claims: o.Claims}, templates{}),
 		Handlers: map[string]http.Handler{},
-		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces)},
+		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure},
 		OpenAPI:  sandboxv1.OpenAPI,
 		TLS:      o.TLS,
 		Log:      o.Log,

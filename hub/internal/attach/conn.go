@@ -29,6 +29,7 @@ type conn struct {
 	clusterID string
 	session   *fleet.Session
 	opts      Options
+	metrics   *metrics
 	log       logr.Logger
 
 	table *table
@@ -41,11 +42,12 @@ type conn struct {
 	keys       keyIndex
 }
 
-func newConn(clusterID string, session *fleet.Session, opts Options, log logr.Logger) *conn {
+func newConn(clusterID string, session *fleet.Session, opts Options, m *metrics, log logr.Logger) *conn {
 	return &conn{
 		clusterID:  clusterID,
 		session:    session,
 		opts:       opts,
+		metrics:    m,
 		log:        log,
 		table:      newTable(),
 		done:       make(chan struct{}),

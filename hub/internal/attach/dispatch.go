@@ -68,6 +68,7 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 	case <-overdue.C():
 		c.table.forget(call)
 		c.session.NoReceipt()
+		c.metrics.late.Inc()
 		return nil, fmt.Errorf("%w: the stream of cluster %s is stalled", ErrNotConnected, c.clusterID)
 	case <-ctx.Done():
 		c.table.forget(call)
@@ -94,6 +95,7 @@ func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, err
 		case <-overdue:
 			overdue = nil
 			c.session.NoReceipt()
+			c.metrics.late.Inc()
 			if call.movesOn() {
 				unclear = fmt.Errorf("%w: cluster %s did not confirm the call within %s", ErrUnclear, c.clusterID, receiptTimeout)
 			}
@@ -123,6 +125,7 @@ func (c *conn) releaseOrphan(ctx context.Context, id string) {
 		c.log.Error(err, "could not release a sandbox whose claim nobody waits for any more", "sandbox", id)
 		return
 	}
+	c.metrics.orphans.Inc()
 	c.log.Info("released a sandbox whose claim nobody waited for any more", "sandbox", id)
 }
 

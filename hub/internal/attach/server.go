@@ -43,7 +43,8 @@ type Options struct {
 // Server is the hub's federation.v1.Link. Register it on a server of link.NewServer.
 type Server struct {
 	federationv1.UnimplementedLinkServer
-	opts Options
+	opts    Options
+	metrics *metrics
 
 	mu    sync.RWMutex
 	conns map[string]*conn
@@ -57,7 +58,7 @@ func NewServer(opts Options) *Server {
 	if opts.OnKeys == nil {
 		opts.OnKeys = func(string, []*federationv1.KeyHolder) {}
 	}
-	return &Server{opts: opts, conns: map[string]*conn{}}
+	return &Server{opts: opts, metrics: newMetrics(), conns: map[string]*conn{}}
 }
 
 var errNoStore = errors.New("this hub keeps no records")
@@ -78,7 +79,7 @@ func (s *Server) Attach(stream stream) error {
 		return err
 	}
 	defer session.Close()
-	c := newConn(clusterID, session, s.opts, log)
+	c := newConn(clusterID, session, s.opts, s.metrics, log)
 	s.replace(c)
 	defer s.remove(c)
 	log.Info("attached", "incarnation", session.Incarnation())
@@ -178,6 +179,10 @@ func (s *Server) Dispatch(ctx context.Context, clusterID string, d *federationv1
 		span.SetAttributes(dispatchAttributes(clusterID, d)...)
 		defer func() { endDispatch(span, answer, err) }()
 	}
+	s.metrics.inFlight.Inc()
+	defer s.metrics.inFlight.Dec()
+	began := s.opts.Clock.Now()
+	defer func() { s.metrics.dispatched(d, s.opts.Clock.Since(began), answer, err) }()
 	c := s.conn(clusterID)
 	if c == nil {
 		return nil, fmt.Errorf("%w: no stream of cluster %s", ErrNotConnected, clusterID)

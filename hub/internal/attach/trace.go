@@ -3,9 +3,6 @@
 package attach
 
 import (
-	"errors"
-	"strings"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -45,12 +42,8 @@ func keyOf(d *federationv1.Dispatch) (keyed, bool) {
 
 // endDispatch says how a dispatch ended. The worker's span below it, if it has arrived, says why.
 func endDispatch(span trace.Span, answer *federationv1.Answer, err error) {
-	outcome := strings.ToLower(answer.GetDisposition().String())
+	outcome := outcomeOf(answer, err)
 	if err != nil {
-		outcome = "unclear"
-		if errors.Is(err, ErrNotConnected) {
-			outcome = "not sent"
-		}
 		span.SetStatus(codes.Error, outcome)
 	}
 	span.SetAttributes(telemetry.Outcome.String(outcome))

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
 )
 
 type metrics struct {
@@ -16,7 +17,10 @@ type metrics struct {
 	refused *prometheus.CounterVec
 }
 
-// No label names a cluster or an Env: both come and go.
+// maxEnvSeries bounds the series that name an Env: those of the first ones, in order. Clusters are few, and both are
+// collected, so that what is gone leaves no series behind.
+const maxEnvSeries = 1000
+
 func newMetrics(registerer prometheus.Registerer, f *Fleet) (*metrics, error) {
 	m := &metrics{
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -43,6 +47,10 @@ func newMetrics(registerer prometheus.Registerer, f *Fleet) (*metrics, error) {
 var (
 	clustersDesc = prometheus.NewDesc("atoll_hub_clusters", "Registered clusters, by health.", []string{"health"}, nil)
 	envsDesc     = prometheus.NewDesc("atoll_hub_envs", "Envs in the merged view.", nil, nil)
+	envIdleDesc  = prometheus.NewDesc("atoll_hub_env_idle_pods", "Idle Pods of an Env that are ready, over all clusters; of the first 1000 Envs.", []string{"namespace", "env"}, nil)
+	ageDesc      = prometheus.NewDesc("atoll_hub_view_age_seconds", "Age of what is known of a cluster: since its last frame, or since this process began.", []string{"cluster"}, nil)
+	healthDesc   = prometheus.NewDesc("atoll_hub_cluster_healthy", "Whether a cluster is served as usual (1), or is the last choice, unreachable or quarantined (0).", []string{"cluster"}, nil)
+	awaitedDesc  = prometheus.NewDesc("atoll_hub_clusters_awaited", "Registered clusters that this process has not heard from and still waits for.", nil, nil)
 	outboxDesc   = prometheus.NewDesc("atoll_hub_foreign_pending", "Changed segments that clusters are yet to be told of.", nil, nil)
 )
 
@@ -52,13 +60,28 @@ func (h healthCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- clustersDesc
 	ch <- envsDesc
 	ch <- outboxDesc
+	ch <- envIdleDesc
+	ch <- ageDesc
+	ch <- healthDesc
+	ch <- awaitedDesc
 }
 
 func (h healthCollector) Collect(ch chan<- prometheus.Metric) {
 	counts := map[router.Health]int{}
-	pending := 0
-	for _, c := range *h.fleet.clusters.Load() {
-		counts[c.Health()]++
+	pending, now := 0, h.fleet.now()
+	for _, id := range h.fleet.ClusterIDs() {
+		c := h.fleet.cluster(id)
+		if c == nil {
+			continue
+		}
+		health := c.Health()
+		counts[health]++
+		healthy := 0.0
+		if health == router.Fresh {
+			healthy = 1
+		}
+		ch <- prometheus.MustNewConstMetric(healthDesc, prometheus.GaugeValue, healthy, id)
+		ch <- prometheus.MustNewConstMetric(ageDesc, prometheus.GaugeValue, max(0, now-c.Seen()).Seconds(), id)
 		if s := c.session.Load(); s != nil {
 			pending += s.outbox.size()
 		}
@@ -66,6 +89,25 @@ func (h healthCollector) Collect(ch chan<- prometheus.Metric) {
 	for health := router.Fresh; health <= router.Quarantined; health++ {
 		ch <- prometheus.MustNewConstMetric(clustersDesc, prometheus.GaugeValue, float64(counts[health]), health.String())
 	}
-	ch <- prometheus.MustNewConstMetric(envsDesc, prometheus.GaugeValue, float64(len(h.fleet.index.keys(""))))
+	ch <- prometheus.MustNewConstMetric(awaitedDesc, prometheus.GaugeValue, float64(len(h.fleet.Awaited())))
+	envs := h.fleet.index.keys("")
+	ch <- prometheus.MustNewConstMetric(envsDesc, prometheus.GaugeValue, float64(len(envs)))
+	for _, k := range envs[:min(len(envs), maxEnvSeries)] {
+		ch <- prometheus.MustNewConstMetric(envIdleDesc, prometheus.GaugeValue, h.fleet.idle(k), k.Namespace, k.Name)
+	}
 	ch <- prometheus.MustNewConstMetric(outboxDesc, prometheus.GaugeValue, float64(pending))
+}
+
+// idle is what the clusters that can be reached have ready.
+func (f *Fleet) idle(k segment.Key) float64 {
+	view, sum := f.View(k), 0.0
+	if view == nil {
+		return 0
+	}
+	for i := range view.Len() {
+		if c := view.Candidate(i); c.Cluster.Health().Eligible() {
+			sum += float64(c.Member.ReadyIdle)
+		}
+	}
+	return sum
 }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+)
+
+type metrics struct {
+	seconds  *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+	late     prometheus.Counter
+	orphans  prometheus.Counter
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "atoll_hub_dispatch_seconds",
+			Help:    "Time from handing a call to a worker's stream to its answer, by call and by what came of it: a disposition, not_sent or unclear.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+		}, []string{"call", "outcome"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "atoll_hub_dispatches_in_flight", Help: "Calls that workers have not answered yet.",
+		}),
+		late: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_hub_receipts_late_total", Help: "Calls that a worker did not confirm within a second, which makes it the last choice.",
+		}),
+		orphans: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_hub_orphans_released_total", Help: "Sandboxes that arrived after their claim had moved on, and were released.",
+		}),
+	}
+}
+
+// Register adds the metrics of dispatches.
+func (s *Server) Register(registry prometheus.Registerer) error {
+	m := s.metrics
+	for _, c := range []prometheus.Collector{m.seconds, m.inFlight, m.late, m.orphans} {
+		if err := registry.Register(c); err != nil {
+			return fmt.Errorf("registering metrics of dispatches: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *metrics) dispatched(d *federationv1.Dispatch, took time.Duration, answer *federationv1.Answer, err error) {
+	m.seconds.WithLabelValues(link.CallName(d), outcomeOf(answer, err)).Observe(took.Seconds())
+}
+
+// outcomeOf names how a dispatch ended, for metrics and traces.
+func outcomeOf(answer *federationv1.Answer, err error) string {
+	switch {
+	case errors.Is(err, ErrNotConnected):
+		return "not_sent"
+	case err != nil:
+		return "unclear"
+	}
+	name, ok := federationv1.Disposition_name[int32(answer.GetDisposition())]
+	if !ok {
+		return "unknown" // of a newer worker; a label has few values
+	}
+	return strings.ToLower(name)
+}
