@@ -212,7 +212,7 @@ func newAgent(
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Clock: clock.RealClock{}, Traces: traces, Log: log.WithName("agent"),
+		Claims: claims, Clock: clock.RealClock{}, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
 		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {
@@ -241,7 +241,7 @@ func addHub(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, 
 		return fmt.Errorf("--tls-cert-file is a certificate of %s, not of --cluster-id %s: %w", identity, o.clusterID, errors.Join(err, link.ErrIdentity))
 	}
 	linkMetrics, err := link.NewMetrics(metrics.Registry)
-	if err != nil {
+	if err := errors.Join(err, credentials.Register(metrics.Registry)); err != nil {
 		return fmt.Errorf("registering the link's metrics: %w", err)
 	}
 	options.Hub = link.Dial{

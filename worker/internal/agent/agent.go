@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -67,7 +68,8 @@ type Options struct {
 	Claims  Claims
 	Foreign Foreign
 	Clock   clock.WithTicker
-	Traces  trace.TracerProvider // nil: no spans
+	Traces  trace.TracerProvider  // nil: no spans
+	Metrics prometheus.Registerer // nil: none
 	Log     logr.Logger
 }
 
@@ -78,6 +80,7 @@ type Agent struct {
 	reader   client.Reader // not cached
 	informer cache.Cache
 	source   *source
+	metrics  metrics
 
 	term        string
 	clusterUID  string
@@ -102,6 +105,11 @@ var _ manager.LeaderElectionRunnable = (*Agent)(nil)
 // SetupWithManager makes an agent that the manager runs while it is leader.
 func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*Agent, error) {
 	a := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), opts)
+	if opts.Metrics != nil {
+		if err := a.register(opts.Metrics); err != nil {
+			return nil, err
+		}
+	}
 	if err := a.source.watch(ctx, mgr.GetCache()); err != nil {
 		return nil, err
 	}
@@ -118,10 +126,11 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		source:   &source{cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, dirty: newMarks()},
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
-		ready:  make(chan struct{}),
-		ended:  make(chan struct{}, 1),
-		slots:  make(chan struct{}, maxExecuting),
-		ending: newEnding(),
+		metrics: newMetrics(),
+		ready:   make(chan struct{}),
+		ended:   make(chan struct{}, 1),
+		slots:   make(chan struct{}, maxExecuting),
+		ending:  newEnding(),
 	}
 	opts.Claims.OnEnded(func() {
 		select {

@@ -125,7 +125,10 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 		}
 	}()
 	ctx, span := telemetry.Continue(link.WithTraceContext(ctx, d.GetTrace()), a.opts.Traces, link.CallName(d))
-	defer func() { a.endSpan(span, d, answer) }()
+	defer func() {
+		a.endSpan(span, d, answer)
+		a.metrics.carriedOut(d, answer)
+	}()
 	if own := a.Incarnation(); d.GetIncarnation() != own {
 		return failed(d, federationv1.Disposition_STALE_SESSION,
 			problem.New(problem.Unavailable, "the worker is incarnation %d, the call is for %d", own, d.GetIncarnation()))

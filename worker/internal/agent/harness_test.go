@@ -161,6 +161,12 @@ func (e *ear) Receive(f *federationv1.Foreign) { e.heard <- f }
 // lead starts a worker whose certificate is that of the given cluster.
 func (w *world) lead(certificate string) *worker {
 	w.Helper()
+	return w.leadWith(certificate, func(*Options) {})
+}
+
+// leadWith changes the agent's options before.
+func (w *world) leadWith(certificate string, with func(*Options)) *worker {
+	w.Helper()
 	set, err := planeUp()
 	w.must(err)
 	cfg := set.Plane(clusterID).Config()
@@ -184,11 +190,13 @@ func (w *world) lead(certificate string) *worker {
 	linkLog := funcr.New(func(_, args string) { out.log <- args }, funcr.Options{})
 	out.claims, err = claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: held{}, Time: times})
 	w.must(err)
-	out.agent, err = SetupWithManager(w.Context(), mgr, Options{
+	options := Options{
 		ClusterID: clusterID, Version: "test", Namespace: w.namespace, Claims: out.claims, Foreign: out.foreign,
 		Hub:   link.Dial{Target: w.hub.address, Credentials: creds, Clock: clock.RealClock{}, Log: linkLog},
 		Clock: clock.RealClock{}, Log: logr.Discard(),
-	})
+	}
+	with(&options)
+	out.agent, err = SetupWithManager(w.Context(), mgr, options)
 	w.must(err)
 	w.must(out.claims.Watch(w.Context(), mgr.GetCache()))
 	w.must(mgr.Add(out.claims))

@@ -83,6 +83,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 	group.Go(func() error { return u.talk(ctx, hello, group) })
 	err = group.Wait()
 	a.setConnected(false)
+	a.metrics.unacked.Set(0)
 	return err
 }
 
@@ -332,6 +333,8 @@ func (u *uplink) nextChunk(ctx context.Context) error {
 	if !chunk.GetLast() {
 		return nil
 	}
+	u.agent.metrics.reported(chunk)
+	u.agent.metrics.unacked.Set(float64(u.out.sequence - u.out.acked))
 	u.sent.sequence, u.sent.digest = chunk.GetSequence(), chunk.GetDigest()
 	if u.complete {
 		return u.flush(ctx)
@@ -347,6 +350,7 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 	case *federationv1.HubFrame_ReportAck:
 		u.agent.setConnected(true) // what was begun is accepted
 		u.out.ack(body.ReportAck.GetSequence())
+		u.agent.metrics.unacked.Set(float64(u.out.sequence - u.out.acked))
 		u.complete = u.complete || body.ReportAck.GetSendComplete()
 	case *federationv1.HubFrame_HeartbeatAck:
 		u.complete = u.complete || body.HeartbeatAck.GetSendComplete()

@@ -4,6 +4,7 @@ package claim
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,4 +61,33 @@ func (m *metrics) wrote(took time.Duration, got outcome) {
 
 func (m *metrics) queued(since time.Time, c clock.PassiveClock) {
 	m.queue.Observe(c.Since(since).Seconds())
+}
+
+// registerGauges adds what is counted when it is asked for.
+func (s *Service) registerGauges(registry prometheus.Registerer) error {
+	if registry == nil {
+		return nil
+	}
+	gauge := func(name, help string, count func() int) error {
+		return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			s.mu.Lock()
+			defer s.unlock()
+			return float64(count())
+		}))
+	}
+	err := errors.Join(
+		gauge("atoll_worker_claims_waiting", "Claims that wait for a Pod, over all pools.", func() int {
+			waiting := 0
+			for _, p := range s.pools {
+				waiting += p.waiting.len()
+			}
+			return waiting
+		}),
+		gauge("atoll_worker_sandboxes", "Sandboxes on Pods.", func() int { return len(s.byID) }),
+		gauge("atoll_worker_ended_records_pending", "Records of ended sandboxes that the hub has not stored yet.", func() int { return len(s.ended.outbox) }),
+	)
+	if err != nil {
+		return fmt.Errorf("registering metrics of claims: %w", err)
+	}
+	return nil
 }

@@ -104,7 +104,7 @@ func New(opts Options) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	return &Service{
+	s := &Service{
 		opts: opts, metrics: m, armed: make(chan struct{}),
 		pools: map[types.NamespacedName]*pool{}, pods: map[types.UID]*entry{}, nodes: map[string]*node{},
 		byID: map[string]*entry{}, byKey: map[string][]*entry{}, ops: map[string]*op{},
@@ -114,7 +114,11 @@ func New(opts Options) (*Service, error) {
 		strays:  newMemory[struct{}](keyMemory, maxKeys),
 		ended:   newEndedStore(),
 		touched: map[*pool]struct{}{},
-	}, nil
+	}
+	if err := s.registerGauges(opts.Metrics); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // NeedLeaderElection makes the manager call Start on the leader only.
