@@ -110,11 +110,19 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*
 			return nil, err
 		}
 	}
-	if err := a.source.watch(ctx, mgr.GetCache()); err != nil {
+	if err := a.Watch(ctx, mgr.GetCache()); err != nil {
 		return nil, err
 	}
-	return a, errors.Join(mgr.Add(a), mgr.Add(farewell{a}))
+	return a, errors.Join(mgr.Add(a), mgr.Add(a.Farewell()))
 }
+
+// Watch feeds the agent from informers. Call it before Start.
+func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
+	return a.source.watch(ctx, informers)
+}
+
+// Farewell runs beside the agent, and parts it from the hub when the process is told to end.
+func (a *Agent) Farewell() manager.Runnable { return farewell{a} }
 
 // New makes an agent of a client that reads from informers, and a reader that does not.
 func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {

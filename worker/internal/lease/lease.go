@@ -56,7 +56,12 @@ func New(cfg *rest.Config, namespace, name string, renewDeadline time.Duration) 
 }
 
 // Wrap watches over another lock.
-func Wrap(lock resourcelock.Interface) *Lock { return &Lock{Interface: lock, now: boottime} }
+func Wrap(lock resourcelock.Interface) *Lock { return WrapWith(lock, boottime) }
+
+// WrapWith is Wrap on another clock, which goes on during suspend as well.
+func WrapWith(lock resourcelock.Interface, now func() time.Duration) *Lock {
+	return &Lock{Interface: lock, now: now}
+}
 
 // Held reports whether no other process can have become leader yet.
 func (l *Lock) Held() bool {

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/attach"
+	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/store"
+)
+
+// Stream is the hub's end of a worker's stream.
+type Stream = grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]
+
+// Options are what a hub stands on. All but the last three are required.
+type Options struct {
+	Clock       clock.WithTicker
+	Listener    net.Listener
+	Credentials *link.Credentials
+	Claims      store.Store
+	Registry    store.Store
+	Log         logr.Logger
+	Rand        func() uint64
+	Retention   time.Duration
+	// Intercept comes between the link and the hub.
+	Intercept func(Stream) Stream
+}
+
+// Hub is a running hub.
+type Hub struct {
+	*claims.Service
+	Fleet *fleet.Fleet
+
+	link    *grpc.Server
+	stores  []store.Store
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+// Start builds a hub and runs it until Stop.
+func Start(ctx context.Context, o Options) (*Hub, error) {
+	h := &Hub{stores: []store.Store{o.Claims, o.Registry}}
+	var err error
+	h.Fleet, err = fleet.New(ctx, fleet.Options{
+		Clock: o.Clock, Registry: fleet.NewRegistry(o.Registry), HubID: "hub", Version: "sim", Log: o.Log.WithName("fleet"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting the fleet: %w", err)
+	}
+	workers := attach.NewServer(attach.Options{
+		Fleet: h.Fleet, Clock: o.Clock, Log: o.Log.WithName("attach"),
+		OnEnded: func(ctx context.Context, cluster string, ended *federationv1.Ended) error {
+			return h.OnEnded(ctx, cluster, ended)
+		},
+		OnKeys: func(cluster string, keys []*federationv1.KeyHolder) { h.OnKeys(cluster, keys) },
+	})
+	h.Service = claims.New(claims.Options{
+		Fleet: h.Fleet, Dispatcher: workers, Store: o.Claims, Clock: o.Clock, Log: o.Log.WithName("claims"),
+		Retention: o.Retention, Rand: o.Rand,
+	})
+	h.link = link.NewServer(o.Credentials, nil, o.Log.WithName("link"))
+	federationv1.RegisterLinkServer(h.link, intercepted{workers, o.Intercept})
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	h.end = end
+	h.run(o.Log, func() error { return h.link.Serve(o.Listener) })
+	h.run(o.Log, func() error { return h.Fleet.Run(running) })
+	h.run(o.Log, func() error { return h.Run(running) })
+	return h, nil
+}
+
+func (h *Hub) run(log logr.Logger, part func() error) {
+	h.running.Go(func() {
+		if err := part(); err != nil {
+			log.Error(err, "A part of the hub has ended")
+		}
+	})
+}
+
+// Stop ends the hub. For one that is to be killed, take its disks and its network away before.
+func (h *Hub) Stop() error {
+	h.end()
+	h.link.Stop()
+	h.running.Wait()
+	h.Close()
+	var errs []error
+	for _, s := range h.stores {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// intercepted lets a test come between the link and the hub.
+type intercepted struct {
+	*attach.Server
+	intercept func(Stream) Stream
+}
+
+// Attach implements federationv1.LinkServer.
+func (i intercepted) Attach(stream Stream) error {
+	if i.intercept != nil {
+		stream = i.intercept(stream)
+	}
+	return i.Server.Attach(stream)
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+
+	"k8s.io/utils/clock"
+)
+
+// Listener merges what the hub tells as a Syncer does, and writes it nowhere.
+type Listener struct {
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	foreign *foreign
+}
+
+// NewListener answers one that has heard nothing.
+func NewListener(c clock.PassiveClock) *Listener { return &Listener{clock: c, foreign: newForeign()} }
+
+// Connected is a Syncer's.
+func (l *Listener) Connected(connected bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !connected {
+		l.foreign.disconnected()
+	}
+}
+
+// Receive is a Syncer's.
+func (l *Listener) Receive(m *federationv1.Foreign) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.foreign.receive(m, l.clock.Now())
+}
+
+// Envs lists the Envs of which something was told.
+func (l *Listener) Envs() []segment.Key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(l.foreign.envs), segment.Key.Compare)
+}
+
+// Members is what each other cluster has of an Env, as far as it was told.
+func (l *Listener) Members(k segment.Key) map[string][]segment.Member {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string][]segment.Member{}
+	for id, s := range l.foreign.envs[k] {
+		if s != nil {
+			out[id] = slices.Clone(s.members)
+		}
+	}
+	return out
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workertest
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
+)
+
+// What every cluster has.
+const (
+	Namespace   = "default"
+	PoolImage   = "sim.local/pool:1"
+	TenantImage = "sim.local/tenant:1"
+
+	nodeName = "node"
+	lagMost  = 40 * time.Millisecond // of watches
+)
+
+// Cluster is a Kubernetes cluster: API server, etcd, one node with its kubelet.
+type Cluster struct {
+	ID      string
+	server  *server
+	kubelet *kubelet
+	journal *journal
+
+	mu      sync.Mutex
+	trouble Trouble
+	offset  time.Duration // of the API server's clock
+	onWrite func(pod *corev1.Pod)
+}
+
+// NewCluster starts a cluster. uid is that of its kube-system namespace.
+func NewCluster(id, uid string, seed uint64) (*Cluster, error) {
+	c := &Cluster{ID: id, server: newServer(seed), journal: newJournal()}
+	c.kubelet = newKubelet(c.server)
+	c.server.changed = func(before, after *corev1.Pod) {
+		c.journal.saw(before, after)
+		c.kubelet.saw(before, after)
+	}
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: types.UID(uid)}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	for _, object := range []client.Object{system, node} {
+		if _, err := c.server.create(object); err != nil {
+			return nil, fmt.Errorf("starting cluster %s: %w", id, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *Cluster) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.offset)
+}
+
+// SetClock sets the API server's clock that much off.
+func (c *Cluster) SetClock(offset time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset = offset
+}
+
+// SetTrouble changes how requests that begin from now on fare; the zero value ends all trouble.
+func (c *Cluster) SetTrouble(t Trouble) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trouble = t
+}
+
+// OnClaim calls back, once, after the next write that hands out a Pod, before anybody hears of it.
+func (c *Cluster) OnClaim(do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onWrite = func(pod *corev1.Pod) {
+		if pod.Labels[v1alpha1.SandboxIDLabelKey] == "" {
+			return
+		}
+		c.mu.Lock()
+		c.onWrite = nil
+		c.mu.Unlock()
+		do()
+	}
+}
+
+func (c *Cluster) plan(writes bool) journey {
+	c.mu.Lock()
+	t := c.trouble
+	c.mu.Unlock()
+	const hundred = 100
+	s := c.server
+	j := journey{there: 500*time.Microsecond + s.draw(2*time.Millisecond+t.Slow), back: 200*time.Microsecond + s.draw(time.Millisecond)}
+	chance := func(of int) bool { return of > 0 && s.draw(hundred) < time.Duration(of) }
+	j.refused = chance(t.Refused)
+	if writes && chance(t.Unheard) {
+		j.unheard = true
+	}
+	if writes && chance(t.Late) {
+		j.there += s.draw(t.LateBy)
+	}
+	return j
+}
+
+func (c *Cluster) carriedOut(done call, object runtime.Object, err error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok || err != nil || done.method != http.MethodPatch {
+		return
+	}
+	c.mu.Lock()
+	told := c.onWrite
+	c.mu.Unlock()
+	if told != nil {
+		told(pod)
+	}
+}
+
+// AddEnv creates an Env with one member, and its pool. comment makes the segment as long as a test wants it.
+func (c *Cluster) AddEnv(env string, replicas int32, comment string) error {
+	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: env}}
+	e.Spec.TemplateRef.Name, e.Spec.Mode = "python", v1alpha1.SandboxEnvModeWarmPool
+	member := v1alpha1.EnvClusterMember{Name: PoolOf(env)}
+	member.Spec.Replicas = replicas
+	e.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: c.ID, Members: []v1alpha1.EnvClusterMember{member}}}
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
+		Namespace: Namespace, Name: member.Name, Labels: map[string]string{v1alpha1.LabelEnv: env}}}
+	p.Spec.Replicas = replicas
+	p.Spec.Template.Spec = corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: PoolImage + comment}}}
+	sandboxtest.Close(&p.Spec.Template.Spec)
+	for _, object := range []client.Object{e, p} {
+		if _, err := c.server.create(object); err != nil {
+			return fmt.Errorf("adding Env %s: %w", env, err)
+		}
+	}
+	return nil
+}
+
+// PoolOf is the name of an Env's pool.
+func PoolOf(env string) string { return env + "-main" }
+
+// RemoveEnv deletes an Env and its pool. Sandboxes stay.
+func (c *Cluster) RemoveEnv(env string) error {
+	for _, n := range []name{
+		nameOf(&v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: env}}),
+		nameOf(&v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: PoolOf(env)}}),
+	} {
+		if _, err := c.server.remove(n, nil); err != nil {
+			return fmt.Errorf("removing Env %s: %w", env, err)
+		}
+	}
+	return nil
+}
+
+// Scale sets the number of Pods that an Env's pool is to have.
+func (c *Cluster) Scale(env string, replicas int32) error {
+	n := nameOf(&v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: PoolOf(env)}})
+	_, err := c.server.update(n, func(o client.Object) (client.Object, error) {
+		o.(*v1alpha1.SandboxPool).Spec.Replicas = replicas
+		return o, nil
+	})
+	return err
+}
+
+// Reapply writes an Env as its user's manifest has it, with a label that changes each time: status and all else of others
+// is gone from it.
+func (c *Cluster) Reapply(env string, round int) error {
+	n := nameOf(&v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: env}})
+	_, err := c.server.update(n, func(o client.Object) (client.Object, error) {
+		e := o.(*v1alpha1.SandboxEnv)
+		e.Labels = map[string]string{"round": fmt.Sprint(round)}
+		e.Status = v1alpha1.SandboxEnvStatus{}
+		return e, nil
+	})
+	return err
+}
+
+// Backup is etcd's content.
+type Backup struct{ image image }
+
+// BackUp copies etcd's content.
+func (c *Cluster) BackUp() Backup { return Backup{c.server.backup()} }
+
+// Restore sets etcd back. What ran then and does not any more is found gone by the kubelet; what runs now and is not known
+// any more is ended by it.
+func (c *Cluster) Restore(b Backup) {
+	c.journal.restore(c.server, b.image)
+	c.server.restore(b.image)
+	c.kubelet.restored()
+}

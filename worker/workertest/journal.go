@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workertest
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// Sandbox is what truly happened to one.
+type Sandbox struct {
+	ID      string
+	KeyHash string
+	Attempt int32
+	Pod     types.UID
+	Claimed time.Time
+	Ended   time.Time // zero: it lives
+	Reason  string    // why it ended
+	// Forgotten: it was claimed after the backup that etcd was restored from.
+	Forgotten bool
+}
+
+// journal writes down what becomes of sandboxes, from etcd's changes and from nobody's word.
+type journal struct {
+	mu   sync.Mutex
+	byID map[string]*Sandbox
+	ids  []string
+}
+
+func newJournal() *journal { return &journal{byID: map[string]*Sandbox{}} }
+
+func (j *journal) saw(before, after *corev1.Pod) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if before != nil {
+		if s := sandbox.Read(before); s.ID != "" && (after == nil || sandbox.Read(after).ID != s.ID) {
+			j.end(s.ID, "PodGone")
+		}
+	}
+	if after == nil {
+		return
+	}
+	s := sandbox.Read(after)
+	if s.ID == "" {
+		return
+	}
+	if j.byID[s.ID] == nil {
+		j.byID[s.ID] = &Sandbox{ID: s.ID, KeyHash: s.KeyHash, Attempt: s.Attempt, Pod: after.UID, Claimed: time.Now()}
+		j.ids = append(j.ids, s.ID)
+	}
+	if !s.Phase.Live() {
+		j.end(s.ID, string(s.StopReason))
+	}
+}
+
+func (j *journal) end(id, reason string) {
+	if s := j.byID[id]; s != nil && s.Ended.IsZero() {
+		s.Ended, s.Reason = time.Now(), reason
+	}
+}
+
+// restore marks the sandboxes that the restored etcd does not know.
+func (j *journal) restore(s *server, to image) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	known := map[string]bool{}
+	for _, object := range to.objects {
+		if pod, ok := object.(*corev1.Pod); ok {
+			known[sandbox.Read(pod).ID] = true
+		}
+	}
+	for id, one := range j.byID {
+		if one.Ended.IsZero() && !known[id] {
+			one.Ended, one.Reason, one.Forgotten = time.Now(), "EtcdRestored", true
+		}
+	}
+}
+
+// Sandboxes lists all sandboxes that ever were on a Pod, in the order of their claims.
+func (c *Cluster) Sandboxes() []Sandbox {
+	c.journal.mu.Lock()
+	defer c.journal.mu.Unlock()
+	out := make([]Sandbox, 0, len(c.journal.ids))
+	for _, id := range c.journal.ids {
+		out = append(out, *c.journal.byID[id])
+	}
+	return slices.Clip(out)
+}
+
+// ReadyIdle counts the Pods of an Env that can be handed out.
+func (c *Cluster) ReadyIdle(env string) int32 {
+	var n int32
+	objects, _ := c.server.list(podKind)
+	node, _ := c.server.get(name{nodeKind, types.NamespacedName{Name: nodeName}}).(*corev1.Node)
+	for _, object := range objects {
+		if pod, ok := object.(*corev1.Pod); ok && sandbox.PoolOf(pod).Name == PoolOf(env) && sandbox.Claimable(pod, node).OK() {
+			n++
+		}
+	}
+	return n
+}
+
+var podKind, nodeKind = kindOf(&corev1.Pod{}), kindOf(&corev1.Node{})

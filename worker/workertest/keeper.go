@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	keepEvery = time.Second
+	// expectFor is how long a Pod that was created may be missing from the cache.
+	expectFor = 5 * time.Second
+)
+
+// keeper plays the pool reconciler: it makes Pods up to each pool's replicas, starts and ends sandboxes, and sees Pods off.
+// The life of a Pod is package sandbox's; what is left out is how the real one paces itself.
+type keeper struct {
+	process   *process
+	claims    *claim.Service
+	informers *informers
+	client    client.Client
+	woken     chan struct{} // one token
+
+	made     uint64
+	expected map[types.NamespacedName]time.Time
+}
+
+func newKeeper(p *process) (*keeper, error) {
+	k := &keeper{
+		process: p, claims: p.claims, informers: p.informers, client: p.client, woken: make(chan struct{}, 1),
+		expected: map[types.NamespacedName]time.Time{},
+	}
+	wake := func(any) {
+		select {
+		case k.woken <- struct{}{}:
+		default:
+		}
+	}
+	for _, kind := range []*kind{podKind, kindOf(&v1alpha1.SandboxPool{})} {
+		_, err := p.informers.kinds[kind].AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc: wake, UpdateFunc: func(_, o any) { wake(o) }, DeleteFunc: wake,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watching: %w", err)
+		}
+	}
+	return k, nil
+}
+
+func (k *keeper) run(ctx context.Context) {
+	if !k.informers.WaitForCacheSync(ctx) {
+		return
+	}
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	for {
+		k.pass(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-k.woken:
+		}
+	}
+}
+
+// pass looks at all pools once. What fails is tried again by the next pass.
+func (k *keeper) pass(ctx context.Context) {
+	pools := map[types.NamespacedName]*v1alpha1.SandboxPool{}
+	have := map[types.NamespacedName][]*corev1.Pod{}
+	for _, object := range k.informers.kinds[kindOf(&v1alpha1.SandboxPool{})].GetStore().List() {
+		p := object.(*v1alpha1.SandboxPool)
+		pools[client.ObjectKeyFromObject(p)] = p
+		have[client.ObjectKeyFromObject(p)] = nil
+	}
+	for _, object := range k.informers.kinds[podKind].GetStore().List() {
+		pod := object.(*corev1.Pod)
+		delete(k.expected, client.ObjectKeyFromObject(pod))
+		have[sandbox.PoolOf(pod)] = append(have[sandbox.PoolOf(pod)], pod)
+	}
+	for key, pods := range have {
+		slices.SortFunc(pods, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+		if err := k.keep(ctx, key, pools[key], pods); err != nil && ctx.Err() == nil {
+			k.process.log.V(1).Info("a pool is not as it should be", "pool", key.String(), "error", err.Error())
+		}
+	}
+}
+
+func (k *keeper) keep(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool, pods []*corev1.Pod) error {
+	var errs []error
+	var idle []*corev1.Pod
+	var count int32
+	status := v1alpha1.SandboxPoolStatus{}
+	for _, pod := range pods {
+		errs = append(errs, k.tend(ctx, pool, pod))
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		count++
+		switch sandbox.PhaseOf(pod) {
+		case sandbox.Idle:
+			status.IdleReplicas++
+			idle = append(idle, pod)
+		case sandbox.Starting:
+			status.StartingReplicas++
+		case sandbox.Running:
+			status.RunningReplicas++
+		}
+	}
+	if pool == nil {
+		for _, pod := range idle {
+			errs = append(errs, k.remove(ctx, pod))
+		}
+		return errors.Join(errs...)
+	}
+	errs = append(errs, k.scale(ctx, key, pool, idle, count), k.report(pool, &status))
+	return errors.Join(errs...)
+}
+
+func (k *keeper) scale(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool, idle []*corev1.Pod, count int32) error {
+	for name, since := range k.expected {
+		if time.Since(since) > expectFor {
+			delete(k.expected, name)
+		} else {
+			count++ // of any pool: too few for a moment does no harm
+		}
+	}
+	for ; count < pool.Spec.Replicas; count++ {
+		if err := k.create(ctx, key, pool); err != nil {
+			return err
+		}
+	}
+	for ; count > pool.Spec.Replicas && len(idle) > 0; count-- {
+		if err := k.remove(ctx, idle[0]); err != nil {
+			return err
+		}
+		idle = idle[1:]
+	}
+	return nil
+}
+
+func (k *keeper) create(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) error {
+	k.made++
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: key.Namespace, Name: fmt.Sprintf("%s-%s-%d", key.Name, k.process.name, k.made),
+		Finalizers: []string{v1alpha1.SandboxProtectionFinalizer}, Annotations: map[string]string{v1alpha1.TemplateRevisionAnnotationKey: "1"},
+		Labels: map[string]string{
+			v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: key.Name,
+			v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseIdle, v1alpha1.LabelEnv: pool.Labels[v1alpha1.LabelEnv],
+		},
+	}, Spec: *pool.Spec.Template.Spec.DeepCopy()}
+	k.expected[client.ObjectKeyFromObject(pod)] = time.Now()
+	return k.client.Create(ctx, pod)
+}
+
+// remove deletes a Pod only as it was seen: it may have been claimed since.
+func (k *keeper) remove(ctx context.Context, pod *corev1.Pod) error {
+	only := client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}
+	return lostRace(k.client.Delete(ctx, pod.DeepCopy(), only))
+}
+
+// tend moves one Pod on in its life.
+func (k *keeper) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *corev1.Pod) error {
+	now := k.process.times.Now()
+	switch phase := sandbox.PhaseOf(pod); {
+	case pod.DeletionTimestamp != nil:
+		return k.bury(ctx, pod)
+	case phase == sandbox.Starting && sandbox.Observe(pod).Progress == sandbox.Up:
+		return k.patch(ctx, pod, sandbox.StartPatch(pod, now))
+	case phase == sandbox.Stopping && pool != nil && sandbox.Recyclable(pod, &pool.Spec).Reset:
+		if !sandbox.ResetDone(pod, &pool.Spec) {
+			return nil
+		}
+		return errors.Join(k.record(ctx, pod), k.patch(ctx, pod, sandbox.IdlePatch(pod, &pool.Spec)))
+	case phase == sandbox.Stopping, phase == sandbox.Failed:
+		return k.remove(ctx, pod)
+	}
+	return nil
+}
+
+// bury keeps the record of a Pod's sandbox, then lets the Pod go.
+func (k *keeper) bury(ctx context.Context, pod *corev1.Pod) error {
+	if len(pod.Finalizers) == 0 {
+		return nil
+	}
+	if err := k.record(ctx, pod); err != nil {
+		return err
+	}
+	return k.patch(ctx, pod, fmt.Appendf(nil,
+		`[{"op":"test","path":"/metadata/uid","value":%q},{"op":"remove","path":"/metadata/finalizers"}]`, pod.UID))
+}
+
+func (k *keeper) record(ctx context.Context, pod *corev1.Pod) error {
+	record := sandbox.TerminalRecord(pod, nil, k.process.cluster.ID, k.process.times.Now())
+	if record == nil {
+		return nil
+	}
+	state := sandbox.Read(pod)
+	return k.claims.Ended(ctx, record, state.KeyHash, state.Attempt)
+}
+
+func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, body []byte) error {
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	return lostRace(k.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, body)))
+}
+
+// report writes the counts, without the detour of a request: they are nobody's fault's subject here.
+func (k *keeper) report(pool *v1alpha1.SandboxPool, seen *v1alpha1.SandboxPoolStatus) error {
+	same := pool.Status.IdleReplicas == seen.IdleReplicas && pool.Status.RunningReplicas == seen.RunningReplicas &&
+		pool.Status.StartingReplicas == seen.StartingReplicas
+	if same || k.process.wire.dead() {
+		return nil
+	}
+	_, err := k.process.cluster.server.update(nameOf(pool), func(o client.Object) (client.Object, error) {
+		if o.GetUID() == pool.UID {
+			o.(*v1alpha1.SandboxPool).Status = *seen
+		}
+		return o, nil
+	})
+	return lostRace(err)
+}
+
+func lostRace(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		return nil // whoever won it has caused an event
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workertest
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+)
+
+// Trouble is what can be wrong between a worker and its API server.
+type Trouble struct {
+	// Slow is how much longer a request is under way, at most.
+	Slow time.Duration
+	// Refused of a hundred requests are answered 429.
+	Refused int
+	// Unheard of a hundred requests that write are carried out, and their answers are lost.
+	Unheard int
+	// Late of a hundred requests that write arrive up to LateBy later; the client gives up waiting before that.
+	Late   int
+	LateBy time.Duration
+}
+
+// errSevered is a request of a process that has been killed.
+var errSevered = errors.New("workertest: the process is dead")
+
+// wire is what one process has of its API server.
+type wire struct {
+	cluster *Cluster
+	severed chan struct{}
+	once    sync.Once
+}
+
+func (c *Cluster) connect() *wire { return &wire{cluster: c, severed: make(chan struct{})} }
+
+// sever ends the process' side: what was sent before still arrives, and nobody hears the answer.
+func (w *wire) sever() { w.once.Do(func() { close(w.severed) }) }
+
+func (w *wire) dead() bool {
+	select {
+	case <-w.severed:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *wire) config() *rest.Config {
+	cfg := &rest.Config{Host: "https://" + w.cluster.ID + ".sim", Transport: w, QPS: -1}
+	cfg.ContentType = runtime.ContentTypeJSON
+	return cfg
+}
+
+// journey is how one request fares.
+type journey struct {
+	there, back time.Duration
+	refused     bool
+	unheard     bool
+}
+
+// RoundTrip implements http.RoundTripper. A request that was sent is carried out whether or not anybody waits for it.
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	c, err := readCall(r)
+	if err != nil {
+		return respond(r, w.cluster.now(), nil, err)
+	}
+	if w.dead() {
+		return nil, errSevered
+	}
+	type result struct {
+		object runtime.Object
+		err    error
+	}
+	done := make(chan result, 1)
+	j := w.cluster.plan(r.Method != http.MethodGet)
+	go func() {
+		time.Sleep(j.there)
+		if j.refused {
+			done <- result{nil, apierrors.NewTooManyRequests("the API server is busy", 1)}
+			return
+		}
+		object, err := w.cluster.server.carryOut(c)
+		w.cluster.carriedOut(c, object, err)
+		time.Sleep(j.back)
+		if !j.unheard {
+			done <- result{object, err}
+		}
+	}()
+	select {
+	case got := <-done:
+		if w.dead() {
+			return nil, errSevered
+		}
+		return respond(r, w.cluster.now(), got.object, got.err)
+	case <-w.severed:
+		return nil, errSevered
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}

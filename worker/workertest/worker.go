@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workertest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/worker/internal/agent"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/lease"
+	foreign "navix.sh/atoll/worker/internal/sync"
+)
+
+const (
+	systemNamespace = "atoll-system"
+	leaseName       = "atoll-worker"
+	leaseDuration   = 15 * time.Second
+	renewDeadline   = 10 * time.Second
+	retryPeriod     = 2 * time.Second
+)
+
+// Options are what a worker process stands on.
+type Options struct {
+	Name  string // of the process
+	Clock clock.WithTicker
+	Hub   link.Dial
+	Log   logr.Logger
+}
+
+// process is what runs, wired as worker/run.go wires it.
+type process struct {
+	name      string
+	log       logr.Logger
+	cluster   *Cluster
+	wire      *wire
+	client    client.Client
+	informers *informers
+	times     *apitime.Clock
+	claims    *claim.Service
+	agent     *agent.Agent
+	foreign   *foreign.Listener
+	lock      *lease.Lock
+	keeper    *keeper
+}
+
+// Worker is a worker process of a cluster.
+type Worker struct {
+	*process
+	part    context.CancelFunc // begins the orderly end
+	stop    context.CancelFunc // ends leading
+	end     context.CancelFunc // ends everything
+	ended   chan struct{}
+	leading context.Context
+	parts   sync.WaitGroup // of leading
+
+	mu    sync.Mutex
+	leads bool
+}
+
+// StartWorker starts a worker process. It leads once it has the lease, and ends for good when it has lost it.
+func (c *Cluster) StartWorker(o Options) (*Worker, error) {
+	p := &process{name: o.Name, log: o.Log, cluster: c, wire: c.connect(), times: apitime.New(o.Clock)}
+	if err := p.build(o); err != nil {
+		return nil, fmt.Errorf("building worker %s: %w", o.Name, err)
+	}
+	w := &Worker{process: p, ended: make(chan struct{})}
+	ctx, end := context.WithCancel(context.Background())
+	electing, resign := context.WithCancel(ctx)
+	var parting context.Context
+	parting, w.part = context.WithCancel(ctx)
+	w.leading, w.stop = context.WithCancel(ctx)
+	w.end = end
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: p.lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { w.lead() }, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		resign()
+		end()
+		return nil, fmt.Errorf("building the elector of worker %s: %w", o.Name, err)
+	}
+	go func() {
+		defer close(w.ended)
+		defer end()
+		var beside sync.WaitGroup
+		beside.Go(func() { w.fail("informers", w.informers.Start(ctx)) })
+		beside.Go(func() {
+			w.fail("farewell", w.agent.Farewell().Start(parting))
+			w.resign()
+			resign()
+		})
+		elector.Run(electing) // until the lease is lost, or given up
+		w.resign()
+		end()
+		beside.Wait()
+	}()
+	return w, nil
+}
+
+func (p *process) build(o Options) error {
+	cfg := p.wire.config()
+	p.times.Watch(cfg)
+	var err error
+	if p.client, err = client.New(cfg, client.Options{Scheme: scheme(), Mapper: mapper()}); err != nil {
+		return err
+	}
+	leases, err := coordinationclient.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	p.lock = lease.WrapWith(&resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: systemNamespace, Name: leaseName},
+		Client:     leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Name},
+	}, func() time.Duration { return time.Since(began) })
+	pods, err := claim.NewPods(cfg)
+	if err != nil {
+		return err
+	}
+	p.claims, err = claim.New(claim.Options{
+		ClusterID: p.cluster.ID, Pods: pods, Lease: p.lock, Time: p.times, Clock: o.Clock, Log: o.Log.WithName("claim"),
+	})
+	if err != nil {
+		return err
+	}
+	p.informers, p.foreign = newInformers(p.wire), foreign.NewListener(o.Clock)
+	p.agent = agent.New(cached{p.client, p.informers}, p.client, p.informers, agent.Options{
+		ClusterID: p.cluster.ID, Version: "sim", Namespace: systemNamespace, Hub: o.Hub, Claims: p.claims, Foreign: p.foreign,
+		Clock: o.Clock, Log: o.Log.WithName("agent"),
+	})
+	// The agent's handlers come before the claim service's: see worker/run.go.
+	if err := p.agent.Watch(context.Background(), p.informers); err != nil {
+		return err
+	}
+	if err := p.claims.Watch(context.Background(), p.informers); err != nil {
+		return err
+	}
+	p.keeper, err = newKeeper(p)
+	return err
+}
+
+// lead runs what only a leader runs.
+func (w *Worker) lead() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leading.Err() != nil {
+		return
+	}
+	w.leads = true
+	w.parts.Go(func() { w.fail("claims", w.claims.Start(w.leading)) })
+	w.parts.Go(func() { w.fail("agent", w.agent.Start(w.leading)) })
+	w.parts.Go(func() { w.keeper.run(w.leading) })
+}
+
+// resign ends leading, and waits for it.
+func (w *Worker) resign() {
+	w.mu.Lock()
+	w.leads = false
+	w.stop()
+	w.mu.Unlock()
+	w.parts.Wait()
+}
+
+func (w *Worker) fail(part string, err error) {
+	if err != nil {
+		w.log.Error(err, "a part of the worker failed", "worker", w.name, "part", part)
+	}
+}
+
+// Stop ends the process in order: it parts from the hub, ends what it began and gives up the lease.
+func (w *Worker) Stop() {
+	w.part()
+	<-w.ended
+}
+
+// Kill ends the process at once, as far as anybody else can see. Break its connections to the hub before. What it had sent
+// to the API server still arrives there.
+func (w *Worker) Kill() {
+	w.wire.sever()
+	w.end()
+}
+
+// Ended is closed when the process is no more.
+func (w *Worker) Ended() <-chan struct{} { return w.ended }
+
+// Serving reports whether the process leads and hands out Pods.
+func (w *Worker) Serving() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leads && w.claims.Serving()
+}
+
+// Connected reports whether the hub takes this process' reports.
+func (w *Worker) Connected() bool { return w.agent.Connected() }
+
+// Segments is what the owner says of its own Envs.
+func (w *Worker) Segments(ctx context.Context) ([]*segment.Segment, error) {
+	return w.agent.Segments(ctx)
+}
+
+// Foreign is what the process was told of an Env's other clusters.
+func (w *Worker) Foreign(k segment.Key) map[string][]segment.Member { return w.foreign.Members(k) }
+
+// ForeignEnvs lists the Envs of which the process was told something.
+func (w *Worker) ForeignEnvs() []segment.Key { return w.foreign.Envs() }
