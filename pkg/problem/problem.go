@@ -176,7 +176,9 @@ func FromStatus(st *status.Status, cause error) *Error {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() == Domain {
-				e.Reason = Reason(d.GetReason())
+				if _, known := kinds[Reason(d.GetReason())]; known { // else of a newer peer: its code says enough
+					e.Reason = Reason(d.GetReason())
+				}
 				e.ClaimKey = d.GetMetadata()["claimKey"]
 			}
 		case *errdetails.BadRequest:

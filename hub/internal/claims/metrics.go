@@ -15,6 +15,7 @@ type metrics struct {
 	claims     *prometheus.HistogramVec
 	dispatches *prometheus.CounterVec
 	swept      prometheus.Counter
+	records    *prometheus.GaugeVec
 }
 
 // newMetrics registers with r unless that is nil.
@@ -33,9 +34,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "atoll_hub_claim_keys_expired_total",
 			Help: "Claim keys dropped after their retention.",
 		}),
+		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "atoll_hub_claim_records",
+			Help: "Claim keys that the ledger holds, by state, as counted every five minutes.",
+		}, []string{"state"}),
 	}
 	if r != nil {
-		r.MustRegister(m.claims, m.dispatches, m.swept)
+		r.MustRegister(m.claims, m.dispatches, m.swept, m.records)
 	}
 	return m
 }

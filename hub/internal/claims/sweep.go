@@ -24,15 +24,19 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.takeUp(ctx); err != nil {
 		return fmt.Errorf("taking up open claims: %w", err)
 	}
+	s.count(ctx)
 	ticker := s.clock.NewTicker(sweepEvery)
 	defer ticker.Stop()
-	for {
+	for tick := 1; ; tick++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
 			if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
 				s.log.Error(err, "Could not drop expired claim keys")
+			}
+			if tick%countEvery == 0 {
+				s.count(ctx)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -90,4 +91,14 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 		return fmt.Errorf("registering metrics of claims: %w", err)
 	}
 	return nil
+}
+
+// hasEnded counts a sandbox that has ended. Its reason was read from a Pod, where anything can stand.
+func (m *metrics) hasEnded(reason string) {
+	switch v1alpha1.SandboxStopReason(reason) {
+	case v1alpha1.SandboxStopReasonCompleted, v1alpha1.SandboxStopReasonCanceled, v1alpha1.SandboxStopReasonReleased, v1alpha1.SandboxStopReasonFailed:
+	default:
+		reason = "Other"
+	}
+	m.endings.WithLabelValues(reason).Inc()
 }
