@@ -90,14 +90,15 @@ func (u *uplink) deliver(ctx context.Context, o outcome) {
 }
 
 // answer is called by send. What failed to be sent was not told to anybody.
-func (u *uplink) answer(o outcome) error {
+func (u *uplink) answer(ctx context.Context, o outcome) (err error) {
 	if c := o.dispatch.GetClaim(); c != nil && o.maybeTaken() {
-		o.answer.CoveredBy = u.out.coveredBy()
 		r := c.GetRequest()
 		u.agent.source.dirty.mark(segment.Key{Namespace: r.GetNamespace(), Name: r.GetEnv()})
-		u.arm()
+		o.answer.CoveredBy, err = u.cover(ctx)
 	}
-	err := u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: o.answer}})
+	if err == nil {
+		err = u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: o.answer}})
+	}
 	if err != nil && !u.agent.execute(func() { u.agent.takeBack(o) }) {
 		u.agent.takeBack(o)
 	}

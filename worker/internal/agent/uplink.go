@@ -191,7 +191,7 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 			err = u.transmit(frame)
 		case o := <-u.answers:
 			if err = u.sendReceipts(); err == nil {
-				err = u.answer(o)
+				err = u.answer(ctx, o)
 			}
 		case frame := <-u.acks:
 			err = u.acknowledged(ctx, frame)
@@ -322,6 +322,24 @@ func deltaOf(pending map[segment.Key]*segment.Segment) segment.Delta {
 		}
 	}
 	return d
+}
+
+// cover names a report that counts what has happened so far. It goes ahead of the answer where it can: a hub that has the
+// count of an earlier report and still waits for the one that covers the claim would take the Pod off twice.
+func (u *uplink) cover(ctx context.Context) (sequence uint64, err error) {
+	if u.complete || len(u.chunks) > 0 || !u.out.ready() {
+		u.arm()
+		return u.out.coveredBy(), nil
+	}
+	if err := u.flush(ctx); err != nil {
+		return 0, err
+	}
+	for len(u.chunks) > 0 {
+		if err := u.nextChunk(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return u.out.sequence, nil
 }
 
 func (u *uplink) nextChunk(ctx context.Context) error {
