@@ -8,17 +8,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"time"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 )
-
-// schema is the version of the file's layout. A file with a higher one was written by a newer build.
-const schema = 1
 
 const (
 	maxKey      = 1024
@@ -33,37 +28,44 @@ var (
 	kindKey    = []byte("kind")
 )
 
-// ErrLocked is a file that another process has open.
-var ErrLocked = errors.New("another process holds its lock")
+// Why a file is refused. What to do about it depends on what is in it, so that it is for the caller to say.
+var (
+	// ErrLocked is a file that another process has open.
+	ErrLocked = errors.New("another process holds its lock")
+	// ErrDamaged is a file that is not, or no longer, what was written. An open store that met damage writes no more.
+	ErrDamaged = errors.New("the file is damaged")
+	// ErrNewer is a file of a newer build.
+	ErrNewer = errors.New("it was written by a newer build")
+)
 
 // Bolt is a Store in one bbolt file. Values are stored behind their revision, which is the data bucket's sequence.
 type Bolt struct {
 	db        *bbolt.DB
+	kind      string
+	schema    uint64
 	committer *committer
 }
 
 var _ Store = (*Bolt)(nil)
 
 // OpenBolt opens the file at path, or creates it together with its directory. kind tells files of different content
-// apart: a file of another kind is refused. Every error names the path.
-func OpenBolt(path, kind string) (*Bolt, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+// apart: a file of another kind is refused. A file has the schema 1 when there are no migrations, and one more for each;
+// an older one is migrated before anything can read it, a newer one is refused. Every error names the path.
+func OpenBolt(path, kind string, migrations ...Migration) (*Bolt, error) {
+	l := layout{kind, migrations}
+	db, err := l.open(path)
+	if err != nil {
 		return nil, fmt.Errorf("store file %s: %w", path, err)
 	}
-	db, err := openFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("store file %s: %w", path, explainOpen(err))
-	}
-	if err := prepare(db, path, kind); err != nil {
-		return nil, errors.Join(fmt.Errorf("store file %s: %w", path, err), db.Close())
-	}
-	return &Bolt{db: db, committer: startCommitter(db)}, nil
+	return &Bolt{db: db, kind: kind, schema: l.schema(), committer: startCommitter(db, newMetrics(kind))}, nil
 }
 
-// openFile guards bbolt's Open, which panics or faults on a damaged or truncated file instead of returning an error.
+// Schema is the version of the file's layout.
+func (b *Bolt) Schema() uint64 { return b.schema }
+
+// openFile opens a file that may be anything.
 func openFile(path string) (db *bbolt.DB, err error) {
-	defer recoverDamage(&err)
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(&err)()
 	return bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: lockTimeout,
 		// The default freelist is linear in the free pages, which churn of claims makes many.
@@ -71,9 +73,14 @@ func openFile(path string) (db *bbolt.DB, err error) {
 	})
 }
 
-func recoverDamage(err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("the file is damaged: %v", r)
+// guard makes an error of what bbolt does about a damaged or truncated file: it panics, or reads where nothing is mapped.
+func guard(err *error) func() {
+	before := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(before)
+		if r := recover(); r != nil {
+			*err = fmt.Errorf("%w: %v", ErrDamaged, r)
+		}
 	}
 }
 
@@ -82,86 +89,18 @@ func explainOpen(err error) error {
 	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("%w: %w", ErrLocked, err)
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
-		return fmt.Errorf("the file is damaged or no store file: %w", err)
+		return fmt.Errorf("%w, or no store file: %w", ErrDamaged, err)
 	default:
 		return err
 	}
 }
 
-// prepare checks an existing file from end to end, so that damage is met at the start and not under load, and lays out a
-// new one.
-func prepare(db *bbolt.DB, path, kind string) (err error) {
-	defer recoverDamage(&err)
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	err = db.View(func(tx *bbolt.Tx) error {
-		if tx.Size() > info.Size() {
-			return fmt.Errorf("the file is damaged: it should have %d bytes and has %d", tx.Size(), info.Size())
-		}
-		if err := checkMeta(tx.Bucket(metaBucket), kind); err != nil {
-			return err
-		}
-		return checkData(tx.Bucket(dataBucket))
-	})
-	if err != nil {
-		return err
-	}
-	return db.Update(func(tx *bbolt.Tx) error {
-		meta, err := tx.CreateBucketIfNotExists(metaBucket)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.CreateBucketIfNotExists(dataBucket); err != nil {
-			return err
-		}
-		if err := meta.Put(schemaKey, binary.BigEndian.AppendUint64(nil, schema)); err != nil {
-			return err
-		}
-		return meta.Put(kindKey, []byte(kind))
-	})
-}
-
-func checkMeta(meta *bbolt.Bucket, kind string) error {
-	if meta == nil {
-		return nil // a new file
-	}
-	version := meta.Get(schemaKey)
-	if len(version) != 8 {
-		return errors.New("the file is damaged: no schema version")
-	}
-	if v := binary.BigEndian.Uint64(version); v > schema {
-		return fmt.Errorf("the file has schema %d and this build knows up to %d: it was written by a newer build", v, schema)
-	}
-	if got := string(meta.Get(kindKey)); got != kind {
-		return fmt.Errorf("the file holds %q, not %q", got, kind)
-	}
-	return nil
-}
-
-func checkData(data *bbolt.Bucket) error {
-	if data == nil {
-		return nil
-	}
-	last := data.Sequence()
-	return data.ForEach(func(k, v []byte) error {
-		if len(v) < revisionLen || binary.BigEndian.Uint64(v) > last {
-			return fmt.Errorf("the file is damaged: entry %q has no valid revision", k)
-		}
-		return nil
-	})
-}
-
 // Get implements Store.
-func (b *Bolt) Get(ctx context.Context, key string) (Entry, bool, error) {
+func (b *Bolt) Get(ctx context.Context, key string) (entry Entry, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return Entry{}, false, err
 	}
-	var entry Entry
-	var found bool
-	err := b.db.View(func(tx *bbolt.Tx) error {
+	err = b.view(func(tx *bbolt.Tx) error {
 		if v := tx.Bucket(dataBucket).Get([]byte(key)); v != nil {
 			entry, found = toEntry([]byte(key), v), true
 		}
@@ -171,15 +110,14 @@ func (b *Bolt) Get(ctx context.Context, key string) (Entry, bool, error) {
 }
 
 // Range implements Store.
-func (b *Bolt) Range(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
+func (b *Bolt) Range(ctx context.Context, prefix, after string, limit int) (entries []Entry, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if limit < 1 || limit > MaxRange {
 		limit = MaxRange
 	}
-	var entries []Entry
-	err := b.db.View(func(tx *bbolt.Tx) error {
+	err = b.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(dataBucket).Cursor()
 		k, v := c.Seek([]byte(max(prefix, after)))
 		if after != "" && string(k) == after {
@@ -203,9 +141,36 @@ func (b *Bolt) Commit(ctx context.Context, txn Txn) (uint64, error) {
 	return b.committer.commit(ctx, txn)
 }
 
+// CopyTo writes the store as it is at one moment to a new file at path. Writes that make the file grow wait until it is
+// done, so that path should be on a disk, not behind a network.
+func (b *Bolt) CopyTo(path string) error {
+	err := b.view(func(tx *bbolt.Tx) error { return tx.CopyFile(path, 0o600) })
+	if err != nil {
+		return fmt.Errorf("copying the store to %s: %w", path, wrap(err))
+	}
+	return nil
+}
+
+// view reads. After damage nothing is read any more: bbolt may have met it with a lock held.
+func (b *Bolt) view(read func(tx *bbolt.Tx) error) (err error) {
+	if b.committer.broken.Load() {
+		return ErrDamaged
+	}
+	defer func() {
+		if errors.Is(err, ErrDamaged) {
+			b.committer.broken.Store(true)
+		}
+	}()
+	defer guard(&err)()
+	return b.db.View(read)
+}
+
 // Close implements Store.
 func (b *Bolt) Close() error {
 	b.committer.stop()
+	if b.committer.broken.Load() {
+		return fmt.Errorf("closing the store: %w", ErrDamaged) // bbolt may hold its lock for good
+	}
 	return b.db.Close()
 }
 

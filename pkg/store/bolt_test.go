@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(crashEnv); path != "" {
 		writeUntilKilled(path)
 	}
+	if path := os.Getenv(fullEnv); path != "" {
+		fillTheDisk(path)
+	}
 	goleak.VerifyTestMain(m)
 }
 

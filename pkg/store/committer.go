@@ -5,7 +5,10 @@ package store
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"go.etcd.io/bbolt"
 )
@@ -17,10 +20,12 @@ const maxGroup = 1024
 // the disk forms the next group.
 type committer struct {
 	db       *bbolt.DB
+	metrics  *metrics
 	requests chan *request
 	quit     chan struct{}
 	done     chan struct{}
 	once     sync.Once
+	broken   atomic.Bool // the file is damaged
 }
 
 type request struct {
@@ -33,9 +38,10 @@ type result struct {
 	err      error
 }
 
-func startCommitter(db *bbolt.DB) *committer {
+func startCommitter(db *bbolt.DB, m *metrics) *committer {
 	c := &committer{
 		db:       db,
+		metrics:  m,
 		requests: make(chan *request, maxGroup),
 		quit:     make(chan struct{}),
 		done:     make(chan struct{}),
@@ -111,11 +117,35 @@ func (c *committer) gather(group []*request) []*request {
 	return group
 }
 
-// write commits a group in one bbolt transaction. Conditions see the writes of those before them in the group; a conflict
-// fails its own transaction only.
+// write commits a group and tells everybody what became of it.
 func (c *committer) write(group []*request) {
 	results := make([]result, len(group))
-	err := c.db.Update(func(tx *bbolt.Tx) error {
+	start := time.Now()
+	err := c.update(group, results)
+	for i, r := range group {
+		if err != nil {
+			// The whole group was rolled back, the conflicts that were judged by its writes included.
+			results[i] = result{err: err}
+		}
+		r.done <- results[i]
+	}
+	c.metrics.committed(time.Since(start), results)
+}
+
+// update commits a group in one bbolt transaction. Conditions see the writes of those before them in the group; a conflict
+// fails its own transaction only. A full disk fails the group and is forgotten; damage is for good, because what bbolt
+// holds in memory by then is not to be trusted.
+func (c *committer) update(group []*request, results []result) (err error) {
+	if c.broken.Load() {
+		return ErrDamaged
+	}
+	defer func() {
+		if errors.Is(err, ErrDamaged) {
+			c.broken.Store(true)
+		}
+	}()
+	defer guard(&err)()
+	return c.db.Update(func(tx *bbolt.Tx) error {
 		data := tx.Bucket(dataBucket)
 		for i, r := range group {
 			if !holds(data, r.txn.If) {
@@ -130,13 +160,6 @@ func (c *committer) write(group []*request) {
 		}
 		return nil
 	})
-	for i, r := range group {
-		if err != nil {
-			// The whole group was rolled back, the conflicts that were judged by its writes included.
-			results[i] = result{err: err}
-		}
-		r.done <- results[i]
-	}
 }
 
 func holds(data *bbolt.Bucket, conditions []Condition) bool {

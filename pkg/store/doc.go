@@ -10,6 +10,14 @@
 // writer wait for company (10 ms by default). The committer here starts at once when it is idle and takes along whatever
 // arrives while the disk is busy, so a lone write costs one fsync pair and a crowd shares one.
 //
+// # What happens to files
+//
+// A new file appears under its name when it is complete. An existing one is read from end to end when it is opened, free
+// pages included, and is refused if anything in it is not what was written (ErrDamaged), if a newer build wrote it
+// (ErrNewer) or another process has it (ErrLocked). One of an older schema is migrated, in one transaction. Damage that is
+// met later ends the store, not the process. A full disk fails what is being written, changes nothing, and is over when
+// there is room again.
+//
 // Watch is absent: with one replica the process that writes is the process that reads.
 //
 // Package storetest holds the conformance suite that every implementation passes.

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/bbolt"
+)
+
+// Migration brings what is in a file from one schema to the next. All that are due are one transaction: a file is never
+// between two schemas.
+type Migration func(m *Migrating) error
+
+// Migrating is a file on its way to the next schema.
+type Migrating struct {
+	data     *bbolt.Bucket
+	revision uint64
+}
+
+// Get answers a value, nil when there is none. It is good until the migration ends.
+func (m *Migrating) Get(key string) []byte {
+	if v := m.data.Get([]byte(key)); v != nil {
+		return v[revisionLen:]
+	}
+	return nil
+}
+
+// Each calls f for every entry below the prefix, in order. f must not change the file.
+func (m *Migrating) Each(prefix string, f func(key string, value []byte) error) error {
+	c := m.data.Cursor()
+	for k, v := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, v = c.Next() {
+		if err := f(string(k), v[revisionLen:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Put writes an entry.
+func (m *Migrating) Put(key string, value []byte) error {
+	return m.data.Put([]byte(key), append(binary.BigEndian.AppendUint64(nil, m.revision), value...))
+}
+
+// Delete removes an entry.
+func (m *Migrating) Delete(key string) error { return m.data.Delete([]byte(key)) }
+
+// layout is what a file should hold.
+type layout struct {
+	kind       string
+	migrations []Migration
+}
+
+func (l layout) schema() uint64 { return uint64(len(l.migrations)) + 1 }
+
+// open opens the file at path, or makes it. A new file appears at path when it is complete, so that an empty one there was
+// cut off by somebody.
+func (l layout) open(path string) (*bbolt.DB, error) {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, os.ErrNotExist):
+		if err := l.create(path); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	case info.Size() == 0:
+		return nil, fmt.Errorf("%w: it is empty", ErrDamaged)
+	}
+	db, err := openFile(path)
+	if err != nil {
+		return nil, explainOpen(err)
+	}
+	if err := prepare(db, path, l); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// create makes the file under another name first. Of two processes that do so at once the second finds the first one's.
+func (l layout) create(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	draft := path + ".new"
+	db, err := openFile(draft)
+	if errors.Is(explainOpen(err), ErrDamaged) {
+		// Of a process that died at this very place. Nothing was ever kept in it.
+		if err = os.Remove(draft); err == nil {
+			db, err = openFile(draft)
+		}
+	}
+	if err != nil {
+		return explainOpen(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error { return l.apply(tx, 0) })
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(draft, path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes a new name durable.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// prepare checks a file from end to end, so that damage is met at the start and not under load, and migrates it.
+func prepare(db *bbolt.DB, path string, l layout) (err error) {
+	defer guard(&err)()
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	var schema uint64
+	err = db.View(func(tx *bbolt.Tx) (err error) {
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("%w: it should have %d bytes and has %d", ErrDamaged, tx.Size(), info.Size())
+		}
+		if schema, err = l.check(tx.Bucket(metaBucket)); err != nil {
+			return err
+		}
+		if err := checkData(tx.Bucket(dataBucket)); err != nil {
+			return err
+		}
+		return checkPages(tx)
+	})
+	if err != nil || schema == l.schema() {
+		return err
+	}
+	return db.Update(func(tx *bbolt.Tx) error { return l.apply(tx, schema) })
+}
+
+// check answers the file's schema.
+func (l layout) check(meta *bbolt.Bucket) (uint64, error) {
+	if meta == nil {
+		return 0, fmt.Errorf("%w: it has no layout", ErrDamaged)
+	}
+	version := meta.Get(schemaKey)
+	if len(version) != 8 {
+		return 0, fmt.Errorf("%w: no schema version", ErrDamaged)
+	}
+	schema := binary.BigEndian.Uint64(version)
+	if schema > l.schema() {
+		return 0, fmt.Errorf("the file has schema %d and this build knows up to %d: %w", schema, l.schema(), ErrNewer)
+	}
+	if schema == 0 {
+		return 0, fmt.Errorf("%w: schema 0 was never written", ErrDamaged)
+	}
+	if got := string(meta.Get(kindKey)); got != l.kind {
+		return 0, fmt.Errorf("the file holds %q, not %q", got, l.kind)
+	}
+	return schema, nil
+}
+
+// apply lays a new file out, or takes an older one through the migrations that it lacks.
+func (l layout) apply(tx *bbolt.Tx, schema uint64) error {
+	meta, err := tx.CreateBucketIfNotExists(metaBucket)
+	if err != nil {
+		return err
+	}
+	data, err := tx.CreateBucketIfNotExists(dataBucket)
+	if err != nil {
+		return err
+	}
+	if schema > 0 {
+		for i, migrate := range l.migrations[schema-1:] {
+			revision, err := data.NextSequence()
+			if err != nil {
+				return err
+			}
+			if err := migrate(&Migrating{data, revision}); err != nil {
+				return fmt.Errorf("migrating from schema %d: %w", schema+uint64(i), err)
+			}
+		}
+	}
+	if err := meta.Put(schemaKey, binary.BigEndian.AppendUint64(nil, l.schema())); err != nil {
+		return err
+	}
+	return meta.Put(kindKey, []byte(l.kind))
+}
+
+func checkData(data *bbolt.Bucket) error {
+	if data == nil {
+		return fmt.Errorf("%w: it holds no data", ErrDamaged)
+	}
+	last := data.Sequence()
+	return data.ForEach(func(k, v []byte) error {
+		if len(v) < revisionLen || binary.BigEndian.Uint64(v) > last {
+			return fmt.Errorf("%w: entry %q has no valid revision", ErrDamaged, k)
+		}
+		return nil
+	})
+}
+
+// checkPages has bbolt compare its pages with its list of free ones: a page in both would be overwritten some day. It
+// comes after checkData, which has met what can fault: bbolt checks in a goroutine, where guard would not help.
+func checkPages(tx *bbolt.Tx) error {
+	var first error
+	for err := range tx.Check() {
+		if first == nil {
+			first = fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+	}
+	return first
+}

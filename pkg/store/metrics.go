@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of one file. The committer observes them, once a group.
+type metrics struct {
+	transactions *prometheus.CounterVec
+	seconds      prometheus.Histogram
+	batch        prometheus.Histogram
+}
+
+func newMetrics(kind string) *metrics {
+	file := prometheus.Labels{"file": kind}
+	return &metrics{
+		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_hub_store_transactions_total", ConstLabels: file,
+			Help: "Transactions by what became of them: committed, conflict (nothing was written), failed.",
+		}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "atoll_hub_store_commit_seconds", ConstLabels: file,
+			Help:    "Time of one commit to the disk, of all transactions that were grouped in it.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+		}),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "atoll_hub_store_batch_transactions", ConstLabels: file,
+			Help:    "Transactions that were grouped in one commit.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
+	}
+}
+
+func (m *metrics) committed(took time.Duration, results []result) {
+	m.seconds.Observe(took.Seconds())
+	m.batch.Observe(float64(len(results)))
+	for _, r := range results {
+		switch {
+		case r.err == nil:
+			m.transactions.WithLabelValues("committed").Inc()
+		case errors.Is(r.err, ErrConflict):
+			m.transactions.WithLabelValues("conflict").Inc()
+		default:
+			m.transactions.WithLabelValues("failed").Inc()
+		}
+	}
+}
+
+// Register adds the file's metrics, labelled with its kind.
+func (b *Bolt) Register(registry prometheus.Registerer) error {
+	m := b.committer.metrics
+	size := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "atoll_hub_store_file_bytes", ConstLabels: prometheus.Labels{"file": b.kind}, Help: "Size of the store's file.",
+	}, b.size)
+	return errors.Join(registry.Register(m.transactions), registry.Register(m.seconds), registry.Register(m.batch), registry.Register(size))
+}
+
+func (b *Bolt) size() float64 {
+	info, err := os.Stat(b.db.Path())
+	if err != nil {
+		return 0 // closed, or taken away
+	}
+	return float64(info.Size())
+}
