@@ -20,9 +20,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/monitoring"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/worker/internal/claim"
 )
 
@@ -51,9 +54,13 @@ spec:
     members: [{name: python-east, spec: {replicas: 3}, config: {inlineResources: {requests: {cpu: 10m}}}}]
 `
 
-// TestWorkerAlone runs a whole worker without a hub (I8), under the rights of the chart and no others: an Env becomes
-// Pods, a claim a sandbox, a release a warm Pod again, and the end of the process an unheld lease.
+// TestWorkerAlone runs a whole worker whose hub is gone (I8), under the rights of the chart and no others: an Env becomes
+// Pods, a claim a sandbox, a release a warm Pod again, and the end of the process an unheld lease. What it registers is
+// held to the dashboard and the alerts.
 func TestWorkerAlone(t *testing.T) {
+	recorder, registry := monitoring.NewRecorder(), metrics.Registry
+	metrics.Registry = recorder
+	defer func() { metrics.Registry = registry }()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	set, err := plane.Up(ctx, plane.Options{AuditLog: true}, "east")
@@ -79,7 +86,16 @@ func TestWorkerAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	authority, err := pki.New(filepath.Join(t.TempDir(), "pki"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := authority.Cluster("east")
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := options{
+		hub: "127.0.0.1:1", tls: files,
 		clusterID: "east", kubeconfig: kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
 		listen: freeAddress(t), healthListen: freeAddress(t), metricsListen: freeAddress(t),
 	}
@@ -132,6 +148,7 @@ func TestWorkerAlone(t *testing.T) {
 	}
 	checkLease(ctx, t, p)
 	checkRights(t, p)
+	checkMetrics(t, recorder)
 }
 
 func checkLease(ctx context.Context, t *testing.T, p *plane.Plane) {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package monitoring
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func recorder(t *testing.T) *Recorder {
+	t.Helper()
+	r := NewRecorder()
+	for _, c := range []prometheus.Collector{
+		prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_hub_a_total", Help: "Has an = and a \"{quote}\"."}, []string{"result", "cause"}),
+		prometheus.NewHistogram(prometheus.HistogramOpts{Name: "atoll_hub_wait_seconds", Help: "wait", ConstLabels: prometheus.Labels{"file": "x"}}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "atoll_link_c", Help: "c"}, func() float64 { return 1 }),
+	} {
+		if err := r.Register(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func TestQueriesAreHeldToMetrics(t *testing.T) {
+	metrics := recorder(t).Metrics("atoll_")
+	for expr, want := range map[string]string{
+		`sum by (cause) (rate(atoll_hub_a_total{result="x"}[5m])) / on (job) group_left atoll_link_c > 0`: "",
+		`histogram_quantile(0.9, sum by (le, file) (rate(atoll_hub_wait_seconds_bucket[5m])))`:            "",
+		`atoll_hub_wait_seconds_count + absent(atoll_worker_elsewhere)`:                                   "",
+		`rate(atoll_hub_a[5m])`:                   "there is no metric atoll_hub_a",
+		`atoll_hub_a_total_count`:                 "there is no metric",
+		`atoll_hub_wait_seconds`:                  "is a histogram",
+		`atoll_hub_a_total{reason="x"}`:           "has no label reason",
+		`sum by (cluster) (atoll_hub_a_total)`:    "has no label cluster",
+		`max(sum by (le) (atoll_link_d))`:         "there is no metric atoll_link_d",
+		`sum(rate(atoll_hub_a_total[5m])`:         "parse error",
+		`up`:                                      "is of neither",
+		`{__name__=~"atoll_.*"}`:                  "is of neither",
+		`absent(atoll_hub_gone) or vector(0) > 1`: "there is no metric atoll_hub_gone",
+	} {
+		err := Check([]Query{{"here", expr}}, metrics, "atoll_hub_", "atoll_link_")
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", expr, err, want)
+		}
+	}
+}
+
+func TestLintSeesWhatWasNeverUsed(t *testing.T) {
+	r := recorder(t)
+	if problems, err := r.Lint(); err != nil || len(problems) != 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+	if err := r.Register(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_hub_calls", Help: "x"}, []string{"a"})); err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := r.Lint(); err != nil || len(problems) != 1 || problems[0].Metric != "atoll_hub_calls" {
+		t.Errorf("a counter without _total: %v %v", problems, err)
+	}
+}
+
+// Every alert has a delay, a severity, a summary and what to do; names are not used twice.
+func TestAlerts(t *testing.T) {
+	seen := map[string]bool{}
+	for _, file := range []string{"../../charts/hub/files/monitoring/rules.yaml", "../../charts/worker/files/monitoring/rules.yaml"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, err := ReadRules(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range rules.Groups {
+			if seen[g.Name] || len(g.Rules) == 0 {
+				t.Errorf("group %s is there twice, or empty", g.Name)
+			}
+			seen[g.Name] = true
+			for _, r := range g.Rules {
+				if err := r.Check(); err != nil || seen[r.Alert] || !strings.HasPrefix(r.Alert, "Atoll") {
+					t.Errorf("alert %q: %v, seen before: %v", r.Alert, err, seen[r.Alert])
+				}
+				seen[r.Alert] = true
+			}
+		}
+	}
+	if len(seen) < 20 {
+		t.Errorf("only %d alerts and groups were read", len(seen))
+	}
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package monitoring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"sigs.k8s.io/yaml"
+)
+
+const prefix = "atoll_"
+
+// Query is a PromQL expression and where it stands.
+type Query struct{ Where, Expr string }
+
+// Rules is a Prometheus rule file.
+type Rules struct {
+	Groups []struct {
+		Name  string `json:"name"`
+		Rules []Rule `json:"rules"`
+	} `json:"groups"`
+}
+
+// Rule is an alert.
+type Rule struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	For         string            `json:"for"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// ReadRules reads a rule file, and refuses fields that Prometheus does not know.
+func ReadRules(data []byte) (*Rules, error) {
+	rules := &Rules{}
+	if err := yaml.UnmarshalStrict(data, rules); err != nil {
+		return nil, fmt.Errorf("reading rules: %w", err)
+	}
+	return rules, nil
+}
+
+// Check says what an on-call person would miss.
+func (r Rule) Check() error {
+	var errs []error
+	if _, err := model.ParseDuration(r.For); err != nil {
+		errs = append(errs, fmt.Errorf("for: %w", err))
+	}
+	if s := r.Labels["severity"]; s != "critical" && s != "warning" {
+		errs = append(errs, fmt.Errorf("severity %q", s))
+	}
+	for _, text := range []string{"summary", "description"} {
+		if len(r.Annotations[text]) < 20 {
+			errs = append(errs, fmt.Errorf("the %s says too little: %q", text, r.Annotations[text]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ReadDashboard collects the queries of a Grafana dashboard.
+func ReadDashboard(data []byte) ([]Query, error) {
+	var dashboard struct {
+		Panels []struct {
+			Title   string `json:"title"`
+			Targets []struct {
+				Expr string `json:"expr"`
+			} `json:"targets"`
+		} `json:"panels"`
+	}
+	if err := json.Unmarshal(data, &dashboard); err != nil {
+		return nil, fmt.Errorf("reading the dashboard: %w", err)
+	}
+	var queries []Query
+	for _, p := range dashboard.Panels {
+		for _, t := range p.Targets {
+			queries = append(queries, Query{"panel " + p.Title, strings.ReplaceAll(t.Expr, "$__rate_interval", "5m")})
+		}
+	}
+	return queries, nil
+}
+
+// Queries are those of every dashboard and rule file below charts.
+func Queries(charts string) ([]Query, error) {
+	var queries []Query
+	tree := os.DirFS(charts)
+	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Base(path.Dir(name)) != "monitoring" {
+			return err
+		}
+		data, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		if path.Ext(name) == ".json" {
+			found, err := ReadDashboard(data)
+			queries = append(queries, found...)
+			return err
+		}
+		rules, err := ReadRules(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		for _, g := range rules.Groups {
+			for _, r := range g.Rules {
+				queries = append(queries, Query{"alert " + r.Alert, r.Expr})
+			}
+		}
+		return nil
+	})
+	return queries, err
+}
+
+// target are the labels that Prometheus adds to what it scrapes.
+var target = []string{"job", "instance", "namespace", "pod", "le"}
+
+var ours = regexp.MustCompile(`^atoll_(hub|worker|link)_`)
+
+// Check holds queries to the metrics of a program, whose names begin with one of the prefixes. It parses all of them, and
+// looks at what has another prefix only so far that there is a program with it.
+func Check(queries []Query, metrics []Metric, prefixes ...string) error {
+	known := map[string]Metric{}
+	for _, m := range metrics {
+		known[m.Name] = m
+	}
+	var errs []error
+	for _, q := range queries {
+		expr, err := parser.ParseExpr(q.Expr)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", q.Where, q.Expr, err))
+			continue
+		}
+		parser.Inspect(expr, func(node parser.Node, parents []parser.Node) error {
+			if s, ok := node.(*parser.VectorSelector); ok {
+				if err := checkSelector(s, parents, known, prefixes); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", q.Where, err))
+				}
+			}
+			return nil
+		})
+	}
+	return errors.Join(errs...)
+}
+
+func checkSelector(s *parser.VectorSelector, parents []parser.Node, known map[string]Metric, prefixes []string) error {
+	if !ours.MatchString(s.Name) {
+		return fmt.Errorf("%q is of neither hub nor worker nor link", s.Name)
+	}
+	if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s.Name, p) }) {
+		return nil // the other program's
+	}
+	m, ok := known[s.Name]
+	if ok && m.Type == dto.MetricType_HISTOGRAM {
+		return fmt.Errorf("%s is a histogram: ask for _bucket, _sum or _count", s.Name)
+	}
+	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+		if base, is := strings.CutSuffix(s.Name, suffix); is && !ok {
+			m, ok = known[base]
+			ok = ok && m.Type == dto.MetricType_HISTOGRAM
+		}
+	}
+	if !ok {
+		return fmt.Errorf("there is no metric %s", s.Name)
+	}
+	asked := map[string]bool{}
+	for _, matcher := range s.LabelMatchers {
+		if matcher.Name != labels.MetricName {
+			asked[matcher.Name] = true
+		}
+	}
+	for _, parent := range parents {
+		if a, is := parent.(*parser.AggregateExpr); is && !a.Without {
+			for _, by := range a.Grouping {
+				asked[by] = true
+			}
+		}
+	}
+	for label := range asked {
+		if !slices.Contains(m.Labels, label) && !slices.Contains(target, label) {
+			return fmt.Errorf("%s has no label %s, it has %v", m.Name, label, m.Labels)
+		}
+	}
+	return nil
+}
