@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"navix.sh/atoll/pkg/store"
@@ -24,7 +23,7 @@ type probes struct {
 	ending  atomic.Bool
 }
 
-func newProbes(registry *prometheus.Registry, s store.Store) *probes {
+func newProbes(registry registry, s store.Store) *probes {
 	return &probes{metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}), store: s}
 }
 

@@ -32,7 +32,7 @@ import (
 // hub is everything that runs.
 type hub struct {
 	log     logr.Logger
-	metrics *prometheus.Registry
+	metrics registry
 	tracing *telemetry.Tracing
 
 	claimsFile, registryFile *store.Bolt
@@ -42,6 +42,17 @@ type hub struct {
 	auth   *api.Authenticator // nil without keys
 	link   *grpc.Server
 	public *serve.Server
+}
+
+// registry is where metrics are registered and served from.
+type registry interface {
+	prometheus.Registerer
+	prometheus.Gatherer
+}
+
+// registrar has metrics of its own.
+type registrar interface {
+	Register(prometheus.Registerer) error
 }
 
 // run builds the hub, runs it until ctx ends, and takes it down.
@@ -97,6 +108,9 @@ func (h *hub) build(ctx context.Context, o *options) error {
 		Metrics: h.metrics, Retention: o.retention,
 	})
 	linkMetrics, err := link.NewMetrics(h.metrics)
+	for _, part := range []registrar{credentials, workers, h.claimsFile, h.registryFile} {
+		err = errors.Join(err, part.Register(h.metrics))
+	}
 	if err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
@@ -135,7 +149,7 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials) (err error) {
 			return err
 		}
 	}
-	options := api.Options{Claims: h.claims, Fleet: h.fleet, Auth: h.auth, Traces: h.tracing.Provider, Log: h.log.WithName("api")}
+	options := api.Options{Claims: h.claims, Fleet: h.fleet, Auth: h.auth, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api")}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()
 	}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	"github.com/go-logr/logr/testr"
+
+	"navix.sh/atoll/e2e/monitoring"
+)
+
+// Dashboards and alerts ask for metrics and labels that the hub registers, and promlint has nothing to say of any.
+func TestMetrics(t *testing.T) {
+	recorder := monitoring.NewRecorder()
+	h := &hub{log: testr.New(t), metrics: recorder}
+	defer func() {
+		if err := h.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := h.build(t.Context(), testOptions(t)); err != nil {
+		t.Fatal(err)
+	}
+	problems, err := recorder.Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	queries, err := monitoring.Queries("../charts")
+	if err != nil || len(queries) < 50 {
+		t.Fatalf("%d queries, %v", len(queries), err)
+	}
+	if err := monitoring.Check(queries, recorder.Metrics("atoll_"), "atoll_hub_", "atoll_link_"); err != nil {
+		t.Error(err)
+	}
+}
