@@ -584,6 +584,7 @@ type Welcome struct {
 	HeartbeatInterval  *durationpb.Duration   `protobuf:"bytes,6,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	Tombstones         []*EnvKey              `protobuf:"bytes,7,rep,name=tombstones,proto3" json:"tombstones,omitempty"`                          // Envs of this cluster that the hub holds as removed
 	EtcdRestored       bool                   `protobuf:"varint,8,opt,name=etcd_restored,json=etcdRestored,proto3" json:"etcd_restored,omitempty"` // replace all idle Pods before serving
+	Recovering         bool                   `protobuf:"varint,9,opt,name=recovering,proto3" json:"recovering,omitempty"`                         // the hub has lost claim keys: complete reports list those of ended sandboxes as well
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -674,9 +675,16 @@ func (x *Welcome) GetEtcdRestored() bool {
 	return false
 }
 
+func (x *Welcome) GetRecovering() bool {
+	if x != nil {
+		return x.Recovering
+	}
+	return false
+}
+
 type Refused struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // IdentityMismatch, Quarantined, OlderStream, ProtocolUnsupported, Draining
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // IdentityMismatch, Quarantined, OlderStream, ProtocolUnsupported, RegistryUnavailable, Forgotten
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -841,7 +849,7 @@ type Report struct {
 	Segments      []*EnvSegment          `protobuf:"bytes,5,rep,name=segments,proto3" json:"segments,omitempty"`
 	Removed       []*EnvKey              `protobuf:"bytes,6,rep,name=removed,proto3" json:"removed,omitempty"`
 	Digest        uint64                 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"` // of all segments after this report; in the last chunk
-	Keys          []*KeyHolder           `protobuf:"bytes,8,rep,name=keys,proto3" json:"keys,omitempty"`       // complete reports: every live sandbox with a claim key of the hub's space
+	Keys          []*KeyHolder           `protobuf:"bytes,8,rep,name=keys,proto3" json:"keys,omitempty"`       // complete reports: every live sandbox, and every claim under way, with a key of the hub's space
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1056,6 +1064,7 @@ type HeartbeatAck struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	SendComplete  bool                   `protobuf:"varint,2,opt,name=send_complete,json=sendComplete,proto3" json:"send_complete,omitempty"`
+	EtcdRestored  bool                   `protobuf:"varint,3,opt,name=etcd_restored,json=etcdRestored,proto3" json:"etcd_restored,omitempty"` // resource_version went down: replace all idle Pods and begin a new term
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1100,6 +1109,13 @@ func (x *HeartbeatAck) GetNumber() uint64 {
 func (x *HeartbeatAck) GetSendComplete() bool {
 	if x != nil {
 		return x.SendComplete
+	}
+	return false
+}
+
+func (x *HeartbeatAck) GetEtcdRestored() bool {
+	if x != nil {
+		return x.EtcdRestored
 	}
 	return false
 }
@@ -1361,13 +1377,14 @@ func (x *MemberSegment) GetImage() string {
 	return ""
 }
 
-// KeyHolder says that a live Pod carries a claim key.
+// KeyHolder says that a Pod carries a claim key, or will, or did.
 type KeyHolder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KeyHash       string                 `protobuf:"bytes,1,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"`
 	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	SandboxId     string                 `protobuf:"bytes,3,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	PodUid        string                 `protobuf:"bytes,4,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	PodUid        string                 `protobuf:"bytes,4,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"` // empty: the claim is under way and has no Pod yet
+	Ended         bool                   `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`                // the sandbox has ended; only to a hub that is recovering
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1428,6 +1445,13 @@ func (x *KeyHolder) GetPodUid() string {
 		return x.PodUid
 	}
 	return ""
+}
+
+func (x *KeyHolder) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
 }
 
 // Dispatch is a call from the hub. The worker answers every dispatch: first a Receipt, then exactly one Answer.
@@ -2404,7 +2428,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x04term\x18\x04 \x01(\tR\x04term\x12 \n" +
 	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\x12\x16\n" +
 	"\x06stream\x18\x06 \x01(\x04R\x06stream\x12)\n" +
-	"\x10resource_version\x18\a \x01(\x04R\x0fresourceVersion\"\xde\x02\n" +
+	"\x10resource_version\x18\a \x01(\x04R\x0fresourceVersion\"\xfe\x02\n" +
 	"\aWelcome\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
@@ -2416,7 +2440,10 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"tombstones\x18\a \x03(\v2\x1b.atoll.federation.v1.EnvKeyR\n" +
 	"tombstones\x12#\n" +
-	"\retcd_restored\x18\b \x01(\bR\fetcdRestored\"w\n" +
+	"\retcd_restored\x18\b \x01(\bR\fetcdRestored\x12\x1e\n" +
+	"\n" +
+	"recovering\x18\t \x01(\bR\n" +
+	"recovering\"w\n" +
 	"\aRefused\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12:\n" +
@@ -2443,10 +2470,11 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\x06R\x06digest\x12)\n" +
-	"\x10resource_version\x18\x04 \x01(\x04R\x0fresourceVersion\"K\n" +
+	"\x10resource_version\x18\x04 \x01(\x04R\x0fresourceVersion\"p\n" +
 	"\fHeartbeatAck\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12#\n" +
-	"\rsend_complete\x18\x02 \x01(\bR\fsendComplete\"\xaa\x02\n" +
+	"\rsend_complete\x18\x02 \x01(\bR\fsendComplete\x12#\n" +
+	"\retcd_restored\x18\x03 \x01(\bR\fetcdRestored\"\xaa\x02\n" +
 	"\n" +
 	"EnvSegment\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.atoll.federation.v1.EnvKeyR\x03key\x12\x10\n" +
@@ -2478,13 +2506,14 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x0equeue_capacity\x18\r \x01(\x05R\rqueueCapacity\x12\x19\n" +
 	"\bcan_grow\x18\x0e \x01(\bR\acanGrow\x12>\n" +
 	"\rsaturated_for\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\fsaturatedFor\x12\x14\n" +
-	"\x05image\x18\x10 \x01(\tR\x05image\"x\n" +
+	"\x05image\x18\x10 \x01(\tR\x05image\"\x8e\x01\n" +
 	"\tKeyHolder\x12\x19\n" +
 	"\bkey_hash\x18\x01 \x01(\tR\akeyHash\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x17\n" +
-	"\apod_uid\x18\x04 \x01(\tR\x06podUid\"\xdd\x04\n" +
+	"\apod_uid\x18\x04 \x01(\tR\x06podUid\x12\x14\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\"\xdd\x04\n" +
 	"\bDispatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x123\n" +

@@ -566,10 +566,11 @@ var Claims_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Clusters_ListClusters_FullMethodName  = "/atoll.sandbox.v1.Clusters/ListClusters"
-	Clusters_GetCluster_FullMethodName    = "/atoll.sandbox.v1.Clusters/GetCluster"
-	Clusters_DrainCluster_FullMethodName  = "/atoll.sandbox.v1.Clusters/DrainCluster"
-	Clusters_ForgetCluster_FullMethodName = "/atoll.sandbox.v1.Clusters/ForgetCluster"
+	Clusters_ListClusters_FullMethodName   = "/atoll.sandbox.v1.Clusters/ListClusters"
+	Clusters_GetCluster_FullMethodName     = "/atoll.sandbox.v1.Clusters/GetCluster"
+	Clusters_DrainCluster_FullMethodName   = "/atoll.sandbox.v1.Clusters/DrainCluster"
+	Clusters_UndrainCluster_FullMethodName = "/atoll.sandbox.v1.Clusters/UndrainCluster"
+	Clusters_ForgetCluster_FullMethodName  = "/atoll.sandbox.v1.Clusters/ForgetCluster"
 )
 
 // ClustersClient is the client API for Clusters service.
@@ -580,9 +581,12 @@ const (
 type ClustersClient interface {
 	ListClusters(ctx context.Context, in *ListClustersRequest, opts ...grpc.CallOption) (*ListClustersResponse, error)
 	GetCluster(ctx context.Context, in *GetClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
-	// DrainCluster stops new claims to a cluster. Not built yet: UNIMPLEMENTED.
+	// DrainCluster stops new claims to a cluster. Its sandboxes run on, and claim keys that it holds are answered.
 	DrainCluster(ctx context.Context, in *DrainClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
-	// ForgetCluster removes a cluster for good. Not built yet: UNIMPLEMENTED.
+	// UndrainCluster takes DrainCluster back. A cluster that was forgotten may register again after it.
+	UndrainCluster(ctx context.Context, in *UndrainClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
+	// ForgetCluster removes a cluster for good, whether or not it can be reached, unless it is attached and takes claims.
+	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was answered counts as ended.
 	ForgetCluster(ctx context.Context, in *ForgetClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
 }
 
@@ -624,6 +628,16 @@ func (c *clustersClient) DrainCluster(ctx context.Context, in *DrainClusterReque
 	return out, nil
 }
 
+func (c *clustersClient) UndrainCluster(ctx context.Context, in *UndrainClusterRequest, opts ...grpc.CallOption) (*Cluster, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Cluster)
+	err := c.cc.Invoke(ctx, Clusters_UndrainCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clustersClient) ForgetCluster(ctx context.Context, in *ForgetClusterRequest, opts ...grpc.CallOption) (*Cluster, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Cluster)
@@ -642,9 +656,12 @@ func (c *clustersClient) ForgetCluster(ctx context.Context, in *ForgetClusterReq
 type ClustersServer interface {
 	ListClusters(context.Context, *ListClustersRequest) (*ListClustersResponse, error)
 	GetCluster(context.Context, *GetClusterRequest) (*Cluster, error)
-	// DrainCluster stops new claims to a cluster. Not built yet: UNIMPLEMENTED.
+	// DrainCluster stops new claims to a cluster. Its sandboxes run on, and claim keys that it holds are answered.
 	DrainCluster(context.Context, *DrainClusterRequest) (*Cluster, error)
-	// ForgetCluster removes a cluster for good. Not built yet: UNIMPLEMENTED.
+	// UndrainCluster takes DrainCluster back. A cluster that was forgotten may register again after it.
+	UndrainCluster(context.Context, *UndrainClusterRequest) (*Cluster, error)
+	// ForgetCluster removes a cluster for good, whether or not it can be reached, unless it is attached and takes claims.
+	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was answered counts as ended.
 	ForgetCluster(context.Context, *ForgetClusterRequest) (*Cluster, error)
 	mustEmbedUnimplementedClustersServer()
 }
@@ -664,6 +681,9 @@ func (UnimplementedClustersServer) GetCluster(context.Context, *GetClusterReques
 }
 func (UnimplementedClustersServer) DrainCluster(context.Context, *DrainClusterRequest) (*Cluster, error) {
 	return nil, status.Error(codes.Unimplemented, "method DrainCluster not implemented")
+}
+func (UnimplementedClustersServer) UndrainCluster(context.Context, *UndrainClusterRequest) (*Cluster, error) {
+	return nil, status.Error(codes.Unimplemented, "method UndrainCluster not implemented")
 }
 func (UnimplementedClustersServer) ForgetCluster(context.Context, *ForgetClusterRequest) (*Cluster, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetCluster not implemented")
@@ -743,6 +763,24 @@ func _Clusters_DrainCluster_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Clusters_UndrainCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UndrainClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClustersServer).UndrainCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Clusters_UndrainCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClustersServer).UndrainCluster(ctx, req.(*UndrainClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Clusters_ForgetCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ForgetClusterRequest)
 	if err := dec(in); err != nil {
@@ -781,11 +819,209 @@ var Clusters_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Clusters_DrainCluster_Handler,
 		},
 		{
+			MethodName: "UndrainCluster",
+			Handler:    _Clusters_UndrainCluster_Handler,
+		},
+		{
 			MethodName: "ForgetCluster",
 			Handler:    _Clusters_ForgetCluster_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
+	Metadata: "sandbox/v1/sandbox.proto",
+}
+
+const (
+	Hub_GetHub_FullMethodName     = "/atoll.sandbox.v1.Hub/GetHub"
+	Hub_AcceptLoss_FullMethodName = "/atoll.sandbox.v1.Hub/AcceptLoss"
+	Hub_BackupHub_FullMethodName  = "/atoll.sandbox.v1.Hub/BackupHub"
+)
+
+// HubClient is the client API for Hub service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Hub is about the hub itself. Workers do not serve it.
+type HubClient interface {
+	// GetHub tells whether the hub knows every claim key, and if not, which clusters it waits for.
+	GetHub(ctx context.Context, in *GetHubRequest, opts ...grpc.CallOption) (*HubStatus, error)
+	// AcceptLoss ends the recovery without the clusters that have not been heard: claims with a key are served again, but
+	// sent to none of these. A key that only they know of may be answered a second sandbox.
+	AcceptLoss(ctx context.Context, in *AcceptLossRequest, opts ...grpc.CallOption) (*HubStatus, error)
+	// BackupHub streams an archive of all that the hub keeps, as it is at one moment.
+	BackupHub(ctx context.Context, in *BackupHubRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
+}
+
+type hubClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewHubClient(cc grpc.ClientConnInterface) HubClient {
+	return &hubClient{cc}
+}
+
+func (c *hubClient) GetHub(ctx context.Context, in *GetHubRequest, opts ...grpc.CallOption) (*HubStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HubStatus)
+	err := c.cc.Invoke(ctx, Hub_GetHub_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hubClient) AcceptLoss(ctx context.Context, in *AcceptLossRequest, opts ...grpc.CallOption) (*HubStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HubStatus)
+	err := c.cc.Invoke(ctx, Hub_AcceptLoss_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hubClient) BackupHub(ctx context.Context, in *BackupHubRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Hub_ServiceDesc.Streams[0], Hub_BackupHub_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupHubRequest, BackupChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Hub_BackupHubClient = grpc.ServerStreamingClient[BackupChunk]
+
+// HubServer is the server API for Hub service.
+// All implementations must embed UnimplementedHubServer
+// for forward compatibility.
+//
+// Hub is about the hub itself. Workers do not serve it.
+type HubServer interface {
+	// GetHub tells whether the hub knows every claim key, and if not, which clusters it waits for.
+	GetHub(context.Context, *GetHubRequest) (*HubStatus, error)
+	// AcceptLoss ends the recovery without the clusters that have not been heard: claims with a key are served again, but
+	// sent to none of these. A key that only they know of may be answered a second sandbox.
+	AcceptLoss(context.Context, *AcceptLossRequest) (*HubStatus, error)
+	// BackupHub streams an archive of all that the hub keeps, as it is at one moment.
+	BackupHub(*BackupHubRequest, grpc.ServerStreamingServer[BackupChunk]) error
+	mustEmbedUnimplementedHubServer()
+}
+
+// UnimplementedHubServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedHubServer struct{}
+
+func (UnimplementedHubServer) GetHub(context.Context, *GetHubRequest) (*HubStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetHub not implemented")
+}
+func (UnimplementedHubServer) AcceptLoss(context.Context, *AcceptLossRequest) (*HubStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcceptLoss not implemented")
+}
+func (UnimplementedHubServer) BackupHub(*BackupHubRequest, grpc.ServerStreamingServer[BackupChunk]) error {
+	return status.Error(codes.Unimplemented, "method BackupHub not implemented")
+}
+func (UnimplementedHubServer) mustEmbedUnimplementedHubServer() {}
+func (UnimplementedHubServer) testEmbeddedByValue()             {}
+
+// UnsafeHubServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to HubServer will
+// result in compilation errors.
+type UnsafeHubServer interface {
+	mustEmbedUnimplementedHubServer()
+}
+
+func RegisterHubServer(s grpc.ServiceRegistrar, srv HubServer) {
+	// If the following call panics, it indicates UnimplementedHubServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Hub_ServiceDesc, srv)
+}
+
+func _Hub_GetHub_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetHubRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HubServer).GetHub(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Hub_GetHub_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HubServer).GetHub(ctx, req.(*GetHubRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Hub_AcceptLoss_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptLossRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HubServer).AcceptLoss(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Hub_AcceptLoss_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HubServer).AcceptLoss(ctx, req.(*AcceptLossRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Hub_BackupHub_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupHubRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(HubServer).BackupHub(m, &grpc.GenericServerStream[BackupHubRequest, BackupChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Hub_BackupHubServer = grpc.ServerStreamingServer[BackupChunk]
+
+// Hub_ServiceDesc is the grpc.ServiceDesc for Hub service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Hub_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "atoll.sandbox.v1.Hub",
+	HandlerType: (*HubServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetHub",
+			Handler:    _Hub_GetHub_Handler,
+		},
+		{
+			MethodName: "AcceptLoss",
+			Handler:    _Hub_AcceptLoss_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "BackupHub",
+			Handler:       _Hub_BackupHub_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "sandbox/v1/sandbox.proto",
 }
 
