@@ -39,6 +39,9 @@ priorityClassName: important
 pdb: {enabled: true}
 networkPolicy: {apiFrom: [{ipBlock: {cidr: 192.0.2.0/24}}], metricsFrom: [{namespaceSelector: {}, podSelector: {matchLabels: {app: prometheus}}}]}
 serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
+tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
+prometheusRule: {enabled: true, labels: {release: prometheus}}
+grafanaDashboard: {enabled: true}
 `
 
 func hubRelease(values string) harness.Release {
@@ -74,35 +77,39 @@ func TestHubLints(t *testing.T) {
 
 func TestHubRefusesValues(t *testing.T) {
 	for values, want := range map[string]string{
-		"replicas: 2":                          "additional properties 'replicas' not allowed",
-		"persistence: {sizes: 1Gi}":            "'/persistence': additional properties 'sizes' not allowed",
-		"persistence: {size: big}":             "'/persistence/size'",
-		"service: {api: {port: '8080'}}":       "'/service/api/port': got string, want integer",
-		"service: {link: {port: 0}}":           "'/service/link/port'",
-		"service: {link: {type: External}}":    "'/service/link/type': value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'",
-		"service: {link: {nodePort: 30443}}":   "'/service/link/nodePort'", // of a ClusterIP
-		"tls: {certManager: {enabled: true}}":  "'/tls/certManager/issuerRef/name'",
-		"tls: {certManager: {duration: 30d}}":  "'/tls/certManager/duration'",
-		"tls: {secretName: Not_A_Name}":        "'/tls/secretName'",
-		"image: {tag: 'a:b'}":                  "'/image/tag'",
-		"image: {pullPolicy: Sometimes}":       "'/image/pullPolicy'",
-		"logLevel: loud":                       "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
-		"logFormat: xml":                       "'/logFormat'",
-		"claimKeyRetention: 24":                "'/claimKeyRetention': got number, want string",
-		"extraArgs: [listen]":                  "'/extraArgs/0'",
-		"extraArgs: --listen=:1":               "'/extraArgs': got string, want array",
-		"podAnnotations: {a: 1}":               "'/podAnnotations/a': got number, want string",
-		"networkPolicy: {apiFrom: [{ip: x}]}":  "'/networkPolicy/apiFrom/0': additional properties 'ip' not allowed",
-		"networkPolicy: {apiFrom: [{}]}":       "'/networkPolicy/apiFrom/0': minProperties",
-		"serviceMonitor: {interval: often}":    "'/serviceMonitor/interval'",
-		"terminationGracePeriodSeconds: 1":     "'/terminationGracePeriodSeconds'",
-		"pdb: {enabled: 'yes'}":                "'/pdb/enabled': got string, want boolean",
-		"imagePullSecrets: [name]":             "'/imagePullSecrets/0': got string, want object",
-		"resources: {limit: {memory: 1Gi}}":    "'/resources': additional properties 'limit' not allowed",
-		"apiKeys: {secretname: x}":             "'/apiKeys': additional properties 'secretname' not allowed",
-		"tls: {certManager: {uris: [x]}}":      "'/tls/certManager': additional properties 'uris' not allowed",
-		"podSecurityContext: restricted":       "'/podSecurityContext': got string, want object",
-		"topologySpreadConstraints: {zone: 1}": "'/topologySpreadConstraints': got object, want array",
+		"replicas: 2":                           "additional properties 'replicas' not allowed",
+		"persistence: {sizes: 1Gi}":             "'/persistence': additional properties 'sizes' not allowed",
+		"persistence: {size: big}":              "'/persistence/size'",
+		"service: {api: {port: '8080'}}":        "'/service/api/port': got string, want integer",
+		"service: {link: {port: 0}}":            "'/service/link/port'",
+		"service: {link: {type: External}}":     "'/service/link/type': value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'",
+		"service: {link: {nodePort: 30443}}":    "'/service/link/nodePort'", // of a ClusterIP
+		"tls: {certManager: {enabled: true}}":   "'/tls/certManager/issuerRef/name'",
+		"tls: {certManager: {duration: 30d}}":   "'/tls/certManager/duration'",
+		"tls: {secretName: Not_A_Name}":         "'/tls/secretName'",
+		"image: {tag: 'a:b'}":                   "'/image/tag'",
+		"image: {pullPolicy: Sometimes}":        "'/image/pullPolicy'",
+		"logLevel: loud":                        "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
+		"logFormat: xml":                        "'/logFormat'",
+		"claimKeyRetention: 24":                 "'/claimKeyRetention': got number, want string",
+		"extraArgs: [listen]":                   "'/extraArgs/0'",
+		"extraArgs: --listen=:1":                "'/extraArgs': got string, want array",
+		"podAnnotations: {a: 1}":                "'/podAnnotations/a': got number, want string",
+		"networkPolicy: {apiFrom: [{ip: x}]}":   "'/networkPolicy/apiFrom/0': additional properties 'ip' not allowed",
+		"networkPolicy: {apiFrom: [{}]}":        "'/networkPolicy/apiFrom/0': minProperties",
+		"serviceMonitor: {interval: often}":     "'/serviceMonitor/interval'",
+		"tracing: {endpoint: 'collector:4317'}": "'/tracing/endpoint'",
+		"tracing: {endpoint: 'http://c'}":       "'/tracing/endpoint'", // no port
+		"tracing: {sampleRatio: 5}":             "'/tracing/sampleRatio'",
+		"prometheusRule: {rules: []}":           "'/prometheusRule': additional properties 'rules' not allowed",
+		"terminationGracePeriodSeconds: 1":      "'/terminationGracePeriodSeconds'",
+		"pdb: {enabled: 'yes'}":                 "'/pdb/enabled': got string, want boolean",
+		"imagePullSecrets: [name]":              "'/imagePullSecrets/0': got string, want object",
+		"resources: {limit: {memory: 1Gi}}":     "'/resources': additional properties 'limit' not allowed",
+		"apiKeys: {secretname: x}":              "'/apiKeys': additional properties 'secretname' not allowed",
+		"tls: {certManager: {uris: [x]}}":       "'/tls/certManager': additional properties 'uris' not allowed",
+		"podSecurityContext: restricted":        "'/podSecurityContext': got string, want object",
+		"topologySpreadConstraints: {zone: 1}":  "'/topologySpreadConstraints': got object, want array",
 	} {
 		if _, err := helm.Template(t.Context(), hubRelease(values)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\nwant %q", values, err, want)
@@ -115,7 +122,7 @@ func TestHubRendersWhatIsAskedFor(t *testing.T) {
 	for values, want := range map[string][]string{
 		"":                                always,
 		"networkPolicy: {enabled: false}": always[1:],
-		everything:                        append([]string{"Certificate/atoll-hub", "PodDisruptionBudget/atoll-hub", "ServiceMonitor/atoll-hub"}, always...),
+		everything:                        append([]string{"Certificate/atoll-hub", "ConfigMap/atoll-hub-dashboard", "PodDisruptionBudget/atoll-hub", "PrometheusRule/atoll-hub", "ServiceMonitor/atoll-hub"}, always...),
 		"fullnameOverride: other":         {"NetworkPolicy/other", "Service/other", "Service/other-link", "Service/other-metrics", "StatefulSet/other"},
 	} {
 		names := renderHub(t, values).Names()
@@ -313,7 +320,7 @@ func TestHubServiceMonitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
-	if diff := cmp.Diff([]any{map[string]any{"port": "metrics", "interval": "10s"}}, endpoints); err != nil || diff != "" {
+	if diff := cmp.Diff([]any{map[string]any{"port": "metrics", "interval": "10s", "honorLabels": true}}, endpoints); err != nil || diff != "" {
 		t.Errorf("endpoints: %v (-want +got):\n%s", err, diff)
 	}
 	service := as[corev1.Service](t, objects, "Service", "atoll-hub-metrics")

@@ -201,7 +201,7 @@ func TestHubIsWhatTheAPIServerTakes(t *testing.T) {
 	for _, values := range []string{"", everything, "persistence: {enabled: false}", "persistence: {existingClaim: mine}"} {
 		objects := renderHub(t, values)
 		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-			return o.GetKind() == "Certificate" || o.GetKind() == "ServiceMonitor"
+			return o.GetKind() == "Certificate" || o.GetKind() == "ServiceMonitor" || o.GetKind() == "PrometheusRule"
 		})
 		manifest, err := objects.Manifest()
 		if err != nil {

@@ -41,6 +41,8 @@ networkPolicy:
   extraIngress: [{ports: [{port: 8082}]}]
   extraEgress: [{ports: [{port: 3128}]}]
 serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
+tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
+prometheusRule: {enabled: true, labels: {release: prometheus}}
 `
 
 func renderWorker(t *testing.T, values string) harness.Objects {
@@ -84,6 +86,8 @@ func TestWorkerRefusesValues(t *testing.T) {
 		"clusterID: e\nadmissionPolicies: off":                                            "'/admissionPolicies': got boolean, want object",
 		"clusterID: e\nnetworkPolicy: {apiServerPorts: []}":                               "'/networkPolicy/apiServerPorts'",
 		"clusterID: e\nnetworkPolicy: {apiServerPorts: [https]}":                          "'/networkPolicy/apiServerPorts/0'",
+		"clusterID: e\ntracing: {endpoint: 'collector:4317'}":                             "'/tracing/endpoint'",
+		"clusterID: e\ntracing: {protocol: grpc}":                                         "'/tracing': additional properties 'protocol' not allowed",
 		"clusterID: e\nserviceMonitor: {interval: often}":                                 "'/serviceMonitor/interval'",
 		"clusterID: e\nresources: {limit: {memory: 1Gi}}":                                 "'/resources': additional properties 'limit' not allowed",
 		"clusterID: e\npodLabels: {a: 1}":                                                 "'/podLabels/a': got number, want string",
@@ -126,7 +130,7 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 	}
 	for values, want := range map[string]map[string]int{
 		"":                                    always,
-		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1}),
+		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1}),
 		"crds: {install: false}":              without(nil, "CustomResourceDefinition"),
 		"admissionPolicies: {enabled: false}": without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
@@ -156,6 +160,9 @@ func TestWorkerHasOneSource(t *testing.T) {
 	}
 	seen := 0
 	for _, path := range paths {
+		if filepath.Base(filepath.Dir(path)) == "monitoring" {
+			continue // no objects: see TestMonitoringHasOneSource
+		}
 		content, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -271,7 +278,7 @@ func TestWorkerNetworkPolicy(t *testing.T) {
 		"":                                     {53, 53, 443, 6443},
 		"hub: {address: h:443}":                {53, 53, 443, 6443, 443, 8443},
 		"hub: {address: '[2001:db8::1]:8443'}": {53, 53, 443, 6443, 8443},
-		allOfWorker:                            {53, 53, 16443, 30443, 8443, 3128},
+		allOfWorker:                            {53, 53, 16443, 30443, 8443, 4317, 3128},
 	} {
 		if diff := cmp.Diff(want, egress(values)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", values, diff)

@@ -248,7 +248,7 @@ func TestWorkerIsWhatTheAPIServerTakes(t *testing.T) {
 	namespace := restrictedNamespace(t, "worker-fields")
 	for _, values := range []string{"", allOfWorker} {
 		objects := slices.DeleteFunc(renderWorker(t, values), func(o *unstructured.Unstructured) bool {
-			return o.GetKind() == "Certificate" || o.GetKind() == "ServiceMonitor"
+			return o.GetKind() == "Certificate" || o.GetKind() == "ServiceMonitor" || o.GetKind() == "PrometheusRule"
 		})
 		for _, o := range objects {
 			if o.GetNamespace() != "" {

@@ -38,3 +38,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "hub.apiKeysSecret" -}}
 {{- default (printf "%s-api-keys" (include "hub.fullname" .)) .Values.apiKeys.secretName -}}
 {{- end }}
+
+{{/* What the process reads of OpenTelemetry's own environment. */}}
+{{- define "hub.tracing" -}}
+- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .Values.tracing.sampleRatio | quote }}}
+{{- with .Values.tracing.headersSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: headers}}
+{{- end }}
+{{- end }}
+
+{{/* The collector's port. */}}
+{{- define "hub.tracingPort" -}}
+{{- .Values.tracing.endpoint | splitList ":" | last }}
+{{- end }}

@@ -45,3 +45,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "worker.file" -}}
 {{- .content | replace "atoll-system" .root.Release.Namespace | replace "CLUSTER_ID" .root.Values.clusterID }}
 {{- end }}
+
+{{/* What the process reads of OpenTelemetry's own environment. */}}
+{{- define "worker.tracing" -}}
+- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .Values.tracing.sampleRatio | quote }}}
+{{- with .Values.tracing.headersSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: headers}}
+{{- end }}
+{{- end }}
