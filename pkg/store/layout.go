@@ -104,16 +104,26 @@ func (l layout) create(path string) error {
 	if err := os.Rename(draft, path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
-// syncDir makes a new name durable.
-func syncDir(path string) error {
+// SyncDir makes new names in a directory durable.
+func SyncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// InUse reports whether a process has the file at path open as a store.
+func InUse(path string) bool {
+	db, err := openFile(path)
+	if err != nil {
+		return errors.Is(explainOpen(err), ErrLocked)
+	}
+	_ = db.Close()
+	return false
 }
 
 // prepare checks a file from end to end, so that damage is met at the start and not under load, and migrates it.

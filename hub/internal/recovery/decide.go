@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"slices"
+
+	"navix.sh/atoll/pkg/hubstate"
+)
+
+// attemptsPerEpoch is how many attempts of one key have room in an epoch.
+const attemptsPerEpoch = 10_000_000
+
+// maxEpoch is the last one whose attempts are numbers.
+const maxEpoch = (1<<31-1)/attemptsPerEpoch - 1
+
+// EpochOf answers which ledger made an attempt.
+func EpochOf(attempt int32) int32 { return attempt / attemptsPerEpoch }
+
+// FirstAttempt of a key in an epoch.
+func FirstAttempt(epoch int32) int32 { return epoch*attemptsPerEpoch + 1 }
+
+// pairing is what two files are to each other.
+type pairing string
+
+const (
+	fresh        pairing = "Fresh"        // both are new
+	paired       pairing = "Paired"       // nothing was lost
+	registryLost pairing = "RegistryLost" // the ledger is whole, who the clusters are is learned anew
+	recovers     pairing = "Recovers"     // the ledger is not what the registry remembers
+)
+
+// decidePairing compares what the files say, nil where there is nothing. The epoch is that of the ledger from now on.
+func decidePairing(ledger *hubstate.Ledger, registry *hubstate.Identity) (p pairing, cause hubstate.Cause, epoch int32) {
+	switch {
+	case ledger == nil && registry == nil:
+		return fresh, "", 0
+	case ledger == nil:
+		return recovers, hubstate.LedgerLost, registry.Epoch + 1
+	case ledger.Restored && registry == nil:
+		return recovers, hubstate.LedgerRestored, ledger.Epoch + 1
+	case ledger.Restored:
+		return recovers, hubstate.LedgerRestored, max(ledger.Epoch, registry.Epoch) + 1
+	case registry == nil:
+		return registryLost, "", ledger.Epoch
+	case ledger.ID != registry.ID:
+		return recovers, hubstate.LedgerReplaced, max(ledger.Epoch, registry.Epoch) + 1
+	default:
+		return paired, "", max(ledger.Epoch, registry.Epoch)
+	}
+}
+
+// unheard lists the registered clusters whose keys may be missing.
+func unheard(r *hubstate.Recovery, registered []string) []string {
+	if r == nil || r.Over {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(registered), func(id string) bool { return slices.Contains(r.Heard, id) })
+}
+
+// raise answers the epoch after an attempt was seen on a Pod. One of a later epoch than ours was made by a ledger that
+// this one does not know of; while recovering, so was one of ours, in which nothing has been claimed yet.
+func raise(epoch int32, recovering bool, seen int32) int32 {
+	if seen > epoch || recovering && seen == epoch {
+		return seen + 1
+	}
+	return epoch
+}

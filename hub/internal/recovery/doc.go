@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package recovery knows whether the hub's ledger of claim keys can be trusted, and makes a lost one whole.
+//
+// In go the entries by which the two files name their ledger (package hubstate), and word of every cluster whose key index
+// has been taken into the ledger; out come whether claims with a key may be served, and the numbers of their attempts.
+//
+// # When the hub is recovering
+//
+// The registry remembers which ledger belongs to it. There is none, or another one, or it says of itself that a backup was
+// restored: then keys may have been answered that this ledger does not know, and no claim with a key is served until every
+// registered cluster has sent its key index, or an operator accepts that some have not. A restart with both files intact
+// is none of this. How far it has come is in the ledger, so that a restart in the middle goes on; the new ledger's name is
+// written there before it is written into the registry, so that one before that begins anew.
+//
+// After an accepted loss the clusters that have not been heard get no new claims with a key until they are: what they hold
+// is taken into the ledger first.
+//
+// # Epochs
+//
+// Attempts of a ledger that follows a lost one begin where no attempt of the lost one can have come: at the next ten
+// millions. So an attempt number tells whether this ledger made it. Of two Pods with one key the higher attempt is the later
+// one; within an epoch the lower one was given up for it and was never answered, between epochs both may have been.
+//
+// # What holds where both files are lost (I2)
+//
+// Nobody can tell such a hub from a new one. Keys that attached clusters hold are learned from them as they attach, and are
+// answered from then on; a key whose cluster has not attached yet can be answered a second sandbox. A key whose sandbox
+// ended is known for as long as its worker remembers the end: until that worker has ended, at most seven days.
+package recovery

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/store"
+)
+
+// State is how whole the ledger is. All methods are safe for concurrent use.
+type State struct {
+	claims, registry store.Store
+
+	recovering atomic.Bool // no claim with a key is served
+	partial    atomic.Bool // some clusters may hold keys that are not in the ledger
+	epoch      atomic.Int32
+
+	mu     sync.Mutex // held while the ledger's entry is written
+	ledger hubstate.Ledger
+}
+
+// Status is what there is to tell of a State.
+type Status struct {
+	Epoch      int32
+	Recovering bool
+	Last       *hubstate.Recovery // nil: the ledger was never lost
+	Awaited    []string
+}
+
+var errTooOften = errors.New("the ledger has been lost too often: attempts cannot be numbered any more")
+
+// Open compares the two files, and begins a recovery where they call for one.
+func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveClock) (*State, error) {
+	found, err := hubstate.LoadLedger(ctx, claims)
+	if err != nil {
+		return nil, err
+	}
+	remembered, err := hubstate.LoadIdentity(ctx, registry)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{claims: claims, registry: registry}
+	p, cause, epoch := decidePairing(found, remembered)
+	if epoch > maxEpoch {
+		return nil, errTooOften
+	}
+	if found != nil {
+		s.ledger = *found
+	}
+	switch p {
+	case fresh:
+		s.ledger = hubstate.Ledger{Identity: hubstate.Identity{ID: rand.Text()}}
+	case recovers:
+		s.ledger = hubstate.Ledger{
+			Identity: hubstate.Identity{ID: rand.Text(), Epoch: epoch},
+			Recovery: &hubstate.Recovery{Cause: cause, Since: now.Now().UTC()},
+		}
+	case paired, registryLost:
+		s.ledger.Epoch = epoch
+	}
+	if p != paired {
+		if err := hubstate.SaveLedger(ctx, claims, s.ledger); err != nil {
+			return nil, err
+		}
+		if err := hubstate.SaveIdentity(ctx, registry, s.ledger.Identity); err != nil {
+			return nil, err
+		}
+	}
+	s.publish()
+	return s, nil
+}
+
+// publish is called with mu held, or before anybody else has the State.
+func (s *State) publish() {
+	r := s.ledger.Recovery
+	s.epoch.Store(s.ledger.Epoch)
+	s.partial.Store(r != nil && !r.Over)
+	s.recovering.Store(r != nil && !r.Over && !r.Accepted)
+}
+
+// Recovering reports whether claims with a key must wait.
+func (s *State) Recovering() bool { return s.recovering.Load() }
+
+// Epoch is the ledger's.
+func (s *State) Epoch() int32 { return s.epoch.Load() }
+
+// Unheard lists, of the registered clusters, those whose keys may be missing in the ledger: none, unless it was lost.
+func (s *State) Unheard(registered []string) []string {
+	if !s.partial.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return unheard(s.ledger.Recovery, registered)
+}
+
+// Saw notes the attempt of a Pod that carries a key, before the ledger numbers attempts next to it.
+func (s *State) Saw(ctx context.Context, attempt int32) error {
+	if EpochOf(attempt) < s.epoch.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	epoch := raise(s.ledger.Epoch, s.recovering.Load(), EpochOf(attempt))
+	switch {
+	case epoch == s.ledger.Epoch:
+		return nil
+	case epoch > maxEpoch:
+		return errTooOften
+	}
+	next := s.ledger
+	next.Epoch = epoch
+	return s.save(ctx, next)
+}
+
+// Heard says that every key of a cluster is in the ledger.
+func (s *State) Heard(ctx context.Context, cluster string) error {
+	return s.change(ctx, func(r *hubstate.Recovery) bool {
+		if slices.Contains(r.Heard, cluster) {
+			return false
+		}
+		r.Heard = append(slices.Clone(r.Heard), cluster)
+		return true
+	})
+}
+
+// Settle ends a recovery that waits for none of the registered clusters any more.
+func (s *State) Settle(ctx context.Context, registered []string) error {
+	return s.change(ctx, func(r *hubstate.Recovery) bool {
+		r.Over = len(unheard(r, registered)) == 0
+		return r.Over
+	})
+}
+
+// Accept ends a recovery for those who wait, whoever has not been heard.
+func (s *State) Accept(ctx context.Context) error {
+	return s.change(ctx, func(r *hubstate.Recovery) bool {
+		was := r.Accepted
+		r.Accepted = true
+		return !was
+	})
+}
+
+// change makes a change of the recovery under way durable, if there is one.
+func (s *State) change(ctx context.Context, apply func(*hubstate.Recovery) bool) error {
+	if !s.partial.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.ledger.Recovery; r == nil || r.Over {
+		return nil
+	}
+	next, recovery := s.ledger, *s.ledger.Recovery
+	next.Recovery = &recovery
+	if !apply(&recovery) {
+		return nil
+	}
+	return s.save(ctx, next)
+}
+
+// save is called with mu held.
+func (s *State) save(ctx context.Context, next hubstate.Ledger) error {
+	if next.Epoch != s.ledger.Epoch {
+		// The registry first: it is what remembers the epoch if the ledger is lost.
+		if err := hubstate.SaveIdentity(ctx, s.registry, next.Identity); err != nil {
+			return err
+		}
+	}
+	if err := hubstate.SaveLedger(ctx, s.claims, next); err != nil {
+		return fmt.Errorf("writing down how far the recovery is: %w", err)
+	}
+	s.ledger = next
+	s.publish()
+	return nil
+}
+
+// Status tells how it stands.
+func (s *State) Status(registered []string) Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Status{
+		Epoch: s.ledger.Epoch, Recovering: s.recovering.Load(), Last: s.ledger.Recovery,
+		Awaited: unheard(s.ledger.Recovery, registered),
+	}
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubstate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"navix.sh/atoll/pkg/store"
+)
+
+// Kind is one of the files.
+type Kind string
+
+// The files.
+const (
+	Claims   Kind = "claims"
+	Registry Kind = "registry"
+)
+
+// Path is where a hub with this data directory keeps the file.
+func (k Kind) Path(dir string) string { return filepath.Join(dir, string(k)+".db") }
+
+// migrations of each file, oldest first. The schema is their number and one.
+var migrations = map[Kind][]store.Migration{
+	Claims:   {nameLedger},
+	Registry: {nameLedger},
+}
+
+// nameLedger takes a file from schema 1, in which nothing said which files belong together: those that are migrated do.
+func nameLedger(m *store.Migrating) error {
+	value, err := json.Marshal(Identity{ID: unnamed})
+	if err != nil {
+		return fmt.Errorf("encoding the ledger's name: %w", err)
+	}
+	return m.Put(ledgerKey, value)
+}
+
+// Open opens a file, or makes it. The error says what can be done.
+func Open(dir string, kind Kind) (*store.Bolt, error) {
+	file, err := store.OpenBolt(kind.Path(dir), string(kind), migrations[kind]...)
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, advice(kind, err))
+	}
+	return file, nil
+}
+
+func advice(kind Kind, err error) string {
+	switch {
+	case errors.Is(err, store.ErrNewer):
+		return "; run that build, or restore a backup of this one"
+	case !errors.Is(err, store.ErrDamaged):
+		return ""
+	case kind == Claims:
+		return "; restore a backup (atollctl hub restore), or move the file away: the hub then learns the claim keys from its " +
+			"clusters, and serves none before all of them have told theirs"
+	default:
+		return "; restore a backup (atollctl hub restore), or move the file away: the clusters then register anew, and a name " +
+			"is for whoever comes first"
+	}
+}

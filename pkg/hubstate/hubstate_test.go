@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubstate_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/store"
+)
+
+func open(t *testing.T, dir string, kind hubstate.Kind) *store.Bolt {
+	t.Helper()
+	s, err := hubstate.Open(dir, kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// golden is a directory with files that a build wrote before there were migrations.
+func golden(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, kind := range []hubstate.Kind{hubstate.Claims, hubstate.Registry} {
+		packed, err := os.Open(filepath.Join("testdata", string(kind)+"-v1.db.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		zipped, err := gzip.NewReader(packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(zipped)
+		if err := errors.Join(err, packed.Close(), os.WriteFile(kind.Path(dir), data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func keys(t *testing.T, s store.Store) []string {
+	t.Helper()
+	entries, err := s.Range(t.Context(), "", "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		kind, _, _ := strings.Cut(e.Key, "/")
+		out = append(out, kind)
+	}
+	return slices.Compact(out)
+}
+
+// TestFilesOfTheFirstSchemaAreMigrated: everything is still there, and the two belong together.
+func TestFilesOfTheFirstSchemaAreMigrated(t *testing.T) {
+	dir := golden(t)
+	claims, registry := open(t, dir, hubstate.Claims), open(t, dir, hubstate.Registry)
+	if got := strings.Join(keys(t, claims), " "); got != "claim expire id ledger" || claims.Schema() != 2 {
+		t.Errorf("schema %d with %s", claims.Schema(), got)
+	}
+	if got := strings.Join(keys(t, registry), " "); got != "cluster ledger" || registry.Schema() != 2 {
+		t.Errorf("schema %d with %s", registry.Schema(), got)
+	}
+	ledger, err1 := hubstate.LoadLedger(t.Context(), claims)
+	identity, err2 := hubstate.LoadIdentity(t.Context(), registry)
+	if err := errors.Join(err1, err2); err != nil || ledger.Identity != *identity || ledger.Restored || ledger.Recovery != nil {
+		t.Errorf("ledger %+v, registry %+v, %v", ledger, identity, err)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	for kind, want := range map[hubstate.Kind]string{hubstate.Claims: "learns the claim keys", hubstate.Registry: "register anew"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(kind.Path(dir), []byte("no database"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := hubstate.Open(dir, kind)
+		if !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), "restore a backup") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// backup is an archive of a directory's files.
+func backup(t *testing.T, dir string) []byte {
+	t.Helper()
+	files := hubstate.Files{Claims: open(t, dir, hubstate.Claims), Registry: open(t, dir, hubstate.Registry), Dir: dir, Version: "v9"}
+	var archive bytes.Buffer
+	err := files.Backup(t.Context(), time.Unix(1_800_000_000, 0), &archive)
+	if err := errors.Join(err, files.Claims.Close(), files.Registry.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "backup-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	return archive.Bytes()
+}
+
+func TestABackupIsRestored(t *testing.T) {
+	archive := backup(t, golden(t))
+	manifest, err := hubstate.Inspect(bytes.NewReader(archive))
+	if err != nil || manifest.Version != "v9" || len(manifest.Files) != 2 || manifest.Files[0].Schema != 2 {
+		t.Fatalf("manifest %+v: %v", manifest, err)
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	if _, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	claims := open(t, dir, hubstate.Claims)
+	if got := strings.Join(keys(t, claims), " "); got != "claim expire id ledger" {
+		t.Errorf("restored: %s", got)
+	}
+	if ledger, err := hubstate.LoadLedger(t.Context(), claims); err != nil || !ledger.Restored {
+		t.Errorf("ledger %+v: %v", ledger, err)
+	}
+
+	_, err = hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, false)
+	if !errors.Is(err, hubstate.ErrExists) {
+		t.Errorf("over files that are there: %v", err)
+	}
+	_, err = hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true)
+	if !errors.Is(err, store.ErrLocked) {
+		t.Errorf("under an open hub: %v", err)
+	}
+	if err := claims.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true); err != nil {
+		t.Errorf("by force: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "claims.db.before-restore")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestADamagedArchiveChangesNothing cuts an archive off at every kibibyte, and flips a bit in every one.
+func TestADamagedArchiveChangesNothing(t *testing.T) {
+	archive := backup(t, golden(t))
+	dir := filepath.Join(t.TempDir(), "data")
+	refused := func(what string, data []byte) {
+		if _, err := hubstate.Restore(context.Background(), bytes.NewReader(data), dir, false); err == nil {
+			t.Fatalf("%s: restored", what)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Fatalf("%s: left %v", what, left)
+		}
+	}
+	for at := 0; at < len(archive); at += 256 {
+		refused("cut off", archive[:at])
+		flipped := bytes.Clone(archive)
+		flipped[at] ^= 0x10
+		if !bytes.Equal(unzip(flipped), unzip(archive)) { // not every bit of what was packed means something
+			refused(fmt.Sprintf("with a flipped bit at %d of %d", at, len(archive)), flipped)
+		}
+	}
+	refused("nothing at all", nil)
+}
+
+// unzip is nil for what cannot be unpacked.
+func unzip(data []byte) []byte {
+	zipped, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil
+	}
+	out, err := io.ReadAll(zipped)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+func TestTidyRemovesWhatWasInterrupted(t *testing.T) {
+	dir := golden(t)
+	if err := os.MkdirAll(filepath.Join(dir, "backup-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := hubstate.Tidy(dir); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 2 {
+		t.Errorf("left %v: %v", left, err)
+	}
+}

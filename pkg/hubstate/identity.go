@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubstate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	ledgerKey = "ledger"
+	// unnamed is the id of ledgers from before there were ids.
+	unnamed = "unnamed"
+)
+
+// Identity names a ledger.
+type Identity struct {
+	ID string `json:"id"`
+	// Epoch counts the losses that a hub knows of: a ledger that follows a lost one has a higher epoch.
+	Epoch int32 `json:"epoch"`
+}
+
+// Ledger is the entry of the claims file about itself.
+type Ledger struct {
+	Identity
+	// Restored is set by Restore, until a hub starts on the file.
+	Restored bool      `json:"restored,omitempty"`
+	Recovery *Recovery `json:"recovery,omitempty"` // the last one
+}
+
+// Cause is why a ledger is not whole.
+type Cause string
+
+// The causes.
+const (
+	LedgerLost     Cause = "LedgerLost"     // there was none
+	LedgerReplaced Cause = "LedgerReplaced" // it belongs to another registry
+	LedgerRestored Cause = "LedgerRestored" // it is a backup's
+)
+
+// Recovery is how far a ledger has been made whole.
+type Recovery struct {
+	Cause    Cause     `json:"cause"`
+	Since    time.Time `json:"since"`
+	Heard    []string  `json:"heard,omitempty"` // clusters whose keys are in the ledger now
+	Accepted bool      `json:"accepted,omitempty"`
+	Over     bool      `json:"over,omitempty"`
+}
+
+// LoadLedger reads the claims file's entry, nil when there is none.
+func LoadLedger(ctx context.Context, claims store.Store) (*Ledger, error) {
+	return load[Ledger](ctx, claims)
+}
+
+// LoadIdentity reads the registry's entry, nil when there is none.
+func LoadIdentity(ctx context.Context, registry store.Store) (*Identity, error) {
+	return load[Identity](ctx, registry)
+}
+
+// SaveLedger writes the claims file's entry.
+func SaveLedger(ctx context.Context, claims store.Store, l Ledger) error { return save(ctx, claims, l) }
+
+// SaveIdentity writes the registry's entry.
+func SaveIdentity(ctx context.Context, registry store.Store, id Identity) error {
+	return save(ctx, registry, id)
+}
+
+func load[T any](ctx context.Context, s store.Store) (*T, error) {
+	entry, ok, err := s.Get(ctx, ledgerKey)
+	if err != nil {
+		return nil, fmt.Errorf("reading the ledger's name: %w", err)
+	}
+	if !ok {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	var value T
+	if err := json.Unmarshal(entry.Value, &value); err != nil {
+		return nil, fmt.Errorf("the ledger's name is damaged: %w", err)
+	}
+	return &value, nil
+}
+
+func save(ctx context.Context, s store.Store, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encoding the ledger's name: %w", err)
+	}
+	if _, err := s.Commit(ctx, store.Txn{Puts: []store.Put{{Key: ledgerKey, Value: data}}}); err != nil {
+		return fmt.Errorf("writing the ledger's name: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubstate
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"navix.sh/atoll/pkg/store"
+)
+
+// Why an archive is not taken.
+var (
+	ErrArchive = errors.New("the archive is damaged, cut off or none of a hub")
+	ErrExists  = errors.New("there are files of a hub already")
+)
+
+const maxManifest = 1 << 20
+
+// Inspect reads an archive to its end and compares its checksums.
+func Inspect(r io.Reader) (Manifest, error) {
+	return read(r, func(File) (io.WriteCloser, error) { return discard{io.Discard}, nil })
+}
+
+type discard struct{ io.Writer }
+
+func (discard) Close() error { return nil }
+
+// Restore makes an archive's files those of a data directory. Files that are there are kept beside them, under names that
+// end in ".before-restore", and only with force; not at all while a hub has them open.
+func Restore(ctx context.Context, r io.Reader, dir string, force bool) (Manifest, error) {
+	if err := free(dir, force); err != nil {
+		return Manifest{}, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Manifest{}, fmt.Errorf("restoring: %w", err)
+	}
+	stage, err := os.MkdirTemp(dir, restorePrefix)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("restoring: %w", err)
+	}
+	manifest, err := read(r, func(f File) (io.WriteCloser, error) {
+		return os.OpenFile(f.Kind.Path(stage), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	})
+	if err == nil {
+		err = markRestored(ctx, stage)
+	}
+	if err == nil {
+		err = install(stage, dir)
+	}
+	return manifest, errors.Join(err, os.RemoveAll(stage))
+}
+
+// free reports whether a directory may get other files.
+func free(dir string, force bool) error {
+	for _, kind := range []Kind{Claims, Registry} {
+		path := kind.Path(dir)
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("restoring: %w", err)
+		}
+		if !force {
+			return fmt.Errorf("%w: %s", ErrExists, path)
+		}
+		if store.InUse(path) {
+			return fmt.Errorf("%s is open: stop the hub first: %w", path, store.ErrLocked)
+		}
+	}
+	return nil
+}
+
+// read takes an archive apart. What open answers is complete when read answers no error.
+func read(r io.Reader, open func(File) (io.WriteCloser, error)) (Manifest, error) {
+	zipped, err := gzip.NewReader(r)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("%w: %w", ErrArchive, err)
+	}
+	archive := tar.NewReader(zipped)
+	manifest, err := readManifest(archive)
+	if err != nil {
+		return Manifest{}, err
+	}
+	for _, f := range manifest.Files {
+		header, err := archive.Next()
+		if err != nil || header.Name != f.name() || header.Size != f.Bytes {
+			return Manifest{}, damaged(err, "no %s of %d bytes where it belongs", f.name(), f.Bytes)
+		}
+		if err := extract(archive, f, open); err != nil {
+			return Manifest{}, err
+		}
+	}
+	// Up to the end: gzip's own checksum is there.
+	if _, err := archive.Next(); !errors.Is(err, io.EOF) {
+		return Manifest{}, damaged(err, "it does not end where its manifest says")
+	}
+	if _, err := io.Copy(io.Discard, zipped); err != nil {
+		return Manifest{}, fmt.Errorf("%w: %w", ErrArchive, err)
+	}
+	return manifest, nil
+}
+
+func damaged(cause error, format string, args ...any) error {
+	err := fmt.Errorf("%w: %s", ErrArchive, fmt.Sprintf(format, args...))
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
+func readManifest(archive *tar.Reader) (m Manifest, err error) {
+	header, err := archive.Next()
+	if err != nil || header.Name != manifestName || header.Size > maxManifest {
+		return m, damaged(err, "no manifest")
+	}
+	data, err := io.ReadAll(archive)
+	if err != nil {
+		return m, fmt.Errorf("%w: %w", ErrArchive, err)
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, fmt.Errorf("%w: reading the manifest: %w", ErrArchive, err)
+	}
+	if m.Format > archiveFormat {
+		return m, fmt.Errorf("the archive has format %d and this build knows up to %d: %w", m.Format, archiveFormat, store.ErrNewer)
+	}
+	var kinds []Kind
+	for _, f := range m.Files {
+		kinds = append(kinds, f.Kind)
+	}
+	if !slices.Equal(kinds, []Kind{Claims, Registry}) {
+		return m, fmt.Errorf("%w: it holds %q", ErrArchive, kinds)
+	}
+	return m, nil
+}
+
+func extract(archive io.Reader, f File, open func(File) (io.WriteCloser, error)) error {
+	out, err := open(f)
+	if err != nil {
+		return fmt.Errorf("restoring %s: %w", f.name(), err)
+	}
+	hash := sha256.New()
+	n, err := io.Copy(io.MultiWriter(out, hash), archive)
+	if err := errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrArchive, f.name(), err)
+	}
+	if n != f.Bytes || hex.EncodeToString(hash.Sum(nil)) != f.SHA256 {
+		return fmt.Errorf("%w: %s is not what its checksum says", ErrArchive, f.name())
+	}
+	return nil
+}
+
+// markRestored opens the files, which checks and migrates them, and leaves word for the hub that starts on them.
+func markRestored(ctx context.Context, dir string) error {
+	registry, err := Open(dir, Registry)
+	if err != nil {
+		return err
+	}
+	if err := registry.Close(); err != nil {
+		return fmt.Errorf("restoring: %w", err)
+	}
+	claims, err := Open(dir, Claims)
+	if err != nil {
+		return err
+	}
+	ledger, err := LoadLedger(ctx, claims)
+	if err == nil {
+		if ledger == nil {
+			ledger = &Ledger{Identity: Identity{ID: unnamed}}
+		}
+		ledger.Restored = true
+		err = SaveLedger(ctx, claims, *ledger)
+	}
+	return errors.Join(err, claims.Close())
+}
+
+// install puts the ledger last: a crash in between leaves the one that was there, with an older registry.
+func install(from, to string) error {
+	for _, kind := range []Kind{Registry, Claims} {
+		path := kind.Path(to)
+		if err := os.Rename(path, path+".before-restore"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("restoring: %w", err)
+		}
+		if err := os.Rename(kind.Path(from), path); err != nil {
+			return fmt.Errorf("restoring: %w", err)
+		}
+	}
+	return store.SyncDir(to)
+}
