@@ -38,6 +38,9 @@ func bringUp(ctx context.Context, _ string, opts stack.Options) (*stack.Stack, e
 	if err := group.Wait(); err != nil {
 		return nil, fmt.Errorf("preparing: %w", err)
 	}
+	if err := startCollector(&opts); err != nil {
+		return nil, err
+	}
 	started, err := stack.Start(ctx, set, opts)
 	if err != nil {
 		return nil, fmt.Errorf("starting hub and workers: %w", err)
@@ -46,6 +49,9 @@ func bringUp(ctx context.Context, _ string, opts stack.Options) (*stack.Stack, e
 }
 
 func takeDown(ctx context.Context) error {
+	if traces != nil {
+		traces.server.Stop()
+	}
 	if set == nil {
 		return nil
 	}
