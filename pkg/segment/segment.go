@@ -4,6 +4,7 @@ package segment
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -112,20 +113,23 @@ func (t *Totals) add(m *Member) {
 	if m.State == Missing {
 		return
 	}
-	t.Idle += m.Idle
-	t.ReadyIdle += m.ReadyIdle
-	t.Running += m.Running
-	t.Desired += m.Desired
-	t.Pending += m.Pending
+	t.Idle = sum(t.Idle, m.Idle)
+	t.ReadyIdle = sum(t.ReadyIdle, m.ReadyIdle)
+	t.Running = sum(t.Running, m.Running)
+	t.Desired = sum(t.Desired, m.Desired)
+	t.Pending = sum(t.Pending, m.Pending)
 }
 
 // Merge sums the totals of one Env over its clusters, or of one cluster over its Envs.
 func (t Totals) Merge(o Totals) Totals {
 	return Totals{
-		Members: t.Members + o.Members, Idle: t.Idle + o.Idle, ReadyIdle: t.ReadyIdle + o.ReadyIdle,
-		Running: t.Running + o.Running, Desired: t.Desired + o.Desired, Pending: t.Pending + o.Pending,
+		Members: t.Members + o.Members, Idle: sum(t.Idle, o.Idle), ReadyIdle: sum(t.ReadyIdle, o.ReadyIdle),
+		Running: sum(t.Running, o.Running), Desired: sum(t.Desired, o.Desired), Pending: sum(t.Pending, o.Pending),
 	}
 }
+
+// sum stays at the most that there can be: counts are what a worker says, and one that wrapped around would be a lie.
+func sum(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
 // Order is a report's place in its cluster's history. Reports of one cluster are ordered by it and by nothing else;
 // resourceVersions of different clusters, or of one cluster before and after a restore, do not compare.

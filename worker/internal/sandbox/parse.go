@@ -14,12 +14,13 @@ const maxSeconds = math.MaxInt64 / int64(time.Second)
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
+// parseTime reads what is no time as none, and so a time that the API has no words for: in another zone's year 0 or 9999.
 func parseTime(v string) time.Time {
 	t, err := time.Parse(time.RFC3339, v)
-	if err != nil {
+	if t = t.UTC(); err != nil || t.Year() < 1 || t.Year() > 9999 {
 		return time.Time{}
 	}
-	return t.UTC()
+	return t
 }
 
 // formatSeconds rounds up: a timeout is never shortened by being written down.

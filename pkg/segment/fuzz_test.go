@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"math"
+	"math/rand"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+// seedReports are reports as workers send them, and as none does.
+func seedReports() []*federationv1.Report {
+	member := func(name string) *federationv1.MemberSegment {
+		return &federationv1.MemberSegment{Name: name, State: federationv1.MemberState_ACTIVE, Idle: 3, ReadyIdle: 2, Image: "img:1", CanGrow: true}
+	}
+	key := func(name string) *federationv1.EnvKey { return &federationv1.EnvKey{Namespace: "default", Name: name} }
+	return []*federationv1.Report{
+		{},
+		{Sequence: 1, Last: true, Complete: true, Segments: []*federationv1.EnvSegment{
+			{Key: key("a"), Uid: "u", Generation: 4, Members: []*federationv1.MemberSegment{member("x"), member("w")}}, {Key: key("b")},
+		}},
+		{Sequence: 2, Last: true, Removed: []*federationv1.EnvKey{key("a")}, Segments: []*federationv1.EnvSegment{{Key: key("c"), DefaultMultiplier: -1}}},
+		{Segments: []*federationv1.EnvSegment{{Key: key("a"), Members: []*federationv1.MemberSegment{member("x"), member("x")}}}},
+		{Segments: []*federationv1.EnvSegment{{Key: key("a")}}, Removed: []*federationv1.EnvKey{key("a")}},
+		{Segments: []*federationv1.EnvSegment{{Key: key("a"), Members: []*federationv1.MemberSegment{{Name: "m", State: 99, Idle: -5, Pending: 1 << 30}}}}},
+		{Segments: []*federationv1.EnvSegment{{Key: key("a"), Members: []*federationv1.MemberSegment{
+			{Name: "m", Idle: math.MaxInt32, Running: math.MaxInt32, Desired: math.MaxInt32, Pending: math.MaxInt32}, member("n"),
+		}}}},
+		{Segments: []*federationv1.EnvSegment{nil, {Key: &federationv1.EnvKey{Name: "no namespace"}}}},
+	}
+}
+
+// A report is read in full or not at all; what it says can be repeated and comes to the same in any order, and the digest is
+// always that of what is there.
+func FuzzReports(f *testing.F) {
+	seeds := seedReports()
+	for i, r := range seeds {
+		first, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		second, err := proto.Marshal(seeds[(i+1)%len(seeds)])
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(first, second, int64(i))
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte, seed int64) {
+		deltas := []Delta{read(t, first), read(t, second)}
+		var s, merged Snapshot
+		for _, d := range deltas {
+			s.Apply(d)
+			checkDigest(t, &s)
+			if again := s.Apply(d); !again.Empty() {
+				t.Fatalf("the second time it changes %+v", again)
+			}
+			same := s.Clone()
+			same.Apply(shuffled(d, seed))
+			other := Snapshot{}
+			for _, seg := range shuffled(Delta{Changed: all(&s)}, seed).Changed {
+				other.Put(seg)
+			}
+			if same.Digest() != s.Digest() || other.Digest() != s.Digest() || other.Len() != s.Len() {
+				t.Fatal("the order makes a difference")
+			}
+		}
+		merged.Apply(deltas[0].Then(deltas[1]))
+		if merged.Digest() != s.Digest() || !Diff(&merged, &s).Empty() {
+			t.Fatalf("two reports merged into one make %v, one after the other %v", merged.Keys(), s.Keys())
+		}
+		checkTotals(t, &s)
+	})
+}
+
+func read(t *testing.T, data []byte) Delta {
+	t.Helper()
+	r := &federationv1.Report{}
+	if proto.Unmarshal(data, r) != nil {
+		return Delta{}
+	}
+	d, err := DeltaFromProto(r.GetSegments(), r.GetRemoved())
+	if err != nil {
+		if !d.Empty() {
+			t.Fatalf("refused, and still it says %+v", d)
+		}
+		return Delta{}
+	}
+	for _, seg := range d.Changed {
+		again, err := FromProto(seg.Proto())
+		if err != nil || !again.Equal(seg) || again.Digest() != seg.Digest() {
+			t.Fatalf("%+v comes back as %+v (%v)", seg, again, err)
+		}
+	}
+	return d
+}
+
+func all(s *Snapshot) (out []*Segment) {
+	for _, k := range s.Keys() {
+		out = append(out, s.Get(k))
+	}
+	return out
+}
+
+func shuffled(d Delta, seed int64) Delta {
+	r := rand.New(rand.NewSource(seed))
+	out := Delta{Changed: append([]*Segment(nil), d.Changed...), Removed: append([]Key(nil), d.Removed...)}
+	r.Shuffle(len(out.Changed), func(i, j int) { out.Changed[i], out.Changed[j] = out.Changed[j], out.Changed[i] })
+	r.Shuffle(len(out.Removed), func(i, j int) { out.Removed[i], out.Removed[j] = out.Removed[j], out.Removed[i] })
+	return out
+}
+
+func checkDigest(t *testing.T, s *Snapshot) {
+	t.Helper()
+	var sum uint64
+	for _, seg := range all(s) {
+		sum += seg.Digest()
+	}
+	if s.Digest() != sum {
+		t.Fatalf("the digest is %d, recomputed %d", s.Digest(), sum)
+	}
+}
+
+// checkTotals: counts of a hostile worker must not wrap around into counts that look like room.
+func checkTotals(t *testing.T, s *Snapshot) {
+	t.Helper()
+	if n := s.Totals(); n.Idle < 0 || n.Running < 0 || n.Desired < 0 || n.Pending < 0 || n.Members < 0 {
+		t.Fatalf("totals %+v", n)
+	}
+}
