@@ -1622,22 +1622,24 @@ func (x *ForgetClusterRequest) GetId() string {
 }
 
 type Cluster struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	State         ClusterState           `protobuf:"varint,2,opt,name=state,proto3,enum=atoll.sandbox.v1.ClusterState" json:"state,omitempty"`
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`                   // the worker's
-	LastSeen      *durationpb.Duration   `protobuf:"bytes,6,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"` // ago
-	Envs          int32                  `protobuf:"varint,7,opt,name=envs,proto3" json:"envs,omitempty"`
-	Members       int32                  `protobuf:"varint,8,opt,name=members,proto3" json:"members,omitempty"`
-	Idle          int32                  `protobuf:"varint,9,opt,name=idle,proto3" json:"idle,omitempty"`
-	Running       int32                  `protobuf:"varint,10,opt,name=running,proto3" json:"running,omitempty"`
-	Desired       int32                  `protobuf:"varint,11,opt,name=desired,proto3" json:"desired,omitempty"`
-	Pending       int32                  `protobuf:"varint,12,opt,name=pending,proto3" json:"pending,omitempty"`
-	RegisteredAt  *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Id                 string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	State              ClusterState           `protobuf:"varint,2,opt,name=state,proto3,enum=atoll.sandbox.v1.ClusterState" json:"state,omitempty"`
+	Message            string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Incarnation        uint64                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Version            string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`                   // the worker's
+	LastSeen           *durationpb.Duration   `protobuf:"bytes,6,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"` // ago
+	Envs               int32                  `protobuf:"varint,7,opt,name=envs,proto3" json:"envs,omitempty"`
+	Members            int32                  `protobuf:"varint,8,opt,name=members,proto3" json:"members,omitempty"`
+	Idle               int32                  `protobuf:"varint,9,opt,name=idle,proto3" json:"idle,omitempty"`
+	Running            int32                  `protobuf:"varint,10,opt,name=running,proto3" json:"running,omitempty"`
+	Desired            int32                  `protobuf:"varint,11,opt,name=desired,proto3" json:"desired,omitempty"`
+	Pending            int32                  `protobuf:"varint,12,opt,name=pending,proto3" json:"pending,omitempty"`
+	RegisteredAt       *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
+	Uid                string                 `protobuf:"bytes,14,opt,name=uid,proto3" json:"uid,omitempty"`                                                         // of the namespace kube-system, by which the hub knows the cluster
+	CertificateExpires *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"` // of the worker's; while it is attached
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Cluster) Reset() {
@@ -1757,6 +1759,20 @@ func (x *Cluster) GetPending() int32 {
 func (x *Cluster) GetRegisteredAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RegisteredAt
+	}
+	return nil
+}
+
+func (x *Cluster) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *Cluster) GetCertificateExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CertificateExpires
 	}
 	return nil
 }
@@ -1914,16 +1930,20 @@ func (x *BackupChunk) GetData() []byte {
 }
 
 type HubStatus struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Version         string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	Recovering      bool                   `protobuf:"varint,2,opt,name=recovering,proto3" json:"recovering,omitempty"`                                 // claims with a key are answered RECOVERING
-	Reason          string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                                          // LedgerLost, LedgerReplaced, LedgerRestored; of the last recovery
-	Since           *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`                                            // when it began
-	AwaitedClusters []string               `protobuf:"bytes,5,rep,name=awaited_clusters,json=awaitedClusters,proto3" json:"awaited_clusters,omitempty"` // whose claim keys are missing
-	Accepted        bool                   `protobuf:"varint,6,opt,name=accepted,proto3" json:"accepted,omitempty"`                                     // an operator ended the recovery before all were heard
-	Epoch           int32                  `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`                                           // of the ledger: counts its losses
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Version            string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Recovering         bool                   `protobuf:"varint,2,opt,name=recovering,proto3" json:"recovering,omitempty"`                                          // claims with a key are answered RECOVERING
+	Reason             string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                                                   // LedgerLost, LedgerReplaced, LedgerRestored; of the last recovery
+	Since              *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`                                                     // when it began
+	AwaitedClusters    []string               `protobuf:"bytes,5,rep,name=awaited_clusters,json=awaitedClusters,proto3" json:"awaited_clusters,omitempty"`          // whose claim keys are missing
+	Accepted           bool                   `protobuf:"varint,6,opt,name=accepted,proto3" json:"accepted,omitempty"`                                              // an operator ended the recovery before all were heard
+	Epoch              int32                  `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                    // of the ledger: counts its losses
+	Time               *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=time,proto3" json:"time,omitempty"`                                                       // by the hub's clock
+	CertificateExpires *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"` // of the hub's
+	ApiKeyExpires      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=api_key_expires,json=apiKeyExpires,proto3" json:"api_key_expires,omitempty"`             // of the key that this call was made with; unset: never, or no key
+	StoreFailure       string                 `protobuf:"bytes,11,opt,name=store_failure,json=storeFailure,proto3" json:"store_failure,omitempty"`                  // why the store could not be written, when that was its last word
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *HubStatus) Reset() {
@@ -2003,6 +2023,34 @@ func (x *HubStatus) GetEpoch() int32 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *HubStatus) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *HubStatus) GetCertificateExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CertificateExpires
+	}
+	return nil
+}
+
+func (x *HubStatus) GetApiKeyExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ApiKeyExpires
+	}
+	return nil
+}
+
+func (x *HubStatus) GetStoreFailure() string {
+	if x != nil {
+		return x.StoreFailure
+	}
+	return ""
 }
 
 type ListEnvsRequest struct {
@@ -3306,7 +3354,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x15UndrainClusterRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"&\n" +
 	"\x14ForgetClusterRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xae\x03\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x8d\x04\n" +
 	"\aCluster\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.atoll.sandbox.v1.ClusterStateR\x05state\x12\x18\n" +
@@ -3321,12 +3369,14 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	" \x01(\x05R\arunning\x12\x18\n" +
 	"\adesired\x18\v \x01(\x05R\adesired\x12\x18\n" +
 	"\apending\x18\f \x01(\x05R\apending\x12?\n" +
-	"\rregistered_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\fregisteredAt\"\x0f\n" +
+	"\rregistered_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\fregisteredAt\x12\x10\n" +
+	"\x03uid\x18\x0e \x01(\tR\x03uid\x12K\n" +
+	"\x13certificate_expires\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x12certificateExpires\"\x0f\n" +
 	"\rGetHubRequest\"\x13\n" +
 	"\x11AcceptLossRequest\"\x12\n" +
 	"\x10BackupHubRequest\"!\n" +
 	"\vBackupChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xec\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xd2\x03\n" +
 	"\tHubStatus\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1e\n" +
 	"\n" +
@@ -3336,7 +3386,12 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12)\n" +
 	"\x10awaited_clusters\x18\x05 \x03(\tR\x0fawaitedClusters\x12\x1a\n" +
 	"\baccepted\x18\x06 \x01(\bR\baccepted\x12\x14\n" +
-	"\x05epoch\x18\a \x01(\x05R\x05epoch\"k\n" +
+	"\x05epoch\x18\a \x01(\x05R\x05epoch\x12.\n" +
+	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12K\n" +
+	"\x13certificate_expires\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x12certificateExpires\x12B\n" +
+	"\x0fapi_key_expires\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\rapiKeyExpires\x12#\n" +
+	"\rstore_failure\x18\v \x01(\tR\fstoreFailure\"k\n" +
 	"\x0fListEnvsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -3591,80 +3646,84 @@ var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
 	1,  // 27: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
 	50, // 28: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
 	52, // 29: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	52, // 30: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	32, // 31: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	33, // 32: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
-	1,  // 33: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	50, // 34: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	34, // 35: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	50, // 36: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	51, // 37: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	3,  // 38: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	51, // 39: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	41, // 40: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	52, // 41: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	50, // 42: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	51, // 43: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	51, // 44: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	3,  // 45: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	6,  // 46: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	7,  // 47: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	9,  // 48: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	10, // 49: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	11, // 50: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	12, // 51: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	13, // 52: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	14, // 53: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	15, // 54: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	17, // 55: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	19, // 56: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	20, // 57: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	21, // 58: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	22, // 59: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	24, // 60: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	25, // 61: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	26, // 62: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	29, // 63: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	31, // 64: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	35, // 65: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	36, // 66: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	37, // 67: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	38, // 68: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	43, // 69: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	44, // 70: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	45, // 71: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	4,  // 72: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 73: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,  // 74: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	4,  // 75: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 76: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 77: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 78: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 79: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	16, // 80: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	16, // 81: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	18, // 82: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	23, // 83: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	23, // 84: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	23, // 85: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	23, // 86: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	28, // 87: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	28, // 88: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	27, // 89: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	30, // 90: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	32, // 91: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	32, // 92: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	53, // 93: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	40, // 94: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	39, // 95: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	42, // 96: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	42, // 97: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	53, // 98: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	72, // [72:99] is the sub-list for method output_type
-	45, // [45:72] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	52, // 30: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	52, // 31: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	52, // 32: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	52, // 33: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	52, // 34: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	32, // 35: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	33, // 36: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	1,  // 37: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	50, // 38: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	34, // 39: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	50, // 40: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	51, // 41: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	3,  // 42: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	51, // 43: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	41, // 44: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	52, // 45: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	50, // 46: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	51, // 47: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	51, // 48: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	3,  // 49: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	6,  // 50: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	7,  // 51: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	9,  // 52: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	10, // 53: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	11, // 54: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	12, // 55: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	13, // 56: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	14, // 57: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	15, // 58: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	17, // 59: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	19, // 60: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	20, // 61: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	21, // 62: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	22, // 63: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	24, // 64: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	25, // 65: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	26, // 66: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	29, // 67: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	31, // 68: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	35, // 69: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	36, // 70: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	37, // 71: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	38, // 72: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	43, // 73: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	44, // 74: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	45, // 75: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	4,  // 76: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 77: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,  // 78: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	4,  // 79: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 80: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 81: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 82: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 83: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	16, // 84: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	16, // 85: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	18, // 86: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	23, // 87: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	23, // 88: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	23, // 89: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	23, // 90: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	28, // 91: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	28, // 92: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	27, // 93: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	30, // 94: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	32, // 95: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	32, // 96: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	53, // 97: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	40, // 98: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	39, // 99: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	42, // 100: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	42, // 101: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	53, // 102: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	76, // [76:103] is the sub-list for method output_type
+	49, // [49:76] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }
