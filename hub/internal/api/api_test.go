@@ -38,7 +38,7 @@ func (unconnected) Dispatch(context.Context, string, *federationv1.Dispatch) (*f
 }
 
 // newFleet is a real fleet that has heard of these Envs (namespace/name) from cluster east, which is gone again.
-func newFleet(t *testing.T, envs ...string) *fleet.Fleet {
+func newFleet(t testing.TB, envs ...string) *fleet.Fleet {
 	t.Helper()
 	f, err := fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: fleet.NewRegistry(openStore(t, "registry"))})
 	if err != nil {
@@ -65,7 +65,7 @@ func newFleet(t *testing.T, envs ...string) *fleet.Fleet {
 	return f
 }
 
-func openStore(t *testing.T, kind string) store.Store {
+func openStore(t testing.TB, kind string) store.Store {
 	t.Helper()
 	s, err := store.OpenBolt(filepath.Join(t.TempDir(), kind+".db"), kind)
 	if err != nil {
@@ -76,7 +76,7 @@ func openStore(t *testing.T, kind string) store.Store {
 }
 
 // serveAPI answers the base URL of an API over the fleet.
-func serveAPI(t *testing.T, f *fleet.Fleet, auth *Authenticator) string {
+func serveAPI(t testing.TB, f *fleet.Fleet, auth *Authenticator) string {
 	t.Helper()
 	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
 	server, err := New(Options{Claims: service, Fleet: f, Auth: auth})

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Whatever a caller sends, the answer is what was asked for or a problem document that says whose fault it is: never
+// INTERNAL, which is a bug of ours.
+func FuzzREST(f *testing.F) {
+	for _, seed := range []struct{ method, path, key, body string }{
+		{"POST", "/v1/sandboxes", "", `{"env":"demo","wait":"NONE"}`},
+		{"POST", "/v1/sandboxes", "key", `{"env":"demo","claimKey":"other","startupTimeout":"1s"}`},
+		{"POST", "/v1/sandboxes", "k\x80\x00", `{"env":"demo","startupTimeout":"-315576000000s","labels":{"a/b/c":"","":"é"},"metadata":{"` + strings.Repeat("x", 300) + `":""}}`},
+		{"POST", "/v1/sandboxes", "", `{"env":"demo","namespace":"../x","clusters":["a","a",""],"requireClusters":true,"multiplier":-1,"instanceType":"\u0000"}`},
+		{"POST", "/v1/sandboxes", "", `{"env":1e999,"wait":77}`},
+		{"POST", "/v1/sandboxes", "", `[`},
+		{"GET", "/v1/sandboxes?pageSize=1000&pageToken=01arz3ndektsv4rrffq69g5fav-east&phase=RUNNING&env=demo", "", ""},
+		{"GET", "/v1/sandboxes?pageSize=99999999999&pageToken=%00%ff&phase=9&unknown=1", "", ""},
+		{"GET", "/v1/sandboxes/01arz3ndektsv4rrffq69g5fav-east", "", ""},
+		{"DELETE", "/v1/sandboxes/..%2f..%2fx", "", ""},
+		{"PATCH", "/v1/sandboxes/01arz3ndektsv4rrffq69g5fav-east", "", `{"idleTimeout":"90s"}`},
+		{"POST", "/v1/sandboxes/x:touch", "", `{}`},
+		{"GET", "/v1/claims/a%2Fb%zz?namespace=default", "", ""},
+		{"DELETE", "/v1/claims/%ff?namespace=%ff&team=%00", "", ""},
+		{"GET", "/v1/clusters/east", "", ""},
+		{"POST", "/v1/clusters/east:drain", "", `{"x":1}`},
+		{"GET", "/v1/envs?pageToken=a%2Fb&pageSize=-1&namespace=x", "", ""},
+		{"POST", "/v1/envs/default/demo:explain", "", `{"request":{"clusters":["east"]},"sandboxId":"x"}`},
+		{"PUT", "/v1/templates/x", "", `{}`},
+		{"GET", "/v1/sandboxes/x/ports/80/..", "", ""},
+		{"TRACE", "//v1//", "", ""},
+	} {
+		f.Add(seed.method, seed.path, seed.key, []byte(seed.body))
+	}
+	base := serveAPI(f, newFleet(f, "default/demo"), nil)
+	client := &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	f.Cleanup(client.CloseIdleConnections)
+	f.Fuzz(func(t *testing.T, method, path, key string, body []byte) {
+		req, err := http.NewRequestWithContext(t.Context(), method, base+"/"+strings.TrimPrefix(path, "/"), bytes.NewReader(body))
+		if err != nil || req.Host != strings.TrimPrefix(base, "http://") || req.Method == http.MethodConnect {
+			return
+		}
+		req.Header.Set("Idempotency-Key", key)
+		resp, err := client.Do(req)
+		if err != nil {
+			return // what net/http does not send; a server that hangs or breaks off does not come this far twice
+		}
+		defer func() { _ = resp.Body.Close() }()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkAnswer(t, req, resp, text)
+	})
+}
+
+func checkAnswer(t *testing.T, req *http.Request, resp *http.Response, text []byte) {
+	t.Helper()
+	if resp.StatusCode < 400 {
+		return
+	}
+	var doc struct {
+		Reason problem.Reason `json:"reason"`
+		Status int            `json:"status"`
+		Detail string         `json:"detail"`
+	}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") && strings.HasPrefix(string(text), "400 Bad Request") {
+		return // net/http's own: this never became a request
+	}
+	if req.Method != http.MethodHead {
+		if err := json.Unmarshal(text, &doc); err != nil || resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Fatalf("%s %s: %d %s: %s", req.Method, req.URL, resp.StatusCode, resp.Header.Get("Content-Type"), text)
+		}
+		if doc.Status != resp.StatusCode || doc.Detail == "" || !utf8.Valid(text) {
+			t.Fatalf("%s %s: %d %s", req.Method, req.URL, resp.StatusCode, text)
+		}
+	}
+	if resp.StatusCode == http.StatusInternalServerError || doc.Reason == problem.Internal {
+		t.Fatalf("%s %s: %d %s", req.Method, req.URL, resp.StatusCode, text)
+	}
+}
+
+// A keys file is taken as a whole or refused, and no key of it is without a digest, which any token could match.
+func FuzzKeys(f *testing.F) {
+	f.Add([]byte("keys: [{name: ci, sha256: " + strings.Repeat("ab", 32) + ", scopes: [claim], namespaces: [default], expires: 2030-01-01T00:00:00Z}]"))
+	f.Add([]byte("keys:\n- name: a\n  sha256: ''\n  scopes: []\n"))
+	f.Add([]byte("keys: [{name: a, name: b}]"))
+	f.Add([]byte("keys: &a [*a]"))
+	f.Add([]byte("{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		keys, err := ParseKeys(data)
+		if (keys == nil) == (err == nil) {
+			t.Fatalf("%v and %v", keys, err)
+		}
+		if err != nil {
+			return
+		}
+		for _, k := range keys.keys {
+			if len(k.digest) != 32 || k.Name == "" || len(k.Scopes) == 0 {
+				t.Fatalf("took key %+v", k)
+			}
+		}
+		for _, token := range []string{"", TokenPrefix, string(data)} {
+			if keys.find(token) != nil && len(token) < 20 {
+				t.Fatalf("token %q is known", token)
+			}
+		}
+	})
+}
