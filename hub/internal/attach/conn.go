@@ -22,6 +22,8 @@ const (
 	maxAcks = 256
 	// maxEnded bounds the records that wait for the store; the worker sends again what is dropped here.
 	maxEnded = 4
+	// maxChunks bounds a report, as the fleet does: one that never ends is not kept.
+	maxChunks = 1024
 )
 
 // conn is one attached stream.
@@ -227,7 +229,7 @@ func (k *keyIndex) add(r *federationv1.Report) (keys []*federationv1.KeyHolder, 
 	if r.GetChunk() == 0 {
 		*k = keyIndex{sequence: r.GetSequence()}
 	}
-	if r.GetSequence() != k.sequence || r.GetChunk() != k.next {
+	if r.GetSequence() != k.sequence || r.GetChunk() != k.next || k.next >= maxChunks {
 		*k = keyIndex{}
 		return nil, false
 	}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/fleet"
+)
+
+// forgetful is a registry without a memory.
+type forgetful struct{}
+
+func (forgetful) Load(context.Context) ([]fleet.Record, error) { return nil, nil }
+func (forgetful) Save(context.Context, fleet.Record) error     { return nil }
+
+// What a stream delivers, after its Begin, is taken or ends the stream with a status, whatever it is; answers that nobody
+// waits for reach nobody, and a key index counts only as a whole.
+func FuzzReader(f *testing.F) {
+	holder := []*federationv1.KeyHolder{{KeyHash: "0123", Attempt: 1, SandboxId: "x-east"}}
+	chunk := func(n uint32, last bool) *federationv1.WorkerFrame {
+		return &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: &federationv1.Report{
+			Sequence: 1, Chunk: n, Complete: true, Last: last, Keys: holder}}}
+	}
+	answer := func(id uint64, a *federationv1.Answer) *federationv1.WorkerFrame {
+		a.Id = id
+		return &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: a}}
+	}
+	receipt := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: 1}}}
+	granted := &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: "x-east"}}}
+	f.Add(joined(f, chunk(0, false), chunk(1, true)))
+	f.Add(joined(f, chunk(0, false), chunk(2, true), chunk(1, true)))
+	f.Add(joined(f, receipt, answer(1, granted), answer(1, granted), receipt))
+	f.Add(joined(f, answer(7, &federationv1.Answer{}), &federationv1.WorkerFrame{}, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{}}))
+	f.Add(joined(f, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{Batch: 1, Sandboxes: []*federationv1.EndedSandbox{nil}}}}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		view, err := fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: forgetful{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		session, _, refused := view.Connect("east", &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: 1})
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		defer session.Close()
+		if err := session.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		indexes := 0
+		c := newConn("east", session, Options{Fleet: view, Clock: clock.RealClock{}, OnKeys: func(_ string, keys []*federationv1.KeyHolder) {
+			indexes++
+		}}, newMetrics(), logr.Discard())
+		waiting := c.table.add(claimOf("0123"))
+		answers, lasts := 0, 0
+		for _, frame := range frames(data) {
+			if a := frame.GetAnswer(); a != nil && a.GetId() == waiting.dispatch.GetId() {
+				answers++
+			}
+			if frame.GetReport().GetComplete() && frame.GetReport().GetLast() {
+				lasts++
+			}
+			if err := c.handle(t.Context(), frame); err != nil {
+				break
+			}
+			for len(c.acks) > 0 {
+				<-c.acks
+			}
+		}
+		if len(waiting.answer) != min(answers, 1) || indexes > lasts {
+			t.Fatalf("%d answers for %d that came, %d indexes of %d reports", len(waiting.answer), answers, indexes, lasts)
+		}
+	})
+}
+
+// frames cuts data into messages, each behind its length in two bytes.
+func frames(data []byte) (out []*federationv1.WorkerFrame) {
+	for len(data) >= 2 && len(out) < 64 {
+		n := min(int(binary.BigEndian.Uint16(data)), len(data)-2)
+		frame := &federationv1.WorkerFrame{}
+		if proto.Unmarshal(data[2:2+n], frame) == nil {
+			out = append(out, frame)
+		}
+		data = data[2+n:]
+	}
+	return out
+}
+
+func joined(f *testing.F, frames ...*federationv1.WorkerFrame) (out []byte) {
+	f.Helper()
+	for _, frame := range frames {
+		data, err := proto.Marshal(frame)
+		if err != nil {
+			f.Fatal(err)
+		}
+		out = append(binary.BigEndian.AppendUint16(out, uint16(len(data))), data...)
+	}
+	return out
+}
+
+// I10: a report that never ends is not kept.
+func TestAKeyIndexIsBounded(t *testing.T) {
+	var index keyIndex
+	for n := range uint32(2 * maxChunks) {
+		_, whole := index.add(&federationv1.Report{Sequence: 1, Chunk: n, Complete: true, Keys: []*federationv1.KeyHolder{{}}})
+		if whole || len(index.keys) > maxChunks {
+			t.Fatalf("after %d chunks %d holders are kept, whole: %v", n+1, len(index.keys), whole)
+		}
+	}
+}
