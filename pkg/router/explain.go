@@ -140,6 +140,8 @@ func (c *Explained) Message() string {
 		return fmt.Sprintf("nothing heard of the cluster for %s", c.Age.Round(time.Second))
 	case ClusterQuarantined:
 		return "two clusters claim this name"
+	case ClusterDraining:
+		return "the cluster is being drained and gets no new claims"
 	case MemberMissing:
 		return "the pool does not exist"
 	case MemberInconsistent:

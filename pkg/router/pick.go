@@ -146,10 +146,14 @@ func (h *hot) serve(inFlight int32) (Tier, int32) {
 }
 
 func unhealthy(h Health) Reason {
-	if h == Quarantined {
+	switch h {
+	case Quarantined:
 		return ClusterQuarantined
+	case Draining:
+		return ClusterDraining
+	default:
+		return ClusterUnreachable
 	}
-	return ClusterUnreachable
 }
 
 func unusable(s segment.State) Reason {

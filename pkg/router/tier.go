@@ -67,6 +67,7 @@ const (
 	NoIdlePod            Reason = "NoIdlePod" // and the request does not queue
 	ClusterUnreachable   Reason = "ClusterUnreachable"
 	ClusterQuarantined   Reason = "ClusterQuarantined"
+	ClusterDraining      Reason = "ClusterDraining"
 	MemberInconsistent   Reason = "MemberInconsistent"
 	MemberMissing        Reason = "MemberMissing"
 	MemberStateUnknown   Reason = "MemberStateUnknown"
@@ -78,8 +79,8 @@ const (
 
 // hope orders the reasons of refused candidates: the first that applies to any candidate explains an empty decision.
 var hope = [...]Reason{
-	QueueFull, NoIdlePod, AlreadyRefused, ClusterUnreachable, ClusterQuarantined, MemberInconsistent, MemberMissing,
-	MemberStateUnknown, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch,
+	QueueFull, NoIdlePod, AlreadyRefused, ClusterUnreachable, ClusterQuarantined, ClusterDraining, MemberInconsistent,
+	MemberMissing, MemberStateUnknown, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch,
 }
 
 func idleTier(flags uint8) Tier {

@@ -16,7 +16,7 @@ import (
 type Health uint32
 
 // The states of a cluster. Silent, NoReceipt and Disconnected make it the last choice; from Unreachable on it gets no
-// claims.
+// claims. Draining is a cluster that could.
 const (
 	Fresh Health = iota
 	Silent
@@ -24,6 +24,7 @@ const (
 	Disconnected
 	Unreachable
 	Quarantined
+	Draining
 )
 
 // LastChoice reports whether the cluster comes after all fresh ones.
@@ -44,6 +45,8 @@ func (h Health) String() string {
 		return "Disconnected"
 	case Unreachable:
 		return "Unreachable"
+	case Draining:
+		return "Draining"
 	default:
 		return "Quarantined"
 	}

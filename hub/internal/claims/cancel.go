@@ -50,6 +50,11 @@ func (s *Service) visible(ctx context.Context, p Principal, k keyRef) (held, *sa
 	if err != nil {
 		return held{}, nil, storeFailed(err)
 	}
+	if h.record == nil {
+		if err := s.recovered(ctx); err != nil {
+			return held{}, nil, err
+		}
+	}
 	missing := problem.New(problem.NotFound, "no claim with key %q in namespace %s; keys are kept until %s after their sandbox ended",
 		k.key, k.namespace, s.retention)
 	if h.record == nil {
@@ -59,7 +64,15 @@ func (s *Service) visible(ctx context.Context, p Principal, k keyRef) (held, *sa
 	if err != nil {
 		return held{}, nil, err
 	}
-	if p.User != "" && p.User != req.GetUser() {
+	user := req.GetUser()
+	if p.User != "" && h.record.Adopted && h.record.State != stateEnded {
+		sandbox, err := s.lookup(ctx, k.hash, h.record)
+		if err != nil {
+			return held{}, nil, err
+		}
+		user = sandbox.GetUser()
+	}
+	if p.User != "" && p.User != user {
 		return held{}, nil, missing
 	}
 	return h, req, nil
@@ -150,34 +163,6 @@ func (s *Service) cancelAt(ctx context.Context, cluster, hash string, attempt in
 	})
 	if err != nil && reasonOf(err) != problem.NotFound {
 		return fmt.Errorf("cancelling at %s: %w", cluster, err)
-	}
-	return nil
-}
-
-// OnKeys looks through the keys that a worker's live Pods carry, as its complete report lists them, and has those ended
-// whose claim ended or moved on while the cluster was away.
-func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
-	s.spawn(func() {
-		if err := s.endStrays(s.base, cluster, holders); err != nil {
-			s.log.Info("Could not look through a cluster's keys; its next complete report brings them again", "cluster", cluster, "error", err.Error())
-		}
-	})
-}
-
-func (s *Service) endStrays(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) error {
-	for _, holder := range holders {
-		h, err := s.ledger.load(ctx, holder.GetKeyHash())
-		if err != nil {
-			return err
-		}
-		if !isStray(h.record, cluster, holder.GetAttempt()) {
-			continue
-		}
-		s.log.Info("Ending a sandbox that is not its claim's any more", "cluster", cluster, "claimKey", holder.GetKeyHash(),
-			"sandbox", holder.GetSandboxId())
-		if err := s.cancelAt(ctx, cluster, holder.GetKeyHash(), holder.GetAttempt()); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/recovery"
 )
 
 // ErrNotConnected is a dispatch of which nothing was sent. Every other error of a Dispatcher leaves the outcome unclear.
@@ -24,6 +25,8 @@ const (
 	stale   outcome = "StaleSession" // nothing was looked at
 	notSent outcome = "NotSent"
 	unclear outcome = "Unclear" // a Pod may or may not carry the claim
+	// gaveUp: it may carry one, in a cluster that an operator has forgotten, which is the permission to go elsewhere.
+	gaveUp outcome = "Forgotten"
 )
 
 // judge reads a dispatch's result. Whatever is not understood is unclear, which is the safe side.
@@ -87,7 +90,7 @@ func next(s situation, o outcome) step {
 		return failCaller
 	case stale:
 		return askAgain
-	case refused:
+	case refused, gaveUp:
 		return s.leave()
 	case notSent:
 		if s.keyed && s.open {
@@ -127,21 +130,25 @@ const (
 	startAnew   approach = "StartAnew"   // choose a cluster under the next attempt number
 	askHolder   approach = "AskHolder"   // claim again from the same cluster under the same attempt
 	lookUp      approach = "LookUp"      // a sandbox was answered: never claim again
+	endItself   approach = "EndItself"   // a sandbox was answered, by a cluster that was forgotten since: it counts as ended
 	showEnded   approach = "ShowEnded"   // answer the terminal record
 	keyConflict approach = "KeyConflict" // the key stands for other parameters
 )
 
-func begin(r *record, sameParameters bool) approach {
+// begin decides. The parameters of a record that was adopted are not known; its sandbox is compared instead.
+func begin(r *record, sameParameters, forgotten bool) approach {
 	switch {
 	case r == nil:
 		return startAnew
-	case !sameParameters:
+	case !sameParameters && !r.Adopted:
 		return keyConflict
 	case r.State == stateEnded:
 		return showEnded
+	case r.State == stateAnswered && forgotten:
+		return endItself
 	case r.State == stateAnswered:
 		return lookUp
-	case r.State == stateRefused:
+	case r.State == stateRefused, forgotten:
 		return startAnew
 	default:
 		return askHolder
@@ -161,15 +168,55 @@ func holdsCurrent(r *record, cluster string, attempt int32, sandboxID string) bo
 	}
 }
 
-// isStray reports whether a live Pod that a worker reports for a key must go: its claim ended, or moved on to a later
-// attempt. A key without a record, or a Pod of an attempt that this hub has not made, proves nothing (I5, I6).
-func isStray(r *record, cluster string, attempt int32) bool {
+// bearing is what a Pod that carries a key, or the record of one that did, means for what the hub knows of the key.
+type bearing string
+
+const (
+	// itsOwn: it is what the record speaks of.
+	itsOwn bearing = "ItsOwn"
+	// unknownKey: the ledger knows nothing of the key. One that was lost may have answered the Pod: it is the key's now.
+	unknownKey bearing = "UnknownKey"
+	// newer: the ledger knows an earlier attempt only, because what it knew later was lost. The Pod is the key's now.
+	newer bearing = "Newer"
+	// stray: its claim ended, or moved on to a later attempt of the same ledger. It was never answered, or is no more.
+	stray bearing = "Stray"
+	// beside: it is of another ledger and not what the key answers now. It may have been answered then, so it stays.
+	beside bearing = "Beside"
+)
+
+// bearingOf decides. Of two clusters that hold one key the later attempt is the key's (I2): within a ledger the earlier
+// one was given up before the later one was made.
+func bearingOf(r *record, cluster string, attempt int32) bearing {
 	switch {
-	case r == nil || attempt > r.Attempt:
-		return false
-	case attempt < r.Attempt:
-		return true
+	case r == nil:
+		return unknownKey
+	case r.Cluster == cluster && r.Attempt == attempt:
+		if r.State == stateEnded {
+			return stray
+		}
+		return itsOwn
+	case attempt > r.Attempt && mayBeOutdated(r):
+		return newer
+	case attempt < r.Attempt && sameLedger(r.Attempt, attempt):
+		return stray
 	default:
-		return r.Cluster == cluster && r.State == stateEnded
+		return beside
 	}
+}
+
+// mayBeOutdated reports whether a later attempt than the record's can have been made by a ledger that was lost. A key that
+// this hub saw ended or answered has no later one.
+func mayBeOutdated(r *record) bool {
+	return r.Adopted && r.State != stateEnded || r.State == statePending || r.State == stateRefused
+}
+
+func sameLedger(a, b int32) bool { return recovery.EpochOf(a) == recovery.EpochOf(b) }
+
+// nextAttempt follows the record's, and every one that an earlier ledger can have made.
+func nextAttempt(r *record, epoch int32) int32 {
+	first := recovery.FirstAttempt(epoch)
+	if r == nil {
+		return first
+	}
+	return max(r.Attempt+1, first)
 }

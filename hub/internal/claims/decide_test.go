@@ -9,6 +9,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -89,47 +90,80 @@ func TestI2NextNeverLeavesAClusterThatMayHoldThePod(t *testing.T) {
 
 func TestI2Begin(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		r    *record
-		same bool
-		want approach
+		name            string
+		r               *record
+		same, forgotten bool
+		want            approach
 	}{
-		{"unknown key", nil, false, startAnew},
-		{"other parameters", &record{State: statePending}, false, keyConflict},
-		{"other parameters after the end", &record{State: stateEnded}, false, keyConflict},
-		{"a dispatch may be out", &record{State: statePending}, true, askHolder},
-		{"answered once", &record{State: stateAnswered}, true, lookUp},
-		{"all refused", &record{State: stateRefused}, true, startAnew},
-		{"ended", &record{State: stateEnded}, true, showEnded},
-		{"a state of a newer build", &record{State: "later"}, true, askHolder},
+		{"unknown key", nil, false, false, startAnew},
+		{"other parameters", &record{State: statePending}, false, false, keyConflict},
+		{"other parameters after the end", &record{State: stateEnded}, false, false, keyConflict},
+		{"a dispatch may be out", &record{State: statePending}, true, false, askHolder},
+		{"a dispatch may be out to a cluster that was forgotten", &record{State: statePending}, true, true, startAnew},
+		{"answered once", &record{State: stateAnswered}, true, false, lookUp},
+		{"answered by a cluster that was forgotten", &record{State: stateAnswered}, true, true, endItself},
+		{"all refused", &record{State: stateRefused}, true, false, startAnew},
+		{"ended", &record{State: stateEnded}, true, false, showEnded},
+		{"ended, in a cluster that was forgotten", &record{State: stateEnded}, true, true, showEnded},
+		{"a state of a newer build", &record{State: "later"}, true, false, askHolder},
+		{"adopted with its Pod", &record{State: stateAnswered, Adopted: true}, false, false, lookUp},
+		{"adopted under way", &record{State: statePending, Adopted: true}, false, false, askHolder},
 	} {
-		if got := begin(tc.r, tc.same); got != tc.want {
+		if got := begin(tc.r, tc.same, tc.forgotten); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }
 
-func TestStrays(t *testing.T) {
-	pending := &record{Cluster: "a", Attempt: 2, State: statePending}
-	over := &record{Cluster: "a", Attempt: 2, State: stateEnded}
+// TestI2BearingOf is the rule of what a Pod with a key means: never two that the key answers, and none ended that a
+// ledger which was lost may have answered.
+func TestI2BearingOf(t *testing.T) {
+	lost, own := recovery.FirstAttempt(0), recovery.FirstAttempt(1)
 	for _, tc := range []struct {
 		name    string
 		r       *record
 		cluster string
 		attempt int32
-		want    bool
+		want    bearing
 	}{
-		{"no record proves nothing", nil, "a", 1, false},
-		{"the holder", pending, "a", 2, false},
-		{"an attempt that was given up", pending, "b", 1, true},
-		{"an earlier attempt at the same cluster", pending, "a", 1, true},
-		{"an attempt this hub has not made", pending, "b", 3, false},
-		{"ended", over, "a", 2, true},
-		{"ended, an attempt this hub has not made", over, "a", 3, false},
-		{"the same attempt elsewhere", pending, "b", 2, false},
+		{"a key of a lost ledger", nil, "a", lost, unknownKey},
+		{"the holder", &record{Cluster: "a", Attempt: 2, State: statePending}, "a", 2, itsOwn},
+		{"the holder, which was answered", &record{Cluster: "a", Attempt: 2, State: stateAnswered}, "a", 2, itsOwn},
+		{"an attempt that was given up", &record{Cluster: "a", Attempt: 2, State: statePending}, "b", 1, stray},
+		{"an earlier attempt at the same cluster", &record{Cluster: "a", Attempt: 2, State: stateAnswered}, "a", 1, stray},
+		{"ended", &record{Cluster: "a", Attempt: 2, State: stateEnded}, "a", 2, stray},
+		{"the same attempt elsewhere", &record{Cluster: "a", Attempt: 2, State: statePending}, "b", 2, beside},
+
+		{"a restored record's later attempt", &record{Cluster: "a", Attempt: 2, State: statePending}, "b", 3, newer},
+		{"a later attempt after every refusal", &record{Cluster: "a", Attempt: 2, State: stateRefused}, "b", 3, newer},
+		{"nothing follows an answer", &record{Cluster: "a", Attempt: 2, State: stateAnswered}, "b", 3, beside},
+		{"nothing follows an end", &record{Cluster: "a", Attempt: 2, State: stateEnded}, "b", 3, beside},
+
+		{"two clusters, the later attempt second", &record{Cluster: "a", Attempt: 1, State: stateAnswered, Adopted: true}, "b", 2, newer},
+		{"two clusters, the later attempt first", &record{Cluster: "b", Attempt: 2, State: stateAnswered, Adopted: true}, "a", 1, stray},
+		{"a lost ledger's Pod beside our answer", &record{Cluster: "b", Attempt: own, State: stateAnswered}, "a", lost, beside},
+		{"a lost ledger's Pod beside our dispatch", &record{Cluster: "b", Attempt: own, State: statePending}, "a", lost, beside},
 	} {
-		if got := isStray(tc.r, tc.cluster, tc.attempt); got != tc.want {
-			t.Errorf("%s: %t", tc.name, got)
+		if got := bearingOf(tc.r, tc.cluster, tc.attempt); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestAttemptsFollowThoseOfALostLedger(t *testing.T) {
+	for _, tc := range []struct {
+		r     *record
+		epoch int32
+		want  int32
+	}{
+		{nil, 0, 1},
+		{&record{Attempt: 1}, 0, 2},
+		{nil, 2, 20_000_001},
+		{&record{Attempt: 7}, 1, 10_000_001},
+		{&record{Attempt: 10_000_001}, 1, 10_000_002},
+	} {
+		if got := nextAttempt(tc.r, tc.epoch); got != tc.want {
+			t.Errorf("after %+v in epoch %d: %d, want %d", tc.r, tc.epoch, got, tc.want)
 		}
 	}
 }

@@ -43,9 +43,13 @@ func (s *Service) storeEnded(ctx context.Context, cluster string, ended *federat
 			return err
 		}
 		expireAt := s.clock.Now().Add(s.retention)
-		if holdsCurrent(h.record, cluster, ended.GetAttempt(), sandbox.GetId()) {
-			err = s.endClaim(ctx, hash, h, sandbox, expireAt)
-		} else {
+		switch bears := bearingOf(h.record, cluster, ended.GetAttempt()); {
+		case holdsCurrent(h.record, cluster, ended.GetAttempt(), sandbox.GetId()):
+			err = s.endClaim(ctx, hash, h, *h.record, sandbox, expireAt)
+		case hash != "" && (bears == unknownKey || bears == newer):
+			holder := &federationv1.KeyHolder{Attempt: ended.GetAttempt(), SandboxId: sandbox.GetId(), Ended: true}
+			err = s.endClaim(ctx, hash, h, *s.adopted(cluster, holder), sandbox, expireAt)
+		default:
 			err = s.keepEnded(ctx, hash, sandbox, revision, expireAt)
 		}
 		if !errors.Is(err, store.ErrConflict) {
@@ -55,8 +59,9 @@ func (s *Service) storeEnded(ctx context.Context, cluster string, ended *federat
 }
 
 // endClaim ends the claim by its sandbox's own record, which also takes the place of what a cancel wrote.
-func (s *Service) endClaim(ctx context.Context, hash string, h held, sandbox *sandboxv1.Sandbox, expireAt time.Time) error {
-	next := *h.record
+func (s *Service) endClaim(
+	ctx context.Context, hash string, h held, next record, sandbox *sandboxv1.Sandbox, expireAt time.Time,
+) error {
 	if next.State != stateEnded {
 		next.ExpireAt = expireAt
 	}

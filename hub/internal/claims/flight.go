@@ -42,6 +42,9 @@ var errCanceled = errors.New("the claim was cancelled")
 // createKeyed answers a claim with a key: through a flight, its own or another caller's.
 func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*sandboxv1.Sandbox, error) {
 	hash := keyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
+	if err := s.recovered(ctx); err != nil {
+		return nil, err
+	}
 	for {
 		if err := s.settle(ctx, hash); err != nil {
 			return nil, err

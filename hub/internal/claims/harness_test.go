@@ -23,6 +23,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
@@ -31,11 +32,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // federation is a real fleet, a real store and workers that are played: a worker is a remote system here.
 type federation struct {
-	t       *testing.T
-	store   store.Store
-	fleet   *fleet.Fleet
-	workers map[string]*worker
-	hub     *Service
+	t        *testing.T
+	store    store.Store
+	registry store.Store
+	recovery *recovery.State // nil: nothing was ever lost
+	fleet    *fleet.Fleet
+	workers  map[string]*worker
+	hub      *Service
 }
 
 // newFederation sets up clusters with so many idle Pods each, in the Env default/demo.
@@ -53,14 +56,14 @@ func newFederation(t *testing.T, idle map[string]int32) *federation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &federation{t: t, store: s, fleet: view, workers: map[string]*worker{}}
+	f := &federation{t: t, store: s, registry: registry, fleet: view, workers: map[string]*worker{}}
 	for id, n := range idle {
 		f.join(id, n)
 	}
 	f.start()
 	t.Cleanup(func() {
 		f.hub.Close()
-		if err := errors.Join(s.Close(), registry.Close()); err != nil {
+		if err := errors.Join(f.store.Close(), registry.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -70,7 +73,7 @@ func newFederation(t *testing.T, idle map[string]int32) *federation {
 // start begins a hub process on the store.
 func (f *federation) start() {
 	f.hub = New(Options{
-		Fleet: f.fleet, Dispatcher: f, Store: f.store, Log: testr.New(f.t), Rand: func() uint64 { return 7 },
+		Fleet: f.fleet, Dispatcher: f, Store: f.store, Recovery: f.recovery, Log: testr.New(f.t), Rand: func() uint64 { return 7 },
 	})
 }
 

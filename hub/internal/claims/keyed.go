@@ -49,16 +49,19 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	k.deadline = until(r, now, startupTimeout(f.request))
 	ctx, cancel := context.WithTimeout(f.ctx, k.deadline.Sub(now)+grace)
 	defer cancel()
-	switch begin(r, same) {
+	forgotten := r != nil && s.fleet.Forgotten(r.Cluster, r.ClusterUID)
+	switch begin(r, same, forgotten) {
 	case keyConflict:
 		return nil, conflict(f.request.GetClaimKey())
 	case showEnded:
 		return s.ledger.terminal(ctx, r)
 	case lookUp:
 		return k.lookUp(ctx)
+	case endItself:
+		return k.endForgotten(ctx)
 	case askHolder:
 		f.writtenDown(sketch(f.request, sandboxv1.Phase_PENDING))
-		return k.pursue(ctx, &target{cluster: r.Cluster, pool: r.Pool, attempt: r.Attempt})
+		return k.pursue(ctx, &target{cluster: r.Cluster, uid: r.ClusterUID, pool: r.Pool, attempt: r.Attempt})
 	default:
 		return k.pursue(ctx, nil)
 	}
@@ -69,6 +72,9 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 	f := k.flight
 	p := k.service.newPursuit(f.request, f.dispatchWait(), k.deadline)
 	p.keyHash, p.note, p.at.keyed = f.hash, k.note, true
+	for _, id := range k.service.recovery.Unheard(k.service.fleet.ClusterIDs()) {
+		p.route.ExcludeCluster(id) // it may have the key already
+	}
 	if holder != nil {
 		p.target, p.at.open, p.at.tried = holder, true, 1
 		var err error
@@ -84,12 +90,13 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (int32, error) {
 	f, now := k.flight, k.service.clock.Now()
 	next := &record{
-		Request: marshal(f.request), Cluster: cluster, Pool: pool, Attempt: 1, State: statePending,
+		Request: marshal(f.request), Cluster: cluster, ClusterUID: k.service.fleet.Registration(cluster), Pool: pool,
+		Attempt: nextAttempt(k.held.record, k.service.recovery.Epoch()), State: statePending,
 		Unwaited: f.wait == noWait, CreatedAt: now, Deadline: k.deadline,
 		ExpireAt: k.deadline.Add(k.service.retention), Decision: marshal(decision),
 	}
 	if r := k.held.record; r != nil {
-		next.Attempt, next.CreatedAt = r.Attempt+1, r.CreatedAt
+		next.CreatedAt = r.CreatedAt
 	}
 	saved, err := k.service.ledger.save(ctx, f.hash, k.held, next)
 	if err != nil {
@@ -121,7 +128,10 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	for {
 		sandbox, err := s.lookup(ctx, f.hash, r)
 		switch {
+		case err == nil && r.Adopted && !matches(f.request, sandbox):
+			return nil, conflict(f.request.GetClaimKey())
 		case err == nil && (settled(sandbox) || !ready):
+			k.name(ctx)
 			sandbox.Decision, err = r.decision()
 			return sandbox, err
 		case err != nil && reasonOf(err) == problem.NotFound:
@@ -207,6 +217,7 @@ func (k *keyed) learn() {
 	}
 	next := *r
 	next.Decision = marshal(p.decision)
+	next.Request, next.Adopted = marshal(f.request), false
 	var extra []store.Put
 	switch {
 	case f.err == nil && f.sandbox.GetPhase() != sandboxv1.Phase_ENDED:

@@ -15,6 +15,7 @@ type metrics struct {
 	claims     *prometheus.HistogramVec
 	dispatches *prometheus.CounterVec
 	swept      prometheus.Counter
+	adopted    prometheus.Counter
 	records    *prometheus.GaugeVec
 }
 
@@ -34,13 +35,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "atoll_hub_claim_keys_expired_total",
 			Help: "Claim keys dropped after their retention.",
 		}),
+		adopted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_hub_claim_keys_adopted_total",
+			Help: "Claim keys that the ledger learned from clusters, after it was lost or restored.",
+		}),
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "atoll_hub_claim_records",
 			Help: "Claim keys that the ledger holds, by state, as counted every five minutes.",
 		}, []string{"state"}),
 	}
 	if r != nil {
-		r.MustRegister(m.claims, m.dispatches, m.swept, m.records)
+		r.MustRegister(m.claims, m.dispatches, m.swept, m.adopted, m.records)
 	}
 	return m
 }

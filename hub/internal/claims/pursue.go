@@ -50,6 +50,7 @@ type pursuit struct {
 // target is the candidate being asked.
 type target struct {
 	cluster, pool string
+	uid           string // of the cluster
 	attempt       int32
 	reservation   fleet.Reservation // of nothing, for a claim that is taken up again
 }
@@ -77,6 +78,9 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 		}
 		answer, err := p.ask(ctx)
 		got := judge(answer, err)
+		if (got == notSent || got == unclear) && p.service.fleet.Forgotten(p.target.cluster, p.target.uid) {
+			got = gaveUp
+		}
 		p.at.expired = ctx.Err() != nil || p.remaining() <= 0
 		p.record(got, answer, err)
 		switch next(p.at, got) {
@@ -121,7 +125,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 	}
 	c := view.Candidate(picked.Index)
 	p.explain(view, c)
-	t := &target{cluster: c.Cluster.ID, pool: c.Member.Name, reservation: s.fleet.Reserve(view, picked.Index)}
+	t := &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member.Name, reservation: s.fleet.Reserve(view, picked.Index)}
 	if p.note != nil {
 		attempt, err := p.note(ctx, t.cluster, t.pool, p.decision)
 		if err != nil {

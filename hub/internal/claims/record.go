@@ -41,8 +41,12 @@ const (
 
 // record is what the hub durably knows of a claim key.
 type record struct {
-	Request   []byte    `json:"request"` // CreateSandboxRequest, resolved, without wait
-	Cluster   string    `json:"cluster"`
+	Request []byte `json:"request"` // CreateSandboxRequest, resolved, without wait
+	Cluster string `json:"cluster"`
+	// ClusterUID tells which cluster of that name it was; empty in records of older builds.
+	ClusterUID string `json:"clusterUid,omitempty"`
+	// Adopted says that this was read from a cluster's key index: Request is not known until a retry names it.
+	Adopted   bool      `json:"adopted,omitempty"`
 	Pool      string    `json:"pool"`
 	Attempt   int32     `json:"attempt"`
 	State     state     `json:"state"`
@@ -165,6 +169,14 @@ func canceled(req *sandboxv1.CreateSandboxRequest, r *record, now time.Time) *sa
 	s := sketch(req, sandboxv1.Phase_ENDED)
 	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool
 	s.StopReason, s.TerminatedAt = "Canceled", timestamppb.New(now)
+	return s
+}
+
+// endForgotten is the end of a claim whose cluster was forgotten while it had its sandbox.
+func endForgotten(req *sandboxv1.CreateSandboxRequest, r *record, now time.Time) *sandboxv1.Sandbox {
+	s := canceled(req, r, now)
+	s.StopReason, s.FailureReason = "Failed", "ClusterForgotten"
+	s.FailureMessage = "cluster " + r.Cluster + " was removed from the federation"
 	return s
 }
 

@@ -14,6 +14,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
@@ -29,6 +30,11 @@ type Fleet interface {
 	ClusterIDs() []string
 	// Awaited lists the registered clusters that a hub which has just started still waits to hear from.
 	Awaited() []string
+	// Registration tells which cluster has a name now, by its uid; empty: none.
+	Registration(clusterID string) string
+	// Forgotten reports whether an operator has forgotten the cluster that had a name and uid. Where the uid is not known
+	// it is that of the cluster which had the name last.
+	Forgotten(clusterID, uid string) bool
 	// Reserve counts a claim in flight against a candidate of the view until a report covers it.
 	Reserve(view *router.View, index int) fleet.Reservation
 	// Explain judges every candidate of a view.
@@ -47,6 +53,7 @@ type Options struct {
 	Fleet      Fleet
 	Dispatcher Dispatcher
 	Store      store.Store
+	Recovery   *recovery.State // nil: nothing was ever lost
 	Clock      clock.WithTicker
 	Log        logr.Logger
 	Metrics    prometheus.Registerer
@@ -70,6 +77,7 @@ type Service struct {
 	fleet      Fleet
 	dispatcher Dispatcher
 	ledger     ledger
+	recovery   *recovery.State
 	clock      clock.WithTicker
 	log        logr.Logger
 	retention  time.Duration
@@ -98,8 +106,11 @@ func New(opts Options) *Service {
 	if opts.Rand == nil {
 		opts.Rand = rand.Uint64
 	}
+	if opts.Recovery == nil {
+		opts.Recovery = &recovery.State{}
+	}
 	s := &Service{
-		fleet: opts.Fleet, dispatcher: opts.Dispatcher, ledger: ledger{opts.Store}, clock: opts.Clock, log: opts.Log,
+		fleet: opts.Fleet, dispatcher: opts.Dispatcher, ledger: ledger{opts.Store}, recovery: opts.Recovery, clock: opts.Clock, log: opts.Log,
 		retention: opts.Retention, rand: opts.Rand, metrics: newMetrics(opts.Metrics), decisions: newDecisions(),
 		slot: make(chan struct{}, maxBackground), flights: map[string]*flight{},
 	}

@@ -21,6 +21,11 @@ const (
 
 // Run takes up the claims that nobody waits for, then drops expired keys until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
+	for s.recovered(ctx) != nil {
+		if !s.sleep(ctx, recoveryPoll) {
+			return nil
+		}
+	}
 	if err := s.takeUp(ctx); err != nil {
 		return fmt.Errorf("taking up open claims: %w", err)
 	}
@@ -107,7 +112,7 @@ func (s *Service) expireClaim(ctx context.Context, hash, index string, now time.
 		_, err := s.ledger.store.Commit(ctx, store.Txn{Deletes: []string{index}})
 		return err
 	}
-	gone := h.record.State == stateEnded || h.record.State == stateRefused
+	gone := h.record.State == stateEnded || h.record.State == stateRefused || s.fleet.Forgotten(h.record.Cluster, h.record.ClusterUID)
 	if !gone && !silent[h.record.Cluster] {
 		_, err := s.lookup(ctx, hash, h.record)
 		gone = err != nil && reasonOf(err) == problem.NotFound

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -75,6 +76,9 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 		out.LastSeen = durationpb.New(ago)
 	}
 	out.Message = describe(health, seen, ago)
+	if record.Draining {
+		out.Message = strings.TrimSuffix("draining: gets no new claims; "+out.Message, "; ")
+	}
 	return out
 }
 
@@ -103,6 +107,8 @@ func apiState(h router.Health) sandboxv1.ClusterState {
 		return sandboxv1.ClusterState_QUARANTINED
 	case h == router.Unreachable:
 		return sandboxv1.ClusterState_UNREACHABLE
+	case h == router.Draining:
+		return sandboxv1.ClusterState_DRAINING
 	case h.LastChoice():
 		return sandboxv1.ClusterState_LAST_CHOICE
 	default:

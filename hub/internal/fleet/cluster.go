@@ -33,7 +33,8 @@ type cluster struct {
 	suspects map[segment.Key]struct{} // left out of one complete report that removed too much to be believed at once
 	contacts []contact
 
-	known    atomic.Bool // a complete report has counted in this hub process
+	known    atomic.Bool // all there is of it is known: a complete report has counted in this hub process, or it was forgotten
+	draining atomic.Bool // as the record says
 	liveness liveness
 	inFlight inFlight
 }
@@ -54,7 +55,9 @@ func (c *cluster) tell(k segment.Key, about *cluster) {
 }
 
 // stale reports whether other clusters should take this one's segments for old.
-func (c *cluster) stale() bool { return !c.Health().Eligible() }
+func (c *cluster) stale() bool { return isStale(c.Health()) }
+
+func isStale(h router.Health) bool { return !h.Eligible() && h != router.Draining }
 
 // saveIfDirty writes down what is not identity. It gives way to a hello or begin that is at it already.
 func (c *cluster) saveIfDirty(ctx context.Context) error {
@@ -87,7 +90,7 @@ func (c *cluster) save(ctx context.Context, r Record) error {
 
 func (c *cluster) recordCopy() Record {
 	r := c.record
-	r.Tombstones = slices.Clone(r.Tombstones)
+	r.Tombstones, r.Forgotten = slices.Clone(r.Tombstones), slices.Clone(r.Forgotten)
 	return r
 }
 

@@ -20,6 +20,7 @@ const (
 	OlderStream         Refusal = "OlderStream"
 	ProtocolUnsupported Refusal = "ProtocolUnsupported"
 	RegistryUnavailable Refusal = "RegistryUnavailable"
+	RefusedForgotten    Refusal = "Forgotten"
 )
 
 // streamID is one stream of one leadership term.
@@ -34,6 +35,7 @@ type helloFacts struct {
 	protocol      uint32
 	uid           string
 	registeredUID string // empty: the name is free
+	forgotten     bool   // an operator has removed the cluster of this uid
 	quarantined   bool
 	hello         streamID
 	last          streamID // of the last stream that was attached; the zero value if there was none
@@ -52,6 +54,8 @@ func decideHello(f helloFacts) Refusal {
 		return ProtocolUnsupported
 	case f.uid == "" || f.registeredUID != "" && f.uid != f.registeredUID:
 		return IdentityMismatch
+	case f.forgotten:
+		return RefusedForgotten
 	case f.quarantined:
 		return RefusedQuarantined
 	case f.hello.term == f.last.term:
@@ -156,3 +160,14 @@ func decideHealth(f healthFacts) router.Health {
 		return router.Fresh
 	}
 }
+
+// decideRouted says what routing makes of a cluster: one that is draining is as good as any but gets no new claims.
+func decideRouted(h router.Health, draining bool) router.Health {
+	if draining && h.Eligible() {
+		return router.Draining
+	}
+	return h
+}
+
+// forgettable reports whether a cluster may be removed: not while it is attached and takes claims, which would be a slip.
+func forgettable(attached, draining bool) bool { return draining || !attached }

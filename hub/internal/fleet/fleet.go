@@ -46,6 +46,8 @@ type Options struct {
 	Version  string // of the hub's build
 	Log      logr.Logger
 	Metrics  prometheus.Registerer // nil: none
+	// Recovering reports whether the hub has lost claim keys that a cluster may hold. nil: it has not.
+	Recovering func(clusterID string) bool
 }
 
 // Fleet is the merged view of all clusters.
@@ -56,10 +58,11 @@ type Fleet struct {
 	version  string
 	log      logr.Logger
 	metrics  *metrics
+	recovers func(clusterID string) bool
 
 	index index
 
-	// clusters is replaced as a whole under grow; clusters are never removed.
+	// clusters is replaced as a whole under grow; clusters are never removed, a forgotten one is an empty name.
 	grow     sync.Mutex
 	clusters atomic.Pointer[map[string]*cluster]
 }
@@ -73,6 +76,9 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		o.Log = logr.Discard()
 	}
 	f := &Fleet{clock: o.Clock, epoch: o.Clock.Now(), registry: o.Registry, version: o.Version, log: o.Log.WithValues("hub", o.HubID)}
+	if f.recovers = o.Recovering; f.recovers == nil {
+		f.recovers = func(string) bool { return false }
+	}
 	f.index.init()
 	f.clusters.Store(&map[string]*cluster{})
 	records, err := o.Registry.Load(ctx)
@@ -80,7 +86,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	for _, r := range records {
-		f.obtain(r.ClusterID).record = r
+		f.obtain(r.ClusterID).load(r)
 	}
 	if f.metrics, err = newMetrics(o.Metrics, f); err != nil {
 		return nil, err

@@ -36,6 +36,14 @@ func (c *cluster) touch(now time.Duration) {
 	c.SetSeen(now)
 }
 
+// clear forgets everything, as if the cluster had never been heard of.
+func (l *liveness) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen, l.attached, l.noReceipt, l.marked, l.staleTold = false, false, false, false, false
+	l.quarantinedUntil, l.was = 0, router.Unreachable
+}
+
 func (c *cluster) setAttached(attached bool) {
 	c.liveness.mu.Lock()
 	defer c.liveness.mu.Unlock()
@@ -81,7 +89,7 @@ func (c *cluster) evaluate() {
 	l.marked = l.seen && health == router.Unreachable
 	// Until this process has heard of the cluster, nobody was told anything that could become stale.
 	tell := l.seen && l.staleTold == health.Eligible()
-	c.SetHealth(health)
+	c.SetHealth(decideRouted(health, c.draining.Load()))
 	l.mu.Unlock()
 	if health != was {
 		c.fleet.log.Info("Cluster changed health", "cluster", c.ID, "from", was.String(), "to", health.String())

@@ -86,7 +86,7 @@ func (h healthCollector) Collect(ch chan<- prometheus.Metric) {
 			pending += s.outbox.size()
 		}
 	}
-	for health := router.Fresh; health <= router.Quarantined; health++ {
+	for health := router.Fresh; health <= router.Draining; health++ {
 		ch <- prometheus.MustNewConstMetric(clustersDesc, prometheus.GaugeValue, float64(counts[health]), health.String())
 	}
 	ch <- prometheus.MustNewConstMetric(awaitedDesc, prometheus.GaugeValue, float64(len(h.fleet.Awaited())))

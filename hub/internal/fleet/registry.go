@@ -21,6 +21,18 @@ type Record struct {
 	ResourceVersion uint64        `json:"resourceVersion"`
 	RegisteredAt    time.Time     `json:"registeredAt"`
 	Tombstones      []segment.Key `json:"tombstones,omitempty"` // removed Envs, oldest first
+	Draining        bool          `json:"draining,omitempty"`
+	// Forgotten are the clusters that had the name and were removed, oldest first. Without a UID the name is free.
+	Forgotten []Forgotten `json:"forgotten,omitempty"`
+}
+
+// Forgotten is the tombstone of a cluster.
+type Forgotten struct {
+	UID         string    `json:"uid"`
+	Incarnation uint64    `json:"incarnation"` // so that nothing older is believed should it come back
+	Term        string    `json:"term"`
+	At          time.Time `json:"at"`
+	Lifted      bool      `json:"lifted,omitempty"` // it may register again
 }
 
 // Registry keeps the records durably.

@@ -80,7 +80,8 @@ func (c *cluster) gather(hello *federationv1.Hello) helloFacts {
 	defer c.mu.Unlock()
 	facts := helloFacts{
 		protocol: hello.GetProtocol(), uid: hello.GetClusterUid(), registeredUID: c.record.UID,
-		hello: streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
+		forgotten: c.record.forgot(hello.GetClusterUid()),
+		hello:     streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
 	}
 	if facts.registeredUID == facts.uid {
 		c.noteContact(facts.hello.term, now)
@@ -117,7 +118,8 @@ func (c *cluster) register(hello *federationv1.Hello) error {
 	if r.UID != "" {
 		return nil
 	}
-	r.ClusterID, r.UID, r.RegisteredAt = c.ID, hello.GetClusterUid(), c.fleet.clock.Now().UTC()
+	r.ClusterID, r.RegisteredAt = c.ID, c.fleet.clock.Now().UTC()
+	r.takeBack(hello.GetClusterUid())
 	if err := c.save(context.Background(), r); err != nil {
 		return err
 	}
@@ -145,6 +147,7 @@ func (c *cluster) attach(hello *federationv1.Hello) (*Session, *federationv1.Wel
 		Protocol: protocolVersion, Version: c.fleet.version, ClusterId: c.ID,
 		HighestIncarnation: r.Incarnation, HighestTerm: r.Term,
 		HeartbeatInterval: durationpb.New(heartbeatInterval),
+		Recovering:        c.fleet.recovers(c.ID),
 		EtcdRestored:      s.resourceVersion > 0 && s.resourceVersion < r.ResourceVersion,
 	}
 	for _, k := range r.Tombstones {
@@ -167,6 +170,9 @@ func refused(r Refusal) *federationv1.Refused {
 	case ProtocolUnsupported:
 		out.Message = fmt.Sprintf("this hub speaks protocol %d", protocolVersion)
 		out.RetryAfter = durationpb.New(time.Minute)
+	case RefusedForgotten:
+		out.Message = "this cluster was removed from the federation; `atollctl cluster undrain` lets it register again"
+		out.RetryAfter = durationpb.New(quarantinePeriod)
 	case RegistryUnavailable:
 		out.Message = "the hub cannot write its registry"
 		out.RetryAfter = durationpb.New(saveTimeout)

@@ -17,7 +17,8 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// State is how whole the ledger is. All methods are safe for concurrent use.
+// State is how whole the ledger is. All methods are safe for concurrent use. The zero value is a ledger that nothing
+// happened to, kept by nobody.
 type State struct {
 	claims, registry store.Store
 
@@ -171,6 +172,11 @@ func (s *State) change(ctx context.Context, apply func(*hubstate.Recovery) bool)
 
 // save is called with mu held.
 func (s *State) save(ctx context.Context, next hubstate.Ledger) error {
+	if s.claims == nil {
+		s.ledger = next
+		s.publish()
+		return nil
+	}
 	if next.Epoch != s.ledger.Epoch {
 		// The registry first: it is what remembers the epoch if the ledger is lost.
 		if err := hubstate.SaveIdentity(ctx, s.registry, next.Identity); err != nil {

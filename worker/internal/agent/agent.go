@@ -43,7 +43,8 @@ type Claims interface {
 	Stats(pool types.NamespacedName) (claim.Stats, bool)
 	// OnChange calls back when Stats has changed. The callback does not block.
 	OnChange(changed func(pool types.NamespacedName, urgent bool))
-	Keys() []*federationv1.KeyHolder
+	// Keys lists who has a key of the hub's; with ended those whose sandbox has ended as well.
+	Keys(ended bool) []*federationv1.KeyHolder
 	// TakeEnded answers the oldest records that are not acknowledged, and the number to acknowledge them by.
 	TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox)
 	AckEnded(batch uint64)
@@ -93,6 +94,7 @@ type Agent struct {
 	// Used by one stream after the other.
 	sequence uint64 // of the last report of this incarnation
 	streams  uint64 // of this term
+	recovers bool   // the hub has lost claim keys
 
 	running   context.Context // of Start: what outlives a stream ends with it
 	executing sync.WaitGroup

@@ -110,6 +110,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 			return 0, err
 		}
 	}
+	a.recovers = welcome.GetRecovering()
 	begin := &federationv1.Begin{Incarnation: a.Incarnation()}
 	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: begin}}); err != nil {
 		return 0, broken(stream, err)

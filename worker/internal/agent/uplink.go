@@ -304,7 +304,7 @@ func (u *uplink) flush(ctx context.Context) error {
 			return err
 		}
 		u.complete = false
-		u.chunks = u.out.complete(all, u.agent.opts.Claims.Keys())
+		u.chunks = u.out.complete(all, u.agent.opts.Claims.Keys(u.agent.recovers))
 	} else {
 		u.chunks = u.out.delta(deltaOf(u.pending))
 	}

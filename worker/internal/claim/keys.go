@@ -3,6 +3,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -184,28 +185,53 @@ func (s *Service) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox
 	return "", record, nil
 }
 
-// Keys lists the Pods that carry a claim key of the hub's.
-func (s *Service) Keys() []*federationv1.KeyHolder {
+// Keys lists who has a claim key of the hub's: of each key the Pod that stays, or the claim under way. With ended those
+// that had one are listed as well, for a hub that has lost its memory of them.
+func (s *Service) Keys(ended bool) []*federationv1.KeyHolder {
 	s.mu.Lock()
 	defer s.unlock()
 	var keys []*federationv1.KeyHolder
-	for hash, entries := range s.byKey {
-		for _, e := range entries {
-			state := sandbox.Read(e.pod)
-			if s.isLocal(e.pod.Namespace, &state) {
-				continue
-			}
-			keys = append(keys, &federationv1.KeyHolder{
-				KeyHash: hash, Attempt: state.Attempt, SandboxId: e.id, PodUid: string(e.pod.UID),
-			})
+	now := s.opts.Clock.Now()
+	for hash := range s.byKey {
+		e := s.holder(hash)
+		if e == nil || s.ended.has(now, e.id) {
+			continue
+		}
+		state := sandbox.Read(e.pod)
+		if s.isLocal(e.pod.Namespace, &state) {
+			continue
+		}
+		keys = append(keys, &federationv1.KeyHolder{
+			KeyHash: hash, Attempt: state.Attempt, SandboxId: e.id, PodUid: string(e.pod.UID),
+		})
+	}
+	for hash, o := range s.ops {
+		if !o.claim.Local && !o.canceled && s.byID[o.id] == nil {
+			keys = append(keys, &federationv1.KeyHolder{KeyHash: hash, Attempt: o.claim.Attempt, SandboxId: o.id})
 		}
 	}
+	if ended {
+		keys = append(keys, s.endedKeys()...)
+	}
 	slices.SortFunc(keys, func(a, b *federationv1.KeyHolder) int {
-		if a.GetSandboxId() < b.GetSandboxId() {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.GetSandboxId(), b.GetSandboxId()), cmp.Compare(a.GetKeyHash(), b.GetKeyHash()))
 	})
+	return keys
+}
+
+// endedKeys lists the latest sandbox that ended under each key. The lock is held.
+func (s *Service) endedKeys() []*federationv1.KeyHolder {
+	var keys []*federationv1.KeyHolder
+	now := s.opts.Clock.Now()
+	for hash := range s.ended.keys {
+		record, attempt := s.ended.byKey(now, hash)
+		if record == nil || s.isLocal(record.GetNamespace(), &sandbox.State{KeyHash: hash, Team: record.GetTeam(), Key: record.GetClaimKey()}) {
+			continue
+		}
+		keys = append(keys, &federationv1.KeyHolder{
+			KeyHash: hash, Attempt: attempt, SandboxId: record.GetId(), PodUid: record.GetPodUid(), Ended: true,
+		})
+	}
 	return keys
 }
 

@@ -57,8 +57,8 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 	if got, err := next.Lookup(t.Context(), hashOf(w, "k"), 1); err != nil || got.GetId() != ids[0] {
 		t.Errorf("lookup: %v, %v", got, err)
 	}
-	if keys := next.Keys(); len(keys) != 1 || keys[0].GetSandboxId() != ids[0] || keys[0].GetAttempt() != 1 {
-		t.Errorf("keys: %v", keys)
+	if got := next.holderOf("k", false); got.GetSandboxId() != ids[0] || got.GetAttempt() != 1 || got.GetPodUid() == "" {
+		t.Errorf("the key's holder: %v", got)
 	}
 	_, err := next.create(keyed("k", 1), image("test.local/other:1"))
 	if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict {
@@ -85,9 +85,25 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 	})
 	batch, _ := next.TakeEnded(10)
 	next.AckEnded(batch)
+	if got := next.holderOf("k", true); got.GetSandboxId() != ids[0] || !got.GetEnded() {
+		t.Errorf("I2: for a hub that lost its memory: %v", got)
+	}
+	if got := next.holderOf("k", false); got != nil {
+		t.Errorf("for a hub that did not: %v", got)
+	}
 	if _, left := next.TakeEnded(10); len(left) != 0 {
 		t.Errorf("acknowledged and still there: %v", left)
 	}
+}
+
+// holderOf is what the key index says of a key.
+func (l *leader) holderOf(key string, ended bool) *federationv1.KeyHolder {
+	for _, holder := range l.Keys(ended) {
+		if holder.GetKeyHash() == hashOf(l.w, key) {
+			return holder
+		}
+	}
+	return nil
 }
 
 func hashOf(w *world, key string) string { return sandbox.KeyHash("red", w.namespace, key) }
@@ -279,6 +295,9 @@ func TestAKeyedClaimOutlivesItsCaller(t *testing.T) {
 	cancel()
 	if err := <-left; claim.Disposition(err) != federationv1.Disposition_UNCLEAR {
 		t.Errorf("the caller who left was told %v", err)
+	}
+	if got := l.holderOf("k", false); got.GetAttempt() != 1 || got.GetPodUid() != "" || got.GetSandboxId() == "" {
+		t.Errorf("I2: a claim under way holds its key: %v", got)
 	}
 	back := make(chan *sandboxv1.Sandbox, 1)
 	go func() { back <- l.mustCreate(keyed("k", 1)) }()

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	recoveryPoll = time.Second
+	// maxAdopting bounds the writes of one key index that are under way; the store groups them.
+	maxAdopting = 64
+)
+
+// recovered answers an error while the ledger waits for keys.
+func (s *Service) recovered(ctx context.Context) error {
+	if !s.recovery.Recovering() {
+		return nil
+	}
+	registered := s.fleet.ClusterIDs()
+	if err := s.recovery.Settle(ctx, registered); err != nil {
+		return storeFailed(err)
+	}
+	if !s.recovery.Recovering() {
+		s.log.Info("Recovered: the claim keys of all clusters are known")
+		return nil
+	}
+	return problem.New(problem.Recovering,
+		"the hub has lost claim keys and waits to hear them from: %s; claims without a key go on",
+		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(retrySoon)
+}
+
+// OnKeys takes the key index of a cluster, as its complete report lists it. Keys that the ledger does not know, or of which
+// it knows less, are adopted; what is left of claims that ended or moved on while the cluster was away is ended.
+func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
+	s.spawn(func() {
+		if err := s.takeIndex(s.base, cluster, holders); err != nil {
+			s.log.Info("Could not look through a cluster's keys; its next complete report brings them again", "cluster", cluster, "error", err.Error())
+		}
+	})
+}
+
+func (s *Service) takeIndex(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) error {
+	strays, err := s.adoptAll(ctx, cluster, holders)
+	if err == nil {
+		err = s.recovery.Heard(ctx, cluster)
+	}
+	return errors.Join(err, s.endAll(ctx, cluster, strays))
+}
+
+// adoptAll weighs every holder against its key's record and answers those that must go.
+func (s *Service) adoptAll(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) ([]*federationv1.KeyHolder, error) {
+	var mu sync.Mutex
+	var strays []*federationv1.KeyHolder
+	var group errgroup.Group
+	group.SetLimit(maxAdopting)
+	for _, holder := range holders {
+		group.Go(func() error {
+			bears, err := s.weigh(ctx, cluster, holder)
+			if bears == stray && !holder.GetEnded() {
+				mu.Lock()
+				defer mu.Unlock()
+				strays = append(strays, holder)
+			}
+			return err
+		})
+	}
+	return strays, group.Wait()
+}
+
+// weigh adopts a holder if that is what it comes to.
+func (s *Service) weigh(ctx context.Context, cluster string, holder *federationv1.KeyHolder) (bearing, error) {
+	for {
+		h, err := s.ledger.load(ctx, holder.GetKeyHash())
+		if err != nil {
+			return "", err
+		}
+		bears := bearingOf(h.record, cluster, holder.GetAttempt())
+		switch bears {
+		case unknownKey, newer:
+			err = s.adopt(ctx, cluster, holder, h)
+		case beside:
+			s.log.Info("A Pod has a claim key that answers another sandbox; a ledger that was lost may have answered it, so it stays",
+				"cluster", cluster, "claimKey", holder.GetKeyHash(), "sandbox", holder.GetSandboxId())
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return bears, err
+		}
+	}
+}
+
+// adopt makes a holder the key's, in the place of what is known if it is newer than that.
+func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv1.KeyHolder, h held) error {
+	if err := s.recovery.Saw(ctx, holder.GetAttempt()); err != nil {
+		return err
+	}
+	next := s.adopted(cluster, holder)
+	var extra []store.Put
+	if next.SandboxID != "" {
+		known, _, err := s.ledger.byID(ctx, next.SandboxID)
+		if err != nil {
+			return err
+		}
+		if len(known.Ended) > 0 {
+			next.State = stateEnded
+		}
+		put, err := putID(next.SandboxID, idRecord{KeyHash: holder.GetKeyHash(), Ended: known.Ended})
+		if err != nil {
+			return err
+		}
+		extra = append(extra, put)
+	}
+	before := h.record
+	if before != nil && before.SandboxID != "" && before.SandboxID != next.SandboxID {
+		extra = append(extra, store.Put{Key: expireKey(next.ExpireAt, idPrefix+before.SandboxID)})
+	}
+	if _, err := s.ledger.save(ctx, holder.GetKeyHash(), h, next, extra...); err != nil {
+		return fmt.Errorf("adopting the key of sandbox %s: %w", holder.GetSandboxId(), err)
+	}
+	s.metrics.adopted.Inc()
+	if before != nil && sameLedger(before.Attempt, next.Attempt) {
+		// A Pod of the attempt that was given up for this one was never answered.
+		s.behind("ending an earlier attempt", func(ctx context.Context) error {
+			return s.cancelAt(ctx, before.Cluster, holder.GetKeyHash(), before.Attempt)
+		})
+	}
+	return nil
+}
+
+// adopted is what can be known of a claim by its holder. A claim under way is pending: whoever asks for its key again joins
+// it there. One with a Pod may have been answered, and is never claimed again.
+func (s *Service) adopted(cluster string, holder *federationv1.KeyHolder) *record {
+	now := s.clock.Now()
+	r := &record{
+		Cluster: cluster, ClusterUID: s.fleet.Registration(cluster), Adopted: true, Attempt: holder.GetAttempt(),
+		State: statePending, CreatedAt: now, Deadline: now, ExpireAt: now.Add(s.retention),
+	}
+	if holder.GetPodUid() != "" || holder.GetEnded() {
+		r.State, r.SandboxID = stateAnswered, holder.GetSandboxId()
+	}
+	return r
+}
+
+func (s *Service) endAll(ctx context.Context, cluster string, strays []*federationv1.KeyHolder) error {
+	var errs []error
+	for _, holder := range strays {
+		s.log.Info("Ending a sandbox that is not its claim's any more", "cluster", cluster, "claimKey", holder.GetKeyHash(),
+			"sandbox", holder.GetSandboxId())
+		errs = append(errs, s.cancelAt(ctx, cluster, holder.GetKeyHash(), holder.GetAttempt()))
+	}
+	return errors.Join(errs...)
+}
+
+// matches compares a request with an adopted sandbox, as far as that shows its parameters.
+func matches(r *sandboxv1.CreateSandboxRequest, s *sandboxv1.Sandbox) bool {
+	return r.GetUser() == s.GetUser() && r.GetEnv() == s.GetEnv() && maps.Equal(r.GetLabels(), s.GetLabels()) &&
+		maps.Equal(r.GetMetadata(), s.GetMetadata())
+}
+
+// name writes down the request of an adopted claim, which from now on is compared with in full.
+func (k *keyed) name(ctx context.Context) {
+	if !k.held.record.Adopted {
+		return
+	}
+	next := *k.held.record
+	next.Request, next.Adopted = marshal(k.flight.request), false
+	saved, err := k.service.ledger.save(ctx, k.flight.hash, k.held, &next)
+	if err != nil {
+		k.service.log.Info("Could not write down the request of an adopted claim; the next retry will", "claimKey", k.flight.hash, "error", err.Error())
+		return
+	}
+	k.held = saved
+}
+
+// endForgotten ends a claim whose sandbox is in a cluster that an operator has forgotten.
+func (k *keyed) endForgotten(ctx context.Context) (*sandboxv1.Sandbox, error) {
+	s, now := k.service, k.service.clock.Now()
+	next := *k.held.record
+	next.State, next.ExpireAt = stateEnded, now.Add(s.retention)
+	next.Terminal = marshal(endForgotten(k.flight.request, &next, now))
+	saved, err := s.ledger.save(ctx, k.flight.hash, k.held, &next)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	k.held = saved
+	return s.ledger.terminal(ctx, &next)
+}

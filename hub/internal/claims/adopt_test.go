@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+)
+
+// loseLedger restarts the hub on an empty claims file, beside a registry that remembers another one.
+func (f *federation) loseLedger() {
+	f.t.Helper()
+	f.hub.Close()
+	fresh, err := store.OpenBolt(filepath.Join(f.t.TempDir(), "claims.db"), "claims")
+	err = errors.Join(err, f.store.Close(), hubstate.SaveIdentity(f.t.Context(), f.registry, hubstate.Identity{ID: "lost"}))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.store = fresh
+	f.reopen()
+}
+
+// reopen is a hub's start on its files.
+func (f *federation) reopen() {
+	f.t.Helper()
+	var err error
+	if f.recovery, err = recovery.Open(f.t.Context(), f.store, f.registry, clock.RealClock{}); err != nil {
+		f.t.Fatal(err)
+	}
+	f.start()
+}
+
+// tell has a cluster send its key index, and whatever else it says.
+func (f *federation) tell(cluster string, more ...*federationv1.KeyHolder) {
+	f.t.Helper()
+	w := f.workers[cluster]
+	w.mu.Lock()
+	index := slices.Clone(more)
+	for hash, h := range w.keys {
+		if w.live[h.id] != nil {
+			index = append(index, &federationv1.KeyHolder{KeyHash: hash, Attempt: h.attempt, SandboxId: h.id, PodUid: "pod"})
+		}
+	}
+	w.mu.Unlock()
+	if err := f.hub.takeIndex(f.t.Context(), cluster, index); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// hold gives a cluster a live Pod with a key.
+func (f *federation) hold(cluster, key string, attempt int32) *sandboxv1.Sandbox {
+	answer := f.workers[cluster].claim(&federationv1.ClaimCall{
+		KeyHash: keyHash("", "default", key), Attempt: attempt,
+		Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: key},
+	})
+	return answer.GetSandbox()
+}
+
+func (f *federation) wantRecovering(key string) {
+	f.t.Helper()
+	_, err := f.hub.Create(f.t.Context(), request(key))
+	wantReason(f.t, err, problem.Recovering)
+}
+
+func (f *federation) wantAnswer(key, id string) {
+	f.t.Helper()
+	if got := f.create(request(key)); got.GetId() != id {
+		f.t.Errorf("I2: key %s is answered %s, want %s", key, got.GetId(), id)
+	}
+}
+
+// TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard, and then answers what was answered before.
+func TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	k := f.create(request("k", prefer("east")))
+	f.loseLedger()
+	f.wantRecovering("k")
+	f.wantRecovering("new")
+	_, err := f.hub.GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
+	wantReason(t, err, problem.Recovering)
+	if got := f.create(request("")); got.GetId() == "" {
+		t.Error("a claim without a key is not served")
+	}
+	f.tell("west")
+	f.wantRecovering("k")
+	f.tell("east")
+	f.wantAnswer("k", k.GetId())
+	f.wantAnswer("k", k.GetId())
+	if got := f.create(request("new")); got.GetId() == k.GetId() || f.record("new").Attempt != recovery.FirstAttempt(1) {
+		t.Errorf("a new key was answered %s under attempt %d", got.GetId(), f.record("new").Attempt)
+	}
+	if claims := f.workers["east"].claims(); len(claims) > 2 {
+		t.Errorf("I2: claimed again: %v", claims)
+	}
+}
+
+// TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry: they cannot be known before, but for what the sandbox shows.
+func TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3})
+	k := f.create(request("k"))
+	f.loseLedger()
+	f.tell("east")
+	other := func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }
+	_, err := f.hub.Create(t.Context(), request("k", other))
+	wantReason(t, err, problem.ClaimKeyConflict)
+	f.wantAnswer("k", k.GetId())
+	_, err = f.hub.Create(t.Context(), request("k", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
+	wantReason(t, err, problem.ClaimKeyConflict)
+}
+
+// TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays, whichever is heard first.
+func TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays(t *testing.T) {
+	for _, order := range [][]string{{"east", "west"}, {"west", "east"}} {
+		f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+		f.hold("east", "k", 1)
+		later := f.hold("west", "k", 2)
+		f.loseLedger()
+		for _, cluster := range order {
+			f.tell(cluster)
+		}
+		f.wantAnswer("k", later.GetId())
+		f.hub.Close() // waits for what goes on behind
+		if f.workers["east"].count() != 0 || f.workers["west"].count() != 1 {
+			t.Errorf("heard %v: %d Pods in east, %d in west", order, f.workers["east"].count(), f.workers["west"].count())
+		}
+	}
+}
+
+// TestI6APodThatMayHaveBeenAnsweredStays where a key was answered anew because a loss was accepted.
+func TestI6APodThatMayHaveBeenAnsweredStays(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	before := f.hold("east", "k", 1)
+	f.loseLedger()
+	f.tell("west")
+	if err := f.recovery.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	anew := f.create(request("k", prefer("east")))
+	if anew.GetClusterId() != "west" {
+		t.Errorf("I2: a key went to %s, which may have it", anew.GetClusterId())
+	}
+	f.tell("east")
+	got := f.create(request("k", prefer("east")))
+	if got.GetId() != anew.GetId() || f.workers["east"].live[before.GetId()] == nil {
+		t.Errorf("answered %s after %s; east has %d Pods", got.GetId(), anew.GetId(), f.workers["east"].count())
+	}
+	if got := f.create(request("next", prefer("east"))); got.GetClusterId() != "east" {
+		t.Errorf("east was heard and a new key goes to %s", got.GetClusterId())
+	}
+}
+
+// TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain after the loss of the ledger.
+func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3})
+	k := f.hold("east", "k", 1)
+	f.workers["east"].live[k.GetId()].Phase = sandboxv1.Phase_ENDED
+	f.loseLedger()
+	f.tell("east", &federationv1.KeyHolder{KeyHash: keyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), Ended: true})
+	if got := f.create(request("k")); got.GetId() != k.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED {
+		t.Errorf("answered %s, %s", got.GetId(), got.GetPhase())
+	}
+	// And one whose record comes only now.
+	late := f.hold("east", "late", 1)
+	if err := f.hub.OnEnded(t.Context(), "east", endedOf(late, "late", 1)); err != nil {
+		t.Fatal(err)
+	}
+	f.wantAnswer("late", late.GetId())
+}
+
+// TestI2AClaimUnderWayIsJoined: its cluster, its attempt.
+func TestI2AClaimUnderWayIsJoined(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	f.loseLedger()
+	f.tell("west", &federationv1.KeyHolder{KeyHash: keyHash("", "default", "k"), Attempt: 3, SandboxId: "01hzzzzzzzzzzzzzzzzzzz9999-west"})
+	f.tell("east")
+	if got := f.create(request("k", prefer("east"))); got.GetClusterId() != "west" || !slices.Equal(f.workers["west"].claims(), []string{"k/3"}) {
+		t.Errorf("answered by %s; west was asked %v", got.GetClusterId(), f.workers["west"].claims())
+	}
+}
+
+// TestI2ARestoredLedgerFollowsKeysThatMovedOn after the backup.
+func TestI2ARestoredLedgerFollowsKeysThatMovedOn(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	leave, cancel := context.WithCancel(t.Context())
+	f.workers["east"].onClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+		cancel()
+		return nil, errBroken
+	}
+	_, _ = f.hub.Create(leave, request("k", prefer("east")))
+	f.hub.Close()
+	if r := f.record("k"); r.Cluster != "east" || r.State != statePending {
+		t.Fatalf("record %+v", r)
+	}
+	moved := f.hold("west", "k", 2)
+	err := errors.Join(
+		hubstate.SaveLedger(t.Context(), f.store, hubstate.Ledger{Identity: hubstate.Identity{ID: "same"}, Restored: true}),
+		hubstate.SaveIdentity(t.Context(), f.registry, hubstate.Identity{ID: "same"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.reopen()
+	f.wantRecovering("k")
+	f.tell("east")
+	f.tell("west")
+	f.wantAnswer("k", moved.GetId())
+}
+
+// TestARestartInTheMiddleOfARecoveryGoesOn with what was heard.
+func TestARestartInTheMiddleOfARecoveryGoesOn(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	k := f.create(request("k", prefer("east")))
+	f.loseLedger()
+	f.tell("east")
+	f.hub.Close()
+	f.reopen()
+	f.wantRecovering("k")
+	f.tell("west")
+	f.wantAnswer("k", k.GetId())
+}

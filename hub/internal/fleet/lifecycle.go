@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// maxForgotten bounds the tombstones of one name; the oldest give way.
+const maxForgotten = 32
+
+var (
+	// ErrNoCluster is a name that no cluster has.
+	ErrNoCluster = errors.New("no such cluster")
+	// ErrServing is a cluster that cannot be forgotten now.
+	ErrServing = errors.New("the cluster is attached and takes claims")
+)
+
+// load takes a record as the cluster's.
+func (c *cluster) load(r Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.record = r
+	c.draining.Store(r.Draining)
+	// Of a name whose cluster was forgotten it is known that it has nothing, which workers that were away have yet to hear.
+	c.known.Store(r.UID == "" && len(r.Forgotten) > 0)
+}
+
+func (r *Record) forgot(uid string) bool {
+	return slices.ContainsFunc(r.Forgotten, func(f Forgotten) bool { return f.UID == uid && !f.Lifted })
+}
+
+// takeBack answers the record of a cluster that registers: new, but for one that was forgotten and is not any more.
+func (r *Record) takeBack(uid string) {
+	r.UID, r.Incarnation, r.Term, r.ResourceVersion, r.Draining = uid, 0, "", 0, false
+	at := slices.IndexFunc(r.Forgotten, func(f Forgotten) bool { return f.UID == uid })
+	if at >= 0 {
+		r.Incarnation, r.Term = r.Forgotten[at].Incarnation, r.Forgotten[at].Term
+		r.Forgotten = slices.Delete(r.Forgotten, at, at+1)
+	}
+}
+
+// change makes a change of the record durable. It waits for the disk and for nothing else, least of all for the cluster.
+func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error {
+	c.durable.Lock()
+	defer c.durable.Unlock()
+	c.mu.Lock()
+	next := c.recordCopy()
+	c.mu.Unlock()
+	if err := apply(&next); err != nil {
+		return err
+	}
+	if err := c.save(ctx, next); err != nil {
+		return fmt.Errorf("recording a change of cluster %s: %w", c.ID, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.record.UID, c.record.Draining, c.record.Forgotten = next.UID, next.Draining, next.Forgotten
+	c.draining.Store(next.Draining)
+	return nil
+}
+
+// Drain stops new claims to a cluster. Everything else goes on.
+func (f *Fleet) Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
+	return f.setDraining(ctx, id, true)
+}
+
+// Undrain lets claims go to a cluster again, or a forgotten cluster register again.
+func (f *Fleet) Undrain(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
+	c := f.cluster(id)
+	if c == nil {
+		return nil, ErrNoCluster
+	}
+	if f.Registration(id) != "" {
+		return f.setDraining(ctx, id, false)
+	}
+	err := c.change(ctx, func(r *Record) error {
+		if len(r.Forgotten) == 0 {
+			return ErrNoCluster
+		}
+		r.Forgotten[len(r.Forgotten)-1].Lifted = true
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.log.Info("A forgotten cluster may register again", "cluster", id)
+	return &sandboxv1.Cluster{Id: id, State: sandboxv1.ClusterState_UNREACHABLE, Message: "may register again, and has not yet"}, nil
+}
+
+func (f *Fleet) setDraining(ctx context.Context, id string, draining bool) (*sandboxv1.Cluster, error) {
+	c := f.cluster(id)
+	if c == nil {
+		return nil, ErrNoCluster
+	}
+	err := c.change(ctx, func(r *Record) error {
+		if r.UID == "" {
+			return ErrNoCluster
+		}
+		r.Draining = draining
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.log.Info("A cluster's draining has changed", "cluster", id, "draining", draining)
+	c.evaluate()
+	return c.proto(), nil
+}
+
+// Forget removes a cluster: its tombstone is durable first, then its stream ends, and its segments leave every view. It
+// never waits for the cluster. What runs there runs on.
+func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
+	c := f.cluster(id)
+	if c == nil {
+		return nil, ErrNoCluster
+	}
+	var last *sandboxv1.Cluster
+	err := c.change(ctx, func(r *Record) error {
+		if last = c.proto(); last == nil {
+			return ErrNoCluster
+		}
+		if !forgettable(c.session.Load() != nil && c.alive(f.now()), r.Draining) {
+			return ErrServing
+		}
+		r.Forgotten = append(r.Forgotten, Forgotten{UID: r.UID, Incarnation: r.Incarnation, Term: r.Term, At: f.clock.Now().UTC()})
+		r.Forgotten = r.Forgotten[max(0, len(r.Forgotten)-maxForgotten):]
+		r.UID, r.Draining, r.Tombstones = "", false, nil
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.vanish()
+	f.log.Info("A cluster was forgotten", "cluster", id)
+	last.State, last.Message = sandboxv1.ClusterState_FORGOTTEN, "removed from the federation"
+	return last, nil
+}
+
+// vanish makes an empty name of the cluster.
+func (c *cluster) vanish() {
+	c.mu.Lock()
+	if s := c.session.Swap(nil); s != nil {
+		s.end()
+	}
+	c.publish(c.snapshot.Apply(segment.Delta{Removed: c.snapshot.Keys()}))
+	c.record.Tombstones = nil
+	c.last, c.version, c.contacts, c.suspects = streamID{}, "", nil, nil
+	c.order = segment.Order{}
+	c.inFlight.covered(c.order)
+	c.known.Store(true)
+	c.liveness.clear()
+	c.SetHealth(router.Unreachable)
+	c.mu.Unlock()
+	// Workers whose cluster shares no Env with it now may show it still, from an earlier connection.
+	for _, other := range *c.fleet.clusters.Load() {
+		if receiver := other.session.Load(); receiver != nil && other != c {
+			receiver.outbox.owe(c)
+		}
+	}
+}
+
+// Registration tells which cluster has a name now, by the uid of its namespace kube-system; empty: none.
+func (f *Fleet) Registration(id string) string {
+	c := f.cluster(id)
+	if c == nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.record.UID
+}
+
+// Forgotten reports whether the cluster that had a name and uid was forgotten. Without a uid it is whether the name is
+// free because its cluster was.
+func (f *Fleet) Forgotten(id, uid string) bool {
+	c := f.cluster(id)
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if uid == "" {
+		last := len(c.record.Forgotten) - 1
+		return c.record.UID == "" && last >= 0 && !c.record.Forgotten[last].Lifted
+	}
+	return c.record.forgot(uid)
+}
