@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,11 +21,14 @@ import (
 	"navix.sh/atoll/hub/internal/attach"
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // hub is everything that runs.
@@ -36,6 +38,7 @@ type hub struct {
 	tracing *telemetry.Tracing
 
 	claimsFile, registryFile *store.Bolt
+	recovery                 *recovery.State
 
 	fleet  *fleet.Fleet
 	claims *claims.Service
@@ -73,8 +76,10 @@ func run(ctx context.Context, o *options, log logr.Logger) (err error) {
 }
 
 func (h *hub) build(ctx context.Context, o *options) error {
-	real := clock.RealClock{}
-	var err error
+	real, err := wallclock.New()
+	if err != nil {
+		return err
+	}
 	if h.tracing, err = o.tracing.Open(ctx, telemetry.Service{Name: "atoll-hub", Version: version.String()}, h.log.WithName("traces")); err != nil {
 		return err
 	}
@@ -88,9 +93,16 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if err := h.openStore(ctx, o); err != nil {
 		return err
 	}
+	if h.recovery, err = recovery.Open(ctx, h.claimsFile, h.registryFile, real); err != nil {
+		return fmt.Errorf("pairing the hub's files: %w", err)
+	}
+	if last := h.recovery.Status(nil).Last; last != nil && h.recovery.Recovering() {
+		h.log.Info("Claim keys were lost: claims with a key wait for the key indexes of all clusters", "reason", last.Cause)
+	}
 	h.fleet, err = fleet.New(ctx, fleet.Options{
 		Clock: real, Registry: fleet.NewRegistry(h.registryFile), HubID: "hub", Version: version.String(),
 		Log: h.log.WithName("fleet"), Metrics: h.metrics,
+		Recovering: func(clusterID string) bool { return len(h.recovery.Unheard([]string{clusterID})) > 0 },
 	})
 	if err != nil {
 		return fmt.Errorf("starting the fleet: %w", err)
@@ -104,7 +116,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 		OnKeys: func(clusterID string, keys []*federationv1.KeyHolder) { h.claims.OnKeys(clusterID, keys) },
 	})
 	h.claims = claims.New(claims.Options{
-		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Clock: real, Log: h.log.WithName("claims"),
+		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
 		Metrics: h.metrics, Retention: o.retention,
 	})
 	linkMetrics, err := link.NewMetrics(h.metrics)
@@ -116,7 +128,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	}
 	h.link = link.NewServer(credentials, linkMetrics, h.log.WithName("link"))
 	federationv1.RegisterLinkServer(h.link, workers)
-	return h.buildAPI(o, credentials)
+	return h.buildAPI(o, credentials, real)
 }
 
 // openStore opens both files. A Pod that was deleted by force may still be ending when the one in its place starts, so a
@@ -127,25 +139,30 @@ func (h *hub) openStore(ctx context.Context, o *options) error {
 		return err
 	}
 	until := time.Now().Add(o.lockWait)
-	open := func(kind string) (*store.Bolt, error) {
+	open := func(kind hubstate.Kind) (*store.Bolt, error) {
 		for {
-			file, err := store.OpenBolt(filepath.Join(dir, kind+".db"), kind)
+			file, err := hubstate.Open(dir, kind)
 			if err == nil || !errors.Is(err, store.ErrLocked) || ctx.Err() != nil || time.Now().After(until) {
 				return file, err
 			}
 			h.log.Info("Waiting for another hub to let go of the store", "error", err.Error())
 		}
 	}
-	if h.claimsFile, err = open("claims"); err != nil {
+	if h.claimsFile, err = open(hubstate.Claims); err != nil {
 		return err
 	}
-	h.registryFile, err = open("registry")
-	return err
+	if h.registryFile, err = open(hubstate.Registry); err != nil {
+		return err
+	}
+	if err := hubstate.Tidy(dir); err != nil { // the files are ours, so nobody is at it
+		h.log.Error(err, "Could not remove what an interrupted backup has left")
+	}
+	return nil
 }
 
-func (h *hub) buildAPI(o *options, credentials *link.Credentials) (err error) {
+func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.WithTicker) (err error) {
 	if !o.open() {
-		if h.auth, err = api.NewAuthenticator(o.apiKeysFile, clock.RealClock{}, h.log.WithName("auth")); err != nil {
+		if h.auth, err = api.NewAuthenticator(o.apiKeysFile, real, h.log.WithName("auth")); err != nil {
 			return err
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
@@ -67,7 +68,11 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	serverTime := apitime.New(clock.RealClock{})
+	local, err := wallclock.New()
+	if err != nil {
+		return err
+	}
+	serverTime := apitime.New(local)
 	serverTime.Watch(cfg)
 	lock, err := lease.New(cfg, o.namespace, leaseName, renewDeadline)
 	if err != nil {
@@ -77,24 +82,24 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	claims, err := newClaims(mgr, cfg, o, lock, serverTime, log)
+	claims, err := newClaims(mgr, cfg, o, lock, local, serverTime, log)
 	if err != nil {
 		return err
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, tracing.Provider, log)
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, local, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
 	if err := addReconcilers(ctx, mgr, o, claims, serverTime); err != nil {
 		return err
 	}
-	local, err := localapi.New(localapi.Options{
+	front, err := localapi.New(localapi.Options{
 		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Traces: tracing.Provider, Log: log.WithName("localapi"),
 	})
 	if err != nil {
 		return fmt.Errorf("building the local API: %w", err)
 	}
-	if err := mgr.Add(local); err != nil {
+	if err := mgr.Add(front); err != nil {
 		return fmt.Errorf("adding the local API: %w", err)
 	}
 	log.Info("Starting", "version", version.String(), "hub", o.hub)
@@ -173,14 +178,14 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 }
 
 func newClaims(
-	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, serverTime *apitime.Clock, log logr.Logger,
+	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, local clock.WithTicker, serverTime *apitime.Clock, log logr.Logger,
 ) (*claim.Service, error) {
 	pods, err := claim.NewPods(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("building the claim path's client: %w", err)
 	}
 	claims, err := claim.New(claim.Options{
-		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: clock.RealClock{},
+		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local,
 		QueueCapacity: o.queueCapacity, Metrics: metrics.Registry, Log: log.WithName("claim"),
 	})
 	if err != nil {
@@ -208,11 +213,12 @@ func newClaims(
 
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, traces trace.TracerProvider, log logr.Logger,
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, local clock.WithTicker, traces trace.TracerProvider,
+	log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Clock: clock.RealClock{}, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
+		Claims: claims, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
 		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {
@@ -245,14 +251,14 @@ func addHub(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, 
 		return fmt.Errorf("registering the link's metrics: %w", err)
 	}
 	options.Hub = link.Dial{
-		Target: o.hub, ServerName: o.hubName, Credentials: credentials, Clock: clock.RealClock{}, Metrics: linkMetrics, Log: log.WithName("link"),
+		Target: o.hub, ServerName: o.hubName, Credentials: credentials, Clock: options.Clock, Metrics: linkMetrics, Log: log.WithName("link"),
 	}
 	syncConfig, err := sync.Config(cfg, o.namespace, sync.ServiceAccount)
 	if err != nil {
 		return fmt.Errorf("taking on the sync path's identity: %w", err)
 	}
 	syncer, err := sync.New(ctx, sync.Options{
-		ClusterID: o.clusterID, Config: syncConfig, Cache: mgr.GetCache(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Log: log.WithName("sync"),
+		ClusterID: o.clusterID, Config: syncConfig, Cache: mgr.GetCache(), Clock: options.Clock, Metrics: metrics.Registry, Log: log.WithName("sync"),
 	})
 	if err != nil {
 		return fmt.Errorf("building the sync path: %w", err)

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package offset is a clock that shows another time than the system's, and can be stepped while it runs.
+//
+// In goes a duration, or @FILE with one that is read again as it changes; out comes a clock whose times have wall clocks
+// that are off by it and monotonic readings that are not. That is what a step of a machine's clock does to a Go program:
+// whatever subtracts two times of the same process must not notice. Timers and tickers are the system's.
+//
+// It is for tests. Package wallclock keeps it out of programs that are shipped.
+package offset
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"k8s.io/utils/clock"
+)
+
+// reread is how long a step may go unnoticed.
+const reread = 20 * time.Millisecond
+
+// Clock is off by whole seconds.
+type Clock struct {
+	clock.RealClock
+	file string // empty: the offset is fixed
+
+	mu     sync.Mutex
+	offset time.Duration
+	readAt time.Time
+}
+
+// New reads the setting: a duration, @FILE, or nothing for no offset. A FILE may be missing or half written; until it can
+// be read, what was read before stays.
+func New(setting string) (*Clock, error) {
+	if err := probe(); err != nil {
+		return nil, err
+	}
+	if file, ok := strings.CutPrefix(setting, "@"); ok {
+		return &Clock{file: file}, nil
+	}
+	c := &Clock{}
+	if setting == "" {
+		return c, nil
+	}
+	var err error
+	if c.offset, err = time.ParseDuration(setting); err != nil {
+		return nil, fmt.Errorf("reading the clock's offset: %w", err)
+	}
+	return c, nil
+}
+
+// Now is the time that the clock shows.
+func (c *Clock) Now() time.Time { return shift(c.RealClock.Now(), c.current()) }
+
+// Since is measured by the monotonic clock where t has a reading of it, and by what the clock shows now where it has none.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+func (c *Clock) current() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.file == "" || time.Since(c.readAt) < reread {
+		return c.offset
+	}
+	c.readAt = time.Now()
+	if content, err := os.ReadFile(c.file); err == nil {
+		if d, err := time.ParseDuration(strings.TrimSpace(string(content))); err == nil {
+			c.offset = d
+		}
+	}
+	return c.offset
+}
+
+// secondsAt is where package time keeps the seconds of a time with a monotonic reading, in the first word of time.Time:
+// 33 bits of them above 30 of nanoseconds. There is no other way to a time whose two readings differ.
+const secondsAt = 30
+
+func shift(t time.Time, by time.Duration) time.Time {
+	// Wraps around for a negative one, as it should.
+	*(*uint64)(unsafe.Pointer(&t)) += uint64(int64(by/time.Second)) << secondsAt
+	return t
+}
+
+// probe makes sure that this Go keeps times as shift believes.
+func probe() error {
+	now := time.Now()
+	for _, by := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+		moved := shift(now, by)
+		if moved.Sub(now) != 0 || moved.Round(0).Sub(now.Round(0)) != by {
+			return errors.New("this Go keeps times in another way than package offset knows")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !atolltest
+
+package wallclock
+
+import "k8s.io/utils/clock"
+
+// New is the system's clock.
+func New() (clock.WithTicker, error) { return clock.RealClock{}, nil }

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build atolltest
+
+package wallclock
+
+import (
+	"os"
+
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/pkg/wallclock/offset"
+)
+
+// New is the system's clock, off by what ATOLL_TEST_CLOCK_OFFSET says.
+func New() (clock.WithTicker, error) { return offset.New(os.Getenv("ATOLL_TEST_CLOCK_OFFSET")) }
