@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
@@ -30,6 +32,9 @@ func (l *ledger) load(ctx context.Context, hash string) (held, error) {
 	}
 	r := &record{}
 	if err := json.Unmarshal(entry.Value, r); err != nil {
+		return held{}, fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
+	}
+	if err := timestamppb.New(r.CreatedAt).CheckValid(); err != nil {
 		return held{}, fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
 	}
 	return held{r, entry.Revision}, nil

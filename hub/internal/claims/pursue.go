@@ -289,6 +289,7 @@ func stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster, clip(sandbox.GetId()))
 	}
 	sandbox.ClusterId = cluster
+	dropUnshowable(sandbox)
 	return nil
 }
 

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/store"
+)
+
+// away is a link without workers.
+type away struct{}
+
+func (away) Dispatch(context.Context, string, *federationv1.Dispatch) (*federationv1.Answer, error) {
+	return nil, ErrNotConnected
+}
+
+func fuzzStore(f *testing.F, kind string) store.Store {
+	f.Helper()
+	file, err := store.OpenBolt(filepath.Join(f.TempDir(), kind+".db"), kind)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+// Whatever stands in the ledger for a key, every call about it is answered with something that can be shown or with an
+// error: a damaged record takes no other call with it.
+func FuzzRecord(f *testing.F) {
+	request := &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: "k"}
+	ended := sketch(request, sandboxv1.Phase_ENDED)
+	for _, s := range []state{statePending, stateAnswered, stateRefused, stateEnded, "odd"} {
+		value, err := json.Marshal(record{
+			Request: marshal(request), Cluster: "east", Pool: "pool", Attempt: 1, State: s, SandboxID: "01x-east", Unwaited: true,
+			Deadline: time.Now(), ExpireAt: time.Now(), Terminal: marshal(ended), Decision: marshal(&sandboxv1.Decision{Reason: "x"}),
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(value, []byte(`{"keyHash":"x","ended":"AAAA"}`))
+	}
+	f.Add([]byte(`{"request":"//8=","state":"ended","terminal":"AA=="}`), []byte(`{`))
+	f.Add([]byte(`{"state":"pending","attempt":-1,"createdAt":"0000-01-01T00:00:00Z","cluster":"\u0000"}`), []byte(``))
+	f.Add([]byte(`null`), []byte(`null`))
+	view, err := fleet.New(f.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: fleet.NewRegistry(fuzzStore(f, "registry"))})
+	if err != nil {
+		f.Fatal(err)
+	}
+	file := fuzzStore(f, "claims")
+	f.Fuzz(func(t *testing.T, claim, id []byte) {
+		service := New(Options{Fleet: view, Dispatcher: away{}, Store: file})
+		defer service.Close()
+		ctx := t.Context()
+		hash := keyHash("", "default", "k")
+		puts := []store.Put{{Key: claimPrefix + hash, Value: claim}, {Key: idPrefix + "01x-east", Value: id}}
+		if _, err := file.Commit(ctx, store.Txn{Puts: puts}); err != nil {
+			t.Fatal(err)
+		}
+		answers := []proto.Message{}
+		shown, err := service.GetClaim(ctx, &sandboxv1.GetClaimRequest{ClaimKey: "k"})
+		answers = append(answers, shown)
+		if err == nil {
+			soon := proto.CloneOf(request)
+			soon.Wait = sandboxv1.CreateSandboxRequest_NONE
+			// A sandbox that was answered once is looked up for as long as the caller waits.
+			patience, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			defer cancel()
+			created, _ := service.Create(patience, soon)
+			canceled, _ := service.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
+			answers = append(answers, created, canceled)
+		}
+		service.count(ctx)
+		if _, err := service.ledger.endedByID(ctx, "01x-east"); err != nil && !strings.Contains(err.Error(), "01x-east") && !strings.Contains(err.Error(), "terminal record") {
+			t.Fatalf("nobody could find what is damaged by this: %v", err)
+		}
+		for _, a := range answers {
+			if _, err := protojson.Marshal(a); err != nil {
+				t.Fatalf("an answer cannot be shown: %v", err)
+			}
+		}
+	})
+}
+
+// The order of the index's entries is that of time, and what was written is read back.
+func FuzzExpireKey(f *testing.F) {
+	f.Add(int64(0), int64(1), "claim/x")
+	f.Add(int64(-1), int64(1<<40), "")
+	f.Fuzz(func(t *testing.T, a, b int64, subject string) {
+		at, got, err := parseExpireKey(expireKey(time.Unix(a, 0), subject))
+		if err != nil || got != subject || at.Unix() != a {
+			t.Fatalf("%d %q comes back as %d %q (%v)", a, subject, at.Unix(), got, err)
+		}
+		const most = 1 << 36 // twelve digits: the year 3000 is within
+		if a >= 0 && a < b && b < most && expireKey(time.Unix(a, 0), subject) >= expireKey(time.Unix(b, 0), subject) {
+			t.Fatalf("%d sorts after %d", a, b)
+		}
+		_, _, _ = parseExpireKey(subject)
+	})
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"math"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// Whatever times and durations a worker gives its sandbox, it can be shown: also those of fields that are yet to come.
+func TestASandboxCanBeShown(t *testing.T) {
+	s := &sandboxv1.Sandbox{Id: "01arz3ndektsv4rrffq69g5fav-east"}
+	fields := s.ProtoReflect().Descriptor().Fields()
+	odd := 0
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if f.Message() == nil || f.IsMap() || f.IsList() {
+			continue
+		}
+		switch f.Message().FullName() {
+		case "google.protobuf.Timestamp":
+			s.ProtoReflect().Set(f, protoreflect.ValueOfMessage((&timestamppb.Timestamp{Seconds: math.MaxInt64}).ProtoReflect()))
+			odd++
+		case "google.protobuf.Duration":
+			s.ProtoReflect().Set(f, protoreflect.ValueOfMessage((&durationpb.Duration{Seconds: 1, Nanos: -1}).ProtoReflect()))
+			odd++
+		}
+	}
+	if _, err := protojson.Marshal(s); err == nil || odd < 7 {
+		t.Fatalf("%d odd fields can be shown", odd)
+	}
+	if err := stamp(s, "east"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := protojson.Marshal(s); err != nil {
+		t.Error(err)
+	}
+}
