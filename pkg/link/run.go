@@ -104,6 +104,7 @@ func (d Dial) connect(ctx context.Context, serve Serve) (err error) {
 	if d.Open != nil {
 		options = append(options, grpc.WithContextDialer(d.Open))
 	}
+	options = append(options, clientFaults()...)
 	conn, err := grpc.NewClient(d.Target, options...)
 	if err != nil {
 		return fmt.Errorf("preparing to dial: %w", err)

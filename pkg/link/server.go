@@ -30,7 +30,7 @@ func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Serv
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.StatsHandler(metrics.handler()),
-		grpc.ChainStreamInterceptor(contain(log), clustersOnly(log)),
+		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{contain(log), clustersOnly(log)}, serverFaults()...)...),
 	)
 }
 

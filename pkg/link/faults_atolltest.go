@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build atolltest
+
+package link
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"navix.sh/atoll/pkg/link/linkfaults"
+)
+
+// faults are those that tests ask for. There is one source a process: a new one for each connection would hit the same
+// first frames of all.
+var faults = sync.OnceValue(func() *linkfaults.Source {
+	setting := os.Getenv("ATOLL_TEST_LINK_FAULTS")
+	if setting == "" {
+		return nil
+	}
+	source, err := linkfaults.New(setting)
+	if err != nil {
+		// A test that thinks that it has faults and has none would prove nothing.
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return source
+})
+
+func clientFaults() []grpc.DialOption {
+	source := faults()
+	if source == nil {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithChainStreamInterceptor(source.Client())}
+}
+
+func serverFaults() []grpc.StreamServerInterceptor {
+	source := faults()
+	if source == nil {
+		return nil
+	}
+	return []grpc.StreamServerInterceptor{source.Server()}
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package linkfaults
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// Rules are what a file holds, as JSON. No rules: no faults.
+type Rules struct {
+	Seed  uint64 `json:"seed"`
+	Rules []Rule `json:"rules"`
+}
+
+// Rule hits frames of some kinds. Chances are between 0 and 1; the first rule that is about a frame's kind decides.
+type Rule struct {
+	// Kinds are names of the frames' fields, such as hello, report, dispatch, answer; none: all kinds.
+	Kinds []string `json:"kinds,omitempty"`
+	// Drop, Duplicate and Swap are the chances that a frame is lost, comes twice, or comes after the one that follows it.
+	Drop      float64 `json:"drop,omitempty"`
+	Duplicate float64 `json:"duplicate,omitempty"`
+	Swap      float64 `json:"swap,omitempty"`
+	// DelayMillis holds a frame back for that long, while others pass it.
+	DelayMillis int64 `json:"delayMillis,omitempty"`
+}
+
+// Write replaces the rules in a file at once.
+func (r Rules) Write(file string) error {
+	content, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encoding the link's faults: %w", err)
+	}
+	if err := os.WriteFile(file+".new", content, 0o600); err != nil {
+		return fmt.Errorf("writing the link's faults: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("writing the link's faults: %w", err)
+	}
+	return nil
+}
+
+// reread is how long a change of the file may go unnoticed.
+const reread = 20 * time.Millisecond
+
+// Source is where rules come from.
+type Source struct {
+	file string
+
+	mu     sync.Mutex
+	readAt time.Time
+	stamp  time.Time // of the file, as last read
+	rules  Rules
+	random *rand.Rand
+}
+
+// New reads the setting, @FILE. A FILE that is missing or cannot be read means no faults.
+func New(setting string) (*Source, error) {
+	file, ok := strings.CutPrefix(setting, "@")
+	if !ok {
+		return nil, fmt.Errorf("the link's faults %q are not valid, want @FILE", setting)
+	}
+	return &Source{file: file}, nil
+}
+
+// fate is what becomes of one frame.
+type fate struct {
+	drop, duplicate, swap bool
+	delay                 time.Duration
+}
+
+// decide draws the fate of a frame of a kind.
+func (s *Source) decide(kind string) fate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refresh()
+	for _, r := range s.rules.Rules {
+		if len(r.Kinds) > 0 && !slices.Contains(r.Kinds, kind) {
+			continue
+		}
+		chance := func(p float64) bool { return p > 0 && s.random.Float64() < p }
+		return fate{
+			drop: chance(r.Drop), duplicate: chance(r.Duplicate), swap: chance(r.Swap),
+			delay: time.Duration(r.DelayMillis) * time.Millisecond,
+		}
+	}
+	return fate{}
+}
+
+// refresh needs the lock held.
+func (s *Source) refresh() {
+	if time.Since(s.readAt) < reread {
+		return
+	}
+	s.readAt = time.Now()
+	info, err := os.Stat(s.file)
+	if err != nil {
+		s.rules, s.stamp = Rules{}, time.Time{}
+		return
+	}
+	if info.ModTime().Equal(s.stamp) {
+		return
+	}
+	content, err := os.ReadFile(s.file)
+	rules := Rules{}
+	if err != nil || json.Unmarshal(content, &rules) != nil {
+		return // Write replaces it as a whole, so it was taken away just now
+	}
+	s.rules, s.stamp, s.random = rules, info.ModTime(), rand.New(rand.NewPCG(rules.Seed, 0))
+}
+
+// kindOf is the name of the field that is set in a frame's only oneof.
+func kindOf(frame any) string {
+	message, ok := frame.(proto.Message)
+	if !ok {
+		return ""
+	}
+	reflected := message.ProtoReflect()
+	oneof := reflected.Descriptor().Oneofs().ByName("body")
+	if oneof == nil {
+		return ""
+	}
+	if set := reflected.WhichOneof(oneof); set != nil {
+		return string(set.Name())
+	}
+	return ""
+}
