@@ -123,7 +123,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	for _, part := range []registrar{credentials, workers, h.claimsFile, h.registryFile} {
 		err = errors.Join(err, part.Register(h.metrics))
 	}
-	if err != nil {
+	if err := errors.Join(err, h.recovery.Register(h.metrics, h.fleet.ClusterIDs)); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	h.link = link.NewServer(credentials, linkMetrics, h.log.WithName("link"))
@@ -166,7 +166,15 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 			return err
 		}
 	}
-	options := api.Options{Claims: h.claims, Fleet: h.fleet, Auth: h.auth, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api")}
+	dir, err := o.storeDir()
+	if err != nil {
+		return err
+	}
+	keeper := &keeper{
+		files: hubstate.Files{Claims: h.claimsFile, Registry: h.registryFile, Dir: dir, Version: version.String()},
+		hub:   h, clock: real,
+	}
+	options := api.Options{Claims: h.claims, Fleet: h.fleet, Hub: keeper, Auth: h.auth, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api")}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()
 	}
