@@ -11,12 +11,13 @@ APPVERSION  := $(shell sed -n 's/^appVersion: //p' charts/hub/Chart.yaml)
 IMAGES      := $(CURDIR)/bin/images
 # What e2e and demo run on: planes, or kind (needs kind and kubectl on PATH).
 PLANE       ?= planes
+FUZZTIME    ?= 30s
 CLUSTERS    := $(filter planes,$(PLANE))
 PROTOPLUGINS := google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc \
 	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2
 
 .DEFAULT_GOAL := help
-.PHONY: help generate fmt lint test e2e bench demo verify build images quickstart planes clean
+.PHONY: help generate fmt lint test fuzz e2e bench demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -54,6 +55,14 @@ planes: ## Build the control-plane binaries that tests and demo run (cached outs
 test: planes ## Every test: units, real API servers, several clusters; with the race detector
 	go test -race -timeout 30m -p 2 ./...
 	go -C tools test ./images
+
+fuzz: ## Fuzz every decoder and input, one after the other, each for FUZZTIME; `make test` runs what was found before
+	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r package; do \
+		for target in $$(go test -list '^Fuzz' "$$package" | grep '^Fuzz'); do \
+			echo "$$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime '$(FUZZTIME)' -fuzzminimizetime 10x "$$package" || exit 1; \
+		done; \
+	done
 
 e2e: $(CLUSTERS) ## The end-to-end suites alone (PLANE=kind: those for real clusters, on kind)
 ifeq ($(PLANE),kind)
