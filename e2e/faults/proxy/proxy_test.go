@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// quiet is how long nothing must come where nothing may, patience how long is waited for what must.
+const (
+	quiet    = 50 * time.Millisecond
+	patience = 10 * time.Second
+)
+
+// echo starts a server that sends back what it gets, and a proxy to it.
+func echo(t *testing.T) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			})
+		}
+	})
+	p, err := Listen(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(p.Close(), listener.Close()); err != nil {
+			t.Error(err)
+		}
+		serving.Wait()
+	})
+	return p
+}
+
+type client struct {
+	t *testing.T
+	net.Conn
+}
+
+func dial(t *testing.T, p *Proxy) client {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return client{t, conn}
+}
+
+func (c client) say(text string) {
+	c.t.Helper()
+	if _, err := c.Write([]byte(text)); err != nil {
+		c.t.Fatalf("saying %q: %v", text, err)
+	}
+}
+
+// hear reads until text has come, and fails if anything else does.
+func (c client) hear(text string) {
+	c.t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	got := make([]byte, len(text))
+	if n, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		c.t.Fatalf("heard %q and %v, want %q", got[:n], err, text)
+	}
+}
+
+func (c client) hearNothing() {
+	c.t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(quiet))
+	var got [64]byte
+	if n, err := c.Read(got[:]); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Fatalf("heard %q and %v, want nothing", got[:n], err)
+	}
+}
+
+// end reads until the connection is over.
+func (c client) end() error {
+	c.t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_, err := c.Read(make([]byte, 1))
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Fatalf("the connection goes on: %v", err)
+	}
+	return err
+}
+
+// mustBeReset makes a connection that is to end at once, perhaps before it is there.
+func mustBeReset(t *testing.T, p *Proxy) {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.Address())
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_ = client{t, conn}.end()
+}
+
+func TestForwards(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	c.say("hello")
+	c.hear("hello")
+	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.end(); !errors.Is(err, io.EOF) {
+		t.Errorf("the end arrived as %v", err)
+	}
+}
+
+func TestCut(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	c.say("hello")
+	c.hear("hello")
+	p.Set(Faults{Cut: true})
+	if err := c.end(); errors.Is(err, io.EOF) {
+		t.Error("the connection was closed, not reset")
+	}
+	mustBeReset(t, p)
+	p.Set(Faults{})
+	c = dial(t, p)
+	c.say("again")
+	c.hear("again")
+}
+
+func TestHalfOpen(t *testing.T) {
+	for name, faults := range map[string]Faults{
+		"both ways": Both(Way{Swallow: true}), "to the target": {Up: Way{Swallow: true}}, "from the target": {Down: Way{Swallow: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := echo(t)
+			before := dial(t, p)
+			before.say("hello")
+			before.hear("hello")
+			p.Set(faults)
+			during := dial(t, p)
+			for _, c := range []client{before, during} {
+				c.say("lost")
+				c.hearNothing()
+			}
+			p.Set(Faults{})
+			for _, c := range []client{before, during} {
+				_ = c.end()
+			}
+			after := dial(t, p)
+			after.say("back")
+			after.hear("back")
+		})
+	}
+}
+
+func TestStallKeepsEverything(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	p.Set(Faults{Up: Way{Stall: true}})
+	c.say("kept")
+	c.hearNothing()
+	p.Set(Faults{Down: Way{Stall: true}})
+	c.hearNothing()
+	p.Set(Faults{})
+	c.hear("kept")
+}
+
+func TestDelayCostsNoThroughput(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	const delay = 100 * time.Millisecond
+	p.Set(Both(Way{Delay: delay}))
+	text := bytes.Repeat([]byte("x"), 20*chunkSize)
+	begin := time.Now()
+	c.say(string(text))
+	c.hear(string(text))
+	if took := time.Since(begin); took < 2*delay || took > 10*delay {
+		t.Errorf("it took %s, with a delay of %s each way", took, delay)
+	}
+}
+
+func TestThrottle(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	p.Set(Faults{Up: Way{BytesPerSecond: 10_000}})
+	text := string(bytes.Repeat([]byte("x"), 2_000))
+	begin := time.Now()
+	c.say(text)
+	c.hear(text)
+	if took := time.Since(begin); took < 150*time.Millisecond {
+		t.Errorf("2 kB at 10 kB/s took %s", took)
+	}
+}
+
+func TestATargetThatIsNotThere(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Listen(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBeReset(t, p)
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
