@@ -18,6 +18,9 @@ const (
 	// resetTimeout is how long a stopping Pod may take to become idle before a
 	// new one is thought to be quicker.
 	resetTimeout = 2 * time.Minute
+	// endingPatience is how long a kubelet may take to say why a container has
+	// ended: it reports an eviction only once all of the Pod is down.
+	endingPatience = 3 * time.Second
 	// maxCreate and maxScaleDown bound one round, so that sandboxes that start
 	// and end are looked at in between.
 	maxCreate    = 250
@@ -73,9 +76,7 @@ func decidePod(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 	case sandbox.Starting:
 		decideStarting(s, pod, d)
 	case sandbox.Running:
-		if o := sandbox.Observe(pod); o.Progress == sandbox.Over {
-			d.add(endOf(pod, ReasonEnded, o.End))
-		}
+		decideRunning(s, pod, d)
 	case sandbox.Stopping:
 		return decideStopping(s, pod, d)
 	case sandbox.Failed:
@@ -132,6 +133,17 @@ func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
 	}
 	if noteworthy(o.Detail.Reason) && o.Detail.Reason != statusDetailReason(pod) {
 		d.add(Action{Verb: Detail, Pod: pod, Reason: ReasonWaiting, Detail: o.Detail})
+	}
+}
+
+func decideRunning(s *Snapshot, pod *corev1.Pod, d *Decision) {
+	o := sandbox.Observe(pod)
+	age := s.Ages[pod.UID]
+	switch {
+	case o.Progress == sandbox.Over, o.Progress == sandbox.Ending && age >= endingPatience:
+		d.add(endOf(pod, ReasonEnded, o.End))
+	case o.Progress == sandbox.Ending:
+		d.wake(endingPatience - age)
 	}
 }
 

@@ -243,6 +243,7 @@ func readStatus(t *testing.T, pod *corev1.Pod, phase string, w words) {
 	if w.has("phase") {
 		pod.Status.Phase = corev1.PodPhase(w["phase"])
 	}
+	pod.Status.Reason = w["reason"]
 	condition := corev1.ConditionFalse
 	if cs.Ready && !w.has("pod-unready") {
 		condition = corev1.ConditionTrue

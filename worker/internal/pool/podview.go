@@ -22,6 +22,8 @@ func stageOf(pod *corev1.Pod) string {
 		return ""
 	case phase == sandbox.Starting, phase == sandbox.Stopping:
 		return string(phase) + "/" + pod.Labels[v1alpha1.SandboxIDLabelKey]
+	case phase == sandbox.Running && sandbox.Observe(pod).Progress == sandbox.Ending:
+		return "ending/" + pod.Labels[v1alpha1.SandboxIDLabelKey]
 	case phase == sandbox.Idle && marking(pod) != "":
 		return "marked/" + marking(pod)
 	}

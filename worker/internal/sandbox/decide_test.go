@@ -147,10 +147,10 @@ func TestObserve(t *testing.T) {
 		"runs": {Running, []func(*corev1.Pod){running}, want{progress: Up}},
 		"exited with 0": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
 			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
-		})}, want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
+		})}, want{Ending, v1alpha1.SandboxStopReasonCompleted, ""}},
 		"killed": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
 			c.State = corev1.ContainerState{Terminated: ended("c2", 137, "OOMKilled")}
-		})}, want{Over, v1alpha1.SandboxStopReasonFailed, "OOMKilled"}},
+		})}, want{Ending, v1alpha1.SandboxStopReasonFailed, "OOMKilled"}},
 		"exited and restarted": {Running, []func(*corev1.Pod){running, runs(tenantImage, "c3"), status(func(c *corev1.ContainerStatus) {
 			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
 		})}, want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
@@ -161,7 +161,9 @@ func TestObserve(t *testing.T) {
 		"swapped, the idle container's end is in the report": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
 			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c1", 137, "Error")}
 		})}, want{progress: Up}},
-		"evicted": {Running, []func(*corev1.Pod){running, func(p *corev1.Pod) {
+		"evicted": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
+			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
+		}), func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
 		}}, want{Over, v1alpha1.SandboxStopReasonFailed, "Evicted"}},
 

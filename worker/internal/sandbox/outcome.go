@@ -19,6 +19,9 @@ const (
 	Waiting Progress = "Waiting"
 	// Up: the container of the sandbox is running. On a starting Pod this is the time for StartPatch.
 	Up Progress = "Up"
+	// Ending: its container has ended, and the kubelet has not said what follows. A container that heeds the signal of an
+	// eviction exits with 0 like one that is done; only a later report tells the two apart. End says how it looks so far.
+	Ending Progress = "Ending"
 	// Over: the sandbox has ended by itself. End says how; this is the time for ReleasePatch.
 	Over Progress = "Over"
 )
@@ -35,7 +38,7 @@ type End struct {
 type Observation struct {
 	Progress Progress
 	Detail   v1alpha1.SandboxStatusDetail // while Waiting; LastUpdatedTime is left to the writer
-	End      End                          // when Over
+	End      End                          // when Ending or Over
 }
 
 // hopeless are the waiting reasons that no longer wait changes. ErrImagePull is not among them: the kubelet tries once
@@ -63,10 +66,11 @@ func observeRunning(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 		return Observation{Progress: Up}
 	}
 	own := pod.Annotations[v1alpha1.SandboxContainerIDAnnotationKey]
-	for _, t := range []*corev1.ContainerStateTerminated{cs.State.Terminated, cs.LastTerminationState.Terminated} {
-		if t != nil && (t.ContainerID == own || own == "" && t == cs.State.Terminated) {
-			return Observation{Progress: Over, End: containerEnd(t)}
-		}
+	if t := cs.State.Terminated; t != nil && (t.ContainerID == own || own == "") {
+		return Observation{Progress: Ending, End: containerEnd(t)}
+	}
+	if t := cs.LastTerminationState.Terminated; t != nil && t.ContainerID == own {
+		return Observation{Progress: Over, End: containerEnd(t)}
 	}
 	if own != "" && cs.ContainerID != "" && cs.ContainerID != own {
 		return Observation{Progress: Over, End: End{
