@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"testing"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// Without tracing the way of a claim to its cluster is what it was: picking one allocates nothing.
+func TestPickingIsFreeWithoutATrace(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	p := f.hub.newPursuit(&sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo"}, waitAssigned, time.Now().Add(time.Minute))
+	view := f.fleet.View(segment.Key{Namespace: "default", Name: "demo"})
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if picked := p.pick(ctx, view); !picked.OK() {
+			t.Fatal(picked.Reason)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
