@@ -68,15 +68,13 @@ func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clu
 // lostPod is the end of a sandbox whose Pod went without a release. How its container ended when the Pod was deleted is
 // not how the sandbox did: a tenant that heeds the signal exits with 0, and has not completed anything.
 func lostPod(pod *corev1.Pod) End {
-	if podFinished(pod) && !endedByDeletion(pod) {
+	why := disruption(pod)
+	if podFinished(pod) && (pod.Status.Reason != "" || why == nil && !endedByDeletion(pod)) {
 		return podEnd(pod)
 	}
 	end := End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "PodDeleted", Message: "the Pod was deleted"}
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason != "" {
-			end.Reason, end.Message = c.Reason, c.Message
-		}
+	if why != nil {
+		end.Reason, end.Message = why.Reason, why.Message
 	}
 	if PhaseOf(pod) == Starting {
 		end.StopReason = v1alpha1.SandboxStopReasonCanceled
@@ -85,11 +83,22 @@ func lostPod(pod *corev1.Pod) End {
 	return end
 }
 
+// disruption is the condition of a Pod that is being taken away from outside; nil for any other.
+func disruption(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason != "" {
+			return c
+		}
+	}
+	return nil
+}
+
 // endedByDeletion reports whether the container ended after the Pod's deletion was asked for, which is its grace period
 // before its deletionTimestamp.
 func endedByDeletion(pod *corev1.Pod) bool {
 	cs := mainStatus(pod)
-	if pod.DeletionTimestamp == nil || pod.Status.Reason != "" || cs == nil || cs.State.Terminated == nil {
+	if pod.DeletionTimestamp == nil || cs == nil || cs.State.Terminated == nil {
 		return false
 	}
 	asked := pod.DeletionTimestamp.Time
