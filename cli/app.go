@@ -45,6 +45,7 @@ type clients struct {
 	claims    sandboxv1.ClaimsClient
 	clusters  sandboxv1.ClustersClient
 	envs      sandboxv1.EnvsClient
+	hub       sandboxv1.HubClient
 }
 
 // call connects, runs f with a deadline, and closes the connection.
@@ -75,6 +76,7 @@ func (a *app) connect(f func(c clients) error) error {
 	return f(clients{
 		sandboxes: sandboxv1.NewSandboxesClient(conn), claims: sandboxv1.NewClaimsClient(conn),
 		clusters: sandboxv1.NewClustersClient(conn), envs: sandboxv1.NewEnvsClient(conn),
+		hub: sandboxv1.NewHubClient(conn),
 	})
 }
 

@@ -29,7 +29,7 @@ var clusterView = view[*sandboxv1.Cluster]{
 }
 
 func clustersCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:               "clusters [ID]",
 		Aliases:           []string{"cluster"},
 		Short:             "Show the member clusters: reachable or not, and how much room they have",
@@ -49,6 +49,50 @@ func clustersCommand(a *app) *cobra.Command {
 					return err
 				}
 				return clusterView.list(cmd.OutOrStdout(), a.output, list.GetClusters(), list)
+			})
+		},
+	}
+	cmd.AddCommand(
+		a.clusterChange("drain", "Send no new claims to a cluster; its sandboxes run on",
+			"Send no new claims to a cluster. Its sandboxes run on, its claim keys are answered, and its own callers are served.",
+			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
+				return c.clusters.DrainCluster(ctx, &sandboxv1.DrainClusterRequest{Id: id})
+			}),
+		a.clusterChange("undrain", "Send claims to a cluster again, or let a forgotten one register again",
+			"Send claims to a cluster again. A cluster that was forgotten may register again after it.",
+			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
+				return c.clusters.UndrainCluster(ctx, &sandboxv1.UndrainClusterRequest{Id: id})
+			}),
+		a.clusterChange("forget", "Remove a cluster for good: one that is gone, or that was drained",
+			`Remove a cluster for good: one that is gone, or that was drained. It need not be reachable.
+
+Its claim keys are given up, which is the permission to go elsewhere: a claim that it may hold starts anew in another
+cluster, and a sandbox that it was answered with counts as ended, although it may run on over there. A worker of the
+cluster is refused from then on; another cluster may register under the name.`,
+			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
+				return c.clusters.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: id})
+			}),
+	)
+	return cmd
+}
+
+// clusterChange is a command that changes one cluster and shows it.
+func (a *app) clusterChange(
+	name, short, long string, change func(context.Context, clients, string) (*sandboxv1.Cluster, error),
+) *cobra.Command {
+	return &cobra.Command{
+		Use:               name + " ID",
+		Short:             short,
+		Long:              long,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeClusters,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.call(cmd, func(ctx context.Context, c clients) error {
+				cluster, err := change(ctx, c, args[0])
+				if err != nil {
+					return err
+				}
+				return clusterView.one(cmd.OutOrStdout(), a.output, cluster)
 			})
 		},
 	}

@@ -47,7 +47,7 @@ environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --con
 	app.bind(root.PersistentFlags())
 	config.Bind(root)
 	root.AddCommand(
-		clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
+		hubCommand(app), clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
 		createCommand(app), releaseCommand(app), explainCommand(app), topCommand(app), pkiCommand(),
 	)
 	return root

@@ -57,6 +57,6 @@ func newCommand() *cobra.Command {
 	opts.bind(cmd.Flags())
 	logs.Bind(cmd.Flags())
 	config.Bind(cmd)
-	cmd.AddCommand(apiKeyCommand(), ownCommand())
+	cmd.AddCommand(apiKeyCommand(), ownCommand(), restoreCommand())
 	return cmd
 }

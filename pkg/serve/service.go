@@ -18,7 +18,17 @@ type Service struct {
 	Translate func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error
 }
 
-// Public is the public API: every service of atoll.sandbox.v1. What a server does not embed answers UNIMPLEMENTED.
+// HubOnly is what the public API says of a hub itself.
+func HubOnly(hub sandboxv1.HubServer) Service {
+	return Service{
+		Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterHubServer(r, hub) },
+		Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
+			return sandboxv1.RegisterHubHandlerClient(ctx, mux, sandboxv1.NewHubClient(conn))
+		},
+	}
+}
+
+// Public is the public API of hubs and workers: every service of atoll.sandbox.v1 but Hub. What a server does not embed answers UNIMPLEMENTED.
 func Public(
 	sandboxes sandboxv1.SandboxesServer, claims sandboxv1.ClaimsServer, clusters sandboxv1.ClustersServer,
 	envs sandboxv1.EnvsServer, templates sandboxv1.TemplatesServer,

@@ -5,11 +5,14 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -37,6 +40,10 @@ type Fleet interface {
 	Keys(namespace string) []segment.Key
 	Awaited() []string
 	Env(key segment.Key) *sandboxv1.Env
+	ClusterIDs() []string
+	Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error)
+	Undrain(ctx context.Context, id string) (*sandboxv1.Cluster, error)
+	Forget(ctx context.Context, id string) (*sandboxv1.Cluster, error)
 }
 
 type sandboxes struct {
@@ -102,23 +109,44 @@ func (c clusters) GetCluster(_ context.Context, r *sandboxv1.GetClusterRequest) 
 	if cluster := c.fleet.Cluster(r.GetId()); cluster != nil {
 		return cluster, nil
 	}
+	return nil, c.missing(r.GetId())
+}
+
+func (c clusters) missing(id string) error {
 	there := "none has registered"
-	if all := c.fleet.Clusters(); len(all) > 0 {
-		ids := make([]string, 0, len(all))
-		for _, cluster := range all {
-			ids = append(ids, cluster.GetId())
-		}
+	if ids := c.fleet.ClusterIDs(); len(ids) > 0 {
 		there = "there are: " + strings.Join(ids, ", ")
 	}
-	return nil, problem.New(problem.NotFound, "no cluster %q; %s", r.GetId(), there)
+	return problem.New(problem.NotFound, "no cluster %q; %s", id, there)
 }
 
-func (clusters) DrainCluster(context.Context, *sandboxv1.DrainClusterRequest) (*sandboxv1.Cluster, error) {
-	return nil, unbuilt("clusters cannot be drained yet; stop the worker instead")
+func (c clusters) DrainCluster(ctx context.Context, r *sandboxv1.DrainClusterRequest) (*sandboxv1.Cluster, error) {
+	cluster, err := c.fleet.Drain(ctx, r.GetId())
+	return cluster, c.explain(r.GetId(), err)
 }
 
-func (clusters) ForgetCluster(context.Context, *sandboxv1.ForgetClusterRequest) (*sandboxv1.Cluster, error) {
-	return nil, unbuilt("clusters cannot be forgotten yet")
+func (c clusters) UndrainCluster(ctx context.Context, r *sandboxv1.UndrainClusterRequest) (*sandboxv1.Cluster, error) {
+	cluster, err := c.fleet.Undrain(ctx, r.GetId())
+	return cluster, c.explain(r.GetId(), err)
+}
+
+func (c clusters) ForgetCluster(ctx context.Context, r *sandboxv1.ForgetClusterRequest) (*sandboxv1.Cluster, error) {
+	cluster, err := c.fleet.Forget(ctx, r.GetId())
+	return cluster, c.explain(r.GetId(), err)
+}
+
+// explain tells the caller why a cluster was not changed.
+func (c clusters) explain(id string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fleet.ErrNoCluster):
+		return c.missing(id)
+	case errors.Is(err, fleet.ErrServing):
+		return problem.InvalidField("id", id, "a cluster that is drained or not attached; drain it first")
+	default:
+		return problem.New(problem.Unavailable, "the hub's registry failed: %w", err).WithRetryAfter(2 * time.Second)
+	}
 }
 
 type envs struct {

@@ -79,7 +79,13 @@ func openStore(t testing.TB, kind string) store.Store {
 func serveAPI(t testing.TB, f *fleet.Fleet, auth *Authenticator) string {
 	t.Helper()
 	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
-	server, err := New(Options{Claims: service, Fleet: f, Auth: auth})
+	t.Cleanup(service.Close)
+	return serveOptions(t, Options{Claims: service, Fleet: f, Auth: auth})
+}
+
+func serveOptions(t testing.TB, o Options) string {
+	t.Helper()
+	server, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +101,6 @@ func serveAPI(t testing.TB, f *fleet.Fleet, auth *Authenticator) string {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-		service.Close()
 		http.DefaultClient.CloseIdleConnections()
 	})
 	return "http://" + lis.Addr().String()
@@ -160,7 +165,7 @@ func TestProblemDocuments(t *testing.T) {
 		{"GET", "/v1/claims/nobodys", ""},
 		{"DELETE", "/v1/claims/nobodys?namespace=prod", ""},
 		{"GET", "/v1/clusters/west", ""},
-		{"POST", "/v1/clusters/east:drain", `{}`},
+		{"POST", "/v1/clusters/west:drain", `{}`},
 		{"POST", "/v1/clusters/east:forget", `{}`},
 		{"GET", "/v1/envs/default/dmeo", ""},
 		{"GET", "/v1/envs?pageToken=x", ""},

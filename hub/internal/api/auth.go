@@ -121,9 +121,9 @@ func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServ
 	return handler(claims.WithPrincipal(ctx, p), req)
 }
 
-// Stream does the same for streams: reflection is the only one.
-func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if _, err := a.authenticate(stream.Context(), ScopeRead); err != nil {
+// Stream does the same for streams: reflection and backups.
+func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if _, err := a.authenticate(stream.Context(), scopeOf(info.FullMethod)); err != nil {
 		return err
 	}
 	return handler(srv, stream)
@@ -132,7 +132,8 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, _ *grpc.Stream
 // scopeOf answers what a method needs. One that is not listed here needs admin.
 func scopeOf(method string) Scope {
 	switch method[strings.LastIndexByte(method, '/')+1:] {
-	case "GetSandbox", "ListSandboxes", "GetClaim", "ListClusters", "GetCluster", "ListEnvs", "GetEnv", "ExplainEnv", "GetTemplate":
+	case "GetSandbox", "ListSandboxes", "GetClaim", "ListClusters", "GetCluster", "ListEnvs", "GetEnv", "ExplainEnv", "GetTemplate",
+		"GetHub", "ServerReflectionInfo":
 		return ScopeRead
 	case "CreateSandbox", "ReleaseSandbox", "UpdateSandbox", "TouchSandbox", "PauseSandbox", "ResumeSandbox", "CancelClaim":
 		return ScopeClaim

@@ -23,6 +23,7 @@ import (
 type Options struct {
 	Claims  Claims
 	Fleet   Fleet
+	Hub     Hub
 	Auth    *Authenticator        // nil: every caller may do everything
 	TLS     *tls.Config           // nil: plain text
 	Traces  trace.TracerProvider  // nil: no spans
@@ -37,8 +38,8 @@ func New(o Options) (*serve.Server, error) {
 		return nil, err
 	}
 	opts := serve.Options{
-		Services: serve.Public(sandboxes{claims: o.Claims}, claimKeys{claims: o.Claims}, clusters{fleet: o.Fleet},
-			envs{fleet: o.Fleet, claims: o.Claims}, templates{}),
+		Services: append(serve.Public(sandboxes{claims: o.Claims}, claimKeys{claims: o.Claims}, clusters{fleet: o.Fleet},
+			envs{fleet: o.Fleet, claims: o.Claims}, templates{}), serve.HubOnly(&hub{opts: o.Hub})),
 		Handlers: map[string]http.Handler{},
 		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure},
 		OpenAPI:  sandboxv1.OpenAPI,

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
+)
+
+var hubView = view[*sandboxv1.HubStatus]{
+	name: func(*sandboxv1.HubStatus) string { return "hub" },
+	columns: []column[*sandboxv1.HubStatus]{
+		{header: "VERSION", value: (*sandboxv1.HubStatus).GetVersion},
+		{header: "CLAIM-KEYS", value: func(h *sandboxv1.HubStatus) string {
+			switch {
+			case h.GetRecovering():
+				return "recovering"
+			case len(h.GetAwaitedClusters()) > 0:
+				return "accepted loss"
+			default:
+				return "known"
+			}
+		}},
+		{header: "MISSING", value: func(h *sandboxv1.HubStatus) string { return strings.Join(h.GetAwaitedClusters(), ",") }},
+		{header: "REASON", value: (*sandboxv1.HubStatus).GetReason},
+		{header: "SINCE", value: func(h *sandboxv1.HubStatus) string { return since(time.Now(), h.GetSince()) }},
+		{header: "EPOCH", wide: true, value: func(h *sandboxv1.HubStatus) string { return strconv.Itoa(int(h.GetEpoch())) }},
+	},
+}
+
+func hubCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "hub",
+		Short: "Show whether the hub knows every claim key; back it up and restore it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.call(cmd, func(ctx context.Context, c clients) error {
+				status, err := c.hub.GetHub(ctx, &sandboxv1.GetHubRequest{})
+				if err != nil {
+					return err
+				}
+				return hubView.one(cmd.OutOrStdout(), a.output, status)
+			})
+		},
+	}
+	cmd.AddCommand(acceptLossCommand(a), backupCommand(a), restoreCommand())
+	return cmd
+}
+
+func acceptLossCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "accept-loss",
+		Short: "Serve claim keys although some clusters have not told theirs",
+		Long: `Serve claim keys although some clusters have not told theirs.
+
+A hub that has lost its claims file, or was restored, serves no claim with a key until every registered cluster has told
+the keys that it holds. If one of them cannot come back soon, accept the loss: a key that only this cluster knows may then
+be answered a second sandbox. Claims with a key go to none of these clusters until they have told theirs. A cluster that
+will never come back is better forgotten: atollctl cluster forget.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.call(cmd, func(ctx context.Context, c clients) error {
+				status, err := c.hub.AcceptLoss(ctx, &sandboxv1.AcceptLossRequest{})
+				if err != nil {
+					return err
+				}
+				return hubView.one(cmd.OutOrStdout(), a.output, status)
+			})
+		},
+	}
+}
+
+func backupCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Write an archive of all that a running hub keeps; needs the scope admin",
+		Long: `Write an archive of all that a running hub keeps: which clusters there are, and who holds which claim key. It needs an
+API key with the scope admin. The archive holds the names and parameters of claims: keep it as you keep the hub's volume.`,
+		Example: `  atollctl hub backup hub-$(date +%F).tar.gz`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.call(cmd, func(ctx context.Context, c clients) error {
+				manifest, err := backupTo(ctx, c.hub, args[0])
+				if err != nil {
+					return err
+				}
+				return printManifest(cmd.OutOrStdout(), "backed up to "+args[0], manifest)
+			})
+		},
+	}
+}
+
+// backupTo leaves a file of that name only if it is whole.
+func backupTo(ctx context.Context, hub sandboxv1.HubClient, path string) (hubstate.Manifest, error) {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return hubstate.Manifest{}, fmt.Errorf("backing up: %w", err)
+	}
+	manifest, err := receive(ctx, hub, f)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		return manifest, errors.Join(err, os.Remove(part))
+	}
+	return manifest, nil
+}
+
+func receive(ctx context.Context, hub sandboxv1.HubClient, f *os.File) (hubstate.Manifest, error) {
+	stream, err := hub.BackupHub(ctx, &sandboxv1.BackupHubRequest{})
+	if err != nil {
+		return hubstate.Manifest{}, err
+	}
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return hubstate.Manifest{}, err
+		}
+		if _, err := f.Write(chunk.GetData()); err != nil {
+			return hubstate.Manifest{}, fmt.Errorf("backing up: %w", err)
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return hubstate.Manifest{}, fmt.Errorf("backing up: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return hubstate.Manifest{}, fmt.Errorf("backing up: %w", err)
+	}
+	return hubstate.Inspect(f)
+}
+
+func restoreCommand() *cobra.Command {
+	var dir string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "restore FILE --data-dir DIR",
+		Short: "Put an archive into the data directory of a hub that does not run",
+		Long: `Put an archive into the data directory of a hub that does not run. Where the directory is in a volume of Kubernetes,
+` + "`atoll-hub restore`" + ` does the same from inside: see the hub chart's notes.
+
+What was claimed after the backup is missing in it. So the hub begins with no claim keys served, until every cluster has
+told the keys that it holds: seconds, if all are there. See: atollctl hub.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := os.Open(args[0])
+			if err != nil {
+				return fmt.Errorf("restoring: %w", err)
+			}
+			manifest, err := hubstate.Restore(cmd.Context(), f, dir, force)
+			if err = errors.Join(err, f.Close()); err != nil {
+				if errors.Is(err, hubstate.ErrExists) {
+					err = fmt.Errorf("%w; --force keeps them as *.before-restore and restores", err)
+				}
+				return err
+			}
+			return printManifest(cmd.OutOrStdout(), "restored to "+dir, manifest)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "data-dir", "", "the hub's data directory (required)")
+	cmd.Flags().BoolVar(&force, "force", false, "take the place of files that are there; they are kept beside it")
+	_ = cmd.MarkFlagRequired("data-dir")
+	return cmd
+}
+
+func printManifest(w io.Writer, what string, m hubstate.Manifest) error {
+	_, err := fmt.Fprintf(w, "%s: hub %s at %s", what, m.Version, m.CreatedAt.Format(time.RFC3339))
+	for _, f := range m.Files {
+		_, err2 := fmt.Fprintf(w, ", %s schema %d of %d bytes", f.Kind, f.Schema, f.Bytes)
+		err = errors.Join(err, err2)
+	}
+	_, err2 := fmt.Fprintln(w)
+	return errors.Join(err, err2)
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// backupChunk is how much of an archive one message carries.
+const backupChunk = 256 << 10
+
+// Hub is the hub itself. A hub that keeps nothing has none.
+type Hub interface {
+	Status() *sandboxv1.HubStatus
+	// AcceptLoss has claims with a key served although the keys of some clusters are not known.
+	AcceptLoss(ctx context.Context) error
+	// Backup writes an archive of everything that is kept.
+	Backup(ctx context.Context, w io.Writer) error
+}
+
+type hub struct {
+	sandboxv1.UnimplementedHubServer
+	opts Hub
+	busy sync.Mutex // held by the backup under way: each needs room for a copy of everything
+}
+
+func (h *hub) GetHub(context.Context, *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
+	if h.opts == nil {
+		return nil, unbuilt("this hub keeps nothing")
+	}
+	return h.opts.Status(), nil
+}
+
+func (h *hub) AcceptLoss(ctx context.Context, _ *sandboxv1.AcceptLossRequest) (*sandboxv1.HubStatus, error) {
+	if h.opts == nil {
+		return nil, unbuilt("this hub keeps nothing")
+	}
+	if err := h.opts.AcceptLoss(ctx); err != nil {
+		return nil, problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(2 * time.Second)
+	}
+	return h.opts.Status(), nil
+}
+
+func (h *hub) BackupHub(_ *sandboxv1.BackupHubRequest, stream grpc.ServerStreamingServer[sandboxv1.BackupChunk]) error {
+	if h.opts == nil {
+		return unbuilt("this hub keeps nothing")
+	}
+	if !h.busy.TryLock() {
+		return problem.New(problem.RateLimited, "another backup is under way").WithRetryAfter(10 * time.Second)
+	}
+	defer h.busy.Unlock()
+	out := bufio.NewWriterSize(chunks{stream}, backupChunk)
+	err := h.opts.Backup(stream.Context(), out)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("backing up: %w", err)
+	}
+	return nil
+}
+
+// chunks makes messages of what is written.
+type chunks struct {
+	stream grpc.ServerStreamingServer[sandboxv1.BackupChunk]
+}
+
+func (c chunks) Write(p []byte) (int, error) {
+	if err := c.stream.Send(&sandboxv1.BackupChunk{Data: p}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

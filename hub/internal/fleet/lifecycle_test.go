@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/router"
+)
+
+// refusal is why a cluster's stream is not taken now.
+func (o *owner) refusal(f *Fleet) string {
+	o.stream++
+	session, _, refused := f.Connect(o.id, o.hello())
+	if session != nil {
+		session.Close()
+	}
+	return refused.GetReason()
+}
+
+// TestADrainingClusterGetsNoNewClaims and loses nothing else, over a restart of the hub as well.
+func TestADrainingClusterGetsNoNewClaims(t *testing.T) {
+	registry := &memoryRegistry{}
+	f := newFleet(t, registry)
+	east, west := newOwner(t, "east"), newOwner(t, "west")
+	east.truth.Put(pool(env(0), 9))
+	west.truth.Put(pool(env(0), 1))
+	east.connect(f)
+	west.connect(f)
+	pick := func(f *Fleet) string {
+		view, d := f.Pick(env(0), &router.Request{}, 1)
+		if !d.OK() {
+			return string(d.Reason)
+		}
+		return view.Candidate(d.Index).Cluster.ID
+	}
+	shown, err := f.Drain(t.Context(), "east")
+	if err != nil || shown.GetState() != sandboxv1.ClusterState_DRAINING {
+		t.Fatalf("draining: %v %v", shown, err)
+	}
+	if got := pick(f); got != "west" {
+		t.Errorf("a claim goes to %s", got)
+	}
+	east.change(pool(env(0), 10))
+	wantTruth(t, f, east)
+	if f.cluster("east").stale() {
+		t.Error("other clusters are told that its segments are old")
+	}
+
+	f = newFleet(t, registry)
+	east.connect(f)
+	if got := pick(f); got != string(router.ClusterDraining) {
+		t.Errorf("after a restart: %s", got)
+	}
+	if shown, err = f.Undrain(t.Context(), "east"); err != nil || shown.GetState() != sandboxv1.ClusterState_FRESH || pick(f) != "east" {
+		t.Errorf("undrained: %v %v, a claim goes to %s", shown, err, pick(f))
+	}
+	if _, err := f.Drain(t.Context(), "north"); !errors.Is(err, ErrNoCluster) {
+		t.Errorf("draining nobody: %v", err)
+	}
+}
+
+// TestI4AForgottenClusterLeavesEveryView at once, although nobody hears of it: the views of those that are away, too, when
+// they come back, to this hub or the next.
+func TestI4AForgottenClusterLeavesEveryView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := &memoryRegistry{}
+		f := newFleet(t, registry)
+		east, west, north := newOwner(t, "east"), newOwner(t, "west"), newOwner(t, "north")
+		for _, o := range []*owner{east, west, north} {
+			o.truth.Put(pool(env(0), 1))
+			o.connect(f)
+		}
+		there, away := newReceiver(t, west), newReceiver(t, north)
+		there.drain()
+		away.drain()
+		there.wantForeign(east, north)
+		north.session.Close()
+		if _, err := f.Forget(t.Context(), "east"); !errors.Is(err, ErrServing) {
+			t.Fatalf("forgetting a cluster that takes claims: %v", err)
+		}
+		east.session.Close()
+		shown, err := f.Forget(t.Context(), "east")
+		if err != nil || shown.GetState() != sandboxv1.ClusterState_FORGOTTEN {
+			t.Fatalf("forgetting: %v %v", shown, err)
+		}
+		there.drain()
+		there.wantForeign(north)
+		if got := f.ClusterIDs(); !slices.Equal(got, []string{"north", "west"}) || f.Cluster("east") != nil {
+			t.Errorf("clusters %v", got)
+		}
+		if view := f.View(env(0)); view.Len() != 2 {
+			t.Errorf("the router sees %d members", view.Len())
+		}
+		f = newFleet(t, registry) // north hears of it from a hub that never knew the cluster
+		north.connect(f)
+		away.drain()
+		away.wantForeign(west) // of which it says nothing yet
+	})
+}
+
+// TestAForgottenClusterIsRefused, and nobody slips in under its name who has it no more.
+func TestAForgottenClusterIsRefused(t *testing.T) {
+	registry := &memoryRegistry{}
+	f := newFleet(t, registry)
+	east := newOwner(t, "east")
+	east.truth.Put(pool(env(0), 1))
+	east.connect(f)
+	if _, err := f.Drain(t.Context(), "east"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Forget(t.Context(), "east"); err != nil { // attached, but drained
+		t.Fatal(err)
+	}
+	select {
+	case <-east.session.Replaced():
+	default:
+		t.Error("its stream goes on")
+	}
+	if east.change(pool(env(0), 5)) != nil || f.View(env(0)) != nil {
+		t.Error("its stream is believed")
+	}
+	if !f.Forgotten("east", east.uid) || !f.Forgotten("east", "") || f.Forgotten("east", "other") {
+		t.Error("what was forgotten is not told right")
+	}
+	f = newFleet(t, registry)
+	if got := east.refusal(f); got != string(RefusedForgotten) {
+		t.Errorf("it comes back: %q", got)
+	}
+	clone := newOwner(t, "east")
+	clone.uid, clone.term, clone.incarnation = east.uid, "clone", 99
+	if got := clone.refusal(f); got != string(RefusedForgotten) {
+		t.Errorf("a clone of it: %q", got)
+	}
+
+	heir := newOwner(t, "east")
+	heir.uid, heir.term = "uid-heir", "heir"
+	heir.truth.Put(pool(env(0), 2))
+	heir.connect(f) // with the incarnation 1 and the sequence 1, as the one before had
+	wantTruth(t, f, heir)
+	if got := east.refusal(f); got != string(IdentityMismatch) {
+		t.Errorf("it comes back to a taken name: %q", got)
+	}
+	if f.Registration("east") != heir.uid || !f.Forgotten("east", east.uid) || f.Forgotten("east", "") || f.Forgotten("east", heir.uid) {
+		t.Error("the heir is taken for the one that was forgotten")
+	}
+}
+
+// TestAForgottenClusterMayRegisterAgain once an operator says so, and then nothing from before is believed.
+func TestAForgottenClusterMayRegisterAgain(t *testing.T) {
+	f := newFleet(t, &memoryRegistry{})
+	east := newOwner(t, "east")
+	east.incarnation = 7
+	east.connect(f)
+	east.session.Close()
+	if _, err := f.Forget(t.Context(), "east"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Undrain(t.Context(), "east"); err != nil {
+		t.Fatal(err)
+	}
+	if f.Forgotten("east", east.uid) {
+		t.Error("it still counts as forgotten")
+	}
+	old := newOwner(t, "east")
+	old.stream++
+	session, welcome, refused := f.Connect("east", old.hello())
+	if refused != nil || welcome.GetHighestIncarnation() != 7 {
+		t.Fatalf("welcomed with %v, refused %v", welcome, refused)
+	}
+	if err := session.Begin(&federationv1.Begin{Incarnation: 2}); !errors.Is(err, ErrIncarnation) {
+		t.Errorf("an older incarnation: %v", err)
+	}
+	east.newTerm("again")
+	east.connect(f)
+	if f.Registration("east") != east.uid {
+		t.Error("it is not registered")
+	}
+}
+
+// TestForgettingThatCannotBeRecordedChangesNothing: a full disk leaves the cluster as it is.
+func TestForgettingThatCannotBeRecordedChangesNothing(t *testing.T) {
+	registry := &memoryRegistry{}
+	f := newFleet(t, registry)
+	east := newOwner(t, "east")
+	east.truth.Put(pool(env(0), 1))
+	east.connect(f)
+	east.session.Close()
+	registry.mu.Lock()
+	registry.fail = errors.New("disk full")
+	registry.mu.Unlock()
+	if _, err := f.Forget(t.Context(), "east"); err == nil {
+		t.Fatal("forgotten")
+	}
+	wantTruth(t, f, east)
+	if f.Registration("east") != east.uid {
+		t.Error("its registration is gone")
+	}
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"navix.sh/atoll/pkg/hubstate"
+)
+
+// restoreCommand is for where nothing but the hub's own image can reach its volume.
+func restoreCommand() *cobra.Command {
+	var dir string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "restore FILE --data-dir DIR",
+		Short: "Put an archive of `atollctl hub backup` into a data directory that no hub has open; FILE - is the standard input",
+		Args:  cobra.ExactArgs(1),
+		// The hub's own configuration is not this command's.
+		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := io.NopCloser(cmd.InOrStdin())
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return fmt.Errorf("restoring: %w", err)
+				}
+				in = f
+			}
+			manifest, err := hubstate.Restore(cmd.Context(), in, dir, force)
+			if err = errors.Join(err, in.Close()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "restored to %s what hub %s held at %s\n", dir, manifest.Version,
+				manifest.CreatedAt.Format(time.RFC3339))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/atoll-hub", "the hub's data directory")
+	cmd.Flags().BoolVar(&force, "force", false, "take the place of files that are there; they are kept as *.before-restore")
+	return cmd
+}
