@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// life is one hub process after the other on one data directory, each with a client.
+type life struct {
+	*testing.T
+	options *options
+	address running
+	stop    func()
+	conn    *grpc.ClientConn
+}
+
+func (l *life) begin() {
+	l.Helper()
+	h := &hub{log: testr.New(l.T), metrics: prometheus.NewRegistry()}
+	if err := h.build(l.Context(), l.options); err != nil {
+		l.Fatal(err)
+	}
+	listeners, err := listen("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
+	if err != nil {
+		l.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- h.serve(ctx, listeners) }()
+	l.address = running{api: listeners[0].Addr().String(), link: listeners[1].Addr().String()}
+	if l.conn, err = grpc.NewClient(l.address.api, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		l.Fatal(err)
+	}
+	l.stop = func() {
+		cancel()
+		if err := errors.Join(l.conn.Close(), <-served, h.close()); err != nil {
+			l.Error(err)
+		}
+		l.stop = func() {}
+	}
+}
+
+func newLife(t *testing.T) *life {
+	l := &life{T: t, options: testOptions(t)}
+	l.begin()
+	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+func (l *life) create(key string) (*sandboxv1.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(l.Context(), 30*time.Second)
+	defer cancel()
+	return sandboxv1.NewSandboxesClient(l.conn).CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
+		Env: "demo", ClaimKey: key, StartupTimeout: durationpb.New(20 * time.Second),
+	})
+}
+
+func (l *life) attach() *east {
+	l.Helper()
+	authority, err := pki.New(filepath.Dir(l.options.tls.CA))
+	if err != nil {
+		l.Fatal(err)
+	}
+	worker := attachEast(l.T, l.address.link, authority)
+	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
+	defer cancel()
+	waitForEnv(ctx, l.T, sandboxv1.NewEnvsClient(l.conn))
+	return worker
+}
+
+// TestAHubThatLostItsClaimsFile answers no key before its clusters are heard or an operator says so, and then what they
+// hold; a restart with both files intact asks nobody.
+func TestAHubThatLostItsClaimsFile(t *testing.T) {
+	l := newLife(t)
+	worker := l.attach()
+	go func() { worker.grant(<-worker.claims) }()
+	if _, err := l.create("k"); err != nil {
+		t.Fatal(err)
+	}
+	worker.stop()
+	l.stop()
+
+	l.begin()
+	status, err := sandboxv1.NewHubClient(l.conn).GetHub(t.Context(), &sandboxv1.GetHubRequest{})
+	if err != nil || status.GetRecovering() || status.GetReason() != "" {
+		t.Errorf("after a restart with its files: %v %v", status, err)
+	}
+	l.stop()
+
+	if err := os.Remove(hubstate.Claims.Path(l.options.dataDir)); err != nil {
+		t.Fatal(err)
+	}
+	l.begin()
+	_, err = l.create("k")
+	if p := problem.FromError(err); p == nil || p.Reason != problem.Recovering || !strings.Contains(p.Message, "east") {
+		t.Errorf("after the loss: %v", err)
+	}
+	status, err = sandboxv1.NewHubClient(l.conn).GetHub(t.Context(), &sandboxv1.GetHubRequest{})
+	if err != nil || !status.GetRecovering() || status.GetReason() != "LedgerLost" || len(status.GetAwaitedClusters()) != 1 {
+		t.Errorf("status %v: %v", status, err)
+	}
+	l.stop()
+	l.begin() // still
+	if _, err = l.create("k"); problem.FromError(err).Reason != problem.Recovering {
+		t.Errorf("after a restart without east: %v", err)
+	}
+	status, err = sandboxv1.NewHubClient(l.conn).AcceptLoss(t.Context(), &sandboxv1.AcceptLossRequest{})
+	if err != nil || status.GetRecovering() || !status.GetAccepted() {
+		t.Errorf("accepted: %v %v", status, err)
+	}
+}
+
+// TestADamagedFileIsRefused with what to do about it, and is not touched.
+func TestADamagedFileIsRefused(t *testing.T) {
+	l := newLife(t)
+	l.stop()
+	for _, kind := range []hubstate.Kind{hubstate.Claims, hubstate.Registry} {
+		path := kind.Path(l.options.dataDir)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, spoilt := range map[string][]byte{
+			"cut off": whole[:len(whole)/2], "empty": nil, "noise": bytes.Repeat([]byte{0xa5}, len(whole)),
+		} {
+			if err := os.WriteFile(path, spoilt, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+			err := h.build(t.Context(), l.options)
+			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "restore a backup") {
+				t.Errorf("%s, %s: %v", path, name, err)
+			}
+			_ = h.close()
+			if left, err := os.ReadFile(path); err != nil || !bytes.Equal(left, spoilt) {
+				t.Errorf("%s, %s: the file was changed: %v", path, name, err)
+			}
+		}
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.begin()
+}
+
+// TestABackupOfARunningHubIsRestored: the hub that starts on it knows that it is behind.
+func TestABackupOfARunningHubIsRestored(t *testing.T) {
+	l := newLife(t)
+	worker := l.attach()
+	go func() { worker.grant(<-worker.claims) }()
+	if _, err := l.create("k"); err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(t.TempDir(), "hub.tar.gz")
+	if err := l.backup(archive); err != nil {
+		t.Fatal(err)
+	}
+	worker.stop()
+	l.stop()
+
+	dir := filepath.Join(t.TempDir(), "elsewhere")
+	for _, tc := range []struct{ args, want string }{
+		{"restore " + archive + " --data-dir " + dir, ""},
+		{"restore " + archive + " --data-dir " + dir, "already"},
+		{"restore /dev/null --force --data-dir " + dir, "archive is damaged"},
+	} {
+		cmd := newCommand()
+		cmd.SetArgs(strings.Fields(tc.args))
+		cmd.SetOut(io.Discard)
+		err := cmd.ExecuteContext(t.Context())
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: %v", tc.args, err)
+		}
+	}
+	l.options.dataDir = dir
+	l.begin()
+	if _, err := l.create("k"); problem.FromError(err).Reason != problem.Recovering {
+		t.Errorf("on a restored ledger: %v", err)
+	}
+	claim, err := sandboxv1.NewClaimsClient(l.conn).GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
+	if err != nil || claim.GetClusterId() != "east" {
+		t.Errorf("the restored key: %v %v", claim, err)
+	}
+	worker = l.attach()
+	go func() { worker.grant(<-worker.claims) }()
+	for err = errors.New("not yet"); err != nil && t.Context().Err() == nil; {
+		if _, err = l.create("other"); err != nil && problem.FromError(err).Reason != problem.Recovering {
+			t.Fatalf("with east heard: %v", err)
+		}
+	}
+}
+
+func (l *life) backup(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	stream, err := sandboxv1.NewHubClient(l.conn).BackupHub(l.Context(), &sandboxv1.BackupHubRequest{})
+	for err == nil {
+		var chunk *sandboxv1.BackupChunk
+		if chunk, err = stream.Recv(); err == nil {
+			_, err = f.Write(chunk.GetData())
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	return f.Close()
+}
