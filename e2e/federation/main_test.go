@@ -26,7 +26,6 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/stack"
-	"navix.sh/atoll/pkg/verify"
 )
 
 // clusters are the ids of the clusters. The hub is in the first, where it runs in one at all.
@@ -34,13 +33,12 @@ var clusters = []string{"east", "north", "west"}
 
 // What all tests share.
 var (
-	atoll   *stack.Stack
-	hub     *stack.Client
-	rest    *http.Client // of the hub
-	local   = map[string]*stack.Client{}
-	kube    = map[string]client.Client{} // live, no cache
-	readers []verify.Reader
-	binDir  string
+	atoll  *stack.Stack
+	hub    *stack.Client
+	rest   *http.Client // of the hub
+	local  = map[string]*stack.Client{}
+	kube   = map[string]client.Client{} // live, no cache
+	binDir string
 )
 
 func TestMain(m *testing.M) {
@@ -76,7 +74,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	code = m.Run()
-	return code, errors.Join(atoll.Close(), checkLogs(logDir), checkRights())
+	return code, errors.Join(atoll.Verify(ctx), atoll.Close(), checkLogs(logDir), checkRights())
 }
 
 // start brings everything up and connects to it.
@@ -101,7 +99,6 @@ func start(ctx context.Context, dir, logDir string) (err error) {
 		if kube[id], err = client.New(atoll.Cluster(id).Config(), client.Options{Scheme: scheme}); err != nil {
 			return fmt.Errorf("building a client of %s: %w", id, err)
 		}
-		readers = append(readers, verify.Reader{ID: id, Client: kube[id]})
 	}
 	return nil
 }

@@ -6,13 +6,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
-	"navix.sh/atoll/pkg/verify"
 )
 
 func testContext(t *testing.T) context.Context {
@@ -102,17 +100,7 @@ func restart(ctx context.Context, p stack.Program) error {
 // mustVerify holds the federation to what can be checked from outside, once it has had time to settle.
 func mustVerify(ctx context.Context, t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	found, err := verify.Settle(ctx, readers)
-	if err != nil {
-		t.Fatalf("verifying: %v", err)
-	}
-	if len(found) > 0 {
-		lines := make([]string, 0, len(found))
-		for _, f := range found {
-			lines = append(lines, f.String())
-		}
-		t.Fatalf("the federation did not settle within %s; last found:\n%s", patience, strings.Join(lines, "\n"))
+	if err := atoll.Verify(ctx); err != nil {
+		t.Fatal(err)
 	}
 }

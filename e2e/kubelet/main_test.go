@@ -83,7 +83,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	code = m.Run()
 	figures.print(os.Stdout)
-	return code, atoll.Close()
+	return code, errors.Join(atoll.Verify(ctx), atoll.Close())
 }
 
 func bringUp(ctx context.Context, dir string) error {

@@ -121,6 +121,7 @@ type Client struct {
 	sandboxv1.ClaimsClient
 	sandboxv1.ClustersClient
 	sandboxv1.EnvsClient
+	sandboxv1.HubClient
 }
 
 // HubClient speaks to the hub.
@@ -162,5 +163,6 @@ func (s *Stack) client(e Endpoint) (*Client, error) {
 	return &Client{
 		SandboxesClient: sandboxv1.NewSandboxesClient(conn), ClaimsClient: sandboxv1.NewClaimsClient(conn),
 		ClustersClient: sandboxv1.NewClustersClient(conn), EnvsClient: sandboxv1.NewEnvsClient(conn),
+		HubClient: sandboxv1.NewHubClient(conn),
 	}, nil
 }

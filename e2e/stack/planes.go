@@ -81,6 +81,7 @@ func (p *planes) prepareHub() error {
 		}, append(tlsFlags(p.stack.certs[""]), p.stack.opts.HubArgs...)...),
 	}
 	p.processes[""], p.stack.Hub, p.stack.endpoints[""] = hub, hub, Endpoint{Address: addresses[0]}
+	p.stack.metrics["hub"] = metricsURL(addresses[2])
 	return nil
 }
 
@@ -99,8 +100,11 @@ func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 		}, append(tlsFlags(s.certs[cluster]), s.opts.WorkerArgs...)...),
 	}
 	p.processes[cluster], s.workers[cluster], s.endpoints[cluster] = worker, worker, Endpoint{Address: addresses[0]}
+	s.metrics[cluster] = metricsURL(addresses[1])
 	return worker, nil
 }
+
+func metricsURL(address string) string { return "http://" + address + "/metrics" }
 
 // startWorker applies the chart's RBAC and admission policies and runs the worker under its ServiceAccount.
 func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *process) error {

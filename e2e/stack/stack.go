@@ -9,11 +9,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"k8s.io/client-go/rest"
 
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/verify"
 )
 
 // Namespace is where workers live in their clusters, and the hub in its own.
@@ -87,8 +89,12 @@ type Stack struct {
 	certs     map[string]link.Files
 	opts      Options
 	dir       string
+	metrics   map[string]string // URLs, by program, where this machine reaches them
 	clients   []io.Closer
 	platform  platform
+
+	mu     sync.Mutex
+	looked *verify.Federation // what Verify looks at, once it has been asked
 }
 
 // platform is how programs are run.
@@ -106,7 +112,7 @@ type platform interface {
 func newStack(dir string, opts Options) (*Stack, error) {
 	s := &Stack{
 		opts: opts, dir: dir, clusters: map[string]Cluster{}, workers: map[string]Program{},
-		endpoints: map[string]Endpoint{}, certs: map[string]link.Files{},
+		endpoints: map[string]Endpoint{}, certs: map[string]link.Files{}, metrics: map[string]string{},
 	}
 	if s.opts.LogDir == "" {
 		s.opts.LogDir = filepath.Join(dir, "logs")

@@ -133,11 +133,11 @@ func (k *kept) mustBeThere(ctx context.Context, t *testing.T, l *load) {
 // liveSandboxes are those on Pods, by the Pod's uid, from the API servers.
 func liveSandboxes(ctx context.Context) (map[string]string, error) {
 	live := map[string]string{}
-	for _, r := range readers {
+	for id, c := range kube {
 		var pods corev1.PodList
-		err := r.Client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName})
+		err := c.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName})
 		if err != nil {
-			return nil, fmt.Errorf("listing Pods in %s: %w", r.ID, err)
+			return nil, fmt.Errorf("listing Pods in %s: %w", id, err)
 		}
 		for i := range pods.Items {
 			labels := pods.Items[i].Labels

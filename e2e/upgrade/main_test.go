@@ -18,7 +18,6 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/stack"
-	"navix.sh/atoll/pkg/verify"
 )
 
 // fromEnv names the revision to upgrade from.
@@ -30,7 +29,7 @@ var clusters = []string{"east", "west"}
 var (
 	atoll    *stack.Stack
 	hub      *stack.Client
-	readers  []verify.Reader
+	kube     = map[string]client.Client{} // live, no cache
 	old, new stack.Version
 )
 
@@ -71,7 +70,8 @@ func run(m *testing.M) (code int, err error) {
 	if err := connect(); err != nil {
 		return 1, err
 	}
-	return m.Run(), nil
+	code = m.Run()
+	return code, atoll.Verify(ctx)
 }
 
 // chooseVersions finds the sources of both versions.
@@ -105,11 +105,9 @@ func connect() (err error) {
 		return fmt.Errorf("building the scheme: %w", err)
 	}
 	for _, id := range clusters {
-		live, err := client.New(atoll.Cluster(id).Config(), client.Options{Scheme: scheme})
-		if err != nil {
+		if kube[id], err = client.New(atoll.Cluster(id).Config(), client.Options{Scheme: scheme}); err != nil {
 			return fmt.Errorf("building a client of %s: %w", id, err)
 		}
-		readers = append(readers, verify.Reader{ID: id, Client: live})
 	}
 	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"navix.sh/atoll/e2e/stack"
-	"navix.sh/atoll/pkg/verify"
 )
 
 // step takes one program to a version: the worker of a cluster, or the hub.
@@ -98,7 +97,9 @@ func TestUpgradeUnderLoad(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	mustVerify(ctx, t)
+	if err := atoll.Verify(ctx); err != nil {
+		t.Error(err)
+	}
 }
 
 // startWatches watches the hub, and each cluster through a sandbox that is kept there.
@@ -136,18 +137,4 @@ func wantNobodyElse(ctx context.Context, t *testing.T, l *load) {
 		}
 		return maps.Equal(got, want), fmt.Sprintf("pods with sandboxes %v, callers hold %v", got, want)
 	})
-}
-
-// mustVerify holds the federation to what can be checked from outside, once it has had time to settle.
-func mustVerify(ctx context.Context, t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	found, err := verify.Settle(ctx, readers)
-	if err != nil {
-		t.Fatalf("verifying: %v", err)
-	}
-	for _, f := range found {
-		t.Errorf("after %s: %s", patience, f)
-	}
 }

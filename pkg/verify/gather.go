@@ -4,61 +4,244 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
 )
 
+// What a worker keeps in its cluster, and where.
+const (
+	systemNamespace = "atoll-system"
+	leaseName       = "atoll-worker"
+	stateName       = "atoll-worker-state"
+	incarnationKey  = "incarnation"
+)
+
+// lookTimeout bounds one look at one part of the federation, so that a dead one does not hide the others.
+const lookTimeout = 15 * time.Second
+
+// Federation is where to look.
+type Federation struct {
+	Clusters []Reader
+	Hub      *HubReader // nil: the hub is not looked at
+	// Metrics are the URLs of hubs' and workers' metrics, by a name to tell them apart.
+	Metrics map[string]string
+}
+
 // Reader is a live reader of one cluster, not a cache: a cache may hide exactly what is looked for.
 type Reader struct {
 	ID     string
 	Client client.Reader
+
+	date *dateReader // nil: the server's clock is not read
 }
 
-// Gather reads what Check needs.
-func Gather(ctx context.Context, readers []Reader) ([]Cluster, error) {
-	clusters := make([]Cluster, 0, len(readers))
-	for _, r := range readers {
-		var pods corev1.PodList
-		if err := r.Client.List(ctx, &pods, client.HasLabels{v1alpha1.SandboxPoolLabelKey}); err != nil {
-			return nil, fmt.Errorf("listing the Pods of %s: %w", r.ID, err)
+// NewReader reads the cluster of a client configuration, with whose rights it lists Pods, Envs, pools, and what is in
+// atoll-system.
+func NewReader(id string, cfg *rest.Config) (Reader, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return Reader{}, fmt.Errorf("building the scheme: %w", err)
 		}
-		var envs v1alpha1.SandboxEnvList
-		if err := r.Client.List(ctx, &envs); err != nil {
-			return nil, fmt.Errorf("listing the Envs of %s: %w", r.ID, err)
-		}
-		clusters = append(clusters, Cluster{ID: r.ID, Pods: pods.Items, Envs: envs.Items})
 	}
-	return clusters, nil
+	date := &dateReader{}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(date.watch)
+	cfg.QPS = -1
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return Reader{}, fmt.Errorf("building a client of %s: %w", id, err)
+	}
+	return Reader{ID: id, Client: c, date: date}, nil
 }
 
-// settleInterval is the time between two looks of Settle.
-const settleInterval = 200 * time.Millisecond
+// dateReader reads a server's clock from the answers it gives anyway.
+type dateReader struct {
+	mu   sync.Mutex
+	last Clock
+}
 
-// Settle looks again and again until nothing is found or ctx ends, and returns what the last look found.
-func Settle(ctx context.Context, readers []Reader) ([]Finding, error) {
-	ticker := time.NewTicker(settleInterval)
-	defer ticker.Stop()
-	var found []Finding
-	for {
-		clusters, err := Gather(ctx, readers)
-		switch {
-		case err == nil:
-			if found = Check(clusters); len(found) == 0 {
-				return nil, nil
+func (d *dateReader) watch(next http.RoundTripper) http.RoundTripper { return dated{d, next} }
+
+type dated struct {
+	reader *dateReader
+	next   http.RoundTripper
+}
+
+func (d dated) RoundTrip(r *http.Request) (*http.Response, error) {
+	begin := time.Now()
+	response, err := d.next.RoundTrip(r)
+	if err != nil {
+		return response, err
+	}
+	if now, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		// The header has whole seconds, and was written between sending and receiving.
+		d.reader.set(clockAt(now.Add(500*time.Millisecond), begin))
+	}
+	return response, nil
+}
+
+// clockAt is the clock of a server that said now in an answer to a call begun then.
+func clockAt(now, begin time.Time) Clock {
+	return Clock{Now: now, Offset: now.Sub(begin.Add(time.Since(begin) / 2))}
+}
+
+func (d *dateReader) set(c Clock) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = c
+}
+
+func (d *dateReader) clock() Clock {
+	if d == nil {
+		return Clock{}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// Look gathers one snapshot. previous, if there is one, tells which sandboxes to ask the hub for that are gone since.
+func (f *Federation) Look(ctx context.Context, previous *Snapshot) *Snapshot {
+	clusters := make([]*Cluster, len(f.Clusters))
+	var hub *Hub
+	var programs []Program
+	blind := make(chan Blind, len(f.Clusters)+len(f.Metrics)+2)
+	part := func(what string, look func(context.Context) error) func() {
+		return func() {
+			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+			defer cancel()
+			if err := look(ctx); err != nil {
+				blind <- Blind{What: what, Why: err.Error()}
 			}
-		case !errors.Is(err, context.DeadlineExceeded):
-			return found, err
-		}
-		select {
-		case <-ctx.Done():
-			return found, nil
-		case <-ticker.C:
 		}
 	}
+	var looking sync.WaitGroup
+	for i, r := range f.Clusters {
+		looking.Go(part("cluster "+r.ID, func(ctx context.Context) (err error) {
+			clusters[i], err = r.look(ctx)
+			return err
+		}))
+	}
+	if f.Hub != nil {
+		looking.Go(part(hubName, func(ctx context.Context) (err error) {
+			hub, err = f.Hub.look(ctx)
+			return err
+		}))
+	}
+	var mu sync.Mutex
+	for name, url := range f.Metrics {
+		looking.Go(part("metrics "+name, func(ctx context.Context) error {
+			values, err := scrape(ctx, url)
+			if err == nil {
+				mu.Lock()
+				programs = append(programs, Program{Name: name, Values: values})
+				mu.Unlock()
+			}
+			return err
+		}))
+	}
+	looking.Wait()
+	s := &Snapshot{Hub: hub, Programs: programs}
+	for _, c := range clusters {
+		if c != nil {
+			s.Clusters = append(s.Clusters, *c)
+		}
+	}
+	if hub != nil {
+		part("hub, about sandboxes", func(ctx context.Context) error { return f.Hub.lookUp(ctx, previous, s) })()
+	}
+	close(blind)
+	for b := range blind {
+		s.Blind = append(s.Blind, b)
+	}
+	return s
+}
+
+func (r *Reader) look(ctx context.Context) (*Cluster, error) {
+	c := &Cluster{ID: r.ID}
+	var pods corev1.PodList
+	if err := r.Client.List(ctx, &pods, client.HasLabels{v1alpha1.SandboxPoolLabelKey}); err != nil {
+		return nil, fmt.Errorf("listing Pods: %w", err)
+	}
+	var envs v1alpha1.SandboxEnvList
+	if err := r.Client.List(ctx, &envs); err != nil {
+		return nil, fmt.Errorf("listing SandboxEnvs: %w", err)
+	}
+	var pools v1alpha1.SandboxPoolList
+	if err := r.Client.List(ctx, &pools); err != nil {
+		return nil, fmt.Errorf("listing SandboxPools: %w", err)
+	}
+	c.Pods, c.Envs, c.Pools = pods.Items, envs.Items, pools.Items
+	var system corev1.Namespace
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: "kube-system"}, &system); err != nil {
+		return nil, fmt.Errorf("reading the cluster's uid: %w", err)
+	}
+	c.UID = string(system.UID)
+	if err := r.lookAtWorker(ctx, c); err != nil {
+		return nil, err
+	}
+	c.Clock = r.date.clock()
+	return c, nil
+}
+
+// lookAtWorker reads what a worker keeps. A cluster that never had one has neither.
+func (r *Reader) lookAtWorker(ctx context.Context, c *Cluster) error {
+	var state corev1.ConfigMap
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: systemNamespace, Name: stateName}, &state)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the worker's state: %w", err)
+	}
+	if text := state.Data[incarnationKey]; text != "" {
+		if c.Incarnation, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return fmt.Errorf("reading the worker's state: %w", err)
+		}
+	}
+	var lease coordinationv1.Lease
+	err = r.Client.Get(ctx, types.NamespacedName{Namespace: systemNamespace, Name: leaseName}, &lease)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading the worker's lease: %w", err)
+	}
+	c.Lease = leaseOf(&lease, r.date.clock().Now)
+	return nil
+}
+
+// leaseOf reads a lease. Its renewTime is the holder's clock's, which may be off; when the API server last took a write of
+// it is in the managed fields, by the same clock as now.
+func leaseOf(l *coordinationv1.Lease, now time.Time) *Lease {
+	out := &Lease{}
+	if l.Spec.HolderIdentity != nil {
+		out.Holder = *l.Spec.HolderIdentity
+	}
+	if l.Spec.LeaseDurationSeconds != nil {
+		out.Duration = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+	}
+	var written time.Time
+	for _, entry := range l.ManagedFields {
+		if entry.Time != nil && entry.Time.After(written) {
+			written = entry.Time.Time
+		}
+	}
+	if !now.IsZero() && !written.IsZero() {
+		age := max(0, now.Sub(written))
+		out.Age = &age
+	}
+	return out
 }

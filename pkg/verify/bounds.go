@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Bounds of what one program may hold, from what the federation has. They are wide: they find what grows with time or
+// with the rate of events, not what is somewhat large.
+const (
+	baseGoroutines    = 1000
+	clusterGoroutines = 50 // of a hub, for each cluster
+	podGoroutines     = 4  // of calls that wait, which are at most a few for each Pod
+	baseBytes         = 512 << 20
+	memberBytes       = 64 << 10 // of a hub, for each member
+	podBytes          = 256 << 10
+	maxUnacknowledged = 16   // credits of a stream
+	maxDispatches     = 4096 // that a worker carries out at a time
+	queueOfPool       = 1000 // ten times the default capacity
+	maxEndedRecords   = 100_000
+)
+
+// sizes are what bounds are counted in.
+type sizes struct{ clusters, envs, members, pods, pools int }
+
+func (s *Snapshot) sizes() sizes {
+	n := sizes{clusters: len(s.Clusters)}
+	if s.Hub != nil {
+		n.clusters = max(n.clusters, len(s.Hub.Clusters))
+		for _, c := range s.Hub.Clusters {
+			n.members += int(c.GetMembers())
+			n.pods += int(c.GetIdle() + c.GetRunning() + c.GetDesired())
+		}
+		n.envs, n.pools = len(s.Hub.Envs), n.members
+	}
+	var envs, pools, pods int
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		envs, pools, pods = envs+len(c.Envs), pools+len(c.Pools), pods+len(c.Pods)
+	}
+	n.envs, n.members, n.pools, n.pods = max(n.envs, envs), max(n.members, pools), max(n.pools, pools), max(n.pods, pods)
+	return n
+}
+
+// programsAreBounded: what a program holds is bounded by what there is, never by time or the rate of events.
+func programsAreBounded(s *Snapshot) []Finding {
+	n := s.sizes()
+	type bound struct {
+		metric string
+		limit  int
+		why    string
+	}
+	both := []bound{
+		{"go_goroutines", baseGoroutines + clusterGoroutines*n.clusters + podGoroutines*n.pods, "goroutines by clusters and Pods"},
+		{"process_resident_memory_bytes", baseBytes + memberBytes*n.members + podBytes*n.pods, "memory by members and Pods"},
+	}
+	hub := []bound{
+		{"atoll_hub_envs", n.envs, "no more Envs than there are"},
+		{"atoll_hub_foreign_pending", n.envs * n.clusters * n.clusters, "one pending change an Env, about and for each cluster"},
+		{"atoll_hub_dispatches_in_flight", maxDispatches * max(n.clusters, 1), "what workers carry out at a time"},
+	}
+	worker := []bound{
+		{"atoll_worker_hub_reports_unacknowledged", maxUnacknowledged, "the credits of a stream"},
+		{"atoll_worker_hub_dispatches_in_flight", maxDispatches, "what a worker carries out at a time"},
+		{"atoll_worker_claims_waiting", queueOfPool * max(n.pools, 1), "the queues of all pools"},
+		{"atoll_worker_sandboxes", n.pods, "no more sandboxes than Pods"},
+		{"atoll_worker_ended_records_pending", maxEndedRecords, "the configured history"},
+	}
+	var found []Finding
+	for _, p := range s.Programs {
+		own := worker
+		if p.isHub() {
+			own = hub
+		}
+		for _, b := range slices.Concat(both, own) {
+			if value, ok := p.Values[b.metric]; ok && value > float64(b.limit) {
+				found = append(found, Finding{Invariant: "I10", Cluster: p.Name, Object: "metric " + b.metric, passing: true,
+					Wrong: fmt.Sprintf("is %.0f", value), Expected: fmt.Sprintf("at most %d: %s", b.limit, b.why)})
+			}
+		}
+	}
+	return found
+}
+
+func (p Program) isHub() bool {
+	for name := range p.Values {
+		if strings.HasPrefix(name, "atoll_hub_") {
+			return true
+		}
+	}
+	return false
+}

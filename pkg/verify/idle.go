@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Identity that a template may set as well, for the scheduler.
+var tenantLabels = []string{v1alpha1.LabelTeam, v1alpha1.LabelUser}
+
+var identityLabels = append([]string{v1alpha1.SandboxIDLabelKey, v1alpha1.ClaimKeyHashLabelKey}, tenantLabels...)
+
+var identityAnnotations = append([]string{
+	v1alpha1.SandboxIDAnnotationKey, v1alpha1.SandboxClaimedAtAnnotationKey, v1alpha1.SandboxStartedAtAnnotationKey,
+	v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxStartupTimeoutAnnotationKey,
+	v1alpha1.SandboxMetadataAnnotationKey, v1alpha1.SandboxManagedLabelKeysAnnotationKey,
+	v1alpha1.SandboxManagedAnnotationKeysAnnotationKey, v1alpha1.SandboxPostStartHooksAnnotationKey,
+	v1alpha1.SandboxLastActiveAnnotationKey, v1alpha1.SandboxStatusDetailAnnotationKey, v1alpha1.ClaimKeyAnnotationKey,
+	v1alpha1.ClaimAttemptAnnotationKey, v1alpha1.ClaimIncarnationAnnotationKey, v1alpha1.SwapFromContainerIDAnnotationKey,
+	v1alpha1.SandboxStopReasonAnnotationKey, v1alpha1.SandboxTerminatedAtAnnotationKey,
+	v1alpha1.SandboxFailureReasonAnnotationKey, v1alpha1.SandboxFailureMessageAnnotationKey,
+	v1alpha1.SandboxExitCodeAnnotationKey, v1alpha1.SandboxRunningImagesAnnotationKey, v1alpha1.SandboxContainerIDAnnotationKey,
+}, tenantLabels...)
+
+// idleIsClean: an idle Pod carries nothing of a tenant. An annotation of "" reads as absent.
+func idleIsClean(s *Snapshot) []Finding {
+	var found []Finding
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		for j := range c.Pods {
+			p := &c.Pods[j]
+			if left := leftOn(c, p); phase(p) == v1alpha1.SandboxPhaseIdle && len(left) > 0 {
+				found = append(found, Finding{Invariant: "I13", Cluster: c.ID, Object: podName(p),
+					Wrong: "is idle and carries " + list(left), Expected: "all of it to go in the write that made the Pod idle"})
+			}
+		}
+	}
+	return found
+}
+
+func leftOn(c *Cluster, p *corev1.Pod) []string {
+	var labels, annotations map[string]string // what the template gives every Pod
+	if pool := poolOf(c, p.Namespace, p.Labels[v1alpha1.SandboxPoolLabelKey]); pool != nil {
+		labels, annotations = pool.Spec.Template.Labels, pool.Spec.Template.Annotations
+	}
+	var left []string
+	for _, key := range identityLabels {
+		if value := p.Labels[key]; value != "" && value != labels[key] {
+			left = append(left, key)
+		}
+	}
+	for _, key := range identityAnnotations {
+		if value := p.Annotations[key]; value != "" && value != annotations[key] && !slices.Contains(left, key) {
+			left = append(left, key)
+		}
+	}
+	return left
+}
+
+// containers are the ids of what runs or ran in a Pod.
+func containers(p *corev1.Pod) []string {
+	var ids []string
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range statuses {
+			if id := statuses[i].ContainerID; id != "" {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
+// tenantsContainer finds, on a Pod that is idle now, a container that it had while a tenant was on it.
+func tenantsContainer(before, after *corev1.Pod) string {
+	if !busy(before) && phase(before) != v1alpha1.SandboxPhaseStopping || phase(after) != v1alpha1.SandboxPhaseIdle {
+		return ""
+	}
+	had := containers(before)
+	if phase(before) == v1alpha1.SandboxPhaseStopping {
+		// What runs by then may be the idle image already; the tenant's was written down at the release.
+		had = []string{before.Annotations[v1alpha1.SandboxContainerIDAnnotationKey]}
+	}
+	for _, id := range containers(after) {
+		if slices.ContainsFunc(had, func(h string) bool { return h != "" && strings.EqualFold(h, id) }) {
+			return id
+		}
+	}
+	return ""
+}

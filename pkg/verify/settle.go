@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	// interval is the time between two looks.
+	interval = 500 * time.Millisecond
+	// lasting is how long something that passes must have stood unchanged to be wrong. Views of others are renewed every 3 s,
+	// everything is looked through again every 10 s.
+	lasting = 10 * time.Second
+	// blindPatience is how long a part that cannot be looked at is waited for.
+	blindPatience = 5 * time.Second
+)
+
+// Result is what looking at a federation came to.
+type Result struct {
+	Findings []Finding `json:"findings"`
+	Notes    []string  `json:"notes,omitempty"`
+	// Blind is what could not be looked at, at last.
+	Blind []string `json:"notLookedAt,omitempty"`
+	Looks int      `json:"looks"`
+}
+
+// Err is nil if nothing is wrong and everything could be looked at.
+func (r Result) Err() error {
+	text := ""
+	for _, f := range r.Findings {
+		text += "\n" + f.String()
+	}
+	for _, b := range r.Blind {
+		text += "\ncould not look at " + b
+	}
+	if text == "" {
+		return nil
+	}
+	return fmt.Errorf("verify, after %d looks:%s", r.Looks, text)
+}
+
+// Settle looks at the federation, twice at least, and again until nothing is wrong or patience has passed. What passes by
+// itself is wrong only if it stands unchanged at the end; what must never be is wrong if any look saw it.
+func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result {
+	begin := time.Now()
+	ctx, cancel := context.WithDeadline(ctx, begin.Add(patience+lookTimeout))
+	defer cancel()
+	j := judge{since: map[Finding]time.Time{}}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		last := f.Look(ctx, j.first)
+		clean := j.take(last, time.Now())
+		spent := time.Since(begin)
+		unseen := len(last.Blind) > 0 && spent < min(blindPatience, patience)
+		if j.looks > 1 && (clean && !unseen || spent >= patience) {
+			return j.result(time.Now(), min(lasting, patience/2))
+		}
+		select {
+		case <-ctx.Done():
+			return j.result(time.Now(), min(lasting, patience/2))
+		case <-ticker.C:
+		}
+	}
+}
+
+// judge sums up looks.
+type judge struct {
+	first, last *Snapshot
+	looks       int
+	// since says of each finding of the last look since when it stands unchanged, and of what must never be that it was.
+	since map[Finding]time.Time
+}
+
+// take takes one more look in and reports whether nothing is wrong.
+func (j *judge) take(s *Snapshot, now time.Time) (clean bool) {
+	found := Check(s)
+	if j.first == nil {
+		j.first = s
+	} else {
+		found = append(found, Compare(j.first, s)...)
+	}
+	j.last = s
+	j.looks++
+	next := map[Finding]time.Time{}
+	for f, since := range j.since {
+		if !f.passing {
+			next[f] = since
+		}
+	}
+	for _, f := range found {
+		next[f] = now
+		if since, stood := j.since[f]; stood {
+			next[f] = since
+		}
+	}
+	j.since = next
+	return len(next) == 0
+}
+
+func (j *judge) result(now time.Time, grace time.Duration) Result {
+	r := Result{Looks: j.looks, Findings: []Finding{}, Notes: Notes(j.last)}
+	moving := 0
+	for f, since := range j.since {
+		if f.passing && now.Sub(since) < grace {
+			moving++
+			continue
+		}
+		r.Findings = append(r.Findings, f)
+	}
+	r.Findings = order(r.Findings)
+	if moving > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d differences were younger than %s when time was up and are not counted: "+
+			"a federation at work is always a little behind; look for longer", moving, grace))
+	}
+	for _, b := range j.last.Blind {
+		r.Blind = append(r.Blind, b.String())
+	}
+	return r
+}

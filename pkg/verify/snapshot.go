@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Snapshot is one look at a federation. What could not be looked at is absent, and named in Blind.
+type Snapshot struct {
+	Clusters []Cluster
+	Hub      *Hub // nil: not looked at
+	Programs []Program
+	Blind    []Blind
+}
+
+// Blind is a part of the federation that could not be looked at.
+type Blind struct {
+	What string // "hub", "cluster east", "metrics http://…"
+	Why  string
+}
+
+func (b Blind) String() string { return b.What + ": " + b.Why }
+
+// hubLost reports whether there is a hub that does not answer: then nobody is told of others' changes.
+func (s *Snapshot) hubLost() bool {
+	for _, b := range s.Blind {
+		if b.What == hubName {
+			return true
+		}
+	}
+	return false
+}
+
+const hubName = "hub"
+
+// Cluster is what one API server holds.
+type Cluster struct {
+	ID    string
+	UID   string // of the namespace kube-system
+	Pods  []corev1.Pod
+	Envs  []v1alpha1.SandboxEnv
+	Pools []v1alpha1.SandboxPool
+	Lease *Lease // nil: there is none
+	// Incarnation is the highest that a worker here has persisted; 0: none.
+	Incarnation uint64
+	Clock       Clock
+}
+
+// Lease is who leads the workers of a cluster.
+type Lease struct {
+	Holder   string
+	Duration time.Duration
+	// Age is the time since the last renewal, from one clock alone, the API server's. Unset if that cannot be told.
+	Age *time.Duration
+}
+
+// Clock is what a server's clock says.
+type Clock struct {
+	Now    time.Time     // zero: not known
+	Offset time.Duration // ahead of this machine's
+}
+
+// Hub is what the hub says.
+type Hub struct {
+	Clusters  []*sandboxv1.Cluster
+	Envs      []*sandboxv1.Env
+	Sandboxes []*sandboxv1.Sandbox
+	// Silent are the clusters whose sandboxes the hub could not list.
+	Silent []string
+	// Claims are what the hub knows of the keys that live Pods carry, by the keys' hash. Nil: not known to it.
+	Claims map[string]*sandboxv1.Claim
+	// Ended is what the hub says of sandboxes that an earlier look saw and this one does not, by id. Nil: it knows none.
+	Ended  map[string]*sandboxv1.Sandbox
+	Status *sandboxv1.HubStatus // nil: this hub does not tell
+	Clock  Clock
+	// Slowest is the longest that a call took which the hub answers from memory.
+	Slowest time.Duration
+}
+
+// Program is a hub or a worker whose metrics were read.
+type Program struct {
+	Name string
+	// Values are the metrics, summed over their labels.
+	Values map[string]float64
+}
+
+// Finding is one thing that should not be.
+type Finding struct {
+	Invariant string `json:"invariant"` // I1, I2, …
+	Cluster   string `json:"cluster"`   // "hub" for what the hub says of nobody in particular
+	Object    string `json:"object"`    // kind and name
+	Wrong     string `json:"wrong"`
+	Expected  string `json:"expected"`
+
+	// passing is what may be so for a moment: views follow changes, they do not come with them.
+	passing bool
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: %s in %s: %s; expected %s", f.Invariant, f.Object, f.Cluster, f.Wrong, f.Expected)
+}
+
+// claimed is a Pod that holds a sandbox which somebody may have been answered.
+type claimed struct {
+	cluster *Cluster
+	pod     *corev1.Pod
+}
+
+func (c claimed) id() string     { return c.pod.Labels[v1alpha1.SandboxIDLabelKey] }
+func (c claimed) String() string { return podName(c.pod) + " in " + c.cluster.ID }
+
+// live lists the claimed Pods.
+func (s *Snapshot) live() []claimed {
+	var out []claimed
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		for j := range c.Pods {
+			p := &c.Pods[j]
+			if p.DeletionTimestamp == nil && busy(p) {
+				out = append(out, claimed{c, p})
+			}
+		}
+	}
+	return out
+}
+
+func podName(p *corev1.Pod) string { return "pod " + p.Namespace + "/" + p.Name }
+
+func phase(p *corev1.Pod) string { return p.Labels[v1alpha1.SandboxPhaseLabelKey] }
+
+// busy tells whether a sandbox is on the Pod that nobody has ended.
+func busy(p *corev1.Pod) bool {
+	return phase(p) == v1alpha1.SandboxPhaseRunning || phase(p) == v1alpha1.SandboxPhaseStarting
+}
+
+func envName(e *v1alpha1.SandboxEnv) string { return e.Namespace + "/" + e.Name }
+
+func envObject(e *v1alpha1.SandboxEnv) string { return "env " + envName(e) }
+
+// fresh is how long ago a cluster may have been heard from for its view to be of now. It is what the hub itself goes by.
+const fresh = 15 * time.Second
+
+// current reports whether what the hub says of a cluster is meant to be true now.
+func current(c *sandboxv1.Cluster) bool {
+	switch c.GetState() {
+	case sandboxv1.ClusterState_FRESH:
+		return true
+	case sandboxv1.ClusterState_DRAINING, sandboxv1.ClusterState_LAST_CHOICE:
+		return c.GetLastSeen() != nil && c.GetLastSeen().AsDuration() < fresh
+	default:
+		return false
+	}
+}
+
+// registered are the hub's clusters by id.
+func (h *Hub) registered() map[string]*sandboxv1.Cluster {
+	out := make(map[string]*sandboxv1.Cluster, len(h.Clusters))
+	for _, c := range h.Clusters {
+		out[c.GetId()] = c
+	}
+	return out
+}
+
+// leads reports whether a worker holds the cluster's lease, as far as can be told.
+func (c *Cluster) leads() bool {
+	return c.Lease != nil && c.Lease.Holder != "" && (c.Lease.Age == nil || *c.Lease.Age <= c.Lease.Duration+leaseSlack)
+}
+
+// leaseSlack covers the whole seconds in which API servers tell times, twice, and a slow write.
+const leaseSlack = 5 * time.Second
+
+func list(items []string) string { return strings.Join(items, ", ") }
