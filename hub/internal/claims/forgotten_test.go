@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
+)
+
+// forget takes a cluster away and has an operator forget it.
+func (f *federation) forget(cluster string) {
+	f.t.Helper()
+	f.workers[cluster].setConnected(false)
+	if _, err := f.fleet.Drain(f.t.Context(), cluster); err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := f.fleet.Forget(f.t.Context(), cluster); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestI2ForgettingAClusterIsThePermissionToGoElsewhere for claims that it may hold, also for those that wait right now.
+func TestI2ForgettingAClusterIsThePermissionToGoElsewhere(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	asked := make(chan struct{}, 100)
+	f.workers["east"].onClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+		asked <- struct{}{}
+		return nil, errBroken
+	}
+	leave, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	if _, err := f.hub.Create(leave, request("left", prefer("east"))); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the first caller: %v", err)
+	}
+	f.restart() // nobody pursues it any more
+	answered := make(chan *sandboxv1.Sandbox, 1)
+	go func() {
+		s, err := f.hub.Create(t.Context(), request("waits", prefer("east")))
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- s
+	}()
+	<-asked
+	f.forget("east")
+	if got := <-answered; got.GetClusterId() != "west" || f.record("waits").Attempt != 2 {
+		t.Errorf("the claim that waited: %s, attempt %d", got.GetClusterId(), f.record("waits").Attempt)
+	}
+	if got := f.create(request("left", prefer("east"))); got.GetClusterId() != "west" || f.record("left").Attempt != 2 {
+		t.Errorf("the claim that was left: %s, attempt %d", got.GetClusterId(), f.record("left").Attempt)
+	}
+}
+
+// TestI2AnAnsweredKeyOfAForgottenClusterHasEnded: it is never claimed again, whoever has the name by then.
+func TestI2AnAnsweredKeyOfAForgottenClusterHasEnded(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	k := f.create(request("k", prefer("east")))
+	f.restart() // so that the answer is written down
+	f.forget("east")
+	for range 2 {
+		got := f.create(request("k", prefer("east")))
+		if got.GetId() != k.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetFailureReason() != "ClusterForgotten" {
+			t.Errorf("answered %s, %s, %s", got.GetId(), got.GetPhase(), got.GetFailureReason())
+		}
+	}
+	if f.workers["west"].count() != 0 {
+		t.Error("I2: claimed again")
+	}
+}
+
+// TestRecordsOfTheFirstSchemaAreHonoured: what an older build wrote means what it meant.
+func TestRecordsOfTheFirstSchemaAreHonoured(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+	f.hub.Close()
+	dir := t.TempDir()
+	packed, err := os.Open(filepath.Join("..", "..", "..", "pkg", "hubstate", "testdata", "claims-v1.db.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zipped, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(zipped)
+	if err := errors.Join(err, packed.Close(), f.store.Close(), os.WriteFile(hubstate.Claims.Path(dir), data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if f.store, err = hubstate.Open(dir, hubstate.Claims); err != nil {
+		t.Fatal(err)
+	}
+	f.reopen()
+	held := f.hold("east", "answered", 1)
+	if got := f.create(request("answered", prefer("east"))); got.GetId() != held.GetId() {
+		t.Errorf("the answered one: %s, want %s", got.GetId(), held.GetId())
+	}
+	if got := f.create(request("ended", prefer("west"))); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Completed" {
+		t.Errorf("the ended one: %v", got)
+	}
+	if got := f.create(request("pending", prefer("west"))); got.GetClusterId() != "west" || f.record("pending").Attempt != 1 {
+		t.Errorf("the pending one: %v, attempt %d", got, f.record("pending").Attempt)
+	}
+}
