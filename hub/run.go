@@ -113,7 +113,8 @@ func (h *hub) build(ctx context.Context, o *options) error {
 		OnEnded: func(ctx context.Context, clusterID string, ended *federationv1.Ended) error {
 			return h.claims.OnEnded(ctx, clusterID, ended)
 		},
-		OnKeys: func(clusterID string, keys []*federationv1.KeyHolder) { h.claims.OnKeys(clusterID, keys) },
+		OnKeys:     func(clusterID string, keys []*federationv1.KeyHolder) { h.claims.OnKeys(clusterID, keys) },
+		OnRestored: func(clusterID string, keys []*federationv1.KeyHolder) { h.claims.OnRestored(clusterID, keys) },
 	})
 	h.claims = claims.New(claims.Options{
 		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
@@ -172,7 +173,7 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 	}
 	keeper := &keeper{
 		files: hubstate.Files{Claims: h.claimsFile, Registry: h.registryFile, Dir: dir, Version: version.String()},
-		hub:   h, clock: real,
+		hub:   h, clock: real, expiry: credentials.Expiry,
 	}
 	options := api.Options{Claims: h.claims, Fleet: h.fleet, Hub: keeper, Auth: h.auth, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api")}
 	if o.secure() {

@@ -68,6 +68,10 @@ func TestI12AReportIsOfTheClusterInTheCertificate(t *testing.T) {
 	if got := h.holders("py"); got != "map[b:true]" {
 		t.Errorf("py is in %s, want b: cluster a's complete report removed it", got)
 	}
+	shown := h.fleet.Cluster("a")
+	if left := time.Until(shown.GetCertificateExpires().AsTime()); shown.GetUid() != "uid-b" || left < time.Hour || left > 366*24*time.Hour {
+		t.Errorf("a is shown as %v, want what it said and its own certificate's end", shown)
+	}
 }
 
 func TestDispatchIsAnswered(t *testing.T) {

@@ -42,6 +42,7 @@ type conn struct {
 	foreign    chan *federationv1.HubFrame
 	ended      chan *federationv1.Ended
 	keys       keyIndex
+	indexed    bool // a whole key index has come
 }
 
 func newConn(clusterID string, session *fleet.Session, opts Options, m *metrics, log logr.Logger) *conn {
@@ -131,6 +132,10 @@ func (c *conn) report(r *federationv1.Report) error {
 	ack := c.session.Report(r)
 	if whole {
 		c.opts.OnKeys(c.clusterID, keys)
+		if !c.indexed && c.session.EtcdRestored() {
+			c.opts.OnRestored(c.clusterID, keys)
+		}
+		c.indexed = true
 	}
 	if ack == nil {
 		return nil

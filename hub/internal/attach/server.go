@@ -38,6 +38,8 @@ type Options struct {
 	OnEnded func(ctx context.Context, clusterID string, ended *federationv1.Ended) error
 	// OnKeys takes the complete key index of a cluster, with each of its complete reports.
 	OnKeys func(clusterID string, keys []*federationv1.KeyHolder)
+	// OnRestored takes the same after the cluster's etcd was set back: keys that are not in it are lost.
+	OnRestored func(clusterID string, keys []*federationv1.KeyHolder)
 }
 
 // Server is the hub's federation.v1.Link. Register it on a server of link.NewServer.
@@ -57,6 +59,9 @@ func NewServer(opts Options) *Server {
 	}
 	if opts.OnKeys == nil {
 		opts.OnKeys = func(string, []*federationv1.KeyHolder) {}
+	}
+	if opts.OnRestored == nil {
+		opts.OnRestored = func(string, []*federationv1.KeyHolder) {}
 	}
 	return &Server{opts: opts, metrics: newMetrics(), conns: map[string]*conn{}}
 }
@@ -79,6 +84,7 @@ func (s *Server) Attach(stream stream) error {
 		return err
 	}
 	defer session.Close()
+	session.CertificateExpires(link.PeerExpiry(stream.Context()))
 	c := newConn(clusterID, session, s.opts, s.metrics, log)
 	s.replace(c)
 	defer s.remove(c)

@@ -67,7 +67,12 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 	out := &sandboxv1.Cluster{
 		Id: c.ID, State: apiState(health), Incarnation: record.Incarnation, Version: version,
 		Envs: int32(envs), Members: totals.Members, Idle: totals.Idle, Running: totals.Running,
-		Desired: totals.Desired, Pending: totals.Pending, RegisteredAt: timestamp(record.RegisteredAt),
+		Desired: totals.Desired, Pending: totals.Pending, RegisteredAt: timestamp(record.RegisteredAt), Uid: record.UID,
+	}
+	if s := c.session.Load(); s != nil {
+		if at := s.certificate.Load(); at != nil {
+			out.CertificateExpires = timestamp(*at)
+		}
 	}
 	c.liveness.mu.Lock()
 	seen, ago := c.liveness.seen, max(0, c.fleet.now()-c.liveness.lastSeen)

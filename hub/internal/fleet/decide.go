@@ -68,6 +68,9 @@ func decideHello(f helloFacts) Refusal {
 	return None
 }
 
+// wentBack reports whether a cluster's etcd is at an earlier point than it has been at. 0 says nothing.
+func wentBack(now, before uint64) bool { return now > 0 && now < before }
+
 // contact is one hello of the registered cluster.
 type contact struct {
 	term string

@@ -187,6 +187,38 @@ func TestACrashLoopIsNoQuarantine(t *testing.T) {
 	})
 }
 
+// TestEtcdRestoredUnderAStream is noticed by the heartbeat, and by the hello that follows.
+func TestEtcdRestoredUnderAStream(t *testing.T) {
+	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
+	o.connect(f)
+	beat := func(number, rv uint64) bool {
+		return o.session.Heartbeat(&federationv1.Heartbeat{
+			Number: number, Sequence: o.sequence, Digest: o.truth.Digest(), ResourceVersion: rv,
+		}).GetEtcdRestored()
+	}
+	for _, c := range []struct {
+		number, rv uint64
+		want       bool
+	}{
+		{1, 150, false}, {2, 150, false}, {4, 180, false},
+		{3, 170, false}, {1, 150, false}, // overtaken, and repeated
+		{5, 0, false},                  // the worker does not know
+		{6, 179, true}, {7, 179, true}, // until a new term begins
+	} {
+		if got := beat(c.number, c.rv); got != c.want {
+			t.Errorf("heartbeat %d at %d: %t", c.number, c.rv, got)
+		}
+	}
+	o.newTerm("after")
+	o.stream++
+	hello := o.hello()
+	hello.ResourceVersion = 179
+	s, welcome, refused := f.Connect("east", hello)
+	if refused != nil || !welcome.GetEtcdRestored() || !s.EtcdRestored() {
+		t.Errorf("welcome %v, refused %v", welcome, refused)
+	}
+}
+
 func TestEtcdRestored(t *testing.T) {
 	registry := &memoryRegistry{}
 	f, o := newFleet(t, registry), newOwner(t, "east")

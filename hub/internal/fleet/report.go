@@ -207,9 +207,7 @@ func (s *Session) Heartbeat(h *federationv1.Heartbeat) *federationv1.HeartbeatAc
 	c.touch(now)
 	c.inFlight.heartbeat()
 	c.mu.Lock()
-	if rv := h.GetResourceVersion(); rv > c.record.ResourceVersion {
-		c.record.ResourceVersion, c.unsaved = rv, true
-	}
+	ack.EtcdRestored = s.revised(h)
 	behind := h.GetSequence() > c.order.Sequence
 	differs := h.GetSequence() == c.order.Sequence && h.GetDigest() != c.snapshot.Digest()
 	c.mu.Unlock()
@@ -222,6 +220,25 @@ func (s *Session) Heartbeat(h *federationv1.Heartbeat) *federationv1.HeartbeatAc
 	}
 	c.evaluate()
 	return ack
+}
+
+// revised takes what a heartbeat says of etcd, and answers whether it went back. What is remembered stays, for the hello of
+// the term that follows. A heartbeat that was overtaken says nothing. mu is held.
+func (s *Session) revised(h *federationv1.Heartbeat) (restored bool) {
+	if h.GetNumber() <= s.beat {
+		return false
+	}
+	s.beat = h.GetNumber()
+	r := &s.cluster.record
+	if wentBack(h.GetResourceVersion(), r.ResourceVersion) {
+		s.cluster.fleet.log.Info("A cluster's etcd was set back under its worker", "cluster", s.cluster.ID,
+			"at", h.GetResourceVersion(), "before", r.ResourceVersion)
+		return true
+	}
+	if h.GetResourceVersion() > r.ResourceVersion {
+		r.ResourceVersion, s.cluster.unsaved = h.GetResourceVersion(), true
+	}
+	return false
 }
 
 func named(segments []*segment.Segment) map[segment.Key]struct{} {

@@ -39,11 +39,14 @@ type Session struct {
 	id              streamID
 	resourceVersion uint64
 	incarnation     atomic.Uint64
+	certificate     atomic.Pointer[time.Time] // when it ends; nil: not known
 	replaced        chan struct{}
 	once            sync.Once
 	outbox          outbox
 	feed            feed
 
+	restored bool   // the cluster's etcd went back before this stream, or under it
+	beat     uint64 // the highest heartbeat
 	assembly assembly
 	synced   bool // a complete report of this stream has counted
 	asking   asking
@@ -148,8 +151,9 @@ func (c *cluster) attach(hello *federationv1.Hello) (*Session, *federationv1.Wel
 		HighestIncarnation: r.Incarnation, HighestTerm: r.Term,
 		HeartbeatInterval: durationpb.New(heartbeatInterval),
 		Recovering:        c.fleet.recovers(c.ID),
-		EtcdRestored:      s.resourceVersion > 0 && s.resourceVersion < r.ResourceVersion,
+		EtcdRestored:      wentBack(s.resourceVersion, r.ResourceVersion),
 	}
+	s.restored = welcome.GetEtcdRestored()
 	for _, k := range r.Tombstones {
 		welcome.Tombstones = append(welcome.Tombstones, k.Proto())
 	}
@@ -230,6 +234,9 @@ func (s *Session) ClusterID() string { return s.cluster.ID }
 // Incarnation is what the stream began with; 0 before.
 func (s *Session) Incarnation() uint64 { return s.incarnation.Load() }
 
+// CertificateExpires notes when the certificate ends that the stream was opened with.
+func (s *Session) CertificateExpires(at time.Time) { s.certificate.Store(&at) }
+
 // Replaced is closed when the stream is no longer the cluster's.
 func (s *Session) Replaced() <-chan struct{} { return s.replaced }
 
@@ -241,6 +248,10 @@ func (s *Session) NoReceipt() {
 		s.cluster.evaluate()
 	}
 }
+
+// EtcdRestored reports whether the stream began after the cluster's etcd was set back: what its first complete report does
+// not name is lost.
+func (s *Session) EtcdRestored() bool { return s.restored }
 
 // Receipt says that a dispatch was confirmed in time.
 func (s *Session) Receipt() {

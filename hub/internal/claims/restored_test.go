@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"testing"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded, and no others.
+func TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+	kept := f.create(request("kept", prefer("east")))
+	gone := f.create(request("gone", prefer("east")))
+	other := f.create(request("other", prefer("west")))
+	f.restart() // so that the answers are written down
+	w := f.workers["east"]
+	w.mu.Lock()
+	delete(w.live, gone.GetId())
+	delete(w.keys, keyHash("", "default", "gone"))
+	w.mu.Unlock()
+	n, err := f.hub.endLost(t.Context(), "east", []*federationv1.KeyHolder{{KeyHash: keyHash("", "default", "kept"), Attempt: 1}})
+	if err != nil || n != 1 {
+		t.Fatalf("%d ended: %v", n, err)
+	}
+	for key, want := range map[string]state{"kept": stateAnswered, "gone": stateEnded, "other": stateAnswered} {
+		if got := f.record(key).State; got != want {
+			t.Errorf("%s is %s", key, got)
+		}
+	}
+	if got := f.create(request("kept", prefer("east"))); got.GetId() != kept.GetId() {
+		t.Errorf("the one that is there is answered %s", got.GetId())
+	}
+	if got := f.create(request("other", prefer("west"))); got.GetId() != other.GetId() {
+		t.Errorf("the other cluster's key is answered %s", got.GetId())
+	}
+	got := f.create(request("gone", prefer("east")))
+	if got.GetId() != gone.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetFailureReason() != "EtcdRestored" {
+		t.Errorf("the lost one is answered %s, %s, %s", got.GetId(), got.GetPhase(), got.GetFailureReason())
+	}
+	byID, err := f.hub.Get(t.Context(), gone.GetId())
+	if err != nil || byID.GetFailureReason() != "EtcdRestored" {
+		t.Errorf("by its id: %v %v", byID, err)
+	}
+}
