@@ -5,12 +5,14 @@ package main
 import (
 	"context"
 	"io"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/version"
 )
 
@@ -19,6 +21,8 @@ type keeper struct {
 	hub   *hub
 	files hubstate.Files
 	clock clock.PassiveClock
+	// expiry is when the hub's certificate ends.
+	expiry func() time.Time
 }
 
 // Status tells whether all claim keys are known.
@@ -26,6 +30,12 @@ func (k *keeper) Status() *sandboxv1.HubStatus {
 	s := k.hub.recovery.Status(k.hub.fleet.ClusterIDs())
 	out := &sandboxv1.HubStatus{
 		Version: version.String(), Recovering: s.Recovering, AwaitedClusters: s.Awaited, Epoch: s.Epoch,
+		Time: timestamppb.New(k.clock.Now()), CertificateExpires: timestamppb.New(k.expiry()),
+	}
+	for _, file := range []*store.Bolt{k.hub.claimsFile, k.hub.registryFile} {
+		if err := file.Failure(); err != nil {
+			out.StoreFailure = err.Error()
+		}
 	}
 	if s.Last != nil {
 		out.Reason, out.Accepted, out.Since = string(s.Last.Cause), s.Last.Accepted, timestamppb.New(s.Last.Since)

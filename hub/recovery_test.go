@@ -105,6 +105,9 @@ func TestAHubThatLostItsClaimsFile(t *testing.T) {
 	if err != nil || status.GetRecovering() || status.GetReason() != "" {
 		t.Errorf("after a restart with its files: %v %v", status, err)
 	}
+	if age := time.Since(status.GetTime().AsTime()); age < 0 || age > time.Minute || !status.GetCertificateExpires().AsTime().After(time.Now()) || status.GetStoreFailure() != "" {
+		t.Errorf("the hub says of itself: %v", status)
+	}
 	l.stop()
 
 	if err := os.Remove(hubstate.Claims.Path(l.options.dataDir)); err != nil {

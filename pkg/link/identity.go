@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -70,15 +71,11 @@ func IdentityOf(cert *x509.Certificate) (Identity, error) {
 
 // PeerCluster returns the cluster that the caller's certificate names. The context is that of a handler of NewServer.
 func PeerCluster(ctx context.Context) (string, error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return "", fmt.Errorf("%w: no peer", ErrIdentity)
+	cert, err := peerCertificate(ctx)
+	if err != nil {
+		return "", err
 	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 {
-		return "", fmt.Errorf("%w: the peer has no verified certificate", ErrIdentity)
-	}
-	who, err := IdentityOf(info.State.VerifiedChains[0][0])
+	who, err := IdentityOf(cert)
 	if err != nil {
 		return "", err
 	}
@@ -86,4 +83,25 @@ func PeerCluster(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: %s is no cluster", ErrIdentity, who)
 	}
 	return who.ClusterID, nil
+}
+
+// PeerExpiry returns when the caller's certificate ends; the zero time for a caller without one.
+func PeerExpiry(ctx context.Context) time.Time {
+	cert, err := peerCertificate(ctx)
+	if err != nil {
+		return time.Time{}
+	}
+	return cert.NotAfter
+}
+
+func peerCertificate(ctx context.Context) (*x509.Certificate, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil, fmt.Errorf("%w: no peer", ErrIdentity)
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return nil, fmt.Errorf("%w: the peer has no verified certificate", ErrIdentity)
+	}
+	return info.State.VerifiedChains[0][0], nil
 }

@@ -63,6 +63,14 @@ func OpenBolt(path, kind string, migrations ...Migration) (*Bolt, error) {
 // Schema is the version of the file's layout.
 func (b *Bolt) Schema() uint64 { return b.schema }
 
+// Failure is why the last write failed; nil when it did not.
+func (b *Bolt) Failure() error {
+	if err := b.committer.failure.Load(); err != nil {
+		return fmt.Errorf("store file %s: %w", b.db.Path(), *err)
+	}
+	return nil
+}
+
 // openFile opens a file that may be anything.
 func openFile(path string) (db *bbolt.DB, err error) {
 	defer guard(&err)()

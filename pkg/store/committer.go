@@ -25,7 +25,8 @@ type committer struct {
 	quit     chan struct{}
 	done     chan struct{}
 	once     sync.Once
-	broken   atomic.Bool // the file is damaged
+	broken   atomic.Bool           // the file is damaged
+	failure  atomic.Pointer[error] // of the last group, nil when it was written
 }
 
 type request struct {
@@ -122,6 +123,10 @@ func (c *committer) write(group []*request) {
 	results := make([]result, len(group))
 	start := time.Now()
 	err := c.update(group, results)
+	c.failure.Store(nil)
+	if err != nil {
+		c.failure.Store(&err)
+	}
 	for i, r := range group {
 		if err != nil {
 			// The whole group was rolled back, the conflicts that were judged by its writes included.

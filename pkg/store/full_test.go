@@ -80,8 +80,8 @@ func writeAroundAFullDisk(s *store.Bolt) error {
 				return fmt.Errorf("deleting: %w", err)
 			}
 		}
-		if limit == 64<<10 && failed == 0 {
-			return errors.New("no write failed")
+		if limit == 64<<10 && (failed == 0 || s.Failure() == nil) {
+			return fmt.Errorf("%d writes failed, the last as %w", failed, s.Failure())
 		}
 		if entries, err := s.Range(ctx, "", "", 0); err != nil || len(entries) != batch {
 			return fmt.Errorf("%d entries with the disk full: %w", len(entries), err)
@@ -95,7 +95,7 @@ func writeAroundAFullDisk(s *store.Bolt) error {
 			return fmt.Errorf("with room again: %w", err)
 		}
 	}
-	return nil
+	return s.Failure()
 }
 
 func limitFiles(most uint64) error {

@@ -94,7 +94,7 @@ func (a *Authenticator) authenticate(ctx context.Context, needs Scope) (claims.P
 	case !key.allows(needs):
 		return claims.Principal{}, problem.New(problem.Forbidden, "API key %q lacks the scope %q", key.Name, needs)
 	}
-	return claims.Principal{Name: key.Name, Team: key.Team, User: key.User, Namespaces: key.Namespaces}, nil
+	return claims.Principal{Name: key.Name, Team: key.Team, User: key.User, Namespaces: key.Namespaces, Expires: key.Expires}, nil
 }
 
 func bearer(ctx context.Context) (string, error) {

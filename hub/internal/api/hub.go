@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -34,11 +36,15 @@ type hub struct {
 	busy sync.Mutex // held by the backup under way: each needs room for a copy of everything
 }
 
-func (h *hub) GetHub(context.Context, *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
+func (h *hub) GetHub(ctx context.Context, _ *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
 	if h.opts == nil {
 		return nil, unbuilt("this hub keeps nothing")
 	}
-	return h.opts.Status(), nil
+	status := h.opts.Status()
+	if expires := claims.PrincipalFrom(ctx).Expires; expires != nil {
+		status.ApiKeyExpires = timestamppb.New(*expires)
+	}
+	return status, nil
 }
 
 func (h *hub) AcceptLoss(ctx context.Context, _ *sandboxv1.AcceptLossRequest) (*sandboxv1.HubStatus, error) {

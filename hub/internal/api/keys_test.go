@@ -154,8 +154,11 @@ func TestKeysAreTakenUp(t *testing.T) {
 		go func() { running <- a.Run(ctx) }()
 		knows := func(token string) problem.Reason {
 			md := metadata.Pairs("authorization", "Bearer "+token)
-			_, err := a.authenticate(metadata.NewIncomingContext(t.Context(), md), ScopeRead)
+			who, err := a.authenticate(metadata.NewIncomingContext(t.Context(), md), ScopeRead)
 			if err == nil {
+				if expires := who.Expires; token == first && (expires == nil || !expires.Equal(soon)) {
+					t.Errorf("the caller is told that its key ends at %v, want %v", expires, soon)
+				}
 				return ""
 			}
 			return problem.FromError(err).Reason

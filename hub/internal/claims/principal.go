@@ -5,6 +5,7 @@ package claims
 import (
 	"context"
 	"slices"
+	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
@@ -16,6 +17,7 @@ type Principal struct {
 	Team       string
 	User       string
 	Namespaces []string
+	Expires    *time.Time // when the key ends that the caller showed; nil: never
 }
 
 type principalKey struct{}
