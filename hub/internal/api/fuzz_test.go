@@ -5,8 +5,10 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -53,8 +55,11 @@ func FuzzREST(f *testing.F) {
 		}
 		req.Header.Set("Idempotency-Key", key)
 		resp, err := client.Do(req)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("%s %s: the server broke off, as it does at a panic, or hangs: %v", method, path, err)
+		}
 		if err != nil {
-			return // what net/http does not send; a server that hangs or breaks off does not come this far twice
+			return // what net/http does not send
 		}
 		defer func() { _ = resp.Body.Close() }()
 		text, err := io.ReadAll(resp.Body)

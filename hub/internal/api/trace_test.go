@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"navix.sh/atoll/hub/internal/claims"
+)
+
+// A REST call continues its caller's trace, and is measured, as a gRPC call is.
+func TestARESTCallIsTracedAndMeasured(t *testing.T) {
+	spans, registry := tracetest.NewInMemoryExporter(), prometheus.NewRegistry()
+	fleet := newFleet(t, "default/demo")
+	service := claims.New(claims.Options{Fleet: fleet, Dispatcher: unconnected{}, Store: openStore(t, "claims")})
+	t.Cleanup(service.Close)
+	base := serveOptions(t, Options{
+		Claims: service, Fleet: fleet, Traces: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), Metrics: registry,
+	})
+	const id, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	exchange(t, base, "POST", "/v1/sandboxes", `{"env":"demo","claimKey":"secret-key"}`, "Traceparent", "00-"+id+"-"+parent+"-01")
+
+	got := map[string]tracetest.SpanStub{}
+	for _, s := range spans.GetSpans() {
+		got[s.Name] = s
+		if s.SpanContext.TraceID().String() != id {
+			t.Errorf("%s is of trace %s", s.Name, s.SpanContext.TraceID())
+		}
+	}
+	call := got["Sandboxes/CreateSandbox"]
+	if call.Parent.SpanID().String() != parent || call.Status.Code != codes.Error || call.Status.Description != "NO_CAPACITY" {
+		t.Errorf("the call's span: %+v", call)
+	}
+	if got["route"].Parent.SpanID() != call.SpanContext.SpanID() || got["ledger write"].Parent.SpanID() != call.SpanContext.SpanID() {
+		t.Errorf("spans below the call: %v", got)
+	}
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || families[0].GetMetric()[0].GetHistogram().GetSampleCount() != 1 {
+		t.Errorf("measured %v (%v)", families, err)
+	}
+}
