@@ -31,8 +31,15 @@
 // copied etcd) are told apart by their terms only: when terms alternate three times within a minute, both are quarantined,
 // for 5 min after the last time that both came. A worker that restarts has a new term each time and never alternates.
 //
-// A lower resourceVersion than remembered is looked for in the hello only: who restores an etcd takes the leader's lease
-// back in time with it, so the worker starts a new term.
+// A lower resourceVersion than remembered means that the cluster's etcd was set back. It is looked for in the hello, and at
+// each heartbeat that was not overtaken; what is remembered stays until a term that was told so begins.
+//
+// Lifecycle of a name: free, registered, draining, forgotten. Draining is durable and changes routing alone: reports,
+// liveness and the keys that the cluster holds go on. Forgetting writes a tombstone first, and waits for the disk and for
+// nothing else; then the stream ends and the segments leave every view. Workers that were away hear of it as well: a name
+// whose cluster was forgotten is listed as known, with nothing. The forgotten cluster, or a clone of it, is refused by its
+// uid until an operator takes that back; another cluster may register under the name. A cluster that is attached and takes
+// claims cannot be forgotten.
 //
 // Liveness is decided by decideHealth, on the hub's monotonic clock. A stream that ends makes its cluster the last choice at
 // once, because a dispatch cannot reach it, and unreachable after the same silence as any other; it never removes anything

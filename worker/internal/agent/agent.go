@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
@@ -30,6 +31,8 @@ import (
 // Claims is the claim service.
 type Claims interface {
 	SetIncarnation(incarnation uint64)
+	// Suspend refuses all claims from now on.
+	Suspend()
 	// Serving reports whether claims are served: also whether Keys is whole.
 	Serving() bool
 
@@ -86,8 +89,10 @@ type Agent struct {
 	term        string
 	clusterUID  string
 	store       incarnations
+	revision    revision
 	incarnation atomic.Uint64
-	ready       chan struct{} // closed when the incarnation of this term is persisted
+	ready       chan struct{} // closed when claims may be served
+	arming      sync.Mutex    // held while what claims are served under changes
 	connected   atomic.Bool
 	ended       chan struct{} // has a token when there are new terminal records
 
@@ -160,34 +165,81 @@ func (a *Agent) Connected() bool { return a.connected.Load() }
 // Incarnation is that of this leadership; 0 before Ready.
 func (a *Agent) Incarnation() uint64 { return a.incarnation.Load() }
 
-// Ready is closed when claims may be served: the incarnation is written down.
+// Ready is closed when claims may be served: the incarnation is written down, and the hub has said whether etcd was set
+// back, or has had the time to.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// Start runs until ctx ends, or fails for good when the state in the cluster is corrupt or the hub's address is.
+// Start runs until ctx ends, or fails for good when the state in the cluster is corrupt, the hub's address is, or etcd was
+// set back: everything in this process is of a cluster that is no more then.
 func (a *Agent) Start(ctx context.Context) error {
 	a.term, a.running = rand.Text(), ctx
-	if err := a.lead(ctx); err != nil {
+	if err := a.lead(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.watchRevision(ctx) })
 	if a.opts.Hub.Target == "" {
-		<-ctx.Done()
-		return nil
+		a.arm()
+	} else {
+		group.Go(func() error { return a.armLater(ctx) })
+		group.Go(func() error { return a.link(ctx) })
 	}
-	if !a.awaitServing(ctx) {
-		return nil
-	}
+	return group.Wait()
+}
+
+// link keeps a stream to the hub.
+func (a *Agent) link(leading context.Context) error {
 	defer a.executing.Wait()
 	defer close(a.ending.unlinked)
-	ctx, cut := context.WithCancel(ctx)
+	ctx, cut := context.WithCancel(leading)
 	defer cut()
 	defer context.AfterFunc(a.ending.late, cut)()
-	return link.Run(ctx, a.opts.Hub, func(ctx context.Context, hub federationv1.LinkClient) error {
+	var restored error
+	err := link.Run(ctx, a.opts.Hub, func(ctx context.Context, hub federationv1.LinkClient) error {
 		err := a.serve(ctx, hub)
+		a.arm() // without a hub
+		if errors.Is(err, errRestored) {
+			restored = a.afterRestore(leading)
+			cut()
+		}
 		if a.ending.begun.Err() != nil {
 			cut() // whoever leads next dials
 		}
 		return err
 	})
+	return errors.Join(err, restored)
+}
+
+// arm lets claims be served. Only the first call has an effect.
+func (a *Agent) arm() {
+	a.arming.Lock()
+	defer a.arming.Unlock()
+	if !a.armed() {
+		a.opts.Claims.SetIncarnation(a.Incarnation())
+		close(a.ready)
+	}
+}
+
+func (a *Agent) armed() bool {
+	select {
+	case <-a.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// armLater waits for a hub that does not answer, but not for long (I8).
+func (a *Agent) armLater(ctx context.Context) error {
+	timer := a.opts.Clock.NewTimer(hubPatience)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		a.arm()
+	case <-a.ready:
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // lead persists this term's incarnation. Until it has, nothing is served, so it keeps trying.
@@ -197,8 +249,7 @@ func (a *Agent) lead(ctx context.Context) error {
 		n, err := a.store.next(ctx, 0)
 		switch {
 		case err == nil:
-			a.setIncarnation(n)
-			close(a.ready)
+			a.incarnation.Store(n)
 			a.opts.Log.Info("leading", "incarnation", n, "term", a.term)
 			return nil
 		case errors.Is(err, ErrCorruptState):
@@ -213,10 +264,15 @@ func (a *Agent) lead(ctx context.Context) error {
 	}
 }
 
-func (a *Agent) setIncarnation(n uint64) {
+// raise gives this term a higher incarnation than it began with. Before claims are served nobody else knows either.
+func (a *Agent) raise(n uint64) {
+	a.arming.Lock()
+	defer a.arming.Unlock()
 	a.incarnation.Store(n)
 	a.sequence = 0
-	a.opts.Claims.SetIncarnation(n)
+	if a.armed() {
+		a.opts.Claims.SetIncarnation(n)
+	}
 }
 
 // awaitServing waits until reports can be complete: caches synced, Pods listed, lease held.
@@ -232,7 +288,11 @@ func (a *Agent) awaitServing(ctx context.Context) bool {
 	return true
 }
 
-const servingPoll = 50 * time.Millisecond
+const (
+	servingPoll = 50 * time.Millisecond
+	// hubPatience is how long claims wait for the hub's word on etcd. A hub that is there takes milliseconds.
+	hubPatience = 2 * time.Second
+)
 
 func (a *Agent) sleep(ctx context.Context, d time.Duration) bool {
 	timer := a.opts.Clock.NewTimer(d)

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -284,36 +283,5 @@ func TestI12AWorkerWithAnotherClustersCertificateReportsNothing(t *testing.T) {
 		}
 	case s := <-w.hub.attached:
 		t.Errorf("it began %v", s.begin)
-	}
-}
-
-// I1: what looks idle after etcd was set back may run a sandbox.
-func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
-	w := newWorld(t)
-	w.makeEnv("py", 3)
-	first := w.lead(clusterID)
-	s := w.hub.session()
-	w.hub.shows("py", 3)
-	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	claimed := s.answer(1).GetSandbox().GetPod()
-	old := map[types.UID]string{}
-	for _, pod := range w.pods() {
-		old[pod.UID] = pod.Name
-	}
-	w.must(first.stop())
-	w.hub.mu.Lock()
-	w.hub.welcome.EtcdRestored, w.hub.view = true, segment.Snapshot{}
-	w.hub.mu.Unlock()
-	w.lead(clusterID)
-	w.hub.session()
-	w.hub.shows("py", 2)
-	left := ""
-	for _, pod := range w.pods() {
-		if name, was := old[pod.UID]; was && pod.DeletionTimestamp == nil {
-			left += name + " "
-		}
-	}
-	if left != claimed+" " {
-		t.Errorf("of the old Pods %sare left, want %s, which is claimed", left, claimed)
 	}
 }

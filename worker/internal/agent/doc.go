@@ -9,8 +9,17 @@
 //
 // A leader raises the number in the ConfigMap atoll-worker-state before claims are served, and again when the hub has seen
 // one that is not lower (a ConfigMap that was lost or restored), in both cases before anything carries it. What cannot be
-// read is an error that ends the process; taking it for 0 would make a new leader look older than the last one. A hub
-// that says that etcd was restored has all idle Pods replaced before the stream begins: some may run a sandbox.
+// read is an error that ends the process; taking it for 0 would make a new leader look older than the last one.
+//
+// # A restored etcd (I1)
+//
+// A Pod that looks idle in an etcd that was set back may run a sandbox. The hub remembers how far etcd was and says so in
+// its welcome: all idle Pods are replaced then, before the stream begins and before anybody is served. So claims, local
+// ones too, wait for the welcome, for 2 s at most (I8). Under a leader it is noticed by the revision that it reads every
+// 3 s, or by the hub at the heartbeat: claims are refused from then on, idle Pods are replaced, and the process ends,
+// because its caches and its index are of a cluster that is no more; the next term begins as above. What is claimed stays.
+// Between the restore and its discovery, 3 s, a claim can be given a Pod that runs a sandbox, if informers have learned of
+// the restored state by then.
 //
 // # Reports
 //

@@ -6,15 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/link"
 )
 
@@ -62,19 +59,6 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 	}, nil
 }
 
-// resourceVersion is where the cluster's etcd is now: what an uncached list of anything returns.
-func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
-	envs := &v1alpha1.SandboxEnvList{}
-	if err := a.reader.List(ctx, envs, client.Limit(1)); err != nil {
-		return 0, fmt.Errorf("reading etcd's revision: %w", err)
-	}
-	n, err := strconv.ParseUint(envs.ResourceVersion, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("reading etcd's revision: %w", err)
-	}
-	return n, nil
-}
-
 // introduce goes from Hello to Begin. It returns the interval of heartbeats.
 func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federationv1.Hello) (time.Duration, error) {
 	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
@@ -97,18 +81,22 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 	if welcome.GetClusterId() != a.opts.ClusterID {
 		return 0, a.identityError(welcome.GetClusterId())
 	}
+	if welcome.GetEtcdRestored() {
+		if err := a.replaceIdle(ctx); err != nil {
+			return 0, err
+		}
+	}
 	if floor, raise := decideFloor(a.Incarnation(), a.term, welcome.GetHighestIncarnation(), welcome.GetHighestTerm()); raise {
 		n, err := a.store.next(ctx, floor)
 		if err != nil {
 			return 0, err
 		}
 		a.opts.Log.Info("the hub has seen a higher incarnation, raised ours", "incarnation", n, "seen", floor)
-		a.setIncarnation(n)
+		a.raise(n)
 	}
-	if welcome.GetEtcdRestored() {
-		if err := a.replaceIdle(ctx); err != nil {
-			return 0, err
-		}
+	a.arm()
+	if !a.awaitServing(ctx) { // a complete report needs the informers, and the Pods as they are
+		return 0, ctx.Err()
 	}
 	a.recovers = welcome.GetRecovering()
 	begin := &federationv1.Begin{Incarnation: a.Incarnation()}

@@ -28,9 +28,11 @@ type hub struct {
 
 	attached chan *session
 
-	mu      sync.Mutex
-	welcome federationv1.Welcome
-	view    segment.Snapshot
+	mu       sync.Mutex
+	welcome  federationv1.Welcome
+	view     segment.Snapshot
+	onHello  func() // before the welcome
+	restored bool   // what heartbeats are answered
 }
 
 // session is one stream.
@@ -98,6 +100,12 @@ func (h *hub) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, f
 	}
 	s.hello = frame.GetHello()
 	h.mu.Lock()
+	onHello := h.onHello
+	h.mu.Unlock()
+	if onHello != nil {
+		onHello()
+	}
+	h.mu.Lock()
 	welcome := &federationv1.Welcome{
 		Protocol: h.welcome.Protocol, ClusterId: who, HeartbeatInterval: h.welcome.HeartbeatInterval,
 		HighestIncarnation: h.welcome.HighestIncarnation, HighestTerm: h.welcome.HighestTerm, EtcdRestored: h.welcome.EtcdRestored,
@@ -132,8 +140,9 @@ func (s *session) read() {
 		case *federationv1.WorkerFrame_Heartbeat:
 			s.mu.Lock()
 			s.beat = body.Heartbeat
+			ack := &federationv1.HeartbeatAck{Number: s.beat.GetNumber(), EtcdRestored: s.hub.restored}
 			s.mu.Unlock()
-			s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: &federationv1.HeartbeatAck{Number: s.beat.GetNumber()}}})
+			s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: ack}})
 		default:
 			s.frames <- frame
 		}

@@ -4,7 +4,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,7 +18,75 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-const restoredPage = 500
+const (
+	restoredPage     = 500
+	revisionInterval = 3 * time.Second
+	revisionTimeout  = 10 * time.Second
+	replacePause     = time.Second
+)
+
+// errRestored ends this term, and the process: its caches, its index and its expectations are of a state that is no more.
+var errRestored = errors.New("etcd was set back to an earlier state")
+
+// revision is how far etcd was when it was last asked. It is asked once at a time: of two answers that overtake each other
+// the later one could look like a step back.
+type revision struct {
+	asking  sync.Mutex
+	highest atomic.Uint64
+}
+
+// resourceVersion is where the cluster's etcd is now: what an uncached list of anything returns.
+func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
+	a.revision.asking.Lock()
+	defer a.revision.asking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
+	defer cancel()
+	envs := &v1alpha1.SandboxEnvList{}
+	if err := a.reader.List(ctx, envs, client.Limit(1)); err != nil {
+		return 0, fmt.Errorf("reading etcd's revision: %w", err)
+	}
+	n, err := strconv.ParseUint(envs.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading etcd's revision: %w", err)
+	}
+	if before := a.revision.highest.Load(); n < before {
+		return n, fmt.Errorf("%w: revision %d after %d", errRestored, n, before)
+	}
+	a.revision.highest.Store(n)
+	return n, nil
+}
+
+// watchRevision finds out that etcd was set back, with or without a hub.
+func (a *Agent) watchRevision(ctx context.Context) error {
+	failing := false
+	for a.sleep(ctx, revisionInterval) {
+		_, err := a.resourceVersion(ctx)
+		if errors.Is(err, errRestored) {
+			a.opts.Log.Error(err, "Ending this term")
+			return a.afterRestore(ctx)
+		}
+		if err != nil && !failing && ctx.Err() == nil {
+			a.opts.Log.Error(err, "Cannot tell whether etcd was set back")
+		}
+		failing = err != nil
+	}
+	return nil
+}
+
+// afterRestore serves nothing any more, replaces what looks idle, and says that this term is over. What runs runs on.
+func (a *Agent) afterRestore(ctx context.Context) error {
+	a.opts.Claims.Suspend()
+	for {
+		err := a.replaceIdle(ctx)
+		if err == nil {
+			return errRestored
+		}
+		a.opts.Log.Error(err, "Serving nothing until idle Pods are replaced")
+		if !a.sleep(ctx, replacePause) {
+			return errRestored
+		}
+	}
+}
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;delete
 

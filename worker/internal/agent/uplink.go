@@ -22,8 +22,7 @@ const (
 	// silence of the hub after which a stream is given up.
 	silence = 15 * time.Second
 	// refreshBeats is after how many heartbeats all Envs are looked at, should a mark have been missed.
-	refreshBeats     = 10
-	revisionInterval = 30 * time.Second
+	refreshBeats = 10
 
 	endedResend = 5 * time.Second
 	endedBatch  = 256
@@ -49,7 +48,6 @@ type uplink struct {
 	complete bool                             // the next report is to be complete
 	chunks   []*federationv1.Report           // of the report that is being sent
 	sent     struct{ sequence, digest uint64 }
-	revision atomic.Uint64
 	beats    uint64
 	ended    endedOutbox
 }
@@ -76,10 +74,8 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 		pending:  map[segment.Key]*segment.Segment{},
 		complete: true,
 	}
-	u.revision.Store(hello.GetResourceVersion())
 	u.hear()
 	group.Go(func() error { return u.watch(ctx) })
-	group.Go(func() error { return u.revise(ctx) })
 	group.Go(func() error { return u.talk(ctx, hello, group) })
 	err = group.Wait()
 	a.setConnected(false)
@@ -119,25 +115,6 @@ func (u *uplink) watch(ctx context.Context) error {
 			if u.clock.Since(*u.heard.Load()) > silence {
 				return errSilent
 			}
-		}
-	}
-}
-
-// revise keeps etcd's revision fresh, out of the way of heartbeats: the API server may be slow.
-func (u *uplink) revise(ctx context.Context) error {
-	ticker := u.clock.NewTicker(revisionInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C():
-			n, err := u.agent.resourceVersion(ctx)
-			if err != nil {
-				u.agent.opts.Log.Error(err, "cannot tell the hub etcd's revision")
-				continue
-			}
-			u.revision.Store(n)
 		}
 	}
 }
@@ -371,6 +348,9 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 		u.agent.metrics.unacked.Set(float64(u.out.sequence - u.out.acked))
 		u.complete = u.complete || body.ReportAck.GetSendComplete()
 	case *federationv1.HubFrame_HeartbeatAck:
+		if body.HeartbeatAck.GetEtcdRestored() {
+			return errRestored
+		}
 		u.complete = u.complete || body.HeartbeatAck.GetSendComplete()
 	case *federationv1.HubFrame_EndedAck:
 		u.ended.acknowledged(body.EndedAck.GetBatch(), u.agent.opts.Claims)
@@ -397,7 +377,7 @@ func (u *uplink) heartbeat(ctx context.Context) error {
 		Number:          u.beats,
 		Sequence:        u.sent.sequence,
 		Digest:          u.sent.digest,
-		ResourceVersion: u.revision.Load(),
+		ResourceVersion: u.agent.revision.highest.Load(),
 	}}})
 }
 

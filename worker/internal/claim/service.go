@@ -218,6 +218,9 @@ func (s *Service) retire() {
 	s.leading = nil
 }
 
+// Suspend refuses everything to come, for as long as this leadership lasts.
+func (s *Service) Suspend() { s.retire() }
+
 func (s *Service) leave() {
 	s.mu.Lock()
 	defer s.unlock()

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// I1: what looks idle after etcd was set back may run a sandbox.
+func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 3)
+	first := w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", 3)
+	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	claimed := s.answer(1).GetSandbox().GetPod()
+	old := map[types.UID]string{}
+	for _, pod := range w.pods() {
+		old[pod.UID] = pod.Name
+	}
+	w.must(first.stop())
+	w.hub.mu.Lock()
+	w.hub.welcome.EtcdRestored, w.hub.view = true, segment.Snapshot{}
+	w.hub.mu.Unlock()
+	w.lead(clusterID)
+	w.hub.session()
+	w.hub.shows("py", 2)
+	left := ""
+	for _, pod := range w.pods() {
+		if name, was := old[pod.UID]; was && pod.DeletionTimestamp == nil {
+			left += name + " "
+		}
+	}
+	if left != claimed+" " {
+		t.Errorf("of the old Pods %sare left, want %s, which is claimed", left, claimed)
+	}
+}
+
+// I1: nor is anything of it served, not even locally, before the hub has had the time to say so.
+func TestI1NothingIsServedBeforeTheHubsWordOnEtcd(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 1)
+	said, say := make(chan struct{}), make(chan struct{})
+	w.hub.onHello = func() { said <- struct{}{}; <-say }
+	worker := w.lead(clusterID)
+	<-said
+	select {
+	case <-worker.agent.Ready():
+		t.Error("I1: claims are served before the welcome")
+	default:
+		if worker.claims.Serving() {
+			t.Error("I1: claims are served and not said to be")
+		}
+	}
+	close(say)
+	w.hub.session()
+	w.hub.shows("py", 1)
+	if !worker.claims.Serving() {
+		t.Error("claims are not served")
+	}
+}
+
+// I8: a hub that takes a stream and then says nothing holds nobody up for long.
+func TestI8AHubThatSaysNothingHoldsUpNobody(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 1)
+	over := make(chan struct{})
+	w.hub.onHello = func() { <-over }
+	worker := w.lead(clusterID)
+	w.eventually("claims to be served", func() error {
+		if !worker.claims.Serving() {
+			return errors.New("they are not")
+		}
+		return nil
+	})
+	close(over)
+}
+
+// I1, I6: etcd that is set back under a leader ends its term, with idle Pods replaced, and leaves what runs.
+func TestI1ATermEndsWhenTheHubSaysThatEtcdWasRestored(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 3)
+	first := w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", 3)
+	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	claimed := s.answer(1).GetSandbox().GetPod()
+	old := map[types.UID]bool{}
+	for _, pod := range w.pods() {
+		old[pod.UID] = true
+	}
+	w.hub.mu.Lock()
+	w.hub.restored = true
+	w.hub.mu.Unlock()
+	if err := first.end(); !errors.Is(err, errRestored) {
+		t.Fatalf("the worker ended with %v", err)
+	}
+	var left []string
+	for _, pod := range w.pods() {
+		if old[pod.UID] && pod.DeletionTimestamp == nil {
+			left = append(left, pod.Name)
+		}
+	}
+	if got := strings.Join(left, " "); got != claimed {
+		t.Errorf("of the old Pods %s are left, want %s, which is claimed", got, claimed)
+	}
+}
+
+// past is an API server whose etcd is at one revision after the other.
+type past struct {
+	client.Reader
+	revisions []string
+}
+
+func (p *past) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.SetResourceVersion(p.revisions[0])
+	p.revisions = p.revisions[1:]
+	return nil
+}
+
+func TestARevisionThatGoesBackIsARestore(t *testing.T) {
+	a := &Agent{reader: &past{revisions: []string{"10", "10", "12", "11", "13"}}, opts: Options{Clock: clock.RealClock{}, Log: logr.Discard()}}
+	for i, want := range []bool{false, false, false, true, false} {
+		if _, err := a.resourceVersion(t.Context()); errors.Is(err, errRestored) != want {
+			t.Errorf("answer %d: %v", i, err)
+		}
+	}
+}
