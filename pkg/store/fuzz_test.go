@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// sound is a file with entries of all sizes.
+func sound(f *testing.F) []byte {
+	f.Helper()
+	path := filepath.Join(f.TempDir(), "claims.db")
+	s, err := OpenBolt(path, "claims")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i := range 200 {
+		put := Put{Key: fmt.Sprintf("claim/%03d", i), Value: bytes.Repeat([]byte{byte(i)}, i*i%5000)}
+		if _, err := s.Commit(context.Background(), Txn{Puts: []Put{put}}); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		f.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return data
+}
+
+// A file that a disk has damaged, in any two places, or cut off, is refused or read, and never ends the process: the hub
+// says what is wrong with it.
+func FuzzDamage(f *testing.F) {
+	whole := sound(f)
+	f.Add(uint32(0), []byte{}, uint32(0), []byte{}, uint32(0))
+	f.Add(uint32(16), []byte{0xff, 0xff, 0xff, 0xff}, uint32(4096+16), []byte{0}, uint32(0))
+	f.Add(uint32(8192), []byte{2, 0, 0, 0}, uint32(3*4096+8), bytes.Repeat([]byte{0xff}, 64), uint32(0))
+	f.Add(uint32(0), []byte{}, uint32(0), []byte{}, uint32(5000))
+	f.Add(uint32(12345), []byte("claim/"), uint32(54321), make([]byte, 4096), uint32(1))
+	f.Fuzz(func(t *testing.T, at uint32, patch []byte, and uint32, other []byte, cut uint32) {
+		data := bytes.Clone(whole)
+		copy(data[int(at)%len(data):], patch)
+		copy(data[int(and)%len(data):], other)
+		data = data[:len(data)-int(cut)%len(data)]
+		path := filepath.Join(t.TempDir(), "claims.db")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenBolt(path, "claims")
+		if err != nil {
+			return
+		}
+		ctx := t.Context()
+		for i := range 200 {
+			_, _, _ = s.Get(ctx, fmt.Sprintf("claim/%03d", i))
+		}
+		_, _ = s.Range(ctx, "claim/", "", 0)
+		_, _ = s.Commit(ctx, Txn{Puts: []Put{{Key: "claim/050", Value: []byte("new")}}, Deletes: []string{"claim/051"}})
+		_ = s.Close()
+	})
+}
