@@ -15,7 +15,6 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"sigs.k8s.io/yaml"
 )
@@ -174,7 +173,7 @@ func checkSelector(s *parser.VectorSelector, parents []parser.Node, known map[st
 	}
 	asked := map[string]bool{}
 	for _, matcher := range s.LabelMatchers {
-		if matcher.Name != labels.MetricName {
+		if matcher.Name != model.MetricNameLabel {
 			asked[matcher.Name] = true
 		}
 	}
