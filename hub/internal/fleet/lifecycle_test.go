@@ -202,3 +202,22 @@ func TestForgettingThatCannotBeRecordedChangesNothing(t *testing.T) {
 		t.Error("its registration is gone")
 	}
 }
+
+// TestAnHeirIsNotMeasuredByTheOneBefore: its reports are counted anew, in the same hub process.
+func TestAnHeirIsNotMeasuredByTheOneBefore(t *testing.T) {
+	f := newFleet(t, &memoryRegistry{})
+	east := newOwner(t, "east")
+	east.connect(f)
+	for n := range int32(5) {
+		east.change(pool(env(0), n+1))
+	}
+	east.session.Close()
+	if _, err := f.Forget(t.Context(), "east"); err != nil {
+		t.Fatal(err)
+	}
+	heir := newOwner(t, "east")
+	heir.uid, heir.term = "uid-heir", "heir"
+	heir.truth.Put(pool(env(1), 2))
+	heir.connect(f)
+	wantTruth(t, f, heir)
+}
