@@ -179,6 +179,8 @@ func (p *Plane) lastWords() string {
 	return words.String()
 }
 
+func (p *Plane) etcd() *process { return p.procs[0] }
+
 func (p *Plane) apiServer() *process { return p.procs[1] }
 
 func (p *Plane) kwok() *process { return p.procs[4] }

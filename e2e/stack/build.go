@@ -15,9 +15,9 @@ import (
 var programs = map[string]string{"atoll-hub": "./hub", "atoll-worker": "./worker", "atollctl": "./cli"}
 
 // Build compiles hub, worker and atollctl for this machine into dir; with race, so that the detector watches them as well.
-func Build(ctx context.Context, dir string, race bool) error {
+func Build(ctx context.Context, dir string, race bool, tags ...string) error {
 	for name, pkg := range programs {
-		args := []string{"build", "-o", filepath.Join(dir, name)}
+		args := []string{"build", "-tags", strings.Join(tags, ","), "-o", filepath.Join(dir, name)}
 		if race {
 			args = append(args, "-race")
 		}

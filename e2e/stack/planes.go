@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/pkg/link"
@@ -24,6 +26,7 @@ type planes struct {
 	link  string // address of the hub's link
 
 	processes map[string]*process // workers by cluster; "" is the hub
+	further   int                 // workers made by workerAs
 }
 
 // Start brings up hub and workers on planes and returns when all say that they are ready. A cluster has the id of its
@@ -71,8 +74,13 @@ func (p *planes) prepareHub() error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return fmt.Errorf("creating the hub's folder: %w", err)
 	}
-	p.link = addresses[1]
+	p.link, p.stack.hubData = addresses[1], data
+	public, err := p.via(Connection{From: Caller, To: API, Address: addresses[0]})
+	if err != nil {
+		return err
+	}
 	hub := &process{
+		env:  p.env(Hub),
 		name: "hub", log: filepath.Join(p.stack.opts.LogDir, "hub.log"), set: p.set,
 		path: filepath.Join(p.stack.opts.BinDir, "atoll-hub"), health: addresses[3],
 		args: append([]string{
@@ -80,7 +88,7 @@ func (p *planes) prepareHub() error {
 			"--metrics-listen=" + addresses[2], "--health-listen=" + addresses[3], "--data-dir=" + data,
 		}, append(tlsFlags(p.stack.certs[""]), p.stack.opts.HubArgs...)...),
 	}
-	p.processes[""], p.stack.Hub, p.stack.endpoints[""] = hub, hub, Endpoint{Address: addresses[0]}
+	p.processes[""], p.stack.Hub, p.stack.endpoints[""] = hub, hub, Endpoint{Address: public}
 	p.stack.metrics["hub"] = metricsURL(addresses[2])
 	return nil
 }
@@ -91,11 +99,16 @@ func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 		return nil, err
 	}
 	s := p.stack
+	hub, err := p.via(Connection{From: cluster, To: Link, Address: p.link})
+	if err != nil {
+		return nil, err
+	}
 	worker := &process{
+		env:  p.env(cluster),
 		name: "worker " + cluster, log: filepath.Join(s.opts.LogDir, "worker-"+cluster+".log"), set: p.set,
 		path: filepath.Join(binDir, "atoll-worker"), health: addresses[2],
 		args: append([]string{
-			"--cluster-id=" + cluster, "--hub=" + p.link, "--kubeconfig=" + filepath.Join(s.dir, cluster+".kubeconfig"),
+			"--cluster-id=" + cluster, "--hub=" + hub, "--kubeconfig=" + p.kubeconfig(cluster),
 			"--listen=" + addresses[0], "--metrics-listen=" + addresses[1], "--health-listen=" + addresses[2],
 		}, append(tlsFlags(s.certs[cluster]), s.opts.WorkerArgs...)...),
 	}
@@ -126,10 +139,56 @@ func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *p
 	if err != nil {
 		return fmt.Errorf("making the worker's kubeconfig in %s: %w", member.Name, err)
 	}
-	if err := os.Rename(kubeconfig, filepath.Join(p.stack.dir, member.Name+".kubeconfig")); err != nil {
-		return fmt.Errorf("placing the worker's kubeconfig: %w", err)
+	defer os.Remove(kubeconfig)
+	if err := p.placeKubeconfig(kubeconfig, member, member.Name); err != nil {
+		return err
 	}
 	return worker.Start(ctx)
+}
+
+// placeKubeconfig gives a worker a kubeconfig with the credentials of another one.
+func (p *planes) placeKubeconfig(from string, member *plane.Plane, worker string) error {
+	config, err := clientcmd.LoadFromFile(from)
+	if err != nil {
+		return fmt.Errorf("reading back a kubeconfig: %w", err)
+	}
+	server, err := url.Parse(member.Config().Host)
+	if err != nil {
+		return fmt.Errorf("reading the address of %s: %w", member.Name, err)
+	}
+	if server.Host, err = p.via(Connection{From: worker, To: member.Name, Address: server.Host}); err != nil {
+		return err
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server = server.String()
+	}
+	if err := clientcmd.WriteToFile(*config, p.kubeconfig(worker)); err != nil {
+		return fmt.Errorf("placing the kubeconfig of worker %s: %w", worker, err)
+	}
+	return nil
+}
+
+func (p *planes) kubeconfig(worker string) string {
+	return filepath.Join(p.stack.dir, worker+".kubeconfig")
+}
+
+// via is the address to dial for a connection.
+func (p *planes) via(c Connection) (string, error) {
+	if p.stack.opts.Via == nil {
+		return c.Address, nil
+	}
+	address, err := p.stack.opts.Via(c)
+	if err != nil {
+		return "", fmt.Errorf("coming between %s and %s: %w", c.From, c.To, err)
+	}
+	return address, nil
+}
+
+func (p *planes) env(program string) []string {
+	if p.stack.opts.Env == nil {
+		return nil
+	}
+	return p.stack.opts.Env(program)
 }
 
 // admissionPolicies are the files that the worker's chart renders its policies from, for a cluster.
@@ -155,12 +214,23 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 		return nil, err
 	}
 	own := p.processes[cluster]
+	p.further++
+	worker := fmt.Sprintf("%s+%d", cluster, p.further+1)
+	if err := p.placeKubeconfig(p.kubeconfig(cluster), p.set.Plane(cluster), worker); err != nil {
+		return nil, err
+	}
+	hub, err := p.via(Connection{From: worker, To: Link, Address: p.link})
+	if err != nil {
+		return nil, err
+	}
 	return &process{
+		env:  p.env(worker),
 		name: "worker of " + cluster + " as " + clusterID + " with certificate of " + certificateOf,
 		log:  filepath.Join(p.stack.opts.LogDir, "worker-"+cluster+"-as-"+clusterID+"-cert-"+certificateOf+".log"),
 		set:  p.set, path: own.path, health: addresses[2],
 		// Of a flag that is given twice the last one counts.
 		args: append(slices.Clone(own.args), append(tlsFlags(p.stack.certs[certificateOf]), "--cluster-id="+clusterID,
+			"--hub="+hub, "--kubeconfig="+p.kubeconfig(worker),
 			"--listen="+addresses[0], "--metrics-listen="+addresses[1], "--health-listen="+addresses[2])...),
 	}, nil
 }

@@ -24,6 +24,7 @@ type process struct {
 	set    *plane.Set
 	path   string
 	args   []string
+	env    []string
 	health string // address of /readyz
 
 	mu   sync.Mutex
@@ -56,7 +57,7 @@ func (p *process) launch() error {
 	defer log.Close()
 	cmd := exec.Command(p.path, p.args...)
 	// Nothing of the caller's settings (ATOLL_*) may change how the stack behaves.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.set.Dir()}
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.set.Dir()}, p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p.set.Adopt(cmd)
 	if err := cmd.Start(); err != nil {

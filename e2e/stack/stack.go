@@ -75,7 +75,31 @@ type Options struct {
 	Replicas int
 	// HubArgs and WorkerArgs are added to the command lines.
 	HubArgs, WorkerArgs []string
+	// Via, if set, is asked on planes which address to dial for a connection, so that something can stand between its ends.
+	Via func(Connection) (address string, err error)
+	// Env, if set, adds to the environment of a program on planes: of the hub, or of a worker, by the name that it has in a
+	// Connection.
+	Env func(program string) []string
 }
+
+// Connection is one that a part of the stack makes again and again.
+type Connection struct {
+	// From is Hub, Caller or a cluster for its worker. A further worker of a cluster is named by the cluster, "+" and the
+	// number of such a worker, from 2.
+	From string
+	// To is Hub, API or Link of the hub, or a cluster for its API server.
+	To string
+	// Address that would be dialled.
+	Address string
+}
+
+// Ends of connections that are no clusters.
+const (
+	Hub    = "hub"
+	Caller = "caller"
+	API    = "hub's api"
+	Link   = "hub's link"
+)
 
 // Stack is a hub and one worker for every cluster.
 type Stack struct {
@@ -89,6 +113,7 @@ type Stack struct {
 	certs     map[string]link.Files
 	opts      Options
 	dir       string
+	hubData   string
 	metrics   map[string]string // URLs, by program, where this machine reaches them
 	clients   []io.Closer
 	platform  platform
@@ -141,6 +166,9 @@ func (s *Stack) writeCertificates(hubHosts ...string) error {
 	}
 	return nil
 }
+
+// HubData is the folder of what the hub keeps, empty where this machine does not see it.
+func (s *Stack) HubData() string { return s.hubData }
 
 // Clusters are the ids of all clusters, in order.
 func (s *Stack) Clusters() []string { return s.ids }

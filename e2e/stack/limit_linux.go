@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// FullDisk is a program whose disk can be made full.
+type FullDisk interface {
+	// LimitFiles forbids writing beyond that many bytes of any file; a negative number takes it back.
+	LimitFiles(bytes int64) error
+}
+
+// LimitFiles implements FullDisk, by a resource limit: unlike a small file system it takes no rights. The
+// signal that comes with it means nothing to a Go program. Other files of the program are limited as well, its log among them.
+func (p *process) LimitFiles(bytes int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return fmt.Errorf("%s is not running", p.name)
+	}
+	pid := p.cmd.Process.Pid
+	var limit unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &limit); err != nil {
+		return fmt.Errorf("reading the limits of %s: %w", p.name, err)
+	}
+	if limit.Cur = limit.Max; bytes >= 0 {
+		limit.Cur = uint64(bytes)
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
+		return fmt.Errorf("limiting the files of %s: %w", p.name, err)
+	}
+	return nil
+}
