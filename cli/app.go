@@ -56,6 +56,16 @@ func (a *app) call(cmd *cobra.Command, f func(ctx context.Context, c clients) er
 }
 
 func (a *app) connect(f func(c clients) error) error {
+	return a.dial(func(conn *grpc.ClientConn) error {
+		return f(clients{
+			sandboxes: sandboxv1.NewSandboxesClient(conn), claims: sandboxv1.NewClaimsClient(conn),
+			clusters: sandboxv1.NewClustersClient(conn), envs: sandboxv1.NewEnvsClient(conn),
+			hub: sandboxv1.NewHubClient(conn),
+		})
+	})
+}
+
+func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
 	creds, err := a.credentials()
 	if err != nil {
 		return err
@@ -73,11 +83,7 @@ func (a *app) connect(f func(c clients) error) error {
 		return fmt.Errorf("connecting to %s: %w", a.server, err)
 	}
 	defer conn.Close()
-	return f(clients{
-		sandboxes: sandboxv1.NewSandboxesClient(conn), claims: sandboxv1.NewClaimsClient(conn),
-		clusters: sandboxv1.NewClustersClient(conn), envs: sandboxv1.NewEnvsClient(conn),
-		hub: sandboxv1.NewHubClient(conn),
-	})
+	return f(conn)
 }
 
 func (a *app) credentials() (credentials.TransportCredentials, error) {

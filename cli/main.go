@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,11 +22,20 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newRoot().ExecuteContext(ctx)
 	stop()
+	var code exitCode
+	if errors.As(err, &code) {
+		os.Exit(int(code))
+	}
 	if err != nil {
 		reportError(os.Stderr, err)
 		os.Exit(1)
 	}
 }
+
+// exitCode ends the program without a word: what there is to say has been said.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func newRoot() *cobra.Command {
 	app := &app{}
@@ -49,6 +59,7 @@ environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --con
 	root.AddCommand(
 		hubCommand(app), clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
 		createCommand(app), releaseCommand(app), explainCommand(app), topCommand(app), pkiCommand(),
+		verifyCommand(app), doctorCommand(app),
 	)
 	return root
 }

@@ -31,7 +31,7 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 		c := &s.Clusters[i]
 		switch shown := registered[c.ID]; {
 		case shown == nil && c.leads():
-			wrong(c.ID, "cluster "+c.ID, "the hub does not know it", "its worker to have registered; is it started with --hub?")
+			wrong(c.ID, "cluster "+c.ID, "the hub does not know it", "its worker to have registered; was it started with --hub, or the cluster forgotten?")
 		case shown != nil && !current(shown) && c.leads() && shown.GetState() != sandboxv1.ClusterState_QUARANTINED:
 			wrong(c.ID, "cluster "+c.ID, fmt.Sprintf("is %s at the hub (%s), though its worker leads", shown.GetState(), shown.GetMessage()),
 				"it to be heard, unless the network between is cut")

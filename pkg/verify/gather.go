@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -24,10 +25,10 @@ import (
 
 // What a worker keeps in its cluster, and where.
 const (
-	systemNamespace = "atoll-system"
-	leaseName       = "atoll-worker"
-	stateName       = "atoll-worker-state"
-	incarnationKey  = "incarnation"
+	defaultNamespace = "atoll-system"
+	leaseName        = "atoll-worker"
+	stateName        = "atoll-worker-state"
+	incarnationKey   = "incarnation"
 )
 
 // lookTimeout bounds one look at one part of the federation, so that a dead one does not hide the others.
@@ -45,6 +46,8 @@ type Federation struct {
 type Reader struct {
 	ID     string
 	Client client.Reader
+	// Namespace of the worker. Empty: atoll-system.
+	Namespace string
 
 	date *dateReader // nil: the server's clock is not read
 }
@@ -201,8 +204,9 @@ func (r *Reader) look(ctx context.Context) (*Cluster, error) {
 
 // lookAtWorker reads what a worker keeps. A cluster that never had one has neither.
 func (r *Reader) lookAtWorker(ctx context.Context, c *Cluster) error {
+	namespace := cmp.Or(r.Namespace, defaultNamespace)
 	var state corev1.ConfigMap
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: systemNamespace, Name: stateName}, &state)
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: stateName}, &state)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the worker's state: %w", err)
 	}
@@ -212,7 +216,7 @@ func (r *Reader) lookAtWorker(ctx context.Context, c *Cluster) error {
 		}
 	}
 	var lease coordinationv1.Lease
-	err = r.Client.Get(ctx, types.NamespacedName{Namespace: systemNamespace, Name: leaseName}, &lease)
+	err = r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: leaseName}, &lease)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/verify"
+)
+
+// Diagnose returns all that is wrong, worst first.
+func Diagnose(s *Snapshot) []Diagnosis {
+	var all []Diagnosis
+	for _, look := range []func(*Snapshot) []Diagnosis{
+		blindness, hubItself, ends, versions, clusters, members, conditions, installations, pods, clocks,
+	} {
+		all = append(all, look(s)...)
+	}
+	return order(all)
+}
+
+// kubectl begins a command for a cluster.
+func (s *Snapshot) kubectl(cluster string) string {
+	if site := s.Sites[cluster]; site != nil && site.Context != "" {
+		return "kubectl --context " + site.Context
+	}
+	return "in cluster " + cluster + ": kubectl"
+}
+
+func (s *Snapshot) namespace(cluster string) string {
+	if site := s.Sites[cluster]; site != nil && site.Namespace != "" {
+		return site.Namespace
+	}
+	return "atoll-system"
+}
+
+// logs is how to see what a cluster's worker says.
+func (s *Snapshot) logs(cluster string) string {
+	return fmt.Sprintf("%s -n %s logs -l app.kubernetes.io/name=atoll-worker --tail=50", s.kubectl(cluster), s.namespace(cluster))
+}
+
+// now is the hub's time, by which certificates and keys end.
+func (s *Snapshot) hubNow() time.Time {
+	if s.Hub != nil && !s.Hub.Clock.Now.IsZero() {
+		return s.Hub.Clock.Now
+	}
+	return s.Now
+}
+
+// blindness: who cannot be asked cannot serve either, as far as can be told from here.
+func blindness(s *Snapshot) []Diagnosis {
+	var out []Diagnosis
+	for _, b := range s.Blind {
+		id, cluster := strings.CutPrefix(b.What, "cluster ")
+		switch {
+		case b.What == "hub":
+			out = append(out, Diagnosis{Reason: HubUnreachable, Severity: Critical, Object: "hub",
+				What: "does not answer: " + b.Why,
+				Do: "callers without a hub are served by each worker's local API meanwhile\n" +
+					"in the hub's cluster: kubectl -n atoll-system get pods,events -l app.kubernetes.io/name=atoll-hub\n" +
+					"in the hub's cluster: kubectl -n atoll-system logs -l app.kubernetes.io/name=atoll-hub --tail=50"})
+		case cluster && len(missingCRDs(s.Sites[id])) > 0: // that is what is wrong with it
+		case cluster:
+			out = append(out, Diagnosis{Reason: APIServerAway, Severity: Warning, Cluster: id, Object: "cluster " + id,
+				What: "cannot be looked at from here: " + b.Why, Do: s.kubectl(id) + " get --raw /readyz?verbose"})
+		default:
+			out = append(out, Diagnosis{Reason: NotTold, Severity: Info, Object: b.What, What: b.Why, Do: "check the address"})
+		}
+	}
+	return out
+}
+
+func hubItself(s *Snapshot) []Diagnosis {
+	if s.Hub == nil {
+		return nil
+	}
+	var out []Diagnosis
+	if len(s.Hub.Clusters) == 0 {
+		out = append(out, Diagnosis{Reason: NoClusters, Severity: Critical, Object: "hub", What: "no cluster has ever registered",
+			Do: "install a worker: helm install atoll-worker charts/worker -n atoll-system --set clusterID=…,hub.address=…:8443"})
+	}
+	status := s.Hub.Status
+	if status == nil {
+		return out
+	}
+	since := s.since(status.GetSince())
+	awaited := strings.Join(status.GetAwaitedClusters(), ", ")
+	switch {
+	case status.GetRecovering():
+		out = append(out, Diagnosis{Reason: HubRecovering, Severity: Critical, Object: "hub", Since: since,
+			What: fmt.Sprintf("serves no claim with a key (%s): it waits for the keys of %s", status.GetReason(), awaited),
+			Do: "bring the workers of " + awaited + " back; it ends by itself when they have told their keys\n" +
+				"one that never comes back: atollctl cluster forget ID\n" +
+				"if keys may be answered twice: atollctl hub accept-loss"})
+	case awaited != "":
+		out = append(out, Diagnosis{Reason: LossAccepted, Severity: Warning, Object: "hub", Since: since,
+			What: "the loss of claim keys was accepted; claims with a key go to none of " + awaited + " until they are heard",
+			Do:   "bring the workers of " + awaited + " back, or: atollctl cluster forget ID"})
+	}
+	if why := status.GetStoreFailure(); why != "" {
+		out = append(out, Diagnosis{Reason: StoreFailing, Severity: Critical, Object: "hub",
+			What: "cannot write down claims: " + why,
+			Do: "a full disk: give the volume of the hub more room; writes go on by themselves\n" +
+				"a damaged file: keep the volume, and restore: atollctl hub restore --help"})
+	}
+	return out
+}
+
+// since is how long ago the hub noted a time by its own clock.
+func (s *Snapshot) since(t *timestamppb.Timestamp) time.Duration {
+	if t == nil {
+		return 0
+	}
+	return max(0, s.hubNow().Sub(t.AsTime()))
+}
+
+const (
+	// certificateSoon is a fifth of a certificate's 30 days: it should have been renewed by then.
+	certificateSoon = 6 * 24 * time.Hour
+	keySoon         = 7 * 24 * time.Hour
+	// atOnce is when an end comes too close to be planned for.
+	atOnce = 24 * time.Hour
+)
+
+// ends: certificates and keys that are about to end.
+func ends(s *Snapshot) []Diagnosis {
+	if s.Hub == nil {
+		return nil
+	}
+	var out []Diagnosis
+	check := func(at *timestamppb.Timestamp, soon time.Duration, d Diagnosis) {
+		if at == nil || at.AsTime().Unix() <= 0 {
+			return
+		}
+		left := at.AsTime().Sub(s.hubNow())
+		switch {
+		case left >= soon:
+			return
+		case left <= 0:
+			d.Severity, d.What, d.Since = Critical, d.What+" has ended", -left
+		case left < atOnce:
+			d.Severity, d.What = Critical, d.What+" ends in "+short(left)
+		default:
+			d.Severity, d.What = Warning, d.What+" ends in "+short(left)
+		}
+		out = append(out, d)
+	}
+	const manager = "with cert-manager: kubectl -n atoll-system describe certificate\n"
+	if status := s.Hub.Status; status != nil {
+		check(status.GetCertificateExpires(), certificateSoon, Diagnosis{Reason: CertificateEnding, Object: "hub", What: "its certificate",
+			Do: manager + "else: atollctl pki hub --host … --renew | sh"})
+		check(status.GetApiKeyExpires(), keySoon, Diagnosis{Reason: APIKeyEnding, Object: "API key", What: "the key that this was asked with",
+			Do: "atoll-hub api-key new --name …, add what it prints to the hub's keys file, and use the new token"})
+	}
+	for _, c := range s.Hub.Clusters {
+		check(c.GetCertificateExpires(), certificateSoon, Diagnosis{Reason: CertificateEnding, Cluster: c.GetId(), Object: "cluster " + c.GetId(),
+			What: "its worker's certificate", Do: manager + "else: atollctl pki cluster " + c.GetId() + " --renew | sh"})
+	}
+	return out
+}
+
+// versions: parts of the federation that are of different builds.
+func versions(s *Snapshot) []Diagnosis {
+	if s.Hub == nil || s.Hub.Status == nil {
+		return nil
+	}
+	hub, of := s.Hub.Status.GetVersion(), map[string][]string{}
+	for _, c := range s.Hub.Clusters {
+		if v := c.GetVersion(); v != "" && v != hub {
+			of[v] = append(of[v], c.GetId())
+		}
+	}
+	var out []Diagnosis
+	for version, ids := range of {
+		out = append(out, Diagnosis{Reason: VersionsDiffer, Severity: Info, Object: "workers of " + strings.Join(ids, ", "),
+			What: fmt.Sprintf("are %s, the hub is %s", version, hub),
+			Do:   "neighbouring versions work together; finish the upgrade: helm upgrade atoll-worker charts/worker -n atoll-system --reuse-values"})
+	}
+	return out
+}
+
+func clusters(s *Snapshot) []Diagnosis {
+	if s.Hub == nil {
+		return nil
+	}
+	var out []Diagnosis
+	for _, c := range s.Hub.Clusters {
+		d := Diagnosis{Cluster: c.GetId(), Object: "cluster " + c.GetId(), Since: c.GetLastSeen().AsDuration()}
+		switch c.GetState() {
+		case sandboxv1.ClusterState_UNREACHABLE:
+			d.Reason, d.Severity, d.What = ClusterUnreachable, Critical, "gets no claims: "+c.GetMessage()
+			d.Do = s.whyAway(c.GetId())
+		case sandboxv1.ClusterState_LAST_CHOICE:
+			d.Reason, d.Severity, d.What = ClusterSilent, Warning, "is the last choice: "+c.GetMessage()
+			d.Do = s.whyAway(c.GetId())
+		case sandboxv1.ClusterState_QUARANTINED:
+			d.Reason, d.Severity, d.What, d.Since = ClusterQuarantined, Critical, c.GetMessage(), 0
+			d.Do = "each cluster needs an id of its own; a copy of a cluster gets another --cluster-id and certificate before its worker starts"
+		case sandboxv1.ClusterState_DRAINING:
+			d.Reason, d.Severity, d.Since = ClusterDraining, Info, 0
+			d.What = fmt.Sprintf("gets no new claims; %d sandboxes are left", c.GetRunning())
+			d.Do = "to end it: atollctl cluster undrain " + c.GetId() + "\nto remove it once it is empty: atollctl cluster forget " + c.GetId()
+		default:
+			continue
+		}
+		out = append(out, d)
+	}
+	for i := range s.Clusters {
+		id := s.Clusters[i].ID
+		if !slices.ContainsFunc(s.Hub.Clusters, func(c *sandboxv1.Cluster) bool { return c.GetId() == id }) {
+			out = append(out, Diagnosis{Reason: ClusterUnregistered, Severity: Warning, Cluster: id, Object: "cluster " + id,
+				What: "the hub does not know it",
+				Do: "is it called so at the hub? atollctl clusters\nelse see why its worker does not attach: " + s.logs(id) +
+					"\nif it was forgotten: atollctl cluster undrain " + id})
+		}
+	}
+	return out
+}
+
+// whyAway tells what to look at first, from what the cluster itself shows.
+func (s *Snapshot) whyAway(id string) string {
+	i := slices.IndexFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == id })
+	switch {
+	case i < 0:
+		return fmt.Sprintf("see whether its worker runs: %s -n %s get lease,pods\n%s\none that never comes back: atollctl cluster forget %s",
+			s.kubectl(id), s.namespace(id), s.logs(id), id)
+	case leads(&s.Clusters[i]):
+		return "its worker runs, so look at the network and the certificates between: " + s.logs(id)
+	default:
+		return "its worker does not run, see below"
+	}
+}
+
+// leaseSlack is for API servers that tell times in whole seconds.
+const leaseSlack = 5 * time.Second
+
+func leads(c *verify.Cluster) bool {
+	return c.Lease != nil && c.Lease.Holder != "" && (c.Lease.Age == nil || *c.Lease.Age <= c.Lease.Duration+leaseSlack)
+}
+
+// skewed is the difference of clocks that is worth telling.
+const skewed = 30 * time.Second
+
+func clocks(s *Snapshot) []Diagnosis {
+	var out []Diagnosis
+	check := func(cluster, object string, c verify.Clock) {
+		if d := c.Offset.Round(time.Second); !c.Now.IsZero() && d.Abs() > skewed {
+			way := "ahead of"
+			if d < 0 {
+				way = "behind"
+			}
+			out = append(out, Diagnosis{Reason: ClockSkewed, Severity: Info, Cluster: cluster, Object: object,
+				What: fmt.Sprintf("its clock is %s %s this machine's", d.Abs(), way),
+				Do:   "nothing is decided by it, but certificates, API keys and what people read are; look at time synchronisation there"})
+		}
+	}
+	for i := range s.Clusters {
+		check(s.Clusters[i].ID, "API server", s.Clusters[i].Clock)
+	}
+	if s.Hub != nil {
+		check("", "hub", s.Hub.Clock)
+	}
+	return out
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/verify"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func stamp(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
+
+func hubCluster(id string) *sandboxv1.Cluster {
+	return &sandboxv1.Cluster{Id: id, State: sandboxv1.ClusterState_FRESH, Version: "v1", LastSeen: durationpb.New(time.Second),
+		CertificateExpires: stamp(now.Add(20 * 24 * time.Hour))}
+}
+
+func part(cluster, state string, idle, ready int32) *sandboxv1.EnvCluster {
+	return &sandboxv1.EnvCluster{ClusterId: cluster, State: sandboxv1.ClusterState_FRESH, Members: []*sandboxv1.EnvMember{
+		{Name: "py-" + cluster, State: state, Idle: idle, ReadyIdle: ready, Desired: idle},
+	}}
+}
+
+// healthy is a federation of which the hub and east can be asked.
+func healthy() *Snapshot {
+	crds := map[string]*CRD{}
+	for name := range kinds {
+		crds[name] = &CRD{}
+	}
+	return &Snapshot{
+		Now: now.Add(-time.Minute),
+		Snapshot: &verify.Snapshot{
+			Clusters: []verify.Cluster{{ID: "east", Clock: verify.Clock{Now: now},
+				Envs:  []v1alpha1.SandboxEnv{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "py"}}},
+				Lease: &verify.Lease{Holder: "a", Duration: 15 * time.Second, Age: new(4 * time.Second)}}},
+			Hub: &verify.Hub{
+				Clusters: []*sandboxv1.Cluster{hubCluster("east"), hubCluster("west")},
+				Envs: []*sandboxv1.Env{{Namespace: "default", Name: "py", Idle: 4, Desired: 4, Clusters: []*sandboxv1.EnvCluster{
+					part("east", "Active", 2, 2), part("west", "Active", 2, 2),
+				}}},
+				Status: &sandboxv1.HubStatus{Version: "v1", CertificateExpires: stamp(now.Add(20 * 24 * time.Hour))},
+				Clock:  verify.Clock{Now: now},
+			},
+		},
+		Sites: map[string]*Site{"east": {Context: "kind-east", Namespace: "atoll-system", CRDs: crds, Policies: policies,
+			Workers: []Workload{{Name: "atoll-worker", Wanted: 2, Available: 2}}}},
+	}
+}
+
+func (s *Snapshot) condition(c metav1.Condition) {
+	c.LastTransitionTime = metav1.NewTime(now.Add(-10 * time.Minute))
+	e := &s.Clusters[0].Envs[0]
+	e.Spec.TemplateRef.Name = "python"
+	e.Status.Conditions = append(e.Status.Conditions, c)
+}
+
+func waiting(name, pool, reason string) corev1.Pod {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.NewTime(now.Add(-3 * time.Hour))}}
+	if pool != "" {
+		p.Labels = map[string]string{v1alpha1.SandboxPoolLabelKey: pool}
+	}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Image: "registry.example/py:9",
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
+	return p
+}
+
+func TestDiagnose(t *testing.T) {
+	for name, change := range map[string]func(*Snapshot){
+		"all-is-well": func(*Snapshot) {},
+		"hub-gone": func(s *Snapshot) {
+			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub", Why: "connection refused"}}
+			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "HubUnreachable", Message: "no hub is connected; shown as last heard: west"})
+		},
+		"hub-recovering": func(s *Snapshot) {
+			s.Hub.Status.Recovering, s.Hub.Status.Reason = true, "LedgerLost"
+			s.Hub.Status.Since, s.Hub.Status.AwaitedClusters = stamp(now.Add(-5*time.Minute)), []string{"north", "west"}
+			s.Hub.Status.StoreFailure = "store file /data/claims.db: no space left on device"
+		},
+		"hub-loss-accepted": func(s *Snapshot) {
+			s.Hub.Status.Accepted, s.Hub.Status.Reason = true, "LedgerRestored"
+			s.Hub.Status.Since, s.Hub.Status.AwaitedClusters = stamp(now.Add(-3*24*time.Hour)), []string{"west"}
+		},
+		"hub-empty": func(s *Snapshot) { s.Hub.Clusters, s.Hub.Envs, s.Clusters, s.Sites = nil, nil, nil, nil },
+		"ends": func(s *Snapshot) {
+			s.Hub.Status.CertificateExpires = stamp(now.Add(5 * 24 * time.Hour))
+			s.Hub.Status.ApiKeyExpires = stamp(now.Add(3 * time.Hour))
+			s.Hub.Clusters[1].CertificateExpires = stamp(now.Add(-time.Hour))
+		},
+		"versions": func(s *Snapshot) { s.Hub.Clusters[1].Version = "v2" },
+		"clusters": func(s *Snapshot) {
+			s.Hub.Clusters[1].State, s.Hub.Clusters[1].Message = sandboxv1.ClusterState_UNREACHABLE, "nothing heard for 20m0s"
+			s.Hub.Clusters[1].LastSeen = durationpb.New(20 * time.Minute)
+			s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_LAST_CHOICE, "not connected"
+			quarantined, draining := hubCluster("clone"), hubCluster("old")
+			quarantined.State, quarantined.Message = sandboxv1.ClusterState_QUARANTINED, "two clusters with this name take turns; stop one of them"
+			draining.State, draining.Running = sandboxv1.ClusterState_DRAINING, 3
+			s.Hub.Clusters = append(s.Hub.Clusters, quarantined, draining)
+		},
+		"cluster-unregistered": func(s *Snapshot) { s.Hub.Clusters = s.Hub.Clusters[1:] },
+		"cluster-away-by-itself": func(s *Snapshot) {
+			s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_UNREACHABLE, "nothing heard for 1m0s"
+			s.Clusters[0].Lease.Age = new(time.Minute)
+			s.Sites["east"].Workers[0] = Workload{Name: "atoll-worker", Wanted: 2, Message: "Deployment does not have minimum availability.", Since: time.Minute}
+		},
+		"worker-missing": func(s *Snapshot) {
+			s.Clusters[0].Lease, s.Sites["east"].Workers = nil, nil
+		},
+		"worker-scaled-down": func(s *Snapshot) {
+			s.Clusters[0].Lease.Holder = ""
+			s.Sites["east"].Workers[0] = Workload{Name: "atoll-worker"}
+		},
+		"worker-outside": func(s *Snapshot) { s.Sites["east"].Workers = nil },
+		"installation": func(s *Snapshot) {
+			site := s.Sites["east"]
+			site.CRDs["sandboxenvs.agents.navix.sh"] = &CRD{Missing: []string{"spec.overrides", "status.scalingGroups"}}
+			site.Denied, site.Policies = []string{"delete pods", "atoll-sync: patch sandboxenvs/status"}, policies[1:]
+			site.Untold = []string{"Pods of atoll-system: forbidden"}
+		},
+		"crds-missing": func(s *Snapshot) {
+			s.Sites["east"].CRDs["sandboxpools.agents.navix.sh"] = nil
+			s.Clusters, s.Blind = nil, []verify.Blind{{What: "cluster east", Why: "no matches for kind SandboxPool"}}
+		},
+		"api-server-away": func(s *Snapshot) {
+			s.Clusters, s.Sites = nil, map[string]*Site{"east": {Context: "kind-east"}}
+			s.Blind = []verify.Blind{{What: "cluster east", Why: "i/o timeout"}, {What: "metrics hub", Why: "404 Not Found"}}
+		},
+		"env-conditions": func(s *Snapshot) {
+			s.condition(metav1.Condition{Type: "Ready", Status: "False", Reason: "TemplateNotFound", Message: "py-east: there is no SandboxTemplate"})
+			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "ClustersStale", Message: "the hub has not heard lately from: west"})
+			s.condition(metav1.Condition{Type: "TemplateConsistent", Status: "False", Reason: "TemplateOutdated", Message: "py-east: the template has changed"})
+			s.condition(metav1.Condition{Type: "AutoscalingActive", Status: "False", Reason: "ReplicasContested", Message: "py-east: somebody sets replicas back"})
+		},
+		"env-quiet-conditions": func(s *Snapshot) {
+			s.condition(metav1.Condition{Type: "Ready", Status: "True", Reason: "MembersReady"})
+			s.condition(metav1.Condition{Type: "AutoscalingActive", Status: "False", Reason: "AutoscalingNotConfigured"})
+		},
+		"env-too-large": func(s *Snapshot) {
+			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "TooLarge", Message: "segments are shown as totals"})
+		},
+		"members": func(s *Snapshot) {
+			s.Hub.Envs[0].Clusters = append(s.Hub.Envs[0].Clusters, part("north", "Missing", 0, 0), part("south", "Inconsistent", 1, 1), part("up", "Active", 2, 0))
+		},
+		"env-exhausted": func(s *Snapshot) {
+			for _, c := range s.Hub.Envs[0].Clusters {
+				c.Members[0].Idle, c.Members[0].ReadyIdle, c.Members[0].Pending = 0, 0, 3
+			}
+			s.Hub.Envs[0].Running = 4
+		},
+		"env-saturated": func(s *Snapshot) {
+			for _, c := range s.Hub.Envs[0].Clusters {
+				c.Members[0].State = "Saturated"
+			}
+		},
+		"env-out-of-reach": func(s *Snapshot) {
+			for _, c := range s.Hub.Envs[0].Clusters {
+				c.State = sandboxv1.ClusterState_UNREACHABLE
+			}
+		},
+		"pods": func(s *Snapshot) {
+			full := waiting("c", "py-full", "")
+			full.Status.ContainerStatuses = nil
+			full.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available"}}
+			s.Clusters[0].Pods = []corev1.Pod{waiting("a", "py-east", "ImagePullBackOff"), waiting("b", "py-east", "ErrImagePull"),
+				waiting("d", "py-east", "CrashLoopBackOff"), waiting("e", "py-east", "ContainerCreating"), full}
+			s.Sites["east"].Pods = []corev1.Pod{waiting("atoll-worker-1", "", "ErrImagePull")}
+		},
+		"clocks": func(s *Snapshot) {
+			s.Clusters[0].Clock.Offset, s.Hub.Clock.Offset = 10*time.Minute, -time.Hour
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			change(s)
+			found := Diagnose(s)
+			for _, d := range found {
+				if d.Do == "" || d.What == "" || d.Object == "" || d.Severity == "" || d.Reason == "" {
+					t.Errorf("incomplete: %+v", d)
+				}
+			}
+			golden(t, filepath.Join("testdata", name+".txt"), Text(found))
+		})
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("(-want +got; -update writes it):\n%s", diff)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	data, err := json.Marshal(Diagnosis{Reason: NoLeader, Severity: Critical, Cluster: "east", Object: "lease", What: "w", Do: "d", Since: 90 * time.Second})
+	want := `{"reason":"NoLeader","severity":"critical","cluster":"east","object":"lease","what":"w","do":"d","since":"1m30s"}`
+	if err != nil || string(data) != want {
+		t.Errorf("%s, %v; want %s", data, err, want)
+	}
+}
+
+// What is compared with an installed CRD is what this build's own CRDs have, and a field that is taken away is noticed.
+func TestInstalledCRDs(t *testing.T) {
+	for name, kind := range kinds {
+		crd := readCRD(t, name)
+		if got := compare(crd, kind); len(got.Missing) != 0 {
+			t.Errorf("the CRD %s of this build lacks %v", name, got.Missing)
+		}
+	}
+	crd := readCRD(t, "sandboxenvs.agents.navix.sh")
+	schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	delete(schema.Properties["spec"].Properties, "overrides")
+	delete(schema.Properties["status"].Properties["clusters"].Items.Schema.Properties, "isLocal")
+	delete(schema.Properties["spec"].Properties["clusters"].Items.Schema.Properties["members"].Items.Schema.Properties["spec"].Properties, "idleImage")
+	want := []string{"spec.clusters[].members[].spec.idleImage", "spec.overrides", "status.clusters[].isLocal"}
+	if got := compare(crd, reflect.TypeFor[v1alpha1.SandboxEnv]()).Missing; !slices.Equal(got, want) {
+		t.Errorf("missing %v, want %v", got, want)
+	}
+	crd.Spec.Versions[0].Name = "v0"
+	if got := compare(crd, reflect.TypeFor[v1alpha1.SandboxEnv]()).Missing; !slices.Equal(got, []string{"version v1alpha1"}) {
+		t.Errorf("of another version: missing %v", got)
+	}
+}
+
+func readCRD(t *testing.T, name string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	plural, group, _ := strings.Cut(name, ".")
+	data, err := os.ReadFile(filepath.Join("..", "..", "charts", "worker", "files", "crds", group+"_"+plural+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.Unmarshal(data, crd); err != nil {
+		t.Fatal(err)
+	}
+	return crd
+}
+
+// The rights that are asked for, and the policies that are looked for, are those of the worker's chart.
+func TestChart(t *testing.T) {
+	granted := map[right]bool{}
+	for file, account := range map[string]string{"worker_role.yaml": "atoll-worker", "sync_role.yaml": "atoll-sync"} {
+		for _, document := range documents(t, "rbac", file) {
+			var role rbacv1.Role
+			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+			for _, rule := range role.Rules {
+				for _, group := range rule.APIGroups {
+					for _, resource := range rule.Resources {
+						for _, name := range append(rule.ResourceNames, "")[:max(1, len(rule.ResourceNames))] {
+							granted[right{account, group, resource, name, role.Kind == "Role", strings.Join(rule.Verbs, " ")}] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	asked := map[right]bool{}
+	for _, r := range needed {
+		asked[r] = true
+	}
+	if diff := cmp.Diff(granted, asked, cmp.AllowUnexported(right{})); diff != "" {
+		t.Errorf("(-the chart's roles +what doctor asks for):\n%s", diff)
+	}
+	var names []string
+	files, err := os.ReadDir(filepath.Join("..", "..", "charts", "worker", "files", "policies"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		for _, document := range documents(t, "policies", f.Name()) {
+			var object metav1.PartialObjectMetadata
+			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+				t.Fatal(err)
+			}
+			if object.Kind == "ValidatingAdmissionPolicy" {
+				names = append(names, object.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff(names, policies); diff != "" {
+		t.Errorf("(-the chart's policies +what doctor looks for):\n%s", diff)
+	}
+}
+
+func documents(t *testing.T, path ...string) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "charts", "worker", "files"}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, document := range strings.Split("\n"+string(data), "\n---\n") {
+		if strings.TrimSpace(document) != "" {
+			out = append(out, document)
+		}
+	}
+	return out
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/verify"
+)
+
+// members is what the hub knows of Envs: the states and counts of their members.
+func members(s *Snapshot) []Diagnosis {
+	if s.Hub == nil {
+		return nil
+	}
+	var out []Diagnosis
+	for _, e := range s.Hub.Envs {
+		name := e.GetNamespace() + "/" + e.GetName()
+		for _, c := range e.GetClusters() {
+			if s.looked(c.GetClusterId()) {
+				continue // its Env's conditions say more
+			}
+			for _, m := range c.GetMembers() {
+				if d, wrong := member(m); wrong {
+					d.Cluster, d.Object = c.GetClusterId(), "env "+name
+					d.Do = fmt.Sprintf("%s -n %s describe sandboxenv %s", s.kubectl(d.Cluster), e.GetNamespace(), e.GetName())
+					out = append(out, d)
+				}
+			}
+		}
+		if d, wrong := room(e); wrong {
+			d.Object = "env " + name
+			d.Do = "see who could take a claim: atollctl explain " + name + "\nraise replicas (or maxReplicas) of a member, or add one in another cluster"
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (s *Snapshot) looked(cluster string) bool {
+	return slices.ContainsFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == cluster })
+}
+
+func member(m *sandboxv1.EnvMember) (d Diagnosis, wrong bool) {
+	d.Severity = Warning
+	switch unready := m.GetIdle() - m.GetReadyIdle(); {
+	case m.GetState() == string(v1alpha1.ObservedMemberStateMissing):
+		d.Reason, d.What = MemberMissing, "member "+m.GetName()+" has no pool"
+	case m.GetState() == string(v1alpha1.ObservedMemberStateInconsistent):
+		d.Reason, d.What = MemberInconsistent, "pool "+m.GetName()+" is not what the Env asks for"
+	case unready > 0 && m.GetReadyIdle() == 0:
+		d.Reason, d.What = PodsNotReady, fmt.Sprintf("none of the %d idle Pods of pool %s can serve", unready, m.GetName())
+	default:
+		return d, false
+	}
+	return d, true
+}
+
+// room finds Envs that cannot serve one more claim, or cannot grow any more.
+func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
+	reachable, saturated, ready, pending := 0, 0, int32(0), int32(0)
+	for _, c := range e.GetClusters() {
+		switch c.GetState() {
+		case sandboxv1.ClusterState_FRESH, sandboxv1.ClusterState_LAST_CHOICE:
+		default:
+			continue
+		}
+		for _, m := range c.GetMembers() {
+			reachable++
+			ready, pending = ready+m.GetReadyIdle(), pending+m.GetPending()
+			if m.GetState() == string(v1alpha1.ObservedMemberStateSaturated) {
+				saturated++
+			}
+		}
+	}
+	switch {
+	case reachable == 0:
+		return Diagnosis{Reason: EnvExhausted, Severity: Critical, What: "no cluster that has members of it can be reached"}, true
+	case ready == 0 && e.GetDesired() > 0:
+		return Diagnosis{Reason: EnvExhausted, Severity: Critical,
+			What: fmt.Sprintf("nobody has an idle Pod that is ready; %d claims wait, %d sandboxes run", pending, e.GetRunning())}, true
+	case saturated == reachable:
+		return Diagnosis{Reason: EnvSaturated, Severity: Warning,
+			What: fmt.Sprintf("cannot grow in any cluster; %d idle Pods are left", ready)}, true
+	}
+	return Diagnosis{}, false
+}
+
+// conditions is what the clusters themselves say of their Envs.
+func conditions(s *Snapshot) []Diagnosis {
+	var out []Diagnosis
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		for j := range c.Envs {
+			e := &c.Envs[j]
+			for _, condition := range []string{v1alpha1.SandboxEnvConditionReady, v1alpha1.SandboxEnvConditionFederated,
+				v1alpha1.SandboxEnvConditionTemplateConsistent, v1alpha1.SandboxEnvConditionAutoscalingActive} {
+				found := meta.FindStatusCondition(e.Status.Conditions, condition)
+				if found == nil || found.Status == metav1.ConditionTrue {
+					continue
+				}
+				d, wrong := ofCondition(found)
+				if !wrong {
+					continue
+				}
+				d.Cluster, d.Object, d.What = c.ID, "env "+e.Namespace+"/"+e.Name, fmt.Sprintf("%s=%s, %s: %s", found.Type, found.Status, found.Reason, found.Message)
+				d.Since = s.age(c, found.LastTransitionTime.Time)
+				d.Do = strings.NewReplacer("KUBECTL", s.kubectl(c.ID), "NAMESPACE", e.Namespace, "ENV", e.Name,
+					"TEMPLATE", e.Spec.TemplateRef.Name, "LOGS", s.logs(c.ID)).Replace(d.Do)
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+func ofCondition(c *metav1.Condition) (d Diagnosis, wrong bool) {
+	d.Severity = Warning
+	switch c.Type {
+	case v1alpha1.SandboxEnvConditionReady:
+		d.Reason, d.Do = EnvNotReady, "KUBECTL -n NAMESPACE describe sandboxenv ENV"
+		if c.Reason == string(v1alpha1.ReasonTemplateNotFound) {
+			d.Do = "apply the template there: KUBECTL apply -f … (SandboxTemplate TEMPLATE)"
+		}
+	case v1alpha1.SandboxEnvConditionTemplateConsistent:
+		d.Reason, d.Do = TemplateDiffers, "pools go on from their snapshots; to take up the template as it is: KUBECTL -n NAMESPACE edit sandboxenv ENV, and rename the member, or pin templateRef.version"
+		d.Severity = Info
+	case v1alpha1.SandboxEnvConditionAutoscalingActive:
+		switch v1alpha1.ConditionReason(c.Reason) {
+		case v1alpha1.ReasonAutoscalingNotConfigured, v1alpha1.ReasonAutoscalingDisabled:
+			return d, false
+		}
+		d.Reason, d.Do = AutoscalingStopped, "replicas stay as they are: KUBECTL -n NAMESPACE edit sandboxenv ENV"
+	case v1alpha1.SandboxEnvConditionFederated:
+		d.Reason, d.Do = EnvNotFederated, "see which: atollctl clusters"
+		switch v1alpha1.ConditionReason(c.Reason) {
+		case v1alpha1.ReasonHubUnreachable:
+			d.Do = "claims here are served all the same; see why the worker is not attached: LOGS"
+		case v1alpha1.ReasonTooLarge:
+			d.Severity, d.Do = Info, "as designed: other clusters are shown as totals; the hub has them all: atollctl envs NAMESPACE/ENV"
+		}
+	}
+	return d, true
+}
+
+// age is how long ago something was by the API server's clock, which is what wrote it down.
+func (s *Snapshot) age(c *verify.Cluster, at time.Time) time.Duration {
+	now := c.Clock.Now
+	if now.IsZero() {
+		now = s.Now
+	}
+	if at.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(at))
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/verify"
+)
+
+// Place is a cluster to inspect.
+type Place struct {
+	ID        string
+	Context   string // of kubectl
+	Namespace string // of the worker
+	Config    *rest.Config
+}
+
+// inspectTimeout bounds the look at one cluster.
+const inspectTimeout = 15 * time.Second
+
+// Look gathers a snapshot: of the federation, and of what is installed in the places.
+func Look(ctx context.Context, federation *verify.Federation, places []Place, now time.Time) *Snapshot {
+	s := &Snapshot{Now: now, Sites: map[string]*Site{}}
+	var mu sync.Mutex
+	var looking sync.WaitGroup
+	for _, p := range places {
+		looking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+			defer cancel()
+			site := p.inspect(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			s.Sites[p.ID] = site
+		})
+	}
+	s.Snapshot = federation.Look(ctx, nil)
+	looking.Wait()
+	return s
+}
+
+// inspector asks one API server, and notes what it is not told.
+type inspector struct {
+	Place
+	client client.Client
+	site   *Site
+}
+
+func (p Place) inspect(ctx context.Context) *Site {
+	site := &Site{Context: p.Context, Namespace: p.Namespace}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			site.Untold = append(site.Untold, err.Error())
+			return site
+		}
+	}
+	c, err := client.New(p.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		return site // it cannot be reached, which the look at the federation says as well
+	}
+	i := inspector{p, c, site}
+	for what, ask := range map[string]func(context.Context) error{
+		"CRDs": i.crds, "admission policies": i.policies, "Deployments": i.workers, "Pods of " + p.Namespace: i.pods, "rights": i.rights,
+	} {
+		if err := ask(ctx); err != nil && ctx.Err() == nil {
+			site.Untold = append(site.Untold, fmt.Sprintf("%s: %v", what, err))
+		}
+	}
+	slices.Sort(site.Untold)
+	return site
+}
+
+func (i inspector) crds(ctx context.Context) error {
+	found := map[string]*CRD{}
+	for name, kind := range kinds {
+		var crd apiextensionsv1.CustomResourceDefinition
+		err := i.client.Get(ctx, types.NamespacedName{Name: name}, &crd)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		found[name] = nil
+		if err == nil {
+			found[name] = compare(&crd, kind)
+		}
+	}
+	i.site.CRDs = found
+	return nil
+}
+
+func (i inspector) policies(ctx context.Context) error {
+	var all admissionv1.ValidatingAdmissionPolicyList
+	if err := i.client.List(ctx, &all); err != nil {
+		return err
+	}
+	var bindings admissionv1.ValidatingAdmissionPolicyBindingList
+	if err := i.client.List(ctx, &bindings); err != nil {
+		return err
+	}
+	i.site.Policies = []string{}
+	for j := range all.Items {
+		name := all.Items[j].Name
+		if slices.ContainsFunc(bindings.Items, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool {
+			return b.Spec.PolicyName == name && slices.Contains(b.Spec.ValidationActions, admissionv1.Deny)
+		}) {
+			i.site.Policies = append(i.site.Policies, name)
+		}
+	}
+	return nil
+}
+
+func (i inspector) workers(ctx context.Context) error {
+	var all appsv1.DeploymentList
+	err := i.client.List(ctx, &all, client.InNamespace(i.Namespace), client.MatchingLabels{"app.kubernetes.io/component": "worker"})
+	if err != nil {
+		return err
+	}
+	for j := range all.Items {
+		d := &all.Items[j]
+		w := Workload{Name: d.Name, Wanted: 1, Available: d.Status.AvailableReplicas}
+		if d.Spec.Replicas != nil {
+			w.Wanted = *d.Spec.Replicas
+		}
+		for _, c := range d.Status.Conditions {
+			if c.Type == appsv1.DeploymentAvailable && c.Status != corev1.ConditionTrue {
+				w.Message = c.Message
+			}
+		}
+		i.site.Workers = append(i.site.Workers, w)
+	}
+	return nil
+}
+
+// pods are those of hub and workers. Those of pools are looked at with the federation.
+func (i inspector) pods(ctx context.Context) error {
+	var all corev1.PodList
+	if err := i.client.List(ctx, &all, client.InNamespace(i.Namespace)); err != nil {
+		return err
+	}
+	i.site.Pods = slices.DeleteFunc(all.Items, func(p corev1.Pod) bool { return p.Labels[v1alpha1.SandboxPoolLabelKey] != "" })
+	return nil
+}
+
+// right is what an account must be allowed to do.
+type right struct {
+	account, group, resource, name string
+	namespaced                     bool // in the worker's namespace, else in all
+	verbs                          string
+}
+
+// needed is what the worker's roles grant.
+var needed = []right{
+	{"atoll-worker", "", "pods", "", false, "create delete get list patch watch"},
+	{"atoll-worker", "", "nodes", "", false, "list watch"},
+	{"atoll-worker", "", "namespaces", "kube-system", false, "get"},
+	{"atoll-worker", "agents.navix.sh", "sandboxenvs", "", false, "get list patch watch"},
+	{"atoll-worker", "agents.navix.sh", "sandboxenvs/status", "", false, "patch"},
+	{"atoll-worker", "agents.navix.sh", "sandboxenvs/finalizers", "", false, "update"},
+	{"atoll-worker", "agents.navix.sh", "sandboxpools", "", false, "create delete get list patch watch"},
+	{"atoll-worker", "agents.navix.sh", "sandboxpools/status", "", false, "patch"},
+	{"atoll-worker", "agents.navix.sh", "sandboxpools/finalizers", "", false, "update"},
+	{"atoll-worker", "agents.navix.sh", "sandboxtemplates", "", false, "list watch"},
+	{"atoll-worker", "events.k8s.io", "events", "", false, "create patch"},
+	{"atoll-worker", "", "configmaps", "", true, "create"},
+	{"atoll-worker", "", "configmaps", "atoll-worker-state", true, "get update"},
+	{"atoll-worker", "coordination.k8s.io", "leases", "", true, "create"},
+	{"atoll-worker", "coordination.k8s.io", "leases", "atoll-worker", true, "get update"},
+	{"atoll-worker", "", "serviceaccounts/token", "atoll-sync", true, "create"},
+	{"atoll-sync", "agents.navix.sh", "sandboxenvs/status", "", false, "patch"},
+}
+
+// rights asks the API server, whose word counts, rather than reading roles.
+func (i inspector) rights(ctx context.Context) error {
+	for _, r := range needed {
+		resource, subresource, _ := strings.Cut(r.resource, "/")
+		for _, verb := range strings.Fields(r.verbs) {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + i.Namespace + ":" + r.account,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Group: r.group, Resource: resource, Subresource: subresource, Name: r.name, Verb: verb,
+				},
+			}}
+			if r.namespaced {
+				review.Spec.ResourceAttributes.Namespace = i.Namespace
+			}
+			if err := i.client.Create(ctx, review); err != nil {
+				return err
+			}
+			if !review.Status.Allowed {
+				denied := verb + " " + r.resource
+				if r.account != "atoll-worker" {
+					denied = r.account + ": " + denied
+				}
+				i.site.Denied = append(i.site.Denied, denied)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/verify"
+)
+
+// policies are the admission policies of the worker's chart.
+var policies = []string{
+	"atoll-env-segments", "atoll-pod-templates", "atoll-pool-replicas", "atoll-pool-scale", "atoll-reserved-keys", "atoll-sandboxes",
+}
+
+// installations is what a cluster lacks for its worker to do its work.
+func installations(s *Snapshot) []Diagnosis {
+	var out []Diagnosis
+	for _, id := range slices.Sorted(maps.Keys(s.Sites)) {
+		site := s.Sites[id]
+		add := func(d Diagnosis) {
+			d.Cluster = id
+			out = append(out, d)
+		}
+		helm := "helm upgrade atoll-worker charts/worker -n " + s.namespace(id) + " --reuse-values"
+		if site.Context != "" {
+			helm += " --kube-context " + site.Context
+		}
+		if missing := missingCRDs(site); len(missing) > 0 {
+			add(Diagnosis{Reason: CRDMissing, Severity: Critical, Object: "CRDs", What: "there is no " + strings.Join(missing, ", "),
+				Do: s.kubectl(id) + " apply --server-side -f charts/worker/files/crds"})
+		}
+		for _, name := range slices.Sorted(maps.Keys(site.CRDs)) {
+			if crd := site.CRDs[name]; crd != nil && len(crd.Missing) > 0 {
+				add(Diagnosis{Reason: CRDOld, Severity: Warning, Object: "CRD " + name,
+					What: "does not know " + some(crd.Missing) + ": what is written there is dropped without a word",
+					Do:   s.kubectl(id) + " apply --server-side -f charts/worker/files/crds"})
+			}
+		}
+		if len(site.Denied) > 0 {
+			add(Diagnosis{Reason: RightsMissing, Severity: Critical, Object: "RBAC", What: "denied to the worker: " + some(site.Denied),
+				Do: helm + "\nor: " + s.kubectl(id) + " apply --server-side -f charts/worker/files/rbac"})
+		}
+		if missing := without(policies, site.Policies); len(missing) > 0 && site.Policies != nil {
+			add(Diagnosis{Reason: PolicyMissing, Severity: Warning, Object: "admission policies",
+				What: "not in force: " + strings.Join(missing, ", ") + "; users can change what only workers may",
+				Do:   helm + " --set admissionPolicies.enabled=true"})
+		}
+		for _, why := range site.Untold {
+			add(Diagnosis{Reason: NotTold, Severity: Info, Object: "API server", What: why, Do: "ask with the rights of a cluster administrator"})
+		}
+		for _, d := range worker(s, id, site) {
+			add(d)
+		}
+	}
+	return out
+}
+
+func missingCRDs(site *Site) []string {
+	if site == nil {
+		return nil
+	}
+	var missing []string
+	for name, crd := range site.CRDs {
+		if crd == nil {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// worker looks at the Deployments of a cluster's worker, and at its lease. A worker may run outside of its cluster, so that
+// no Deployment is no fault as long as somebody leads.
+func worker(s *Snapshot, id string, site *Site) []Diagnosis {
+	i := slices.IndexFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == id })
+	if i < 0 {
+		return nil // its lease is not known
+	}
+	var out []Diagnosis
+	lead := leads(&s.Clusters[i])
+	for _, w := range site.Workers {
+		d := Diagnosis{Object: "deployment " + w.Name, Since: w.Since, Do: fmt.Sprintf("%s -n %s describe pods -l app.kubernetes.io/name=atoll-worker", s.kubectl(id), s.namespace(id))}
+		switch {
+		case w.Wanted == 0 && !lead:
+			d.Reason, d.Severity, d.What = WorkerUnavailable, Critical, "is scaled to 0"
+			d.Do = fmt.Sprintf("%s -n %s scale deployment %s --replicas=2", s.kubectl(id), s.namespace(id), w.Name)
+		case w.Available == 0 && w.Wanted > 0:
+			d.Reason, d.Severity, d.What = WorkerUnavailable, Critical, fmt.Sprintf("none of %d replicas is available", w.Wanted)
+		case w.Available < w.Wanted:
+			d.Reason, d.Severity, d.What = WorkerUnavailable, Warning, fmt.Sprintf("%d of %d replicas are available", w.Available, w.Wanted)
+		default:
+			continue
+		}
+		if w.Message != "" {
+			d.What += ": " + w.Message
+		}
+		out = append(out, d)
+	}
+	if lead {
+		return out
+	}
+	d := Diagnosis{Reason: NoLeader, Severity: Critical, Object: "lease atoll-worker", What: "no worker leads: nobody serves claims, pools are not refilled", Do: s.logs(id)}
+	if lease := s.Clusters[i].Lease; lease != nil && lease.Age != nil {
+		d.Since = *lease.Age
+	}
+	if len(site.Workers) == 0 {
+		d.Reason, d.What = WorkerMissing, "there is no worker here: nobody serves claims, pools are not refilled"
+		d.Do = "helm install atoll-worker charts/worker -n " + s.namespace(id) + " --set clusterID=" + id + ",hub.address=…:8443"
+		if site.Context != "" {
+			d.Do += " --kube-context " + site.Context
+		}
+		d.Do += "\na worker that runs elsewhere: start it again"
+	}
+	return append(out, d)
+}
+
+// trouble is what keeps several Pods of one pool from running.
+type trouble struct {
+	reason  Reason
+	message string
+	first   *corev1.Pod
+	count   int
+	since   time.Duration
+}
+
+// pods looks for Pods that do not come up, pool by pool.
+func pods(s *Snapshot) []Diagnosis {
+	var out []Diagnosis
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		all := slices.Clone(c.Pods)
+		if site := s.Sites[c.ID]; site != nil {
+			all = append(all, site.Pods...)
+		}
+		troubles := map[string]*trouble{}
+		for j := range all {
+			p := &all[j]
+			reason, message := troubleOf(p)
+			if reason == "" || p.DeletionTimestamp != nil {
+				continue
+			}
+			key := p.Namespace + "/" + cmp.Or(p.Labels[v1alpha1.SandboxPoolLabelKey], p.Name) + " " + string(reason)
+			t := troubles[key]
+			if t == nil {
+				t = &trouble{reason: reason, message: message, first: p}
+				troubles[key] = t
+			}
+			t.count++
+			t.since = max(t.since, s.age(c, p.CreationTimestamp.Time))
+		}
+		for _, t := range troubles {
+			out = append(out, s.ofTrouble(c, t))
+		}
+	}
+	return out
+}
+
+func (s *Snapshot) ofTrouble(c *verify.Cluster, t *trouble) Diagnosis {
+	d := Diagnosis{Reason: t.reason, Severity: Warning, Cluster: c.ID, Object: "pod " + t.first.Namespace + "/" + t.first.Name, Since: t.since,
+		What: t.message, Do: fmt.Sprintf("%s -n %s describe pod %s", s.kubectl(c.ID), t.first.Namespace, t.first.Name)}
+	if pool := t.first.Labels[v1alpha1.SandboxPoolLabelKey]; pool != "" {
+		d.Object = "pool " + t.first.Namespace + "/" + pool
+		d.What = fmt.Sprintf("%s: %s", count(t.count, "Pod"), t.message)
+	}
+	return d
+}
+
+// troubleOf reads what a Pod waits for that will not come by itself.
+func troubleOf(p *corev1.Pod) (Reason, string) {
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range statuses {
+			w := statuses[i].State.Waiting
+			if w == nil {
+				continue
+			}
+			switch w.Reason {
+			case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
+				return ImagePullFailing, fmt.Sprintf("cannot pull %s (%s)", statuses[i].Image, w.Reason)
+			case "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+				return ContainersCrashing, fmt.Sprintf("container %s does not run (%s)", statuses[i].Name, w.Reason)
+			}
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return PodsUnschedulable, "no node has room: " + c.Message
+		}
+	}
+	return "", ""
+}
+
+// some names the first few of many.
+func some(items []string) string {
+	const most = 5
+	if len(items) <= most {
+		return strings.Join(items, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(items[:most], ", "), len(items)-most)
+}
+
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/pkg/verify"
+)
+
+// Snapshot is all that a diagnosis is made from.
+type Snapshot struct {
+	*verify.Snapshot
+	// Now is this machine's time, for what no other clock was read.
+	Now time.Time
+	// Sites are the clusters whose API servers were asked, by cluster id.
+	Sites map[string]*Site
+}
+
+// Site is what is installed in a cluster.
+type Site struct {
+	Context   string // of kubectl
+	Namespace string // of the worker
+	// CRDs are the fields that this build knows and the cluster's CRD does not, by name of the CRD. Nil: no such CRD.
+	CRDs map[string]*CRD
+	// Denied are rights that the worker's ServiceAccounts lack.
+	Denied []string
+	// Policies are the admission policies that are bound.
+	Policies []string
+	// Workers are the Deployments of workers.
+	Workers []Workload
+	// Pods of the workers' namespace.
+	Pods []corev1.Pod
+	// Untold is what could not be asked for, with the reason.
+	Untold []string
+}
+
+// CRD is what an installed CRD lacks.
+type CRD struct {
+	Missing []string // paths of fields
+}
+
+// Workload is a Deployment.
+type Workload struct {
+	Name              string
+	Wanted, Available int32
+	Message           string        // why it is not available
+	Since             time.Duration // 0: not known
+}
+
+// Severity is how bad a diagnosis is.
+type Severity string
+
+// The severities, worst first.
+const (
+	Critical Severity = "critical" // somebody is not served, or will not be within a day
+	Warning  Severity = "warning"  // something is worse than it should be
+	Info     Severity = "info"     // as somebody wanted it, or worth knowing
+)
+
+var severities = []Severity{Critical, Warning, Info}
+
+// Reason is what a diagnosis is, for programs.
+type Reason string
+
+// The reasons.
+const (
+	HubUnreachable      Reason = "HubUnreachable"
+	HubRecovering       Reason = "HubRecovering"
+	LossAccepted        Reason = "LossAccepted"
+	StoreFailing        Reason = "StoreFailing"
+	CertificateEnding   Reason = "CertificateEnding"
+	APIKeyEnding        Reason = "APIKeyEnding"
+	VersionsDiffer      Reason = "VersionsDiffer"
+	NoClusters          Reason = "NoClusters"
+	ClusterUnreachable  Reason = "ClusterUnreachable"
+	ClusterSilent       Reason = "ClusterSilent"
+	ClusterQuarantined  Reason = "ClusterQuarantined"
+	ClusterDraining     Reason = "ClusterDraining"
+	ClusterUnregistered Reason = "ClusterUnregistered"
+	ClockSkewed         Reason = "ClockSkewed"
+	MemberMissing       Reason = "MemberMissing"
+	MemberInconsistent  Reason = "MemberInconsistent"
+	EnvExhausted        Reason = "EnvExhausted"
+	EnvSaturated        Reason = "EnvSaturated"
+	PodsNotReady        Reason = "PodsNotReady"
+	EnvNotReady         Reason = "EnvNotReady"
+	EnvNotFederated     Reason = "EnvNotFederated"
+	TemplateDiffers     Reason = "TemplateDiffers"
+	AutoscalingStopped  Reason = "AutoscalingStopped"
+	APIServerAway       Reason = "APIServerUnreachable"
+	CRDMissing          Reason = "CRDMissing"
+	CRDOld              Reason = "CRDOld"
+	NoLeader            Reason = "NoLeader"
+	WorkerMissing       Reason = "WorkerMissing"
+	WorkerUnavailable   Reason = "WorkerUnavailable"
+	RightsMissing       Reason = "RightsMissing"
+	PolicyMissing       Reason = "PolicyMissing"
+	ImagePullFailing    Reason = "ImagePullFailing"
+	ContainersCrashing  Reason = "ContainersCrashing"
+	PodsUnschedulable   Reason = "PodsUnschedulable"
+	NotTold             Reason = "NotTold"
+)
+
+// Diagnosis is one thing that is wrong.
+type Diagnosis struct {
+	Reason   Reason   `json:"reason"`
+	Severity Severity `json:"severity"`
+	Cluster  string   `json:"cluster,omitempty"` // empty: the hub, or the whole federation
+	Object   string   `json:"object"`
+	What     string   `json:"what"`
+	// Since is how long it has been so; 0: not known.
+	Since time.Duration `json:"-"`
+	// Do is what to do: a sentence, a command, or both.
+	Do string `json:"do"`
+}
+
+// MarshalJSON writes the duration as people write it.
+func (d Diagnosis) MarshalJSON() ([]byte, error) {
+	type plain Diagnosis
+	out := struct {
+		plain
+		Since string `json:"since,omitempty"`
+	}{plain: plain(d)}
+	if d.Since > 0 {
+		out.Since = d.Since.Round(time.Second).String()
+	}
+	return json.Marshal(out)
+}
+
+// order sorts diagnoses, worst first.
+func order(all []Diagnosis) []Diagnosis {
+	slices.SortFunc(all, func(a, b Diagnosis) int {
+		return cmp.Or(cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity)),
+			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.What, b.What))
+	})
+	return slices.Compact(all)
+}
+
+// Text shows diagnoses to people.
+func Text(all []Diagnosis) string {
+	var b strings.Builder
+	for _, d := range all {
+		where := d.Object
+		if d.Cluster != "" && d.Object != "cluster "+d.Cluster {
+			where = d.Cluster + ", " + d.Object
+		}
+		fmt.Fprintf(&b, "%-8s  %s: %s", d.Severity, where, d.What)
+		if d.Since > 0 {
+			fmt.Fprintf(&b, ", for %s", short(d.Since))
+		}
+		fmt.Fprintf(&b, " (%s)\n", d.Reason)
+		for _, line := range strings.Split(d.Do, "\n") {
+			fmt.Fprintf(&b, "          → %s\n", line)
+		}
+	}
+	return b.String()
+}
+
+// short shows a duration by its largest unit, as kubectl shows ages.
+func short(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
