@@ -36,7 +36,8 @@ func TestEnds(t *testing.T) {
 		{"kubectl delete pod", deletes, v1alpha1.SandboxStopReasonFailed, "PodDeleted", 0},
 		{"kubectl delete pod --force", deletesByForce, v1alpha1.SandboxStopReasonFailed, "PodDeleted", 0},
 		{"eviction through the API", evicts, v1alpha1.SandboxStopReasonFailed, "EvictionByEvictionAPI", 0},
-		{"eviction by the kubelet", fillsVolume, v1alpha1.SandboxStopReasonFailed, "Evicted", 0},
+		// The tenant heeds the signal, and then the kubelet gives no reason.
+		{"eviction by the kubelet", fillsVolume, v1alpha1.SandboxStopReasonFailed, "EndedByNode", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sandbox := e.mustClaim(ctx, t, tenantImage)

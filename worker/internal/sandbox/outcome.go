@@ -115,6 +115,10 @@ func observeStarting(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	return Observation{Progress: Up}
 }
 
+func restartsAlways(pod *corev1.Pod) bool {
+	return pod.Spec.RestartPolicy == "" || pod.Spec.RestartPolicy == corev1.RestartPolicyAlways
+}
+
 func containerEnd(t *corev1.ContainerStateTerminated) End {
 	code := t.ExitCode
 	if code == 0 {
@@ -131,7 +135,23 @@ func containerEnd(t *corev1.ContainerStateTerminated) End {
 	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: reason, Message: message, ExitCode: &code}
 }
 
+// nodeEnded is the reason of a Pod that its node has ended without saying why.
+const nodeEnded = "EndedByNode"
+
+// podEnd is the end of a Pod that has finished. One whose containers always start again finishes only when somebody ends
+// it. Kubelets (v1.36) give no reason when they evict a Pod whose container heeds the signal, and call it Succeeded; an
+// Event is all that tells.
 func podEnd(pod *corev1.Pod) End {
+	if pod.Status.Reason == "" && pod.DeletionTimestamp == nil && restartsAlways(pod) {
+		end := End{
+			StopReason: v1alpha1.SandboxStopReasonFailed, Reason: nodeEnded,
+			Message: "the node ended the Pod, as in an eviction; the Pod's events tell more",
+		}
+		if cs := mainStatus(pod); cs != nil && cs.State.Terminated != nil {
+			end.ExitCode = new(cs.State.Terminated.ExitCode)
+		}
+		return end
+	}
 	if cs := mainStatus(pod); cs != nil && cs.State.Terminated != nil && pod.Status.Reason == "" {
 		return containerEnd(cs.State.Terminated)
 	}

@@ -94,17 +94,21 @@ func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// endedByDeletion reports whether the container ended after the Pod's deletion was asked for, which is its grace period
-// before its deletionTimestamp.
+// endedByDeletion reports whether the container ended because the Pod was deleted. The time of that is no help where the
+// kubelet has let go of the Pod: then its deletionTimestamp is that moment, and no longer the end of the grace period.
 func endedByDeletion(pod *corev1.Pod) bool {
 	cs := mainStatus(pod)
 	if pod.DeletionTimestamp == nil || cs == nil || cs.State.Terminated == nil {
 		return false
 	}
-	asked := pod.DeletionTimestamp.Time
-	if grace := pod.DeletionGracePeriodSeconds; grace != nil {
-		asked = asked.Add(-time.Duration(*grace) * time.Second)
+	if restartsAlways(pod) {
+		return true
 	}
+	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		grace = *own
+	}
+	asked := pod.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
 	return !cs.State.Terminated.FinishedAt.Time.Before(asked)
 }
 

@@ -79,7 +79,13 @@ func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
 		"evicted, by another clock": {dead(condition, func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Terminated.FinishedAt = *metaTime(noon.Add(-time.Hour))
 		}), "Failed", "EvictionByEvictionAPI"},
+		"deleted, and the kubelet has let go": {dead(func(p *corev1.Pod) {
+			grace := int64(0)
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = metaTime(noon.Add(2*time.Second)), &grace
+		}), "Failed", "PodDeleted"},
+		"evicted by the kubelet, which does not say so": {dead(func(p *corev1.Pod) { p.DeletionTimestamp = nil }), "Failed", "EndedByNode"},
 		"completed before it is deleted": {dead(func(p *corev1.Pod) {
+			p.Spec.RestartPolicy = corev1.RestartPolicyNever
 			p.Status.ContainerStatuses[0].State.Terminated.FinishedAt = *metaTime(noon.Add(-time.Second))
 		}), "Completed", ""},
 	} {
