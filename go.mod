@@ -3,6 +3,7 @@ module navix.sh/atoll
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.1.0
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/cockroachdb/datadriven v1.0.2
 	github.com/evanphx/json-patch/v5 v5.9.11
@@ -46,7 +47,6 @@ require (
 )
 
 require (
-	github.com/anishathalye/porcupine v1.1.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect

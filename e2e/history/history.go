@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// call is what a caller asks for.
+type call struct {
+	create bool // else to end the sandbox
+	// free tells that the sandbox of the answer may have ended without a call: a restored etcd does not know it.
+	free bool
+}
+
+// answer is what came of it. It is meaningless where nothing is known.
+type answer struct {
+	ended bool
+	id    string // of the sandbox; may be empty for one that has ended
+	known bool
+}
+
+// History are the calls about claim keys. It is safe for concurrent use.
+type History struct {
+	begin time.Time
+
+	mu     sync.Mutex
+	byKey  map[string][]porcupine.Operation
+	client int
+	free   map[string]bool
+}
+
+// New begins a history.
+func New() *History {
+	return &History{begin: time.Now(), byKey: map[string][]porcupine.Operation{}, free: map[string]bool{}}
+}
+
+func (h *History) now() int64 { return int64(time.Since(h.begin)) }
+
+// Create begins a call that claims with a key. The returned function is told what came of it: a sandbox, live or ended, or
+// nil where it was refused or nothing is known.
+func (h *History) Create(key string) (done func(*sandboxv1.Sandbox)) {
+	begun := h.now()
+	return func(s *sandboxv1.Sandbox) {
+		if s == nil {
+			return
+		}
+		h.add(key, call{create: true}, answer{ended: s.GetPhase() == sandboxv1.Phase_ENDED, id: s.GetId(), known: true}, begun, h.now())
+	}
+}
+
+// End begins a call that cancels a key or releases its sandbox. The returned function is told the record that was answered,
+// or nil where nothing is known.
+func (h *History) End(key string) (done func(*sandboxv1.Sandbox)) {
+	begun := h.now()
+	return func(s *sandboxv1.Sandbox) {
+		if s == nil {
+			h.add(key, call{}, answer{}, begun, math.MaxInt64)
+			return
+		}
+		h.add(key, call{}, answer{ended: true, id: s.GetId(), known: true}, begun, h.now())
+	}
+}
+
+func (h *History) add(key string, c call, a answer, begun, ended int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.client++ // each call has a client of its own: callers of one key may be many
+	h.byKey[key] = append(h.byKey[key], porcupine.Operation{ClientId: h.client, Input: c, Call: begun, Output: a, Return: ended})
+}
+
+// MayEnd says that a sandbox may end, or may have ended, without a call.
+func (h *History) MayEnd(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.free[id] = true
+}
+
+// Len is the number of calls.
+func (h *History) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, operations := range h.byKey {
+		n += len(operations)
+	}
+	return n
+}
+
+// Forget drops what is known of a key, which must be used no more, after looking at it: for runs whose history would not
+// fit into memory.
+func (h *History) Forget(key string) error {
+	h.mu.Lock()
+	operations := h.byKey[key]
+	delete(h.byKey, key)
+	h.mu.Unlock()
+	return h.check(key, operations)
+}
+
+// Check returns an error for every key whose answers do not fit.
+func (h *History) Check() []error {
+	h.mu.Lock()
+	byKey := maps.Clone(h.byKey)
+	h.mu.Unlock()
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		if err := h.check(key, byKey[key]); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// checkPatience is far more than the calls of one key take.
+const checkPatience = time.Minute
+
+func (h *History) check(key string, operations []porcupine.Operation) error {
+	operations = slices.Clone(operations)
+	h.mu.Lock()
+	for i := range operations {
+		c := operations[i].Input.(call)
+		c.free = h.free[operations[i].Output.(answer).id]
+		operations[i].Input = c
+	}
+	h.mu.Unlock()
+	result, _ := porcupine.CheckOperationsVerbose(model, operations, checkPatience)
+	if result == porcupine.Ok {
+		return nil
+	}
+	slices.SortFunc(operations, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	lines := make([]string, 0, len(operations))
+	for _, o := range operations {
+		ended := "…"
+		if o.Return != math.MaxInt64 {
+			ended = time.Duration(o.Return).String()
+		}
+		lines = append(lines, fmt.Sprintf("  %s to %s: %s", time.Duration(o.Call), ended, model.DescribeOperation(o.Input, o.Output)))
+	}
+	return fmt.Errorf("I2: the answers for claim key %q fit into no order (%s):\n%s", key, result, strings.Join(lines, "\n"))
+}
+
+// register is what became of one key.
+type register struct {
+	answered string
+	ended    bool
+}
+
+var model = porcupine.Model{
+	Init: func() any { return register{} },
+	Step: func(state, input, output any) (bool, any) {
+		return step(state.(register), input.(call), output.(answer))
+	},
+	DescribeOperation: func(input, output any) string { return describe(input.(call), output.(answer)) },
+}
+
+// step tells whether an answer can be given in a state, and which state follows.
+func step(r register, c call, a answer) (bool, any) {
+	same := a.id == "" || r.answered == "" || a.id == r.answered
+	switch {
+	case !c.create:
+		r.ended = true
+		return !a.known || same, r
+	case !a.ended:
+		legal := !r.ended && same
+		r.answered = a.id
+		return legal, r
+	default:
+		legal := same && (r.ended || c.free)
+		r.ended = true
+		return legal, r
+	}
+}
+
+func describe(c call, a answer) string {
+	what := "end"
+	if c.create {
+		what = "create"
+	}
+	switch {
+	case !a.known:
+		return what + " → ?"
+	case a.ended:
+		return what + " → record of " + a.id
+	default:
+		return what + " → sandbox " + a.id
+	}
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"testing"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+func live(id string) *sandboxv1.Sandbox {
+	return &sandboxv1.Sandbox{Id: id, PodUid: "pod-" + id, Phase: sandboxv1.Phase_RUNNING}
+}
+
+func ended(id string) *sandboxv1.Sandbox {
+	return &sandboxv1.Sandbox{Id: id, Phase: sandboxv1.Phase_ENDED}
+}
+
+func TestHistories(t *testing.T) {
+	for name, tc := range map[string]struct {
+		calls func(h *History)
+		fits  bool
+	}{
+		"the same sandbox, then its record": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.Create("k")(live("a"))
+			h.End("k")(ended("a"))
+			h.Create("k")(ended("a"))
+		}, true},
+		"two sandboxes": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.Create("k")(live("b"))
+		}, false},
+		"two keys": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.Create("l")(live("b"))
+		}, true},
+		"live after its end": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.End("k")(ended("a"))
+			h.Create("k")(live("a"))
+		}, false},
+		"live while it is being ended": {func(h *History) {
+			done := h.End("k")
+			h.Create("k")(live("a"))
+			done(ended("a"))
+		}, true},
+		"another sandbox after a cancel": {func(h *History) {
+			h.End("k")(ended(""))
+			h.Create("k")(live("a"))
+		}, false},
+		"cancelled before there was one": {func(h *History) {
+			h.End("k")(ended(""))
+			h.Create("k")(ended(""))
+			h.Create("k")(ended("granted late and never answered"))
+		}, true},
+		"ended by nobody": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.Create("k")(ended("a"))
+		}, false},
+		"ended by a restored etcd": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.Create("k")(ended("a"))
+			h.MayEnd("a")
+		}, true},
+		"ended by a call of which nothing is known": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.End("k")(nil)
+			h.Create("k")(live("a"))
+			h.Create("k")(ended("a"))
+		}, true},
+		"nothing came of it": {func(h *History) {
+			h.Create("k")(nil)
+			h.Create("k")(live("a"))
+			h.End("k")(nil)
+		}, true},
+		"the record of another one": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.End("k")(ended("b"))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := New()
+			tc.calls(h)
+			if errs := h.Check(); (len(errs) == 0) != tc.fits {
+				t.Errorf("found %v", errs)
+			}
+			if err := h.Forget("k"); (err == nil) != tc.fits {
+				t.Errorf("when it is forgotten: %v", err)
+			}
+			if errs := h.Check(); len(errs) > 0 {
+				t.Errorf("after it was forgotten: %v", errs)
+			}
+		})
+	}
+}
+
+func TestBooks(t *testing.T) {
+	b := NewBooks()
+	b.Answered(live("a"))
+	b.Answered(live("a"))
+	if wrong := b.Wrong(); len(wrong) > 0 || b.Counts() != (Counts{Answered: 1}) || len(b.Held()) != 1 {
+		t.Errorf("one sandbox answered twice is %v, %v", wrong, b.Counts())
+	}
+	other := live("a")
+	other.Id = "b"
+	b.Answered(other)
+	if len(b.Wrong()) != 1 || b.Counts().Doubled != 1 {
+		t.Errorf("a Pod answered as two sandboxes is %v, %v", b.Wrong(), b.Counts())
+	}
+	b.Releasing(other)
+	if len(b.Held()) != 1 {
+		t.Error("releasing another sandbox struck the Pod out")
+	}
+	b.Releasing(live("a"))
+	b.Answered(other)
+	if len(b.Wrong()) != 1 || len(b.Held()) != 1 {
+		t.Errorf("a Pod that was given back and answered again is %v", b.Wrong())
+	}
+}
