@@ -41,6 +41,7 @@ func (w *world) steps(ctx context.Context) error {
 		{"hub killed, local claims go on", w.hubDown},
 		{"hub back, same key, same sandbox", w.hubBack},
 		{"one cluster cut off, the rest unharmed", w.cutOff},
+		{"every invariant that can be seen holds", w.verify},
 	}
 	for i, s := range steps {
 		fmt.Fprintf(w.out, "[%2d/%d] %s\n", i+1, len(steps), s.name)
@@ -234,4 +235,12 @@ func (w *world) foreign(ctx context.Context) (string, error) {
 	}
 	w.foreignOK = true
 	return "kubectl shows " + want + " in each of the three clusters", nil
+}
+
+// verify compares all that the hub and the three clusters say, once the last fault has healed.
+func (w *world) verify(ctx context.Context) (string, error) {
+	if err := w.stack.Verify(ctx); err != nil {
+		return "", err
+	}
+	return "hub, clusters and Pods agree: atollctl verify finds nothing wrong", nil
 }

@@ -191,6 +191,12 @@ func (w *world) printUsage(on string) {
 	fmt.Fprintf(w.out, "  %s create --env python --claim-key mine\n", atollctl)
 	fmt.Fprintf(w.out, "  %s explain python\n", atollctl)
 	fmt.Fprintf(w.out, "  %s %s/v1/clusters\n", curl, hub.URL())
+	var kubeconfigs string
+	for _, id := range w.stack.Clusters() {
+		kubeconfigs += fmt.Sprintf(" --kubeconfig %s=%s", id, w.stack.Cluster(id).Kubeconfig())
+	}
+	fmt.Fprintf(w.out, "  %s verify%s\n", atollctl, kubeconfigs)
+	fmt.Fprintf(w.out, "  %s doctor%s\n", atollctl, kubeconfigs)
 	for _, id := range w.stack.Clusters() {
 		fmt.Fprintf(w.out, "  %s --kubeconfig %s get sbe,sbp,pods   # %s on %s\n", w.ground.kubectl(), w.stack.Cluster(id).Kubeconfig(), id, on)
 	}
