@@ -34,6 +34,7 @@ func TestI7AStuckClusterDelaysNoOther(t *testing.T) {
 		registry.block["stuck"] = gate
 		done := make(chan error)
 		go func() {
+			stuck.newTerm("next") // which has to be written down
 			stuck.stream++
 			_, _, refused := f.Connect(stuck.id, stuck.hello())
 			_ = refused

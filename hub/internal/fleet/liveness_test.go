@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -179,5 +181,28 @@ func TestRecordsAreSaved(t *testing.T) {
 	})
 	if got := registry.records["east"].ResourceVersion; got != 102 {
 		t.Errorf("at the end resourceVersion %d was saved", got)
+	}
+}
+
+// TestAStreamComesBackWithTheDiskFull: its term is written down, so nothing has to be.
+func TestAStreamComesBackWithTheDiskFull(t *testing.T) {
+	registry := &memoryRegistry{}
+	f, o := newFleet(t, registry), newOwner(t, "east")
+	o.truth.Put(pool(env(0), 1))
+	o.connect(f)
+	o.session.Close()
+	registry.mu.Lock()
+	registry.fail = errors.New("no space left on device")
+	registry.mu.Unlock()
+	o.connect(f)
+	wantTruth(t, f, o)
+	o.newTerm("next") // this one is not, and must be
+	o.stream++
+	session, _, refused := f.Connect("east", o.hello())
+	if refused != nil {
+		t.Fatalf("refused: %v", refused)
+	}
+	if err := session.Begin(&federationv1.Begin{Incarnation: o.incarnation}); err == nil {
+		t.Error("I5: an incarnation counts that is not written down")
 	}
 }

@@ -200,10 +200,16 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 	if !s.current() {
 		return ErrReplaced
 	}
+	// A stream that comes back within its term must not depend on a disk with room.
+	known := r.Incarnation == incarnation && r.Term == s.id.term && !s.restored
 	r.Incarnation, r.Term = incarnation, s.id.term
 	if s.resourceVersion > 0 {
 		// Also when it went down: the worker was told so in the Welcome, and began.
 		r.ResourceVersion = s.resourceVersion
+	}
+	if known {
+		c.begin(s, r)
+		return nil
 	}
 	if err := c.save(context.Background(), r); err != nil {
 		return fmt.Errorf("beginning incarnation %d: %w", incarnation, err)
@@ -215,6 +221,7 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 func (c *cluster) begin(s *Session, r Record) {
 	now := c.fleet.now()
 	c.mu.Lock()
+	c.unsaved = c.unsaved || c.record.ResourceVersion != r.ResourceVersion
 	c.record.Incarnation, c.record.Term, c.record.ResourceVersion = r.Incarnation, r.Term, r.ResourceVersion
 	if c.order.Incarnation != r.Incarnation {
 		c.order = segment.Order{Incarnation: r.Incarnation}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,12 +80,16 @@ func TestI8AHubThatSaysNothingHoldsUpNobody(t *testing.T) {
 	over := make(chan struct{})
 	w.hub.onHello = func() { <-over }
 	worker := w.lead(clusterID)
+	began := time.Now()
 	w.eventually("claims to be served", func() error {
 		if !worker.claims.Serving() {
 			return errors.New("they are not")
 		}
 		return nil
 	})
+	if took := time.Since(began); took > silence*2/3 {
+		t.Errorf("I8: it took %s", took)
+	}
 	close(over)
 }
 
