@@ -138,13 +138,13 @@ func prepare(db *bbolt.DB, path string, l layout) (err error) {
 		if tx.Size() > info.Size() {
 			return fmt.Errorf("%w: it should have %d bytes and has %d", ErrDamaged, tx.Size(), info.Size())
 		}
+		if err := checkTree(tx, path, int64(db.Info().PageSize)); err != nil {
+			return err
+		}
 		if schema, err = l.check(tx.Bucket(metaBucket)); err != nil {
 			return err
 		}
 		if err := checkData(tx.Bucket(dataBucket)); err != nil {
-			return err
-		}
-		if err := checkExtents(tx, path, int64(db.Info().PageSize)); err != nil {
 			return err
 		}
 		return checkPages(tx)
@@ -217,33 +217,8 @@ func checkData(data *bbolt.Bucket) error {
 	})
 }
 
-// checkExtents looks for a page that claims to go on beyond the end of the file. bbolt's own check would count its parts, up
-// to four thousand millions of them, and remember each.
-func checkExtents(tx *bbolt.Tx, path string, pageSize int64) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	// A page begins with its number (8 bytes), flags and count (2 each), and how many further pages it takes (4).
-	header, pages := make([]byte, 16), tx.Size()/pageSize
-	for n := range pages {
-		if _, err := file.ReadAt(header, n*pageSize); err != nil {
-			return fmt.Errorf("%w: page %d: %w", ErrDamaged, n, err)
-		}
-		more := int64(binary.NativeEndian.Uint32(header[12:]))
-		if binary.NativeEndian.Uint64(header) != uint64(n) || n+more < pages {
-			continue // a further part of a page, or sound
-		}
-		if info, err := tx.Page(int(n)); err != nil || info.Type != "free" {
-			return errors.Join(fmt.Errorf("%w: page %d of %d goes on for %d more", ErrDamaged, n, pages, more), err)
-		}
-	}
-	return nil
-}
-
 // checkPages has bbolt compare its pages with its list of free ones: a page in both would be overwritten some day. It
-// comes after checkData, which has met what can fault: bbolt checks in a goroutine, where guard would not help.
+// comes after checkTree, which has met what can fault: bbolt checks in a goroutine, where guard would not help.
 func checkPages(tx *bbolt.Tx) error {
 	var first error
 	for err := range tx.Check() {
