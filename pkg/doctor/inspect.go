@@ -72,7 +72,9 @@ func (p Place) inspect(ctx context.Context) *Site {
 			return site
 		}
 	}
-	c, err := client.New(p.Config, client.Options{Scheme: scheme})
+	config := rest.CopyConfig(p.Config)
+	config.QPS = -1 // the API server's own fairness decides
+	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return site // it cannot be reached, which the look at the federation says as well
 	}

@@ -46,7 +46,8 @@ func (r Result) Err() error {
 // itself is wrong only if it stands unchanged at the end; what must never be is wrong if any look saw it.
 func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result {
 	begin := time.Now()
-	ctx, cancel := context.WithDeadline(ctx, begin.Add(patience+lookTimeout))
+	grace := min(lasting, patience/2)
+	ctx, cancel := context.WithDeadline(ctx, begin.Add(patience+grace+2*lookTimeout))
 	defer cancel()
 	j := judge{since: map[Finding]time.Time{}}
 	ticker := time.NewTicker(interval)
@@ -56,12 +57,14 @@ func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result 
 		clean := j.take(last, time.Now())
 		spent := time.Since(begin)
 		unseen := len(last.Blind) > 0 && spent < min(blindPatience, patience)
-		if j.looks > 1 && (clean && !unseen || spent >= patience) {
-			return j.result(time.Now(), min(lasting, patience/2))
+		// What came up late is given its time as well.
+		over := spent >= patience && j.young(time.Now(), grace) == 0 || spent >= patience+grace
+		if j.looks > 1 && (clean && !unseen || over) {
+			return j.result(time.Now(), grace)
 		}
 		select {
 		case <-ctx.Done():
-			return j.result(time.Now(), min(lasting, patience/2))
+			return j.result(time.Now(), grace)
 		case <-ticker.C:
 		}
 	}
@@ -101,20 +104,26 @@ func (j *judge) take(s *Snapshot, now time.Time) (clean bool) {
 	return len(next) == 0
 }
 
-func (j *judge) result(now time.Time, grace time.Duration) Result {
-	r := Result{Looks: j.looks, Findings: []Finding{}, Notes: Notes(j.last)}
-	moving := 0
+// young counts what may yet pass.
+func (j *judge) young(now time.Time, grace time.Duration) (n int) {
 	for f, since := range j.since {
 		if f.passing && now.Sub(since) < grace {
-			moving++
-			continue
+			n++
 		}
-		r.Findings = append(r.Findings, f)
+	}
+	return n
+}
+
+func (j *judge) result(now time.Time, grace time.Duration) Result {
+	r := Result{Looks: j.looks, Findings: []Finding{}, Notes: Notes(j.last)}
+	for f, since := range j.since {
+		if !f.passing || now.Sub(since) >= grace {
+			r.Findings = append(r.Findings, f)
+		}
 	}
 	r.Findings = order(r.Findings)
-	if moving > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d differences were younger than %s when time was up and are not counted: "+
-			"a federation at work is always a little behind; look for longer", moving, grace))
+	if moving := j.young(now, grace); moving > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("differences that changed within the last %s, and are not counted: %d; a federation at work is always a little behind", grace, moving))
 	}
 	for _, b := range j.last.Blind {
 		r.Blind = append(r.Blind, b.String())

@@ -5,6 +5,7 @@ package claims
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 
 // Get answers a sandbox: from the store where a terminal record is kept, else from the cluster in its id.
 func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	cluster, err := s.route(id)
+	cluster, err := parseID(id)
 	if err != nil {
 		return nil, err
 	}
@@ -30,6 +32,9 @@ func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 		return nil, storeFailed(err)
 	}
 	if sandbox == nil {
+		if err := s.registered(cluster, id); err != nil {
+			return nil, err
+		}
 		if sandbox, err = s.getAt(ctx, cluster, id); err != nil {
 			return nil, err
 		}
@@ -50,25 +55,30 @@ func (s *Service) getAt(ctx context.Context, cluster, id string) (*sandboxv1.San
 	return answer.GetSandbox(), stamp(answer.GetSandbox(), cluster)
 }
 
-// route answers the cluster that minted the id.
-func (s *Service) route(id string) (string, error) {
+// parseID answers the cluster that minted the id.
+func parseID(id string) (string, error) {
 	var f faults
 	f.sandboxID(id)
 	if err := f.err(); err != nil {
 		return "", err
 	}
 	cluster, _ := clusterOf(id)
-	if !slices.Contains(s.fleet.ClusterIDs(), cluster) {
-		return "", problem.New(problem.NotFound, "no sandbox %s: no cluster %q has ever registered", id, cluster)
-	}
 	return cluster, nil
+}
+
+func (s *Service) registered(cluster, id string) error {
+	if !slices.Contains(s.fleet.ClusterIDs(), cluster) {
+		return problem.New(problem.NotFound, "no sandbox %s: no cluster %q is registered", id, cluster)
+	}
+	return nil
 }
 
 func noSandbox(id string) error { return problem.New(problem.NotFound, "no sandbox %s", id) }
 
-// Release ends a sandbox. Releasing an ended one answers its record.
+// Release ends a sandbox. Releasing an ended one answers its record. That of a claim key is durable before it is sent, like
+// a cancel: a cluster that is away ends it when it is back.
 func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	cluster, err := s.route(id)
+	cluster, err := parseID(id)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +95,39 @@ func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 	if ended != nil {
 		return ended, nil
 	}
+	if err := s.registered(cluster, id); err != nil {
+		return nil, err
+	}
+	if err := s.endByID(ctx, id); err != nil {
+		// A store that is full must not keep Pods occupied.
+		s.log.Error(err, "Releasing a sandbox without having written that down", "sandbox", id)
+	}
 	return s.release(ctx, cluster, id)
+}
+
+// endByID ends the claim that a sandbox was answered to, if it has a key.
+func (s *Service) endByID(ctx context.Context, id string) error {
+	for {
+		known, _, err := s.ledger.byID(ctx, id)
+		if err != nil || known.KeyHash == "" {
+			return err
+		}
+		h, err := s.ledger.load(ctx, known.KeyHash)
+		if err != nil || h.record == nil || h.record.SandboxID != id || h.record.State != stateAnswered {
+			return err
+		}
+		req, err := h.record.request()
+		if err != nil {
+			return err
+		}
+		now := s.clock.Now()
+		next := *h.record
+		next.State, next.ExpireAt = stateEnded, now.Add(s.retention)
+		next.Terminal = marshal(releasedEnd(req, &next, now))
+		if _, err = s.ledger.save(ctx, known.KeyHash, h, &next); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
 }
 
 func (s *Service) release(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
@@ -172,6 +214,8 @@ type page struct {
 }
 
 func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.ListSandboxesRequest) page {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	answer, err := s.call(ctx, cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_List{List: req}})
 	if err != nil {
 		return page{cluster: cluster, err: err}

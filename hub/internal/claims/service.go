@@ -68,6 +68,9 @@ const (
 	grace = 2 * time.Second
 	// callTimeout bounds every call but a claim.
 	callTimeout = 10 * time.Second
+	// listTimeout bounds how long one cluster can delay a list of all of them. A worker lists from memory, and a receipt is
+	// due within a second.
+	listTimeout = 2 * time.Second
 	// maxBackground bounds the writes and calls that go on behind an answer.
 	maxBackground = 1024
 )
