@@ -172,6 +172,13 @@ func canceled(req *sandboxv1.CreateSandboxRequest, r *record, now time.Time) *sa
 	return s
 }
 
+// releasedEnd is the terminal record of a sandbox that was released, until its own arrives.
+func releasedEnd(req *sandboxv1.CreateSandboxRequest, r *record, now time.Time) *sandboxv1.Sandbox {
+	s := canceled(req, r, now)
+	s.StopReason = "Released"
+	return s
+}
+
 // endForgotten is the end of a claim whose cluster was forgotten while it had its sandbox.
 func endForgotten(req *sandboxv1.CreateSandboxRequest, r *record, now time.Time) *sandboxv1.Sandbox {
 	s := canceled(req, r, now)
