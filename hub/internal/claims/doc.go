@@ -8,20 +8,57 @@
 //
 // # Claims with a key
 //
-// At most one sandbox is ever answered for a key (I2). The rules, each with a test that names it:
+// At most one sandbox is ever answered for a key (I2). The rules, point by point, with the tests that hold them; those of a
+// worker are in its package claim:
 //
-//   - A durable record (cluster, attempt, request) precedes every dispatch. A crash before it leaves nothing; after it a
-//     retry asks the same cluster for the same attempt, and the worker answers from its key index.
-//   - Retries in this hub join the flight that is under way, with the first one's deadline; each waits on its own context.
-//   - Only an explicit refusal, or the certainty that nothing was ever sent for this attempt, lets the claim go elsewhere,
-//     under the next attempt number and after another durable write. An unclear outcome stays with its cluster: the hub
-//     asks again until the deadline, then answers OUTCOME_UNKNOWN.
+//   - Before the write nothing happened, and a store that fails claims nothing: TestAFailedStoreClaimsNothing.
+//   - A durable record (cluster, attempt, request) precedes every dispatch: TestI2RecordIsDurableBeforeTheDispatch. After
+//     it, after the dispatch and after the answer a retry asks the same cluster for the same attempt:
+//     TestI2HubDiesAfterTheDispatch, TestI2SameKeySameSandbox.
+//   - The worker answers from its key index, which a new leader lists live: TestI2ANewLeaderListsBeforeItServes,
+//     TestI2NoAnswerWithoutTheLease, TestI2OfTwoPodsTheHigherIncarnationStays.
+//   - Retries join the flight that is under way, with the first one's deadline, here and at the worker:
+//     TestI2RetriesJoinTheFlight, TestI2JoinersShareTheFirstDeadline, TestAKeyedClaimOutlivesItsCaller.
+//   - Only an explicit refusal, the certainty that nothing was ever sent for this attempt, or an operator's forget lets the
+//     claim go elsewhere, under the next attempt number and after another durable write: TestI2OnlyARefusalOrNothingSentGoesElsewhere,
+//     TestI2ForgettingAClusterIsThePermissionToGoElsewhere. An unclear outcome stays with its cluster: the hub asks again
+//     until the deadline, then answers OUTCOME_UNKNOWN: TestI2UnclearStaysWithItsCluster.
+//   - A worker remembers refusals and cancels for 10 min: TestRefusalIsRemembered, TestCanceledKey. A dispatch that was not
+//     handed to the stream within 1 s is not sent any more (package attach, TestWhatADispatchComesTo), and what was handed
+//     over dies with a stream that is silent for 15 s: none is a minute old when it arrives.
+//   - A cancel, and the release of a sandbox that has a key, are durable before they are sent. A grant that arrives later is
+//     released unanswered, and so is a Pod that a worker reports for a record that ended or moved on:
+//     TestI2AGrantAfterTheCancelIsReleased, TestI2ACancelReachesAClusterThatWasAway, TestI2AReleaseIsDurableBeforeItIsSent,
+//     TestI2ALaterAttemptMakesTheEarlierPodAStray.
 //   - Once a sandbox was answered the record says so (written behind the answer, grouped), and from then on the hub looks
-//     the key up and never claims for it again: a worker that has lost its memory cannot make a second sandbox.
-//   - A cancel is durable before it is sent. A grant that arrives later is released unanswered, and so is a Pod that a
-//     worker reports for a record that ended or moved on.
-//   - A terminal record is kept until retention after the end; a record that never ended is dropped only once its cluster
-//     has said that it holds nothing for the key.
+//     the key up and never claims for it again: a worker that has lost its memory cannot make a second sandbox:
+//     TestI2AnAnsweredKeyIsNeverClaimedAgain.
+//   - Other parameters conflict: TestI2OtherParametersConflict.
+//   - After the end the key answers the terminal record, which is kept until retention after the end; a record that never
+//     ended is dropped only once its cluster has said that it holds nothing for the key: TestI2AfterTheEndTheTerminalRecord,
+//     TestSweepKeepsWhatMayBeHeld.
+//   - Keys of a worker's local API are a space of their own: hashed with its ClusterID, and in no index that it sends.
+//
+// # When the ledger is lost, or restored from a backup
+//
+// Package recovery says when; until it is over every call about a key that is not known is answered RECOVERING, and so is
+// every create with a key: TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard. Key indexes, which then list ended
+// sandboxes and claims under way as well, make the ledger whole. bearingOf is the rule:
+//
+//   - An unknown key is adopted: its Pod may have been answered, so it stays and is what the key answers. The request is not
+//     known. The first retry that the sandbox does not contradict (user, Env, labels, metadata) names it, and later ones are
+//     compared with that: TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry. A claim under way is joined where it is:
+//     TestI2AClaimUnderWayIsJoined. An ended sandbox is answered as such: TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain.
+//   - Of two clusters with one key the later attempt is answered. The earlier one was given up for it, and ends, if both are
+//     of one ledger: TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays. If a loss came between them both may have been
+//     answered: the other one stays, and is not the key's any more: TestI6APodThatMayHaveBeenAnsweredStays.
+//   - A record that is older than a Pod, in a restored ledger, follows it, unless it had its answer or its end already:
+//     TestI2ARestoredLedgerFollowsKeysThatMovedOn.
+//
+// A cluster whose etcd was set back has lost what was claimed since: those sandboxes are recorded as ended
+// (TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded), and what it runs again although it had ended is ended again.
+//
+// # Decisions that are not the design's
 //
 // The record keeps the request itself where the design names a hash of its parameters: it is compared field by field, so
 // that no encoding has to stay stable, and a claim that nobody waits for (wait NONE) is taken up again after a restart.

@@ -45,6 +45,23 @@
 // once, because a dispatch cannot reach it, and unreachable after the same silence as any other; it never removes anything
 // (I6). A missing receipt makes a cluster the last choice until a receipt arrives, or for 10 s.
 //
+// The rules of the link and the tests that hold them; those that are a worker's are in its package agent:
+//
+//  1. identity                 TestI12AnotherClusterUnderATakenNameIsRefused, TestI12AReportBelongsToTheClusterOfItsCertificate,
+//     TestTwoThatAlternateAreBothQuarantined, TestACrashLoopIsNoQuarantine
+//  2. incarnation, etcd        TestIncarnation, TestDecideFloor, TestI5ARestartedHubBelievesNoOlderIncarnation, TestEtcdRestored,
+//     TestEtcdRestoredUnderAStream, TestI1IdlePodsAreReplacedAfterEtcdWasRestored
+//  3. complete reports first   TestAStreamStartsWithACompleteReport, TestDivergenceIsFoundByDigest,
+//     TestTombstonesTravelInTheWelcomeAndAreBounded
+//  4. absence is not deletion  TestI5NoReportThatIsMissingPartialLateRepeatedOrOutOfOrderDeletes, TestI5AMassRemovalNeedsTwoCompleteReports
+//  5. liveness                 TestLiveness, TestI5NeitherSilenceNorDisconnectDeletes, TestStaleClustersAreNotRoutedTo
+//  6. durations                TestI11AStepOfTheWallClockChangesNoLiveness
+//  7. no event queue           TestI10WhatAReceiverIsOwedIsBoundedByItsEnvs, TestEdge, TestCredit, TestReportsAreCutIntoChunks
+//  8. isolation                TestI7AStuckClusterDelaysNoOther, and TestI7AStalledStreamDelaysNobodyElse of package attach
+//  9. removal                  TestADrainingClusterGetsNoNewClaims, TestI4AForgottenClusterLeavesEveryView,
+//     TestAForgottenClusterIsRefused, TestAnHeirIsNotMeasuredByTheOneBefore
+//  10. stale sessions          TestADispatchedClaim, and TestAStaleSessionIsAskedOnceMore of package claims
+//
 // Departures from the design's mechanisms: foreign segments go only to clusters that have the Env themselves, since the
 // others have no object to write them to; a complete Foreign may come again later, for a cluster that became known.
 package fleet
