@@ -231,9 +231,13 @@ func (s *Snapshot) whyAway(id string) string {
 		return fmt.Sprintf("see whether its worker runs: %s -n %s get lease,pods\n%s\none that never comes back: atollctl cluster forget %s",
 			s.kubectl(id), s.namespace(id), s.logs(id), id)
 	case leads(&s.Clusters[i]):
-		return "its worker runs, so look at the network and the certificates between: " + s.logs(id)
+		held := "its worker holds the lease"
+		if age := s.Clusters[i].Lease.Age; age != nil {
+			held += ", renewed " + short(*age) + " ago"
+		}
+		return held + "; unless it has just ended, look at the network and the certificates between: " + s.logs(id)
 	default:
-		return "its worker does not run, see below"
+		return "its worker does not run: see the lease there"
 	}
 }
 

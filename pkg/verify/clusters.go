@@ -32,7 +32,7 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 		switch shown := registered[c.ID]; {
 		case shown == nil && c.leads():
 			wrong(c.ID, "cluster "+c.ID, "the hub does not know it", "its worker to have registered; was it started with --hub, or the cluster forgotten?")
-		case shown != nil && !current(shown) && c.leads() && shown.GetState() != sandboxv1.ClusterState_QUARANTINED:
+		case shown != nil && away(shown) && c.leads():
 			wrong(c.ID, "cluster "+c.ID, fmt.Sprintf("is %s at the hub (%s), though its worker leads", shown.GetState(), shown.GetMessage()),
 				"it to be heard, unless the network between is cut")
 		}
@@ -54,6 +54,11 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 		wrong(hubName, "hub", fmt.Sprintf("took %s for what it has in memory", s.Hub.Slowest.Round(time.Millisecond)), "less than "+promptly.String())
 	}
 	return append(found, calledStale(s, registered)...)
+}
+
+// away reports whether a cluster gets fewer claims than it could serve, for want of word from it.
+func away(c *sandboxv1.Cluster) bool {
+	return c.GetState() == sandboxv1.ClusterState_LAST_CHOICE || c.GetState() == sandboxv1.ClusterState_UNREACHABLE
 }
 
 // calledStale finds Envs that call a cluster stale which the hub hears well.
@@ -165,8 +170,11 @@ func Notes(s *Snapshot) []string {
 			if !looked[c.GetId()] && len(s.Clusters) > 0 {
 				notes = append(notes, "cluster "+c.GetId()+" is registered and was not looked at; what others say of it is not checked")
 			}
-			if !current(c) {
+			switch {
+			case !current(c):
 				notes = append(notes, fmt.Sprintf("cluster %s is %s (%s); what is known of it is not compared", c.GetId(), c.GetState(), c.GetMessage()))
+			case c.GetState() != sandboxv1.ClusterState_FRESH:
+				notes = append(notes, fmt.Sprintf("cluster %s is %s (%s)", c.GetId(), c.GetState(), c.GetMessage()))
 			}
 		}
 	}

@@ -5,12 +5,14 @@ package verify
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/status"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -129,7 +131,7 @@ func (f *Federation) Look(ctx context.Context, previous *Snapshot) *Snapshot {
 			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 			defer cancel()
 			if err := look(ctx); err != nil {
-				blind <- Blind{What: what, Why: err.Error()}
+				blind <- Blind{What: what, Why: brief(err)}
 			}
 		}
 	}
@@ -173,6 +175,15 @@ func (f *Federation) Look(ctx context.Context, previous *Snapshot) *Snapshot {
 		s.Blind = append(s.Blind, b)
 	}
 	return s
+}
+
+// brief leaves out how gRPC introduces what went wrong.
+func brief(err error) string {
+	var told interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &told) {
+		return told.GRPCStatus().Message()
+	}
+	return err.Error()
 }
 
 func (r *Reader) look(ctx context.Context) (*Cluster, error) {
