@@ -93,11 +93,3 @@ func TestBindKeepsThePreRun(t *testing.T) {
 		t.Errorf("err %v, pre-run saw the environment: %v", err, ran)
 	}
 }
-
-func FuzzLoadFile(f *testing.F) {
-	f.Add("size: 3")
-	f.Add("servers: [a, {b: c}]")
-	f.Fuzz(func(t *testing.T, file string) {
-		_, _ = load(t, nil, file, "--config=x")
-	})
-}

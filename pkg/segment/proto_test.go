@@ -87,35 +87,3 @@ func TestFromProtoReadsWhatNewerPeersSay(t *testing.T) {
 		t.Errorf("state %s, idle %d; want Unknown and 0", m.State, m.Idle)
 	}
 }
-
-func FuzzDeltaFromProto(f *testing.F) {
-	seed, err := proto.Marshal(&federationv1.Report{
-		Segments: []*federationv1.EnvSegment{sample().Proto()}, Removed: []*federationv1.EnvKey{{Namespace: "a", Name: "b"}},
-	})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(seed)
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var r federationv1.Report
-		if proto.Unmarshal(data, &r) != nil {
-			return
-		}
-		d, err := DeltaFromProto(r.GetSegments(), r.GetRemoved())
-		if err != nil {
-			if !errors.Is(err, ErrInvalid) || !d.Empty() {
-				t.Fatalf("refused with %v, and %v came through", err, d)
-			}
-			return
-		}
-		var s Snapshot
-		s.Apply(d)
-		for k, seg := range s.All() {
-			again, err := FromProto(seg.Proto())
-			if err != nil || !again.Equal(seg) || again.Digest() != seg.Digest() {
-				t.Fatalf("%s does not survive a round trip: %v", k, err)
-			}
-		}
-	})
-}

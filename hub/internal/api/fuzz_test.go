@@ -99,31 +99,3 @@ func checkAnswer(t *testing.T, req *http.Request, resp *http.Response, text []by
 		t.Fatalf("%s %s: %d %s", req.Method, req.URL, resp.StatusCode, text)
 	}
 }
-
-// A keys file is taken as a whole or refused, and no key of it is without a digest, which any token could match.
-func FuzzKeys(f *testing.F) {
-	f.Add([]byte("keys: [{name: ci, sha256: " + strings.Repeat("ab", 32) + ", scopes: [claim], namespaces: [default], expires: 2030-01-01T00:00:00Z}]"))
-	f.Add([]byte("keys:\n- name: a\n  sha256: ''\n  scopes: []\n"))
-	f.Add([]byte("keys: [{name: a, name: b}]"))
-	f.Add([]byte("keys: &a [*a]"))
-	f.Add([]byte("{}"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		keys, err := ParseKeys(data)
-		if (keys == nil) == (err == nil) {
-			t.Fatalf("%v and %v", keys, err)
-		}
-		if err != nil {
-			return
-		}
-		for _, k := range keys.keys {
-			if len(k.digest) != 32 || k.Name == "" || len(k.Scopes) == 0 {
-				t.Fatalf("took key %+v", k)
-			}
-		}
-		for _, token := range []string{"", TokenPrefix, string(data)} {
-			if keys.find(token) != nil && len(token) < 20 {
-				t.Fatalf("token %q is known", token)
-			}
-		}
-	})
-}

@@ -48,6 +48,8 @@ func FuzzParseKeys(f *testing.F) {
 	f.Add([]byte("keys: [{name: a, sha256: " + digest + ", scopes: [read]}]"))
 	f.Add([]byte("keys:\n- name: a\n  sha256: " + digest + "\n  scopes: [admin]\n  expires: 2030-01-02T03:04:05Z\n"))
 	f.Add([]byte("{keys: null}"))
+	f.Add([]byte("keys: [{name: a, name: b}]"))
+	f.Add([]byte("keys: &a [*a]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		keys, err := ParseKeys(data)
 		if err != nil {
