@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"navix.sh/atoll/e2e/faults/apiproxy"
+	"navix.sh/atoll/e2e/faults/proxy"
+	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/pkg/link/linkfaults"
+)
+
+const (
+	// crowd is how many callers of each kind make many claims.
+	crowd = 8
+	// untoldFor is how old a sandbox without a key must be for its caller certainly not to be about to be told of it.
+	untoldFor = 2 * time.Minute
+	// settlePatience bounds what comes after the claims.
+	settlePatience = 10 * time.Minute
+)
+
+// I1, I2, I6: many claims under random faults, one after another without a pause, end with none double, lost or evicted.
+func TestClaims(t *testing.T) {
+	seed := seeds(t)[0]
+	ctx := t.Context()
+	s := &scenario{
+		world: fed, seed: seed, victim: clusters[0], other: clusters[1], random: rand.New(rand.NewPCG(seed, 0)),
+		load: newLoad(fed, fmt.Sprintf("claims-%d-%d", seed, time.Now().UnixNano())),
+	}
+	s.load.limit, s.load.forgets = int64(*claimsFlag), true
+	if err := s.keep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	working, stop := context.WithCancel(ctx)
+	var others sync.WaitGroup
+	var broken error
+	others.Go(func() { s.reapply(working, rand.New(rand.NewPCG(seed, 1<<32))) })
+	others.Go(func() { s.reapOverAndOver(working) })
+	others.Go(func() { broken = s.breakOverAndOver(working) })
+	s.load.start(ctx, seed, crowd)
+	s.load.done.Wait()
+	took := time.Since(begin)
+	stop()
+	others.Wait()
+	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	defer cancel()
+	err := errors.Join(broken, s.heal())
+	recovery, recoverErr := s.recover(ctx)
+	err = errors.Join(err, recoverErr, s.settle(ctx))
+	results.add(result{name: fmt.Sprintf("claims in %s", took.Round(time.Second)), seed: seed, recovery: recovery, load: s.load, err: err})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// reapOverAndOver keeps sandboxes that nobody was told of from using up all Pods, and tells of progress.
+func (s *scenario) reapOverAndOver(ctx context.Context) {
+	ticker := time.NewTicker(15 * time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		// An API server that is in trouble is looked at the next time.
+		_ = s.load.reap(ctx, untoldFor)
+		counts := s.load.books.Counts()
+		fmt.Fprintf(os.Stderr, "faults: %d of %d claims, %d sandboxes, %d double, %d lost, %d evicted, %d untold\n", s.load.begun.Load(), s.load.limit,
+			counts.Answered, counts.Doubled, len(s.load.breaches(lost)), len(s.load.breaches(evicted)), s.load.untold.Load())
+	}
+}
+
+// breakOverAndOver breaks something for a while, again and again.
+func (s *scenario) breakOverAndOver(ctx context.Context) error {
+	for ctx.Err() == nil {
+		s.victim = clusters[s.random.IntN(len(clusters))]
+		what := disturbances[s.random.IntN(len(disturbances))]
+		mend, err := what(ctx, s)
+		s.between(ctx, 500*time.Millisecond, 6*time.Second)
+		if mend != nil {
+			err = errors.Join(err, mend())
+		}
+		if err := errors.Join(err, s.calm()); err != nil && ctx.Err() == nil {
+			return err
+		}
+		s.between(ctx, 500*time.Millisecond, 4*time.Second)
+	}
+	return nil
+}
+
+// disturbances begin a fault. What calm does not mend is mended by what they return.
+var disturbances = []func(context.Context, *scenario) (mend func() error, err error){
+	func(_ context.Context, s *scenario) (func() error, error) {
+		s.links[s.victim].Set(cut)
+		return nil, nil
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		s.links[s.victim].Set(proxy.Both(proxy.Way{Swallow: true}))
+		return nil, nil
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		s.links[s.victim].Set(proxy.Both(proxy.Way{Stall: true}))
+		return nil, nil
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		s.ways[s.victim].Set(cut)
+		return nil, nil
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		s.ways[s.victim].Set(proxy.Both(proxy.Way{Delay: 300 * time.Millisecond, BytesPerSecond: 200_000}))
+		return nil, nil
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		s.callers.Set(proxy.Faults{Cut: s.random.IntN(2) == 0, Down: proxy.Way{Swallow: true}})
+		return nil, nil
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		s.servers[s.victim].Set(apiproxy.Rule{Refuse: true, Chance: 0.5})
+		return nil, nil
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		s.servers[s.victim].Set(apiproxy.Rule{Methods: []string{http.MethodPatch}, Path: "/pods/", LoseAnswer: true, Chance: 0.3})
+		return nil, nil
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		s.servers[s.victim].Set(apiproxy.Rule{Methods: []string{http.MethodPatch}, Path: "/pods/", Delay: 4 * time.Second, Late: true, Chance: 0.3})
+		return nil, nil
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		rule := linkfaults.Rule{Drop: 0.03, Duplicate: 0.1, Swap: 0.1}
+		return nil, errors.Join(s.spoil(stack.Hub, s.random.Uint64(), rule), s.spoil(s.victim, s.random.Uint64(), rule))
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		return nil, s.spoil(stack.Hub, s.random.Uint64(), linkfaults.Rule{Kinds: []string{"dispatch"}, DelayMillis: 3000})
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		return nil, s.spoil(s.victim, s.random.Uint64(), linkfaults.Rule{Kinds: []string{"answer"}, Drop: 0.5})
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		var errs []error
+		for _, name := range names() {
+			errs = append(errs, s.setClock(name, time.Duration(s.random.IntN(1201)-600)*time.Second))
+		}
+		return nil, errors.Join(errs...)
+	},
+	func(ctx context.Context, s *scenario) (func() error, error) { return nil, s.hubProgram().crash(ctx) },
+	func(ctx context.Context, s *scenario) (func() error, error) {
+		return nil, s.programs[s.victim].crash(ctx)
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		return s.hubProgram().resume, s.hubProgram().pause()
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		return s.programs[s.victim].resume, s.programs[s.victim].pause()
+	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		return s.Cluster(s.victim).Resume, s.Cluster(s.victim).Pause()
+	},
+}

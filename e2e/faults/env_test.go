@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+const (
+	namespace = "default"
+	envName   = "faults"
+	swapImage = "registry.example/python:3.14"
+	// replicas are the Pods of the Env in each cluster, when nobody plays with its scale.
+	replicas = 10
+)
+
+// manifest is an Env as its user writes it.
+func manifest(env string, replicas int) (string, error) {
+	text, err := os.ReadFile("testdata/env.yaml")
+	if err != nil {
+		return "", fmt.Errorf("reading the Env: %w", err)
+	}
+	return strings.NewReplacer("ENV", env, "REPLICAS", strconv.Itoa(replicas)).Replace(string(text)), nil
+}
+
+// apply applies an Env in a cluster, as users do.
+func (w *world) apply(ctx context.Context, cluster, env string, replicas int, how ...string) error {
+	text, err := manifest(env, replicas)
+	if err != nil {
+		return err
+	}
+	args := append([]string{"apply", "-f", "-"}, how...)
+	if out, err := w.Cluster(cluster).KubectlInput(ctx, strings.NewReader(text), args...); err != nil {
+		return fmt.Errorf("applying Env %s in %s: %w\n%s", env, cluster, err, out)
+	}
+	return nil
+}
+
+// applyEnv applies the Env that claims are for and waits until the hub sees it warm.
+func (w *world) applyEnv(ctx context.Context) error {
+	for _, cluster := range clusters {
+		if err := w.apply(ctx, cluster, envName, replicas); err != nil {
+			return err
+		}
+	}
+	return w.warm(ctx)
+}
+
+// warm waits until the hub sees idle Pods in all clusters.
+func (w *world) warm(ctx context.Context) error {
+	return eventually(ctx, patience, "the Env to be warm", func(ctx context.Context) error {
+		env, err := w.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
+		if err != nil {
+			return err
+		}
+		warm := 0
+		for _, c := range env.GetClusters() {
+			for _, m := range c.GetMembers() {
+				if m.GetReadyIdle() >= replicas/2 {
+					warm++
+				}
+			}
+		}
+		if warm != len(clusters) {
+			return fmt.Errorf("%d of %d clusters are: %v", warm, len(clusters), env)
+		}
+		return nil
+	})
+}
+
+// ways of applying the same manifest. The last one takes over what earlier ones of the first kind own.
+var applying = [][]string{nil, {"--server-side", "--field-manager=user", "--force-conflicts"}}
+
+// reapply plays the users: it applies the Env over and over, at times with another number of replicas, until ctx ends.
+func (w *world) reapply(ctx context.Context, random *rand.Rand) {
+	ticker := time.NewTicker(2 * time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		cluster, how := clusters[random.IntN(len(clusters))], applying[random.IntN(len(applying))]
+		scale := replicas + 2*(random.IntN(3)-1)
+		applyCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		// An API server that is broken on purpose takes no manifests; the last one is applied once it is not.
+		_ = w.apply(applyCtx, cluster, envName, scale, how...)
+		cancel()
+	}
+}
+
+const (
+	// patience is how long anything may take that is to come true by itself: a lease (15 s), a reconnect at the end of the
+	// back-off (30 s), a cluster on probation (10 s) and a late caller are within it.
+	patience = 2 * time.Minute
+	// unharmed is far more than a claim takes that a fault does not touch.
+	unharmed = 10 * time.Second
+)
+
+// eventually tries until there is no error, and returns the last one when that takes too long.
+func eventually(ctx context.Context, patience time.Duration, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for begin := time.Now(); ; {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %s for %s: %w", time.Since(begin).Round(time.Second), what, err)
+		case <-ticker.C:
+		}
+	}
+}

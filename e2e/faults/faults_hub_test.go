@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/faults/proxy"
+	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func (s *scenario) hubProgram() *program { return s.programs[stack.Hub] }
+
+// hubKilledInReport kills the hub while complete reports are on their way to it, at one point of them after another.
+func hubKilledInReport(ctx context.Context, s *scenario) error {
+	slow := proxy.Faults{Up: proxy.Way{BytesPerSecond: 4 << 10}}
+	for range 4 {
+		for _, cluster := range clusters {
+			s.links[cluster].Set(cut)
+			s.links[cluster].Set(slow)
+		}
+		s.between(ctx, 300*time.Millisecond, 3*time.Second)
+		if err := s.hubProgram().crash(ctx); err != nil {
+			return err
+		}
+		s.between(ctx, 0, 2*time.Second)
+	}
+	return s.heal()
+}
+
+func (s *scenario) ledgerFile() string { return filepath.Join(s.HubData(), "claims.db") }
+
+// storeDeleted takes the hub's ledger of claim keys away. It must serve no key until every cluster has told its own.
+func storeDeleted(ctx context.Context, s *scenario) error {
+	if err := s.hubProgram().kill(); err != nil {
+		return err
+	}
+	if err := os.Remove(s.ledgerFile()); err != nil {
+		return err
+	}
+	return s.recoverLedger(ctx)
+}
+
+// recoverLedger starts a hub without a ledger while one cluster is away: keys wait for it, all else does not.
+func (s *scenario) recoverLedger(ctx context.Context) error {
+	s.links[s.victim].Set(cut)
+	if err := s.hubProgram().start(ctx); err != nil {
+		return err
+	}
+	err := eventually(ctx, patience, s.other+" to be back", func(ctx context.Context) error {
+		return s.wantState(ctx, s.other, sandboxv1.ClusterState_FRESH)
+	})
+	if err != nil {
+		return err
+	}
+	key := s.load.name + "-kept-" + s.victim
+	if sandbox, err := s.load.create(ctx, request(key, s.victim)); problem.FromError(err) == nil || problem.FromError(err).Reason != problem.Recovering {
+		return fmt.Errorf("I2: without its ledger and with %s away the hub answered key %s with %v and %w", s.victim, key, sandbox, err)
+	}
+	if sandbox, err := s.load.claim(ctx, request("", s.other)); err != nil {
+		return fmt.Errorf("I7: a claim without a key while the hub recovers: %w", err)
+	} else {
+		s.kept = append(s.kept, sandbox)
+	}
+	if err := s.heal(); err != nil {
+		return err
+	}
+	return s.wantKept(ctx)
+}
+
+// wantKept asks again for every sandbox that is kept under a key.
+func (s *scenario) wantKept(ctx context.Context) error {
+	for _, sandbox := range s.kept {
+		if key := sandbox.GetClaimKey(); key != "" {
+			got, err := s.load.claim(ctx, request(key, sandbox.GetClusterId()))
+			if err != nil {
+				return err
+			}
+			if got.GetId() != sandbox.GetId() {
+				return fmt.Errorf("I2: key %s was answered %s, and now %s", key, sandbox.GetId(), got.GetId())
+			}
+		}
+	}
+	return nil
+}
+
+// storeDamaged truncates the ledger or overwrites a part of it. The hub must not start on it; the operator takes it away.
+func storeDamaged(ctx context.Context, s *scenario) error {
+	if err := s.hubProgram().kill(); err != nil {
+		return err
+	}
+	if err := s.damage(); err != nil {
+		return err
+	}
+	short, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	hub := s.hubProgram()
+	hub.mu.Lock()
+	err := hub.program.Start(short)
+	_ = hub.program.Kill()
+	hub.mu.Unlock()
+	if err == nil || !strings.Contains(err.Error(), "damaged") {
+		return fmt.Errorf("a hub was started on a damaged ledger (%s), and came to: %w", s.details, err)
+	}
+	if err := os.Remove(s.ledgerFile()); err != nil {
+		return err
+	}
+	return s.recoverLedger(ctx)
+}
+
+// damage does one of several things to the ledger.
+func (s *scenario) damage() (err error) {
+	file, err := os.OpenFile(s.ledgerFile(), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	junk := make([]byte, 4096)
+	for i := range junk {
+		junk[i] = byte(s.random.Uint32())
+	}
+	switch s.random.IntN(3) {
+	case 0:
+		s.details = " truncated"
+		return file.Truncate(size / 2 / 4096 * 4096)
+	case 1:
+		s.details = " both heads overwritten"
+		_, err = file.WriteAt(append(junk, junk...), 0)
+	default:
+		s.details = " pages overwritten"
+		for at := int64(8192); at+4096 <= size && err == nil; at += 4096 {
+			_, err = file.WriteAt(junk, at)
+		}
+	}
+	return err
+}
+
+// blackholeAtStart starts the hub while one cluster's frames vanish: the hub waits for nobody (I7).
+func blackholeAtStart(ctx context.Context, s *scenario) error {
+	s.links[s.victim].Set(proxy.Both(proxy.Way{Swallow: true}))
+	if err := s.hubProgram().crash(ctx); err != nil {
+		return err
+	}
+	err := eventually(ctx, unharmed, s.other+" to be back", func(ctx context.Context) error {
+		return s.wantState(ctx, s.other, sandboxv1.ClusterState_FRESH)
+	})
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		if err := s.wantServed(ctx, s.other, s.victim+" is a black hole"); err != nil {
+			return err
+		}
+		s.between(ctx, 0, 3*time.Second)
+	}
+	return s.heal()
+}
+
+// diskFull lets the hub's files grow no more. Claims with a key are refused, and nothing else.
+func diskFull(ctx context.Context, s *scenario) error {
+	disk, ok := s.hubProgram().program.(stack.FullDisk)
+	if !ok {
+		return errors.New("this stack's disks cannot be filled")
+	}
+	info, err := os.Stat(s.ledgerFile())
+	if err != nil {
+		return err
+	}
+	if err := disk.LimitFiles(min(info.Size(), 32<<10)); err != nil {
+		return err
+	}
+	refused := 0
+	for i := range 20 {
+		key := fmt.Sprintf("%s-full-%d", s.load.name, i)
+		if sandbox, err := s.load.create(ctx, request(key, s.other)); err != nil {
+			refused++
+		} else {
+			s.load.books.Answered(sandbox)
+			s.kept = append(s.kept, sandbox)
+		}
+	}
+	s.details = fmt.Sprintf(" %d of 20 refused", refused)
+	if sandbox, err := s.load.claim(ctx, request("", s.victim)); err != nil {
+		return fmt.Errorf("a claim without a key, which writes nothing: %w", err)
+	} else {
+		s.kept = append(s.kept, sandbox)
+	}
+	if err := errors.Join(disk.LimitFiles(-1), s.heal()); err != nil {
+		return err
+	}
+	if refused == 0 {
+		return errors.New("the disk was full and no claim with a key was refused")
+	}
+	return s.wantKept(ctx)
+}

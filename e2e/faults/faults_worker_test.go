@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/faults/apiproxy"
+	"navix.sh/atoll/e2e/faults/proxy"
+	"navix.sh/atoll/pkg/link/linkfaults"
+)
+
+// podWith waits for the Pod that carries a key.
+func (s *scenario) podWith(ctx context.Context, cluster, key string) (pod *corev1.Pod, err error) {
+	err = eventually(ctx, 20*time.Second, "a Pod with key "+key, func(ctx context.Context) error {
+		pods, err := s.podsWith(ctx, cluster, key)
+		if err != nil {
+			return err
+		}
+		if len(pods) != 1 {
+			return fmt.Errorf("%d in %s", len(pods), cluster)
+		}
+		pod = &pods[0]
+		return nil
+	})
+	return pod, err
+}
+
+func (s *scenario) podsWith(ctx context.Context, cluster, key string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := s.kube[cluster].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
+		return nil, err
+	}
+	var out []corev1.Pod
+	for _, pod := range pods.Items {
+		if pod.Annotations[v1alpha1.ClaimKeyAnnotationKey] == key && pod.DeletionTimestamp == nil {
+			out = append(out, pod)
+		}
+	}
+	return out, nil
+}
+
+// wantAnswered is that a key is answered with the Pod that carries it already.
+func (s *scenario) wantAnswered(ctx context.Context, key string, pod *corev1.Pod) error {
+	sandbox, err := s.load.claim(ctx, request(key, s.victim))
+	if err != nil {
+		return err
+	}
+	s.kept = append(s.kept, sandbox)
+	if sandbox.GetPodUid() != string(pod.UID) {
+		return fmt.Errorf("I2: key %s was written on pod %s and answered on %s", key, pod.UID, sandbox.GetPodUid())
+	}
+	return nil
+}
+
+// workerKilledAfterWrite kills a worker between the write of a Pod and the answer.
+func workerKilledAfterWrite(ctx context.Context, s *scenario) error {
+	key := s.load.name + "-unanswered"
+	// The answers leave an hour later, if the worker lives that long.
+	if err := s.spoil(s.victim, s.seed, linkfaults.Rule{Kinds: []string{"answer"}, DelayMillis: time.Hour.Milliseconds()}); err != nil {
+		return err
+	}
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { _, _ = s.load.create(ctx, request(key, s.victim)) })
+	written, err := s.podWith(ctx, s.victim, key)
+	if err != nil {
+		return err
+	}
+	if err := s.programs[s.victim].kill(); err != nil {
+		return err
+	}
+	s.between(ctx, 0, 3*time.Second)
+	if err := s.heal(); err != nil {
+		return err
+	}
+	if err := s.programs[s.victim].start(ctx); err != nil {
+		return err
+	}
+	return s.wantAnswered(ctx, key, written)
+}
+
+// second runs another worker of the victim's cluster, as a second replica of the Deployment, until the returned function is
+// called.
+func (s *scenario) second(ctx context.Context) (second *program, name string, end func() error, err error) {
+	p, err := s.WorkerAs(s.victim, s.victim, s.victim)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if err := p.Start(ctx); err != nil {
+		return nil, "", nil, err
+	}
+	second = &program{program: p}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { second.care(ctx) })
+	return second, p.String(), func() error {
+		cancel()
+		running.Wait()
+		if p.Ended() {
+			return nil
+		}
+		return errors.Join(p.Resume(), second.stop())
+	}, nil
+}
+
+// lateWriteOfOldLeader freezes a leader whose write is on its way to the API server. The write arrives when another leader,
+// at an API server that knows nothing of it, has long answered.
+func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
+	_, _, end, err := s.second(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	key := s.load.name + "-late"
+	late := time.Duration(22+s.random.IntN(8)) * time.Second
+	s.details = fmt.Sprintf(" by %s", late)
+	var once sync.Once
+	hit := make(chan struct{})
+	s.servers[s.victim].Set(apiproxy.Rule{
+		Methods: []string{http.MethodPatch}, Path: "/pods/", Delay: late, Late: true,
+		OnHit: func(*http.Request) { once.Do(func() { close(hit) }) },
+	})
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { _, _ = s.load.create(ctx, request(key, s.victim)) })
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-hit:
+	}
+	linger(ctx, 500*time.Millisecond) // for the writes of other claims
+	held := time.Now()
+	if err := s.programs[s.victim].pause(); err != nil {
+		return err
+	}
+	answered, err := s.load.claim(ctx, request(key, s.victim))
+	if err != nil {
+		return errors.Join(err, s.programs[s.victim].resume())
+	}
+	s.kept = append(s.kept, answered)
+	linger(ctx, time.Until(held.Add(late+time.Second)))
+	if err := errors.Join(s.programs[s.victim].resume(), s.heal()); err != nil {
+		return err
+	}
+	return eventually(ctx, patience, "the late Pod to be given up", func(ctx context.Context) error {
+		pods, err := s.podsWith(ctx, s.victim, key)
+		if err != nil {
+			return err
+		}
+		if len(pods) != 1 || string(pods[0].UID) != answered.GetPodUid() {
+			return fmt.Errorf("I2: key %s was answered on pod %s, and is on %v", key, answered.GetPodUid(), describe(pods))
+		}
+		return nil
+	})
+}
+
+// leaderChanges takes the lease from one worker after another, in every way.
+func leaderChanges(ctx context.Context, s *scenario) (err error) {
+	second, _, end, err := s.second(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	for i := range 4 {
+		p := []*program{s.programs[s.victim], second}[i%2]
+		switch s.random.IntN(3) {
+		case 0:
+			err = p.crash(ctx)
+		case 1:
+			err = errors.Join(p.stop(), p.start(ctx))
+		default:
+			err = p.pause()
+			s.between(ctx, 16*time.Second, 20*time.Second)
+			err = errors.Join(err, p.resume())
+		}
+		if err != nil {
+			return err
+		}
+		s.between(ctx, 0, 3*time.Second)
+	}
+	return s.heal()
+}
+
+// apiServerInTrouble makes one cluster's API server slow, refuse, or lose what it answers.
+func apiServerInTrouble(ctx context.Context, s *scenario) error {
+	troubles := []struct {
+		name string
+		rule apiproxy.Rule
+	}{
+		{"slow", apiproxy.Rule{Delay: 2 * time.Second}},
+		{"429", apiproxy.Rule{Refuse: true, Chance: 0.7}},
+		{"answers lost", apiproxy.Rule{LoseAnswer: true, Chance: 0.5, Methods: []string{http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodDelete}}},
+	}
+	trouble := troubles[s.random.IntN(len(troubles))]
+	s.details = " " + trouble.name
+	s.servers[s.victim].Set(trouble.rule)
+	if s.random.IntN(2) == 0 {
+		s.details += " and late"
+		s.ways[s.victim].Set(proxy.Both(proxy.Way{Delay: 200 * time.Millisecond}))
+	}
+	for range 3 {
+		s.between(ctx, 2*time.Second, 4*time.Second)
+		if err := s.wantServed(ctx, s.other, "the API server of "+s.victim+" is in trouble"); err != nil {
+			return err
+		}
+	}
+	return s.heal()
+}
+
+// clocksStepped steps the clocks of all programs to and fro. Nobody's health may change by it (I11).
+func clocksStepped(ctx context.Context, s *scenario) error {
+	for range 6 {
+		for _, name := range names() {
+			if err := s.setClock(name, time.Duration(s.random.IntN(1201)-600)*time.Second); err != nil {
+				return err
+			}
+		}
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); linger(ctx, 100*time.Millisecond) {
+			for _, cluster := range clusters {
+				if err := s.wantState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
+					return fmt.Errorf("I11: after a step of the clocks: %w", err)
+				}
+			}
+		}
+	}
+	return s.heal()
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/history"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	// callers of each kind, with and without keys.
+	callers = 2
+	// startupTimeout is what a claim gives the federation, callTimeout what its caller gives each call: shorter, so that
+	// callers come again while the federation still works on it.
+	startupTimeout = 20 * time.Second
+	callTimeout    = 8 * time.Second
+	// holdAtMost is how long a caller uses a sandbox.
+	holdAtMost = 600 * time.Millisecond
+)
+
+// load is callers that claim, use and end sandboxes without a pause, and remember what they were answered.
+type load struct {
+	world   *world
+	name    string // begins all keys
+	history *history.History
+	books   *history.Books
+	limit   int64 // of claims; 0: none
+	forgets bool  // keys that are done with, so that memory is not used up
+	begun   atomic.Int64
+	untold  atomic.Int64 // sandboxes that were reaped
+	quit    chan struct{}
+	done    sync.WaitGroup
+
+	mu       sync.Mutex
+	wrong    []breach
+	answered map[string]answered // by sandbox
+	excused  map[string]string   // sandboxes that may be gone, and why
+	refusals map[problem.Reason]int
+}
+
+// answered is where and when a sandbox was answered first.
+type answered struct {
+	cluster string
+	at      time.Time
+}
+
+// breach is something that should not be.
+type breach struct {
+	kind    string // lost and evicted are counted
+	sandbox string // that it is about; empty for none
+	err     error
+}
+
+const (
+	lost    = "lost"
+	evicted = "evicted"
+)
+
+func newLoad(w *world, name string) *load {
+	return &load{
+		world: w, name: name, history: history.New(), books: history.NewBooks(), quit: make(chan struct{}),
+		answered: map[string]answered{}, excused: map[string]string{}, refusals: map[problem.Reason]int{},
+	}
+}
+
+// start begins to claim with so many callers of each kind.
+func (l *load) start(ctx context.Context, seed uint64, callers int) {
+	for i := range callers {
+		keyed, plain := rand.New(rand.NewPCG(seed, uint64(2*i))), rand.New(rand.NewPCG(seed, uint64(2*i+1)))
+		l.done.Go(func() {
+			l.over(ctx, func(n int) { l.useKeyed(ctx, keyed, fmt.Sprintf("%s-%d-%d", l.name, i, n)) })
+		})
+		l.done.Go(func() {
+			l.over(ctx, func(int) { l.usePlain(ctx, plain) })
+		})
+	}
+}
+
+func (l *load) over(ctx context.Context, use func(n int)) {
+	for n := 0; ctx.Err() == nil; n++ {
+		select {
+		case <-l.quit:
+			return
+		default:
+		}
+		if l.limit > 0 && l.begun.Load() >= l.limit {
+			return
+		}
+		l.begun.Add(1)
+		use(n)
+	}
+}
+
+// stop lets every caller finish what it has begun.
+func (l *load) stop() {
+	close(l.quit)
+	l.done.Wait()
+}
+
+func (l *load) fail(kind, sandbox string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wrong = append(l.wrong, breach{kind, sandbox, err})
+}
+
+// note remembers an answer.
+func (l *load) note(s *sandboxv1.Sandbox) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.answered[s.GetId()]; !known {
+		l.answered[s.GetId()] = answered{s.GetClusterId(), time.Now()}
+	}
+}
+
+// answeredIn are the sandboxes of a cluster that were answered since then.
+func (l *load) answeredIn(cluster string, since time.Time) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ids []string
+	for id, a := range l.answered {
+		if a.cluster == cluster && a.at.After(since) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// excuse says that sandboxes may be gone, for a reason that is in the nature of the fault.
+func (l *load) excuse(why string, ids ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		l.excused[id] = why
+		l.history.MayEnd(id)
+	}
+}
+
+// request is a claim for any cluster, or for those given.
+func request(key string, in ...string) *sandboxv1.CreateSandboxRequest {
+	r := &sandboxv1.CreateSandboxRequest{
+		Namespace: namespace, Env: envName, ClaimKey: key, StartupTimeout: durationpb.New(startupTimeout),
+		Clusters: in, RequireClusters: len(in) > 0,
+	}
+	if key != "" {
+		r.Image = swapImage
+	}
+	return r
+}
+
+// create makes one call, and enters what comes of it.
+func (l *load) create(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	done := func(*sandboxv1.Sandbox) {}
+	if r.GetClaimKey() != "" {
+		done = l.history.Create(r.GetClaimKey())
+	}
+	sandbox, err := l.world.hub.CreateSandbox(ctx, r)
+	if err != nil {
+		done(nil)
+		return nil, err
+	}
+	done(sandbox)
+	l.note(sandbox)
+	return sandbox, nil
+}
+
+// ask makes a claim until it is answered.
+func (l *load) ask(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sandbox *sandboxv1.Sandbox, err error) {
+	err = l.insist(ctx, "claim", func(ctx context.Context) (err error) {
+		sandbox, err = l.create(ctx, r)
+		return err
+	})
+	return sandbox, err
+}
+
+// claim is ask for who is alone with the key: the sandbox is entered as held if it is live.
+func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	sandbox, err := l.ask(ctx, r)
+	if err == nil && sandbox.GetPhase() != sandboxv1.Phase_ENDED {
+		l.books.Answered(sandbox)
+	}
+	return sandbox, err
+}
+
+// useKeyed claims with a key, asks again, ends the claim one way or the other, and asks what became of it.
+func (l *load) useKeyed(ctx context.Context, random *rand.Rand, key string) {
+	var racing sync.WaitGroup
+	defer func() {
+		racing.Wait()
+		if !l.forgets {
+			return
+		}
+		if err := l.history.Forget(key); err != nil {
+			l.fail("history", "", err)
+		}
+	}()
+	r := request(key)
+	canceled := random.IntN(10) == 0
+	switch {
+	case canceled: // a cancel that races the grant
+		after := time.Duration(random.Int64N(int64(200 * time.Millisecond)))
+		racing.Go(func() {
+			if linger(ctx, after) {
+				_, _ = l.cancel(ctx, key)
+			}
+		})
+	case random.IntN(5) == 0: // a second caller with the same key
+		racing.Go(func() { _, _ = l.create(ctx, r) })
+	}
+	claim := l.claim
+	if canceled {
+		claim = l.ask // it may be given back at any time
+	}
+	sandbox, err := claim(ctx, r)
+	if err != nil {
+		l.fail("claim", "", fmt.Errorf("claim with key %s: %w", key, err))
+		return
+	}
+	racing.Wait()
+	hold := time.Duration(random.Int64N(int64(holdAtMost)))
+	if sandbox.GetPhase() == sandboxv1.Phase_ENDED || !linger(ctx, hold) {
+		return
+	}
+	if !canceled && random.IntN(3) == 0 {
+		if _, err := l.claim(ctx, r); err != nil {
+			l.fail("claim", sandbox.GetId(), fmt.Errorf("claim again with key %s: %w", key, err))
+		}
+	}
+	l.books.Releasing(sandbox)
+	byKey := random.IntN(5) < 2
+	err = l.insist(ctx, "end", func(ctx context.Context) (err error) {
+		if byKey {
+			_, err = l.cancel(ctx, key)
+		} else {
+			_, err = l.release(ctx, key, sandbox)
+		}
+		return err
+	})
+	if err != nil {
+		l.fail(lost, sandbox.GetId(), fmt.Errorf("ending %s of key %s: %w", sandbox.GetId(), key, err))
+		return
+	}
+	if random.IntN(3) == 0 {
+		if _, err := l.claim(ctx, r); err != nil {
+			l.fail("claim", sandbox.GetId(), fmt.Errorf("claim with key %s, whose sandbox has ended: %w", key, err))
+		}
+	}
+}
+
+// usePlain claims without a key, looks whether the sandbox still is what was answered, and releases it.
+func (l *load) usePlain(ctx context.Context, random *rand.Rand) {
+	sandbox, err := l.claim(ctx, request(""))
+	if err != nil {
+		l.fail("claim", "", fmt.Errorf("claim without a key: %w", err))
+		return
+	}
+	if !linger(ctx, time.Duration(random.Int64N(int64(holdAtMost)))) {
+		return
+	}
+	l.mustBeThere(ctx, sandbox)
+	l.books.Releasing(sandbox)
+	err = l.insist(ctx, "release", func(ctx context.Context) error {
+		_, err := l.release(ctx, "", sandbox)
+		return err
+	})
+	if err != nil {
+		l.fail(lost, sandbox.GetId(), fmt.Errorf("releasing %s: %w", sandbox.GetId(), err))
+	}
+}
+
+// mustBeThere holds the federation to an answer.
+func (l *load) mustBeThere(ctx context.Context, sandbox *sandboxv1.Sandbox) {
+	var got *sandboxv1.Sandbox
+	err := l.insist(ctx, "get", func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		got, err = l.world.hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()})
+		return err
+	})
+	switch {
+	case err != nil:
+		l.fail(lost, sandbox.GetId(), fmt.Errorf("I2, lost: %s was answered: %w", sandbox.GetId(), err))
+	case got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetPodUid() != sandbox.GetPodUid():
+		l.fail(evicted, sandbox.GetId(), fmt.Errorf("I6, evicted: %s was answered on pod %s and is %s on %q (%s: %s)",
+			sandbox.GetId(), sandbox.GetPodUid(), got.GetPhase(), got.GetPodUid(), got.GetFailureReason(), got.GetFailureMessage()))
+	}
+}
+
+// release ends a sandbox by its id.
+func (l *load) release(ctx context.Context, key string, sandbox *sandboxv1.Sandbox) (*sandboxv1.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	done := func(*sandboxv1.Sandbox) {}
+	if key != "" {
+		done = l.history.End(key)
+	}
+	record, err := l.world.hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()})
+	done(record)
+	return record, err
+}
+
+// cancel ends a claim by its key. A key that the hub has not heard of has not ended by it.
+func (l *load) cancel(ctx context.Context, key string) (*sandboxv1.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	done := l.history.End(key)
+	claim, err := l.world.hub.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: key, Namespace: namespace})
+	switch {
+	case err == nil:
+		done(claim.GetSandbox())
+	case problem.FromError(err).Reason != problem.NotFound:
+		done(nil)
+	}
+	return claim.GetSandbox(), err
+}
+
+// insist makes a call until it is answered, as callers are told to: again, unchanged, when the outcome is unknown or the
+// refusal one that passes.
+func (l *load) insist(ctx context.Context, what string, call func(context.Context) error) error {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for tries := 1; ; tries++ {
+		err := call(ctx)
+		if err == nil {
+			return nil
+		}
+		p := problem.FromError(err)
+		l.mu.Lock()
+		l.refusals[p.Reason]++
+		l.mu.Unlock()
+		if !passes(p.Reason) && !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("%s, call %d: %w", what, tries, err)
+		}
+		if !linger(ctx, max(100*time.Millisecond, min(p.RetryAfter, time.Second))) {
+			return fmt.Errorf("%s, called %d times in %s: %w", what, tries, time.Since(begin).Round(time.Second), err)
+		}
+	}
+}
+
+// passes tells whether it makes sense to call again.
+func passes(r problem.Reason) bool {
+	switch r {
+	case problem.Unavailable, problem.NoCapacity, problem.QueueFull, problem.RateLimited, problem.Recovering, problem.OutcomeUnknown, problem.Deadline:
+		return true
+	}
+	return false
+}
+
+// linger waits, and tells whether ctx is still good.
+func linger(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

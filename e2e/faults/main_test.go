@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package faults_test breaks Atoll in every way that is known to break such things, while callers claim, and holds it to what
+// they were answered.
+//
+// Two clusters are planes; hub and workers are processes under the RBAC of their charts, built with the race detector and
+// with the tag atolltest, which puts their clocks and the frames of their links into the suite's hands. A proxy stands in
+// every connection between worker and hub, worker and API server, caller and hub. A program that ends by itself is started
+// again, as a kubelet would.
+//
+// A run is one fault under one seed. It begins with a federation that is well and with sandboxes that somebody holds; a load
+// of claims with and without keys, retries, releases, cancels, re-applies and changes of scale goes on throughout; then the
+// fault comes and is healed, and it is measured how long it takes until every cluster serves claims with a key again. In
+// the end no order of the answers may be missing (package history), what is held must run where it was answered, nothing
+// may run that nobody holds, and package verify must find nothing.
+//
+//	go test ./e2e/faults                                     a short run of a few faults
+//	go test ./e2e/faults -timeout 3h -args -faults all -seeds 1,2,3
+//	go test ./e2e/faults -timeout 3h -run Claims -args -claims 100000 -seeds 7
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	faultsFlag = flag.String("faults", "", "numbers of the faults to run, with commas between them, or all; a few by default")
+	seedsFlag  = flag.String("seeds", "1", "seeds of the runs of each fault, with commas between them")
+	claimsFlag = flag.Int("claims", 200, "how many claims are made under random continuous faults")
+)
+
+// clusters are the ids of the clusters.
+var clusters = []string{"east", "west"}
+
+// fed is what all runs share.
+var fed *world
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	dir, err := os.MkdirTemp("", "atoll-faults-")
+	if err != nil {
+		return 1, fmt.Errorf("making a folder: %w", err)
+	}
+	logDir := filepath.Join(dir, "logs")
+	defer func() {
+		if code != 0 || err != nil {
+			fmt.Fprintln(os.Stderr, "the programs' logs are kept in", logDir)
+			return
+		}
+		err = os.RemoveAll(dir)
+	}()
+	// The first run on a machine builds Kubernetes.
+	upCtx, cancel := context.WithTimeout(ctx, 40*time.Minute)
+	defer cancel()
+	fed = newWorld(dir, logDir)
+	defer func() { err = errors.Join(err, fed.down(ctx)) }()
+	if err := fed.up(upCtx); err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	results.print(os.Stderr)
+	return code, checkLogs(logDir)
+}
+
+// seeds are the runs' seeds.
+func seeds(t *testing.T) []uint64 {
+	t.Helper()
+	var out []uint64
+	for text := range strings.SplitSeq(*seedsFlag, ",") {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("-seeds: %v", err)
+		}
+		out = append(out, seed)
+	}
+	return out
+}
+
+// smoke are the faults of a short run: one at each kind of place.
+const smoke = "1,7"
+
+// chosen tells whether a fault is to be run.
+func chosen(number int) bool {
+	which := *faultsFlag
+	if which == "" {
+		which = smoke
+	}
+	if which == "all" {
+		return true
+	}
+	for text := range strings.SplitSeq(which, ",") {
+		if text == strconv.Itoa(number) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"navix.sh/atoll/e2e/stack"
+)
+
+// startPatience is how long a program may take to be ready where nothing is broken.
+const startPatience = time.Minute
+
+// program is a hub or worker that is started again when it ends by itself.
+type program struct {
+	mu      sync.Mutex
+	program stack.Program
+	down    bool // on purpose
+}
+
+// tend takes a program that runs into care.
+func (w *world) tend(name string, p stack.Program) *program {
+	tended := &program{program: p}
+	w.programs[name] = tended
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { tended.care(ctx) })
+	w.closers = append(w.closers, func() error {
+		cancel()
+		running.Wait()
+		return nil
+	})
+	return tended
+}
+
+// care starts the program again whenever it has ended by itself.
+func (p *program) care(ctx context.Context) {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			p.revive(ctx)
+		}
+	}
+}
+
+func (p *program) revive(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down || !p.program.Ended() {
+		return
+	}
+	// That it is not ready yet, or has ended again, the next look will show.
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_ = p.program.Kill()
+	_ = p.program.Start(ctx)
+}
+
+// kill ends the program at once and leaves it down.
+func (p *program) kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = true
+	return p.program.Kill()
+}
+
+// stop lets the program end in order and leaves it down.
+func (p *program) stop() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = true
+	return p.program.Stop()
+}
+
+// start runs the program again and returns when it is ready.
+func (p *program) start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	if err := p.program.Start(ctx); err != nil {
+		return err
+	}
+	p.down = false
+	return nil
+}
+
+// crash kills the program and starts it again.
+func (p *program) crash(ctx context.Context) error {
+	if err := p.kill(); err != nil {
+		return err
+	}
+	return p.start(ctx)
+}
+
+// pause freezes the program, resume ends that.
+func (p *program) pause() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.program.Pause()
+}
+
+func (p *program) resume() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.program.Resume()
+}
+
+// unwelcome are words that no log may have, whatever was done to its program.
+var unwelcome = []string{"WARNING: DATA RACE", "panic:", "Observed a panic"}
+
+// checkLogs looks through all logs.
+func checkLogs(dir string) error {
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil || len(logs) == 0 {
+		return errors.Join(err, fmt.Errorf("looking through the logs: %d in %s", len(logs), dir))
+	}
+	var errs []error
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("looking through the logs: %w", err)
+		}
+		for line := range bytes.Lines(text) {
+			for _, word := range unwelcome {
+				if strings.Contains(string(line), word) {
+					errs = append(errs, fmt.Errorf("%s: %s", filepath.Base(path), bytes.TrimSpace(line)))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/faults/proxy"
+)
+
+// runLimit bounds one run; none comes near it unless it hangs.
+const runLimit = 6 * time.Minute
+
+// scenario is one run of a fault.
+type scenario struct {
+	*world
+	random *rand.Rand
+	seed   uint64
+	load   *load
+	victim string // the cluster that is hit, where one is
+	other  string
+	kept   []*sandboxv1.Sandbox
+
+	healed  time.Time
+	details string // of the fault, as the seed had it
+}
+
+// fault breaks something and heals it. What is wrong apart from what every run looks at is returned.
+type fault func(ctx context.Context, s *scenario) error
+
+func runFault(t *testing.T, number int, name string, inject fault, seed uint64) {
+	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
+	defer cancel()
+	random := rand.New(rand.NewPCG(seed, uint64(number)))
+	hit := random.IntN(len(clusters))
+	s := &scenario{
+		world: fed, random: random, seed: seed, victim: clusters[hit], other: clusters[1-hit],
+		load: newLoad(fed, fmt.Sprintf("%s-%d-%d", name, seed, time.Now().UnixNano())),
+	}
+	defer func() {
+		if err := s.calm(); err != nil {
+			t.Error(err)
+		}
+	}()
+	endLoad := s.beginLoad(ctx)
+	err := s.keep(ctx)
+	if err == nil {
+		err = inject(ctx, s)
+	}
+	recovery, recoverErr := s.recover(ctx)
+	endLoad()
+	errs := []error{err, recoverErr, s.settle(ctx)}
+	err = errors.Join(errs...)
+	results.add(result{number: number, name: name, seed: seed, details: s.victim + s.details, recovery: recovery, load: s.load, err: err})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// beginLoad starts callers and users, and returns what ends them.
+func (s *scenario) beginLoad(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var users sync.WaitGroup
+	random := rand.New(rand.NewPCG(s.seed, 1<<32))
+	users.Go(func() { s.reapply(ctx, random) })
+	s.load.start(ctx, s.seed, callers)
+	return func() {
+		s.load.stop()
+		cancel()
+		users.Wait()
+	}
+}
+
+// keep claims what is held throughout: one sandbox with a key and one without in each cluster.
+func (s *scenario) keep(ctx context.Context) error {
+	for _, cluster := range clusters {
+		for _, key := range []string{"", s.load.name + "-kept-" + cluster} {
+			sandbox, err := s.load.claim(ctx, request(key, cluster))
+			if err != nil {
+				return fmt.Errorf("claiming what is to be kept: %w", err)
+			}
+			s.kept = append(s.kept, sandbox)
+		}
+	}
+	return nil
+}
+
+// between waits for a time between two, as the seed has it.
+func (s *scenario) between(ctx context.Context, least, most time.Duration) {
+	linger(ctx, least+time.Duration(s.random.Int64N(int64(most-least))))
+}
+
+// heal ends what is broken from outside, and begins to measure.
+func (s *scenario) heal() error {
+	s.healed = time.Now()
+	return s.calm()
+}
+
+// recover waits until everything is well, and tells how long after the healing that was.
+func (s *scenario) recover(ctx context.Context) (time.Duration, error) {
+	if s.healed.IsZero() {
+		s.healed = time.Now()
+	}
+	for i, cluster := range clusters {
+		key := fmt.Sprintf("%s-recovered-%d", s.load.name, i)
+		err := eventually(ctx, patience, cluster+" to serve again", func(ctx context.Context) error {
+			if err := s.wantState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
+				return err
+			}
+			sandbox, err := s.load.create(ctx, request(key, cluster))
+			if err != nil {
+				return err
+			}
+			s.load.books.Answered(sandbox)
+			s.kept = append(s.kept, sandbox)
+			return nil
+		})
+		if err != nil {
+			return time.Since(s.healed), err
+		}
+	}
+	return time.Since(s.healed), nil
+}
+
+// wantState is that the hub sees a cluster in one of the states.
+func (s *scenario) wantState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
+	c, err := s.hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
+	if err != nil {
+		return err
+	}
+	for _, state := range states {
+		if c.GetState() == state {
+			return nil
+		}
+	}
+	return fmt.Errorf("cluster %s is %s (%s), want %v", cluster, c.GetState(), c.GetMessage(), states)
+}
+
+func (s *scenario) waitState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
+	return eventually(ctx, patience, "the hub to notice", func(ctx context.Context) error { return s.wantState(ctx, cluster, states...) })
+}
+
+// wantServed is that claims for a cluster are answered as if nothing had happened elsewhere (I7).
+func (s *scenario) wantServed(ctx context.Context, cluster, while string) error {
+	for _, key := range []string{"", fmt.Sprintf("%s-served-%d", s.load.name, time.Now().UnixNano())} {
+		begin := time.Now()
+		sandbox, err := s.load.create(ctx, request(key, cluster))
+		if err != nil {
+			return fmt.Errorf("I7: while %s, %s did not serve: %w", while, cluster, err)
+		}
+		s.load.books.Answered(sandbox)
+		s.kept = append(s.kept, sandbox)
+		if took := time.Since(begin); took > unharmed {
+			return fmt.Errorf("I7: while %s, %s took %s", while, cluster, took)
+		}
+	}
+	return nil
+}
+
+// cut is a partition.
+var cut = proxy.Faults{Cut: true}
+
+// settle ends the run: what is kept is there, and is given back; nobody else is; everything agrees.
+func (s *scenario) settle(ctx context.Context) error {
+	for _, cluster := range clusters {
+		if err := s.apply(ctx, cluster, envName, replicas); err != nil {
+			return err
+		}
+	}
+	for _, sandbox := range s.kept {
+		s.load.mustBeThere(ctx, sandbox)
+	}
+	s.load.giveBack(ctx)
+	var errs []error
+	if err := s.load.wantNobodyElse(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	errs = append(errs, s.warm(ctx), s.Verify(ctx))
+	errs = append(errs, s.load.verdict()...)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// giveBack releases what is still held.
+func (l *load) giveBack(ctx context.Context) {
+	for _, sandbox := range l.books.Held() {
+		l.books.Releasing(sandbox)
+		err := l.insist(ctx, "release", func(ctx context.Context) error {
+			_, err := l.release(ctx, sandbox.GetClaimKey(), sandbox)
+			return err
+		})
+		if err != nil {
+			l.fail(lost, sandbox.GetId(), fmt.Errorf("releasing %s: %w", sandbox.GetId(), err))
+		}
+	}
+}
+
+// straysAfter is how long the federation may take to end by itself what was granted and never answered.
+const straysAfter = 45 * time.Second
+
+// wantNobodyElse is that no sandbox is left, now that all have been given back. Nobody but a first-activity timeout, which
+// is not built, can end a sandbox without a key whose caller was never told of it: these are released here, and counted.
+func (l *load) wantNobodyElse(ctx context.Context) error {
+	left := func(ctx context.Context) error {
+		live, err := l.world.live(ctx)
+		if err != nil {
+			return err
+		}
+		if len(live) > 0 {
+			return fmt.Errorf("nobody holds these: %s", strings.Join(describe(live), "; "))
+		}
+		return nil
+	}
+	if err := eventually(ctx, straysAfter, "all sandboxes to be gone", left); err == nil {
+		return nil
+	}
+	if err := l.reap(ctx, 0); err != nil {
+		return err
+	}
+	return eventually(ctx, straysAfter, "all sandboxes with keys to be gone", left)
+}
+
+// live are the Pods with sandboxes, from the API servers.
+func (w *world) live(ctx context.Context) ([]corev1.Pod, error) {
+	var out []corev1.Pod
+	for id, c := range w.kube {
+		var pods corev1.PodList
+		if err := c.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
+			return nil, fmt.Errorf("listing Pods in %s: %w", id, err)
+		}
+		for i := range pods.Items {
+			switch pods.Items[i].Labels[v1alpha1.SandboxPhaseLabelKey] {
+			case v1alpha1.SandboxPhaseRunning, v1alpha1.SandboxPhaseStarting:
+				if pods.Items[i].DeletionTimestamp == nil {
+					out = append(out, pods.Items[i])
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+func describe(pods []corev1.Pod) []string {
+	var out []string
+	for i := range pods {
+		out = append(out, fmt.Sprintf("%s on pod %s, key %q, attempt %s", pods[i].Labels[v1alpha1.SandboxIDLabelKey], pods[i].Name,
+			pods[i].Annotations[v1alpha1.ClaimKeyAnnotationKey], pods[i].Annotations[v1alpha1.ClaimAttemptAnnotationKey]))
+	}
+	return out
+}
+
+// reap releases sandboxes without a key that nobody was told of and that are older than that.
+func (l *load) reap(ctx context.Context, age time.Duration) error {
+	live, err := l.world.live(ctx)
+	if err != nil {
+		return err
+	}
+	held := l.books.Held()
+	for i := range live {
+		labels := live[i].Labels
+		if held[string(live[i].UID)] != nil || labels[v1alpha1.ClaimKeyHashLabelKey] != "" {
+			continue
+		}
+		id := labels[v1alpha1.SandboxIDLabelKey]
+		if claimedAt, err := time.Parse(time.RFC3339, live[i].Annotations[v1alpha1.SandboxClaimedAtAnnotationKey]); err == nil && time.Since(claimedAt) < age {
+			continue
+		}
+		l.untold.Add(1)
+		err := l.insist(ctx, "release of a sandbox that nobody was told of", func(ctx context.Context) error {
+			_, err := l.release(ctx, "", &sandboxv1.Sandbox{Id: id})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verdict is what the callers found wrong.
+func (l *load) verdict() []error {
+	var errs []error
+	for _, b := range l.breaches("") {
+		errs = append(errs, b.err)
+	}
+	return append(append(errs, l.books.Wrong()...), l.history.Check()...)
+}
+
+// breaches of a kind, or of all, but for those about sandboxes that may be gone.
+func (l *load) breaches(kind string) []breach {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []breach
+	for _, b := range l.wrong {
+		if l.excused[b.sandbox] == "" && (kind == "" || kind == b.kind) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// result is what a run came to.
+type result struct {
+	number   int
+	name     string
+	seed     uint64
+	details  string
+	recovery time.Duration
+	load     *load
+	err      error
+}
+
+type table struct {
+	mu   sync.Mutex
+	rows []result
+}
+
+var results table
+
+func (t *table) add(r result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rows = append(t.rows, r)
+}
+
+// print tells how long recovery took, and what the callers met meanwhile.
+func (t *table) print(w io.Writer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "fault\tseed\tat\trecovered s\tclaims\tsandboxes\tdouble\tlost\tevicted\tuntold\trefusals\tresult")
+	for _, r := range t.rows {
+		verdict := "ok"
+		if r.err != nil {
+			verdict = "FAILED"
+		}
+		l := r.load
+		fmt.Fprintf(out, "%02d %s\t%d\t%s\t%.1f\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", r.number, r.name, r.seed, r.details, r.recovery.Seconds(),
+			l.begun.Load(), l.books.Counts().Answered, l.books.Counts().Doubled, len(l.breaches(lost)), len(l.breaches(evicted)), l.untold.Load(), l.refusals, verdict)
+	}
+	_ = out.Flush()
+}

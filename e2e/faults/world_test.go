@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/faults/apiproxy"
+	"navix.sh/atoll/e2e/faults/proxy"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/pkg/link/linkfaults"
+)
+
+// world is a federation, and everything that can be done to it.
+type world struct {
+	*stack.Stack
+	dir, logDir string
+	set         *plane.Set
+	hub         *stack.Client
+	kube        map[string]client.Client // live, no cache
+
+	// What stands between programs, by the worker's name: on its way to the hub, on its way to the API server, and in front
+	// of the API server. callers is on the way of callers to the hub.
+	links, ways map[string]*proxy.Proxy
+	servers     map[string]*apiproxy.Proxy
+	callers     *proxy.Proxy
+	programs    map[string]*program // by cluster, and stack.Hub
+
+	mu      sync.Mutex // of links, ways and servers
+	closers []func() error
+}
+
+func newWorld(dir, logDir string) *world {
+	return &world{
+		dir: dir, logDir: logDir, kube: map[string]client.Client{}, links: map[string]*proxy.Proxy{}, ways: map[string]*proxy.Proxy{},
+		servers: map[string]*apiproxy.Proxy{}, programs: map[string]*program{},
+	}
+}
+
+// up builds and starts everything.
+func (w *world) up(ctx context.Context) (err error) {
+	bin := filepath.Join(w.dir, "bin")
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return stack.Build(groupCtx, bin, true, "atolltest") })
+	group.Go(func() (err error) {
+		w.set, err = plane.Up(groupCtx, plane.Options{}, clusters...)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("preparing: %w", err)
+	}
+	w.Stack, err = stack.Start(ctx, w.set, stack.Options{BinDir: bin, LogDir: w.logDir, Via: w.via, Env: w.env})
+	if err != nil {
+		return fmt.Errorf("starting hub and workers: %w", err)
+	}
+	if w.hub, err = w.HubClient(); err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("building the scheme: %w", err)
+	}
+	w.tend(stack.Hub, w.Hub)
+	for _, id := range clusters {
+		if w.kube[id], err = client.New(w.set.Plane(id).Config(), client.Options{Scheme: scheme}); err != nil {
+			return fmt.Errorf("building a client of %s: %w", id, err)
+		}
+		w.tend(id, w.Worker(id))
+	}
+	return w.applyEnv(ctx)
+}
+
+// down takes everything down, whatever state it is in.
+func (w *world) down(ctx context.Context) error {
+	var errs []error
+	for i := len(w.closers) - 1; i >= 0; i-- {
+		errs = append(errs, w.closers[i]())
+	}
+	if w.Stack != nil {
+		errs = append(errs, w.Close())
+	}
+	if w.set != nil {
+		errs = append(errs, w.set.Down(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// via puts a proxy into every connection, and two into those to an API server.
+func (w *world) via(c stack.Connection) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	target := c.Address
+	if member := w.set.Plane(c.To); member != nil {
+		certificate, err := member.ServingCertificate()
+		if err != nil {
+			return "", err
+		}
+		server, err := apiproxy.Listen(apiproxy.Options{Target: target, CA: member.Config().CAData, Certificate: certificate, Seed: 1})
+		if err != nil {
+			return "", err
+		}
+		w.closers = append(w.closers, server.Close)
+		w.servers[c.From], target = server, server.Address()
+	}
+	p, err := proxy.Listen(target)
+	if err != nil {
+		return "", err
+	}
+	w.closers = append(w.closers, p.Close)
+	switch c.To {
+	case stack.API:
+		w.callers = p
+	case stack.Link:
+		w.links[c.From] = p
+	default:
+		w.ways[c.From] = p
+	}
+	return p.Address(), nil
+}
+
+// env gives each program files for its clock and for the faults of its links.
+func (w *world) env(name string) []string {
+	return []string{"ATOLL_TEST_CLOCK_OFFSET=@" + w.clockFile(name), "ATOLL_TEST_LINK_FAULTS=@" + w.framesFile(name)}
+}
+
+func (w *world) clockFile(name string) string { return filepath.Join(w.dir, "clock-"+name) }
+
+func (w *world) framesFile(name string) string { return filepath.Join(w.dir, "frames-"+name) }
+
+// setClock sets a program's clock off.
+func (w *world) setClock(name string, offset time.Duration) error {
+	return os.WriteFile(w.clockFile(name), []byte(offset.String()), 0o600)
+}
+
+// spoil makes what a program sends over the link go wrong.
+func (w *world) spoil(name string, seed uint64, rules ...linkfaults.Rule) error {
+	return linkfaults.Rules{Seed: seed, Rules: rules}.Write(w.framesFile(name))
+}
+
+// names are those of all programs.
+func names() []string { return append([]string{stack.Hub}, clusters...) }
+
+// calm ends every fault that is not a program's death.
+func (w *world) calm() error {
+	var errs []error
+	for _, name := range names() {
+		errs = append(errs, w.setClock(name, 0), w.spoil(name, 0))
+	}
+	w.callers.Set(proxy.Faults{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, ways := range []map[string]*proxy.Proxy{w.links, w.ways} {
+		for _, p := range ways {
+			p.Set(proxy.Faults{})
+		}
+	}
+	for _, s := range w.servers {
+		s.Set()
+	}
+	return errors.Join(errs...)
+}
