@@ -32,8 +32,8 @@ Reads what the API servers of the named clusters hold and what the hub says, and
 claim key on two (I2), segments written by their owner alone (I3) and equal everywhere (I4), nothing lost (I5), no running
 sandbox marked for deletion (I6), no cluster held up by another's trouble (I7), every cluster serving by itself (I8),
 programs no larger than what they serve (I10), no time from a wrong clock (I11), names bound to clusters (I12), idle Pods
-clean of tenants (I13). It changes nothing, and needs rights to list Pods, SandboxEnvs and SandboxPools and to read the
-worker's namespace.
+clean of tenants (I13). It changes nothing. It needs rights to list Pods, SandboxEnvs and SandboxPools and to read the
+worker's namespace, and an API key that is not bound to a team or to namespaces: what a key may not see would seem lost.
 
 Views follow changes, so what may pass by itself is looked at again, for as long as --for says, and is wrong if it stands.
 What must never be is wrong if a single look saw it. The hub is the one of --server.

@@ -59,6 +59,12 @@ func blindness(s *Snapshot) []Diagnosis {
 	for _, b := range s.Blind {
 		id, cluster := strings.CutPrefix(b.What, "cluster ")
 		switch {
+		case b.What == "hub" && b.Refused:
+			out = append(out, Diagnosis{Reason: APIKeyRefused, Severity: Critical, Object: "API key", What: "the hub refuses it: " + b.Why,
+				Do: "give a key that it knows: --token-file; a new one: atoll-hub api-key new --name …, and add what it prints to the hub's keys file"})
+		case b.What == "hub" && strings.Contains(b.Why, "x509: "):
+			out = append(out, Diagnosis{Reason: CertificateRefused, Severity: Critical, Object: "hub", What: "its certificate is not accepted: " + b.Why,
+				Do: "is --ca-file the CA that it comes from, and --server one of its names? atollctl pki hub --host … --renew | sh"})
 		case b.What == "hub":
 			out = append(out, Diagnosis{Reason: HubUnreachable, Severity: Critical, Object: "hub",
 				What: "does not answer: " + b.Why,
@@ -66,6 +72,9 @@ func blindness(s *Snapshot) []Diagnosis {
 					"in the hub's cluster: kubectl -n atoll-system get pods,events -l app.kubernetes.io/name=atoll-hub\n" +
 					"in the hub's cluster: kubectl -n atoll-system logs -l app.kubernetes.io/name=atoll-hub --tail=50"})
 		case cluster && len(missingCRDs(s.Sites[id])) > 0: // that is what is wrong with it
+		case cluster && b.Refused:
+			out = append(out, Diagnosis{Reason: NotTold, Severity: Warning, Cluster: id, Object: "cluster " + id, What: "may not be looked at: " + b.Why,
+				Do: "ask with the rights of a cluster administrator"})
 		case cluster:
 			out = append(out, Diagnosis{Reason: APIServerAway, Severity: Warning, Cluster: id, Object: "cluster " + id,
 				What: "cannot be looked at from here: " + b.Why, Do: s.kubectl(id) + " get --raw /readyz?verbose"})

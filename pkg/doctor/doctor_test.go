@@ -94,6 +94,13 @@ func TestDiagnose(t *testing.T) {
 			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub", Why: "connection refused"}}
 			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "HubUnreachable", Message: "no hub is connected; shown as last heard: west"})
 		},
+		"hub-refuses": func(s *Snapshot) {
+			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub", Why: `API key "ci" expired at 2026-02-28T12:00:00Z`, Refused: true},
+				{What: "cluster north", Why: "listing Pods: pods is forbidden", Refused: true}}
+		},
+		"hub-certificate": func(s *Snapshot) {
+			s.Hub, s.Blind = nil, []verify.Blind{{What: "hub", Why: "authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"}}
+		},
 		"hub-recovering": func(s *Snapshot) {
 			s.Hub.Status.Recovering, s.Hub.Status.Reason = true, "LedgerLost"
 			s.Hub.Status.Since, s.Hub.Status.AwaitedClusters = stamp(now.Add(-5*time.Minute)), []string{"north", "west"}

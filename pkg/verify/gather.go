@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -131,7 +132,7 @@ func (f *Federation) Look(ctx context.Context, previous *Snapshot) *Snapshot {
 			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 			defer cancel()
 			if err := look(ctx); err != nil {
-				blind <- Blind{What: what, Why: brief(err)}
+				blind <- Blind{What: what, Why: brief(err), Refused: refused(err)}
 			}
 		}
 	}
@@ -184,6 +185,15 @@ func brief(err error) string {
 		return told.GRPCStatus().Message()
 	}
 	return err.Error()
+}
+
+// refused tells who does not answer from who does not answer us.
+func refused(err error) bool {
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return true
+	}
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
 }
 
 func (r *Reader) look(ctx context.Context) (*Cluster, error) {

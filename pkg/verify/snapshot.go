@@ -25,6 +25,8 @@ type Snapshot struct {
 type Blind struct {
 	What string // "hub", "cluster east", "metrics http://…"
 	Why  string
+	// Refused: it is there, and does not let us look.
+	Refused bool
 }
 
 func (b Blind) String() string { return b.What + ": " + b.Why }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// I8: atollctl verify and doctor are at ease with a federation that is well, and both tell of a cluster whose worker was
+// killed, as a person would ask them.
+func TestI8_VerifyAndDoctorTellOfADeadWorker(t *testing.T) {
+	ctx := testContext(t)
+	newEnv(ctx, t, "doctor", equally(1)...)
+	wait(ctx, t, "doctor to find nothing", func(ctx context.Context) (bool, string) {
+		out, code := look(ctx, t, "doctor")
+		return code == 0, out
+	})
+	if out, code := look(ctx, t, "verify", "--for=1m"); code != 0 {
+		t.Fatalf("verify exits with %d:\n%s", code, out)
+	}
+
+	t.Cleanup(func() {
+		if err := heal(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := atoll.Worker("west").Kill(); err != nil {
+		t.Fatal(err)
+	}
+	wait(ctx, t, "doctor to tell of west", func(ctx context.Context) (bool, string) {
+		out, code := look(ctx, t, "doctor", "-o=json")
+		var found []struct{ Reason, Severity, Cluster, Do string }
+		if err := json.Unmarshal([]byte(out), &found); err != nil {
+			return false, out + err.Error()
+		}
+		told := slices.ContainsFunc(found, func(d struct{ Reason, Severity, Cluster, Do string }) bool {
+			return d.Cluster == "west" && d.Severity == "critical" && d.Do != "" &&
+				slices.Contains([]string{"NoLeader", "WorkerMissing", "WorkerUnavailable"}, d.Reason)
+		})
+		return told && code == 1, out
+	})
+	out, code := look(ctx, t, "verify", "--for=0s")
+	if code != 1 || !strings.Contains(out, "I8  west, lease atoll-worker") {
+		t.Errorf("verify exits with %d:\n%s", code, out)
+	}
+}
+
+// look runs a command of atollctl that looks into the hub and into all clusters, and returns what it printed and its exit
+// code.
+func look(ctx context.Context, t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	args = append(args, atoll.HubEndpoint().Flags()...)
+	for _, id := range clusters {
+		args = append(args, "--kubeconfig="+id+"="+atoll.Cluster(id).Kubeconfig())
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(binDir, "atollctl"), args...).Output()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return string(out) + string(exit.Stderr), exit.ExitCode()
+	case err != nil:
+		t.Fatalf("running atollctl: %v", err)
+	}
+	return string(out), 0
+}
