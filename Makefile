@@ -16,8 +16,14 @@ CLUSTERS    := $(filter planes,$(PLANE))
 PROTOPLUGINS := google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc \
 	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2
 
+# What e2e-faults runs: faults by their numbers, seeds of each, claims in one go, and seeds of the simulation.
+FAULTS      ?= all
+SEEDS       ?= 1,2,3
+CLAIMS      ?= 100000
+SIMSEEDS    ?= 500
+
 .DEFAULT_GOAL := help
-.PHONY: help generate fmt lint test fuzz e2e bench demo verify build images quickstart planes clean
+.PHONY: help generate fmt lint test fuzz e2e e2e-faults bench demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -46,6 +52,7 @@ fmt: ## Format
 lint: ## Lint, and show that the import rules catch a planted breach
 	$(GOTOOL) golangci-lint run
 	$(GOTOOL) golangci-lint run --build-tags kind ./e2e/...
+	$(GOTOOL) golangci-lint run --build-tags atolltest ./pkg/link/... ./pkg/wallclock/...
 	cd api && $(GOTOOL) buf lint
 	tools/lint-breach
 
@@ -70,6 +77,11 @@ ifeq ($(PLANE),kind)
 else
 	go test -race -timeout 30m -p 1 -v ./e2e/...
 endif
+
+e2e-faults: planes ## Break everything: 22 faults on planes (FAULTS, SEEDS), CLAIMS claims under random faults, SIMSEEDS simulated federations
+	go test -race -timeout 120m -count 1 ./e2e/sim/... -args -seeds $(SIMSEEDS)
+	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)'
+	go test -race -timeout 600m -count 1 -v -run TestClaims ./e2e/faults -args -claims $(CLAIMS) -seeds '$(SEEDS)'
 
 bench: planes build ## Measure; table on stdout, bin/bench/latest.json; fails when a target is missed
 	go run ./e2e/bench
