@@ -213,7 +213,7 @@ func TestWorkerPod(t *testing.T) {
 	if diff := cmp.Diff(slices.Concat(identity, common), alone.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments without a hub (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(slices.Concat(identity, toHub, common, []string{"--kubeconfig="}), all.Template.Spec.Containers[0].Args); diff != "" {
+	if diff := cmp.Diff(slices.Concat(identity, toHub, common, []string{"--otlp-endpoint=http://collector.monitoring:4317", "--kubeconfig="}), all.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments with a hub (-want +got):\n%s", diff)
 	}
 	pod := all.Template.Spec
