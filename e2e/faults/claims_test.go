@@ -33,7 +33,7 @@ func TestClaims(t *testing.T) {
 	seed := seeds(t)[0]
 	ctx := t.Context()
 	s := &scenario{
-		world: fed, seed: seed, victim: clusters[0], other: clusters[1], random: rand.New(rand.NewPCG(seed, 0)),
+		world: fed, seed: seed, victim: clusters[0], other: clusters[1], random: rand.New(rand.NewPCG(seed, 0)), patience: patience,
 		load: newLoad(fed, fmt.Sprintf("claims-%d-%d", seed, time.Now().UnixNano())),
 	}
 	s.load.limit, s.load.forgets = int64(*claimsFlag), true

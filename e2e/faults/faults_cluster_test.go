@@ -6,9 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -23,7 +20,7 @@ import (
 // etcdRestored sets a cluster's etcd back to a backup, with sandboxes running that were claimed before it and after it.
 func etcdRestored(ctx context.Context, s *scenario) error {
 	etcd := s.set.Plane(s.victim)
-	backup := filepath.Join(s.dir, fmt.Sprintf("etcd-%d-%d", s.seed, time.Now().UnixNano()))
+	backup := s.backupName("etcd")
 	begun := time.Now()
 	if err := etcd.Backup(backup); err != nil {
 		return err
@@ -136,35 +133,4 @@ func (s *scenario) wantEnvIn(ctx context.Context, env, cluster string, want bool
 		return fmt.Errorf("the hub shows %v", e)
 	}
 	return nil
-}
-
-// takenName starts a worker of one cluster under the name, and with the certificate, of the other. The hub knows clusters by
-// their uid as well, and refuses it.
-func takenName(ctx context.Context, s *scenario) (err error) {
-	own := s.programs[s.other]
-	if err := own.stop(); err != nil {
-		return err
-	}
-	impostor, err := s.WorkerAs(s.other, s.victim, s.victim)
-	if err != nil {
-		return err
-	}
-	if err := impostor.Start(ctx); err != nil {
-		return err
-	}
-	err = eventually(ctx, patience, "the impostor to be refused", func(context.Context) error {
-		log, err := os.ReadFile(impostor.LogPath())
-		if err != nil {
-			return err
-		}
-		if !strings.Contains(string(log), "IdentityMismatch") {
-			return errors.New("its log says nothing of it")
-		}
-		return nil
-	})
-	if err == nil {
-		s.between(ctx, 2*time.Second, 5*time.Second)
-		err = errors.Join(s.wantState(ctx, s.victim, sandboxv1.ClusterState_FRESH), s.wantServed(ctx, s.victim, "somebody else uses its name"))
-	}
-	return errors.Join(err, impostor.Stop(), s.heal(), own.start(ctx))
 }

@@ -31,16 +31,17 @@ const (
 
 // load is callers that claim, use and end sandboxes without a pause, and remember what they were answered.
 type load struct {
-	world   *world
-	name    string // begins all keys
-	history *history.History
-	books   *history.Books
-	limit   int64 // of claims; 0: none
-	forgets bool  // keys that are done with, so that memory is not used up
-	begun   atomic.Int64
-	untold  atomic.Int64 // sandboxes that were reaped
-	quit    chan struct{}
-	done    sync.WaitGroup
+	world    *world
+	name     string // begins all keys
+	history  *history.History
+	books    *history.Books
+	limit    int64 // of claims; 0: none
+	forgets  bool  // keys that are done with, so that memory is not used up
+	begun    atomic.Int64
+	untold   atomic.Int64 // sandboxes that were reaped
+	patience atomic.Int64 // of callers, in nanoseconds
+	quit     chan struct{}
+	done     sync.WaitGroup
 
 	mu       sync.Mutex
 	wrong    []breach
@@ -68,10 +69,12 @@ const (
 )
 
 func newLoad(w *world, name string) *load {
-	return &load{
+	l := &load{
 		world: w, name: name, history: history.New(), books: history.NewBooks(), quit: make(chan struct{}),
 		answered: map[string]answered{}, excused: map[string]string{}, refusals: map[problem.Reason]int{},
 	}
+	l.patience.Store(int64(patience))
+	return l
 }
 
 // start begins to claim with so many callers of each kind.
@@ -330,7 +333,7 @@ func (l *load) cancel(ctx context.Context, key string) (*sandboxv1.Sandbox, erro
 // refusal one that passes.
 func (l *load) insist(ctx context.Context, what string, call func(context.Context) error) error {
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(l.patience.Load()))
 	defer cancel()
 	for tries := 1; ; tries++ {
 		err := call(ctx)

@@ -73,6 +73,10 @@ func (p *program) kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = true
+	if p.program.Ended() {
+		_ = p.program.Kill() // it may have been buried already
+		return nil
+	}
 	return p.program.Kill()
 }
 

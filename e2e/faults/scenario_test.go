@@ -16,7 +16,7 @@ import (
 )
 
 // runLimit bounds one run; none comes near it unless it hangs.
-const runLimit = 6 * time.Minute
+const runLimit = 15 * time.Minute
 
 // scenario is one run of a fault.
 type scenario struct {
@@ -28,8 +28,9 @@ type scenario struct {
 	other  string
 	kept   []*sandboxv1.Sandbox
 
-	healed  time.Time
-	details string // of the fault, as the seed had it
+	patience time.Duration // with the recovery
+	healed   time.Time
+	details  string // of the fault, as the seed had it
 }
 
 // fault breaks something and heals it. What is wrong apart from what every run looks at is returned.
@@ -42,7 +43,7 @@ func runFault(t *testing.T, number int, name string, inject fault, seed uint64) 
 	hit := random.IntN(len(clusters))
 	s := &scenario{
 		world: fed, random: random, seed: seed, victim: clusters[hit], other: clusters[1-hit],
-		load: newLoad(fed, fmt.Sprintf("%s-%d-%d", name, seed, time.Now().UnixNano())),
+		patience: patience, load: newLoad(fed, fmt.Sprintf("%s-%d-%d", name, seed, time.Now().UnixNano())),
 	}
 	defer func() {
 		if err := s.calm(); err != nil {
@@ -110,7 +111,7 @@ func (s *scenario) recover(ctx context.Context) (time.Duration, error) {
 	}
 	for i, cluster := range clusters {
 		key := fmt.Sprintf("%s-recovered-%d", s.load.name, i)
-		err := eventually(ctx, patience, cluster+" to serve again", func(ctx context.Context) error {
+		err := eventually(ctx, s.patience, cluster+" to serve again", func(ctx context.Context) error {
 			if err := s.wantState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
 				return err
 			}

@@ -108,7 +108,7 @@ func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 		name: "worker " + cluster, log: filepath.Join(s.opts.LogDir, "worker-"+cluster+".log"), set: p.set,
 		path: filepath.Join(binDir, "atoll-worker"), health: addresses[2],
 		args: append([]string{
-			"--cluster-id=" + cluster, "--hub=" + hub, "--kubeconfig=" + p.kubeconfig(cluster),
+			"--cluster-id=" + cluster, "--hub=" + hub, "--kubeconfig=" + p.stack.WorkerKubeconfig(cluster),
 			"--listen=" + addresses[0], "--metrics-listen=" + addresses[1], "--health-listen=" + addresses[2],
 		}, append(tlsFlags(s.certs[cluster]), s.opts.WorkerArgs...)...),
 	}
@@ -162,7 +162,7 @@ func (p *planes) placeKubeconfig(from string, member *plane.Plane, worker string
 	for _, cluster := range config.Clusters {
 		cluster.Server = server.String()
 	}
-	if err := clientcmd.WriteToFile(*config, p.kubeconfig(worker)); err != nil {
+	if err := clientcmd.WriteToFile(*config, p.stack.WorkerKubeconfig(worker)); err != nil {
 		return fmt.Errorf("placing the kubeconfig of worker %s: %w", worker, err)
 	}
 	return nil
@@ -216,7 +216,7 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 	own := p.processes[cluster]
 	p.further++
 	worker := fmt.Sprintf("%s+%d", cluster, p.further+1)
-	if err := p.placeKubeconfig(p.kubeconfig(cluster), p.set.Plane(cluster), worker); err != nil {
+	if err := p.placeKubeconfig(p.stack.WorkerKubeconfig(cluster), p.set.Plane(cluster), worker); err != nil {
 		return nil, err
 	}
 	hub, err := p.via(Connection{From: worker, To: Link, Address: p.link})
@@ -230,7 +230,7 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 		set:  p.set, path: own.path, health: addresses[2],
 		// Of a flag that is given twice the last one counts.
 		args: append(slices.Clone(own.args), append(tlsFlags(p.stack.certs[certificateOf]), "--cluster-id="+clusterID,
-			"--hub="+hub, "--kubeconfig="+p.kubeconfig(worker),
+			"--hub="+hub, "--kubeconfig="+p.stack.WorkerKubeconfig(worker),
 			"--listen="+addresses[0], "--metrics-listen="+addresses[1], "--health-listen="+addresses[2])...),
 	}, nil
 }

@@ -170,6 +170,11 @@ func (s *Stack) writeCertificates(hubHosts ...string) error {
 // HubData is the folder of what the hub keeps, empty where this machine does not see it.
 func (s *Stack) HubData() string { return s.hubData }
 
+// WorkerKubeconfig is the file that a worker on planes reads its kubeconfig from when it starts.
+func (s *Stack) WorkerKubeconfig(cluster string) string {
+	return filepath.Join(s.dir, cluster+".kubeconfig")
+}
+
 // Clusters are the ids of all clusters, in order.
 func (s *Stack) Clusters() []string { return s.ids }
 

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/stack"
+)
+
+// takenName has the name of one cluster used by another one: by a stranger with a stolen certificate, or by its own clone.
+func takenName(ctx context.Context, s *scenario) error {
+	if s.random.IntN(3) > 0 {
+		s.details = " by a stranger"
+		return stranger(ctx, s)
+	}
+	s.details = " by a clone"
+	return clone(ctx, s)
+}
+
+// stranger starts a worker of one cluster under the name, and with the certificate, of the other. The hub knows clusters by
+// their uid as well, and refuses it.
+func stranger(ctx context.Context, s *scenario) error {
+	own := s.programs[s.other]
+	if err := own.stop(); err != nil {
+		return err
+	}
+	impostor, err := s.impostor(ctx)
+	if err != nil {
+		return err
+	}
+	err = eventually(ctx, patience, "the impostor to be refused", func(context.Context) error {
+		log, err := os.ReadFile(impostor.LogPath())
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(log), "IdentityMismatch") {
+			return errors.New("its log says nothing of it")
+		}
+		return nil
+	})
+	if err == nil {
+		s.between(ctx, 2*time.Second, 5*time.Second)
+		err = errors.Join(s.wantState(ctx, s.victim, sandboxv1.ClusterState_FRESH), s.wantServed(ctx, s.victim, "somebody else uses its name"))
+	}
+	return errors.Join(err, impostor.Stop(), s.heal(), own.start(ctx))
+}
+
+// impostor starts a worker of the other cluster that calls itself the victim.
+func (s *scenario) impostor(ctx context.Context) (stack.Program, error) {
+	impostor, err := s.WorkerAs(s.other, s.victim, s.victim)
+	if err != nil {
+		return nil, err
+	}
+	return impostor, impostor.Start(ctx)
+}
+
+// quarantine is what passes from the last time that two clusters shared a name to the end of their quarantine.
+const quarantine = 5 * time.Minute
+
+// clone gives the other cluster the victim's etcd: both have one uid then, and one certificate. Nobody can tell them apart, so
+// neither is served until one of them has gone.
+func clone(ctx context.Context, s *scenario) (err error) {
+	s.patience = 2 * quarantine
+	s.load.patience.Store(int64(s.patience))
+	own := s.programs[s.other]
+	if err := own.stop(); err != nil {
+		return err
+	}
+	before, of := s.backupName("own"), s.backupName("original")
+	if err := errors.Join(s.set.Plane(s.other).Backup(before), s.set.Plane(s.victim).Backup(of)); err != nil {
+		return err
+	}
+	putBack, err := s.become(ctx, of)
+	if err == nil {
+		err = s.quarantined(ctx)
+	}
+	// What the clone was asked for is gone with it.
+	defer func() { s.load.excuse("its cluster had a clone", s.load.answeredIn(s.victim, time.Time{})...) }()
+	if err := errors.Join(err, s.set.Plane(s.other).Restore(ctx, before), putBack(), s.heal()); err != nil {
+		return err
+	}
+	return own.start(ctx)
+}
+
+func (s *scenario) backupName(what string) string {
+	return filepath.Join(s.dir, fmt.Sprintf("%s-%d-%d", what, s.seed, time.Now().UnixNano()))
+}
+
+// become restores the victim's etcd in the other cluster, with credentials for a worker there.
+func (s *scenario) become(ctx context.Context, of string) (putBack func() error, err error) {
+	kubeconfig := s.WorkerKubeconfig(s.other)
+	kept, err := os.ReadFile(kubeconfig)
+	putBack = func() error { return os.WriteFile(kubeconfig, kept, 0o600) }
+	if err != nil {
+		return putBack, err
+	}
+	other := s.set.Plane(s.other)
+	if err := other.Restore(ctx, of); err != nil {
+		return putBack, err
+	}
+	// The worker's token was for a ServiceAccount that is gone.
+	token, err := other.ServiceAccountKubeconfig(ctx, stack.Namespace, "atoll-worker")
+	if err != nil {
+		return putBack, err
+	}
+	content, err := os.ReadFile(token)
+	if err != nil {
+		return putBack, err
+	}
+	return putBack, os.WriteFile(kubeconfig, content, 0o600)
+}
+
+// quarantined runs the clone's worker until the hub serves neither.
+func (s *scenario) quarantined(ctx context.Context) error {
+	impostor, err := s.impostor(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.waitState(ctx, s.victim, sandboxv1.ClusterState_QUARANTINED), impostor.Stop())
+}
