@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -135,7 +136,7 @@ func TestReport(t *testing.T) {
 	} {
 		tc.seen.Now = time.Unix(0, 0)
 		var b strings.Builder
-		if err := report(&b, "table", tc.seen); b.String() != tc.want || err != tc.code {
+		if err := report(&b, "table", tc.seen); b.String() != tc.want || !errors.Is(err, tc.code) {
 			t.Errorf("%s:\n%s%v\nwant:\n%s%v", name, b.String(), err, tc.want, tc.code)
 		}
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -75,7 +76,8 @@ Exit code: 0 nothing is wrong, 1 something is, 2 nothing was found and not every
 
 // blindUnless turns an error that kept a command from looking into its exit code.
 func blindUnless(cmd *cobra.Command, err error) error {
-	if err == nil || err == error(exitFound) || err == error(exitBlind) {
+	var code exitCode
+	if err == nil || errors.As(err, &code) {
 		return err
 	}
 	reportError(cmd.ErrOrStderr(), err)

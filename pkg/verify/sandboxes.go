@@ -105,7 +105,7 @@ func keysAsTheHubKnows(s *Snapshot) []Finding {
 		if !asked {
 			continue
 		}
-		wrong := ""
+		var wrong string
 		switch held := claim.GetSandbox().GetId(); {
 		case claim == nil:
 			wrong = "carries a claim key that the hub does not know"
@@ -175,7 +175,7 @@ func sandboxesAreLeftAlone(s *Snapshot) []Finding {
 			if !busy(p) || p.Annotations[v1alpha1.AllowDrainAnnotationKey] == v1alpha1.AllowDrainForce {
 				continue
 			}
-			wrong, expected := "", ""
+			var wrong, expected string
 			switch since := p.Annotations[v1alpha1.SandboxScaleDownProtectedAnnotationKey]; {
 			case since != "":
 				wrong = fmt.Sprintf("its sandbox is %s, and it is marked for scale-down since %s", phase(p), since)
