@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/hub/internal/attach"
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/store"
 )
@@ -42,7 +43,8 @@ type Options struct {
 // Hub is a running hub.
 type Hub struct {
 	*claims.Service
-	Fleet *fleet.Fleet
+	Fleet    *fleet.Fleet
+	Recovery *recovery.State
 
 	link    *grpc.Server
 	stores  []store.Store
@@ -54,8 +56,12 @@ type Hub struct {
 func Start(ctx context.Context, o Options) (*Hub, error) {
 	h := &Hub{stores: []store.Store{o.Claims, o.Registry}}
 	var err error
+	if h.Recovery, err = recovery.Open(ctx, o.Claims, o.Registry, o.Clock); err != nil {
+		return nil, fmt.Errorf("pairing the hub's files: %w", err)
+	}
 	h.Fleet, err = fleet.New(ctx, fleet.Options{
 		Clock: o.Clock, Registry: fleet.NewRegistry(o.Registry), HubID: "hub", Version: "sim", Log: o.Log.WithName("fleet"),
+		Recovering: func(clusterID string) bool { return len(h.Recovery.Unheard([]string{clusterID})) > 0 },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the fleet: %w", err)
@@ -68,7 +74,7 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 		OnKeys: func(cluster string, keys []*federationv1.KeyHolder) { h.OnKeys(cluster, keys) },
 	})
 	h.Service = claims.New(claims.Options{
-		Fleet: h.Fleet, Dispatcher: workers, Store: o.Claims, Clock: o.Clock, Log: o.Log.WithName("claims"),
+		Fleet: h.Fleet, Dispatcher: workers, Store: o.Claims, Recovery: h.Recovery, Clock: o.Clock, Log: o.Log.WithName("claims"),
 		Retention: o.Retention, Rand: o.Rand,
 	})
 	h.link = link.NewServer(o.Credentials, nil, o.Log.WithName("link"))

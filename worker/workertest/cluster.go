@@ -103,6 +103,7 @@ func (c *Cluster) plan(writes bool) journey {
 	s := c.server
 	j := journey{there: 500*time.Microsecond + s.draw(2*time.Millisecond+t.Slow), back: 200*time.Microsecond + s.draw(time.Millisecond)}
 	chance := func(of int) bool { return of > 0 && s.draw(hundred) < time.Duration(of) }
+	j.down = t.Down
 	j.refused = chance(t.Refused)
 	if writes && chance(t.Unheard) {
 		j.unheard = true

@@ -33,12 +33,18 @@ type informers struct {
 
 var _ cache.Cache = (*informers)(nil)
 
-func newInformers(w *wire) *informers {
+func newInformers(w *wire) (*informers, error) {
 	i := &informers{wire: w, kinds: map[*kind]toolscache.SharedIndexInformer{}}
 	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Node{}, &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}} {
-		i.kinds[kindOf(object)] = toolscache.NewSharedIndexInformer(source{w, kindOf(object)}, object, 0, toolscache.Indexers{})
+		informer := toolscache.NewSharedIndexInformer(source{w, kindOf(object)}, object, 0, toolscache.Indexers{})
+		// The default one slows down all errors of the process together, by a clock that outlives the bubble.
+		err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {})
+		if err != nil {
+			return nil, fmt.Errorf("preparing informers: %w", err)
+		}
+		i.kinds[kindOf(object)] = informer
 	}
-	return i
+	return i, nil
 }
 
 // source lists and watches one kind, for as long as the process lives.
@@ -54,8 +60,8 @@ func (s source) IsWatchListSemanticsUnSupported() bool { return true }
 func (s source) List(metav1.ListOptions) (runtime.Object, error) {
 	j := s.wire.cluster.plan(false)
 	time.Sleep(j.there)
-	if s.wire.dead() {
-		return nil, errSevered
+	if s.wire.dead() || j.down {
+		return nil, errDown
 	}
 	return s.wire.cluster.server.answerList(call{name: name{kind: s.kind}, labels: everything})
 }

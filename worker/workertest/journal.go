@@ -19,9 +19,11 @@ type Sandbox struct {
 	KeyHash string
 	Attempt int32
 	Pod     types.UID
-	Claimed time.Time
-	Ended   time.Time // zero: it lives
-	Reason  string    // why it ended
+	// Container is the one that ran for it first.
+	Container string
+	Claimed   time.Time
+	Ended     time.Time // zero: it lives
+	Reason    string    // why it ended
 	// Forgotten: it was claimed after the backup that etcd was restored from.
 	Forgotten bool
 }
@@ -53,6 +55,9 @@ func (j *journal) saw(before, after *corev1.Pod) {
 	if j.byID[s.ID] == nil {
 		j.byID[s.ID] = &Sandbox{ID: s.ID, KeyHash: s.KeyHash, Attempt: s.Attempt, Pod: after.UID, Claimed: time.Now()}
 		j.ids = append(j.ids, s.ID)
+	}
+	if one := j.byID[s.ID]; one.Container == "" && s.Phase == sandbox.Running {
+		one.Container = s.ContainerID
 	}
 	if !s.Phase.Live() {
 		j.end(s.ID, string(s.StopReason))

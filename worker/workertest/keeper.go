@@ -37,13 +37,13 @@ type keeper struct {
 	woken     chan struct{} // one token
 
 	made     uint64
-	expected map[types.NamespacedName]time.Time
+	expected map[string]map[string]time.Time // Pods that were created and not seen yet, by pool
 }
 
 func newKeeper(p *process) (*keeper, error) {
 	k := &keeper{
 		process: p, claims: p.claims, informers: p.informers, client: p.client, woken: make(chan struct{}, 1),
-		expected: map[types.NamespacedName]time.Time{},
+		expected: map[string]map[string]time.Time{},
 	}
 	wake := func(any) {
 		select {
@@ -90,7 +90,7 @@ func (k *keeper) pass(ctx context.Context) {
 	}
 	for _, object := range k.informers.kinds[podKind].GetStore().List() {
 		pod := object.(*corev1.Pod)
-		delete(k.expected, client.ObjectKeyFromObject(pod))
+		delete(k.expected[sandbox.PoolOf(pod).Name], pod.Name)
 		have[sandbox.PoolOf(pod)] = append(have[sandbox.PoolOf(pod)], pod)
 	}
 	for key, pods := range have {
@@ -133,11 +133,11 @@ func (k *keeper) keep(ctx context.Context, key types.NamespacedName, pool *v1alp
 }
 
 func (k *keeper) scale(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool, idle []*corev1.Pod, count int32) error {
-	for name, since := range k.expected {
+	for name, since := range k.expected[key.Name] {
 		if time.Since(since) > expectFor {
-			delete(k.expected, name)
+			delete(k.expected[key.Name], name)
 		} else {
-			count++ // of any pool: too few for a moment does no harm
+			count++
 		}
 	}
 	for ; count < pool.Spec.Replicas; count++ {
@@ -164,7 +164,10 @@ func (k *keeper) create(ctx context.Context, key types.NamespacedName, pool *v1a
 			v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseIdle, v1alpha1.LabelEnv: pool.Labels[v1alpha1.LabelEnv],
 		},
 	}, Spec: *pool.Spec.Template.Spec.DeepCopy()}
-	k.expected[client.ObjectKeyFromObject(pod)] = time.Now()
+	if k.expected[key.Name] == nil {
+		k.expected[key.Name] = map[string]time.Time{}
+	}
+	k.expected[key.Name][pod.Name] = time.Now()
 	return k.client.Create(ctx, pod)
 }
 

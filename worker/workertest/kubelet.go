@@ -4,10 +4,10 @@ package workertest
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -19,17 +19,23 @@ const (
 )
 
 // kubelet schedules Pods and runs their containers: a while after a Pod, or an image, is there, so is its container.
+// What it runs is its own, and stays when etcd is set back. All of it is used with the server's lock held.
 type kubelet struct {
-	server     *server
-	containers atomic.Uint64
+	server  *server
+	count   int
+	running map[types.UID]corev1.ContainerStatus
 }
 
-func newKubelet(s *server) *kubelet { return &kubelet{server: s} }
+func newKubelet(s *server) *kubelet {
+	return &kubelet{server: s, running: map[types.UID]corev1.ContainerStatus{}}
+}
 
 // saw is called with the server's lock held.
 func (k *kubelet) saw(before, after *corev1.Pod) {
 	switch {
-	case after == nil || after.DeletionTimestamp != nil:
+	case after == nil:
+		delete(k.running, before.UID)
+	case after.DeletionTimestamp != nil:
 	case before == nil || before.UID != after.UID:
 		k.later(after, startLeast, startMost)
 	case before.Spec.Containers[0].Image != after.Spec.Containers[0].Image:
@@ -51,30 +57,32 @@ func (k *kubelet) later(pod *corev1.Pod, least, most time.Duration) {
 	})
 }
 
-// run reports a new container of the image that the Pod has now.
+// run makes the container be of the image that the Pod has now, and reports it.
 func (k *kubelet) run(pod *corev1.Pod) *corev1.Pod {
 	main := pod.Spec.Containers[0]
-	if at := pod.Status.ContainerStatuses; len(at) == 1 && at[0].Image == main.Image {
-		return pod // an earlier change that was taken back, or came twice
+	own, ok := k.running[pod.UID]
+	if !ok || own.Image != main.Image {
+		k.count++
+		own = corev1.ContainerStatus{
+			Name: main.Name, Image: main.Image, Ready: true, ContainerID: fmt.Sprintf("sim://%d-%08x", k.count, k.server.random.Uint32()),
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}
+		k.running[pod.UID] = own
 	}
 	pod.Spec.NodeName = nodeName
 	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "10.0.0.1"
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
-		Name: main.Name, Image: main.Image, Ready: true, ContainerID: fmt.Sprintf("sim://%d", k.containers.Add(1)),
-		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-	}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{own}
 	return pod
 }
 
-// restored runs what the restored etcd asks for anew where it asks for something else than runs.
+// restored reports what runs in the Pods that a restored etcd knows, and makes it be what that asks for.
 func (k *kubelet) restored() {
 	k.server.mu.Lock()
 	defer k.server.mu.Unlock()
 	for _, object := range k.server.listLocked(podKind) {
-		pod, ok := object.(*corev1.Pod)
-		if ok && pod.DeletionTimestamp == nil && len(pod.Status.ContainerStatuses) == 0 {
-			k.later(pod, startLeast, startMost)
+		if pod, ok := object.(*corev1.Pod); ok && pod.DeletionTimestamp == nil {
+			k.later(pod, swapLeast, swapMost)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type change struct {
 }
 
 // watch tells what happens after the given version. When that is not known any more, or not yet, the caller has to list.
-func (s *server) watch(k *kind, since uint64, lag func() time.Duration) (*watcher, error) {
+func (s *server) watch(k *kind, since uint64, lag func() time.Duration) (watch.Interface, error) {
 	w := &watcher{server: s, kind: k, lag: lag, out: make(chan watch.Event), over: make(chan struct{}), woken: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()

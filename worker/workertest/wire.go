@@ -4,8 +4,10 @@ package workertest
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +17,8 @@ import (
 
 // Trouble is what can be wrong between a worker and its API server.
 type Trouble struct {
+	// Down: nobody listens.
+	Down bool
 	// Slow is how much longer a request is under way, at most.
 	Slow time.Duration
 	// Refused of a hundred requests are answered 429.
@@ -25,6 +29,13 @@ type Trouble struct {
 	Late   int
 	LateBy time.Duration
 }
+
+// pingTimeout is when HTTP/2 notices that nobody is at the other end.
+const pingTimeout = 45 * time.Second
+
+var errLost = errors.New("workertest: the connection was lost")
+
+var errDown = fmt.Errorf("workertest: %w", syscall.ECONNREFUSED)
 
 // errSevered is a request of a process that has been killed.
 var errSevered = errors.New("workertest: the process is dead")
@@ -59,6 +70,7 @@ func (w *wire) config() *rest.Config {
 // journey is how one request fares.
 type journey struct {
 	there, back time.Duration
+	down        bool
 	refused     bool
 	unheard     bool
 }
@@ -78,6 +90,9 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	done := make(chan result, 1)
 	j := w.cluster.plan(r.Method != http.MethodGet)
+	if j.down {
+		return nil, errDown
+	}
 	go func() {
 		time.Sleep(j.there)
 		if j.refused {
@@ -87,14 +102,19 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		object, err := w.cluster.server.carryOut(c)
 		w.cluster.carriedOut(c, object, err)
 		time.Sleep(j.back)
-		if !j.unheard {
-			done <- result{object, err}
+		if j.unheard {
+			time.Sleep(pingTimeout)
+			object, err = nil, errLost
 		}
+		done <- result{object, err}
 	}()
 	select {
 	case got := <-done:
 		if w.dead() {
 			return nil, errSevered
+		}
+		if errors.Is(got.err, errLost) {
+			return nil, errLost
 		}
 		return respond(r, w.cluster.now(), got.object, got.err)
 	case <-w.severed:

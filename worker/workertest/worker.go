@@ -138,7 +138,10 @@ func (p *process) build(o Options) error {
 	if err != nil {
 		return err
 	}
-	p.informers, p.foreign = newInformers(p.wire), foreign.NewListener(o.Clock)
+	if p.informers, err = newInformers(p.wire); err != nil {
+		return err
+	}
+	p.foreign = foreign.NewListener(o.Clock)
 	p.agent = agent.New(cached{p.client, p.informers}, p.client, p.informers, agent.Options{
 		ClusterID: p.cluster.ID, Version: "sim", Namespace: systemNamespace, Hub: o.Hub, Claims: p.claims, Foreign: p.foreign,
 		Clock: o.Clock, Log: o.Log.WithName("agent"),
@@ -167,6 +170,15 @@ func (w *Worker) lead() {
 	w.parts.Go(func() { w.keeper.run(w.leading) })
 }
 
+// fail ends the process when a part of it has failed, as the manager does.
+func (w *Worker) fail(part string, err error) {
+	if err == nil {
+		return
+	}
+	w.log.Error(err, "a part of the worker failed", "worker", w.name, "part", part)
+	w.part()
+}
+
 // resign ends leading, and waits for it.
 func (w *Worker) resign() {
 	w.mu.Lock()
@@ -174,12 +186,6 @@ func (w *Worker) resign() {
 	w.stop()
 	w.mu.Unlock()
 	w.parts.Wait()
-}
-
-func (w *Worker) fail(part string, err error) {
-	if err != nil {
-		w.log.Error(err, "a part of the worker failed", "worker", w.name, "part", part)
-	}
 }
 
 // Stop ends the process in order: it parts from the hub, ends what it began and gives up the lease.

@@ -75,6 +75,20 @@ func wentBack(now, before uint64) bool { return now > 0 && now < before }
 type contact struct {
 	term string
 	at   time.Duration
+	// beside another term's stream that was well, and whose place it could not take
+	beside bool
+}
+
+// persistent counts how often the latest of the given contacts has come beside another term's stream. A leader that was
+// replaced comes once or twice before it knows; a cluster whose place was taken by a copy of it comes again and again.
+func persistent(contacts []contact) int {
+	n, term := 0, contacts[len(contacts)-1].term
+	for _, c := range contacts {
+		if c.beside && c.term == term {
+			n++
+		}
+	}
+	return n
 }
 
 // alternations counts how often, in the given contacts, a term came back after another one had taken its place. A worker

@@ -28,8 +28,9 @@
 //
 // Identity: the first cluster that connects under a name binds the name to its kube-system uid, durably. Another uid is
 // refused, and as often as it comes, it does not touch the cluster that has the name. Two clusters with the same uid (a
-// copied etcd) are told apart by their terms only: when terms alternate three times within a minute, both are quarantined,
-// for 5 min after the last time that both came. A worker that restarts has a new term each time and never alternates.
+// copied etcd) are told apart by their terms only: when terms alternate three times within a minute, or one that was replaced
+// comes three times while the other is well, both are quarantined, for 5 min after the last time that both came. A worker
+// that restarts has a new term each time and never alternates; a leader that was replaced is gone within its lease.
 //
 // A lower resourceVersion than remembered means that the cluster's etcd was set back. It is looked for in the hello, and at
 // each heartbeat that was not overtaken; what is remembered stays until a term that was told so begins.

@@ -175,6 +175,30 @@ func TestTwoThatAlternateAreBothQuarantined(t *testing.T) {
 	})
 }
 
+// A copy that raised its incarnation once stays, and so does the original, which is refused: nothing alternates.
+func TestACopyThatTookOverIsFoundByTheOriginal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &memoryRegistry{})
+		original, twin := newOwner(t, "east"), newOwner(t, "east")
+		original.connect(f)
+		time.Sleep(2 * contactWindow)
+		twin.term, twin.incarnation = "the twin", original.incarnation+1
+		twin.connect(f)
+		for i, want := range []Refusal{OlderStream, OlderStream, RefusedQuarantined} {
+			if got := original.refused(f); got != string(want) {
+				t.Fatalf("attempt %d of the original: %q, want %q", i+1, got, want)
+			}
+			for range 15 {
+				time.Sleep(time.Second)
+				twin.heartbeat()
+			}
+		}
+		if got := twin.refused(f); got != string(RefusedQuarantined) {
+			t.Errorf("the twin goes on: %q", got)
+		}
+	})
+}
+
 func TestACrashLoopIsNoQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")

@@ -19,9 +19,11 @@ import (
 )
 
 const (
-	contactWindow    = time.Minute
-	maxContacts      = 32
-	maxAlternations  = 3
+	contactWindow   = time.Minute
+	maxContacts     = 32
+	maxAlternations = 3
+	// maxBeside contacts are 30 s apart or more, by what a refusal asks for: longer than a leader lives that was replaced.
+	maxBeside        = 3
 	quarantinePeriod = 5 * time.Minute
 )
 
@@ -87,21 +89,23 @@ func (c *cluster) gather(hello *federationv1.Hello) helloFacts {
 		hello:     streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
 	}
 	if facts.registeredUID == facts.uid {
-		c.noteContact(facts.hello.term, now)
+		beside := facts.alive && facts.hello.term != facts.last.term && facts.hello.incarnation <= facts.last.incarnation
+		c.noteContact(contact{facts.hello.term, now, beside})
 	}
 	facts.quarantined = c.isQuarantined(now)
 	return facts
 }
 
-// noteContact quarantines the cluster when two terms alternate: two clusters with one identity. As long as both keep coming
-// the quarantine lasts. mu is held.
-func (c *cluster) noteContact(term string, now time.Duration) {
-	n := len(c.contacts)
-	rival := n > 0 && c.contacts[n-1].term != term
-	c.contacts = slices.DeleteFunc(c.contacts, func(seen contact) bool { return now-seen.at >= contactWindow })
-	c.contacts = append(c.contacts, contact{term, now})
+// noteContact quarantines the cluster when two terms alternate, or one keeps coming beside another that is well: two clusters
+// with one identity. As long as both keep coming the quarantine lasts. mu is held.
+func (c *cluster) noteContact(seen contact) {
+	n, now := len(c.contacts), seen.at
+	rival := n > 0 && c.contacts[n-1].term != seen.term
+	c.contacts = slices.DeleteFunc(c.contacts, func(before contact) bool { return now-before.at >= contactWindow })
+	c.contacts = append(c.contacts, seen)
 	c.contacts = slices.Delete(c.contacts, 0, max(0, len(c.contacts)-maxContacts))
-	if alternations(c.contacts) < maxAlternations && (!rival || !c.isQuarantined(now)) {
+	two := alternations(c.contacts) >= maxAlternations || persistent(c.contacts) >= maxBeside
+	if !two && (!rival || !c.isQuarantined(now)) {
 		return
 	}
 	c.quarantineUntil(now + quarantinePeriod)

@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -91,12 +93,16 @@ func (a *Agent) afterRestore(ctx context.Context) error {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;delete
 
 // replaceIdle deletes all idle Pods, which their pools then replace. After etcd was set back, a Pod that looks idle may
-// have been handed out in the time that was lost (I1). One that is claimed meanwhile stays: the resourceVersion differs.
+// have been handed out in the time that was lost (I1). So may one that is on its way to idle: the reset that it waits for
+// may be long done, and its container somebody's. One that is claimed meanwhile stays: the resourceVersion differs.
 func (a *Agent) replaceIdle(ctx context.Context) error {
-	idle := client.MatchingLabels{
-		v1alpha1.ManagedByLabelKey:    v1alpha1.ManagedBySandboxAPIServer,
-		v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseIdle,
+	phase, err := labels.NewRequirement(v1alpha1.SandboxPhaseLabelKey, selection.In,
+		[]string{v1alpha1.SandboxPhaseIdle, v1alpha1.SandboxPhaseStopping})
+	if err != nil {
+		return fmt.Errorf("selecting idle pods: %w", err)
 	}
+	ours := labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer}
+	idle := client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(ours).Add(*phase)}
 	count, next := 0, ""
 	for {
 		pods := &corev1.PodList{}

@@ -22,6 +22,9 @@
 // to an earlier try having been lost. An unclear write is repeated on the same Pod under the same sandbox id, which can
 // only succeed once, before it is called unclear.
 //
+// A write that is answered with a version which had been passed before it was sent went to an etcd that was set back: its
+// Pod may run a sandbox that etcd has forgotten. It is not answered, and the process ends; see package agent for the rest.
+//
 // # I2, at most one sandbox is answered for a key
 //
 // One claim of a (key, attempt) is carried out at a time and whoever asks for it joins; it goes on when its caller leaves.

@@ -124,6 +124,7 @@ func (s *Service) see(pod *corev1.Pod, live bool) {
 	}
 	now := s.opts.Clock.Now()
 	version := versionOf(pod)
+	s.newest = max(s.newest, version)
 	if e == nil {
 		e = &entry{}
 		s.pods[pod.UID] = e
@@ -140,6 +141,31 @@ func (s *Service) see(pod *corev1.Pod, live bool) {
 	if before != nil && before != e.pool {
 		s.sweepPool(before)
 	}
+}
+
+// newestSeen is the highest resourceVersion that this process has seen on a Pod.
+func (s *Service) newestSeen() uint64 {
+	s.mu.Lock()
+	defer s.unlock()
+	return s.newest
+}
+
+// isSetBack reports whether a write got a version that had been passed before it was sent. If so, serving ends, and so does
+// the sandbox: its Pod may be somebody's from the time that etcd has lost.
+func (s *Service) isSetBack(before uint64, o *op, answer *corev1.Pod) bool {
+	if answer == nil || versionOf(answer) == 0 || versionOf(answer) > before {
+		return false
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	select {
+	case <-s.setBack:
+	default:
+		close(s.setBack)
+	}
+	s.strays.put(s.opts.Clock.Now(), o.id, struct{}{})
+	s.see(answer, true) // which ends it
+	return true
 }
 
 // put files an entry under everything it is looked up by.

@@ -29,7 +29,7 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	}
 	// Once begun, a write is followed to its end, whoever has left.
 	ctx = context.WithoutCancel(ctx)
-	start := s.opts.Clock.Now()
+	start, before := s.opts.Clock.Now(), s.newestSeen()
 	ctx, span := telemetry.Start(ctx, podWrite)
 	got, answer, err := s.write(ctx, o, pod, patch)
 	endWrite(span, pod, o.id, got)
@@ -37,6 +37,10 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	log := s.opts.Log.WithValues("env", o.claim.Request.GetEnv(), "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
 	switch got {
 	case written:
+		if s.isSetBack(before, o, answer) {
+			log.Error(ErrSetBack, "Not answering", "sandbox", o.id)
+			return false, doubt("writing the claim: %w", ErrSetBack)
+		}
 		s.release(e, answer)
 		if !s.opts.Lease.Held() {
 			log.Info("Not answering: the lease was lost while the Pod was written", "sandbox", o.id)

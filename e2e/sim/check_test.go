@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/worker/workertest"
+)
+
+// ready waits until every cluster has a leader that the hub knows and trusts.
+func (w *world) ready(within time.Duration) bool {
+	return w.eventually("a healthy federation", within, func() error {
+		w.mu.Lock()
+		hub := w.hub
+		w.mu.Unlock()
+		if hub == nil {
+			return errDown
+		}
+		for _, s := range w.sites {
+			if s.out {
+				continue
+			}
+			leader := s.leader()
+			if leader == nil || !leader.Connected() {
+				return fmt.Errorf("cluster %s has no leader at the hub", s.ID)
+			}
+			if c := hub.Fleet.Cluster(s.ID); c.GetState() != sandboxv1.ClusterState_FRESH {
+				return fmt.Errorf("cluster %s is %s: %s", s.ID, c.GetState(), c.GetMessage())
+			}
+		}
+		return nil
+	})
+}
+
+// fact is what truly happened to a sandbox.
+type fact struct {
+	workertest.Sandbox
+	host string // of the cluster where it was
+}
+
+// truth is what truly happened, by sandbox id.
+func (w *world) truth() map[string]fact {
+	all := map[string]fact{}
+	for _, s := range w.sites {
+		for _, one := range s.Sandboxes() {
+			if _, known := all[one.ID]; known && s.out {
+				continue // the clone's copy of it
+			}
+			one.Forgotten = one.Forgotten || s.out // it went with its cluster
+			all[one.ID] = fact{one, s.host}
+		}
+	}
+	return all
+}
+
+// check holds what callers were told against what happened. It follows settle.
+func (w *world) check() {
+	allowed := w.allowed
+	w.problems = append(w.problems, w.history.twice...)
+	w.problems = append(w.problems, w.history.linearizable()...)
+	truth := w.truth()
+	w.checkPods(truth)
+	w.checkGiven(truth, allowed)
+	w.checkUngiven(truth, allowed)
+	w.eventually("I4: every view equals the owners' segments", 90*time.Second, w.viewsEqual)
+	w.eventually("I10: nothing is left of what is over", time.Minute, w.idle)
+}
+
+// allowance is what a fault excuses.
+type allowance struct {
+	// orphans: claims without a key whose answer died with a process leave sandboxes that nobody was told of.
+	orphans bool
+	// endings: sandboxes may end without being asked to.
+	endings bool
+	// losses: a cluster may not know its sandboxes for a while, because it is another one.
+	losses bool
+}
+
+// checkPods: no Pod was given to a second claim while the first had it (I1), nor a container at any time (I13). What etcd has
+// forgotten had its Pod until the container went.
+func (w *world) checkPods(truth map[string]fact) {
+	byPod := map[string][]held{}
+	containers := map[string]string{}
+	for id, g := range w.history.given {
+		pod, container := truth[id].host+"/"+g.pod, truth[id].host+"/"+truth[id].Container
+		byPod[pod] = append(byPod[pod], g)
+		if other, taken := containers[container]; taken {
+			w.problem("I1: container %s was given as %s and as %s", container, other, id)
+		}
+		containers[container] = id
+	}
+	for pod, all := range byPod {
+		slices.SortFunc(all, func(a, b held) int { return truth[a.id].Claimed.Compare(truth[b.id].Claimed) })
+		for i := 1; i < len(all); i++ {
+			before, after := truth[all[i-1].id], truth[all[i].id]
+			if before.Ended.IsZero() || after.Claimed.Before(before.Ended) {
+				w.problem("I1: Pod %s was given as %s and as %s", pod, before.ID, after.ID)
+			}
+		}
+	}
+}
+
+// checkGiven: what somebody was given is there until somebody asks to end it (I2, I6).
+func (w *world) checkGiven(truth map[string]fact, allowed allowance) {
+	byKey := map[string][]string{}
+	for id, g := range w.history.given {
+		if g.key != "" {
+			byKey[g.key] = append(byKey[g.key], id)
+		}
+		s, known := truth[id]
+		if !known {
+			w.problem("sandbox %s was given and never was", id)
+			continue
+		}
+		_, asked := w.history.givenUp[id]
+		_, cancelled := w.history.cancelled[g.key]
+		if !s.Ended.IsZero() && !s.Forgotten && !asked && !(cancelled && g.key != "") && !allowed.endings {
+			w.problem("I6: sandbox %s of key %q ended by itself: %s%s", id, g.key, s.Reason, w.history.tell(g.key))
+		}
+	}
+	for key, ids := range byKey {
+		if len(ids) > 1 {
+			w.problem("I2: key %s was answered with %s%s", key, strings.Join(ids, " and "), w.history.tell(key))
+		}
+	}
+}
+
+// checkUngiven: what nobody was given has ended.
+func (w *world) checkUngiven(truth map[string]fact, allowed allowance) {
+	gone := func() error {
+		for _, id := range slices.Sorted(maps.Keys(truth)) {
+			s := w.truth()[id]
+			if _, given := w.history.given[id]; given || !s.Ended.IsZero() || s.Forgotten || s.KeyHash == "" && allowed.orphans {
+				continue
+			}
+			return fmt.Errorf("sandbox %s (key %q, attempt %d) lives and nobody was told of it", id, s.KeyHash, s.Attempt)
+		}
+		return nil
+	}
+	w.eventually("I2: a Pod that nobody was given ends", time.Minute, gone)
+}
+
+// viewsEqual compares what the hub and every cluster say of each cluster with what that cluster says of itself, and that
+// with what it has.
+func (w *world) viewsEqual() error {
+	own := map[string]map[segment.Key]string{}
+	for _, s := range w.sites {
+		if s.out {
+			continue
+		}
+		leader := s.leader()
+		if leader == nil {
+			return fmt.Errorf("cluster %s has no leader", s.ID)
+		}
+		segments, err := leader.Segments(context.Background())
+		if err != nil {
+			return err
+		}
+		own[s.ID] = map[segment.Key]string{}
+		for _, one := range segments {
+			own[s.ID][one.Key] = describe(one.Members)
+			if got, want := one.Totals().ReadyIdle, s.ReadyIdle(one.Key.Name); got != want {
+				return fmt.Errorf("cluster %s says it has %d idle Pods of %s, and has %d", s.ID, got, one.Key, want)
+			}
+		}
+	}
+	if err := w.hubEquals(own); err != nil {
+		return err
+	}
+	for _, s := range w.sites {
+		if s.out {
+			continue
+		}
+		if err := foreignEquals(s, own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) hubEquals(own map[string]map[segment.Key]string) error {
+	seen := map[string]map[segment.Key]string{}
+	for id := range own {
+		seen[id] = map[segment.Key]string{}
+	}
+	for _, e := range w.hub.Fleet.Envs("") {
+		for _, c := range e.GetClusters() {
+			members := make([]segment.Member, 0, len(c.GetMembers()))
+			for _, m := range c.GetMembers() {
+				members = append(members, segment.Member{
+					Name: m.GetName(), ReadyIdle: m.GetReadyIdle(), Idle: m.GetIdle(), Running: m.GetRunning(), Desired: m.GetDesired(),
+				})
+			}
+			if seen[c.GetClusterId()] == nil {
+				return fmt.Errorf("the hub has Env %s of cluster %s, which is out", e.GetName(), c.GetClusterId())
+			}
+			if len(members) > 0 {
+				seen[c.GetClusterId()][segment.Key{Namespace: e.GetNamespace(), Name: e.GetName()}] = describe(members)
+			}
+		}
+	}
+	for id := range own {
+		if !maps.Equal(own[id], seen[id]) {
+			return fmt.Errorf("the hub has of cluster %s %v, it has %v", id, seen[id], own[id])
+		}
+	}
+	return nil
+}
+
+// foreignEquals looks at the Envs that the cluster has itself: of others it is told nothing.
+func foreignEquals(s *site, own map[string]map[segment.Key]string) error {
+	leader := s.leader()
+	if leader == nil {
+		return errors.New("no leader")
+	}
+	for k := range own[s.ID] {
+		told := leader.Foreign(k)
+		for id := range own {
+			if id == s.ID {
+				continue
+			}
+			want, has := own[id][k]
+			got, was := told[id]
+			if has != was || has && want != describe(got) {
+				return fmt.Errorf("cluster %s was told of %s in cluster %s %q, it has %q", s.ID, k, id, describe(got), want)
+			}
+		}
+	}
+	return nil
+}
+
+func describe(members []segment.Member) string {
+	members = slices.SortedFunc(slices.Values(members), func(a, b segment.Member) int { return cmp.Compare(a.Name, b.Name) })
+	var out []string
+	for _, m := range members {
+		out = append(out, fmt.Sprintf("%s:%d/%d/%d/%d", m.Name, m.ReadyIdle, m.Idle, m.Running, m.Desired))
+	}
+	return strings.Join(out, " ")
+}
+
+// idle: maps that grow with what is under way are empty again.
+func (w *world) idle() error { return nil }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sim tries the faults of a federation in process, on a simulated network and clock: minutes cost milliseconds.
+//
+// In goes a seed; out comes whether every invariant held. A world is a testing/synctest bubble with one hub (hub/hubtest)
+// and some clusters with their workers (worker/workertest), which speak gRPC with TLS over a network in memory
+// (e2e/sim/simnet). Link, fleet, ledger, router, agent, claim service, lease and the merge of foreign segments are the
+// product's own; API server, etcd, kubelet and the reconciler of pools are played. What is played is tested for real on
+// planes and on kind.
+//
+// # A run
+//
+//	start; all clusters healthy
+//	load: claims with a key, old and new, and without; releases; cancels; callers who lose patience
+//	the scenario's fault, under the load
+//	heal; every key is asked for until it is known what became of it
+//	check, end
+//
+// The checks: what callers were told of each key is linearizable (porcupine; a key is a register), no Pod or container was
+// given twice (I1), one sandbox a key, and other Pods that carry it end (I2), what was given lives until somebody asks to end
+// it (I6), the hub's and every cluster's view equal what the owners say, and that what the clusters have (I4), nothing that
+// was removed comes back, nothing goes because it was not heard of (I5). They use a journal of each etcd, nobody's word.
+//
+// # Seeds
+//
+// A seed fixes the scenario: what happens when, what clients ask, how long everything takes. What runs at the very same
+// instant is up to Go's scheduler, so a seed that fails may have to be run a few times to fail again. The line that a
+// failure prints says how.
+//
+//	go test ./e2e/sim -sim.seeds=500            each fault with the seeds 1 to 500 (or ATOLL_SIM_SEEDS)
+//	go test ./e2e/sim -sim.seed=7 -sim.seeds=1  the seed 7, with -sim.log what hub and workers log
+package sim

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"navix.sh/atoll/worker/workertest"
+)
+
+var (
+	seeds = flag.Int("sim.seeds", fromEnv("ATOLL_SIM_SEEDS", 20), "how many seeds each fault is tried with")
+	first = flag.Uint64("sim.seed", 1, "the first seed")
+)
+
+func fromEnv(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// scenario is a fault, or several, under the load.
+type scenario struct {
+	fault    int // its number in the list of faults; 0: several
+	name     string
+	clusters map[string]int32 // Pods in each
+	allowed  allowance
+	// before the load, in a healthy federation.
+	prepare func(w *world)
+	// run brings the fault about while the load goes on, and returns when it is over.
+	run func(w *world, draw *rand.Rand)
+}
+
+var usual = map[string]int32{"east": 5, "north": 3, "west": 4}
+
+func TestFaults(t *testing.T) {
+	for _, sc := range scenarios() {
+		t.Run(fmt.Sprintf("%02d %s", sc.fault, sc.name), func(t *testing.T) {
+			t.Parallel()
+			for seed := *first; seed < *first+uint64(*seeds); seed++ {
+				t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { sc.play(t, seed) })
+			}
+		})
+	}
+}
+
+// play runs a scenario once.
+func (sc *scenario) play(t *testing.T, seed uint64) {
+	bubble(t, func(t *testing.T) {
+		clusters := sc.clusters
+		if clusters == nil {
+			clusters = usual
+		}
+		w := newWorld(t, seed, clusters)
+		w.allowed = sc.allowed
+		defer w.show(sc)
+		defer w.close()
+		if !w.ready(time.Minute) {
+			return
+		}
+		if sc.prepare != nil {
+			sc.prepare(w)
+		}
+		draw := w.dice("faults")
+		l := w.startLoad()
+		time.Sleep(between(draw, 2*time.Second, 10*time.Second))
+		sc.run(w, draw)
+		w.heal()
+		time.Sleep(between(draw, 0, 10*time.Second))
+		l.end()
+		if w.ready(3 * time.Minute) {
+			w.settle()
+			w.check()
+		}
+	})
+}
+
+// heal ends all that was done to the network, frames, API servers and disks.
+func (w *world) heal() {
+	w.frames.clear()
+	w.claims.SetFull(false)
+	w.registry.SetFull(false)
+	for _, s := range w.sites {
+		w.path(s.host).Heal()
+		s.SetTrouble(noTrouble)
+	}
+	w.mu.Lock()
+	w.deaf = func() bool { return false }
+	down := w.hub == nil
+	w.mu.Unlock()
+	if down {
+		w.startHub()
+	}
+}
+
+func (w *world) show(sc *scenario) {
+	for _, p := range w.problems {
+		w.Error(p)
+	}
+	if w.Failed() {
+		w.Logf("again: go test ./e2e/sim -run 'TestFaults/%02d' -sim.seeds=1 -sim.seed=%d -sim.log", sc.fault, w.seed)
+	}
+}
+
+func between(draw *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(draw.Int64N(int64(most-least)))
+}
+
+func scenarios() []scenario {
+	all := slices.Concat(networkFaults(), processFaults(), clusterFaults(), keyFaults())
+	slices.SortFunc(all, func(a, b scenario) int { return cmp.Compare(a.fault, b.fault) })
+	return all
+}
+
+// intrude adds a cluster that presents itself as another one, with its etcd if there is a backup of it. Nothing is expected
+// of it, and its word counts for nothing.
+func (w *world) intrude(s *site, uid string, etcd *workertest.Backup) *site {
+	intruder := w.add(s.ID+"-intruder", s.ID, uid, 3)
+	intruder.out = true
+	if etcd != nil {
+		intruder.Restore(*etcd)
+	}
+	intruder.startWorker()
+	return intruder
+}

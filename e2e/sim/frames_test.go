@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/hubtest"
+	"navix.sh/atoll/pkg/link"
+)
+
+// fate is what becomes of a frame.
+type fate struct {
+	drop   bool
+	twice  bool
+	delay  time.Duration // the frames behind it pass it
+	before func()        // called before the frame goes on
+}
+
+// frames comes between link and hub, in both directions. Without rules everything passes.
+type frames struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	up     func(cluster string, f *federationv1.WorkerFrame) fate
+	down   func(cluster string, f *federationv1.HubFrame) fate
+}
+
+func newFrames(random *rand.Rand) *frames { return &frames{random: random} }
+
+func (f *frames) setUp(rule func(cluster string, frame *federationv1.WorkerFrame) fate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.up = rule
+}
+
+func (f *frames) setDown(rule func(cluster string, frame *federationv1.HubFrame) fate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = rule
+}
+
+// clear lets everything pass again.
+func (f *frames) clear() {
+	f.setUp(nil)
+	f.setDown(nil)
+}
+
+func (f *frames) percent() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.random.IntN(100)
+}
+
+func (f *frames) below(most time.Duration) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Duration(f.random.Int64N(int64(most)))
+}
+
+func (f *frames) intercept(s hubtest.Stream) hubtest.Stream {
+	cluster, err := link.PeerCluster(s.Context())
+	if err != nil {
+		return s
+	}
+	return &stream{Stream: s, frames: f, cluster: cluster, received: make(chan received), sending: make(chan struct{}, 1)}
+}
+
+// stream is one stream with frames' rules in force.
+type stream struct {
+	hubtest.Stream
+	frames  *frames
+	cluster string
+
+	reading  sync.Once
+	received chan received
+
+	sending chan struct{} // a lock whose waiters the bubble's clock does not stop for
+}
+
+type received struct {
+	frame *federationv1.WorkerFrame
+	err   error
+}
+
+// Recv implements hubtest.Stream.
+func (s *stream) Recv() (*federationv1.WorkerFrame, error) {
+	s.reading.Do(func() { go s.read() })
+	select {
+	case r := <-s.received:
+		return r.frame, r.err
+	case <-s.Context().Done():
+		return nil, s.Context().Err()
+	}
+}
+
+func (s *stream) read() {
+	for {
+		frame, err := s.Stream.Recv()
+		if err != nil {
+			s.pass(received{nil, err})
+			return
+		}
+		s.frames.mu.Lock()
+		rule := s.frames.up
+		s.frames.mu.Unlock()
+		var what fate
+		if rule != nil {
+			what = rule(s.cluster, frame)
+		}
+		if what.before != nil {
+			what.before()
+		}
+		switch {
+		case what.drop:
+		case what.delay > 0:
+			go func() {
+				if s.wait(what.delay) {
+					s.pass(received{frame, nil})
+				}
+			}()
+		default:
+			s.pass(received{frame, nil})
+		}
+		if what.twice {
+			s.pass(received{frame, nil})
+		}
+	}
+}
+
+func (s *stream) pass(r received) {
+	select {
+	case s.received <- r:
+	case <-s.Context().Done():
+	}
+}
+
+func (s *stream) wait(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.Context().Done():
+		return false
+	}
+}
+
+// Send implements hubtest.Stream.
+func (s *stream) Send(frame *federationv1.HubFrame) error {
+	s.frames.mu.Lock()
+	rule := s.frames.down
+	s.frames.mu.Unlock()
+	var what fate
+	if rule != nil {
+		what = rule(s.cluster, frame)
+	}
+	if what.before != nil {
+		what.before()
+	}
+	switch {
+	case what.drop:
+		return nil
+	case what.delay > 0:
+		go func() {
+			if s.wait(what.delay) {
+				_ = s.send(frame) // a stream that broke meanwhile shows elsewhere
+			}
+		}()
+		return nil
+	}
+	err := s.send(frame)
+	if err == nil && what.twice {
+		err = s.send(frame)
+	}
+	return err
+}
+
+func (s *stream) send(frame *federationv1.HubFrame) error {
+	s.sending <- struct{}{}
+	defer func() { <-s.sending }()
+	return s.Stream.Send(frame)
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/hubtest"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/workertest"
+)
+
+const (
+	clients = 3
+	// think is how long a client waits between two calls, at most.
+	think = 3 * time.Second
+	// roomy is how many sandboxes are kept before most calls end one.
+	roomy = 6
+)
+
+var errDown = errors.New("no hub answers")
+
+// load is what clients do all the time.
+type load struct {
+	world *world
+	stop  chan struct{}
+	all   sync.WaitGroup
+
+	mu   sync.Mutex
+	keys []string
+}
+
+func (w *world) startLoad() *load {
+	l := &load{world: w, stop: make(chan struct{})}
+	for i := range clients {
+		l.all.Go(func() { l.client(i+1, w.dice(fmt.Sprint("client", i))) })
+	}
+	return l
+}
+
+func (l *load) end() {
+	close(l.stop)
+	l.all.Wait()
+}
+
+func (l *load) client(number int, draw *rand.Rand) {
+	for {
+		timer := time.NewTimer(time.Duration(draw.Int64N(int64(think))))
+		select {
+		case <-l.stop:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		l.once(number, draw)
+	}
+}
+
+// once makes one call.
+func (l *load) once(number int, draw *rand.Rand) {
+	w := l.world
+	if w.history.alive() >= roomy && draw.IntN(2) == 0 {
+		if g, ok := w.history.anyGiven(draw.IntN); ok {
+			w.release(number, g)
+			return
+		}
+	}
+	switch p := draw.IntN(100); {
+	case p < 45:
+		w.claim(number, draw, l.newKey(number, draw), 1)
+	case p < 55:
+		w.claim(number, draw, l.oldKey(draw), 1)
+	case p < 58:
+		w.claim(number, draw, l.oldKey(draw), 2)
+	case p < 70:
+		w.claim(number, draw, "", 1)
+	case p < 95:
+		if g, ok := w.history.anyGiven(draw.IntN); ok {
+			w.release(number, g)
+		}
+	default:
+		if key := l.oldKey(draw); key != "" {
+			w.cancel(number, key)
+		}
+	}
+}
+
+func (l *load) newKey(number int, draw *rand.Rand) string {
+	key := fmt.Sprintf("k%d-%d", number, draw.IntN(1e9))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keys = append(l.keys, key)
+	return key
+}
+
+// oldKey is a recent one, so that calls about one key meet. Without any, it is none.
+func (l *load) oldKey(draw *rand.Rand) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.keys) == 0 {
+		return ""
+	}
+	return l.keys[max(0, len(l.keys)-1-draw.IntN(8))]
+}
+
+// ask calls the hub that there is. What it says after it was killed nobody hears.
+func (w *world) ask(do func(h *hubtest.Hub) error) (err error, heard bool) {
+	w.mu.Lock()
+	hub, epoch, deaf := w.hub, w.epoch, w.deaf
+	w.mu.Unlock()
+	if hub == nil {
+		return errDown, true
+	}
+	err = do(hub)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return err, w.epoch == epoch && !deaf()
+}
+
+// request is a claim; the same key and variant make the same one.
+func request(key string, variant int, draw *rand.Rand) *sandboxv1.CreateSandboxRequest {
+	r := &sandboxv1.CreateSandboxRequest{
+		Env: env, ClaimKey: key, StartupTimeout: durationpb.New(20 * time.Second), Metadata: map[string]string{"variant": fmt.Sprint(variant)},
+	}
+	swap := draw.IntN(2) == 0
+	if key != "" {
+		swap = key[len(key)-1]%2 == 0
+	}
+	if swap {
+		r.Image = workertest.TenantImage
+	}
+	return r
+}
+
+// claim asks for a sandbox, now and then with little patience.
+func (w *world) claim(client int, draw *rand.Rand, key string, variant int) answer {
+	patience := 40 * time.Second
+	if draw.IntN(5) == 0 {
+		patience = time.Duration(1+draw.IntN(2000)) * time.Millisecond
+	}
+	o := w.history.begin(client, question{verb: create, key: key, variant: variant})
+	ctx, end := context.WithTimeout(context.Background(), patience)
+	defer end()
+	var got *sandboxv1.Sandbox
+	err, heard := w.ask(func(h *hubtest.Hub) (err error) {
+		got, err = h.Create(ctx, request(key, variant, draw))
+		return err
+	})
+	a := judge(got, err, heard)
+	if got.GetFailureReason() == "RecordLost" && w.allowed.losses {
+		a.said = unheard
+	}
+	if a.said == live {
+		w.history.give(key, got)
+	}
+	w.history.finish(o, a)
+	return a
+}
+
+func judge(got *sandboxv1.Sandbox, err error, heard bool) answer {
+	switch {
+	case !heard:
+		return answer{said: unheard, why: "the answer was lost"}
+	case err != nil && problem.FromError(err).Reason == problem.ClaimKeyConflict:
+		return answer{said: conflicted}
+	case err != nil:
+		return answer{said: unheard, why: err.Error()}
+	case got.GetPhase() == sandboxv1.Phase_RUNNING:
+		return answer{said: live, id: got.GetId()}
+	default:
+		return answer{said: over, id: got.GetId(), why: got.GetPhase().String() + " " + got.GetStopReason() + " " + got.GetFailureReason()}
+	}
+}
+
+func (w *world) release(client int, g held) {
+	o := w.history.begin(client, question{verb: release, key: g.key, id: g.id})
+	err, heard := w.ask(func(h *hubtest.Hub) error {
+		_, err := h.Release(context.Background(), g.id)
+		return err
+	})
+	if err != nil || !heard {
+		w.history.finish(o, answer{said: unheard, why: fmt.Sprint(err)})
+		return
+	}
+	w.history.finish(o, answer{said: done, id: g.id})
+}
+
+func (w *world) cancel(client int, key string) {
+	o := w.history.begin(client, question{verb: cancel, key: key})
+	err, heard := w.ask(func(h *hubtest.Hub) error {
+		_, err := h.CancelClaim(context.Background(), &sandboxv1.CancelClaimRequest{ClaimKey: key})
+		return err
+	})
+	switch {
+	case err == nil && heard:
+		w.history.finish(o, answer{said: done})
+	case heard && err != errDown && problem.FromError(err).Reason == problem.NotFound:
+		w.history.finish(o, answer{said: missing})
+	default:
+		w.history.finish(o, answer{said: unheard, why: fmt.Sprint(err)})
+	}
+}
+
+// settle asks for every key until it is known what became of it: after that nothing is under way. There is room for all.
+func (w *world) settle() {
+	keys, open := map[string]struct{}{}, map[string]struct{}{}
+	for _, o := range w.history.all() {
+		if o.key != "" && o.verb == create {
+			keys[o.key], open[o.key] = struct{}{}, struct{}{}
+		}
+	}
+	for _, o := range w.history.all() {
+		if o.said != unheard {
+			delete(open, o.key)
+		}
+	}
+	taken := map[string]int{}
+	for id, s := range w.truth() {
+		if s.Ended.IsZero() {
+			taken[id[strings.LastIndexByte(id, '-')+1:]]++
+		}
+	}
+	for _, s := range w.sites {
+		if s.out {
+			continue
+		}
+		if err := s.Scale(env, int32(taken[s.ID]+len(open)+roomy)); err != nil {
+			w.problem("making room in %s: %v", s.ID, err)
+		}
+	}
+	var all sync.WaitGroup
+	for key := range keys {
+		all.Go(func() {
+			draw := w.dice("settle" + key)
+			w.eventually("an answer for key "+key, 5*time.Minute, func() error {
+				a := w.claim(0, draw, key, 1)
+				if a.said == conflicted {
+					a = w.claim(0, draw, key, 2)
+				}
+				if a.said == unheard {
+					return errors.New(a.why)
+				}
+				return nil
+			})
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+
+	"navix.sh/atoll/e2e/sim/simnet"
+	"navix.sh/atoll/hub/hubtest"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/worker/workertest"
+)
+
+const (
+	hubHost    = "hub"
+	hubAddress = "127.0.0.1:8443"
+	env        = "demo"
+)
+
+// world is a federation in a bubble: one hub, some clusters, the network between them, and a load.
+type world struct {
+	*testing.T
+	seed    uint64
+	allowed allowance
+	net     *simnet.Network
+	log     logr.Logger
+
+	claims, registry *hubtest.Disk
+	hubClock         *machine
+	frames           *frames
+
+	mu       sync.Mutex
+	hub      *hubtest.Hub
+	epoch    int // of hub processes
+	sites    []*site
+	problems []string
+	deaf     func() bool // loses an answer on its way to the caller
+	history  *history
+}
+
+// site is a cluster with its worker process.
+type site struct {
+	*workertest.Cluster
+	world *world
+	clock *machine
+	host  string // on the network; all of a cluster's processes share its path to the hub
+	out   bool   // it is no part of the federation: nothing is expected of it
+
+	mu      sync.Mutex
+	workers []*workertest.Worker // that run
+	number  int                  // of processes so far
+	paused  bool                 // nobody starts a process that ended
+}
+
+// dice is a source of randomness by name: what one part of a scenario draws changes nothing for another.
+func (w *world) dice(name string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // a hash never fails
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
+}
+
+// newWorld starts a hub and clusters with so many Pods each.
+func newWorld(t *testing.T, seed uint64, clusters map[string]int32) *world {
+	w := &world{T: t, seed: seed, net: simnet.New(seed), log: logger(t), hubClock: newMachine(), history: newHistory(), deaf: func() bool { return false }}
+	disk := w.dice("disk")
+	var mu sync.Mutex
+	latency := func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return 500*time.Microsecond + time.Duration(disk.Int64N(int64(2*time.Millisecond)))
+	}
+	w.claims, w.registry = hubtest.NewDisk(latency), hubtest.NewDisk(latency)
+	w.frames = newFrames(w.dice("frames"))
+	w.startHub()
+	for _, id := range slices.Sorted(maps.Keys(clusters)) {
+		w.add(id, id, "uid-"+id, clusters[id]).startWorker()
+	}
+	return w
+}
+
+// startHub starts a hub process on the disks.
+func (w *world) startHub() {
+	w.Helper()
+	hub, err := w.tryHub()
+	if err != nil {
+		w.Fatalf("starting the hub: %v", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hub = hub
+	w.epoch++
+}
+
+func (w *world) tryHub() (*hubtest.Hub, error) {
+	var disks [2]store.Store
+	for i, d := range []*hubtest.Disk{w.claims, w.registry} {
+		s, err := d.Open()
+		if err != nil {
+			return nil, err
+		}
+		disks[i] = s
+	}
+	listener, err := w.net.Listen(hubHost)
+	if err != nil {
+		return nil, err
+	}
+	draw := w.dice(fmt.Sprint("hub", w.epoch))
+	var mu sync.Mutex
+	return hubtest.Start(w.Context(), hubtest.Options{
+		Clock: w.hubClock, Listener: listener, Credentials: credentials(w.T, link.Hub()), Claims: disks[0], Registry: disks[1],
+		Log: w.log.WithName("hub"), Intercept: w.frames.intercept,
+		Rand: func() uint64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return draw.Uint64()
+		},
+	})
+}
+
+// killHub ends the hub process between two instants: nothing of it is on disk or wire after this.
+func (w *world) killHub() {
+	w.mu.Lock()
+	hub := w.hub
+	w.hub = nil
+	w.epoch++
+	w.mu.Unlock()
+	w.claims.Detach()
+	w.registry.Detach()
+	w.net.Reset(hubHost)
+	if hub != nil {
+		go func() { _ = hub.Stop() }() // it is dead already; only its goroutines have to go
+	}
+}
+
+func (w *world) restartHub(after time.Duration) {
+	w.killHub()
+	time.Sleep(after)
+	w.startHub()
+}
+
+// add adds a cluster, which presents itself under an identity.
+func (w *world) add(host, identity, uid string, pods int32) *site {
+	w.Helper()
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(host)) // a hash never fails
+	cluster, err := workertest.NewCluster(identity, uid, w.seed^h.Sum64())
+	if err != nil {
+		w.Fatal(err)
+	}
+	if pods > 0 {
+		if err := cluster.AddEnv(env, pods, ""); err != nil {
+			w.Fatal(err)
+		}
+	}
+	s := &site{Cluster: cluster, world: w, clock: newMachine(), host: host}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sites = append(w.sites, s)
+	return s
+}
+
+// startWorker starts a process that is started again, a while later, whenever it ends.
+func (s *site) startWorker() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number++
+	name := fmt.Sprintf("%s-%d", s.host, s.number)
+	alive, gone := context.WithCancel(context.Background())
+	draw := s.world.dice("link" + name)
+	worker, err := s.StartWorker(workertest.Options{
+		Name: name, Clock: s.clock, Log: s.world.log.WithName(name),
+		Hub: link.Dial{
+			Target: hubAddress, Credentials: credentials(s.world.T, link.Cluster(s.ID)), Clock: s.clock,
+			Log: s.world.log.WithName(name), Random: draw.Int64N,
+			Open: func(ctx context.Context, _ string) (net.Conn, error) {
+				if alive.Err() != nil {
+					return nil, alive.Err()
+				}
+				return s.world.net.Dial(ctx, s.host, hubHost)
+			},
+		},
+	})
+	if err != nil {
+		gone()
+		s.world.problem("starting %s: %v", name, err)
+		return
+	}
+	s.workers = append(s.workers, worker)
+	go func() {
+		<-worker.Ended()
+		gone()
+		s.mu.Lock()
+		s.workers = slices.DeleteFunc(s.workers, func(other *workertest.Worker) bool { return other == worker })
+		again := !s.paused
+		s.mu.Unlock()
+		if again {
+			s.startWorker()
+		}
+	}()
+}
+
+// killWorker kills all of the cluster's processes. Each is started again.
+func (s *site) killWorker() {
+	s.world.net.Path(s.host, hubHost).Break()
+	s.mu.Lock()
+	workers := slices.Clone(s.workers)
+	s.mu.Unlock()
+	for _, worker := range workers {
+		worker.Kill()
+	}
+}
+
+// leader is the process that serves, nil if none does.
+func (s *site) leader() *workertest.Worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, worker := range s.workers {
+		if worker.Serving() {
+			return worker
+		}
+	}
+	return nil
+}
+
+func (s *site) stop() {
+	s.mu.Lock()
+	s.paused = true
+	workers := slices.Clone(s.workers)
+	s.mu.Unlock()
+	for _, worker := range workers {
+		worker.Stop()
+	}
+}
+
+// path is the way from a cluster to the hub.
+func (w *world) path(id string) *simnet.Path { return w.net.Path(id, hubHost) }
+
+// close ends everything in order. What is left running then keeps the bubble from ending, which the test would show.
+func (w *world) close() {
+	var all sync.WaitGroup
+	for _, s := range w.sites {
+		all.Go(s.stop)
+	}
+	all.Wait()
+	w.mu.Lock()
+	hub := w.hub
+	w.hub = nil
+	w.mu.Unlock()
+	if hub != nil {
+		if err := hub.Stop(); err != nil {
+			w.problem("stopping the hub: %v", err)
+		}
+	}
+	time.Sleep(linger)
+}
+
+// linger is for what is under way to an API server when everything else has ended: a bubble's clock stops with its test.
+const linger = 2 * time.Minute
+
+// problem notes what is wrong; the test goes on to show all of it.
+func (w *world) problem(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.problems = append(w.problems, fmt.Sprintf(format, args...))
+}
+
+// eventually waits, in the bubble's time, until a check holds.
+func (w *world) eventually(what string, within time.Duration, check func() error) bool {
+	until := time.Now().Add(within)
+	for {
+		err := check()
+		if err == nil {
+			return true
+		}
+		if time.Now().After(until) {
+			w.problem("not within %s: %s: %v", within, what, err)
+			return false
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// issued are the certificates of all worlds. They are made in a bubble, whose year is another.
+var issued struct {
+	sync.Mutex
+	ca    *pki.Authority
+	files map[link.Identity]link.Files
+}
+
+func credentials(t *testing.T, who link.Identity) *link.Credentials {
+	issued.Lock()
+	defer issued.Unlock()
+	files, ok := issued.files[who]
+	if !ok {
+		var err error
+		if who == link.Hub() {
+			files, err = issued.ca.Hub("127.0.0.1")
+		} else {
+			files, err = issued.ca.Cluster(who.ClusterID)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		issued.files[who] = files
+	}
+	creds, err := link.LoadCredentials(files, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return creds
+}
+
+// bubble runs a world in one.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		issued.Lock()
+		if issued.ca == nil {
+			ca, err := pki.New(filepath.Join(certificates, "pki"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			issued.ca, issued.files = ca, map[link.Identity]link.Files{}
+		}
+		issued.Unlock()
+		f(t)
+	})
+}
+
+var certificates string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "atoll-sim-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	certificates = dir
+	klog.SetLogger(logr.Discard())  // leader election's
+	utilruntime.ErrorHandlers = nil // they slow down all errors of the process together, by a clock that outlives a bubble
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
