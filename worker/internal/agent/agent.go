@@ -141,11 +141,12 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		source:   &source{cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, dirty: newMarks()},
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
-		metrics: newMetrics(),
-		ready:   make(chan struct{}),
-		ended:   make(chan struct{}, 1),
-		slots:   make(chan struct{}, maxExecuting),
-		ending:  newEnding(),
+		metrics:  newMetrics(),
+		revision: revision{asking: make(chan struct{}, 1)},
+		ready:    make(chan struct{}),
+		ended:    make(chan struct{}, 1),
+		slots:    make(chan struct{}, maxExecuting),
+		ending:   newEnding(),
 	}
 	opts.Claims.OnEnded(func() {
 		select {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,16 +32,20 @@ var errRestored = errors.New("etcd was set back to an earlier state")
 // revision is how far etcd was when it was last asked. It is asked once at a time: of two answers that overtake each other
 // the later one could look like a step back.
 type revision struct {
-	asking  sync.Mutex
+	asking  chan struct{} // one token: whoever asks has it, and whoever waits for it may give up
 	highest atomic.Uint64
 }
 
 // resourceVersion is where the cluster's etcd is now: what an uncached list of anything returns.
 func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
-	a.revision.asking.Lock()
-	defer a.revision.asking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
+	select {
+	case a.revision.asking <- struct{}{}:
+		defer func() { <-a.revision.asking }()
+	case <-ctx.Done():
+		return 0, fmt.Errorf("reading etcd's revision: %w", ctx.Err())
+	}
 	envs := &v1alpha1.SandboxEnvList{}
 	if err := a.reader.List(ctx, envs, client.Limit(1)); err != nil {
 		return 0, fmt.Errorf("reading etcd's revision: %w", err)
