@@ -140,7 +140,7 @@ func (s *session) read() {
 		case *federationv1.WorkerFrame_Heartbeat:
 			s.mu.Lock()
 			s.beat = body.Heartbeat
-			ack := &federationv1.HeartbeatAck{Number: s.beat.GetNumber(), EtcdRestored: s.hub.restored}
+			ack := &federationv1.HeartbeatAck{Number: s.beat.GetNumber(), EtcdRestored: s.restored}
 			s.mu.Unlock()
 			s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: ack}})
 		default:
