@@ -29,10 +29,7 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 	registered := s.Hub.registered()
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
-		switch shown := registered[c.ID]; {
-		case shown == nil && c.leads():
-			wrong(c.ID, "cluster "+c.ID, "the hub does not know it", "its worker to have registered; was it started with --hub, or the cluster forgotten?")
-		case shown != nil && away(shown) && c.leads():
+		if shown := registered[c.ID]; shown != nil && away(shown) && c.leads() {
 			wrong(c.ID, "cluster "+c.ID, fmt.Sprintf("is %s at the hub (%s), though its worker leads", shown.GetState(), shown.GetMessage()),
 				"it to be heard, unless the network between is cut")
 		}
@@ -166,9 +163,13 @@ func Notes(s *Snapshot) []string {
 	}
 	if s.Hub != nil {
 		clock("the hub", s.Hub.Clock)
-		looked := map[string]bool{}
+		looked, registered := map[string]bool{}, s.Hub.registered()
 		for i := range s.Clusters {
-			looked[s.Clusters[i].ID] = true
+			id := s.Clusters[i].ID
+			looked[id] = true
+			if registered[id] == nil {
+				notes = append(notes, "cluster "+id+" was looked at and is not registered; what others say of it is not checked")
+			}
 		}
 		for _, c := range s.Hub.Clusters {
 			if !looked[c.GetId()] && len(s.Clusters) > 0 {

@@ -64,7 +64,14 @@ func TestNothingIsFoundWhere(t *testing.T) {
 			s.Clusters[0].Envs[0].Status.Clusters[1].ObservedMembers[0].IdleCount = 9
 		},
 		"a lease without managed fields": func(s *Snapshot) { s.Clusters[0].Lease.Age = nil },
-		"a cluster that drains":          func(s *Snapshot) { s.Hub.Clusters[0].State = sandboxv1.ClusterState_DRAINING },
+		"a cluster that was forgotten, and serves its own": func(s *Snapshot) {
+			s.Hub.Clusters, s.Hub.Sandboxes = s.Hub.Clusters[:1], s.Hub.Sandboxes[:1]
+			s.Hub.Envs[0].Clusters = s.Hub.Envs[0].Clusters[:1]
+			s.Clusters[0].Envs[0].Status.Clusters = s.Clusters[0].Envs[0].Status.Clusters[:1]
+			s.Clusters[0].Pods[0] = pod("east", "a", "running", "1-east", "k2")
+			s.Hub.Claims[keyHash("k2")] = &sandboxv1.Claim{ClusterId: "east"} // and taken again
+		},
+		"a cluster that drains": func(s *Snapshot) { s.Hub.Clusters[0].State = sandboxv1.ClusterState_DRAINING },
 		"a sandbox that stops while it is listed": func(s *Snapshot) {
 			s.Hub.Sandboxes = append(s.Hub.Sandboxes, &sandboxv1.Sandbox{Id: "9-east", ClusterId: "east", Phase: sandboxv1.Phase_STOPPING})
 		},

@@ -61,13 +61,14 @@ func claimsAreOrdered(s *Snapshot) []Finding {
 	return found
 }
 
-// keysOnOnePod: of live Pods with one claim key there is one. A second one may be about to be ended, unanswered.
+// keysOnOnePod: of live Pods with one claim key there is one. A second one may be about to be ended, unanswered. Keys of a
+// cluster that was forgotten have been given up: they may be answered elsewhere.
 func keysOnOnePod(s *Snapshot) []Finding {
 	var found []Finding
-	first := map[string]claimed{}
+	first, forgotten := map[string]claimed{}, s.forgotten()
 	for _, c := range s.live() {
 		hash := c.pod.Labels[v1alpha1.ClaimKeyHashLabelKey]
-		if hash == "" {
+		if hash == "" || forgotten(c.cluster.ID) {
 			continue
 		}
 		if other, twice := first[hash]; twice {
@@ -99,10 +100,11 @@ func keysAsTheHubKnows(s *Snapshot) []Finding {
 		return nil
 	}
 	var found []Finding
+	forgotten := s.forgotten()
 	for _, c := range s.live() {
 		hash, _ := hubKey(c.pod)
 		claim, asked := s.Hub.Claims[hash]
-		if !asked {
+		if !asked || forgotten(c.cluster.ID) {
 			continue
 		}
 		var wrong string

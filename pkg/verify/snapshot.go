@@ -162,6 +162,15 @@ func current(c *sandboxv1.Cluster) bool {
 	}
 }
 
+// forgotten tells which clusters are not of the federation, as far as the hub can be asked.
+func (s *Snapshot) forgotten() func(cluster string) bool {
+	if s.Hub == nil {
+		return func(string) bool { return false }
+	}
+	registered := s.Hub.registered()
+	return func(cluster string) bool { return registered[cluster] == nil }
+}
+
 // registered are the hub's clusters by id.
 func (h *Hub) registered() map[string]*sandboxv1.Cluster {
 	out := make(map[string]*sandboxv1.Cluster, len(h.Clusters))

@@ -70,7 +70,7 @@ const (
 	callTimeout = 10 * time.Second
 	// listTimeout bounds how long one cluster can delay a list of all of them. A worker lists from memory, and a receipt is
 	// due within a second.
-	listTimeout = 2 * time.Second
+	listTimeout = 3 * time.Second
 	// maxBackground bounds the writes and calls that go on behind an answer.
 	maxBackground = 1024
 )
