@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/worker/workertest"
 )
 
@@ -70,7 +71,10 @@ func impostors(w *world, draw *rand.Rand) {
 	other.stop()
 	backup := s.BackUp()
 	clone := w.intrude(s, "uid-"+s.ID, &backup)
-	time.Sleep(between(draw, 30*time.Second, 2*time.Minute))
+	time.Sleep(between(draw, 70*time.Second, 2*time.Minute))
+	if got := w.hub.Fleet.Cluster(s.ID).GetState(); got != sandboxv1.ClusterState_QUARANTINED {
+		w.problem("the hub does not see that there are two of cluster %s: %s", s.ID, got)
+	}
 	clone.stop()
 	// The quarantine ends when nobody has seen both for a while.
 	time.Sleep(6 * time.Minute)

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", fromEnv("ATOLL_SIM_SEEDS", 20), "how many seeds each fault is tried with")
+	seeds = flag.Int("sim.seeds", fromEnv("ATOLL_SIM_SEEDS", 10), "how many seeds each fault is tried with")
 	first = flag.Uint64("sim.seed", 1, "the first seed")
 )
 
@@ -116,7 +116,7 @@ func between(draw *rand.Rand, least, most time.Duration) time.Duration {
 }
 
 func scenarios() []scenario {
-	all := slices.Concat(networkFaults(), processFaults(), clusterFaults(), keyFaults())
+	all := slices.Concat(networkFaults(), processFaults(), clusterFaults(), keyFaults(), lossFaults())
 	slices.SortFunc(all, func(a, b scenario) int { return cmp.Compare(a.fault, b.fault) })
 	return all
 }
