@@ -139,8 +139,7 @@ func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *p
 	if err != nil {
 		return fmt.Errorf("making the worker's kubeconfig in %s: %w", member.Name, err)
 	}
-	defer os.Remove(kubeconfig)
-	if err := p.placeKubeconfig(kubeconfig, member, member.Name); err != nil {
+	if err := errors.Join(p.placeKubeconfig(kubeconfig, member, member.Name), os.Remove(kubeconfig)); err != nil {
 		return err
 	}
 	return worker.Start(ctx)
@@ -166,10 +165,6 @@ func (p *planes) placeKubeconfig(from string, member *plane.Plane, worker string
 		return fmt.Errorf("placing the kubeconfig of worker %s: %w", worker, err)
 	}
 	return nil
-}
-
-func (p *planes) kubeconfig(worker string) string {
-	return filepath.Join(p.stack.dir, worker+".kubeconfig")
 }
 
 // via is the address to dial for a connection.
