@@ -167,4 +167,21 @@ var disturbances = []func(context.Context, *scenario) (mend func() error, err er
 	func(_ context.Context, s *scenario) (func() error, error) {
 		return s.Cluster(s.victim).Resume, s.Cluster(s.victim).Pause()
 	},
+	func(_ context.Context, s *scenario) (func() error, error) {
+		disk, ok := s.hubProgram().program.(stack.FullDisk)
+		if !ok {
+			return nil, errNoFullDisk
+		}
+		return func() error { return disk.LimitFiles(-1) }, disk.LimitFiles(32 << 10)
+	},
+	func(ctx context.Context, s *scenario) (func() error, error) {
+		backup, begun := s.backupName("etcd"), time.Now()
+		restore := func() error {
+			// Also when the claims have come to their end meanwhile.
+			err := s.set.Plane(s.victim).Restore(context.WithoutCancel(ctx), backup)
+			s.load.excuse("claimed after the backup", s.load.answeredIn(s.victim, begun)...)
+			return errors.Join(err, os.RemoveAll(backup))
+		}
+		return restore, s.set.Plane(s.victim).Backup(backup)
+	},
 }

@@ -169,11 +169,13 @@ func blackholeAtStart(ctx context.Context, s *scenario) error {
 	return s.heal()
 }
 
+var errNoFullDisk = errors.New("this stack's disks cannot be filled")
+
 // diskFull lets the hub's files grow no more. Claims with a key are refused, and nothing else.
 func diskFull(ctx context.Context, s *scenario) error {
 	disk, ok := s.hubProgram().program.(stack.FullDisk)
 	if !ok {
-		return errors.New("this stack's disks cannot be filled")
+		return errNoFullDisk
 	}
 	info, err := os.Stat(s.ledgerFile())
 	if err != nil {

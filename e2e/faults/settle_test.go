@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -158,6 +159,15 @@ func (t *table) add(r result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rows = append(t.rows, r)
+	fmt.Fprintf(os.Stderr, "faults: %02d %s, seed %d, %s: recovered in %.1f s, %s\n",
+		r.number, r.name, r.seed, r.details, r.recovery.Seconds(), r.verdict())
+}
+
+func (r result) verdict() string {
+	if r.err != nil {
+		return "FAILED"
+	}
+	return "ok"
 }
 
 // print tells how long recovery took, and what the callers met meanwhile.
@@ -167,13 +177,9 @@ func (t *table) print(w io.Writer) {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "fault\tseed\tat\trecovered s\tclaims\tsandboxes\tdouble\tlost\tevicted\tuntold\trefusals\tresult")
 	for _, r := range t.rows {
-		verdict := "ok"
-		if r.err != nil {
-			verdict = "FAILED"
-		}
 		l := r.load
 		fmt.Fprintf(out, "%02d %s\t%d\t%s\t%.1f\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", r.number, r.name, r.seed, r.details, r.recovery.Seconds(),
-			l.begun.Load(), l.books.Counts().Answered, l.books.Counts().Doubled, len(l.breaches(lost)), len(l.breaches(evicted)), l.untold.Load(), l.refusals, verdict)
+			l.begun.Load(), l.books.Counts().Answered, l.books.Counts().Doubled, len(l.breaches(lost)), len(l.breaches(evicted)), l.untold.Load(), l.refusals, r.verdict())
 	}
 	_ = out.Flush()
 }

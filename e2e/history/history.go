@@ -97,14 +97,18 @@ func (h *History) Len() int {
 	return n
 }
 
-// Forget drops what is known of a key, which must be used no more, after looking at it: for runs whose history would not
-// fit into memory.
-func (h *History) Forget(key string) error {
+// Forget drops the calls of a key that is used no more, if they fit: a long run's history would not fit into memory. Those
+// that do not are left to Check, which may know better by then what may have ended.
+func (h *History) Forget(key string) {
 	h.mu.Lock()
 	operations := h.byKey[key]
-	delete(h.byKey, key)
 	h.mu.Unlock()
-	return h.check(key, operations)
+	if h.check(key, operations) != nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.byKey, key)
 }
 
 // Check returns an error for every key whose answers do not fit.
