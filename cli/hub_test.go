@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
+)
+
+// keeper is a hub with the given archive.
+type keeper struct {
+	sandboxv1.UnimplementedHubServer
+	archive []byte
+}
+
+func (k *keeper) BackupHub(_ *sandboxv1.BackupHubRequest, stream grpc.ServerStreamingServer[sandboxv1.BackupChunk]) error {
+	for data := k.archive; len(data) > 0; data = data[min(100, len(data)):] {
+		if err := stream.Send(&sandboxv1.BackupChunk{Data: data[:min(100, len(data))]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// archive is that of an empty hub.
+func archive(t *testing.T) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	claims, err1 := hubstate.Open(dir, hubstate.Claims)
+	registry, err2 := hubstate.Open(dir, hubstate.Registry)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err := hubstate.Files{Claims: claims, Registry: registry, Dir: dir, Version: "v1"}.Backup(t.Context(), time.Unix(0, 0), &out)
+	if err := errors.Join(err, claims.Close(), registry.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func serveHub(t *testing.T, k *keeper) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	sandboxv1.RegisterHubServer(server, k)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+	return listener.Addr().String()
+}
+
+func TestABackupIsAFileOnlyWhenItIsWhole(t *testing.T) {
+	k := &keeper{archive: archive(t)}
+	address, dir := serveHub(t, k), t.TempDir()
+	path := filepath.Join(dir, "hub.tar.gz")
+	out, err := atollctl(t, "hub", "backup", path, "--server", address)
+	if err != nil || !strings.Contains(out, "backed up to "+path+": hub v1") {
+		t.Errorf("%q: %v", out, err)
+	}
+	k.archive = k.archive[:len(k.archive)-20]
+	if _, err := atollctl(t, "hub", "backup", path+"2", "--server", address); !errors.Is(err, hubstate.ErrArchive) {
+		t.Errorf("one that is cut off: %v", err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left %v: %v", left, err)
+	}
+	if _, err := atollctl(t, "hub", "restore", path, "--data-dir", filepath.Join(dir, "data")); err != nil {
+		t.Error(err)
+	}
+	_, err = atollctl(t, "hub", "restore", path, "--data-dir", filepath.Join(dir, "data"))
+	if !errors.Is(err, hubstate.ErrExists) || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("over another: %v", err)
+	}
+	claims, err := hubstate.Open(filepath.Join(dir, "data"), hubstate.Claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ledger, err := hubstate.LoadLedger(t.Context(), claims); err != nil || !ledger.Restored {
+		t.Errorf("ledger %+v: %v", ledger, err)
+	}
+	if err := claims.Close(); err != nil {
+		t.Error(err)
+	}
+}
