@@ -10,6 +10,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/history"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
@@ -90,7 +91,7 @@ func (s *scenario) race(ctx context.Context, after time.Duration, key string) {
 		s.load.fail("claim", "", fmt.Errorf("claim with key %s, in a race: %w", key, err))
 		return
 	}
-	if sandbox.GetPhase() == sandboxv1.Phase_ENDED {
+	if history.Over(sandbox) {
 		return
 	}
 	err = s.load.insist(ctx, "release", func(ctx context.Context) error {

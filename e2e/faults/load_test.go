@@ -191,7 +191,7 @@ func (l *load) ask(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sand
 // claim is ask for who is alone with the key: the sandbox is entered as held if it is live.
 func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	sandbox, err := l.ask(ctx, r)
-	if err == nil && sandbox.GetPhase() != sandboxv1.Phase_ENDED {
+	if err == nil && !history.Over(sandbox) {
 		l.books.Answered(sandbox)
 	}
 	return sandbox, err
@@ -230,7 +230,7 @@ func (l *load) useKeyed(ctx context.Context, random *rand.Rand, key string) {
 	}
 	racing.Wait()
 	hold := time.Duration(random.Int64N(int64(holdAtMost)))
-	if sandbox.GetPhase() == sandboxv1.Phase_ENDED || !linger(ctx, hold) {
+	if history.Over(sandbox) || !linger(ctx, hold) {
 		return
 	}
 	if !canceled && random.IntN(3) == 0 {

@@ -55,8 +55,13 @@ func (h *History) Create(key string) (done func(*sandboxv1.Sandbox)) {
 		if s == nil {
 			return
 		}
-		h.add(key, call{create: true}, answer{ended: s.GetPhase() == sandboxv1.Phase_ENDED, id: s.GetId(), known: true}, begun, h.now())
+		h.add(key, call{create: true}, answer{ended: Over(s), id: s.GetId(), known: true}, begun, h.now())
 	}
+}
+
+// Over tells whether a sandbox was given back: what is left is to put its Pod in order.
+func Over(s *sandboxv1.Sandbox) bool {
+	return s.GetPhase() == sandboxv1.Phase_STOPPING || s.GetPhase() == sandboxv1.Phase_ENDED
 }
 
 // End begins a call that cancels a key or releases its sandbox. The returned function is told the record that was answered,

@@ -27,6 +27,11 @@ func TestHistories(t *testing.T) {
 			h.End("k")(ended("a"))
 			h.Create("k")(ended("a"))
 		}, true},
+		"given back, and its Pod is being reset": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.End("k")(ended("a"))
+			h.Create("k")(&sandboxv1.Sandbox{Id: "a", Phase: sandboxv1.Phase_STOPPING})
+		}, true},
 		"two sandboxes": {func(h *History) {
 			h.Create("k")(live("a"))
 			h.Create("k")(live("b"))
