@@ -248,5 +248,15 @@ func describe(members []segment.Member) string {
 	return strings.Join(out, " ")
 }
 
-// idle: maps that grow with what is under way are empty again.
-func (w *world) idle() error { return nil }
+// idle: what is remembered of calls under way goes with them.
+func (w *world) idle() error {
+	if n := w.hub.Waiting(); n > 0 {
+		return fmt.Errorf("the hub remembers %d calls", n)
+	}
+	for _, s := range w.sites {
+		if leader := s.leader(); leader != nil && leader.InFlight() > 0 {
+			return fmt.Errorf("cluster %s remembers %d claims", s.ID, leader.InFlight())
+		}
+	}
+	return nil
+}

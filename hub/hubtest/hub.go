@@ -46,6 +46,7 @@ type Hub struct {
 	Fleet    *fleet.Fleet
 	Recovery *recovery.State
 
+	workers *attach.Server
 	link    *grpc.Server
 	stores  []store.Store
 	end     context.CancelFunc
@@ -77,6 +78,7 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 		Fleet: h.Fleet, Dispatcher: workers, Store: o.Claims, Recovery: h.Recovery, Clock: o.Clock, Log: o.Log.WithName("claims"),
 		Retention: o.Retention, Rand: o.Rand,
 	})
+	h.workers = workers
 	h.link = link.NewServer(o.Credentials, nil, o.Log.WithName("link"))
 	federationv1.RegisterLinkServer(h.link, intercepted{workers, o.Intercept})
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -94,6 +96,9 @@ func (h *Hub) run(log logr.Logger, part func() error) {
 		}
 	})
 }
+
+// Waiting counts what the hub remembers of calls that are under way.
+func (h *Hub) Waiting() int { return h.InFlight() + h.workers.InFlight() }
 
 // Stop ends the hub. For one that is to be killed, take its disks and its network away before.
 func (h *Hub) Stop() error {

@@ -214,6 +214,9 @@ func (w *Worker) Serving() bool {
 // Connected reports whether the hub takes this process' reports.
 func (w *Worker) Connected() bool { return w.agent.Connected() }
 
+// InFlight counts what the process remembers of claims that are under way.
+func (w *Worker) InFlight() int { return w.claims.InFlight() }
+
 // Segments is what the owner says of its own Envs.
 func (w *Worker) Segments(ctx context.Context) ([]*segment.Segment, error) {
 	return w.agent.Segments(ctx)

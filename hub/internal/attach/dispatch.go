@@ -200,6 +200,12 @@ func (t *table) answered(a *federationv1.Answer) (abandoned bool) {
 	return abandoned
 }
 
+func (t *table) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.waiting)
+}
+
 func (t *table) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

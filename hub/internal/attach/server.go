@@ -176,6 +176,17 @@ func (s *Server) conn(clusterID string) *conn {
 	return s.conns[clusterID]
 }
 
+// InFlight counts the calls whose answers are waited for, over all streams (I10).
+func (s *Server) InFlight() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := 0
+	for _, c := range s.conns {
+		n += c.table.len()
+	}
+	return n
+}
+
 // Dispatch sends one call to a cluster's worker and waits for the answer. It sets id, incarnation and trace of d, and the
 // timeout unless that is set and shorter than what is left of ctx; d belongs to it from then on. The error is
 // ErrNotConnected or ErrUnclear; how the call itself went is in the answer.

@@ -159,3 +159,10 @@ func (s *Service) behind(what string, do func(ctx context.Context) error) {
 		run()
 	}
 }
+
+// InFlight counts the claims with a key that are under way, and what goes on behind answers (I10).
+func (s *Service) InFlight() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.flights) + len(s.slot)
+}

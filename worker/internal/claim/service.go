@@ -248,6 +248,13 @@ func (s *Service) Serving() bool {
 
 func (s *Service) servingLocked() bool { return s.leading != nil && s.opts.Lease.Held() }
 
+// InFlight counts the claims that are carried out, and the sandboxes that somebody watches (I10).
+func (s *Service) InFlight() int {
+	s.mu.Lock()
+	defer s.unlock()
+	return len(s.ops) + len(s.watch)
+}
+
 // Stats are the live numbers of a pool.
 type Stats struct {
 	ReadyIdle    int32 // Pods that can be handed out now
