@@ -36,7 +36,7 @@ import (
 var (
 	faultsFlag = flag.String("faults", "", "numbers of the faults to run, with commas between them, or all; a few by default")
 	seedsFlag  = flag.String("seeds", "1", "seeds of the runs of each fault, with commas between them")
-	claimsFlag = flag.Int("claims", 200, "how many claims are made under random continuous faults")
+	claimsFlag = flag.Int("claims", 100, "how many claims are made under random continuous faults")
 )
 
 // clusters are the ids of the clusters.
@@ -98,7 +98,7 @@ func seeds(t *testing.T) []uint64 {
 }
 
 // smoke are the faults of a short run: one at each kind of place.
-const smoke = "1,7"
+const smoke = "1,9,20"
 
 // chosen tells whether a fault is to be run.
 func chosen(number int) bool {

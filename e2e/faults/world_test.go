@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,14 +40,15 @@ type world struct {
 	callers     *proxy.Proxy
 	programs    map[string]*program // by cluster, and stack.Hub
 
-	mu      sync.Mutex // of links, ways and servers
+	mu      sync.Mutex        // of links, ways, servers and seconds
+	seconds map[string]string // addresses of second API servers, by cluster
 	closers []func() error
 }
 
 func newWorld(dir, logDir string) *world {
 	return &world{
 		dir: dir, logDir: logDir, kube: map[string]client.Client{}, links: map[string]*proxy.Proxy{}, ways: map[string]*proxy.Proxy{},
-		servers: map[string]*apiproxy.Proxy{}, programs: map[string]*program{},
+		servers: map[string]*apiproxy.Proxy{}, seconds: map[string]string{}, programs: map[string]*program{},
 	}
 }
 
@@ -104,6 +106,13 @@ func (w *world) via(c stack.Connection) (string, error) {
 	defer w.mu.Unlock()
 	target := c.Address
 	if member := w.set.Plane(c.To); member != nil {
+		// A second worker has an API server of its own, as it may in a cluster whose control plane has several.
+		if strings.Contains(c.From, "+") {
+			var err error
+			if target, err = w.secondServer(member); err != nil {
+				return "", err
+			}
+		}
 		certificate, err := member.ServingCertificate()
 		if err != nil {
 			return "", err
@@ -129,6 +138,18 @@ func (w *world) via(c stack.Connection) (string, error) {
 		w.ways[c.From] = p
 	}
 	return p.Address(), nil
+}
+
+// secondServer is the address of a cluster's second API server. It needs the lock held.
+func (w *world) secondServer(member *plane.Plane) (address string, err error) {
+	if w.seconds[member.Name] == "" {
+		ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+		defer cancel()
+		if w.seconds[member.Name], err = member.AddAPIServer(ctx); err != nil {
+			return "", err
+		}
+	}
+	return w.seconds[member.Name], nil
 }
 
 // env gives each program files for its clock and for the faults of its links.

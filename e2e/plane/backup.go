@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -42,7 +43,7 @@ func (p *Plane) Restore(ctx context.Context, dir string) error {
 	if err := p.waitReady(ctx); err != nil {
 		return err
 	}
-	for _, proc := range p.procs[2:4] {
+	for _, proc := range slices.Concat(p.procs[2:4], p.procs[ownProcesses:]) {
 		if err := proc.start(); err != nil {
 			return err
 		}

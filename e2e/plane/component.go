@@ -22,11 +22,14 @@ rules:
 - level: Metadata
 `
 
+// ownProcesses is how many components a plane is brought up with.
+const ownProcesses = 5
+
 // components are the processes of a plane, in the order in which they are started.
 func (p *Plane) components() []*process {
 	return []*process{
 		p.component("etcd", p.etcdArgs()),
-		p.component("kube-apiserver", p.apiServerArgs()),
+		p.component("kube-apiserver", p.apiServerArgs(p.port.number)),
 		p.component("kube-controller-manager", p.controllerManagerArgs()),
 		p.component("kube-scheduler", p.schedulerArgs()),
 		p.component("kwok", p.kwokArgs()),
@@ -62,11 +65,11 @@ func (p *Plane) etcdArgs() []string {
 	}
 }
 
-func (p *Plane) apiServerArgs() []string {
+func (p *Plane) apiServerArgs(port int) []string {
 	args := []string{
 		"--etcd-servers=" + etcdClientURL,
 		"--bind-address=127.0.0.1",
-		"--secure-port=" + strconv.Itoa(p.port.number),
+		"--secure-port=" + strconv.Itoa(port),
 		"--permit-port-sharing=true",
 		// No Pod can reach the API server, and the loopback address may not be an endpoint of its Service.
 		"--advertise-address=127.0.0.1",

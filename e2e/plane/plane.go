@@ -38,7 +38,8 @@ type Plane struct {
 	port       *port
 	caPEM      []byte
 	admin      *rest.Config
-	procs      []*process // as components orders them
+	procs      []*process // as components orders them, then further API servers
+	morePorts  []*port    // of these
 	kwokStarts int
 
 	down    sync.Once
@@ -126,9 +127,10 @@ func (p *Plane) Kubeconfig() string { return p.file("admin.kubeconfig") }
 func (p *Plane) Config() *rest.Config { return rest.CopyConfig(p.admin) }
 
 // waitReady waits until the API server says that it is ready to serve.
-func (p *Plane) waitReady(ctx context.Context) error {
+func (p *Plane) waitReady(ctx context.Context) error { return p.waitReadyAt(ctx, p.Config()) }
+
+func (p *Plane) waitReadyAt(ctx context.Context, config *rest.Config) error {
 	// Each try has its own deadline: a server that accepts and never answers would take all there is.
-	config := p.Config()
 	config.Timeout = time.Second
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -226,6 +228,9 @@ func (p *Plane) Down() error {
 			p.procs[i].stop()
 		}
 		p.downErr = errors.Join(os.RemoveAll(p.dir), p.port.release())
+		for _, port := range p.morePorts {
+			p.downErr = errors.Join(p.downErr, port.release())
+		}
 	})
 	return p.downErr
 }
