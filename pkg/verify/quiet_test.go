@@ -47,9 +47,12 @@ func TestNothingIsFoundWhere(t *testing.T) {
 				for j := range e.Status.Clusters {
 					e.Status.Clusters[j].ObservedMembers = nil
 				}
-				e.Status.Clusters = e.Status.Clusters[:1]
+				if i == 0 {
+					e.Status.Clusters = e.Status.Clusters[:1]
+				}
 			}
-			s.Hub.Envs = nil
+			s.Hub.Envs[0].Clusters[0].Members = nil
+			s.Hub.Envs[0].Clusters = s.Hub.Envs[0].Clusters[:1]
 		},
 		"a cluster that is cut off, its view as of then": func(s *Snapshot) {
 			s.Hub.Clusters[1].State, s.Clusters[1].Lease = sandboxv1.ClusterState_UNREACHABLE, s.Clusters[0].Lease

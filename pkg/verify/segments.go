@@ -81,7 +81,7 @@ func ownedSegments(e *v1alpha1.SandboxEnv, manager string) []string {
 // segmentKey is one cluster's part of one Env.
 type segmentKey struct{ cluster, env string }
 
-// owners are the local segments: what each cluster says of itself. One without members is told to nobody.
+// owners are the local segments: what each cluster says of itself. One without members says nothing, wherever it is shown.
 func (s *Snapshot) owners() map[segmentKey]v1alpha1.EnvClusterStatus {
 	out := map[segmentKey]v1alpha1.EnvClusterStatus{}
 	for i := range s.Clusters {
@@ -119,7 +119,9 @@ func foreignEqualsOwners(s *Snapshot) []Finding {
 			}
 			shown := map[string]v1alpha1.EnvClusterStatus{}
 			for _, segment := range e.Status.Clusters {
-				shown[segment.ClusterID] = segment
+				if len(segment.ObservedMembers) > 0 {
+					shown[segment.ClusterID] = segment
+				}
 			}
 			for k := range s.Clusters {
 				other := s.Clusters[k].ID
@@ -190,7 +192,9 @@ func hubEqualsOwners(s *Snapshot) []Finding {
 	merged := map[segmentKey]string{}
 	for _, e := range s.Hub.Envs {
 		for _, c := range e.GetClusters() {
-			merged[segmentKey{c.GetClusterId(), e.GetNamespace() + "/" + e.GetName()}] = hubSummary(c)
+			if len(c.GetMembers()) > 0 {
+				merged[segmentKey{c.GetClusterId(), e.GetNamespace() + "/" + e.GetName()}] = hubSummary(c)
+			}
 		}
 	}
 	var found []Finding
