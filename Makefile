@@ -79,7 +79,7 @@ else
 endif
 
 e2e-faults: planes ## Break everything: 22 faults on planes (FAULTS, SEEDS), CLAIMS claims under random faults, SIMSEEDS simulated federations
-	go test -race -timeout 120m -count 1 ./e2e/sim/... -args -seeds $(SIMSEEDS)
+	go test -timeout 120m -count 1 ./e2e/sim -sim.seeds $(SIMSEEDS)
 	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)'
 	go test -race -timeout 600m -count 1 -v -run TestClaims ./e2e/faults -args -claims $(CLAIMS) -seeds '$(SEEDS)'
 

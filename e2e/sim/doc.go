@@ -21,6 +21,9 @@
 // it (I6), the hub's and every cluster's view equal what the owners say, and that what the clusters have (I4), nothing that
 // was removed comes back, nothing goes because it was not heard of (I5). They use a journal of each etcd, nobody's word.
 //
+// Breaking an invariant on purpose was tried: no write before a dispatch, a cancel that is not durable, no quarantine, no
+// replacing of idle Pods after a restore, each seen to fail within twenty seeds of the fault that it concerns.
+//
 // # Seeds
 //
 // A seed fixes the scenario: what happens when, what clients ask, how long everything takes. What runs at the very same
