@@ -206,6 +206,7 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 		return nil
 	})
 	group.Go(func() error { return h.fleet.Run(inner) })
+	group.Go(func() error { return h.recovery.Run(inner, clock.RealClock{}) })
 	group.Go(func() error { return h.claims.Run(inner) })
 	if h.auth != nil {
 		group.Go(func() error { return h.auth.Run(inner) })

@@ -13,6 +13,7 @@ import (
 
 const (
 	ledgerKey = "ledger"
+	markKey   = "ledger-revision"
 	// unnamed is the id of ledgers from before there were ids.
 	unnamed = "unnamed"
 )
@@ -40,6 +41,7 @@ const (
 	LedgerLost     Cause = "LedgerLost"     // there was none
 	LedgerReplaced Cause = "LedgerReplaced" // it belongs to another registry
 	LedgerRestored Cause = "LedgerRestored" // it is a backup's
+	LedgerSetBack  Cause = "LedgerSetBack"  // it is an older copy of itself
 )
 
 // Recovery is how far a ledger has been made whole.
@@ -51,26 +53,44 @@ type Recovery struct {
 	Over     bool      `json:"over,omitempty"`
 }
 
+// Mark is how far the ledger has come, as the registry remembers it: at the last look, not at the last write.
+type Mark struct {
+	ID       string `json:"id"`
+	Revision uint64 `json:"revision"`
+}
+
+// LoadMark reads the registry's mark, nil when there is none.
+func LoadMark(ctx context.Context, registry store.Store) (*Mark, error) {
+	return load[Mark](ctx, registry, markKey)
+}
+
+// SaveMark writes the registry's mark.
+func SaveMark(ctx context.Context, registry store.Store, m Mark) error {
+	return save(ctx, registry, markKey, m)
+}
+
 // LoadLedger reads the claims file's entry, nil when there is none.
 func LoadLedger(ctx context.Context, claims store.Store) (*Ledger, error) {
-	return load[Ledger](ctx, claims)
+	return load[Ledger](ctx, claims, ledgerKey)
 }
 
 // LoadIdentity reads the registry's entry, nil when there is none.
 func LoadIdentity(ctx context.Context, registry store.Store) (*Identity, error) {
-	return load[Identity](ctx, registry)
+	return load[Identity](ctx, registry, ledgerKey)
 }
 
 // SaveLedger writes the claims file's entry.
-func SaveLedger(ctx context.Context, claims store.Store, l Ledger) error { return save(ctx, claims, l) }
+func SaveLedger(ctx context.Context, claims store.Store, l Ledger) error {
+	return save(ctx, claims, ledgerKey, l)
+}
 
 // SaveIdentity writes the registry's entry.
 func SaveIdentity(ctx context.Context, registry store.Store, id Identity) error {
-	return save(ctx, registry, id)
+	return save(ctx, registry, ledgerKey, id)
 }
 
-func load[T any](ctx context.Context, s store.Store) (*T, error) {
-	entry, ok, err := s.Get(ctx, ledgerKey)
+func load[T any](ctx context.Context, s store.Store, key string) (*T, error) {
+	entry, ok, err := s.Get(ctx, key)
 	if err != nil {
 		return nil, fmt.Errorf("reading the ledger's name: %w", err)
 	}
@@ -84,12 +104,12 @@ func load[T any](ctx context.Context, s store.Store) (*T, error) {
 	return &value, nil
 }
 
-func save(ctx context.Context, s store.Store, value any) error {
+func save(ctx context.Context, s store.Store, key string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("encoding the ledger's name: %w", err)
 	}
-	if _, err := s.Commit(ctx, store.Txn{Puts: []store.Put{{Key: ledgerKey, Value: data}}}); err != nil {
+	if _, err := s.Commit(ctx, store.Txn{Puts: []store.Put{{Key: key, Value: data}}}); err != nil {
 		return fmt.Errorf("writing the ledger's name: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -71,11 +72,31 @@ func (b *Bolt) Failure() error {
 	return nil
 }
 
+// Revision is that of the last transaction. It never goes down, unless an older copy takes the file's place.
+func (b *Bolt) Revision() (revision uint64, err error) {
+	err = b.view(func(tx *bbolt.Tx) error {
+		revision = tx.Bucket(dataBucket).Sequence()
+		return nil
+	})
+	return revision, wrap(err)
+}
+
 // openFile opens a file that may be anything.
 func openFile(path string) (db *bbolt.DB, err error) {
+	var file *os.File
+	defer func() {
+		if db == nil && file != nil {
+			letGo(file)
+		}
+	}()
 	defer guard(&err)()
 	return bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: lockTimeout,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			var err error
+			file, err = os.OpenFile(name, flag, mode)
+			return file, err
+		},
 		// The default freelist is linear in the free pages, which churn of claims makes many.
 		FreelistType: bbolt.FreelistMapType,
 	})

@@ -163,3 +163,21 @@ func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 		t.Errorf("the copy holds %v: %v", entries, err)
 	}
 }
+
+// TestADamagedFileIsLetGoOf: it is refused as damaged again, and not as one that is open.
+func TestADamagedFileIsLetGoOf(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	fill(t, path)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := info.Size() / 2; size > 0; size /= 2 {
+		truncate(size)(t, path)
+		for range 2 {
+			if _, err := store.OpenBolt(path, "test"); err == nil || errors.Is(err, store.ErrLocked) {
+				t.Errorf("cut to %d bytes: %v", size, err)
+			}
+		}
+	}
+}

@@ -1933,7 +1933,7 @@ type HubStatus struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Version            string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	Recovering         bool                   `protobuf:"varint,2,opt,name=recovering,proto3" json:"recovering,omitempty"`                                          // claims with a key are answered RECOVERING
-	Reason             string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                                                   // LedgerLost, LedgerReplaced, LedgerRestored; of the last recovery
+	Reason             string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                                                   // LedgerLost, LedgerReplaced, LedgerRestored, LedgerSetBack; of the last recovery
 	Since              *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`                                                     // when it began
 	AwaitedClusters    []string               `protobuf:"bytes,5,rep,name=awaited_clusters,json=awaitedClusters,proto3" json:"awaited_clusters,omitempty"`          // whose claim keys are missing
 	Accepted           bool                   `protobuf:"varint,6,opt,name=accepted,proto3" json:"accepted,omitempty"`                                              // an operator ended the recovery before all were heard

@@ -30,8 +30,9 @@ const (
 	recovers     pairing = "Recovers"     // the ledger is not what the registry remembers
 )
 
-// decidePairing compares what the files say, nil where there is nothing. The epoch is that of the ledger from now on.
-func decidePairing(ledger *hubstate.Ledger, registry *hubstate.Identity) (p pairing, cause hubstate.Cause, epoch int32) {
+// decidePairing compares what the files say, nil where there is nothing. setBack is a ledger that has been further. The
+// epoch is that of the ledger from now on.
+func decidePairing(ledger *hubstate.Ledger, registry *hubstate.Identity, setBack bool) (p pairing, cause hubstate.Cause, epoch int32) {
 	switch {
 	case ledger == nil && registry == nil:
 		return fresh, "", 0
@@ -45,6 +46,8 @@ func decidePairing(ledger *hubstate.Ledger, registry *hubstate.Identity) (p pair
 		return registryLost, "", ledger.Epoch
 	case ledger.ID != registry.ID:
 		return recovers, hubstate.LedgerReplaced, max(ledger.Epoch, registry.Epoch) + 1
+	case setBack:
+		return recovers, hubstate.LedgerSetBack, max(ledger.Epoch, registry.Epoch) + 1
 	default:
 		return paired, "", max(ledger.Epoch, registry.Epoch)
 	}

@@ -7,8 +7,8 @@
 //
 // # When the hub is recovering
 //
-// The registry remembers which ledger belongs to it. There is none, or another one, or it says of itself that a backup was
-// restored: then keys may have been answered that this ledger does not know, and no claim with a key is served until every
+// The registry remembers which ledger belongs to it, and how far that had come when it was last looked at, every 30 s.
+// There is none, or another one, or an older copy of it, or it says of itself that a backup was restored: then keys may have been answered that this ledger does not know, and no claim with a key is served until every
 // registered cluster has sent its key index, or an operator accepts that some have not. A restart with both files intact
 // is none of this. How far it has come is in the ledger, so that a restart in the middle goes on; the new ledger's name is
 // written there before it is written into the registry, so that one before that begins anew.
@@ -24,7 +24,7 @@
 //
 // # What holds where both files are lost (I2)
 //
-// Nobody can tell such a hub from a new one. Keys that attached clusters hold are learned from them as they attach, and are
+// Nobody can tell such a hub from a new one, nor one whose volume was set back with both files in it from one that was not. Keys that attached clusters hold are learned from them as they attach, and are
 // answered from then on; a key whose cluster has not attached yet can be answered a second sandbox. A key whose sandbox
 // ended is known for as long as its worker remembers the end: until that worker has ended, at most seven days.
 package recovery

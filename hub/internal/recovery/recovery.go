@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -28,6 +29,7 @@ type State struct {
 
 	mu     sync.Mutex // held while the ledger's entry is written
 	ledger hubstate.Ledger
+	marked uint64 // what the registry was last told
 }
 
 // Status is what there is to tell of a State.
@@ -51,7 +53,11 @@ func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 		return nil, err
 	}
 	s := &State{claims: claims, registry: registry}
-	p, cause, epoch := decidePairing(found, remembered)
+	setBack, err := s.setBack(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	p, cause, epoch := decidePairing(found, remembered, setBack)
 	if epoch > maxEpoch {
 		return nil, errTooOften
 	}
@@ -80,6 +86,62 @@ func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 	s.publish()
 	return s, nil
 }
+
+// revised is a ledger that can tell how far it has come.
+type revised interface{ Revision() (uint64, error) }
+
+// setBack reports whether the ledger has been further than it is.
+func (s *State) setBack(ctx context.Context, found *hubstate.Ledger) (bool, error) {
+	ledger, can := s.claims.(revised)
+	mark, err := hubstate.LoadMark(ctx, s.registry)
+	if err != nil || !can || mark == nil || found == nil || mark.ID != found.ID {
+		return false, err
+	}
+	revision, err := ledger.Revision()
+	return revision < mark.Revision, err
+}
+
+// Run marks in the registry how far the ledger has come, until ctx ends and once more then. A mark that could not be
+// written, as with a full disk, is only late.
+func (s *State) Run(ctx context.Context, c clock.WithTicker) error {
+	ticker := c.NewTicker(markEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
+			defer cancel()
+			_ = s.mark(last)
+			return nil
+		case <-ticker.C():
+			_ = s.mark(ctx)
+		}
+	}
+}
+
+// mark writes nothing if nothing was written to the ledger since.
+func (s *State) mark(ctx context.Context) error {
+	ledger, can := s.claims.(revised)
+	if !can {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	revision, err := ledger.Revision()
+	if err != nil || revision == s.marked {
+		return err
+	}
+	if err := hubstate.SaveMark(ctx, s.registry, hubstate.Mark{ID: s.ledger.ID, Revision: revision}); err != nil {
+		return err
+	}
+	s.marked = revision
+	return nil
+}
+
+const (
+	markEvery   = 30 * time.Second
+	markTimeout = 5 * time.Second
+)
 
 // publish is called with mu held, or before anybody else has the State.
 func (s *State) publish() {

@@ -3,6 +3,7 @@
 package recovery
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -163,4 +164,29 @@ func TestEpochs(t *testing.T) {
 	d.stop()
 	d.lose(hubstate.Claims)
 	d.want(d.start().text(), "epoch 6 LedgerLost recovering=true accepted=false over=false")
+}
+
+// TestAnOlderCopyOfTheLedgerIsNotTheLedger, as by hand from a copy of the volume.
+func TestAnOlderCopyOfTheLedgerIsNotTheLedger(t *testing.T) {
+	d := newDisk(t)
+	s := d.start()
+	old, err := os.ReadFile(hubstate.Claims.Path(d.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.CompareAndSwap(t.Context(), d.claims, "claim/k", 0, []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	if err := s.Run(over, clock.RealClock{}); err != nil {
+		t.Fatal(err)
+	}
+	d.stop()
+	d.want(d.start().text(), "epoch 0")
+	d.stop()
+	if err := os.WriteFile(hubstate.Claims.Path(d.dir), old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.want(d.start().text(), "epoch 1 LedgerSetBack recovering=true accepted=false over=false")
 }
