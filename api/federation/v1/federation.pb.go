@@ -2199,6 +2199,7 @@ type Foreign struct {
 	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	Known         []string               `protobuf:"bytes,4,rep,name=known,proto3" json:"known,omitempty"` // clusters that have sent this hub process a complete report; absence means nothing for others
 	Envs          []*ForeignEnv          `protobuf:"bytes,5,rep,name=envs,proto3" json:"envs,omitempty"`
+	Number        uint64                 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"` // counts the frames of this kind on the stream from 1; 0 of a hub that does not count
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2266,6 +2267,13 @@ func (x *Foreign) GetEnvs() []*ForeignEnv {
 		return x.Envs
 	}
 	return nil
+}
+
+func (x *Foreign) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
 }
 
 type ForeignEnv struct {
@@ -2569,13 +2577,14 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\vrecorded_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"recordedAt\" \n" +
 	"\bEndedAck\x12\x14\n" +
-	"\x05batch\x18\x01 \x01(\x04R\x05batch\"\x9a\x01\n" +
+	"\x05batch\x18\x01 \x01(\x04R\x05batch\"\xb2\x01\n" +
 	"\aForeign\x12\x1a\n" +
 	"\bcomplete\x18\x01 \x01(\bR\bcomplete\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12\x14\n" +
 	"\x05known\x18\x04 \x03(\tR\x05known\x123\n" +
-	"\x04envs\x18\x05 \x03(\v2\x1f.atoll.federation.v1.ForeignEnvR\x04envs\"\x96\x01\n" +
+	"\x04envs\x18\x05 \x03(\v2\x1f.atoll.federation.v1.ForeignEnvR\x04envs\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x04R\x06number\"\x96\x01\n" +
 	"\n" +
 	"ForeignEnv\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.atoll.federation.v1.EnvKeyR\x03key\x12?\n" +

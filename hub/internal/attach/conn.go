@@ -160,11 +160,12 @@ func (c *conn) answer(ctx context.Context, a *federationv1.Answer) {
 
 // pump moves foreign segments to the writer, a frame at a time: while the writer is busy the fleet merges what comes.
 func (c *conn) pump(ctx context.Context) error {
-	for {
+	for number := uint64(1); ; number++ {
 		f, err := c.session.NextForeign(ctx)
 		if err != nil {
 			return err
 		}
+		f.Number = number
 		select {
 		case c.foreign <- &federationv1.HubFrame{Body: &federationv1.HubFrame_Foreign{Foreign: f}}:
 		case <-ctx.Done():

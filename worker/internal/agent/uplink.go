@@ -50,6 +50,7 @@ type uplink struct {
 	sent     struct{ sequence, digest uint64 }
 	beats    uint64
 	ended    endedOutbox
+	told     uint64 // the number of the last message about other clusters
 }
 
 // serve is one connection.
@@ -139,7 +140,9 @@ func (u *uplink) read(ctx context.Context) error {
 				return err
 			}
 		case *federationv1.HubFrame_Foreign:
-			u.agent.opts.Foreign.Receive(body.Foreign)
+			if err := u.foreign(body.Foreign); err != nil {
+				return err
+			}
 		default: // of a newer hub
 		}
 	}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+var errForeignGap = errors.New("a message about other clusters is missing")
+
+// foreign passes each message on once. One that is missing may have said what nobody repeats, so the stream begins again,
+// with everything.
+func (u *uplink) foreign(f *federationv1.Foreign) error {
+	if number := f.GetNumber(); number != 0 {
+		switch {
+		case number <= u.told:
+			return nil
+		case number != u.told+1:
+			return fmt.Errorf("%w: %d came after %d", errForeignGap, number, u.told)
+		}
+		u.told = number
+	}
+	u.agent.opts.Foreign.Receive(f)
+	return nil
+}
