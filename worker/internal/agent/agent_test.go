@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -269,6 +270,44 @@ func TestIncarnation(t *testing.T) {
 			t.Errorf("%q: %v, and %q is persisted", corrupt, err, persisted())
 		}
 	}
+}
+
+// lapsing claims can lose their lease.
+type lapsing struct {
+	Claims
+	lapsed      atomic.Bool
+	incarnation atomic.Uint64
+}
+
+func (l *lapsing) Serving() bool { return !l.lapsed.Load() && l.Claims.Serving() }
+
+func (l *lapsing) SetIncarnation(n uint64) {
+	l.incarnation.Store(n)
+	l.Claims.SetIncarnation(n)
+}
+
+// I2: a leader that was held up for longer than its lease does not put itself above the one that led meanwhile. What it had
+// under way would pass for later than what that one has answered.
+func TestI2_ALapsedLeaderRaisesNothing(t *testing.T) {
+	w := newWorld(t)
+	claims := &lapsing{}
+	leader := w.leadWith(clusterID, func(o *Options) { claims.Claims, o.Claims = o.Claims, claims })
+	before := w.hub.session().begin.GetIncarnation()
+	claims.lapsed.Store(true)
+	w.hub.mu.Lock()
+	w.hub.welcome.HighestIncarnation, w.hub.welcome.HighestTerm = before+1, "another"
+	w.hub.mu.Unlock()
+	w.hub.kill()
+	w.hub.serve(w.hub.address)
+	for said := range leader.log {
+		if strings.Contains(said, errNotLeading.Error()) {
+			break
+		}
+	}
+	if n := claims.incarnation.Load(); n != before {
+		t.Errorf("claims are written under incarnation %d, want %d", n, before)
+	}
+	w.must(leader.stop())
 }
 
 // I12, the worker's side: a worker does not speak for a cluster whose certificate it does not have.

@@ -30,6 +30,8 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("the hub refused the stream: %s: %s", r.Reason, r.Message)
 }
 
+var errNotLeading = errors.New("the hub has seen a higher incarnation, and this worker's lease has lapsed")
+
 var errProtocol = errors.New("the hub does not speak this worker's protocol")
 
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
@@ -90,6 +92,11 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 		n, err := a.store.next(ctx, floor)
 		if err != nil {
 			return 0, err
+		}
+		// The one that the hub has seen may be of a later leader. Under a higher number than its own, what is still under way
+		// here would pass for later than what that one has answered.
+		if a.armed() && !a.opts.Claims.Serving() {
+			return 0, errNotLeading
 		}
 		a.opts.Log.Info("the hub has seen a higher incarnation, raised ours", "incarnation", n, "seen", floor)
 		a.raise(n)

@@ -9,5 +9,9 @@
 // at most one process at a time, whatever a wall clock does (I11). It renews no more often than needed, however often leader
 // election, which has one pace for leaders and followers, wishes to.
 //
+// A process whose lease has lapsed, if only because it was suspended, never gets it again, though leader election would take
+// one that somebody else has had and given back meanwhile, and not even notice: the process has to end, and leads anew with
+// another incarnation (I2).
+//
 // The claim service asks Held after a Pod was written and before the claim is answered (I2).
 package lease

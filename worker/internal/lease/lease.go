@@ -30,9 +30,14 @@ type Lock struct {
 	resourcelock.Interface
 	now   func() time.Duration // goes on during suspend
 	until atomic.Int64         // of now; 0: not held
+	led   atomic.Bool          // it was held once
 	// renewed is when the last write that succeeded was sent. Leader election makes one at a time.
 	renewed time.Duration
 }
+
+// errLapsed ends the term of a leader that was held up for longer than its lease. Others may have led meanwhile, and given
+// the lease back: what this process knows, and what it has under way, is of before.
+var errLapsed = errors.New("the lease had lapsed before it was renewed; this process must not lead again")
 
 // New returns a lock on the named Lease, with a connection and an identity of its own. renewDeadline is leader
 // election's: one request must not use it up.
@@ -72,13 +77,21 @@ func (l *Lock) Held() bool {
 // Create takes a lease that nobody ever had.
 func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	before := l.now()
+	if l.lapsed() {
+		return errLapsed
+	}
 	return l.wrote(before, record, l.Interface.Create(ctx, record))
 }
+
+// lapsed reports whether this process led once and has not since.
+func (l *Lock) lapsed() bool { return l.led.Load() && !l.Held() }
 
 // Update takes, renews or gives up the lease.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	before := l.now()
 	switch mine := record.HolderIdentity == l.Identity(); {
+	case mine && l.lapsed():
+		return errLapsed
 	case mine && l.Held() && before-l.renewed < renewInterval:
 		return nil
 	case !mine:
@@ -98,6 +111,7 @@ func (l *Lock) wrote(before time.Duration, record resourcelock.LeaderElectionRec
 		return errors.New("lease duration leaves no time to lead")
 	}
 	l.renewed = before
+	l.led.Store(true)
 	l.until.Store(int64(before + duration - margin))
 	return nil
 }

@@ -48,37 +48,65 @@ func TestHeld(t *testing.T) {
 
 	// A slow write counts from when it was sent.
 	far.write = func() error { now += 9 * time.Second; return nil }
+	now = 10 * time.Second
+	if err := lock.Update(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	check(23*time.Second, true)
+	check(24*time.Second, false)
+
+	// One whose outcome is unknown renews nothing.
+	lost := errors.New("connection lost")
+	far.write = func() error { return nil }
 	now = 20 * time.Second
 	if err := lock.Update(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	far.write = func() error { return lost }
+	now = 25 * time.Second
+	if err := lock.Update(t.Context(), mine); !errors.Is(err, lost) {
 		t.Fatal(err)
 	}
 	check(33*time.Second, true)
 	check(34*time.Second, false)
 
-	// One whose outcome is unknown renews nothing.
-	lost := errors.New("connection lost")
-	far.write = func() error { return nil }
-	now = 40 * time.Second
-	if err := lock.Update(t.Context(), mine); err != nil {
-		t.Fatal(err)
-	}
-	far.write = func() error { return lost }
-	now = 45 * time.Second
-	if err := lock.Update(t.Context(), mine); !errors.Is(err, lost) {
-		t.Fatal(err)
-	}
-	check(53*time.Second, true)
-	check(54*time.Second, false)
-
 	// Giving up counts at once, also when the answer is lost.
 	far.write = func() error { return nil }
-	now = 60 * time.Second
+	now = 30 * time.Second
 	if err := lock.Update(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
 	far.write = func() error { return lost }
 	_ = lock.Update(t.Context(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1})
-	check(61*time.Second, false)
+	check(31*time.Second, false)
+}
+
+// I2: a process that was suspended while another one led and gave the lease back must not lead again, whoever has it now. It
+// has claims under way that the other one has carried out anew.
+func TestALapsedLeaseIsNotTakenAgain(t *testing.T) {
+	for name, lapse := range map[string]func(lock *Lock, now *time.Duration){
+		"suspended": func(_ *Lock, now *time.Duration) { *now += 15 * time.Second },
+		"given up": func(lock *Lock, _ *time.Duration) {
+			if err := lock.Update(t.Context(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Second
+			writes := 0
+			lock := WrapWith(&remote{write: func() error { writes++; return nil }}, func() time.Duration { return now })
+			mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 15}
+			if err := lock.Update(t.Context(), mine); err != nil || !lock.Held() {
+				t.Fatalf("taking a lease that nobody has: %v", err)
+			}
+			lapse(lock, &now)
+			before := writes
+			if err := errors.Join(lock.Update(t.Context(), mine), lock.Create(t.Context(), mine)); !errors.Is(err, errLapsed) || writes != before || lock.Held() {
+				t.Errorf("taking it again: %v, %d writes, held %t", err, writes-before, lock.Held())
+			}
+		})
+	}
 }
 
 func TestRenewsNoMoreThanNeeded(t *testing.T) {
@@ -104,14 +132,14 @@ func TestRenewsNoMoreThanNeeded(t *testing.T) {
 	}
 	update(mine, 2)
 	// The lease holds from the last write, not from the last time that leader election wished to renew it.
-	now += 15*time.Second - margin
+	last := now
+	now = last + 15*time.Second - margin
 	if lock.Held() {
 		t.Errorf("held %v after the last write", 15*time.Second-margin)
 	}
-	update(mine, 3)
-	// Giving up does not wait, nor does taking the lease anew.
-	update(resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}, 4)
-	update(mine, 5)
+	// Giving up does not wait.
+	now = last
+	update(resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}, 3)
 }
 
 func TestBoottimeAdvances(t *testing.T) {
