@@ -112,10 +112,14 @@ func eventually(ctx context.Context, patience time.Duration, what string, try fu
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
+	var err error
 	for begin := time.Now(); ; {
-		err := try(ctx)
-		if err == nil {
+		now := try(ctx)
+		if now == nil {
 			return nil
+		}
+		if err == nil || ctx.Err() == nil {
+			err = now // that the last try was cut short is no news
 		}
 		select {
 		case <-ctx.Done():

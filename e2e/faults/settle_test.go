@@ -55,7 +55,22 @@ func (l *load) wantNobodyElse(ctx context.Context) error {
 	if err := l.reap(ctx, 0); err != nil {
 		return err
 	}
-	return eventually(ctx, straysAfter, "all sandboxes with keys to be gone", left)
+	err := eventually(ctx, straysAfter, "all sandboxes with keys to be gone", left)
+	if err != nil {
+		l.clear(ctx)
+	}
+	return err
+}
+
+// clear ends all sandboxes there are, so that what went wrong here does not make the next run fail as well.
+func (l *load) clear(ctx context.Context) {
+	live, err := l.world.live(ctx)
+	if err != nil {
+		return // the next run will tell
+	}
+	for i := range live {
+		_, _ = l.release(ctx, "", &sandboxv1.Sandbox{Id: live[i].Labels[v1alpha1.SandboxIDLabelKey]})
+	}
 }
 
 // live are the Pods with sandboxes, from the API servers.

@@ -299,9 +299,12 @@ func TestI2_ALapsedLeaderRaisesNothing(t *testing.T) {
 	w.hub.mu.Unlock()
 	w.hub.kill()
 	w.hub.serve(w.hub.address)
-	for said := range leader.log {
-		if strings.Contains(said, errNotLeading.Error()) {
-			break
+	for refused := false; !refused; {
+		select {
+		case said := <-leader.log:
+			refused = strings.Contains(said, errNotLeading.Error())
+		case s := <-w.hub.attached:
+			t.Fatalf("it began %v", s.begin)
 		}
 	}
 	if n := claims.incarnation.Load(); n != before {
