@@ -142,7 +142,7 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
 		metrics:  newMetrics(),
-		revision: revision{asking: make(chan struct{}, 1)},
+		revision: newRevision(),
 		ready:    make(chan struct{}),
 		ended:    make(chan struct{}, 1),
 		slots:    make(chan struct{}, maxExecuting),

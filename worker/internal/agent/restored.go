@@ -36,6 +36,8 @@ type revision struct {
 	highest atomic.Uint64
 }
 
+func newRevision() revision { return revision{asking: make(chan struct{}, 1)} }
+
 // resourceVersion is where the cluster's etcd is now: what an uncached list of anything returns.
 func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)

@@ -136,7 +136,10 @@ func (p *past) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 }
 
 func TestARevisionThatGoesBackIsARestore(t *testing.T) {
-	a := &Agent{reader: &past{revisions: []string{"10", "10", "12", "11", "13"}}, opts: Options{Clock: clock.RealClock{}, Log: logr.Discard()}}
+	a := &Agent{
+		reader: &past{revisions: []string{"10", "10", "12", "11", "13"}}, revision: newRevision(),
+		opts: Options{Clock: clock.RealClock{}, Log: logr.Discard()},
+	}
 	for i, want := range []bool{false, false, false, true, false} {
 		if _, err := a.resourceVersion(t.Context()); errors.Is(err, errRestored) != want {
 			t.Errorf("answer %d: %v", i, err)
