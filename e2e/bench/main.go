@@ -16,6 +16,7 @@ import (
 
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/pkg/link"
 )
 
 // busy is the load above which a machine is too busy to gate on.
@@ -24,8 +25,12 @@ const busy = 1.0
 func main() {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
-	only := flag.String("only", "", "routing, claims, or of those the ceiling alone; default: all")
+	only := flag.String("only", "", "routing, link, one of its figures, claims, or of those the ceiling alone; default: all")
 	flag.Parse()
+	if args := flag.Args(); len(args) == 5 && args[0] == bareCommand {
+		fmt.Fprintln(os.Stderr, "bench:", decodeOnly(args[1], link.Files{Cert: args[2], Key: args[3], CA: args[4]}))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *binDir, *outDir, *only)
 	stop()
@@ -46,7 +51,15 @@ func run(ctx context.Context, binDir, outDir, only string) error {
 		}
 		doc.Results = append(doc.Results, results...)
 	}
-	if only != "routing" {
+	if linkWanted(only) {
+		fmt.Println("link:")
+		results, err := linkResults(ctx, binDir, filepath.Join(outDir, "logs-link"), only)
+		if err != nil {
+			return err
+		}
+		doc.Results = append(doc.Results, results...)
+	}
+	if only == "" || only == "claims" || only == "ceiling" {
 		fmt.Println("claims:")
 		results, err := claims(ctx, binDir, outDir, only == "ceiling")
 		if err != nil {
@@ -125,11 +138,6 @@ func (s *stock) measure(ctx context.Context, ceilingOnly bool) ([]result, error)
 		return nil, err
 	}
 	results = append(results, more...)
-	write, err := storeWrites(ctx)
-	if err != nil {
-		return nil, err
-	}
-	results = append(results, write)
 	if more, err = s.countWrites(ctx, c.hub); err != nil {
 		return nil, err
 	}

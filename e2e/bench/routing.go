@@ -15,19 +15,9 @@ import (
 // routing runs the fleet's own benchmark, which sees what only the hub may import, and judges its figures. Every run of
 // it measures the three arms in turns, and so is one pair.
 func routing(ctx context.Context) ([]result, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^BenchmarkRoute$", "-benchtime=1s", "-count=10", "navix.sh/atoll/hub/internal/fleet")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("benchmarking the fleet: %w\n%s", err, out)
-	}
-	metrics, err := parseBenchmark(out, "BenchmarkRoute")
+	metrics, err := fleetBenchmark(ctx, "BenchmarkRoute", "1s", 10, "bare-ns", "pick-ns", "rwmutex-ns", "pick/bare", "pick-allocs", "segments/s")
 	if err != nil {
 		return nil, err
-	}
-	for _, unit := range []string{"bare-ns", "pick-ns", "rwmutex-ns", "pick/bare", "pick-allocs", "segments/s"} {
-		if len(metrics[unit]) == 0 {
-			return nil, fmt.Errorf("the fleet's benchmark does not report %s:\n%s", unit, out)
-		}
 	}
 	ratio, bounds := medianWithInterval(metrics["pick/bare"])
 	pick := result{Name: "route pick, 100k Envs x 8 members, reports arriving", Value: round(median(metrics["pick-ns"])), Unit: "ns", Samples: len(metrics["pick-ns"])}
@@ -38,6 +28,60 @@ func routing(ctx context.Context) ([]result, error) {
 			Ratio: ptr(round(median(metrics["rwmutex-ns"]) / median(metrics["bare-ns"])))},
 		{Name: "segments merged meanwhile", Value: round(median(metrics["segments/s"])), Unit: "1/s"},
 	}, nil
+}
+
+// ingest compares taking reports in with decoding them.
+func (*linkBench) ingest(ctx context.Context) ([]result, error) {
+	metrics, err := fleetBenchmark(ctx, "BenchmarkIngest", "100x", 5, "bare-ns", "ingest-ns", "ingest/bare", "bytes/segment")
+	if err != nil {
+		return nil, err
+	}
+	ratio, bounds := medianWithInterval(metrics["ingest/bare"])
+	perSecond := func(nanos []float64) float64 { return round(1e9 / median(nanos)) }
+	r := result{
+		Name:  fmt.Sprintf("ingest of reports, 100k Envs held, %.0f B a segment", median(metrics["bytes/segment"])),
+		Value: perSecond(metrics["ingest-ns"]), Unit: "segments/s",
+	}
+	return []result{r.spreadRates(metrics["ingest-ns"]).against(perSecond(metrics["bare-ns"]), ratio, bounds, 0.5, false)}, nil
+}
+
+// spreadRates fills the distribution from times of one operation each.
+func (r result) spreadRates(nanos []float64) result {
+	rates := make([]float64, 0, len(nanos))
+	for _, n := range nanos {
+		rates = append(rates, 1e9/n)
+	}
+	return r.spread(rates)
+}
+
+// memoryOfMembers compares what a member costs in the fleet with what it costs as a decoded message.
+func memoryOfMembers(ctx context.Context) ([]result, error) {
+	metrics, err := fleetBenchmark(ctx, "BenchmarkMemory", "1x", 3, "B/member", "proto-B/member", "fleet/proto")
+	if err != nil {
+		return nil, err
+	}
+	ratio, bounds := medianWithInterval(metrics["fleet/proto"])
+	r := result{Name: "memory a member, 100k members in 25k Envs", Value: round(median(metrics["B/member"])), Unit: "B"}
+	return []result{r.spread(metrics["B/member"]).against(median(metrics["proto-B/member"]), ratio, bounds, 0.5, true)}, nil
+}
+
+// fleetBenchmark runs one of the fleet's benchmarks and answers what it reports, by unit.
+func fleetBenchmark(ctx context.Context, name, time string, count int, units ...string) (map[string][]float64, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^"+name+"$", "-benchtime="+time, "-count="+strconv.Itoa(count), "navix.sh/atoll/hub/internal/fleet")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("benchmarking the fleet: %w\n%s", err, out)
+	}
+	metrics, err := parseBenchmark(out, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, unit := range units {
+		if len(metrics[unit]) == 0 {
+			return nil, fmt.Errorf("the fleet's %s does not report %s:\n%s", name, unit, out)
+		}
+	}
+	return metrics, nil
 }
 
 // parseBenchmark reads the output format of the Go benchmarks (golang.org/design/14313-benchmark-format): values by unit.

@@ -13,8 +13,8 @@ const digestVersion = 1
 
 // Digest is a 64-bit hash of everything that Equal compares.
 func (s *Segment) Digest() uint64 {
-	buf := make([]byte, 0, 256+160*len(s.Members))
-	return xxhash.Sum64(s.appendCanonical(buf))
+	var buf [1024]byte // stays on the stack; a segment of many members outgrows it
+	return xxhash.Sum64(s.appendCanonical(buf[:0]))
 }
 
 // appendCanonical writes every field in a fixed order; strings carry their length, so that no two segments share an

@@ -20,10 +20,16 @@ var ErrInvalid = errors.New("invalid segment")
 
 // KeyFromProto reads an Env's key. Both parts are required.
 func KeyFromProto(k *federationv1.EnvKey) (Key, error) {
+	key, err := bareKey(k)
+	return Key{Namespace: intern(key.Namespace), Name: intern(key.Name)}, err
+}
+
+// bareKey reads a key without sharing its strings.
+func bareKey(k *federationv1.EnvKey) (Key, error) {
 	if k.GetNamespace() == "" || k.GetName() == "" {
 		return Key{}, fmt.Errorf("%w: key %q/%q is incomplete", ErrInvalid, k.GetNamespace(), k.GetName())
 	}
-	return Key{Namespace: intern(k.GetNamespace()), Name: intern(k.GetName())}, nil
+	return Key{Namespace: k.GetNamespace(), Name: k.GetName()}, nil
 }
 
 // Proto is the wire form of the key.
@@ -37,19 +43,30 @@ func FromProto(p *federationv1.EnvSegment) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Segment{
-		Key:                 key,
-		UID:                 p.GetUid(),
-		Generation:          p.GetGeneration(),
-		Template:            intern(p.GetTemplate()),
-		DefaultInstanceType: intern(p.GetDefaultInstanceType()),
-		DefaultMultiplier:   p.GetDefaultMultiplier(),
-		Members:             make([]Member, 0, len(p.GetMembers())),
+	return fromProto(p, key, &Segment{})
+}
+
+// fromProto reads a segment that takes its strings from an earlier one where they are the same: comparing is cheaper than
+// interning, and most reports change nothing but counts.
+func fromProto(p *federationv1.EnvSegment, key Key, was *Segment) (*Segment, error) {
+	s := newSegment(len(p.GetMembers()))
+	s.Key = key
+	s.UID = keep(was.UID, p.GetUid())
+	s.Generation = p.GetGeneration()
+	s.Template = same(was.Template, p.GetTemplate())
+	s.DefaultInstanceType = same(was.DefaultInstanceType, p.GetDefaultInstanceType())
+	s.DefaultMultiplier = p.GetDefaultMultiplier()
+	for i, m := range p.GetMembers() {
+		var before Member
+		if i < len(was.Members) {
+			before = was.Members[i]
+		}
+		s.Members = append(s.Members, memberFromProto(m, &before))
 	}
-	for _, m := range p.GetMembers() {
-		s.Members = append(s.Members, MemberFromProto(m))
+	byName := func(a, b Member) int { return cmp.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(s.Members, byName) {
+		slices.SortFunc(s.Members, byName)
 	}
-	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range s.Members {
 		if s.Members[i].Name == "" {
 			return nil, fmt.Errorf("%w: %s has a member without a name", ErrInvalid, key)
@@ -84,12 +101,14 @@ func (s *Segment) MembersProto() []*federationv1.MemberSegment {
 }
 
 // MemberFromProto reads one member. Negative counts, which no owner has, read as 0.
-func MemberFromProto(p *federationv1.MemberSegment) Member {
+func MemberFromProto(p *federationv1.MemberSegment) Member { return memberFromProto(p, &Member{}) }
+
+func memberFromProto(p *federationv1.MemberSegment, was *Member) Member {
 	return Member{
-		Name:          intern(p.GetName()),
-		InstanceType:  intern(p.GetInstanceType()),
-		ScalingGroup:  intern(p.GetScalingGroup()),
-		Image:         intern(p.GetImage()),
+		Name:          same(was.Name, p.GetName()),
+		InstanceType:  same(was.InstanceType, p.GetInstanceType()),
+		ScalingGroup:  same(was.ScalingGroup, p.GetScalingGroup()),
+		Image:         same(was.Image, p.GetImage()),
 		Multiplier:    p.GetMultiplier(),
 		Priority:      p.GetPriority(),
 		Idle:          max(0, p.GetIdle()),
@@ -152,9 +171,48 @@ func intern(s string) string {
 	return unique.Make(s).Value()
 }
 
+// keep prefers the string that is held already.
+func keep(held, s string) string {
+	if held == s {
+		return held
+	}
+	return s
+}
+
+// same interns, unless the string that is held already says it.
+func same(held, s string) string {
+	if held == s {
+		return held
+	}
+	return intern(s)
+}
+
+// newSegment makes room for the members; for one, which is the most frequent, in the same piece of memory.
+func newSegment(members int) *Segment {
+	if members == 1 {
+		s := &struct {
+			Segment
+			one [1]Member
+		}{}
+		s.Members = s.one[:0]
+		return &s.Segment
+	}
+	return &Segment{Members: make([]Member, 0, members)}
+}
+
+// Decode is DeltaFromProto for a report that is about to be applied to the snapshot: it shares strings with what the
+// snapshot holds.
+func (s *Snapshot) Decode(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey) (Delta, error) {
+	return decode(segments, removed, s.Get)
+}
+
 // DeltaFromProto reads what a report says has changed and gone. It fails as a whole: a report counts in full or not at
 // all. An Env named twice, or both changed and removed, is refused, since nothing says which word is the later one.
 func DeltaFromProto(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey) (Delta, error) {
+	return decode(segments, removed, func(Key) *Segment { return nil })
+}
+
+func decode(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey, held func(Key) *Segment) (Delta, error) {
 	d := Delta{Changed: make([]*Segment, 0, len(segments)), Removed: make([]Key, 0, len(removed))}
 	seen := make(map[Key]struct{}, len(segments)+len(removed))
 	once := func(k Key) error {
@@ -165,7 +223,15 @@ func DeltaFromProto(segments []*federationv1.EnvSegment, removed []*federationv1
 		return nil
 	}
 	for _, p := range segments {
-		s, err := FromProto(p)
+		key, err := bareKey(p.GetKey())
+		if err != nil {
+			return Delta{}, err
+		}
+		was := held(key)
+		if was == nil {
+			was = &Segment{Key: Key{Namespace: intern(key.Namespace), Name: intern(key.Name)}}
+		}
+		s, err := fromProto(p, was.Key, was)
 		if err != nil {
 			return Delta{}, err
 		}

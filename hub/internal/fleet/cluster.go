@@ -48,9 +48,10 @@ func newCluster(f *Fleet, id string) *cluster {
 }
 
 // tell notes for this cluster's stream, if there is one, that another cluster's part of an Env has changed.
-func (c *cluster) tell(k segment.Key, about *cluster) {
+func (c *cluster) tell(env *slot, about *cluster, w woken) {
 	if s := c.session.Load(); s != nil {
-		s.outbox.mark(k, about)
+		s.outbox.mark(env, about)
+		w[&s.outbox] = struct{}{}
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 
 // reference names one cluster's part of one Env. What it says is looked up when it is sent: the latest wins.
 type reference struct {
-	key   segment.Key
+	slot  *slot
 	about *cluster
 }
 
@@ -129,7 +129,7 @@ func (s *Session) parts(k segment.Key) []reference {
 	var out []reference
 	for _, part := range slot.snapshot() {
 		if _, wanted := s.feed.full.about[part.owner]; wanted {
-			out = append(out, reference{k, part.owner})
+			out = append(out, reference{slot, part.owner})
 		}
 	}
 	return out
@@ -145,7 +145,7 @@ func (s *Session) changes() *federationv1.Foreign {
 				return nil
 			}
 			slices.SortFunc(f.rest, func(a, b reference) int {
-				return cmp.Or(a.key.Compare(b.key), cmp.Compare(a.about.ID, b.about.ID))
+				return cmp.Or(a.slot.key.Compare(b.slot.key), cmp.Compare(a.about.ID, b.about.ID))
 			})
 		}
 		p := packer{receiver: s.cluster, message: &federationv1.Foreign{Last: true}, removals: true}
@@ -168,16 +168,15 @@ type packer struct {
 
 // add reports false when the part does not fit any more.
 func (p *packer) add(r reference) bool {
-	slot := p.receiver.fleet.index.get(r.key)
-	if slot == nil || r.about == p.receiver {
+	if r.about == p.receiver {
 		return true
 	}
-	seg, wanted := slot.foreign(p.receiver, r.about)
+	seg, wanted := r.slot.foreign(p.receiver, r.about)
 	if !wanted || seg == nil && !p.removals {
 		return true
 	}
 	var out *federationv1.ForeignSegment
-	size := len(r.about.ID) + len(r.key.Namespace) + len(r.key.Name) + 32
+	size := len(r.about.ID) + len(r.slot.key.Namespace) + len(r.slot.key.Name) + 32
 	if seg != nil {
 		out = &federationv1.ForeignSegment{
 			ClusterId: r.about.ID, Stale: r.about.stale(), Members: seg.MembersProto(),
@@ -189,7 +188,7 @@ func (p *packer) add(r reference) bool {
 		return false
 	}
 	p.size += size
-	env := p.env(r.key)
+	env := p.env(r.slot.key)
 	if out != nil {
 		env.Segments = append(env.Segments, out)
 	} else {

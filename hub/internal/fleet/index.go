@@ -51,13 +51,13 @@ func (x *index) view(k segment.Key) *router.View {
 }
 
 // put makes seg the owner's part of its Env.
-func (x *index) put(owner *cluster, seg *segment.Segment) {
+func (x *index) put(owner *cluster, seg *segment.Segment, w woken) {
 	for {
 		s := x.get(seg.Key)
 		if s == nil {
 			s = x.insert(seg.Key)
 		}
-		if s.put(owner, seg) {
+		if s.put(owner, seg, w) {
 			return
 		}
 	}
@@ -78,12 +78,12 @@ func (x *index) insert(k segment.Key) *slot {
 }
 
 // remove takes the owner's part out of an Env, and the Env out of the index when it was the last part.
-func (x *index) remove(owner *cluster, k segment.Key) {
+func (x *index) remove(owner *cluster, k segment.Key, w woken) {
 	sh := x.shard(k)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	s := (*sh.slots.Load())[k]
-	if s == nil || !s.remove(owner) {
+	if s == nil || !s.remove(owner, w) {
 		return
 	}
 	next := maps.Clone(*sh.slots.Load())
@@ -129,7 +129,7 @@ func (s *slot) find(owner *cluster) (int, bool) {
 }
 
 // put reports false when the slot is gone.
-func (s *slot) put(owner *cluster, seg *segment.Segment) bool {
+func (s *slot) put(owner *cluster, seg *segment.Segment, w woken) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone {
@@ -141,15 +141,15 @@ func (s *slot) put(owner *cluster, seg *segment.Segment) bool {
 	}
 	s.parts[i] = part{owner: owner, segment: seg, cells: s.moveCells(s.parts[i], seg)}
 	s.publish()
-	s.announce(owner)
+	s.announce(owner, w)
 	if !had {
-		s.introduce(owner)
+		s.introduce(owner, w)
 	}
 	return true
 }
 
 // remove reports whether the slot is gone with it.
-func (s *slot) remove(owner *cluster) bool {
+func (s *slot) remove(owner *cluster, w woken) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, had := s.find(owner)
@@ -159,9 +159,9 @@ func (s *slot) remove(owner *cluster) bool {
 	s.moveCells(s.parts[i], &segment.Segment{})
 	s.parts = slices.Delete(s.parts, i, i+1)
 	s.publish()
-	s.announce(owner)
+	s.announce(owner, w)
 	if receiver := owner.session.Load(); receiver != nil {
-		receiver.outbox.drop(s.key)
+		receiver.outbox.drop(s)
 	}
 	s.gone = len(s.parts) == 0
 	return s.gone
@@ -225,19 +225,19 @@ func (s *slot) publish() {
 }
 
 // announce tells every other cluster that has the Env of a change in the owner's part.
-func (s *slot) announce(owner *cluster) {
+func (s *slot) announce(owner *cluster, w woken) {
 	for _, p := range s.parts {
 		if p.owner != owner {
-			p.owner.tell(s.key, owner)
+			p.owner.tell(s, owner, w)
 		}
 	}
 }
 
 // introduce tells a cluster that now has the Env of all other parts.
-func (s *slot) introduce(receiver *cluster) {
+func (s *slot) introduce(receiver *cluster, w woken) {
 	for _, p := range s.parts {
 		if p.owner != receiver {
-			receiver.tell(s.key, p.owner)
+			receiver.tell(s, p.owner, w)
 		}
 	}
 }
@@ -250,8 +250,8 @@ func (s *slot) snapshot() []part {
 }
 
 // changed marks the owner's part as changed although the segment is the same.
-func (s *slot) changed(owner *cluster) {
+func (s *slot) changed(owner *cluster, w woken) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.announce(owner)
+	s.announce(owner, w)
 }

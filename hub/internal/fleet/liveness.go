@@ -106,9 +106,11 @@ func (c *cluster) tellStale(stale bool) {
 		return
 	}
 	defer c.mu.Unlock()
+	w := woken{}
+	defer w.up()
 	for k := range c.snapshot.All() {
 		if s := c.fleet.index.get(k); s != nil {
-			s.changed(c)
+			s.changed(c, w)
 		}
 	}
 	c.liveness.mu.Lock()

@@ -3,9 +3,8 @@
 package fleet
 
 import (
+	"slices"
 	"sync"
-
-	"navix.sh/atoll/pkg/segment"
 )
 
 // outbox notes what one stream has yet to be told of other clusters. It is no queue: it holds which parts have changed, not
@@ -15,8 +14,8 @@ type outbox struct {
 
 	mu     sync.Mutex
 	opened bool
-	owed   map[*cluster]struct{}                 // of these the receiver gets everything
-	dirty  map[segment.Key]map[*cluster]struct{} // of these it gets what is true when it is sent
+	owed   map[*cluster]struct{} // of these the receiver gets everything
+	dirty  map[*slot][]*cluster  // of these it gets what is true when it is sent
 }
 
 func (o *outbox) init() { o.wake = make(chan struct{}, 1) }
@@ -35,7 +34,7 @@ func (o *outbox) open(receiver *cluster) {
 	defer o.mu.Unlock()
 	o.opened = true
 	o.owed = map[*cluster]struct{}{}
-	o.dirty = map[segment.Key]map[*cluster]struct{}{}
+	o.dirty = map[*slot][]*cluster{}
 	for _, c := range *receiver.fleet.clusters.Load() {
 		if c != receiver && c.known.Load() {
 			o.owed[c] = struct{}{}
@@ -53,25 +52,34 @@ func (o *outbox) owe(c *cluster) {
 	}
 }
 
-func (o *outbox) mark(k segment.Key, about *cluster) {
+// mark does not wake the receiver: who marks many Envs does so at the end, or the first of them would travel alone, and the
+// others a pause later.
+func (o *outbox) mark(s *slot, about *cluster) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.opened {
 		return
 	}
-	if o.dirty[k] == nil {
-		o.dirty[k] = map[*cluster]struct{}{}
+	if marked := o.dirty[s]; !slices.Contains(marked, about) {
+		o.dirty[s] = append(marked, about)
 	}
-	o.dirty[k][about] = struct{}{}
-	o.signal()
+}
+
+// woken are the receivers that have something to send once a report is in the view.
+type woken map[*outbox]struct{}
+
+func (w woken) up() {
+	for o := range w {
+		o.signal()
+	}
 }
 
 // drop forgets an Env that the receiver no longer has: without this a receiver that does not read would collect the names
 // of all Envs that ever came and went.
-func (o *outbox) drop(k segment.Key) {
+func (o *outbox) drop(s *slot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.dirty, k)
+	delete(o.dirty, s)
 }
 
 // takeOwed returns nil when nothing is owed. The first call after open returns a set even if it is empty, so that the
@@ -92,14 +100,14 @@ func (o *outbox) takeDirty(n int) []reference {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var out []reference
-	for k, about := range o.dirty {
+	for s, about := range o.dirty {
 		if n--; n < 0 {
 			break
 		}
-		for c := range about {
-			out = append(out, reference{k, c})
+		for _, c := range about {
+			out = append(out, reference{s, c})
 		}
-		delete(o.dirty, k)
+		delete(o.dirty, s)
 	}
 	return out
 }

@@ -85,7 +85,9 @@ func (s *Session) Report(r *federationv1.Report) *federationv1.ReportAck {
 	}
 	whole := s.assembly
 	s.assembly = assembly{}
-	delta, err := segment.DeltaFromProto(whole.segments, whole.removed)
+	c.mu.Lock()
+	delta, err := c.snapshot.Decode(whole.segments, whole.removed)
+	c.mu.Unlock()
 	if err != nil {
 		c.fleet.log.Error(err, "Ignoring a report", "cluster", c.ID, "sequence", r.GetSequence())
 		return s.discard(r, resultInvalid)
@@ -167,11 +169,13 @@ func (s *Session) askFor(cause string, now time.Duration) bool {
 // publish carries what has changed into the Envs' views and to the other clusters. mu is held.
 func (c *cluster) publish(effective segment.Delta) {
 	alive := make([]segment.Key, 0, len(effective.Changed))
+	w := woken{}
+	defer w.up()
 	for _, k := range effective.Removed {
-		c.fleet.index.remove(c, k)
+		c.fleet.index.remove(c, k, w)
 	}
 	for _, seg := range effective.Changed {
-		c.fleet.index.put(c, seg)
+		c.fleet.index.put(c, seg, w)
 		delete(c.suspects, seg.Key)
 		alive = append(alive, seg.Key)
 	}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crowd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+// World is what all clusters are like: each has the same number of Envs, with one pool each, and shares them with a few
+// others.
+type World struct {
+	Clusters, Envs int
+	Shared         int // clusters that have an Env
+}
+
+// ID names a cluster.
+func (World) ID(cluster int) string { return fmt.Sprintf("c%04d", cluster) }
+
+// Env names the n-th Env of a cluster.
+func (w World) Env(cluster, n int) string {
+	return fmt.Sprintf("env-%06d", cluster/w.Shared*w.Envs+n)
+}
+
+// Segment is a cluster's part of its n-th Env. Counts move with the round.
+func (w World) Segment(cluster, n, round int) *federationv1.EnvSegment {
+	env := w.Env(cluster, n)
+	return &federationv1.EnvSegment{
+		Key: &federationv1.EnvKey{Namespace: "default", Name: env}, Uid: fmt.Sprintf("6f9619ff-8b86-d011-b42d-%05d%07d", cluster, n),
+		Generation: 3, Template: "python", DefaultInstanceType: "small", DefaultMultiplier: 1,
+		Members: []*federationv1.MemberSegment{{
+			Name: env + "-small", InstanceType: "small", Multiplier: 1, Image: "registry.example.com/sandbox/python:3.13",
+			State: federationv1.MemberState_ACTIVE, Idle: 20, ReadyIdle: int32(10 + round%10), Running: int32(100 + round%1000),
+			Desired: 120, Current: 120, QueueCapacity: 100, CanGrow: true,
+		}},
+	}
+}
+
+// Segments are all of a cluster.
+func (w World) Segments(cluster int) []*federationv1.EnvSegment {
+	out := make([]*federationv1.EnvSegment, w.Envs)
+	for n := range out {
+		out[n] = w.Segment(cluster, n, 0)
+	}
+	return out
+}
+
+// Crowd is one worker for each cluster of a world.
+type Crowd struct {
+	World   World
+	Workers []*Worker
+
+	rounds []int // of reports, by worker
+
+	mu       sync.Mutex
+	awaited  int
+	began    time.Time
+	arrivals []time.Duration
+	all      chan struct{}
+}
+
+// Gather starts the workers, each with what options says of it, and returns when the hub has taken in what all report.
+func Gather(ctx context.Context, w World, options func(cluster int) (Options, error)) (*Crowd, error) {
+	c := &Crowd{World: w, rounds: make([]int, w.Clusters)}
+	done := c.Expect(time.Now())
+	for i := range w.Clusters {
+		o, err := options(i)
+		if err != nil {
+			return nil, errors.Join(err, c.Stop())
+		}
+		o.ID, o.Envs, o.Fresh = w.ID(i), w.Segments(i), c.arrive
+		worker, err := Start(o)
+		if err != nil {
+			return nil, errors.Join(err, c.Stop())
+		}
+		c.Workers = append(c.Workers, worker)
+	}
+	select {
+	case <-done:
+		return c, nil
+	case <-ctx.Done():
+		return nil, errors.Join(fmt.Errorf("gathering %d workers: %w", w.Clusters, context.Cause(ctx)), c.Stop())
+	}
+}
+
+// Expect has the next complete report of every worker timed from begin. The channel closes when the hub has taken in all.
+func (c *Crowd) Expect(begin time.Time) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.awaited, c.began, c.arrivals, c.all = c.World.Clusters, begin, nil, make(chan struct{})
+	return c.all
+}
+
+// Begin moves the point in time that arrivals are counted from.
+func (c *Crowd) Begin(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.began = at
+}
+
+func (c *Crowd) arrive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.awaited == 0 {
+		return
+	}
+	c.arrivals = append(c.arrivals, time.Since(c.began))
+	if c.awaited--; c.awaited == 0 {
+		close(c.all)
+	}
+}
+
+// Arrivals are the times that Expect asked for.
+func (c *Crowd) Arrivals() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.arrivals
+}
+
+// Stop ends all workers.
+func (c *Crowd) Stop() error {
+	for _, w := range c.Workers {
+		w.cancel()
+	}
+	var errs []error
+	for _, w := range c.Workers {
+		errs = append(errs, w.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// Report has every worker report changes of n Envs at each interval, spread evenly over it, until stopped.
+func (c *Crowd) Report(interval time.Duration, n int, count *atomic.Int64) (stop func() error) {
+	done := make(chan struct{})
+	var reporting sync.WaitGroup
+	errs := make([]error, len(c.Workers))
+	for i, w := range c.Workers {
+		reporting.Go(func() {
+			timer := time.NewTimer(interval * time.Duration(i) / time.Duration(len(c.Workers)))
+			defer timer.Stop()
+			for {
+				select {
+				case <-done:
+					return
+				case <-timer.C:
+					timer.Reset(interval)
+				}
+				c.rounds[i]++
+				var changed []*federationv1.EnvSegment
+				for j := range n {
+					changed = append(changed, c.World.Segment(i, (c.rounds[i]*n+j)%c.World.Envs, c.rounds[i]))
+				}
+				if errs[i] = w.Report(changed...); errs[i] != nil {
+					return
+				}
+				count.Add(1)
+			}
+		})
+	}
+	return func() error {
+		close(done)
+		reporting.Wait()
+		return errors.Join(errs...)
+	}
+}

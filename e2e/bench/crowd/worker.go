@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crowd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// chunk is how many Envs go into a frame of a complete report.
+const chunk = 250
+
+// Options are what a worker plays. ID, Hub, Credentials are required.
+type Options struct {
+	ID          string
+	Hub         string // host:port
+	Credentials *link.Credentials
+	Envs        []*federationv1.EnvSegment
+	// Open opens connections. Default: TCP.
+	Open func(ctx context.Context, target string) (net.Conn, error)
+	// Bare makes it send its complete report without introducing itself, to a server that only decodes.
+	Bare bool
+
+	// Fresh is called when the hub has taken in the complete report of a stream.
+	Fresh func()
+	// Foreign is called with what comes of other clusters.
+	Foreign func(*federationv1.Foreign)
+	// Refused is called when a claim comes for a pool that was reported as empty.
+	Refused func()
+}
+
+// Worker is one cluster's.
+type Worker struct {
+	opts   Options
+	cancel context.CancelFunc
+	ended  chan error
+
+	streams uint64 // of the goroutine that runs the link
+
+	mu       sync.Mutex // of all below, and of sending: a stream has one sender at a time
+	stream   link.Stream
+	envs     map[segment.Key]*federationv1.EnvSegment
+	order    []segment.Key
+	snapshot segment.Snapshot
+	sequence uint64
+	complete uint64 // sequence of the stream's complete report
+}
+
+// Start begins to play.
+func Start(o Options) (*Worker, error) {
+	w := &Worker{opts: o, ended: make(chan error, 1), envs: map[segment.Key]*federationv1.EnvSegment{}}
+	for _, p := range o.Envs {
+		if err := w.put(p); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	dial := link.Dial{Target: o.Hub, Credentials: o.Credentials, Clock: clock.RealClock{}, Log: logr.Discard(), Open: o.Open}
+	go func() { w.ended <- link.Run(ctx, dial, w.serve) }()
+	return w, nil
+}
+
+// Stop ends the worker.
+func (w *Worker) Stop() error {
+	w.cancel()
+	return <-w.ended
+}
+
+func (w *Worker) put(p *federationv1.EnvSegment) error {
+	s, err := segment.FromProto(p)
+	if err != nil {
+		return err
+	}
+	if w.envs[s.Key] == nil {
+		w.order = append(w.order, s.Key)
+	}
+	w.envs[s.Key] = p
+	w.snapshot.Put(s)
+	return nil
+}
+
+// serve is one connection.
+func (w *Worker) serve(ctx context.Context, hub federationv1.LinkClient) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := hub.Attach(ctx)
+	if err != nil {
+		return err
+	}
+	if !w.opts.Bare {
+		if err := w.introduce(stream); err != nil {
+			return err
+		}
+	}
+	if err := w.begin(stream); err != nil {
+		return err
+	}
+	defer func() {
+		w.mu.Lock()
+		w.stream = nil
+		w.mu.Unlock()
+	}()
+	var beating sync.WaitGroup
+	if !w.opts.Bare {
+		beating.Go(func() { w.beat(ctx) })
+	}
+	defer beating.Wait()
+	defer cancel()
+	return w.read(stream)
+}
+
+// The term and incarnation never change: to the hub, it is always the same leader that comes back.
+const (
+	term        = "crowd"
+	incarnation = 1
+)
+
+func (w *Worker) introduce(stream link.Stream) error {
+	w.streams++
+	hello := &federationv1.Hello{Protocol: 1, Version: "bench", ClusterUid: "uid-" + w.opts.ID, Term: term, Incarnation: incarnation, Stream: w.streams}
+	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
+		return err
+	}
+	frame, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if frame.GetWelcome() == nil {
+		return fmt.Errorf("not welcome: %v", frame)
+	}
+	return stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: incarnation}}})
+}
+
+// begin sends the complete report; from then on the stream is for everybody.
+func (w *Worker) begin(stream link.Stream) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sequence++
+	w.complete = w.sequence
+	for at := 0; at == 0 || at < len(w.order); at += chunk {
+		r := &federationv1.Report{Sequence: w.sequence, Chunk: uint32(at / chunk), Complete: true}
+		for _, k := range w.order[at:min(at+chunk, len(w.order))] {
+			r.Segments = append(r.Segments, w.envs[k])
+		}
+		if at+chunk >= len(w.order) {
+			r.Last, r.Digest = true, w.snapshot.Digest()
+		}
+		if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: r}}); err != nil {
+			return err
+		}
+	}
+	w.stream = stream
+	return nil
+}
+
+const heartbeatInterval = 3 * time.Second
+
+func (w *Worker) beat(ctx context.Context) {
+	ticker := time.NewTicker(heartbeatInterval)
+	defer ticker.Stop()
+	for number := uint64(1); ; number++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		w.mu.Lock()
+		beat := &federationv1.Heartbeat{Number: number, Sequence: w.sequence, Digest: w.snapshot.Digest()}
+		err := w.sendLocked(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: beat}})
+		w.mu.Unlock()
+		if err != nil {
+			return // the reader hears of it as well
+		}
+	}
+}
+
+// ErrAway is what a worker answers that has no stream.
+var ErrAway = errors.New("not attached")
+
+func (w *Worker) send(frame *federationv1.WorkerFrame) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sendLocked(frame)
+}
+
+func (w *Worker) sendLocked(frame *federationv1.WorkerFrame) error {
+	if w.stream == nil {
+		return ErrAway
+	}
+	return w.stream.Send(frame)
+}
+
+// Report sends a delta.
+func (w *Worker) Report(changed ...*federationv1.EnvSegment) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range changed {
+		if err := w.put(p); err != nil {
+			return err
+		}
+	}
+	w.sequence++
+	r := &federationv1.Report{Sequence: w.sequence, Last: true, Segments: changed, Digest: w.snapshot.Digest()}
+	return w.sendLocked(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: r}})
+}
+
+var errNotTaken = errors.New("the hub asks for a complete report")
+
+func (w *Worker) read(stream link.Stream) error {
+	for {
+		frame, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		switch body := frame.GetBody().(type) {
+		case *federationv1.HubFrame_ReportAck:
+			if body.ReportAck.GetSendComplete() {
+				return errNotTaken
+			}
+			if body.ReportAck.GetSequence() == w.complete && w.opts.Fresh != nil {
+				w.opts.Fresh()
+			}
+		case *federationv1.HubFrame_HeartbeatAck:
+			if body.HeartbeatAck.GetSendComplete() {
+				return errNotTaken
+			}
+		case *federationv1.HubFrame_Foreign:
+			if w.opts.Foreign != nil {
+				w.opts.Foreign(body.Foreign)
+			}
+		case *federationv1.HubFrame_Dispatch:
+			if err := w.answer(body.Dispatch); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+var sandboxes atomic.Uint64
+
+// answer confirms a call and carries it out at once.
+func (w *Worker) answer(d *federationv1.Dispatch) error {
+	if err := w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}}); err != nil {
+		return err
+	}
+	a := &federationv1.Answer{Id: d.GetId(), Disposition: federationv1.Disposition_REFUSED}
+	claim := d.GetClaim()
+	request := claim.GetRequest()
+	switch {
+	case claim == nil:
+	case w.empty(segment.Key{Namespace: request.GetNamespace(), Name: request.GetEnv()}, claim.GetPool()):
+		if w.opts.Refused != nil {
+			w.opts.Refused()
+		}
+	default:
+		number := sandboxes.Add(1)
+		a.Disposition = federationv1.Disposition_DONE
+		a.Result = &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{
+			Id: fmt.Sprintf("01%024d-%s", number, w.opts.ID), ClusterId: w.opts.ID, Namespace: request.GetNamespace(), Env: request.GetEnv(),
+			Pool: claim.GetPool(), Pod: fmt.Sprintf("pod-%d", number), PodUid: fmt.Sprintf("%s-%d", w.opts.ID, number),
+			ClaimKey: request.GetClaimKey(), Phase: sandboxv1.Phase_RUNNING,
+		}}
+	}
+	return w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: a}})
+}
+
+// empty reports whether the hub has been sent word that a pool has nothing left.
+func (w *Worker) empty(env segment.Key, pool string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.envs[env].GetMembers() {
+		if m.GetName() == pool {
+			return m.GetReadyIdle() == 0
+		}
+	}
+	return true
+}
