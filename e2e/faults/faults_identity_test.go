@@ -28,6 +28,11 @@ func takenName(ctx context.Context, s *scenario) error {
 // stranger starts a worker of one cluster under the name, and with the certificate, of the other. The hub knows clusters by
 // their uid as well, and refuses it.
 func stranger(ctx context.Context, s *scenario) error {
+	// It does what it wants in its own cluster, and takes the rightful pool for a leftover. A pool with sandboxes stays until
+	// they have ended, and no other can have its name.
+	if err := s.giveUpIn(ctx, s.other); err != nil {
+		return err
+	}
 	own := s.programs[s.other]
 	if err := own.stop(); err != nil {
 		return err
@@ -51,6 +56,27 @@ func stranger(ctx context.Context, s *scenario) error {
 		err = errors.Join(s.wantState(ctx, s.victim, sandboxv1.ClusterState_FRESH), s.wantServed(ctx, s.victim, "somebody else uses its name"))
 	}
 	return errors.Join(err, impostor.Stop(), s.heal(), own.start(ctx))
+}
+
+// giveUpIn releases what is kept in a cluster.
+func (s *scenario) giveUpIn(ctx context.Context, cluster string) error {
+	var kept []*sandboxv1.Sandbox
+	for _, sandbox := range s.kept {
+		if sandbox.GetClusterId() != cluster {
+			kept = append(kept, sandbox)
+			continue
+		}
+		s.load.books.Releasing(sandbox)
+		err := s.load.insist(ctx, "release", func(ctx context.Context) error {
+			_, err := s.load.release(ctx, sandbox.GetClaimKey(), sandbox)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	s.kept = kept
+	return nil
 }
 
 // impostor starts a worker of the other cluster that calls itself the victim.
