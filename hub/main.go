@@ -22,8 +22,11 @@ import (
 	"navix.sh/atoll/pkg/version"
 )
 
+// garbage is how much the heap of a hub with many clusters may grow between collections.
+const garbage = 24 << 20
+
 func main() {
-	heap.Relax()
+	heap.RelaxWithin(garbage)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newCommand().ExecuteContext(ctx)
 	stop()

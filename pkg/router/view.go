@@ -86,10 +86,45 @@ type Candidate struct {
 // refers to.
 type View struct {
 	candidates []Candidate // ordered by cluster, then name
-	// hot is what every pick reads, two candidates a cache line. It lies in the view itself where it fits: one place in
+	// hot is what every pick reads, two candidates a cache line. It lies behind the view itself where it fits: one place in
 	// memory less to wait for.
-	hot    []hot
-	inline [8]hot
+	hot []hot
+}
+
+// newView is an empty view with room behind it: as much as is needed, since a hub has one for every Env.
+func newView(candidates int) *View {
+	switch {
+	case candidates <= 1:
+		v := &struct {
+			View
+			room [1]hot
+		}{}
+		v.hot = v.room[:0]
+		return &v.View
+	case candidates <= 2:
+		v := &struct {
+			View
+			room [2]hot
+		}{}
+		v.hot = v.room[:0]
+		return &v.View
+	case candidates <= 4:
+		v := &struct {
+			View
+			room [4]hot
+		}{}
+		v.hot = v.room[:0]
+		return &v.View
+	case candidates <= 8:
+		v := &struct {
+			View
+			room [8]hot
+		}{}
+		v.hot = v.room[:0]
+		return &v.View
+	default:
+		return &View{hot: make([]hot, 0, candidates)}
+	}
 }
 
 type hot struct {
@@ -115,11 +150,8 @@ func NewView(candidates []Candidate) *View {
 	if !slices.IsSortedFunc(candidates, compareNames) {
 		slices.SortFunc(candidates, compareNames)
 	}
-	v := &View{candidates: candidates}
-	v.hot = v.inline[:0]
-	if len(candidates) > len(v.inline) {
-		v.hot = make([]hot, 0, len(candidates))
-	}
+	v := newView(len(candidates))
+	v.candidates = candidates
 	for _, c := range candidates {
 		v.hot = append(v.hot, newHot(c))
 	}

@@ -195,10 +195,13 @@ func (s *slot) giveBack(cell *atomic.Int32) {
 	}
 }
 
+const cellBlock = 4
+
 // newCell takes cells from blocks, so that a pick finds those of one Env on few cache lines.
 func (s *slot) newCell() *atomic.Int32 {
 	if len(s.spare) == 0 {
-		block := new([8]atomic.Int32)
+		block := new([cellBlock]atomic.Int32)
+		s.spare = make([]*atomic.Int32, 0, cellBlock)
 		for i := range block {
 			s.spare = append(s.spare, &block[len(block)-1-i])
 		}

@@ -109,6 +109,9 @@ func (o *outbox) takeDirty(n int) []reference {
 		}
 		delete(o.dirty, s)
 	}
+	if len(o.dirty) == 0 {
+		o.dirty = map[*slot][]*cluster{} // a map keeps the room that it once needed
+	}
 	return out
 }
 
