@@ -25,6 +25,8 @@ var envKind = schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Versio
 // twoWriters writes both writers' parts of an Env's status, with their identities, as fast as the API server takes it, while
 // its user applies the manifest over and over (I3). The worker, whose part is played, is away meanwhile.
 func twoWriters(ctx context.Context, s *scenario) error {
+	// On a slow machine the writes take minutes, during which nobody gives back what is held there.
+	s.load.patience.Store(int64(runLimit))
 	worker := s.programs[s.victim]
 	if err := worker.kill(); err != nil {
 		return err
