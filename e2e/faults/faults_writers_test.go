@@ -17,9 +17,6 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-// patches is how many writes of status.clusters the two writers make between them.
-const patches = 10_000
-
 var envKind = schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "SandboxEnv"}
 
 // twoWriters writes both writers' parts of an Env's status, with their identities, as fast as the API server takes it, while
@@ -27,6 +24,7 @@ var envKind = schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Versio
 func twoWriters(ctx context.Context, s *scenario) error {
 	// On a slow machine the writes take minutes, during which nobody gives back what is held there.
 	s.load.patience.Store(int64(runLimit))
+	patches := *patchesFlag
 	worker := s.programs[s.victim]
 	if err := worker.kill(); err != nil {
 		return err
@@ -53,7 +51,7 @@ func twoWriters(ctx context.Context, s *scenario) error {
 		return err
 	}
 	s.details = fmt.Sprintf(" %d writes, %d applied", patches, applied)
-	if err := s.wantWritten(ctx, patches/2); err != nil {
+	if err := s.wantWritten(ctx, int32(patches/2)); err != nil {
 		return err
 	}
 	if err := s.heal(); err != nil {
