@@ -110,7 +110,7 @@ func (b *linkBench) recovery(ctx context.Context) (results []result, err error) 
 	for i := range pairs {
 		atollArm := func() (err error) {
 			var claim time.Duration
-			pairs[i].hub.latencies, err = restart(ctx, f.hub, f.crowd, atoll, func(began time.Time) error {
+			pairs[i].hub.latencies, err = restart(ctx, f.hub, f.crowd, atoll, f.reconnect, func(began time.Time) error {
 				claim, err = f.firstClaim(ctx, i, began)
 				return err
 			})
@@ -118,7 +118,7 @@ func (b *linkBench) recovery(ctx context.Context) (results []result, err error) 
 			return err
 		}
 		bareArm := func() (err error) {
-			pairs[i].raw.latencies, err = restart(ctx, server, others, bare, nil)
+			pairs[i].raw.latencies, err = restart(ctx, server, others, bare, none, func(time.Time) error { return nil })
 			return err
 		}
 		if i%2 == 1 {
@@ -148,18 +148,16 @@ func (b *linkBench) recovery(ctx context.Context) (results []result, err error) 
 }
 
 // restart kills a program, starts it again, has all workers come back at once, and answers when each was fresh.
-func restart(ctx context.Context, p *program, c *crowd.Crowd, g *gate, beside func(began time.Time) error) ([]time.Duration, error) {
+func restart(ctx context.Context, p *program, c *crowd.Crowd, g *gate, ready func(context.Context) error, beside func(began time.Time) error) ([]time.Duration, error) {
 	g.close()
 	done := c.Expect(time.Now())
-	if err := errors.Join(p.kill(), p.start(ctx), g.full(ctx, c.World.Clusters)); err != nil {
+	if err := errors.Join(p.kill(), p.start(ctx), g.full(ctx, c.World.Clusters), ready(ctx)); err != nil {
 		return nil, err
 	}
 	began := g.release()
 	c.Begin(began)
-	if beside != nil {
-		if err := beside(began); err != nil {
-			return nil, err
-		}
+	if err := beside(began); err != nil {
+		return nil, err
 	}
 	select {
 	case <-done:
@@ -169,6 +167,15 @@ func restart(ctx context.Context, p *program, c *crowd.Crowd, g *gate, beside fu
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+func none(context.Context) error { return nil }
+
+// reconnect has the caller at the hub's door as well: its own back-off is not the hub's.
+func (f *federation) reconnect(ctx context.Context) error {
+	f.callers.conn.ResetConnectBackoff()
+	_, err := f.callers.ListClusters(ctx, &sandboxv1.ListClustersRequest{}, grpc.WaitForReady(true))
+	return err
 }
 
 // firstClaim asks for a sandbox with a key again and again, as a caller does, and checks the answer.

@@ -3,6 +3,7 @@
 package crowd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,12 +57,13 @@ type Worker struct {
 	order    []segment.Key
 	snapshot segment.Snapshot
 	sequence uint64
-	complete uint64 // sequence of the stream's complete report
+	complete uint64                        // sequence of the stream's complete report
+	keys     map[string]*sandboxv1.Sandbox // by hash
 }
 
 // Start begins to play.
 func Start(o Options) (*Worker, error) {
-	w := &Worker{opts: o, ended: make(chan error, 1), envs: map[segment.Key]*federationv1.EnvSegment{}}
+	w := &Worker{opts: o, ended: make(chan error, 1), envs: map[segment.Key]*federationv1.EnvSegment{}, keys: map[string]*sandboxv1.Sandbox{}}
 	for _, p := range o.Envs {
 		if err := w.put(p); err != nil {
 			return nil, err
@@ -258,30 +260,44 @@ func (w *Worker) answer(d *federationv1.Dispatch) error {
 		return err
 	}
 	a := &federationv1.Answer{Id: d.GetId(), Disposition: federationv1.Disposition_REFUSED}
-	claim := d.GetClaim()
-	request := claim.GetRequest()
-	switch {
-	case claim == nil:
-	case w.empty(segment.Key{Namespace: request.GetNamespace(), Name: request.GetEnv()}, claim.GetPool()):
-		if w.opts.Refused != nil {
-			w.opts.Refused()
-		}
-	default:
-		number := sandboxes.Add(1)
-		a.Disposition = federationv1.Disposition_DONE
-		a.Result = &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{
-			Id: fmt.Sprintf("01%024d-%s", number, w.opts.ID), ClusterId: w.opts.ID, Namespace: request.GetNamespace(), Env: request.GetEnv(),
-			Pool: claim.GetPool(), Pod: fmt.Sprintf("pod-%d", number), PodUid: fmt.Sprintf("%s-%d", w.opts.ID, number),
-			ClaimKey: request.GetClaimKey(), Phase: sandboxv1.Phase_RUNNING,
-		}}
+	sandbox := w.carryOut(d)
+	if sandbox != nil {
+		a.Disposition, a.Result = federationv1.Disposition_DONE, &federationv1.Answer_Sandbox{Sandbox: sandbox}
 	}
 	return w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: a}})
 }
 
-// empty reports whether the hub has been sent word that a pool has nothing left.
-func (w *Worker) empty(env segment.Key, pool string) bool {
+// carryOut answers the sandbox of a claim, the same one for a key that it knows; nil when there is none.
+func (w *Worker) carryOut(d *federationv1.Dispatch) *sandboxv1.Sandbox {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	claim, request := d.GetClaim(), d.GetClaim().GetRequest()
+	key := cmp.Or(claim.GetKeyHash(), d.GetLookup().GetKeyHash())
+	switch held := w.keys[key]; {
+	case key != "" && held != nil:
+		return held
+	case claim == nil:
+		return nil
+	case w.empty(segment.Key{Namespace: request.GetNamespace(), Name: request.GetEnv()}, claim.GetPool()):
+		if w.opts.Refused != nil {
+			w.opts.Refused()
+		}
+		return nil
+	}
+	number := sandboxes.Add(1)
+	sandbox := &sandboxv1.Sandbox{
+		Id: fmt.Sprintf("01%024d-%s", number, w.opts.ID), ClusterId: w.opts.ID, Namespace: request.GetNamespace(), Env: request.GetEnv(),
+		Pool: claim.GetPool(), Pod: fmt.Sprintf("pod-%d", number), PodUid: fmt.Sprintf("%s-%d", w.opts.ID, number),
+		ClaimKey: request.GetClaimKey(), Phase: sandboxv1.Phase_RUNNING,
+	}
+	if key != "" {
+		w.keys[key] = sandbox
+	}
+	return sandbox
+}
+
+// empty reports whether the hub has been sent word that a pool has nothing left. mu is held.
+func (w *Worker) empty(env segment.Key, pool string) bool {
 	for _, m := range w.envs[env].GetMembers() {
 		if m.GetName() == pool {
 			return m.GetReadyIdle() == 0
