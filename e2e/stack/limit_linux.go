@@ -8,12 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FullDisk is a program whose disk can be made full.
-type FullDisk interface {
-	// LimitFiles forbids writing beyond that many bytes of any file; a negative number takes it back.
-	LimitFiles(bytes int64) error
-}
-
 // LimitFiles implements FullDisk, by a resource limit: unlike a small file system it takes no rights. The
 // signal that comes with it means nothing to a Go program. Other files of the program are limited as well, its log among them.
 func (p *process) LimitFiles(bytes int64) error {

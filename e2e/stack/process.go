@@ -136,6 +136,12 @@ func (p *process) signal(sig syscall.Signal) error {
 	return nil
 }
 
+// FullDisk is a program whose disk can be made full.
+type FullDisk interface {
+	// LimitFiles forbids writing beyond that many bytes of any file; a negative number takes it back.
+	LimitFiles(bytes int64) error
+}
+
 func (p *process) Ended() bool {
 	select {
 	case <-p.ended():

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+func TestRestoreTakesBackWhatCameAfterTheBackup(t *testing.T) {
+	ctx := testContext(t)
+	p := planes.Plane("west")
+	client := clientOf(t, p)
+	namespace := newNamespace(ctx, t, client)
+	create := func(name string) *corev1.ConfigMap {
+		t.Helper()
+		made, err := client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	before := create("before")
+	backup := filepath.Join(t.TempDir(), "etcd")
+	if err := p.Backup(backup); err != nil {
+		t.Fatal(err)
+	}
+	after := create("after")
+	if err := p.Restore(ctx, backup); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, before.Name, metav1.GetOptions{}); err != nil || got.UID != before.UID {
+		t.Errorf("what was there before the backup is %v (%v)", got, err)
+	}
+	if _, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, after.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("what came after the backup is answered with %v", err)
+	}
+	// Controllers work on what there is now.
+	other := newNamespace(ctx, t, client)
+	eventually(t, "a service account in a new namespace", func() error {
+		_, err := client.CoreV1().ServiceAccounts(other).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+func TestASecondAPIServerServesTheSameCluster(t *testing.T) {
+	ctx := testContext(t)
+	p := planes.Plane("east")
+	address, err := p.AddAPIServer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := newNamespace(ctx, t, clientOf(t, p))
+	config := p.Config()
+	if config.Host == "https://"+address {
+		t.Fatalf("the second API server has the address of the first, %s", address)
+	}
+	config.Host = "https://" + address
+	second, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); err != nil {
+		t.Error(fmt.Errorf("at the second API server: %w", err))
+	}
+}
