@@ -20,7 +20,9 @@ const (
 	foreignLimit = 900 << 10
 	// foreignBatch is how many changed Envs are taken at once; what is left stays dirty and takes later changes in.
 	foreignBatch = 256
-	// foreignPause spaces the messages about changes. Receivers write an Env every 3 s at most; more often serves nobody.
+	// foreignPause spaces the messages about changes, and the beginnings of complete ones: after a restart, when all clusters
+	// become known one after the other, each would walk all Envs for each. Receivers write an Env every 3 s at most; more
+	// often serves nobody.
 	foreignPause = 200 * time.Millisecond
 )
 
@@ -34,7 +36,8 @@ type reference struct {
 type feed struct {
 	started bool
 	full    *fullSync
-	rest    []reference // changed parts that did not fit into the last message
+	fullAt  time.Duration // when it was begun
+	rest    []reference   // changed parts that did not fit into the last message
 	paused  time.Duration
 }
 
@@ -57,23 +60,29 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 		if f.full != nil {
 			return s.nextChunk(), nil
 		}
-		if owed, ok := s.outbox.takeOwed(!f.started); ok {
-			f.started = true
-			f.full = s.newFullSync(owed)
-			continue
+		now := c.fleet.now()
+		untilFull, untilChanges := pauseLeft(f.fullAt, now), pauseLeft(f.paused, now)
+		if untilFull == 0 {
+			if owed, ok := s.outbox.takeOwed(!f.started); ok {
+				f.started, f.fullAt = true, now
+				f.full = s.newFullSync(owed)
+				continue
+			}
+		}
+		if untilChanges == 0 {
+			if message := s.changes(); message != nil {
+				f.paused = now
+				return message, nil
+			}
 		}
 		var pause <-chan time.Time
-		if wait := f.paused + foreignPause - c.fleet.now(); f.paused > 0 && wait > 0 {
-			pause = c.fleet.clock.After(wait)
-		} else if message := s.changes(); message != nil {
-			f.paused = c.fleet.now()
-			return message, nil
-		}
 		wake := s.outbox.wake
-		if pause != nil && (len(f.rest) > 0 || s.outbox.hasDirty()) {
-			wake = nil // only the pause ends the wait
-		} else {
-			pause = nil
+		dirty, owed := s.outbox.has()
+		switch changes := dirty || len(f.rest) > 0; {
+		case changes && untilChanges > 0:
+			pause, wake = c.fleet.clock.After(untilChanges), nil // only the pause ends the wait
+		case owed && untilFull > 0:
+			pause = c.fleet.clock.After(untilFull)
 		}
 		select {
 		case <-ctx.Done():
@@ -84,6 +93,14 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 		case <-pause:
 		}
 	}
+}
+
+// pauseLeft is 0 for what has never been.
+func pauseLeft(last, now time.Duration) time.Duration {
+	if last == 0 {
+		return 0
+	}
+	return max(0, last+foreignPause-now)
 }
 
 func (s *Session) newFullSync(about map[*cluster]struct{}) *fullSync {

@@ -115,10 +115,10 @@ func (o *outbox) takeDirty(n int) []reference {
 	return out
 }
 
-func (o *outbox) hasDirty() bool {
+func (o *outbox) has() (dirty, owed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.dirty) > 0
+	return len(o.dirty) > 0, len(o.owed) > 0
 }
 
 func (o *outbox) size() int {
