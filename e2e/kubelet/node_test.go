@@ -98,7 +98,10 @@ func TestI6_HubsNodeRestarted(t *testing.T) {
 	if err != nil || again.GetId() != far.GetId() {
 		t.Errorf("the same key is answered %v, %v, want %s", again, err, far.GetId())
 	}
-	if record := waitEnded(ctx, t, near.GetId()); record.GetStopReason() != "Failed" {
+	// A node that is told to stop may signal its containers, and one that heeds it exits with 0: nothing in the API tells that
+	// from a tenant that is done.
+	record := waitEnded(ctx, t, near.GetId())
+	if heeded := record.GetStopReason() == "Completed" && record.GetExitCode() == 0; record.GetStopReason() != "Failed" && !heeded {
 		t.Errorf("the record of the sandbox on the node says %s, %s (%s)", record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
 	}
 	release(ctx, t, far)
