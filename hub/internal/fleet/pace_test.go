@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// listen receives in the background, as the pump of a stream does, until the stream is replaced.
+func (r *receiver) listen() (messages chan *federationv1.Foreign) {
+	messages = make(chan *federationv1.Foreign, 1000)
+	go func() {
+		defer close(messages)
+		for {
+			m, err := r.own.session.NextForeign(r.t.Context())
+			if err != nil {
+				return
+			}
+			messages <- m
+		}
+	}()
+	return messages
+}
+
+// TestAReportTravelsInOneMessage has a receiver wait while reports of many Envs come: woken by the first Env, it would send
+// that one alone and the others a pause later.
+func TestAReportTravelsInOneMessage(t *testing.T) {
+	const count = 100
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &memoryRegistry{})
+		east, west := newOwner(t, "east"), newOwner(t, "west")
+		for _, o := range []*owner{east, west} {
+			o.truth.Apply(segment.Delta{Changed: envs(count)})
+			o.connect(f)
+		}
+		r := newReceiver(t, east)
+		r.drain()
+		messages := r.listen()
+		for round := range int32(20) {
+			synctest.Wait()
+			changed := envs(count)
+			for _, s := range changed {
+				s.Members[0].ReadyIdle = 1000 + round
+			}
+			west.change(changed...)
+			time.Sleep(foreignPause)
+			synctest.Wait()
+			if n := len(messages); n != 1 {
+				t.Fatalf("round %d: %d messages, want 1", round, n)
+			}
+			if m := <-messages; len(m.GetEnvs()) != count {
+				t.Fatalf("round %d: %d Envs in the message, want %d", round, len(m.GetEnvs()), count)
+			}
+		}
+		east.session.Close()
+	})
+}
+
+// TestClustersThatComeBackTogetherAreToldOfTogether is a restarted hub: each cluster that became known by itself would cost
+// every receiver a walk over all its Envs.
+func TestClustersThatComeBackTogetherAreToldOfTogether(t *testing.T) {
+	const clusters = 30
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &memoryRegistry{})
+		east := newOwner(t, "east")
+		east.truth.Apply(segment.Delta{Changed: envs(3)})
+		east.connect(f)
+		time.Sleep(time.Second) // the fleet's first instant counts as never
+		messages := newReceiver(t, east).listen()
+		known := map[string]bool{}
+		complete := 0
+		for n := range clusters {
+			o := newOwner(t, fmt.Sprintf("other-%02d", n))
+			o.truth.Apply(segment.Delta{Changed: envs(3)})
+			o.connect(f)
+			synctest.Wait() // the receiver takes what it is given
+		}
+		time.Sleep(foreignPause)
+		synctest.Wait()
+		east.session.Close()
+		for m := range messages {
+			if !m.GetComplete() {
+				continue
+			}
+			complete++
+			for _, id := range m.GetKnown() {
+				known[id] = true
+			}
+		}
+		if len(known) != clusters || complete > 2 {
+			t.Errorf("%d complete messages about %d clusters, want 2 about %d", complete, len(known), clusters)
+		}
+	})
+}
