@@ -32,7 +32,7 @@ func routing(ctx context.Context) ([]result, error) {
 
 // ingest compares taking reports in with decoding them.
 func (*linkBench) ingest(ctx context.Context) ([]result, error) {
-	metrics, err := fleetBenchmark(ctx, "BenchmarkIngest", "100x", 5, "bare-ns", "ingest-ns", "ingest/bare", "bytes/segment")
+	metrics, err := fleetBenchmark(ctx, "BenchmarkIngest", "50x", 3, "bare-ns", "ingest-ns", "ingest/bare", "bytes/segment")
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (r result) spreadRates(nanos []float64) result {
 
 // memoryOfMembers compares what a member costs in the fleet with what it costs as a decoded message.
 func memoryOfMembers(ctx context.Context) ([]result, error) {
-	metrics, err := fleetBenchmark(ctx, "BenchmarkMemory", "1x", 3, "B/member", "proto-B/member", "fleet/proto")
+	metrics, err := fleetBenchmark(ctx, "BenchmarkMemory", "1x", 2, "B/member", "proto-B/member", "fleet/proto")
 	if err != nil {
 		return nil, err
 	}

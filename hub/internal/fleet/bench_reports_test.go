@@ -95,6 +95,10 @@ func linkFleet(tb testing.TB) []*Session {
 		}
 		sessions[c] = s
 	}
+	for _, s := range sessions { // as if all had been told of all
+		s.outbox.takeOwed(true)
+		s.outbox.takeDirty(linkEnvs)
+	}
 	return sessions
 }
 
