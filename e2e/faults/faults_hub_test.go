@@ -132,7 +132,7 @@ func (s *scenario) damage() (err error) {
 	for i := range junk {
 		junk[i] = byte(s.random.Uint32())
 	}
-	switch s.random.IntN(3) {
+	switch s.seed % 3 {
 	case 0:
 		s.details = " truncated"
 		return file.Truncate(size / 2 / 4096 * 4096)

@@ -51,7 +51,7 @@ func halfOpen(ctx context.Context, s *scenario) error {
 		name   string
 		faults proxy.Faults
 	}{{"both ways", proxy.Both(vanish)}, {"to the hub", proxy.Faults{Up: vanish}}, {"from the hub", proxy.Faults{Down: vanish}}}
-	way := ways[s.random.IntN(len(ways))]
+	way := ways[s.seed%uint64(len(ways))]
 	s.details = " " + way.name
 	s.links[s.victim].Set(way.faults)
 	if err := s.wantServed(ctx, s.other, "the link of "+s.victim+" is half open"); err != nil {

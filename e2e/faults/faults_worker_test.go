@@ -202,7 +202,7 @@ func apiServerInTrouble(ctx context.Context, s *scenario) error {
 		{"429", apiproxy.Rule{Refuse: true, Chance: 0.7}},
 		{"answers lost", apiproxy.Rule{LoseAnswer: true, Chance: 0.5, Methods: []string{http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodDelete}}},
 	}
-	trouble := troubles[s.random.IntN(len(troubles))]
+	trouble := troubles[s.seed%uint64(len(troubles))]
 	s.details = " " + trouble.name
 	s.servers[s.victim].Set(trouble.rule)
 	if s.random.IntN(2) == 0 {
