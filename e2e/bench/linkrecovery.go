@@ -247,7 +247,7 @@ func (b *linkBench) memory(ctx context.Context) (results []result, err error) {
 	// A hub that nobody talks to any more does not collect what filling it has left behind.
 	var reports atomic.Int64
 	stop := f.crowd.Report(memoryInterval, reportedEnvs, &reports)
-	defer func() { err = errors.Join(err, stop()) }()
+	defer stop()
 	sleepUntil(time.Now().Add(memorySettle))
 	var samples []float64
 	for range 50 {

@@ -135,11 +135,12 @@ func (c *Crowd) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Report has every worker report changes of n Envs at each interval, spread evenly over it, until stopped.
-func (c *Crowd) Report(interval time.Duration, n int, count *atomic.Int64) (stop func() error) {
+// Report has every worker report changes of n Envs at each interval, spread evenly over it, until stopped. A worker
+// that has just lost its stream leaves the report out; stop says how often that was.
+func (c *Crowd) Report(interval time.Duration, n int, count *atomic.Int64) (stop func() (left int64)) {
 	done := make(chan struct{})
 	var reporting sync.WaitGroup
-	errs := make([]error, len(c.Workers))
+	var left atomic.Int64
 	for i, w := range c.Workers {
 		reporting.Go(func() {
 			timer := time.NewTimer(interval * time.Duration(i) / time.Duration(len(c.Workers)))
@@ -156,16 +157,17 @@ func (c *Crowd) Report(interval time.Duration, n int, count *atomic.Int64) (stop
 				for j := range n {
 					changed = append(changed, c.World.Segment(i, (c.rounds[i]*n+j)%c.World.Envs, c.rounds[i]))
 				}
-				if errs[i] = w.Report(changed...); errs[i] != nil {
-					return
+				if w.Report(changed...) != nil {
+					left.Add(1)
+				} else {
+					count.Add(1)
 				}
-				count.Add(1)
 			}
 		})
 	}
-	return func() error {
+	return func() int64 {
 		close(done)
 		reporting.Wait()
-		return errors.Join(errs...)
+		return left.Load()
 	}
 }
