@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", fromEnv("ATOLL_SIM_SEEDS", 5), "how many seeds each fault is tried with")
+	seeds = flag.Int("sim.seeds", fromEnv("ATOLL_SIM_SEEDS", 2), "how many seeds each fault is tried with")
 	first = flag.Uint64("sim.seed", 1, "the first seed")
 )
 
