@@ -144,7 +144,7 @@ func (b *linkBench) recovery(ctx context.Context) (results []result, err error) 
 		fresh.withLatencies(hub.latencies, 0).against(median(lastBare), ratio, bounds, 3, true),
 		result{Name: "the same frames, decoded only", Value: round(median(lastBare)), Unit: "ms"}.withLatencies(raw.latencies, 0),
 	}
-	more, err := f.backOff(ctx, atoll)
+	more, err := f.backOff(ctx)
 	return append(results, more...), err
 }
 
@@ -206,7 +206,7 @@ func (f *federation) firstClaim(ctx context.Context, round int, began time.Time)
 }
 
 // backOff measures, for one more restart, how long the workers themselves take to come back to a hub that accepts them.
-func (f *federation) backOff(ctx context.Context, g *gate) ([]result, error) {
+func (f *federation) backOff(ctx context.Context) ([]result, error) {
 	done := f.crowd.Expect(time.Now())
 	if err := f.hub.kill(); err != nil {
 		return nil, err

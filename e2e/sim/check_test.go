@@ -124,7 +124,7 @@ func (w *world) checkGiven(truth map[string]fact, allowed allowance) {
 		}
 		_, asked := w.history.givenUp[id]
 		_, cancelled := w.history.cancelled[g.key]
-		if !s.Ended.IsZero() && !s.Forgotten && !asked && !(cancelled && g.key != "") && !allowed.endings {
+		if !s.Ended.IsZero() && !s.Forgotten && !asked && (!cancelled || g.key == "") && !allowed.endings {
 			w.problem("I6: sandbox %s of key %q ended by itself: %s%s", id, g.key, s.Reason, w.history.tell(g.key))
 		}
 	}

@@ -206,7 +206,7 @@ func (w *world) cancel(client int, key string) {
 	switch {
 	case err == nil && heard:
 		w.history.finish(o, answer{said: done})
-	case heard && err != errDown && problem.FromError(err).Reason == problem.NotFound:
+	case heard && !errors.Is(err, errDown) && problem.FromError(err).Reason == problem.NotFound:
 		w.history.finish(o, answer{said: missing})
 	default:
 		w.history.finish(o, answer{said: unheard, why: fmt.Sprint(err)})

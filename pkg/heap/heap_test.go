@@ -59,7 +59,6 @@ func TestRelaxWithin(t *testing.T) {
 		}
 	}
 	await("the heap that grew was not noticed", func(p int) bool { return p == leastPercent })
-	runtime.KeepAlive(held)
-	held = nil
+	runtime.KeepAlive(held) // and no longer
 	await("the heap that shrank was not noticed", func(p int) bool { return p > leastPercent })
 }

@@ -71,7 +71,7 @@ func (j *journal) end(id, reason string) {
 }
 
 // restore marks the sandboxes that the restored etcd does not know.
-func (j *journal) restore(s *server, to image) {
+func (j *journal) restore(to image) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	known := map[string]bool{}

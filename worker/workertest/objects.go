@@ -3,7 +3,6 @@
 package workertest
 
 import (
-	"strconv"
 	"sync"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -78,11 +77,3 @@ var mapper = sync.OnceValue(func() meta.RESTMapper {
 	}
 	return m
 })
-
-func version(object client.Object) uint64 {
-	n, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return 0 // an object that was never stored
-	}
-	return n
-}

@@ -43,7 +43,10 @@ func dispatch(n uint64) any {
 	return &federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: &federationv1.Dispatch{Id: n}}}
 }
 
-// send sends frames through the server's interceptor under the rules, a second apart, and returns what came out a minute
+// pace has no common multiple with swapPatience that a test reaches: what is due at the same instant comes in any order.
+const pace = 1100 * time.Millisecond
+
+// send sends frames through the server's interceptor under the rules, one after the other, and returns what came out a minute
 // later.
 func send(t *testing.T, rules Rules, frames ...any) string {
 	t.Helper()
@@ -63,7 +66,7 @@ func send(t *testing.T, rules Rules, frames ...any) string {
 				if err := stream.SendMsg(f); err != nil {
 					return err
 				}
-				time.Sleep(time.Second)
+				time.Sleep(pace)
 			}
 			time.Sleep(time.Minute)
 			return nil
