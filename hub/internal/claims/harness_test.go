@@ -83,9 +83,11 @@ func (f *federation) restart() {
 	f.start()
 }
 
-func (f *federation) join(id string, idle int32) {
+func (f *federation) join(id string, idle int32) { f.joinAs(id, idle, 1) }
+
+func (f *federation) joinAs(id string, idle int32, stream uint64) {
 	f.t.Helper()
-	session, _, refused := f.fleet.Connect(id, &federationv1.Hello{Protocol: 1, ClusterUid: "uid-" + id, Term: "t1", Stream: 1})
+	session, _, refused := f.fleet.Connect(id, &federationv1.Hello{Protocol: 1, ClusterUid: "uid-" + id, Term: "t1", Incarnation: stream - 1, Stream: stream})
 	if refused != nil {
 		f.t.Fatalf("%s is refused: %v", id, refused)
 	}

@@ -23,6 +23,10 @@ import (
 const (
 	firstPause = 200 * time.Millisecond
 	maxPause   = 2 * time.Second
+	// settlePatience is how long a claim that would have to queue is held for clusters that a hub which has just started has
+	// not heard of: longer than workers usually take to attach again.
+	settlePatience = 2 * time.Second
+	settlePause    = 50 * time.Millisecond
 	// retrySoon is the advice that goes with a full house.
 	retrySoon = 2 * time.Second
 )
@@ -115,11 +119,10 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 // choose picks the next candidate and, with a key, writes it down before anything is sent.
 func (p *pursuit) choose(ctx context.Context) error {
 	s := p.service
-	view := s.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
+	view, picked := p.pickSettled(ctx)
 	if view == nil {
 		return s.unknownEnv(p.request.GetNamespace(), p.request.GetEnv())
 	}
-	picked := p.pick(ctx, view)
 	if !picked.OK() {
 		return p.noneLeft(picked.Reason)
 	}
@@ -137,6 +140,24 @@ func (p *pursuit) choose(ctx context.Context) error {
 	p.target, p.released = t, false
 	p.at.tried++
 	return nil
+}
+
+// pickSettled picks by the latest view. A hub that has just started knows only the clusters that came back first: rather
+// than have a claim wait there for somebody's Pod until its deadline, it gives the others a moment.
+func (p *pursuit) pickSettled(ctx context.Context) (*router.View, router.Decision) {
+	s := p.service
+	until := s.clock.Now().Add(min(settlePatience, p.remaining()))
+	for {
+		view := s.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
+		if view == nil {
+			return nil, router.Decision{}
+		}
+		picked := p.pick(ctx, view)
+		waits := picked.OK() && picked.Tier >= router.CanGrow
+		if !waits || len(s.fleet.Awaited()) == 0 || !s.clock.Now().Before(until) || !s.sleep(ctx, settlePause) {
+			return view, picked
+		}
+	}
 }
 
 func (p *pursuit) pick(ctx context.Context, view *router.View) router.Decision {

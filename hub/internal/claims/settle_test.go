@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+// returning is a fleet of a hub that has just started: the last cluster comes back once somebody asked who is missing.
+type returning struct {
+	Fleet
+	back func()
+}
+
+func (r returning) Awaited() []string {
+	awaited := r.Fleet.Awaited()
+	r.back()
+	return awaited
+}
+
+// A claim that finds no idle Pod right after a restart does not queue in the one cluster that is back until its deadline,
+// while the others have room.
+func TestAClaimAfterARestartWaitsForClustersRatherThanInAQueue(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 0})
+	session, _, refused := f.fleet.Connect("west", &federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	if err := session.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if awaited := f.fleet.Awaited(); !slices.Equal(awaited, []string{"west"}) {
+		t.Fatalf("%v are awaited", awaited)
+	}
+	f.hub.fleet = returning{f.fleet, sync.OnceFunc(func() {
+		session.Close()
+		f.joinAs("west", 1, 2)
+	})}
+	if got := f.create(request("k")); got.GetClusterId() != "west" {
+		t.Errorf("the claim went to %s, want west", got.GetClusterId())
+	}
+}
