@@ -23,14 +23,13 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"navix.sh/atoll/e2e/stack"
 )
 
 var (
@@ -48,40 +47,19 @@ var fed *world
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	dir, err := os.MkdirTemp("", "atoll-faults-")
-	if err != nil {
-		return 1, fmt.Errorf("making a folder: %w", err)
-	}
-	logDir := filepath.Join(dir, "logs")
-	defer func() {
-		if code != 0 || err != nil {
-			fmt.Fprintln(os.Stderr, "the programs' logs are kept in", logDir)
-			return
+	stack.RunSuite("faults", func(ctx context.Context, dir, logDir string) (code int, err error) {
+		// The first run on a machine builds Kubernetes.
+		upCtx, cancel := context.WithTimeout(ctx, 40*time.Minute)
+		defer cancel()
+		fed = newWorld(dir, logDir)
+		defer func() { err = errors.Join(err, fed.down(ctx)) }()
+		if err := fed.up(upCtx); err != nil {
+			return 1, err
 		}
-		err = os.RemoveAll(dir)
-	}()
-	// The first run on a machine builds Kubernetes.
-	upCtx, cancel := context.WithTimeout(ctx, 40*time.Minute)
-	defer cancel()
-	fed = newWorld(dir, logDir)
-	defer func() { err = errors.Join(err, fed.down(ctx)) }()
-	if err := fed.up(upCtx); err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	results.print(os.Stderr)
-	return code, checkLogs(logDir)
+		code = m.Run()
+		results.print(os.Stderr)
+		return code, stack.CheckLogs(logDir, nil)
+	})
 }
 
 // seeds are the runs' seeds.

@@ -3,13 +3,7 @@
 package faults_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -120,30 +114,4 @@ func (p *program) resume() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.program.Resume()
-}
-
-// unwelcome are words that no log may have, whatever was done to its program.
-var unwelcome = []string{"WARNING: DATA RACE", "panic:", "Observed a panic"}
-
-// checkLogs looks through all logs.
-func checkLogs(dir string) error {
-	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	if err != nil || len(logs) == 0 {
-		return errors.Join(err, fmt.Errorf("looking through the logs: %d in %s", len(logs), dir))
-	}
-	var errs []error
-	for _, path := range logs {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("looking through the logs: %w", err)
-		}
-		for line := range bytes.Lines(text) {
-			for _, word := range unwelcome {
-				if strings.Contains(string(line), word) {
-					errs = append(errs, fmt.Errorf("%s: %s", filepath.Base(path), bytes.TrimSpace(line)))
-				}
-			}
-		}
-	}
-	return errors.Join(errs...)
 }

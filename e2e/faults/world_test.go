@@ -13,11 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/faults/apiproxy"
 	"navix.sh/atoll/e2e/faults/proxy"
 	"navix.sh/atoll/e2e/plane"
@@ -71,14 +68,10 @@ func (w *world) up(ctx context.Context) (err error) {
 	if w.hub, err = w.HubClient(); err != nil {
 		return err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return fmt.Errorf("building the scheme: %w", err)
-	}
 	w.tend(stack.Hub, w.Hub)
 	for _, id := range clusters {
-		if w.kube[id], err = client.New(w.set.Plane(id).Config(), client.Options{Scheme: scheme}); err != nil {
-			return fmt.Errorf("building a client of %s: %w", id, err)
+		if w.kube[id], err = w.Kube(id); err != nil {
+			return err
 		}
 		w.tend(id, w.Worker(id))
 	}

@@ -12,19 +12,13 @@ package federation_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/stack"
 )
 
@@ -42,39 +36,18 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	// The first run on a machine builds Kubernetes, or helm.
-	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "atoll-federation-")
-	if err != nil {
-		return 1, fmt.Errorf("making a folder: %w", err)
-	}
-	binDir = filepath.Join(dir, "bin")
-	logDir := filepath.Join(dir, "logs")
-	defer func() {
-		if code != 0 || err != nil {
-			fmt.Fprintln(os.Stderr, "the programs' logs are kept in", logDir)
-			return
+	stack.RunSuite("federation", func(ctx context.Context, dir, logDir string) (code int, err error) {
+		// The first run on a machine builds Kubernetes, or helm.
+		ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
+		defer cancel()
+		binDir = filepath.Join(dir, "bin")
+		defer func() { err = errors.Join(err, takeDown(ctx)) }()
+		if err := start(ctx, dir, logDir); err != nil {
+			return 1, err
 		}
-		err = os.RemoveAll(dir)
-	}()
-	defer func() { err = errors.Join(err, takeDown(ctx)) }()
-	if err := start(ctx, dir, logDir); err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	return code, errors.Join(atoll.Verify(ctx), atoll.Close(), checkLogs(logDir), checkRights())
+		code = m.Run()
+		return code, errors.Join(atoll.Verify(ctx), atoll.Close(), stack.CheckLogs(logDir, refused), checkRights())
+	})
 }
 
 // start brings everything up and connects to it.
@@ -88,16 +61,12 @@ func start(ctx context.Context, dir, logDir string) (err error) {
 	if hub, err = atoll.HubClient(); err != nil {
 		return err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return fmt.Errorf("building the scheme: %w", err)
-	}
 	for _, id := range clusters {
 		if local[id], err = atoll.WorkerClient(id); err != nil {
 			return err
 		}
-		if kube[id], err = client.New(atoll.Cluster(id).Config(), client.Options{Scheme: scheme}); err != nil {
-			return fmt.Errorf("building a client of %s: %w", id, err)
+		if kube[id], err = atoll.Kube(id); err != nil {
+			return err
 		}
 	}
 	return nil

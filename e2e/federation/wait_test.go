@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
@@ -20,23 +19,9 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// eventually polls until check says true, and tells what check saw last when that does not come.
+// eventually is stack.Eventually with the suite's patience.
 func eventually(ctx context.Context, what string, check func(context.Context) (ok bool, seen string)) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for begin := time.Now(); ; {
-		ok, seen := check(ctx)
-		if ok {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waited %s for %s; last seen: %s", time.Since(begin).Round(time.Second), what, seen)
-		case <-ticker.C:
-		}
-	}
+	return stack.Eventually(ctx, patience, what, check)
 }
 
 func wait(ctx context.Context, t *testing.T, what string, check func(context.Context) (ok bool, seen string)) {

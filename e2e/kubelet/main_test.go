@@ -9,17 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/kind"
 	"navix.sh/atoll/e2e/stack"
 )
@@ -49,44 +45,24 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	stack.RunSuite("kubelet", func(ctx context.Context, dir, logDir string) (code int, err error) {
+		ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
+		defer cancel()
+		defer func() {
+			if set != nil {
+				err = errors.Join(err, set.Down(ctx))
+			}
+		}()
+		if err := bringUp(ctx, dir, logDir); err != nil {
+			return 1, err
+		}
+		code = m.Run()
+		figures.print(os.Stdout)
+		return code, errors.Join(atoll.Verify(ctx), atoll.Close())
+	})
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "atoll-kubelet-")
-	if err != nil {
-		return 1, fmt.Errorf("making a folder: %w", err)
-	}
-	defer func() {
-		if code != 0 || err != nil {
-			fmt.Fprintln(os.Stderr, "the programs' logs are kept in", filepath.Join(dir, "logs"))
-			return
-		}
-		err = os.RemoveAll(dir)
-	}()
-	defer func() {
-		if set != nil {
-			err = errors.Join(err, set.Down(ctx))
-		}
-	}()
-	if err := bringUp(ctx, dir); err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	figures.print(os.Stdout)
-	return code, errors.Join(atoll.Verify(ctx), atoll.Close())
-}
-
-func bringUp(ctx context.Context, dir string) error {
+func bringUp(ctx context.Context, dir, logDir string) error {
 	bin, images := filepath.Join(dir, "bin"), filepath.Join(dir, "images")
 	var archives []string
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -112,7 +88,7 @@ func bringUp(ctx context.Context, dir string) error {
 		return err
 	}
 	var err error
-	options := stack.Options{BinDir: bin, LogDir: filepath.Join(dir, "logs"), HubAddress: "127.0.0.1:30081"}
+	options := stack.Options{BinDir: bin, LogDir: logDir, HubAddress: "127.0.0.1:30081"}
 	if atoll, err = stack.Install(ctx, set, []string{resets, defaults}, options); err != nil {
 		return fmt.Errorf("installing hub and workers: %w", err)
 	}
@@ -123,15 +99,11 @@ func connect() (err error) {
 	if hub, err = atoll.HubClient(); err != nil {
 		return err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return fmt.Errorf("building the scheme: %w", err)
-	}
 	nodes, kube = map[string]*kind.Cluster{}, map[string]client.WithWatch{}
 	for i, id := range []string{resets, defaults} {
 		nodes[id] = set.Clusters()[i]
-		if kube[id], err = client.NewWithWatch(nodes[id].Config(), client.Options{Scheme: scheme}); err != nil {
-			return fmt.Errorf("building a client of %s: %w", id, err)
+		if kube[id], err = atoll.Kube(id); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"navix.sh/atoll/e2e/stack"
 )
 
 const (
@@ -27,19 +29,7 @@ func testContext(t *testing.T) context.Context {
 // wait polls until check says true, and tells what check saw last when that does not come.
 func wait(ctx context.Context, t *testing.T, what string, check func(context.Context) (ok bool, seen string)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for begin := time.Now(); ; {
-		ok, seen := check(ctx)
-		if ok {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited %s for %s; last seen: %s", time.Since(begin).Round(time.Second), what, seen)
-		case <-ticker.C:
-		}
+	if err := stack.Eventually(ctx, patience, what, check); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/stack"
 )
 
 // replicas of the Env in each cluster, as testdata/env.yaml has it.
@@ -51,20 +51,8 @@ func applyEnv(ctx context.Context, t *testing.T) {
 // wait polls until check says true, and fails the test with what check saw last when that does not come.
 func wait(ctx context.Context, t *testing.T, what string, check func(context.Context) (ok bool, seen string)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for begin := time.Now(); ; {
-		ok, seen := check(ctx)
-		if ok {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited %s for %s; last seen: %s", time.Since(begin).Round(time.Second), what, seen)
-		case <-ticker.C:
-		}
+	if err := stack.Eventually(ctx, patience, what, check); err != nil {
+		t.Fatal(err)
 	}
 }
 

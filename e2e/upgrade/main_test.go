@@ -7,16 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/stack"
 )
 
@@ -34,44 +30,23 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "atoll-upgrade-")
-	if err != nil {
-		return 1, fmt.Errorf("making a folder: %w", err)
-	}
-	logDir := filepath.Join(dir, "logs")
-	defer func() {
-		if code != 0 || err != nil {
-			fmt.Fprintln(os.Stderr, "the programs' logs are kept in", logDir)
-			return
+	stack.RunSuite("upgrade", func(ctx context.Context, dir, logDir string) (code int, err error) {
+		ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
+		defer cancel()
+		if err := chooseVersions(ctx, dir); err != nil {
+			return 1, err
 		}
-		err = os.RemoveAll(dir)
-	}()
-	if err := chooseVersions(ctx, dir); err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, takeDown(ctx)) }()
-	if atoll, err = bringUp(ctx, dir, logDir); err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, atoll.Close()) }()
-	if err := connect(); err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	return code, atoll.Verify(ctx)
+		defer func() { err = errors.Join(err, takeDown(ctx)) }()
+		if atoll, err = bringUp(ctx, dir, logDir); err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, atoll.Close()) }()
+		if err := connect(); err != nil {
+			return 1, err
+		}
+		code = m.Run()
+		return code, atoll.Verify(ctx)
+	})
 }
 
 // chooseVersions finds the sources of both versions.
@@ -100,13 +75,9 @@ func connect() (err error) {
 	if hub, err = atoll.HubClient(); err != nil {
 		return err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return fmt.Errorf("building the scheme: %w", err)
-	}
 	for _, id := range clusters {
-		if kube[id], err = client.New(atoll.Cluster(id).Config(), client.Options{Scheme: scheme}); err != nil {
-			return fmt.Errorf("building a client of %s: %w", id, err)
+		if kube[id], err = atoll.Kube(id); err != nil {
+			return err
 		}
 	}
 	return nil

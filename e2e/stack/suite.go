@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// RunSuite is the TestMain of a suite: it ends the process with what run says. run gets a context that Ctrl-C ends, a
+// folder, and a place in it for logs. The folder is removed, unless something failed.
+func RunSuite(name string, run func(ctx context.Context, dir, logDir string) (code int, err error)) {
+	code, err := runSuite(name, run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runSuite(name string, run func(ctx context.Context, dir, logDir string) (int, error)) (code int, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	dir, err := os.MkdirTemp("", "atoll-"+name+"-")
+	if err != nil {
+		return 1, fmt.Errorf("making a folder: %w", err)
+	}
+	logDir := filepath.Join(dir, "logs")
+	if code, err = run(ctx, dir, logDir); code != 0 || err != nil {
+		fmt.Fprintln(os.Stderr, "the programs' logs are kept in", logDir)
+		return code, err
+	}
+	return 0, os.RemoveAll(dir)
+}
+
+// Eventually polls until check says true, and tells what check saw last when that takes too long.
+func Eventually(ctx context.Context, patience time.Duration, what string, check func(context.Context) (ok bool, seen string)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for begin := time.Now(); ; {
+		ok, seen := check(ctx)
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %s for %s; last seen: %s", time.Since(begin).Round(time.Second), what, seen)
+		case <-ticker.C:
+		}
+	}
+}
+
+// Kube is a client of a cluster's API server, without a cache.
+func (s *Stack) Kube(cluster string) (client.WithWatch, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	c, err := client.NewWithWatch(s.Cluster(cluster).Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("building a client of %s: %w", cluster, err)
+	}
+	return c, nil
+}
+
+// crashes are words that no log of a program may have, whatever was done to it.
+var crashes = []string{"WARNING: DATA RACE", "panic:", "Observed a panic"}
+
+// CheckLogs looks through all logs for crashes, and for lines that the caller has reason not to want; nil wants all.
+func CheckLogs(dir string, unwanted func(file string, line []byte) bool) error {
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil || len(logs) == 0 {
+		return errors.Join(err, fmt.Errorf("looking through the logs: %d in %s", len(logs), dir))
+	}
+	var errs []error
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("looking through the logs: %w", err)
+		}
+		file := filepath.Base(path)
+		for line := range bytes.Lines(text) {
+			if tellsCrash(line) || unwanted != nil && unwanted(file, line) {
+				errs = append(errs, fmt.Errorf("%s: %s", file, bytes.TrimSpace(line)))
+			}
+		}
+	}
+	const most = 20
+	if len(errs) > most {
+		errs = append(errs[:most], fmt.Errorf("and %d more lines", len(errs)-most))
+	}
+	return errors.Join(errs...)
+}
+
+func tellsCrash(line []byte) bool {
+	for _, word := range crashes {
+		if bytes.Contains(line, []byte(word)) {
+			return true
+		}
+	}
+	return false
+}
