@@ -136,7 +136,7 @@ func TestACallIsOneTraceAcrossProcesses(t *testing.T) {
 		"  hub: ledger write", // behind the answer
 	}
 	want := slices.Concat(claim, claim, []string{
-		"hub: Sandboxes/ReleaseSandbox", "  hub: dispatch", "    worker: release", "      worker: pod write",
+		"hub: Sandboxes/ReleaseSandbox", "  hub: ledger write", "  hub: dispatch", "    worker: release", "      worker: pod write",
 		"hub: Claims/CancelClaim", "  hub: ledger write", "  hub: dispatch", "    worker: cancel", "      worker: pod write",
 	})
 	slices.Sort(want)

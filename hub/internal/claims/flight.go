@@ -90,9 +90,24 @@ func (s *Service) settle(ctx context.Context, hash string) error {
 	}
 	select {
 	case <-f.done:
+		return f.settled(ctx)
 	default:
 		return nil
 	}
+}
+
+// settleID is settle for whoever has the flight's answer and nothing else.
+func (s *Service) settleID(ctx context.Context, id string) error {
+	s.mu.Lock()
+	f := s.answering[id]
+	s.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f.settled(ctx)
+}
+
+func (f *flight) settled(ctx context.Context) error {
 	select {
 	case <-f.gone:
 		return nil
@@ -151,11 +166,16 @@ func (s *Service) fly(f *flight) {
 	if errors.Is(context.Cause(f.ctx), errCanceled) {
 		f.sandbox, f.err = k.canceled()
 	}
+	id := f.sandbox.GetId()
+	s.mu.Lock()
+	s.answering[id] = f
+	s.mu.Unlock()
 	f.writtenDown(nil)
 	close(f.done)
 	k.learn()
 	s.mu.Lock()
 	delete(s.flights, f.hash)
+	delete(s.answering, id)
 	s.mu.Unlock()
 	close(f.gone)
 }

@@ -107,6 +107,9 @@ func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 
 // endByID ends the claim that a sandbox was answered to, if it has a key.
 func (s *Service) endByID(ctx context.Context, id string) error {
+	if err := s.settleID(ctx, id); err != nil {
+		return err
+	}
 	for {
 		known, _, err := s.ledger.byID(ctx, id)
 		if err != nil || known.KeyHash == "" {

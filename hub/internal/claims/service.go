@@ -93,9 +93,10 @@ type Service struct {
 	jobs sync.WaitGroup
 	slot chan struct{}
 
-	mu      sync.Mutex
-	closed  bool
-	flights map[string]*flight // by key hash
+	mu        sync.Mutex
+	closed    bool
+	flights   map[string]*flight // by key hash
+	answering map[string]*flight // by sandbox id: those whose outcome is being written down
 }
 
 // New answers a service. Close it after the last call.
@@ -115,7 +116,7 @@ func New(opts Options) *Service {
 	s := &Service{
 		fleet: opts.Fleet, dispatcher: opts.Dispatcher, ledger: ledger{opts.Store}, recovery: opts.Recovery, clock: opts.Clock, log: opts.Log,
 		retention: opts.Retention, rand: opts.Rand, metrics: newMetrics(opts.Metrics), decisions: newDecisions(),
-		slot: make(chan struct{}, maxBackground), flights: map[string]*flight{},
+		slot: make(chan struct{}, maxBackground), flights: map[string]*flight{}, answering: map[string]*flight{},
 	}
 	s.base, s.stop = context.WithCancel(logr.NewContext(context.Background(), opts.Log))
 	return s
