@@ -35,6 +35,10 @@ type Claims interface {
 	Suspend()
 	// Serving reports whether claims are served: also whether Keys is whole.
 	Serving() bool
+	// SetBack is closed once the service has found that etcd was set back.
+	SetBack() <-chan struct{}
+	// NewestSeen is the highest resourceVersion that the service has seen.
+	NewestSeen() uint64
 
 	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)

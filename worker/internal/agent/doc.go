@@ -15,11 +15,13 @@
 //
 // A Pod that looks idle in an etcd that was set back may run a sandbox. The hub remembers how far etcd was and says so in
 // its welcome: all idle Pods are replaced then, before the stream begins and before anybody is served. So claims, local
-// ones too, wait for the welcome, for 2 s at most (I8). Under a leader it is noticed by the revision that it reads every
-// 3 s, or by the hub at the heartbeat: claims are refused from then on, idle Pods are replaced, and the process ends,
-// because its caches and its index are of a cluster that is no more; the next term begins as above. What is claimed stays.
-// Between the restore and its discovery, 3 s, a claim can be given a Pod that runs a sandbox, if informers have learned of
-// the restored state by then.
+// ones too, wait for the welcome, for 2 s at most (I8). Under a leader it is noticed by the claim service, which looks at
+// single Pods every second (see there), by the revision that the leader reads as often, or by the hub at the heartbeat:
+// claims are refused from then on, idle Pods are replaced, and the process ends, because its caches and its index are of a
+// cluster that is no more; the next term begins as above. What is claimed stays. A revision tells only until writers have
+// brought it past where it was, and informers need not learn of the restored state at all; hence the Pods. Between the
+// restore and its discovery, a second after the API server is back, a claim can be given a Pod that runs a sandbox, if
+// informers have learned of the restored state by then.
 //
 // # Reports
 //

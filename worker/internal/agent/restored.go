@@ -17,13 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/claim"
 )
 
 const (
 	restoredPage     = 500
-	revisionInterval = 3 * time.Second
-	revisionTimeout  = 10 * time.Second
-	replacePause     = time.Second
+	revisionInterval = time.Second
+	// revisionHurry is the interval while the API server does not answer. One that comes up may have another etcd behind it,
+	// and from then on every write brings that closer to where the old one was.
+	revisionHurry   = 100 * time.Millisecond
+	revisionTimeout = 10 * time.Second
+	replacePause    = time.Second
 )
 
 // errRestored ends this term, and the process: its caches, its index and its expectations are of a state that is no more.
@@ -48,6 +52,7 @@ func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
 	case <-ctx.Done():
 		return 0, fmt.Errorf("reading etcd's revision: %w", ctx.Err())
 	}
+	before := max(a.revision.highest.Load(), a.opts.Claims.NewestSeen())
 	envs := &v1alpha1.SandboxEnvList{}
 	if err := a.reader.List(ctx, envs, client.Limit(1)); err != nil {
 		return 0, fmt.Errorf("reading etcd's revision: %w", err)
@@ -56,7 +61,7 @@ func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading etcd's revision: %w", err)
 	}
-	if before := a.revision.highest.Load(); n < before {
+	if n < before {
 		return n, fmt.Errorf("%w: revision %d after %d", errRestored, n, before)
 	}
 	a.revision.highest.Store(n)
@@ -66,18 +71,38 @@ func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
 // watchRevision finds out that etcd was set back, with or without a hub.
 func (a *Agent) watchRevision(ctx context.Context) error {
 	failing := false
-	for a.sleep(ctx, revisionInterval) {
-		_, err := a.resourceVersion(ctx)
-		if errors.Is(err, errRestored) {
+	for {
+		interval := revisionInterval
+		if failing {
+			interval = revisionHurry
+		}
+		err := a.nextRevision(ctx, interval)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errRestored), errors.Is(err, claim.ErrSetBack):
 			a.opts.Log.Error(err, "Ending this term")
 			return a.afterRestore(ctx)
-		}
-		if err != nil && !failing && ctx.Err() == nil {
+		case err != nil && !failing:
 			a.opts.Log.Error(err, "Cannot tell whether etcd was set back")
 		}
 		failing = err != nil
 	}
-	return nil
+}
+
+// nextRevision asks after a while, unless the claim service finds out before.
+func (a *Agent) nextRevision(ctx context.Context, after time.Duration) error {
+	timer := a.opts.Clock.NewTimer(after)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-a.opts.Claims.SetBack():
+		return claim.ErrSetBack
+	case <-timer.C():
+		_, err := a.resourceVersion(ctx)
+		return err
+	}
 }
 
 // afterRestore serves nothing any more, replaces what looks idle, and says that this term is over. What runs runs on.

@@ -16,6 +16,8 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/claim"
 )
 
 // I1: what looks idle after etcd was set back may run a sandbox.
@@ -136,9 +138,13 @@ func (p *past) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 }
 
 func TestARevisionThatGoesBackIsARestore(t *testing.T) {
+	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: &claim.Pods{}, Lease: held{}, Time: apitime.New(clock.RealClock{})})
+	if err != nil {
+		t.Fatal(err)
+	}
 	a := &Agent{
 		reader: &past{revisions: []string{"10", "10", "12", "11", "13"}}, revision: newRevision(),
-		opts: Options{Clock: clock.RealClock{}, Log: logr.Discard()},
+		opts: Options{Clock: clock.RealClock{}, Log: logr.Discard(), Claims: claims},
 	}
 	for i, want := range []bool{false, false, false, true, false} {
 		if _, err := a.resourceVersion(t.Context()); errors.Is(err, errRestored) != want {

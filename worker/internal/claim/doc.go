@@ -23,7 +23,8 @@
 // only succeed once, before it is called unclear.
 //
 // A write that is answered with a version which had been passed before it was sent went to an etcd that was set back: its
-// Pod may run a sandbox that etcd has forgotten. It is not answered, and the process ends; see package agent for the rest.
+// Pod may run a sandbox that etcd has forgotten. It is not answered, and nothing is served any more; so it is when a Pod is
+// found older than it was seen, see SetBack and, for the rest, package agent.
 //
 // # I2, at most one sandbox is answered for a key
 //

@@ -167,6 +167,7 @@ type leader struct {
 	metrics *prometheus.Registry
 	// blind stops its informers, stop all of it.
 	blind, stop func()
+	ended       chan error
 }
 
 // lead starts a service and waits until it serves. change may set other options or another way to the API server.
@@ -205,7 +206,15 @@ func (w *world) follow(change ...func(*claim.Options, *rest.Config)) *leader {
 func (l *leader) takeOver(incarnation uint64) {
 	l.w.t.Helper()
 	l.SetIncarnation(incarnation)
-	l.stop = l.w.inBackground("claim service", l.Start)
+	l.ended = make(chan error, 1)
+	l.stop = l.w.inBackground("claim service", func(ctx context.Context) error {
+		err := l.Start(ctx)
+		if errors.Is(err, claim.ErrSetBack) {
+			l.ended <- err
+			return nil
+		}
+		return err
+	})
 	l.w.ended.Store(l.Service)
 	l.w.eventually("the service to serve", func() error {
 		if !l.Serving() {
@@ -213,6 +222,20 @@ func (l *leader) takeOver(incarnation uint64) {
 		}
 		return nil
 	})
+}
+
+// endsWith stops the service, and wants it to say why it had stopped serving.
+func (l *leader) endsWith(want error) {
+	l.w.t.Helper()
+	l.stop()
+	select {
+	case err := <-l.ended:
+		if !errors.Is(err, want) {
+			l.w.t.Errorf("it ended with %v, want %v", err, want)
+		}
+	default:
+		l.w.t.Errorf("it ended without %v", want)
+	}
 }
 
 func (l *leader) pool(name string) types.NamespacedName { return l.w.key(name) }

@@ -20,8 +20,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// lagLimit bounds how long events older than a live answer are left aside. Past it they count again, so that a cluster
-// whose etcd was set back is believed.
+// lagLimit bounds how long events older than a live answer are left aside.
 const lagLimit = 30 * time.Second
 
 // pool is what claims need to know of a SandboxPool.
@@ -49,6 +48,8 @@ type entry struct {
 	// Events below floor are older than a live answer about this Pod.
 	floor      uint64
 	floorUntil time.Time
+	top        uint64 // the highest version seen of it
+	missing    bool   // a live read did not find it
 	// spoilt is the version at which a claim failed on the Pod though it looked claimable.
 	spoilt uint64
 }
@@ -128,7 +129,9 @@ func (s *Service) see(pod *corev1.Pod, live bool) {
 	if e == nil {
 		e = &entry{}
 		s.pods[pod.UID] = e
-	} else if live && version < e.version || version < e.floor && now.Before(e.floorUntil) {
+	}
+	s.compare(e, pod, now)
+	if live && version < e.version || version < e.floor && now.Before(e.floorUntil) {
 		return
 	}
 	if live {
@@ -141,31 +144,6 @@ func (s *Service) see(pod *corev1.Pod, live bool) {
 	if before != nil && before != e.pool {
 		s.sweepPool(before)
 	}
-}
-
-// newestSeen is the highest resourceVersion that this process has seen on a Pod.
-func (s *Service) newestSeen() uint64 {
-	s.mu.Lock()
-	defer s.unlock()
-	return s.newest
-}
-
-// isSetBack reports whether a write got a version that had been passed before it was sent. If so, serving ends, and so does
-// the sandbox: its Pod may be somebody's from the time that etcd has lost.
-func (s *Service) isSetBack(before uint64, o *op, answer *corev1.Pod) bool {
-	if answer == nil || versionOf(answer) == 0 || versionOf(answer) > before {
-		return false
-	}
-	s.mu.Lock()
-	defer s.unlock()
-	select {
-	case <-s.setBack:
-	default:
-		close(s.setBack)
-	}
-	s.strays.put(s.opts.Clock.Now(), o.id, struct{}{})
-	s.see(answer, true) // which ends it
-	return true
 }
 
 // put files an entry under everything it is looked up by.
@@ -249,6 +227,7 @@ func (s *Service) forget(pod *corev1.Pod) {
 		return
 	}
 	delete(s.pods, pod.UID)
+	delete(s.lagging, pod.UID)
 	id := e.id
 	s.unplace(e)
 	if id != "" && !s.ended.has(s.opts.Clock.Now(), id) {

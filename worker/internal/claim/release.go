@@ -126,12 +126,16 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 		if err != nil || record != nil {
 			return record, err
 		}
+		before := s.NewestSeen()
 		writing, span := telemetry.Start(ctx, podWrite)
 		answer, err := s.opts.Pods.patch(writing, pod, patch)
 		got := judge(err)
 		endWrite(span, pod, id, got)
 		switch got {
 		case written:
+			if s.isSetBack(before, id, answer) {
+				return nil, doubt("releasing sandbox %s: %w", id, ErrSetBack)
+			}
 			s.learn(answer)
 			continue
 		case lost, gone:
@@ -139,7 +143,7 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 			if err := s.reread(ctx, pod); err != nil {
 				last = err
 			}
-		case unclear:
+		case unclear, denied: // an API server that has just started refuses what it will allow
 			last = err
 		default:
 			return nil, fault(problem.New(problem.Internal, "releasing sandbox %s: %w", id, err))

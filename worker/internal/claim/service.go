@@ -79,6 +79,8 @@ type Service struct {
 
 	newest  uint64        // the highest resourceVersion seen
 	setBack chan struct{} // closed when etcd is older than what was seen
+	latest  *entry        // the Pod that has changed last, unless it is gone
+	lagging map[types.UID]lag
 
 	onChange []func(types.NamespacedName, bool)
 	onEnded  []func()
@@ -108,7 +110,7 @@ func New(opts Options) (*Service, error) {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	s := &Service{
-		opts: opts, metrics: m, armed: make(chan struct{}), setBack: make(chan struct{}),
+		opts: opts, metrics: m, armed: make(chan struct{}), setBack: make(chan struct{}), lagging: map[types.UID]lag{},
 		pools: map[types.NamespacedName]*pool{}, pods: map[types.UID]*entry{}, nodes: map[string]*node{},
 		byID: map[string]*entry{}, byKey: map[string][]*entry{}, ops: map[string]*op{},
 		watch:   map[string]chan struct{}{},
@@ -139,12 +141,9 @@ func (s *Service) SetIncarnation(n uint64) {
 	}
 }
 
-// ErrSetBack is an etcd that was restored from a backup under a running worker. What this process knows of its cluster is
-// of another time: it has to end, and the next one begins with what there is now.
-var ErrSetBack = errors.New("etcd is older than what this worker has seen: it was restored from a backup")
-
-// Start serves until ctx ends, or etcd is found set back. First it waits for an incarnation and for the informers, then it
-// lists live what an earlier leader may have written: the informers can lag behind that.
+// Start serves until ctx ends. First it waits for an incarnation and for the informers, then it lists live what an earlier
+// leader may have written: the informers can lag behind that. When etcd is found set back it serves nothing any more, and
+// answers ErrSetBack in the end.
 func (s *Service) Start(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return nil //nolint:nilerr // ctx ended: not being leader any more is no failure
@@ -157,18 +156,18 @@ func (s *Service) Start(ctx context.Context) error {
 	defer stop()
 	s.serve(ctx, lasting, pods)
 	s.opts.Log.Info("Serving claims", "cluster", s.opts.ClusterID, "claimed", len(pods))
-	var failed error
-	select {
-	case <-ctx.Done():
-	case <-s.setBack:
-		failed = ErrSetBack
-	}
+	s.watchPods(ctx)
 	s.retire()
 	patience := time.AfterFunc(lastPatience, stop)
 	defer patience.Stop()
 	s.work.Wait()
 	s.leave()
-	return failed
+	select {
+	case <-s.setBack:
+		return ErrSetBack
+	default:
+		return nil
+	}
 }
 
 // ready waits for what serving needs.

@@ -29,7 +29,7 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	}
 	// Once begun, a write is followed to its end, whoever has left.
 	ctx = context.WithoutCancel(ctx)
-	start, before := s.opts.Clock.Now(), s.newestSeen()
+	start, before := s.opts.Clock.Now(), s.NewestSeen()
 	ctx, span := telemetry.Start(ctx, podWrite)
 	got, answer, err := s.write(ctx, o, pod, patch)
 	endWrite(span, pod, o.id, got)
@@ -37,7 +37,7 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	log := s.opts.Log.WithValues("env", o.claim.Request.GetEnv(), "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
 	switch got {
 	case written:
-		if s.isSetBack(before, o, answer) {
+		if s.isSetBack(before, o.id, answer) {
 			log.Error(ErrSetBack, "Not answering", "sandbox", o.id)
 			return false, doubt("writing the claim: %w", ErrSetBack)
 		}

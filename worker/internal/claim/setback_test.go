@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+// I1: an etcd that was set back under a leader is found out by the Pods, although others have brought its revision past
+// where it was before anybody looked. The Pod that looks idle runs a sandbox.
+func TestI1APodThatWentBackIsNoticed(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+	set, err := planeUp()
+	w.must(err)
+	backup := filepath.Join(t.TempDir(), "etcd")
+	w.must(set.Plane(clusterID).Backup(backup))
+	l.mustCreate()
+	before := l.NewestSeen()
+
+	w.must(set.Plane(clusterID).Restore(t.Context(), backup))
+	for n, now := 0, uint64(0); now <= before; n++ {
+		now = w.write(fmt.Sprint("overtakes-", n))
+	}
+	w.eventually("the restore to be found out", func() error {
+		select {
+		case <-l.SetBack():
+			return nil
+		default:
+			return errors.New("it is not")
+		}
+	})
+	if _, err := l.create(noQueue); problem.FromError(err).Reason != problem.Unavailable {
+		t.Errorf("I1: a claim is answered with %v", err)
+	}
+	if l.Serving() {
+		t.Error("it serves on")
+	}
+	l.endsWith(claim.ErrSetBack)
+}
+
+// write writes something, and answers the revision that it got.
+func (w *world) write(name string) uint64 {
+	w.t.Helper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	w.eventually("a write", func() error { return client.IgnoreAlreadyExists(w.live.Create(w.t.Context(), object)) })
+	n, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
+	w.must(err)
+	return n
+}
