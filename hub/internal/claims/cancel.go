@@ -127,7 +127,6 @@ func (s *Service) CancelClaim(ctx context.Context, in *sandboxv1.CancelClaimRequ
 	}
 	if err := s.cancelAt(ctx, r.Cluster, k.hash, r.Attempt); err != nil {
 		s.log.Info("Cancelled a claim whose cluster has not confirmed it yet", "claimKey", k.hash, "cluster", r.Cluster, "error", err.Error())
-		s.behind("cancelling a claim", func(ctx context.Context) error { return s.cancelAt(ctx, r.Cluster, k.hash, r.Attempt) })
 	}
 	return claim, nil
 }
@@ -156,11 +155,13 @@ func (s *Service) endDurably(ctx context.Context, p Principal, k keyRef) (*recor
 	}
 }
 
-// cancelAt tells a cluster to end an attempt: a sandbox of it is released, one that is yet to come is refused.
+// cancelAt tells a cluster to end an attempt: a sandbox of it is released, one that is yet to come is refused. If the cluster
+// does not confirm that it is told again.
 func (s *Service) cancelAt(ctx context.Context, cluster, hash string, attempt int32) error {
 	_, err := s.call(ctx, cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Cancel{Cancel: &federationv1.CancelCall{KeyHash: hash, Attempt: attempt}},
 	})
+	s.endings.settle(ending{cluster: cluster, hash: hash, attempt: attempt}, err)
 	if err != nil && reasonOf(err) != problem.NotFound {
 		return fmt.Errorf("cancelling at %s: %w", cluster, err)
 	}

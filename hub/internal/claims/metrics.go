@@ -20,7 +20,7 @@ type metrics struct {
 }
 
 // newMetrics registers with r unless that is nil.
-func newMetrics(r prometheus.Registerer) *metrics {
+func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 	m := &metrics{
 		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "atoll_hub_claim_duration_seconds",
@@ -45,7 +45,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"state"}),
 	}
 	if r != nil {
-		r.MustRegister(m.claims, m.dispatches, m.swept, m.adopted, m.records)
+		r.MustRegister(m.claims, m.dispatches, m.swept, m.adopted, m.records, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "atoll_hub_ends_unconfirmed",
+			Help: "Sandboxes and claims that a cluster was told to end and has not confirmed yet.",
+		}, func() float64 { return float64(unconfirmed.len()) }))
 	}
 	return m
 }

@@ -133,10 +133,12 @@ func (s *Service) endByID(ctx context.Context, id string) error {
 	}
 }
 
+// release tells a cluster to end a sandbox, and remembers that it was told to if it does not confirm that.
 func (s *Service) release(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
 	answer, err := s.call(ctx, cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: id}},
 	})
+	s.endings.settle(ending{cluster: cluster, id: id}, err)
 	if err != nil {
 		return nil, err
 	}

@@ -87,6 +87,7 @@ type Service struct {
 	rand       func() uint64
 	metrics    *metrics
 	decisions  *decisions
+	endings    *endings
 
 	base context.Context // of what outlives the call that began it
 	stop context.CancelFunc
@@ -113,9 +114,11 @@ func New(opts Options) *Service {
 	if opts.Recovery == nil {
 		opts.Recovery = &recovery.State{}
 	}
+	unconfirmed := &endings{waiting: map[ending]bool{}}
 	s := &Service{
 		fleet: opts.Fleet, dispatcher: opts.Dispatcher, ledger: ledger{opts.Store}, recovery: opts.Recovery, clock: opts.Clock, log: opts.Log,
-		retention: opts.Retention, rand: opts.Rand, metrics: newMetrics(opts.Metrics), decisions: newDecisions(),
+		retention: opts.Retention, rand: opts.Rand, metrics: newMetrics(opts.Metrics, unconfirmed),
+		decisions: newDecisions(), endings: unconfirmed,
 		slot: make(chan struct{}, maxBackground), flights: map[string]*flight{}, answering: map[string]*flight{},
 	}
 	s.base, s.stop = context.WithCancel(logr.NewContext(context.Background(), opts.Log))

@@ -19,7 +19,8 @@ const (
 	sweepMost = 1000
 )
 
-// Run takes up the claims that nobody waits for, then drops expired keys until ctx ends.
+// Run takes up the claims that nobody waits for. Then, until ctx ends, it drops expired keys and tells clusters again of ends
+// that they have not confirmed.
 func (s *Service) Run(ctx context.Context) error {
 	for s.recovered(ctx) != nil {
 		if !s.sleep(ctx, recoveryPoll) {
@@ -30,13 +31,17 @@ func (s *Service) Run(ctx context.Context) error {
 		return fmt.Errorf("taking up open claims: %w", err)
 	}
 	s.count(ctx)
-	ticker := s.clock.NewTicker(sweepEvery)
+	ticker, again := s.clock.NewTicker(sweepEvery), s.clock.NewTicker(endingEvery)
 	defer ticker.Stop()
-	for tick := 1; ; tick++ {
+	defer again.Stop()
+	for tick := 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-again.C():
+			s.endAgain()
 		case <-ticker.C():
+			tick++
 			if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
 				s.log.Error(err, "Could not drop expired claim keys")
 			}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	// endingEvery is how often a cluster is told again of an end that it has not confirmed.
+	endingEvery = 2 * time.Second
+	// endingsAtOnce bounds the calls of one round, maxEndings what is remembered. What is beyond that, and what a restart of the
+	// hub forgets, is found again in the key index of the cluster's next complete report.
+	endingsAtOnce = 256
+	maxEndings    = 10_000
+)
+
+// ending is what a cluster has to end: a sandbox, or an attempt whose sandbox is not known.
+type ending struct {
+	cluster string
+	id      string
+	hash    string
+	attempt int32
+}
+
+// endings are those that a cluster has not confirmed: it was away, or its API server was in trouble. A caller who was told
+// of an end that is durable does not come again, and the sandbox would run on.
+type endings struct {
+	mu      sync.Mutex
+	waiting map[ending]bool // true: being asked
+}
+
+func (e *endings) add(what ending) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.waiting) < maxEndings {
+		e.waiting[what] = false
+	}
+}
+
+func (e *endings) remove(what ending) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.waiting, what)
+}
+
+// take answers some that nobody asks about yet.
+func (e *endings) take(most int) (out []ending) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for what, asked := range e.waiting {
+		if len(out) == most {
+			break
+		}
+		if !asked {
+			e.waiting[what] = true
+			out = append(out, what)
+		}
+	}
+	return out
+}
+
+func (e *endings) len() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.waiting)
+}
+
+// settle remembers what came of telling a cluster of an end.
+func (e *endings) settle(what ending, err error) {
+	if err == nil || reasonOf(err) == problem.NotFound {
+		e.remove(what)
+	} else {
+		e.add(what)
+	}
+}
+
+// endAgain tells clusters again of ends that they have not confirmed.
+func (s *Service) endAgain() {
+	for _, what := range s.endings.take(endingsAtOnce) {
+		if s.fleet.Forgotten(what.cluster, "") {
+			s.endings.remove(what)
+			continue
+		}
+		s.behind("ending a sandbox", func(ctx context.Context) error {
+			// What fails is asked for again, and was logged when it failed first.
+			if what.id != "" {
+				_, _ = s.release(ctx, what.cluster, what.id)
+			} else {
+				_ = s.cancelAt(ctx, what.cluster, what.hash, what.attempt)
+			}
+			return nil
+		})
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// An end that was made durable is told again to a cluster that was in trouble, whether or not its caller comes again.
+func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
+	for name, end := range map[string]func(f *federation, id string) error{
+		"release": func(f *federation, id string) error {
+			_, err := f.hub.Release(f.t.Context(), id)
+			return err
+		},
+		"cancel": func(f *federation, _ string) error {
+			_, err := f.hub.CancelClaim(f.t.Context(), cancelOf("k"))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, map[string]int32{"east": 3})
+				running, stop := context.WithCancel(t.Context())
+				defer stop()
+				go func() { _ = f.hub.Run(running) }()
+				id, east := f.create(request("k")).GetId(), f.workers["east"]
+				troubles := 3
+				east.onCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
+					if troubles--; troubles < 0 {
+						return nil, nil
+					}
+					return failure(federationv1.Disposition_UNCLEAR, problem.Internal), nil
+				}
+				_ = end(f, id)
+				synctest.Wait()
+				if east.count() != 1 || f.hub.endings.len() != 1 {
+					t.Fatalf("%d sandboxes run and %d ends wait", east.count(), f.hub.endings.len())
+				}
+				time.Sleep(4 * endingEvery)
+				synctest.Wait()
+				if east.count() != 0 || f.hub.endings.len() != 0 {
+					t.Errorf("%d sandboxes run on, %d ends wait", east.count(), f.hub.endings.len())
+				}
+			})
+		})
+	}
+}
