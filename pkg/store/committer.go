@@ -16,8 +16,8 @@ import (
 // maxGroup bounds how long one transaction can wait for those grouped with it.
 const maxGroup = 1024
 
-// committer is the one writer of a bbolt file. It commits at once when idle; what arrives while a commit is on its way to
-// the disk forms the next group.
+// committer is the one writer of a bbolt file. It commits at once when idle, but for lazy transactions; what arrives while a
+// commit is on its way to the disk forms the next group.
 type committer struct {
 	db       *bbolt.DB
 	metrics  *metrics
@@ -89,19 +89,29 @@ func (c *committer) stop() {
 func (c *committer) run() {
 	defer close(c.done)
 	group := make([]*request, 0, maxGroup)
+	var pause <-chan time.Time // of the lazy ones in the group
 	for {
 		select {
 		case r := <-c.requests:
-			group = c.gather(append(group[:0], r))
-			c.write(group)
-			clear(group)
+			group = append(group, r)
+			if r.txn.Lazy && len(group) < maxGroup {
+				if pause == nil {
+					pause = time.After(LazyPause)
+				}
+				continue
+			}
+		case <-pause:
 		case <-c.quit:
 			// Callers that got their request in before the close are served.
-			for group = c.gather(group[:0]); len(group) > 0; group = c.gather(group[:0]) {
+			for group = c.gather(group); len(group) > 0; group = c.gather(group[:0]) {
 				c.write(group)
 			}
 			return
 		}
+		group = c.gather(group)
+		c.write(group)
+		clear(group)
+		group, pause = group[:0], nil
 	}
 }
 

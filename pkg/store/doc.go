@@ -8,7 +8,8 @@
 //
 // The embedded implementation is one bbolt file for one process. It does not use bbolt's own Batch: that makes a lone
 // writer wait for company (10 ms by default). The committer here starts at once when it is idle and takes along whatever
-// arrives while the disk is busy, so a lone write costs one fsync pair and a crowd shares one.
+// arrives while the disk is busy, so a lone write costs one fsync pair and a crowd shares one. Writes that nobody waits for
+// say so (Lazy), and ride along with those that somebody does.
 //
 // # What happens to files
 //

@@ -5,10 +5,14 @@ package store
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // MaxRange is how many entries one Range answers at most.
 const MaxRange = 10_000
+
+// LazyPause is how long a lazy transaction waits for company at most.
+const LazyPause = 10 * time.Millisecond
 
 var (
 	// ErrConflict says that a condition of a transaction did not hold. Nothing was changed.
@@ -45,6 +49,9 @@ type Txn struct {
 	If      []Condition
 	Puts    []Put
 	Deletes []string
+	// Lazy is for what nobody waits for: it may be held back for up to LazyPause, to share the disk's work with another
+	// transaction.
+	Lazy bool
 }
 
 // Condition holds when the key's entry has this revision; revision 0 means that there is no entry.

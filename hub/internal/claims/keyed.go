@@ -235,7 +235,7 @@ func (k *keyed) learn() {
 	// A closing hub still writes this: it is what keeps a key from ever being claimed again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), callTimeout)
 	defer cancel()
-	_, err := s.ledger.save(ctx, f.hash, k.held, &next, extra...)
+	_, err := s.ledger.saveLazily(ctx, f.hash, k.held, &next, extra...)
 	if err != nil && !errors.Is(err, store.ErrConflict) { // a conflict: it has ended already
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
 	}

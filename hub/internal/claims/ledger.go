@@ -48,7 +48,16 @@ func wrapLoad(err error) error {
 }
 
 // save replaces old by new, and carries extra along in the same transaction.
-func (l *ledger) save(ctx context.Context, hash string, old held, new *record, extra ...store.Put) (_ held, err error) {
+func (l *ledger) save(ctx context.Context, hash string, old held, new *record, extra ...store.Put) (held, error) {
+	return l.write(ctx, hash, old, new, false, extra...)
+}
+
+// saveLazily is save for what nobody waits for.
+func (l *ledger) saveLazily(ctx context.Context, hash string, old held, new *record, extra ...store.Put) (held, error) {
+	return l.write(ctx, hash, old, new, true, extra...)
+}
+
+func (l *ledger) write(ctx context.Context, hash string, old held, new *record, lazy bool, extra ...store.Put) (_ held, err error) {
 	ctx, span := telemetry.Start(ctx, "ledger write")
 	defer func() { telemetry.End(span, err) }()
 	if span.IsRecording() {
@@ -59,7 +68,7 @@ func (l *ledger) save(ctx context.Context, hash string, old held, new *record, e
 	if err != nil {
 		return held{}, err
 	}
-	txn.Puts = append(txn.Puts, extra...)
+	txn.Puts, txn.Lazy = append(txn.Puts, extra...), lazy
 	revision, err := l.store.Commit(ctx, txn)
 	if err != nil {
 		return held{}, fmt.Errorf("writing claim: %w", err)

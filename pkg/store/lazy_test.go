@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"navix.sh/atoll/pkg/store"
+)
+
+// A lazy transaction waits for another one, and no longer than it may.
+func TestLazyTransactionsWaitForCompany(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, path)
+		begin := time.Now()
+		lazy := make(chan time.Duration, 1)
+		late := func(key string) {
+			if _, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: key}}, Lazy: true}); err != nil {
+				t.Error(err)
+			}
+			lazy <- time.Since(begin)
+		}
+		go late("alone")
+		if took := <-lazy; took != store.LazyPause {
+			t.Errorf("a lazy transaction by itself took %s, want %s", took, store.LazyPause)
+		}
+		begin = time.Now()
+		go late("with another")
+		synctest.Wait()
+		if _, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "urgent"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if took := <-lazy; took != 0 {
+			t.Errorf("a lazy transaction took %s although another one was carried out at once", took)
+		}
+		go late("before the close")
+		synctest.Wait()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := <-lazy; took != 0 {
+			t.Errorf("closing took %s longer", took)
+		}
+	})
+}
