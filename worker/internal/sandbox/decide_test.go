@@ -176,8 +176,17 @@ func TestObserve(t *testing.T) {
 		"first pull failed":        {Starting, []func(*corev1.Pod){swapped, waiting("ErrImagePull")}, want{Waiting, "", "ErrImagePull"}},
 		"pulls fail":               {Starting, []func(*corev1.Pod){swapped, waiting("ImagePullBackOff")}, want{Over, v1alpha1.SandboxStopReasonFailed, "ImagePullBackOff"}},
 		"held back by the kubelet": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff")}, want{Waiting, "", "CrashLoopBackOff"}},
-		"crashed": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff"), status(func(c *corev1.ContainerStatus) {
+		"the end of an earlier tenant's container is in the report": {Starting, []func(*corev1.Pod){swapped, status(func(c *corev1.ContainerStatus) {
+			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c0", 0, "Completed")}
+		})}, want{progress: Up}},
+		"created, and an earlier tenant's end is in the report": {Starting, []func(*corev1.Pod){swapped, waiting(""), status(func(c *corev1.ContainerStatus) {
+			c.ContainerID, c.LastTerminationState = "c2", corev1.ContainerState{Terminated: ended("c0", 0, "Completed")}
+		})}, want{Waiting, "", ""}},
+		"crashed once, and runs again": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c3"), status(func(c *corev1.ContainerStatus) {
 			c.LastTerminationState = corev1.ContainerState{Terminated: ended("c2", 1, "Error")}
+		})}, want{progress: Up}},
+		"crashed": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff"), status(func(c *corev1.ContainerStatus) {
+			c.ContainerID, c.LastTerminationState = "c2", corev1.ContainerState{Terminated: ended("c2", 1, "Error")}
 		})}, want{Over, v1alpha1.SandboxStopReasonFailed, "Error"}},
 		"done before it was seen running": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"), status(func(c *corev1.ContainerStatus) {
 			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}

@@ -91,12 +91,8 @@ func observeStarting(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	if cs == nil {
 		return wait("Pending", "the kubelet has not reported the container")
 	}
-	for _, t := range []*corev1.ContainerStateTerminated{cs.State.Terminated, cs.LastTerminationState.Terminated} {
-		// A container other than the one swapped out can also be an earlier one of the idle image; its end is older
-		// than the claim only if the swapped-out one is still current.
-		if t != nil && t.ContainerID != "" && t.ContainerID != old && cs.ContainerID != old && reports(cs, image) {
-			return Observation{Progress: Over, End: containerEnd(t)}
-		}
+	if t := ended(cs); t != nil && t.ContainerID != old && cs.ContainerID != old && reports(cs, image) {
+		return Observation{Progress: Over, End: containerEnd(t)}
 	}
 	if w := cs.State.Waiting; w != nil {
 		if hopeless[w.Reason] {
@@ -113,6 +109,20 @@ func observeStarting(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 		return wait("NotReady", "the container of "+image+" is not ready yet")
 	}
 	return Observation{Progress: Up}
+}
+
+// ended is how the container that the kubelet names has ended: where it is to start again that is called its last state. The
+// last state of a container that runs says nothing about a swap: a kubelet that has not reported the end of the one before
+// keeps that of an earlier one (v1.36), and an earlier one is another tenant's.
+func ended(cs *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	t := cs.State.Terminated
+	if cs.State.Waiting != nil {
+		t = cs.LastTerminationState.Terminated
+	}
+	if t == nil || t.ContainerID == "" || t.ContainerID != cs.ContainerID {
+		return nil
+	}
+	return t
 }
 
 func restartsAlways(pod *corev1.Pod) bool {
