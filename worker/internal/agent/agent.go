@@ -55,6 +55,8 @@ type Claims interface {
 	// TakeEnded answers the oldest records that are not acknowledged, and the number to acknowledge them by.
 	TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox)
 	AckEnded(batch uint64)
+	// CloseBooks leaves what ends from now on to the next leader.
+	CloseBooks()
 	// OnEnded calls back when there is a record more. The callback does not block.
 	OnEnded(more func())
 }

@@ -50,6 +50,7 @@ func (farewell) NeedLeaderElection() bool { return false }
 // Start waits for the end of the process.
 func (f farewell) Start(ctx context.Context) error {
 	<-ctx.Done()
+	f.agent.opts.Claims.CloseBooks()
 	f.agent.partFromHub()
 	return nil
 }

@@ -4,6 +4,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -81,11 +82,25 @@ func (e *endedStore) dropOldest() {
 	e.gone++
 }
 
+// ErrEnding says that this process is about to end.
+var ErrEnding = errors.New("the worker is ending; the next one records what ends now")
+
+// CloseBooks keeps records from being lost with the process, which is about to end: it takes no more of them, and the Pods
+// that they are of stay as they are until another leader records them.
+func (s *Service) CloseBooks() {
+	s.mu.Lock()
+	defer s.unlock()
+	s.closed = true
+}
+
 // Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it lets the Pod, or the identity on
 // it, go; a second record of one sandbox changes nothing.
 func (s *Service) Ended(_ context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
 	s.mu.Lock()
 	defer s.unlock()
+	if s.closed {
+		return ErrEnding
+	}
 	s.recordEnd(record, sandbox.State{
 		KeyHash: keyHash, Attempt: attempt, Team: record.GetTeam(), Key: record.GetClaimKey(),
 	})

@@ -76,6 +76,7 @@ type Service struct {
 	unclear *memory[string]   // sandbox id of the last unclear write, by key hash
 	strays  *memory[struct{}] // sandbox ids that nobody was told of, nor will be
 	ended   *endedStore
+	closed  bool // takes no more records
 
 	newest  uint64        // the highest resourceVersion seen
 	setBack chan struct{} // closed when etcd is older than what was seen
