@@ -38,7 +38,8 @@ func Explain(req *Request, view *View, now time.Duration) Explanation {
 		return out
 	}
 	selective := req.selective()
-	for i, c := range view.candidates {
+	for i := range view.Len() {
+		c := view.Candidate(i)
 		got := view.judge(req, selective, i)
 		out.Candidates = append(out.Candidates, Explained{
 			Candidate: c, Tier: got.tier, Reason: got.reason, Health: got.health, Free: max(0, got.free),

@@ -118,12 +118,12 @@ func (v *View) judge(req *Request, selective bool, i int) verdict {
 	}
 	switch {
 	case h.flags&flagUsable == 0:
-		got.tier, got.reason = NoTier, unusable(v.candidates[i].Member.State)
+		got.tier, got.reason = NoTier, unusable(v.cold[i].member.State)
 	case selective:
 		got.key |= req.affinity(h.cluster.ID) << affinityShift
-		got.reason = req.mismatch(v.candidates[i])
+		got.reason = req.mismatch(v.Candidate(i))
 	case h.flags&flagDefaultShape == 0:
-		got.reason = req.mismatch(v.candidates[i])
+		got.reason = req.mismatch(v.Candidate(i))
 	}
 	if got.reason != "" {
 		return got

@@ -85,46 +85,59 @@ type Candidate struct {
 // View is one Env as the router sees it: immutable, but for the health of clusters and the claims in flight, which it
 // refers to.
 type View struct {
-	candidates []Candidate // ordered by cluster, then name
-	// hot is what every pick reads, two candidates a cache line. It lies behind the view itself where it fits: one place in
-	// memory less to wait for.
-	hot []hot
+	// hot is what every pick reads, two candidates a cache line; ordered by cluster, then name, as is cold, which is the rest.
+	// Both lie behind the view itself where they fit: one place in memory less to wait for.
+	hot  []hot
+	cold []cold
 }
+
+type cold struct {
+	segment *segment.Segment
+	member  *segment.Member
+}
+
+type (
+	room1 struct {
+		hot  [1]hot
+		cold [1]cold
+	}
+	room2 struct {
+		hot  [2]hot
+		cold [2]cold
+	}
+	room4 struct {
+		hot  [4]hot
+		cold [4]cold
+	}
+	room8 struct {
+		hot  [8]hot
+		cold [8]cold
+	}
+)
 
 // newView is an empty view with room behind it: as much as is needed, since a hub has one for every Env.
 func newView(candidates int) *View {
 	switch {
 	case candidates <= 1:
-		v := &struct {
-			View
-			room [1]hot
-		}{}
-		v.hot = v.room[:0]
-		return &v.View
+		return withRoom(func(r *room1) ([]hot, []cold) { return r.hot[:0], r.cold[:0] })
 	case candidates <= 2:
-		v := &struct {
-			View
-			room [2]hot
-		}{}
-		v.hot = v.room[:0]
-		return &v.View
+		return withRoom(func(r *room2) ([]hot, []cold) { return r.hot[:0], r.cold[:0] })
 	case candidates <= 4:
-		v := &struct {
-			View
-			room [4]hot
-		}{}
-		v.hot = v.room[:0]
-		return &v.View
+		return withRoom(func(r *room4) ([]hot, []cold) { return r.hot[:0], r.cold[:0] })
 	case candidates <= 8:
-		v := &struct {
-			View
-			room [8]hot
-		}{}
-		v.hot = v.room[:0]
-		return &v.View
+		return withRoom(func(r *room8) ([]hot, []cold) { return r.hot[:0], r.cold[:0] })
 	default:
-		return &View{hot: make([]hot, 0, candidates)}
+		return &View{hot: make([]hot, 0, candidates), cold: make([]cold, 0, candidates)}
 	}
+}
+
+func withRoom[R any](of func(*R) ([]hot, []cold)) *View {
+	v := &struct {
+		View
+		room R
+	}{}
+	v.hot, v.cold = of(&v.room)
+	return &v.View
 }
 
 type hot struct {
@@ -145,17 +158,26 @@ const (
 
 var none atomic.Int32
 
-// NewView takes ownership of the candidates.
+// NewView keeps what the candidates name, and may change their order.
 func NewView(candidates []Candidate) *View {
 	if !slices.IsSortedFunc(candidates, compareNames) {
 		slices.SortFunc(candidates, compareNames)
 	}
 	v := newView(len(candidates))
-	v.candidates = candidates
 	for _, c := range candidates {
-		v.hot = append(v.hot, newHot(c))
+		v.hot, v.cold = append(v.hot, newHot(c)), append(v.cold, cold{c.Segment, c.Member})
 	}
 	return v
+}
+
+// Replace is a view like v in which others take the place of the candidates from at on. Their names are the same.
+func (v *View) Replace(at int, candidates []Candidate) *View {
+	next := newView(len(v.hot))
+	next.hot, next.cold = append(next.hot, v.hot...), append(next.cold, v.cold...)
+	for i, c := range candidates {
+		next.hot[at+i], next.cold[at+i] = newHot(c), cold{c.Segment, c.Member}
+	}
+	return next
 }
 
 func newHot(c Candidate) hot {
@@ -193,8 +215,15 @@ func (v *View) Len() int {
 	if v == nil {
 		return 0
 	}
-	return len(v.candidates)
+	return len(v.hot)
 }
 
 // Candidate returns the candidate at an index that a Decision named.
-func (v *View) Candidate(i int) Candidate { return v.candidates[i] }
+func (v *View) Candidate(i int) Candidate {
+	h, c := &v.hot[i], &v.cold[i]
+	out := Candidate{Cluster: h.cluster, Segment: c.segment, Member: c.member, InFlight: h.inFlight}
+	if out.InFlight == &none {
+		out.InFlight = nil
+	}
+	return out
+}

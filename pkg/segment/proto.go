@@ -20,17 +20,14 @@ var ErrInvalid = errors.New("invalid segment")
 
 // KeyFromProto reads an Env's key. Both parts are required.
 func KeyFromProto(k *federationv1.EnvKey) (Key, error) {
-	key, err := bareKey(k)
-	return Key{Namespace: intern(key.Namespace), Name: intern(key.Name)}, err
-}
-
-// bareKey reads a key without sharing its strings.
-func bareKey(k *federationv1.EnvKey) (Key, error) {
 	if k.GetNamespace() == "" || k.GetName() == "" {
 		return Key{}, fmt.Errorf("%w: key %q/%q is incomplete", ErrInvalid, k.GetNamespace(), k.GetName())
 	}
 	return Key{Namespace: k.GetNamespace(), Name: k.GetName()}, nil
 }
+
+// Intern shares the memory of the key's strings with that of equal ones.
+func (k Key) Intern() Key { return Key{Namespace: intern(k.Namespace), Name: intern(k.Name)} }
 
 // Proto is the wire form of the key.
 func (k Key) Proto() *federationv1.EnvKey {
@@ -43,12 +40,13 @@ func FromProto(p *federationv1.EnvSegment) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fromProto(p, key, &Segment{})
+	return Update(p, &Segment{Key: key.Intern()})
 }
 
-// fromProto reads a segment that takes its strings from an earlier one where they are the same: comparing is cheaper than
-// interning, and most reports change nothing but counts.
-func fromProto(p *federationv1.EnvSegment, key Key, was *Segment) (*Segment, error) {
+// Update is FromProto for a segment of which an earlier one, or at least the key, is there already. It takes its strings from
+// that where they are the same: comparing is cheaper than interning, and most reports change nothing but counts.
+func Update(p *federationv1.EnvSegment, was *Segment) (*Segment, error) {
+	key := was.Key
 	s := newSegment(len(p.GetMembers()))
 	s.Key = key
 	s.UID = keep(was.UID, p.GetUid())
@@ -198,57 +196,4 @@ func newSegment(members int) *Segment {
 		return &s.Segment
 	}
 	return &Segment{Members: make([]Member, 0, members)}
-}
-
-// Decode is DeltaFromProto for a report that is about to be applied to the snapshot: it shares strings with what the
-// snapshot holds.
-func (s *Snapshot) Decode(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey) (Delta, error) {
-	return decode(segments, removed, s.Get)
-}
-
-// DeltaFromProto reads what a report says has changed and gone. It fails as a whole: a report counts in full or not at
-// all. An Env named twice, or both changed and removed, is refused, since nothing says which word is the later one.
-func DeltaFromProto(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey) (Delta, error) {
-	return decode(segments, removed, func(Key) *Segment { return nil })
-}
-
-func decode(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey, held func(Key) *Segment) (Delta, error) {
-	d := Delta{Changed: make([]*Segment, 0, len(segments)), Removed: make([]Key, 0, len(removed))}
-	seen := make(map[Key]struct{}, len(segments)+len(removed))
-	once := func(k Key) error {
-		if _, twice := seen[k]; twice {
-			return fmt.Errorf("%w: %s is named twice", ErrInvalid, k)
-		}
-		seen[k] = struct{}{}
-		return nil
-	}
-	for _, p := range segments {
-		key, err := bareKey(p.GetKey())
-		if err != nil {
-			return Delta{}, err
-		}
-		was := held(key)
-		if was == nil {
-			was = &Segment{Key: Key{Namespace: intern(key.Namespace), Name: intern(key.Name)}}
-		}
-		s, err := fromProto(p, was.Key, was)
-		if err != nil {
-			return Delta{}, err
-		}
-		if err := once(s.Key); err != nil {
-			return Delta{}, err
-		}
-		d.Changed = append(d.Changed, s)
-	}
-	for _, p := range removed {
-		k, err := KeyFromProto(p)
-		if err != nil {
-			return Delta{}, err
-		}
-		if err := once(k); err != nil {
-			return Delta{}, err
-		}
-		d.Removed = append(d.Removed, k)
-	}
-	return d, nil
 }

@@ -48,7 +48,7 @@ func TestFromProtoOrdersMembers(t *testing.T) {
 	}
 }
 
-func TestDeltaFromProtoRefuses(t *testing.T) {
+func TestFromProtoRefuses(t *testing.T) {
 	env := func(namespace, name string, members ...string) *federationv1.EnvSegment {
 		s := &federationv1.EnvSegment{Key: &federationv1.EnvKey{Namespace: namespace, Name: name}}
 		for _, m := range members {
@@ -56,27 +56,20 @@ func TestDeltaFromProtoRefuses(t *testing.T) {
 		}
 		return s
 	}
-	cases := map[string]struct {
-		segments []*federationv1.EnvSegment
-		removed  []*federationv1.EnvKey
-		says     string
+	for name, c := range map[string]struct {
+		segment *federationv1.EnvSegment
+		says    string
 	}{
-		"no key":              {[]*federationv1.EnvSegment{{}}, nil, "incomplete"},
-		"no segment":          {[]*federationv1.EnvSegment{nil}, nil, "incomplete"},
-		"no namespace":        {[]*federationv1.EnvSegment{env("", "a")}, nil, "incomplete"},
-		"no name":             {nil, []*federationv1.EnvKey{{Namespace: "a"}}, "incomplete"},
-		"changed twice":       {[]*federationv1.EnvSegment{env("n", "a"), env("n", "a")}, nil, "n/a is named twice"},
-		"changed and removed": {[]*federationv1.EnvSegment{env("n", "a")}, []*federationv1.EnvKey{{Namespace: "n", Name: "a"}}, "n/a is named twice"},
-		"member twice":        {[]*federationv1.EnvSegment{env("n", "a", "x", "y", "x")}, nil, `member "x" twice`},
-		"nameless member":     {[]*federationv1.EnvSegment{env("n", "a", "")}, nil, "member without a name"},
-	}
-	for name, c := range cases {
-		d, err := DeltaFromProto(c.segments, c.removed)
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: error is %v, want one that says %q", name, err, c.says)
-		}
-		if !d.Empty() {
-			t.Errorf("%s: part of an invalid report came through: %v", name, d)
+		"no key":          {&federationv1.EnvSegment{}, "incomplete"},
+		"no segment":      {nil, "incomplete"},
+		"no namespace":    {env("", "a"), "incomplete"},
+		"no name":         {env("n", ""), "incomplete"},
+		"member twice":    {env("n", "a", "x", "y", "x"), `member "x" twice`},
+		"nameless member": {env("n", "a", ""), "member without a name"},
+	} {
+		s, err := FromProto(c.segment)
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.says) || s != nil {
+			t.Errorf("%s: %v, %v, want an error that says %q", name, s, err, c.says)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (f *Fleet) Cluster(id string) *sandboxv1.Cluster {
 
 func (c *cluster) proto() *sandboxv1.Cluster {
 	c.mu.Lock()
-	record, version, envs, totals := c.record, c.version, c.snapshot.Len(), c.snapshot.Totals()
+	record, version, envs, totals := c.record, c.version, len(c.holdings.parts), c.holdings.totals()
 	c.mu.Unlock()
 	if record.UID == "" {
 		return nil // it was refused, or is just saying hello

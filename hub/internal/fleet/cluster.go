@@ -28,7 +28,8 @@ type cluster struct {
 	unsaved  bool
 	version  string   // of the worker
 	last     streamID // of the last stream that was attached
-	snapshot segment.Snapshot
+	holdings holdings
+	scratch  []router.Candidate       // of a view that is being built
 	order    segment.Order            // of the last report that counted
 	suspects map[segment.Key]struct{} // left out of one complete report that removed too much to be believed at once
 	contacts []contact
@@ -100,23 +101,31 @@ func (c *cluster) bury(keys []segment.Key) {
 	if len(keys) == 0 {
 		return
 	}
-	c.unbury(keys)
+	again := make(map[segment.Key]struct{}, len(keys))
+	for _, k := range keys {
+		again[k] = struct{}{}
+	}
+	c.dropTombstones(again)
 	stones := slices.Concat(c.record.Tombstones, keys)
 	c.record.Tombstones = slices.Clone(stones[max(0, len(stones)-maxTombstones):])
 	c.unsaved = true
 }
 
-func (c *cluster) unbury(keys []segment.Key) {
-	if len(keys) == 0 || len(c.record.Tombstones) == 0 {
+func (c *cluster) unbury(alive []change) {
+	if len(alive) == 0 || len(c.record.Tombstones) == 0 {
 		return
 	}
-	alive := make(map[segment.Key]struct{}, len(keys))
-	for _, k := range keys {
-		alive[k] = struct{}{}
+	named := make(map[segment.Key]struct{}, len(alive))
+	for _, ch := range alive {
+		named[ch.segment.Key] = struct{}{}
 	}
+	c.dropTombstones(named)
+}
+
+func (c *cluster) dropTombstones(of map[segment.Key]struct{}) {
 	n := len(c.record.Tombstones)
 	c.record.Tombstones = slices.DeleteFunc(c.record.Tombstones, func(k segment.Key) bool {
-		_, is := alive[k]
+		_, is := of[k]
 		return is
 	})
 	c.unsaved = c.unsaved || len(c.record.Tombstones) != n

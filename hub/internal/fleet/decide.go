@@ -109,23 +109,20 @@ func alternations(contacts []contact) int {
 	return n
 }
 
-// decideRemovals says which of the Envs that a complete report does not name are gone. A mass removal is believed only
-// when a second complete report leaves the same Envs out: until then they are suspects.
-func decideRemovals(held *segment.Snapshot, named map[segment.Key]struct{}, suspects map[segment.Key]struct{}) (
+// decideRemovals says which of the Envs that a complete report leaves out, of so many, are gone. A mass removal is believed
+// only when a second complete report leaves the same Envs out: until then they are suspects.
+func decideRemovals(leftOut []segment.Key, of int, suspects map[segment.Key]struct{}) (
 	remove []segment.Key, newSuspects map[segment.Key]struct{},
 ) {
 	var unconfirmed []segment.Key
-	for k := range held.All() {
-		if _, there := named[k]; there {
-			continue
-		}
+	for _, k := range leftOut {
 		if _, twice := suspects[k]; twice {
 			remove = append(remove, k)
 		} else {
 			unconfirmed = append(unconfirmed, k)
 		}
 	}
-	if !massive(len(unconfirmed), held.Len()) {
+	if !massive(len(unconfirmed), of) {
 		return append(remove, unconfirmed...), nil
 	}
 	newSuspects = make(map[segment.Key]struct{}, len(unconfirmed))

@@ -111,7 +111,7 @@ func (s *Session) newFullSync(about map[*cluster]struct{}) *fullSync {
 	slices.Sort(full.known)
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()
-	full.keys = s.cluster.snapshot.Keys()
+	full.keys = s.cluster.holdings.keys()
 	return full
 }
 

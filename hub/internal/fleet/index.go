@@ -50,14 +50,18 @@ func (x *index) view(k segment.Key) *router.View {
 	return nil
 }
 
-// put makes seg the owner's part of its Env.
-func (x *index) put(owner *cluster, seg *segment.Segment, w woken) {
+// put gives a part, new or not, its segment. The owner's mu is held.
+func (x *index) put(p *part, seg *segment.Segment, w woken) {
+	if p.slot != nil {
+		p.slot.put(p, seg, w)
+		return
+	}
 	for {
 		s := x.get(seg.Key)
 		if s == nil {
 			s = x.insert(seg.Key)
 		}
-		if s.put(owner, seg, w) {
+		if s.put(p, seg, w) {
 			return
 		}
 	}
@@ -77,13 +81,13 @@ func (x *index) insert(k segment.Key) *slot {
 	return s
 }
 
-// remove takes the owner's part out of an Env, and the Env out of the index when it was the last part.
-func (x *index) remove(owner *cluster, k segment.Key, w woken) {
+// remove takes a part out of its Env, and the Env out of the index when it was the last part.
+func (x *index) remove(p *part, w woken) {
+	k := p.slot.key
 	sh := x.shard(k)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	s := (*sh.slots.Load())[k]
-	if s == nil || !s.remove(owner, w) {
+	if !p.slot.remove(p, w) {
 		return
 	}
 	next := maps.Clone(*sh.slots.Load())
@@ -111,82 +115,99 @@ type slot struct {
 	key  segment.Key
 
 	mu    sync.Mutex
-	gone  bool   // out of the index: whoever still holds the slot looks again
-	parts []part // by cluster id
+	gone  bool    // out of the index: whoever still holds the slot looks again
+	parts []*part // by cluster id
 	spare []*atomic.Int32
 }
 
-// part is one cluster's segment in the Env. Cells count claims in flight, one a member; a cell stays with its member for
-// as long as the member is there, through all views.
-type part struct {
-	owner   *cluster
-	segment *segment.Segment
-	cells   []*atomic.Int32
+func (s *slot) find(owner *cluster) (int, bool) {
+	return slices.BinarySearchFunc(s.parts, owner.ID, func(p *part, id string) int { return cmp.Compare(p.owner.ID, id) })
 }
 
-func (s *slot) find(owner *cluster) (int, bool) {
-	return slices.BinarySearchFunc(s.parts, owner.ID, func(p part, id string) int { return cmp.Compare(p.owner.ID, id) })
+// part is a cluster's, or nil.
+func (s *slot) part(owner *cluster) *part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, has := s.find(owner); has {
+		return s.parts[i]
+	}
+	return nil
 }
 
 // put reports false when the slot is gone.
-func (s *slot) put(owner *cluster, seg *segment.Segment, w woken) bool {
+func (s *slot) put(p *part, seg *segment.Segment, w woken) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone {
 		return false
 	}
-	i, had := s.find(owner)
-	if !had {
-		s.parts = slices.Insert(s.parts, i, part{owner: owner, segment: &segment.Segment{}})
+	introduce := p.slot == nil
+	if introduce {
+		i, _ := s.find(p.owner)
+		s.parts = slices.Insert(s.parts, i, p)
+		p.slot = s
 	}
-	s.parts[i] = part{owner: owner, segment: seg, cells: s.moveCells(s.parts[i], seg)}
-	s.publish()
-	s.announce(owner, w)
-	if !had {
-		s.introduce(owner, w)
+	same := s.moveCells(p, seg.Members)
+	p.segment = seg
+	if same {
+		s.republish(p)
+	} else {
+		s.publish(p.owner)
+	}
+	s.announce(p.owner, w)
+	if introduce {
+		s.introduce(p.owner, w)
 	}
 	return true
 }
 
-// remove reports whether the slot is gone with it.
-func (s *slot) remove(owner *cluster, w woken) bool {
+// refresh replaces a segment by one that says the same: views keep the old one.
+func (s *slot) refresh(p *part, seg *segment.Segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i, had := s.find(owner)
-	if !had {
-		return false
-	}
-	s.moveCells(s.parts[i], &segment.Segment{})
+	p.segment = seg
+}
+
+// remove reports whether the slot is gone with it.
+func (s *slot) remove(p *part, w woken) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, _ := s.find(p.owner)
+	s.moveCells(p, nil)
 	s.parts = slices.Delete(s.parts, i, i+1)
-	s.publish()
-	s.announce(owner, w)
-	if receiver := owner.session.Load(); receiver != nil {
+	s.publish(p.owner)
+	s.announce(p.owner, w)
+	if receiver := p.owner.session.Load(); receiver != nil {
 		receiver.outbox.drop(s)
 	}
 	s.gone = len(s.parts) == 0
 	return s.gone
 }
 
-// moveCells hands each member of seg the cell it had before, by name, and takes back those of members that are no more. A
-// cell that is not back to zero is left to the claims that still hold it.
-func (s *slot) moveCells(old part, seg *segment.Segment) []*atomic.Int32 {
-	cells := make([]*atomic.Int32, len(seg.Members))
+// moveCells hands each of a part's next members the cell it had before, by name, and takes back those of members that are
+// no more. A cell that is not back to zero is left to the claims that still hold it. It reports whether all stayed.
+func (s *slot) moveCells(p *part, next []segment.Member) (same bool) {
+	if p.segment != nil && slices.EqualFunc(p.segment.Members, next, func(a, b segment.Member) bool { return a.Name == b.Name }) {
+		return true
+	}
+	cells := make([]*atomic.Int32, len(next))
 	j := 0
-	for i := range seg.Members {
-		for ; j < len(old.cells) && old.segment.Members[j].Name < seg.Members[i].Name; j++ {
-			s.giveBack(old.cells[j])
+	for i := range next {
+		for ; j < len(p.cells) && p.segment.Members[j].Name < next[i].Name; j++ {
+			s.giveBack(p.cells[j])
 		}
-		if j < len(old.cells) && old.segment.Members[j].Name == seg.Members[i].Name {
-			cells[i] = old.cells[j]
+		if j < len(p.cells) && p.segment.Members[j].Name == next[i].Name {
+			cells[i] = p.cells[j]
 			j++
 		} else {
 			cells[i] = s.newCell()
 		}
 	}
-	for ; j < len(old.cells); j++ {
-		s.giveBack(old.cells[j])
+	for ; j < len(p.cells); j++ {
+		s.giveBack(p.cells[j])
 	}
-	return cells
+	p.cells = cells
+	return false
 }
 
 func (s *slot) giveBack(cell *atomic.Int32) {
@@ -211,20 +232,33 @@ func (s *slot) newCell() *atomic.Int32 {
 	return cell
 }
 
-func (s *slot) publish() {
-	n := 0
+// publish builds the view in the room that a cluster lends, whose mu is held.
+func (s *slot) publish(lender *cluster) {
+	candidates := lender.scratch[:0]
 	for _, p := range s.parts {
-		n += len(p.cells)
-	}
-	candidates := make([]router.Candidate, 0, n)
-	for _, p := range s.parts {
-		for i := range p.cells {
-			candidates = append(candidates, router.Candidate{
-				Cluster: &p.owner.Cluster, Segment: p.segment, Member: &p.segment.Members[i], InFlight: p.cells[i],
-			})
-		}
+		p.first = len(candidates)
+		candidates = p.candidates(candidates)
 	}
 	s.view.Store(router.NewView(candidates))
+	clear(candidates)
+	lender.scratch = candidates[:0]
+}
+
+// republish is publish for a part whose members are the same, and all others' as well.
+func (s *slot) republish(p *part) {
+	candidates := p.candidates(p.owner.scratch[:0])
+	s.view.Store(s.view.Load().Replace(p.first, candidates))
+	clear(candidates)
+	p.owner.scratch = candidates[:0]
+}
+
+func (p *part) candidates(out []router.Candidate) []router.Candidate {
+	for i := range p.cells {
+		out = append(out, router.Candidate{
+			Cluster: &p.owner.Cluster, Segment: p.segment, Member: &p.segment.Members[i], InFlight: p.cells[i],
+		})
+	}
+	return out
 }
 
 // announce tells every other cluster that has the Env of a change in the owner's part.
@@ -245,11 +279,20 @@ func (s *slot) introduce(receiver *cluster, w woken) {
 	}
 }
 
-// snapshot copies the parts.
-func (s *slot) snapshot() []part {
+// shown is what a part says at one moment.
+type shown struct {
+	owner   *cluster
+	segment *segment.Segment
+}
+
+func (s *slot) snapshot() []shown {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.parts)
+	out := make([]shown, len(s.parts))
+	for i, p := range s.parts {
+		out[i] = shown{p.owner, p.segment}
+	}
+	return out
 }
 
 // changed marks the owner's part as changed although the segment is the same.

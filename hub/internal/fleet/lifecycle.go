@@ -150,7 +150,7 @@ func (c *cluster) vanish() {
 	if s := c.session.Swap(nil); s != nil {
 		s.end()
 	}
-	c.publish(c.snapshot.Apply(segment.Delta{Removed: c.snapshot.Keys()}))
+	c.publish(update{removed: slices.Clone(c.holdings.parts)})
 	c.record.Tombstones = nil
 	c.last, c.version, c.contacts, c.suspects = streamID{}, "", nil, nil
 	c.order = segment.Order{}

@@ -108,10 +108,8 @@ func (c *cluster) tellStale(stale bool) {
 	defer c.mu.Unlock()
 	w := woken{}
 	defer w.up()
-	for k := range c.snapshot.All() {
-		if s := c.fleet.index.get(k); s != nil {
-			s.changed(c, w)
-		}
+	for _, p := range c.holdings.parts {
+		p.slot.changed(c, w)
 	}
 	c.liveness.mu.Lock()
 	defer c.liveness.mu.Unlock()

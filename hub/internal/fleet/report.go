@@ -85,14 +85,11 @@ func (s *Session) Report(r *federationv1.Report) *federationv1.ReportAck {
 	}
 	whole := s.assembly
 	s.assembly = assembly{}
-	c.mu.Lock()
-	delta, err := c.snapshot.Decode(whole.segments, whole.removed)
-	c.mu.Unlock()
+	ack, err := s.take(&whole, r.GetDigest())
 	if err != nil {
 		c.fleet.log.Error(err, "Ignoring a report", "cluster", c.ID, "sequence", r.GetSequence())
 		return s.discard(r, resultInvalid)
 	}
-	ack := s.apply(whole.sequence, whole.complete, delta, r.GetDigest())
 	c.evaluate()
 	return ack
 }
@@ -102,40 +99,54 @@ func (s *Session) discard(r *federationv1.Report, result string) *federationv1.R
 	return &federationv1.ReportAck{Sequence: r.GetSequence(), SendComplete: true}
 }
 
-// apply makes a whole report part of the view. A report counts only if it is newer than the last one that did, and on
+// take makes a whole report part of the view. A report counts only if it is newer than the last one that did, and on
 // every stream a complete one comes first.
-func (s *Session) apply(sequence uint64, complete bool, delta segment.Delta, digest uint64) *federationv1.ReportAck {
+func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, error) {
 	c, now := s.cluster, s.cluster.fleet.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !s.current() {
+	u, err := c.read(r.segments, r.removed)
+	switch {
+	case err != nil:
+		return nil, err
+	case !s.current():
 		c.count(resultUnordered)
-		return nil
+		return nil, nil
 	}
-	ack := &federationv1.ReportAck{Sequence: sequence}
-	order := segment.Order{Incarnation: s.Incarnation(), Sequence: sequence}
+	ack := &federationv1.ReportAck{Sequence: r.sequence}
+	order := segment.Order{Incarnation: s.Incarnation(), Sequence: r.sequence}
 	switch {
 	case !order.After(c.order):
 		c.count(resultRepeated)
 		ack.SendComplete = !s.synced
-		return ack
-	case !complete && !s.synced:
+		return ack, nil
+	case !r.complete && !s.synced:
 		c.count(resultUnsynced)
 		ack.SendComplete = true
-		return ack
+		return ack, nil
 	}
-	if complete {
-		delta.Removed, c.suspects = decideRemovals(&c.snapshot, named(delta.Changed), c.suspects)
+	if r.complete {
+		u.removed = c.leftOut()
 	}
-	c.publish(c.snapshot.Apply(delta))
+	c.publish(u)
 	c.order = order
 	c.inFlight.covered(order)
 	c.count(resultApplied)
-	if complete {
+	if r.complete {
 		s.becomeSynced()
 	}
-	ack.SendComplete = s.reconcile(complete, digest, now)
-	return ack
+	ack.SendComplete = s.reconcile(r.complete, digest, now)
+	return ack, nil
+}
+
+// leftOut are the parts that a complete report ends. mu is held.
+func (c *cluster) leftOut() (parts []*part) {
+	var keys []segment.Key
+	keys, c.suspects = decideRemovals(c.holdings.unnamed(), len(c.holdings.parts), c.suspects)
+	for _, k := range keys {
+		parts = append(parts, c.fleet.index.get(k).part(c))
+	}
+	return parts
 }
 
 // reconcile compares digests after a report and says whether a complete one is wanted. mu is held.
@@ -146,7 +157,7 @@ func (s *Session) reconcile(complete bool, digest uint64, now time.Duration) boo
 		c.fleet.metrics.asked.WithLabelValues("mass-removal").Inc()
 		c.fleet.log.Info("A complete report leaves out too many Envs to be believed at once", "cluster", c.ID, "envs", len(c.suspects))
 		return true
-	case digest == c.snapshot.Digest():
+	case digest == c.holdings.digest:
 		s.asking = asking{}
 		return false
 	case complete:
@@ -167,20 +178,38 @@ func (s *Session) askFor(cause string, now time.Duration) bool {
 }
 
 // publish carries what has changed into the Envs' views and to the other clusters. mu is held.
-func (c *cluster) publish(effective segment.Delta) {
-	alive := make([]segment.Key, 0, len(effective.Changed))
+func (c *cluster) publish(u update) {
 	w := woken{}
 	defer w.up()
-	for _, k := range effective.Removed {
-		c.fleet.index.remove(c, k, w)
+	gone := make([]segment.Key, 0, len(u.removed))
+	for _, p := range u.removed {
+		gone = append(gone, p.slot.key)
+		c.fleet.index.remove(p, w)
+		c.holdings.drop(p)
 	}
-	for _, seg := range effective.Changed {
-		c.fleet.index.put(c, seg, w)
-		delete(c.suspects, seg.Key)
-		alive = append(alive, seg.Key)
+	for _, ch := range u.changed {
+		c.put(ch, w)
 	}
-	c.unbury(alive)
-	c.bury(effective.Removed)
+	c.unbury(u.changed)
+	c.bury(gone)
+}
+
+// put makes a segment the cluster's part of its Env. One that differs in remaining durations only is no change.
+func (c *cluster) put(ch change, w woken) {
+	p := ch.part
+	if p != nil && p.segment.Equal(ch.segment) {
+		p.slot.refresh(p, ch.segment)
+		return
+	}
+	if p == nil {
+		p = &part{owner: c, named: c.holdings.reports}
+		c.holdings.insert(p)
+	}
+	digest := ch.segment.Digest()
+	c.holdings.digest += digest - p.digest
+	p.digest = digest
+	c.fleet.index.put(p, ch.segment, w)
+	delete(c.suspects, ch.segment.Key)
 }
 
 // becomeSynced opens the way back: from now on the stream is sent other clusters' segments, and if this is the cluster's
@@ -213,7 +242,7 @@ func (s *Session) Heartbeat(h *federationv1.Heartbeat) *federationv1.HeartbeatAc
 	c.mu.Lock()
 	ack.EtcdRestored = s.revised(h)
 	behind := h.GetSequence() > c.order.Sequence
-	differs := h.GetSequence() == c.order.Sequence && h.GetDigest() != c.snapshot.Digest()
+	differs := h.GetSequence() == c.order.Sequence && h.GetDigest() != c.holdings.digest
 	c.mu.Unlock()
 	arriving := s.assembly.active && s.assembly.sequence == h.GetSequence()
 	switch {
@@ -243,14 +272,6 @@ func (s *Session) revised(h *federationv1.Heartbeat) (restored bool) {
 		r.ResourceVersion, s.cluster.unsaved = h.GetResourceVersion(), true
 	}
 	return false
-}
-
-func named(segments []*segment.Segment) map[segment.Key]struct{} {
-	out := make(map[segment.Key]struct{}, len(segments))
-	for _, s := range segments {
-		out[s.Key] = struct{}{}
-	}
-	return out
 }
 
 func (c *cluster) count(result string) { c.fleet.metrics.reports.WithLabelValues(result).Inc() }

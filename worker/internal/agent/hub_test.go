@@ -157,29 +157,37 @@ func (s *session) report(r *federationv1.Report) {
 	if !r.GetLast() {
 		return
 	}
-	var segments []*federationv1.EnvSegment
-	var removed []*federationv1.EnvKey
+	if r.GetComplete() {
+		s.view = segment.Snapshot{}
+	}
 	for i, chunk := range s.assembly {
 		if int(chunk.GetChunk()) != i {
 			s.Errorf("chunk %d has the number %d", i, chunk.GetChunk())
 		}
-		segments = append(segments, chunk.GetSegments()...)
-		removed = append(removed, chunk.GetRemoved()...)
+		s.apply(chunk)
 	}
 	s.assembly = nil
-	delta, err := segment.DeltaFromProto(segments, removed)
-	if err != nil {
-		s.Errorf("report %d: %v", r.GetSequence(), err)
-	}
-	if r.GetComplete() {
-		s.view = segment.Snapshot{}
-	}
-	s.view.Apply(delta)
 	if s.view.Digest() != r.GetDigest() {
 		s.Errorf("report %d: its digest is not that of what it says", r.GetSequence())
 	}
 	s.reports = append(s.reports, r)
 	s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_ReportAck{ReportAck: &federationv1.ReportAck{Sequence: r.GetSequence()}}})
+}
+
+func (s *session) apply(r *federationv1.Report) {
+	var delta segment.Delta
+	for _, p := range r.GetSegments() {
+		seg, err := segment.FromProto(p)
+		if err != nil {
+			s.Errorf("report %d: %v", r.GetSequence(), err)
+			continue
+		}
+		delta.Changed = append(delta.Changed, seg)
+	}
+	for _, p := range r.GetRemoved() {
+		delta.Removed = append(delta.Removed, segment.Key{Namespace: p.GetNamespace(), Name: p.GetName()})
+	}
+	s.view.Apply(delta)
 }
 
 // send ignores a broken stream: the test sees it by other means.

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// part is one cluster's segment in one Env. Its Env's slot and its cluster's holdings both have it: so what a report says of
+// an Env is looked up once, and mostly not even that.
+type part struct {
+	owner *cluster
+	slot  *slot
+	// segment is replaced with the owner's mu and the slot's held, so that either is enough to read it.
+	segment *segment.Segment
+	// cells count claims in flight, one a member; a cell stays with its member for as long as the member is there, through
+	// all views.
+	cells []*atomic.Int32
+
+	digest uint64 // of segment
+	named  uint64 // the last report that named it
+	at     int    // among the holdings
+	first  int    // of its members, in the slot's view
+}
+
+// holdings are all parts of one cluster. The cluster's mu guards them.
+type holdings struct {
+	parts   []*part // about in the order in which the cluster first named them
+	digest  uint64  // the sum of all parts', as in segment.Snapshot
+	reports uint64
+}
+
+func (h *holdings) insert(p *part) {
+	p.at = len(h.parts)
+	h.parts = append(h.parts, p)
+}
+
+func (h *holdings) drop(p *part) {
+	last := h.parts[len(h.parts)-1]
+	h.parts[p.at], last.at = last, p.at
+	h.parts[len(h.parts)-1] = nil
+	h.parts = h.parts[:len(h.parts)-1]
+	h.digest -= p.digest
+}
+
+func (h *holdings) keys() []segment.Key {
+	keys := make([]segment.Key, len(h.parts))
+	for i, p := range h.parts {
+		keys[i] = p.slot.key
+	}
+	slices.SortFunc(keys, segment.Key.Compare)
+	return keys
+}
+
+func (h *holdings) totals() segment.Totals {
+	var t segment.Totals
+	for _, p := range h.parts {
+		t = t.Merge(p.segment.Totals())
+	}
+	return t
+}
+
+// unnamed lists the Envs that the last report did not name.
+func (h *holdings) unnamed() (keys []segment.Key) {
+	for _, p := range h.parts {
+		if p.named != h.reports {
+			keys = append(keys, p.slot.key)
+		}
+	}
+	return keys
+}
+
+// update is what a report says, read as a whole: a report counts in full or not at all.
+type update struct {
+	changed []change
+	removed []*part
+}
+
+type change struct {
+	part    *part // nil: of an Env that the cluster did not have
+	segment *segment.Segment
+}
+
+// read reads a report. An Env named twice, or both changed and removed, is refused, since nothing says which word is the
+// later one. mu is held.
+func (c *cluster) read(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey) (update, error) {
+	h := &c.holdings
+	h.reports++
+	u := update{changed: make([]change, 0, len(segments))}
+	r := reader{cluster: c}
+	for _, s := range segments {
+		p, key, err := r.find(s.GetKey())
+		if err != nil {
+			return update{}, err
+		}
+		was := &segment.Segment{}
+		if p != nil {
+			was = p.segment
+		} else {
+			was.Key = key.Intern()
+		}
+		next, err := segment.Update(s, was)
+		if err != nil {
+			return update{}, err
+		}
+		u.changed = append(u.changed, change{p, next})
+	}
+	for _, k := range removed {
+		p, _, err := r.find(k)
+		if err != nil {
+			return update{}, err
+		}
+		if p != nil {
+			u.removed = append(u.removed, p)
+		}
+	}
+	return u, nil
+}
+
+// reader finds the parts that a report names.
+type reader struct {
+	cluster *cluster
+	next    int                      // where the next one is, if the report keeps to the order of the holdings
+	others  map[segment.Key]struct{} // named, and not held
+}
+
+// find answers nil for an Env that the cluster does not have.
+func (r *reader) find(k *federationv1.EnvKey) (*part, segment.Key, error) {
+	key, err := segment.KeyFromProto(k)
+	if err != nil {
+		return nil, key, err
+	}
+	h := &r.cluster.holdings
+	p := r.look(key)
+	twice := false
+	if p != nil {
+		twice = p.named == h.reports
+		p.named, r.next = h.reports, p.at+1
+	} else {
+		_, twice = r.others[key]
+		if r.others == nil {
+			r.others = map[segment.Key]struct{}{}
+		}
+		r.others[key] = struct{}{}
+	}
+	if twice {
+		return nil, key, fmt.Errorf("%w: %s is named twice", segment.ErrInvalid, key)
+	}
+	return p, key, nil
+}
+
+func (r *reader) look(key segment.Key) *part {
+	if parts := r.cluster.holdings.parts; r.next < len(parts) && parts[r.next].slot.key == key {
+		return parts[r.next]
+	}
+	if s := r.cluster.fleet.index.get(key); s != nil {
+		return s.part(r.cluster)
+	}
+	return nil
+}
