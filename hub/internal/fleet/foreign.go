@@ -24,6 +24,9 @@ const (
 	// become known one after the other, each would walk all Envs for each. Receivers write an Env every 3 s at most; more
 	// often serves nobody.
 	foreignPause = 200 * time.Millisecond
+	// foreignHold bounds how long the beginning of a stream's feed gives way to first reports of other clusters. After a restart
+	// of the hub all of them come at once, and until they are in claims have nowhere to go; what is told to others can wait.
+	foreignHold = time.Second
 )
 
 // reference names one cluster's part of one Env. What it says is looked up when it is sent: the latest wins.
@@ -61,7 +64,7 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 			return s.nextChunk(), nil
 		}
 		now := c.fleet.now()
-		untilFull, untilChanges := pauseLeft(f.fullAt, now), pauseLeft(f.paused, now)
+		untilFull, untilChanges := max(pauseLeft(f.fullAt, now), s.holdLeft(now)), pauseLeft(f.paused, now)
 		if untilFull == 0 {
 			if owed, ok := s.outbox.takeOwed(!f.started); ok {
 				f.started, f.fullAt = true, now
@@ -78,6 +81,7 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 		var pause <-chan time.Time
 		wake := s.outbox.wake
 		dirty, owed := s.outbox.has()
+		owed = owed || !f.started
 		switch changes := dirty || len(f.rest) > 0; {
 		case changes && untilChanges > 0:
 			pause, wake = c.fleet.clock.After(untilChanges), nil // only the pause ends the wait
@@ -93,6 +97,20 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 		case <-pause:
 		}
 	}
+}
+
+// holdLeft is how long the stream's first message about all others still waits for first reports that are on their way.
+func (s *Session) holdLeft(now time.Duration) time.Duration {
+	opened, ok := s.outbox.openedAt()
+	if s.feed.started || !ok || now >= opened+foreignHold {
+		return 0
+	}
+	for _, c := range *s.cluster.fleet.clusters.Load() {
+		if !c.known.Load() && c.session.Load() != nil {
+			return opened + foreignHold - now
+		}
+	}
+	return 0
 }
 
 // pauseLeft is 0 for what has never been.

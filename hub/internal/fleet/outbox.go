@@ -5,6 +5,7 @@ package fleet
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 // outbox notes what one stream has yet to be told of other clusters. It is no queue: it holds which parts have changed, not
@@ -14,6 +15,7 @@ type outbox struct {
 
 	mu     sync.Mutex
 	opened bool
+	since  time.Duration         // when it was opened
 	owed   map[*cluster]struct{} // of these the receiver gets everything
 	dirty  map[*slot][]*cluster  // of these it gets what is true when it is sent
 }
@@ -32,7 +34,7 @@ func (o *outbox) signal() {
 func (o *outbox) open(receiver *cluster) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.opened = true
+	o.opened, o.since = true, receiver.fleet.now()
 	o.owed = map[*cluster]struct{}{}
 	o.dirty = map[*slot][]*cluster{}
 	for _, c := range *receiver.fleet.clusters.Load() {
@@ -41,6 +43,12 @@ func (o *outbox) open(receiver *cluster) {
 		}
 	}
 	o.signal()
+}
+
+func (o *outbox) openedAt() (time.Duration, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.since, o.opened
 }
 
 func (o *outbox) owe(c *cluster) {

@@ -98,3 +98,38 @@ func TestClustersThatComeBackTogetherAreToldOfTogether(t *testing.T) {
 		}
 	})
 }
+
+// TestFirstReportsComeBeforeWhatIsToldOfThem is the same restart: while a cluster's first report is on its way, others are
+// not told of anything, but for no longer than a second.
+func TestFirstReportsComeBeforeWhatIsToldOfThem(t *testing.T) {
+	for name, arrives := range map[string]bool{"arrives": true, "stuck": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, &memoryRegistry{})
+				east, west := newOwner(t, "east"), newOwner(t, "west")
+				for _, o := range []*owner{east, west} {
+					o.truth.Apply(segment.Delta{Changed: envs(3)})
+				}
+				west.attach(f)
+				east.connect(f)
+				begin := time.Now()
+				messages := newReceiver(t, east).listen()
+				time.Sleep(foreignHold / 2)
+				synctest.Wait()
+				if len(messages) > 0 {
+					t.Error("east was told of others while west's first report was on its way")
+				}
+				want := foreignHold
+				if arrives {
+					west.complete()
+					want = foreignHold / 2
+				}
+				m := <-messages
+				if took := time.Since(begin); took != want || m.GetComplete() != true || (len(m.GetKnown()) == 1) != arrives {
+					t.Errorf("after %s, want %s: %v", took, want, m)
+				}
+				east.session.Close()
+			})
+		})
+	}
+}
