@@ -22,18 +22,7 @@ func TestMetrics(t *testing.T) {
 	if err := h.build(t.Context(), testOptions(t)); err != nil {
 		t.Fatal(err)
 	}
-	problems, err := recorder.Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
-	queries, err := monitoring.Queries("../charts")
-	if err != nil || len(queries) < 50 {
-		t.Fatalf("%d queries, %v", len(queries), err)
-	}
-	if err := monitoring.Check(queries, recorder.Metrics("atoll_"), "atoll_hub_", "atoll_link_"); err != nil {
+	if err := recorder.CheckCharts("../charts", "atoll_hub_", "atoll_link_"); err != nil {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@
 package monitoring
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -121,6 +122,27 @@ func (r *Recorder) Lint() ([]promlint.Problem, error) {
 		families = append(families, m.family())
 	}
 	return promlint.NewWithMetricFamilies(families).Lint()
+}
+
+// fewestQueries is what there are at the least: a check that finds none has looked in the wrong place.
+const fewestQueries = 50
+
+// CheckCharts is that promlint has nothing to say of any metric, and that what the charts' dashboards and alerts ask of
+// metrics with these prefixes is there.
+func (r *Recorder) CheckCharts(charts string, prefixes ...string) error {
+	problems, err := r.Lint()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range problems {
+		errs = append(errs, fmt.Errorf("%s: %s", p.Metric, p.Text))
+	}
+	queries, err := Queries(charts)
+	if err == nil && len(queries) < fewestQueries {
+		err = fmt.Errorf("only %d queries in %s", len(queries), charts)
+	}
+	return errors.Join(append(errs, err, Check(queries, r.Metrics(prefix), prefixes...))...)
 }
 
 // family is the metric with one series of it.

@@ -4,16 +4,15 @@ package attach
 
 import (
 	"context"
-	"encoding/binary"
 	"testing"
 
 	"github.com/go-logr/logr"
-	"google.golang.org/protobuf/proto"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/frametest"
 )
 
 // forgetful is a registry without a memory.
@@ -36,11 +35,11 @@ func FuzzReader(f *testing.F) {
 	}
 	receipt := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: 1}}}
 	granted := &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: "x-east"}}}
-	f.Add(joined(f, chunk(0, false), chunk(1, true)))
-	f.Add(joined(f, chunk(0, false), chunk(2, true), chunk(1, true)))
-	f.Add(joined(f, receipt, answer(1, granted), answer(1, granted), receipt))
-	f.Add(joined(f, answer(7, &federationv1.Answer{}), &federationv1.WorkerFrame{}, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{}}))
-	f.Add(joined(f, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{Batch: 1, Sandboxes: []*federationv1.EndedSandbox{nil}}}}))
+	f.Add(frametest.Join(f, chunk(0, false), chunk(1, true)))
+	f.Add(frametest.Join(f, chunk(0, false), chunk(2, true), chunk(1, true)))
+	f.Add(frametest.Join(f, receipt, answer(1, granted), answer(1, granted), receipt))
+	f.Add(frametest.Join(f, answer(7, &federationv1.Answer{}), &federationv1.WorkerFrame{}, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{}}))
+	f.Add(frametest.Join(f, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Ended{Ended: &federationv1.Ended{Batch: 1, Sandboxes: []*federationv1.EndedSandbox{nil}}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		view, err := fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: forgetful{}})
 		if err != nil {
@@ -60,7 +59,7 @@ func FuzzReader(f *testing.F) {
 		}}, newMetrics(), logr.Discard())
 		waiting := c.table.add(claimOf("0123"))
 		answers, lasts := 0, 0
-		for _, frame := range frames(data) {
+		for _, frame := range frametest.Cut(data) {
 			if a := frame.GetAnswer(); a != nil && a.GetId() == waiting.dispatch.GetId() {
 				answers++
 			}
@@ -78,31 +77,6 @@ func FuzzReader(f *testing.F) {
 			t.Fatalf("%d answers for %d that came, %d indexes of %d reports", len(waiting.answer), answers, indexes, lasts)
 		}
 	})
-}
-
-// frames cuts data into messages, each behind its length in two bytes.
-func frames(data []byte) (out []*federationv1.WorkerFrame) {
-	for len(data) >= 2 && len(out) < 64 {
-		n := min(int(binary.BigEndian.Uint16(data)), len(data)-2)
-		frame := &federationv1.WorkerFrame{}
-		if proto.Unmarshal(data[2:2+n], frame) == nil {
-			out = append(out, frame)
-		}
-		data = data[2+n:]
-	}
-	return out
-}
-
-func joined(f *testing.F, frames ...*federationv1.WorkerFrame) (out []byte) {
-	f.Helper()
-	for _, frame := range frames {
-		data, err := proto.Marshal(frame)
-		if err != nil {
-			f.Fatal(err)
-		}
-		out = append(binary.BigEndian.AppendUint16(out, uint16(len(data))), data...)
-	}
-	return out
 }
 
 // I10: a report that never ends is not kept.

@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"path/filepath"
 	"testing"
@@ -12,34 +11,10 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/frametest"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
 )
-
-// frames cuts data into messages, each behind its length in two bytes.
-func frames(data []byte) (out []*federationv1.WorkerFrame) {
-	for len(data) >= 2 && len(out) < 64 {
-		n := min(int(binary.BigEndian.Uint16(data)), len(data)-2)
-		frame := &federationv1.WorkerFrame{}
-		if proto.Unmarshal(data[2:2+n], frame) == nil {
-			out = append(out, frame)
-		}
-		data = data[2+n:]
-	}
-	return out
-}
-
-func joined(f *testing.F, frames ...*federationv1.WorkerFrame) (out []byte) {
-	f.Helper()
-	for _, frame := range frames {
-		data, err := proto.Marshal(frame)
-		if err != nil {
-			f.Fatal(err)
-		}
-		out = append(binary.BigEndian.AppendUint16(out, uint16(len(data))), data...)
-	}
-	return out
-}
 
 func reportFrame(r *federationv1.Report) *federationv1.WorkerFrame {
 	return &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: r}}
@@ -59,17 +34,17 @@ func FuzzFrames(f *testing.F) {
 	hello := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: east.hello()}}
 	begin := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 2}}}
 	beat := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: 1, Sequence: 1, ResourceVersion: 7}}}
-	f.Add(joined(f, whole...))
-	f.Add(joined(f, append(whole, reportFrame(delta[0]), beat)...))
-	f.Add(joined(f, whole[0], whole[2], hello, begin, beat, whole[1], whole[2]))
-	f.Add(joined(f, hello, whole[0], reportFrame(delta[0]), whole[1], whole[2]))
+	f.Add(frametest.Join(f, whole...))
+	f.Add(frametest.Join(f, append(whole, reportFrame(delta[0]), beat)...))
+	f.Add(frametest.Join(f, whole[0], whole[2], hello, begin, beat, whole[1], whole[2]))
+	f.Add(frametest.Join(f, hello, whole[0], reportFrame(delta[0]), whole[1], whole[2]))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fleet := newFleet(t, &memoryRegistry{})
 		worker := newOwner(t, "east")
 		worker.attach(fleet)
 		s := worker.session
 		defer func() { s.Close() }()
-		for _, frame := range frames(data) {
+		for _, frame := range frametest.Cut(data) {
 			c := s.cluster
 			before := holds(c)
 			switch body := frame.GetBody().(type) {
