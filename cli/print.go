@@ -10,6 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -118,17 +120,10 @@ func since(now time.Time, t *timestamppb.Timestamp) string {
 	return short(now.Sub(t.AsTime()))
 }
 
+// short shows a duration as kubectl shows ages, and below a second in milliseconds.
 func short(d time.Duration) string {
-	switch {
-	case d < time.Second:
+	if d < time.Second {
 		return fmt.Sprintf("%dms", max(d.Milliseconds(), 0))
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	default:
-		return fmt.Sprintf("%dd", int(d.Hours()/24))
 	}
+	return duration.HumanDuration(d)
 }

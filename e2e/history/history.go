@@ -91,17 +91,6 @@ func (h *History) MayEnd(id string) {
 	h.free[id] = true
 }
 
-// Len is the number of calls.
-func (h *History) Len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := 0
-	for _, operations := range h.byKey {
-		n += len(operations)
-	}
-	return n
-}
-
 // Forget drops the calls of a key that is used no more, if they fit: a long run's history would not fit into memory. Those
 // that do not are left to Check, which may know better by then what may have ended.
 func (h *History) Forget(key string) {

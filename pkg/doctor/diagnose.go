@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -154,9 +156,9 @@ func ends(s *Snapshot) []Diagnosis {
 		case left <= 0:
 			d.Severity, d.What, d.Since = Critical, d.What+" has ended", -left
 		case left < atOnce:
-			d.Severity, d.What = Critical, d.What+" ends in "+short(left)
+			d.Severity, d.What = Critical, d.What+" ends in "+duration.HumanDuration(left)
 		default:
-			d.Severity, d.What = Warning, d.What+" ends in "+short(left)
+			d.Severity, d.What = Warning, d.What+" ends in "+duration.HumanDuration(left)
 		}
 		out = append(out, d)
 	}
@@ -242,7 +244,7 @@ func (s *Snapshot) whyAway(id string) string {
 	case leads(&s.Clusters[i]):
 		held := "its worker holds the lease"
 		if age := s.Clusters[i].Lease.Age; age != nil {
-			held += ", renewed " + short(*age) + " ago"
+			held += ", renewed " + duration.HumanDuration(*age) + " ago"
 		}
 		return held + "; unless it has just ended, look at the network and the certificates between: " + s.logs(id)
 	default:

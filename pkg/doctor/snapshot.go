@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/pkg/verify"
@@ -156,7 +158,7 @@ func Text(all []Diagnosis) string {
 		}
 		fmt.Fprintf(&b, "%-8s  %s: %s", d.Severity, where, d.What)
 		if d.Since > 0 {
-			fmt.Fprintf(&b, ", for %s", short(d.Since))
+			fmt.Fprintf(&b, ", for %s", duration.HumanDuration(d.Since))
 		}
 		fmt.Fprintf(&b, " (%s)\n", d.Reason)
 		for _, line := range strings.Split(d.Do, "\n") {
@@ -164,18 +166,4 @@ func Text(all []Diagnosis) string {
 		}
 	}
 	return b.String()
-}
-
-// short shows a duration by its largest unit, as kubectl shows ages.
-func short(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	default:
-		return fmt.Sprintf("%dd", int(d.Hours()/24))
-	}
 }

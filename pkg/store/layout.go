@@ -23,14 +23,6 @@ type Migrating struct {
 	revision uint64
 }
 
-// Get answers a value, nil when there is none. It is good until the migration ends.
-func (m *Migrating) Get(key string) []byte {
-	if v := m.data.Get([]byte(key)); v != nil {
-		return v[revisionLen:]
-	}
-	return nil
-}
-
 // Each calls f for every entry below the prefix, in order. f must not change the file.
 func (m *Migrating) Each(prefix string, f func(key string, value []byte) error) error {
 	c := m.data.Cursor()

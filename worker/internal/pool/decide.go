@@ -94,7 +94,7 @@ func decideIdle(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 	case s.Pool.DeletionTimestamp != nil:
 		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonPoolTerminating})
 		return true
-	case !finished(pod):
+	case !sandbox.Finished(pod):
 		return false
 	case s.CrashBackoff > 0:
 		d.wake(s.CrashBackoff)

@@ -65,10 +65,6 @@ func restarts(pod *corev1.Pod) int32 {
 	return n
 }
 
-func finished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
 // outdated is false for Pods without a revision: they are older than revisions,
 // and nothing says that they differ.
 func outdated(s *Snapshot, pod *corev1.Pod) bool {

@@ -50,7 +50,7 @@ var hopeless = map[string]bool{
 
 // Observe decides what has become of a starting or running sandbox.
 func Observe(pod *corev1.Pod) Observation {
-	if podFinished(pod) {
+	if Finished(pod) {
 		return Observation{Progress: Over, End: podEnd(pod)}
 	}
 	cs := mainStatus(pod)
@@ -125,8 +125,8 @@ func ended(cs *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return t
 }
 
-func restartsAlways(pod *corev1.Pod) bool {
-	return pod.Spec.RestartPolicy == "" || pod.Spec.RestartPolicy == corev1.RestartPolicyAlways
+func restartsAlways(spec *corev1.PodSpec) bool {
+	return spec.RestartPolicy == "" || spec.RestartPolicy == corev1.RestartPolicyAlways
 }
 
 func containerEnd(t *corev1.ContainerStateTerminated) End {
@@ -152,7 +152,7 @@ const nodeEnded = "EndedByNode"
 // it. Kubelets (v1.36) give no reason when they evict a Pod whose container heeds the signal, and call it Succeeded; an
 // Event is all that tells.
 func podEnd(pod *corev1.Pod) End {
-	if pod.Status.Reason == "" && pod.DeletionTimestamp == nil && restartsAlways(pod) {
+	if pod.Status.Reason == "" && pod.DeletionTimestamp == nil && restartsAlways(&pod.Spec) {
 		end := End{
 			StopReason: v1alpha1.SandboxStopReasonFailed, Reason: nodeEnded,
 			Message: "the node ended the Pod, as in an eviction; the Pod's events tell more",

@@ -69,7 +69,7 @@ func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clu
 // not how the sandbox did: a tenant that heeds the signal exits with 0, and has not completed anything.
 func lostPod(pod *corev1.Pod) End {
 	why := disruption(pod)
-	if podFinished(pod) && (pod.Status.Reason != "" || why == nil && !endedByDeletion(pod)) {
+	if Finished(pod) && (pod.Status.Reason != "" || why == nil && !endedByDeletion(pod)) {
 		return podEnd(pod)
 	}
 	end := End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "PodDeleted", Message: "the Pod was deleted"}
@@ -101,7 +101,7 @@ func endedByDeletion(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp == nil || cs == nil || cs.State.Terminated == nil {
 		return false
 	}
-	if restartsAlways(pod) {
+	if restartsAlways(&pod.Spec) {
 		return true
 	}
 	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)

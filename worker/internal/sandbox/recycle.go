@@ -53,7 +53,7 @@ func recycleReason(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) RecycleReaso
 		// Reuse, too, and what we do not know: keeping less is always allowed.
 		return ReplaceByPolicy
 	}
-	if pod.DeletionTimestamp != nil || podFinished(pod) {
+	if pod.DeletionTimestamp != nil || Finished(pod) {
 		return ReplaceGone
 	}
 	if reason := residue(&pod.Spec); reason != Resettable {
@@ -98,6 +98,7 @@ func ResetDone(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) bool {
 		reports(cs, IdleImage(pool))
 }
 
-func podFinished(pod *corev1.Pod) bool {
+// Finished reports whether a Pod has come to its end.
+func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

@@ -23,7 +23,7 @@ func residue(spec *corev1.PodSpec) RecycleReason {
 		return ReplaceInit
 	case len(spec.EphemeralContainers) > 0:
 		return ReplaceEphemeral
-	case spec.RestartPolicy != "" && spec.RestartPolicy != corev1.RestartPolicyAlways:
+	case !restartsAlways(spec):
 		return ReplaceNotRestarted
 	case spec.HostPID, spec.HostIPC, spec.HostNetwork,
 		spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace:
