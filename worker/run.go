@@ -103,10 +103,29 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		return fmt.Errorf("adding the local API: %w", err)
 	}
 	log.Info("Starting", "version", version.String(), "hub", o.hub)
-	if err := mgr.Start(ctx); err != nil {
+	if err := start(ctx, mgr, lock); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil
+}
+
+// start runs the manager until ctx ends, or the lease lapses under it: the process has to end then, and the sooner it does
+// the sooner another one leads.
+func start(ctx context.Context, mgr ctrl.Manager, lock *lease.Lock) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-lock.Lapsed():
+			cancel(lease.ErrLapsed)
+		case <-ctx.Done():
+		}
+	}()
+	err := mgr.Start(ctx)
+	if errors.Is(context.Cause(ctx), lease.ErrLapsed) {
+		return errors.Join(lease.ErrLapsed, err)
+	}
+	return err
 }
 
 func clusterConfig(kubeconfig string) (*rest.Config, error) {

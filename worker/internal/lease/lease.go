@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,13 +32,15 @@ type Lock struct {
 	now   func() time.Duration // goes on during suspend
 	until atomic.Int64         // of now; 0: not held
 	led   atomic.Bool          // it was held once
+	once  sync.Once
+	over  chan struct{} // closed when it was held once and is not to be held again
 	// renewed is when the last write that succeeded was sent. Leader election makes one at a time.
 	renewed time.Duration
 }
 
-// errLapsed ends the term of a leader that was held up for longer than its lease. Others may have led meanwhile, and given
+// ErrLapsed ends the term of a leader that was held up for longer than its lease. Others may have led meanwhile, and given
 // the lease back: what this process knows, and what it has under way, is of before.
-var errLapsed = errors.New("the lease had lapsed before it was renewed; this process must not lead again")
+var ErrLapsed = errors.New("the lease had lapsed before it was renewed; this process must not lead again")
 
 // New returns a lock on the named Lease, with a connection and an identity of its own. renewDeadline is leader
 // election's: one request must not use it up.
@@ -65,7 +68,16 @@ func Wrap(lock resourcelock.Interface) *Lock { return WrapWith(lock, boottime) }
 
 // WrapWith is Wrap on another clock, which goes on during suspend as well.
 func WrapWith(lock resourcelock.Interface, now func() time.Duration) *Lock {
-	return &Lock{Interface: lock, now: now}
+	return &Lock{Interface: lock, now: now, over: make(chan struct{})}
+}
+
+// Lapsed is closed when the lease was found to have lapsed under this process. Leader election would go on trying until its
+// deadline for renewals, in vain.
+func (l *Lock) Lapsed() <-chan struct{} { return l.over }
+
+func (l *Lock) end() error {
+	l.once.Do(func() { close(l.over) })
+	return ErrLapsed
 }
 
 // Held reports whether no other process can have become leader yet.
@@ -78,7 +90,7 @@ func (l *Lock) Held() bool {
 func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	before := l.now()
 	if l.lapsed() {
-		return errLapsed
+		return l.end()
 	}
 	return l.wrote(before, record, l.Interface.Create(ctx, record))
 }
@@ -91,7 +103,7 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	before := l.now()
 	switch mine := record.HolderIdentity == l.Identity(); {
 	case mine && l.lapsed():
-		return errLapsed
+		return l.end()
 	case mine && l.Held() && before-l.renewed < renewInterval:
 		return nil
 	case !mine:

@@ -102,7 +102,7 @@ func TestALapsedLeaseIsNotTakenAgain(t *testing.T) {
 			}
 			lapse(lock, &now)
 			before := writes
-			if err := errors.Join(lock.Update(t.Context(), mine), lock.Create(t.Context(), mine)); !errors.Is(err, errLapsed) || writes != before || lock.Held() {
+			if err := errors.Join(lock.Update(t.Context(), mine), lock.Create(t.Context(), mine)); !errors.Is(err, ErrLapsed) || writes != before || lock.Held() || !closed(lock.Lapsed()) {
 				t.Errorf("taking it again: %v, %d writes, held %t", err, writes-before, lock.Held())
 			}
 		})
@@ -145,5 +145,14 @@ func TestRenewsNoMoreThanNeeded(t *testing.T) {
 func TestBoottimeAdvances(t *testing.T) {
 	if a, b := boottime(), boottime(); a <= 0 || b < a {
 		t.Errorf("boottime went from %v to %v", a, b)
+	}
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
 	}
 }
