@@ -5,11 +5,11 @@
 // In go the frames of attached workers, one Session a stream; out come, for the router, an immutable View of every Env
 // that is read without a lock; for the other workers, the segments they don't own; for the API, clusters and Envs.
 //
-// Layout of the data: a cluster holds its own snapshot (what its worker reported, with a digest), a slot holds one Env with
-// a part for every cluster that has it. A report changes the cluster's snapshot under the cluster's lock, and each changed
-// Env's slot under the slot's, where a new View replaces the old one behind an atomic pointer. Health is a word that views
-// refer to, so that a cluster going silent needs no new view. No lock is held while anything blocks, and none is shared by
-// clusters but the slots', for as long as it takes to build one view (I7).
+// Layout of the data: a part is what one cluster has of one Env. A cluster holds its parts, with a digest of them all, a slot
+// the parts of one Env, so that a report is looked up once. It changes parts under their cluster's lock and each slot's,
+// where a new View replaces the old one behind an atomic pointer. Health is a word that views refer to, so that a cluster
+// going silent needs no new view. No lock is held while anything blocks, and none is shared by clusters but the slots', for
+// as long as it takes to build one view (I7).
 //
 // What a report may do (I4, I5, I12):
 //
@@ -64,5 +64,6 @@
 //  10. stale sessions          TestADispatchedClaim, and TestAStaleSessionIsAskedOnceMore of package claims
 //
 // Departures from the design's mechanisms: foreign segments go only to clusters that have the Env themselves, since the
-// others have no object to write them to; a complete Foreign may come again later, for a cluster that became known.
+// others have no object to write them to; a complete Foreign may come again later, for a cluster that became known. What a
+// stream is told of others begins up to a second later while first reports of other clusters are on their way.
 package fleet

@@ -137,7 +137,7 @@ func (r *reader) find(k *federationv1.EnvKey) (*part, segment.Key, error) {
 	}
 	h := &r.cluster.holdings
 	p := r.look(key)
-	twice := false
+	var twice bool
 	if p != nil {
 		twice = p.named == h.reports
 		p.named, r.next = h.reports, p.at+1
