@@ -94,6 +94,24 @@ func (s *Segment) Equal(o *Segment) bool {
 		slices.EqualFunc(s.Members, o.Members, func(a, b Member) bool { return a.equal(&b) })
 }
 
+// Edge reports whether the change from was to is (either may be nil) is one that others should learn of at once: a member came,
+// went or changed its state, or its ready idle Pods came from or to none.
+func Edge(was, is *Segment) bool {
+	if was == nil || is == nil {
+		return was != is
+	}
+	if len(was.Members) != len(is.Members) {
+		return true
+	}
+	for i := range is.Members {
+		a, b := &was.Members[i], &is.Members[i]
+		if a.Name != b.Name || (a.ReadyIdle == 0) != (b.ReadyIdle == 0) || a.State != b.State {
+			return true
+		}
+	}
+	return false
+}
+
 // Totals are sums over members.
 type Totals struct {
 	Members, Idle, ReadyIdle, Running, Desired, Pending int32

@@ -222,3 +222,28 @@ func TestPutReportsChanges(t *testing.T) {
 		t.Errorf("the newer duration was not kept: %s", got)
 	}
 }
+
+func TestEdge(t *testing.T) {
+	one := func(ready int32, state State) *Segment {
+		return &Segment{Members: []Member{{Name: "main", ReadyIdle: ready, State: state}}}
+	}
+	two := &Segment{Members: []Member{{Name: "main"}, {Name: "more"}}}
+	for name, c := range map[string]struct {
+		was, is *Segment
+		want    bool
+	}{
+		"nothing":     {nil, nil, false},
+		"new":         {nil, one(0, Active), true},
+		"gone":        {one(0, Active), nil, true},
+		"same":        {one(3, Active), one(3, Active), false},
+		"fewer":       {one(3, Active), one(1, Active), false},
+		"last idle":   {one(1, Active), one(0, Active), true},
+		"first idle":  {one(0, Active), one(1, Active), true},
+		"saturated":   {one(1, Active), one(1, Saturated), true},
+		"more member": {one(0, Active), two, true},
+	} {
+		if got := Edge(c.was, c.is); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -65,5 +65,6 @@
 //
 // Departures from the design's mechanisms: foreign segments go only to clusters that have the Env themselves, since the
 // others have no object to write them to; a complete Foreign may come again later, for a cluster that became known. What a
-// stream is told of others begins up to a second later while first reports of other clusters are on their way.
+// stream is told of others begins up to a second later while first reports of other clusters are on their way, and changes
+// that nobody acts upon (see segment.Edge) are told once a second.
 package fleet

@@ -21,9 +21,10 @@ const (
 	// foreignBatch is how many changed Envs are taken at once; what is left stays dirty and takes later changes in.
 	foreignBatch = 256
 	// foreignPause spaces the messages about changes, and the beginnings of complete ones: after a restart, when all clusters
-	// become known one after the other, each would walk all Envs for each. Receivers write an Env every 3 s at most; more
-	// often serves nobody.
+	// become known one after the other, each would walk all Envs for each.
 	foreignPause = 200 * time.Millisecond
+	// foreignCalm spaces those that are about counts alone. Receivers write an Env every 3 s at most; more often serves nobody.
+	foreignCalm = time.Second
 	// foreignHold bounds how long the beginning of a stream's feed gives way to first reports of other clusters. After a restart
 	// of the hub all of them come at once, and until they are in claims have nowhere to go; what is told to others can wait.
 	foreignHold = time.Second
@@ -64,7 +65,12 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 			return s.nextChunk(), nil
 		}
 		now := c.fleet.now()
-		untilFull, untilChanges := max(pauseLeft(f.fullAt, now), s.holdLeft(now)), pauseLeft(f.paused, now)
+		dirty, hurry, owed := s.outbox.has()
+		calm := !hurry && len(f.rest) == 0
+		untilFull, untilChanges := max(pauseLeft(f.fullAt, foreignPause, now), s.holdLeft(now)), pauseLeft(f.paused, foreignPause, now)
+		if calm {
+			untilChanges = pauseLeft(f.paused, foreignCalm, now)
+		}
 		if untilFull == 0 {
 			if owed, ok := s.outbox.takeOwed(!f.started); ok {
 				f.started, f.fullAt = true, now
@@ -80,12 +86,12 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 		}
 		var pause <-chan time.Time
 		wake := s.outbox.wake
-		dirty, owed := s.outbox.has()
-		owed = owed || !f.started
-		switch changes := dirty || len(f.rest) > 0; {
-		case changes && untilChanges > 0:
-			pause, wake = c.fleet.clock.After(untilChanges), nil // only the pause ends the wait
-		case owed && untilFull > 0:
+		if changes := dirty || len(f.rest) > 0; changes && untilChanges > 0 {
+			pause = c.fleet.clock.After(untilChanges)
+			if !calm {
+				wake = nil // nothing is urgent enough to end this wait
+			}
+		} else if (owed || !f.started) && untilFull > 0 {
 			pause = c.fleet.clock.After(untilFull)
 		}
 		select {
@@ -114,11 +120,11 @@ func (s *Session) holdLeft(now time.Duration) time.Duration {
 }
 
 // pauseLeft is 0 for what has never been.
-func pauseLeft(last, now time.Duration) time.Duration {
+func pauseLeft(last, pause, now time.Duration) time.Duration {
 	if last == 0 {
 		return 0
 	}
-	return max(0, last+foreignPause-now)
+	return max(0, last+pause-now)
 }
 
 func (s *Session) newFullSync(about map[*cluster]struct{}) *fullSync {

@@ -147,14 +147,14 @@ func (s *slot) put(p *part, seg *segment.Segment, w woken) bool {
 		s.parts = slices.Insert(s.parts, i, p)
 		p.slot = s
 	}
-	same := s.moveCells(p, seg.Members)
+	same, hurry := s.moveCells(p, seg.Members), segment.Edge(p.segment, seg)
 	p.segment = seg
 	if same {
 		s.republish(p)
 	} else {
 		s.publish(p.owner)
 	}
-	s.announce(p.owner, w)
+	s.announce(p.owner, hurry, w)
 	if introduce {
 		s.introduce(p.owner, w)
 	}
@@ -176,7 +176,7 @@ func (s *slot) remove(p *part, w woken) bool {
 	s.moveCells(p, nil)
 	s.parts = slices.Delete(s.parts, i, i+1)
 	s.publish(p.owner)
-	s.announce(p.owner, w)
+	s.announce(p.owner, true, w)
 	if receiver := p.owner.session.Load(); receiver != nil {
 		receiver.outbox.drop(s)
 	}
@@ -262,10 +262,10 @@ func (p *part) candidates(out []router.Candidate) []router.Candidate {
 }
 
 // announce tells every other cluster that has the Env of a change in the owner's part.
-func (s *slot) announce(owner *cluster, w woken) {
+func (s *slot) announce(owner *cluster, hurry bool, w woken) {
 	for _, p := range s.parts {
 		if p.owner != owner {
-			p.owner.tell(s, owner, w)
+			p.owner.tell(s, owner, hurry, w)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (s *slot) announce(owner *cluster, w woken) {
 func (s *slot) introduce(receiver *cluster, w woken) {
 	for _, p := range s.parts {
 		if p.owner != receiver {
-			receiver.tell(s, p.owner, w)
+			receiver.tell(s, p.owner, true, w)
 		}
 	}
 }
@@ -299,5 +299,5 @@ func (s *slot) snapshot() []shown {
 func (s *slot) changed(owner *cluster, w woken) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.announce(owner, w)
+	s.announce(owner, true, w)
 }

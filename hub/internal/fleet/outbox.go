@@ -18,6 +18,7 @@ type outbox struct {
 	since  time.Duration         // when it was opened
 	owed   map[*cluster]struct{} // of these the receiver gets everything
 	dirty  map[*slot][]*cluster  // of these it gets what is true when it is sent
+	hurry  bool                  // for one of them at least
 }
 
 func (o *outbox) init() { o.wake = make(chan struct{}, 1) }
@@ -62,12 +63,13 @@ func (o *outbox) owe(c *cluster) {
 
 // mark does not wake the receiver: who marks many Envs does so at the end, or the first of them would travel alone, and the
 // others a pause later.
-func (o *outbox) mark(s *slot, about *cluster) {
+func (o *outbox) mark(s *slot, about *cluster, hurry bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.opened {
 		return
 	}
+	o.hurry = o.hurry || hurry
 	if marked := o.dirty[s]; !slices.Contains(marked, about) {
 		o.dirty[s] = append(marked, about)
 	}
@@ -119,14 +121,15 @@ func (o *outbox) takeDirty(n int) []reference {
 	}
 	if len(o.dirty) == 0 {
 		o.dirty = map[*slot][]*cluster{} // a map keeps the room that it once needed
+		o.hurry = false
 	}
 	return out
 }
 
-func (o *outbox) has() (dirty, owed bool) {
+func (o *outbox) has() (dirty, hurry, owed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.dirty) > 0, len(o.owed) > 0
+	return len(o.dirty) > 0, o.hurry, len(o.owed) > 0
 }
 
 func (o *outbox) size() int {

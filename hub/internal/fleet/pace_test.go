@@ -49,7 +49,7 @@ func TestAReportTravelsInOneMessage(t *testing.T) {
 				s.Members[0].ReadyIdle = 1000 + round
 			}
 			west.change(changed...)
-			time.Sleep(foreignPause)
+			time.Sleep(foreignCalm)
 			synctest.Wait()
 			if n := len(messages); n != 1 {
 				t.Fatalf("round %d: %d messages, want 1", round, n)
@@ -132,4 +132,36 @@ func TestFirstReportsComeBeforeWhatIsToldOfThem(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCountsWaitLongerThanEdges: what nobody acts upon is told once a second, and goes along with what somebody does.
+func TestCountsWaitLongerThanEdges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &memoryRegistry{})
+		east, west := newOwner(t, "east"), newOwner(t, "west")
+		for _, o := range []*owner{east, west} {
+			o.truth.Apply(segment.Delta{Changed: envs(3)})
+			o.connect(f)
+		}
+		r := newReceiver(t, east)
+		r.drain()
+		time.Sleep(foreignCalm)
+		messages := r.listen()
+		arrives := func(what string, after time.Duration, envs int) {
+			t.Helper()
+			begin := time.Now()
+			if m := <-messages; time.Since(begin) != after || len(m.GetEnvs()) != envs {
+				t.Errorf("%s: after %s with %d Envs, want %s with %d", what, time.Since(begin), len(m.GetEnvs()), after, envs)
+			}
+		}
+		west.change(pool(env(0), 5))
+		arrives("a count after a long silence", 0, 1)
+		west.change(pool(env(0), 6))
+		arrives("a count", foreignCalm, 1)
+		west.change(pool(env(0), 7))
+		synctest.Wait()
+		west.change(pool(env(1), 0))
+		arrives("a count and an edge", foreignPause, 2)
+		east.session.Close()
+	})
 }

@@ -93,23 +93,6 @@ func memberState(observed v1alpha1.ObservedMemberState, pool *v1alpha1.SandboxPo
 	}
 }
 
-// edge reports whether the change from was to is (either may be nil) is one that routing should learn of at once.
-func edge(was, is *segment.Segment) bool {
-	if was == nil || is == nil {
-		return was != is
-	}
-	if len(was.Members) != len(is.Members) {
-		return true
-	}
-	for i := range is.Members {
-		a, b := &was.Members[i], &is.Members[i]
-		if a.Name != b.Name || (a.ReadyIdle == 0) != (b.ReadyIdle == 0) || a.State != b.State {
-			return true
-		}
-	}
-	return false
-}
-
 // decideFloor says whether the incarnation of this term is still good, given the highest that the hub has seen, and if not
 // which number the new one has to exceed.
 func decideFloor(own uint64, ownTerm string, highest uint64, highestTerm string) (floor uint64, raise bool) {

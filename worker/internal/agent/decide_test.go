@@ -79,31 +79,6 @@ func render(s *segment.Segment) string {
 	return b.String()
 }
 
-func TestEdge(t *testing.T) {
-	one := func(ready int32, state segment.State) *segment.Segment {
-		return &segment.Segment{Members: []segment.Member{{Name: "main", ReadyIdle: ready, State: state}}}
-	}
-	two := &segment.Segment{Members: []segment.Member{{Name: "main"}, {Name: "more"}}}
-	for name, c := range map[string]struct {
-		was, is *segment.Segment
-		want    bool
-	}{
-		"nothing":     {nil, nil, false},
-		"new":         {nil, one(0, segment.Active), true},
-		"gone":        {one(0, segment.Active), nil, true},
-		"same":        {one(3, segment.Active), one(3, segment.Active), false},
-		"fewer":       {one(3, segment.Active), one(1, segment.Active), false},
-		"last idle":   {one(1, segment.Active), one(0, segment.Active), true},
-		"first idle":  {one(0, segment.Active), one(1, segment.Active), true},
-		"saturated":   {one(1, segment.Active), one(1, segment.Saturated), true},
-		"more member": {one(0, segment.Active), two, true},
-	} {
-		if got := edge(c.was, c.is); got != c.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-}
-
 func TestDecideFloor(t *testing.T) {
 	for name, c := range map[string]struct {
 		own, highest uint64

@@ -263,7 +263,7 @@ func (u *uplink) look(ctx context.Context) (urgent bool, err error) {
 			return false, err
 		}
 		u.pending[k] = s
-		urgent = urgent || edge(u.out.reported.Get(k), s)
+		urgent = urgent || segment.Edge(u.out.reported.Get(k), s)
 	}
 	return urgent, nil
 }
