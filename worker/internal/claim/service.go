@@ -158,17 +158,16 @@ func (s *Service) Start(ctx context.Context) error {
 	s.serve(ctx, lasting, pods)
 	s.opts.Log.Info("Serving claims", "cluster", s.opts.ClusterID, "claimed", len(pods))
 	s.watchPods(ctx)
+	<-ctx.Done()
 	s.retire()
 	patience := time.AfterFunc(lastPatience, stop)
 	defer patience.Stop()
 	s.work.Wait()
 	s.leave()
-	select {
-	case <-s.setBack:
+	if s.wasSetBack() {
 		return ErrSetBack
-	default:
-		return nil
 	}
+	return nil
 }
 
 // ready waits for what serving needs.

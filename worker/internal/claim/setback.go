@@ -42,11 +42,18 @@ func (s *Service) NewestSeen() uint64 {
 	return s.newest
 }
 
-// foundSetBack ends serving. The lock is held.
-func (s *Service) foundSetBack() {
+func (s *Service) wasSetBack() bool {
 	select {
 	case <-s.setBack:
+		return true
 	default:
+		return false
+	}
+}
+
+// foundSetBack ends serving. The lock is held.
+func (s *Service) foundSetBack() {
+	if !s.wasSetBack() {
 		close(s.setBack)
 	}
 	s.leading = nil
@@ -88,10 +95,10 @@ func (s *Service) compare(e *entry, pod *corev1.Pod, now time.Time) {
 	}
 }
 
-// watchPods compares what is known of Pods with what they are, until ctx ends.
+// watchPods compares what is known of Pods with what they are, until ctx ends or etcd was set back.
 func (s *Service) watchPods(ctx context.Context) {
 	pause := lookEvery
-	for s.pause(ctx, pause) == nil {
+	for s.pause(ctx, pause) == nil && !s.wasSetBack() {
 		pause = lookEvery
 		for _, pod := range s.toLookAt() {
 			live, err := s.opts.Pods.read(ctx, pod)
