@@ -118,6 +118,14 @@ func root(spec *corev1.PodSpec) {
 	spec.SecurityContext.RunAsUser = new(int64(0))
 }
 
+// lingers makes Pods whose container takes so many seconds to end.
+func lingers(seconds int64) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.TerminationGracePeriodSeconds = new(seconds + 4)
+		spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}}
+	}
+}
+
 // scratch gives Pods a volume of this size.
 func scratch(limit string) func(*corev1.PodSpec) {
 	return func(spec *corev1.PodSpec) {
