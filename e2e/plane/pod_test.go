@@ -226,6 +226,23 @@ func TestImageSwapRestartsOneContainer(t *testing.T) {
 	}
 }
 
+// Kubelets do not always tell of the container that was stopped: sooner or later the last state is an earlier one's.
+func TestASwapCanKeepTheLastStateOfAnEarlierContainer(t *testing.T) {
+	t.Parallel()
+	s := create(t, newPod(imageA))
+	before := s.until("ready", ready).Status.ContainerStatuses[0]
+	for swaps := int32(1); ; swaps++ {
+		s.swap([]string{imageA, imageB}[swaps%2])
+		after := s.until("swapped", restarted(swaps)).Status.ContainerStatuses[0]
+		if last := after.LastTerminationState.Terminated; last == nil {
+			t.Fatalf("swap %d: no last state", swaps)
+		} else if last.ContainerID != before.ContainerID {
+			return
+		}
+		before = after
+	}
+}
+
 func TestImageThatCannotBePulled(t *testing.T) {
 	t.Parallel()
 	s := create(t, newPod("registry.test/fail-pull:1"))
