@@ -94,17 +94,11 @@ func (c *cluster) read(segments []*federationv1.EnvSegment, removed []*federatio
 	u := update{changed: make([]change, 0, len(segments))}
 	r := reader{cluster: c}
 	for _, s := range segments {
-		p, key, err := r.find(s.GetKey())
+		p, like, err := r.find(s.GetKey())
 		if err != nil {
 			return update{}, err
 		}
-		was := &segment.Segment{}
-		if p != nil {
-			was = p.segment
-		} else {
-			was.Key = key.Intern()
-		}
-		next, err := segment.Update(s, was)
+		next, err := segment.Update(s, like)
 		if err != nil {
 			return update{}, err
 		}
@@ -129,14 +123,15 @@ type reader struct {
 	others  map[segment.Key]struct{} // named, and not held
 }
 
-// find answers nil for an Env that the cluster does not have.
-func (r *reader) find(k *federationv1.EnvKey) (*part, segment.Key, error) {
+// find answers nil for an Env that the cluster does not have, and a segment whose strings the new one probably has as well:
+// the one before it, or else another cluster's.
+func (r *reader) find(k *federationv1.EnvKey) (*part, *segment.Segment, error) {
 	key, err := segment.KeyFromProto(k)
 	if err != nil {
-		return nil, key, err
+		return nil, nil, err
 	}
 	h := &r.cluster.holdings
-	p := r.look(key)
+	p, like := r.look(key)
 	var twice bool
 	if p != nil {
 		twice = p.named == h.reports
@@ -149,17 +144,20 @@ func (r *reader) find(k *federationv1.EnvKey) (*part, segment.Key, error) {
 		r.others[key] = struct{}{}
 	}
 	if twice {
-		return nil, key, fmt.Errorf("%w: %s is named twice", segment.ErrInvalid, key)
+		return nil, nil, fmt.Errorf("%w: %s is named twice", segment.ErrInvalid, key)
 	}
-	return p, key, nil
+	return p, like, nil
 }
 
-func (r *reader) look(key segment.Key) *part {
+func (r *reader) look(key segment.Key) (*part, *segment.Segment) {
 	if parts := r.cluster.holdings.parts; r.next < len(parts) && parts[r.next].slot.key == key {
-		return parts[r.next]
+		p := parts[r.next]
+		return p, p.segment
 	}
 	if s := r.cluster.fleet.index.get(key); s != nil {
-		return s.part(r.cluster)
+		if p, like := s.look(r.cluster); like != nil {
+			return p, like
+		}
 	}
-	return nil
+	return nil, &segment.Segment{Key: key.Intern()}
 }

@@ -134,6 +134,19 @@ func (s *slot) part(owner *cluster) *part {
 	return nil
 }
 
+// look answers a cluster's part with its segment; when there is none, nil with some other's segment, if there is one.
+func (s *slot) look(owner *cluster) (*part, *segment.Segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, has := s.find(owner); has {
+		return s.parts[i], s.parts[i].segment
+	}
+	if len(s.parts) > 0 {
+		return nil, s.parts[0].segment
+	}
+	return nil, nil
+}
+
 // put reports false when the slot is gone.
 func (s *slot) put(p *part, seg *segment.Segment, w woken) bool {
 	s.mu.Lock()
