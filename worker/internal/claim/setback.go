@@ -100,13 +100,13 @@ func (s *Service) watchPods(ctx context.Context) {
 	pause := lookEvery
 	for s.pause(ctx, pause) == nil && !s.wasSetBack() {
 		pause = lookEvery
-		for _, pod := range s.toLookAt() {
-			live, err := s.opts.Pods.read(ctx, pod)
+		for _, seen := range s.toLookAt() {
+			live, err := s.opts.Pods.read(ctx, seen.pod)
 			switch {
 			case err == nil:
-				s.lookedAt(pod, live)
+				s.lookedAt(seen, live)
 			case apierrors.IsNotFound(err):
-				s.lookedAt(pod, nil)
+				s.lookedAt(seen, nil)
 			default:
 				pause = lookHurry
 			}
@@ -114,18 +114,25 @@ func (s *Service) watchPods(ctx context.Context) {
 	}
 }
 
-// toLookAt are the Pod that has changed last, and those whose events stay behind.
-func (s *Service) toLookAt() []*corev1.Pod {
+// sight is a Pod with the highest version seen of it so far.
+type sight struct {
+	pod *corev1.Pod
+	top uint64
+}
+
+// toLookAt are the Pod that has changed last, and those whose events stay behind. What a live read finds is compared with what
+// was seen before it was sent: meanwhile the Pod may change.
+func (s *Service) toLookAt() []sight {
 	s.mu.Lock()
 	defer s.unlock()
 	now := s.opts.Clock.Now()
-	var out []*corev1.Pod
+	var out []sight
 	if e := s.latestPod(); e != nil {
-		out = append(out, e.pod)
+		out = append(out, sight{e.pod, e.top})
 	}
-	for _, l := range s.lagging {
-		if now.Sub(l.since) >= lagPatience && len(out) < lagReads {
-			out = append(out, l.pod)
+	for uid, l := range s.lagging {
+		if e := s.pods[uid]; e != nil && now.Sub(l.since) >= lagPatience && len(out) < lagReads {
+			out = append(out, sight{l.pod, e.top})
 		}
 	}
 	return out
@@ -147,21 +154,21 @@ func (s *Service) latestPod() *entry {
 
 // lookedAt takes in what a Pod is, nil when it is gone. A live read that is older than what was seen is of an etcd that was
 // set back. Of a Pod that is gone the last event may be on its way.
-func (s *Service) lookedAt(pod, live *corev1.Pod) {
+func (s *Service) lookedAt(seen sight, live *corev1.Pod) {
 	s.mu.Lock()
 	defer s.unlock()
-	delete(s.lagging, pod.UID)
-	e := s.pods[pod.UID]
+	delete(s.lagging, seen.pod.UID)
+	e := s.pods[seen.pod.UID]
 	if e == nil {
 		return
 	}
-	if live == nil || live.UID != pod.UID {
+	if live == nil || live.UID != seen.pod.UID {
 		e.missing = true
 		return
 	}
 	version := versionOf(live)
-	if version < e.top {
-		s.opts.Log.Error(ErrSetBack, "Serving nothing any more", "pod", live.Name, "version", version, "before", e.top)
+	if version < seen.top {
+		s.opts.Log.Error(ErrSetBack, "Serving nothing any more", "pod", live.Name, "version", version, "before", seen.top)
 		s.foundSetBack()
 		return
 	}

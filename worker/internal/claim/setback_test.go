@@ -5,12 +5,15 @@ package claim_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/pkg/problem"
@@ -60,4 +63,48 @@ func (w *world) write(name string) uint64 {
 	n, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
 	w.must(err)
 	return n
+}
+
+// slowReads holds back the answers to reads of single Pods.
+type slowReads struct {
+	http.RoundTripper
+	answered, proceed chan struct{}
+}
+
+func (r slowReads) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.RoundTripper.RoundTrip(request)
+	if request.Method == http.MethodGet && strings.Contains(request.URL.Path, "/pods/") {
+		for _, step := range []chan struct{}{r.answered, r.proceed} {
+			select {
+			case step <- struct{}{}:
+			case <-request.Context().Done():
+			}
+		}
+	}
+	return response, err
+}
+
+// A Pod that changes while it is looked at is no sign of a restore.
+func TestAPodThatChangesWhileItIsLookedAtIsNotSetBack(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	reads := slowReads{answered: make(chan struct{}), proceed: make(chan struct{})}
+	l := w.lead(1, func(_ *claim.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			reads.RoundTripper = next
+			return reads
+		})
+	})
+	look := func(meanwhile func()) {
+		select {
+		case <-reads.answered:
+			meanwhile()
+			<-reads.proceed
+		case <-l.SetBack():
+			t.Fatal("a restore was found where there was none")
+		}
+	}
+	look(func() { l.awaitIdle("p", 1) })
+	look(func() { l.mustCreate() })
+	look(func() {}) // the one before is done with
 }
