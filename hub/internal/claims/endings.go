@@ -37,7 +37,7 @@ type endings struct {
 func (e *endings) add(what ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.waiting) < maxEndings {
+	if _, known := e.waiting[what]; known || len(e.waiting) < maxEndings {
 		e.waiting[what] = false
 	}
 }

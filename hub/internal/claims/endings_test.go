@@ -52,3 +52,20 @@ func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
 		})
 	}
 }
+
+// I10: what is remembered is bounded, and what is remembered is asked for again although there is no room for more.
+func TestEndingsAreBounded(t *testing.T) {
+	e := &endings{waiting: map[ending]bool{}}
+	for n := range int32(maxEndings + 1) {
+		e.add(ending{cluster: "east", attempt: n})
+	}
+	if e.len() != maxEndings {
+		t.Errorf("%d are remembered, want %d", e.len(), maxEndings)
+	}
+	for _, what := range e.take(maxEndings) {
+		e.settle(what, problem.New(problem.Unavailable, "not yet"))
+	}
+	if again := len(e.take(maxEndings)); again != maxEndings {
+		t.Errorf("%d are asked for again, want %d", again, maxEndings)
+	}
+}
