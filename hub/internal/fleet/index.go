@@ -124,16 +124,6 @@ func (s *slot) find(owner *cluster) (int, bool) {
 	return slices.BinarySearchFunc(s.parts, owner.ID, func(p *part, id string) int { return cmp.Compare(p.owner.ID, id) })
 }
 
-// part is a cluster's, or nil.
-func (s *slot) part(owner *cluster) *part {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i, has := s.find(owner); has {
-		return s.parts[i]
-	}
-	return nil
-}
-
 // look answers a cluster's part with its segment; when there is none, nil with some other's segment, if there is one.
 func (s *slot) look(owner *cluster) (*part, *segment.Segment) {
 	s.mu.Lock()

@@ -144,7 +144,8 @@ func (c *cluster) leftOut() (parts []*part) {
 	var keys []segment.Key
 	keys, c.suspects = decideRemovals(c.holdings.unnamed(), len(c.holdings.parts), c.suspects)
 	for _, k := range keys {
-		parts = append(parts, c.fleet.index.get(k).part(c))
+		p, _ := c.fleet.index.get(k).look(c)
+		parts = append(parts, p)
 	}
 	return parts
 }
