@@ -80,7 +80,7 @@ func (a *Agent) watchRevision(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, errRestored), errors.Is(err, claim.ErrSetBack):
+		case errors.Is(err, errRestored):
 			a.opts.Log.Error(err, "Ending this term")
 			return a.afterRestore(ctx)
 		case err != nil && !failing:
@@ -98,7 +98,7 @@ func (a *Agent) nextRevision(ctx context.Context, after time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-a.opts.Claims.SetBack():
-		return claim.ErrSetBack
+		return fmt.Errorf("%w: %w", errRestored, claim.ErrSetBack)
 	case <-timer.C():
 		_, err := a.resourceVersion(ctx)
 		return err

@@ -78,10 +78,10 @@ type Service struct {
 	ended   *endedStore
 	closed  bool // takes no more records
 
-	newest  uint64        // the highest resourceVersion seen
-	setBack chan struct{} // closed when etcd is older than what was seen
-	latest  *entry        // the Pod that has changed last, unless it is gone
-	lagging map[types.UID]lag
+	newest  uint64                  // the highest resourceVersion seen
+	setBack chan struct{}           // closed when etcd is older than what was seen
+	latest  *entry                  // the Pod that has changed last, unless it is gone
+	lagging map[types.UID]time.Time // since when a view of these Pods is older than another; each is in pods
 
 	onChange []func(types.NamespacedName, bool)
 	onEnded  []func()
@@ -111,7 +111,7 @@ func New(opts Options) (*Service, error) {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	s := &Service{
-		opts: opts, metrics: m, armed: make(chan struct{}), setBack: make(chan struct{}), lagging: map[types.UID]lag{},
+		opts: opts, metrics: m, armed: make(chan struct{}), setBack: make(chan struct{}), lagging: map[types.UID]time.Time{},
 		pools: map[types.NamespacedName]*pool{}, pods: map[types.UID]*entry{}, nodes: map[string]*node{},
 		byID: map[string]*entry{}, byKey: map[string][]*entry{}, ops: map[string]*op{},
 		watch:   map[string]chan struct{}{},

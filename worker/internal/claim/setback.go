@@ -73,12 +73,6 @@ func (s *Service) isSetBack(before uint64, id string, answer *corev1.Pod) bool {
 	return true
 }
 
-// lag is a Pod that some view of it shows older than another one did.
-type lag struct {
-	pod   *corev1.Pod
-	since time.Time
-}
-
 // compare notes whether a view of a Pod lags behind what was seen of it before. The lock is held.
 func (s *Service) compare(e *entry, pod *corev1.Pod, now time.Time) {
 	version := versionOf(pod)
@@ -91,7 +85,7 @@ func (s *Service) compare(e *entry, pod *corev1.Pod, now time.Time) {
 			s.latest = e
 		}
 	case !known:
-		s.lagging[pod.UID] = lag{pod, now}
+		s.lagging[pod.UID] = now
 	}
 }
 
@@ -130,9 +124,9 @@ func (s *Service) toLookAt() []sight {
 	if e := s.latestPod(); e != nil {
 		out = append(out, sight{e.pod, e.top})
 	}
-	for uid, l := range s.lagging {
-		if e := s.pods[uid]; e != nil && now.Sub(l.since) >= lagPatience && len(out) < lagReads {
-			out = append(out, sight{l.pod, e.top})
+	for uid, since := range s.lagging {
+		if e := s.pods[uid]; now.Sub(since) >= lagPatience && len(out) < lagReads {
+			out = append(out, sight{e.pod, e.top})
 		}
 	}
 	return out
