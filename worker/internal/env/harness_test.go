@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,8 @@ import (
 const (
 	// patience is how long a test waits for what should take a second or two.
 	patience = 60 * time.Second
+	// restTime is how long nothing is written when there is nothing to write.
+	restTime = time.Second
 	// local is the cluster id of the Reconciler in tests.
 	local = "east"
 	// worker is the user it runs as, with the rights that its markers ask for and no others.
@@ -112,7 +115,7 @@ type world struct {
 	namespace string
 	live      client.Client // of an administrator, without a cache
 	stop      func()        // ends the Reconciler
-	writes    *atomic.Int64 // requests of the Reconciler that change something, events left out
+	writes    *writes
 }
 
 func newWorld(t *testing.T) *world {
@@ -129,7 +132,7 @@ func newIdleWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ctx: t.Context(), plane: set.Plane("env"), writes: &atomic.Int64{}}
+	w := &world{t: t, ctx: t.Context(), plane: set.Plane("env"), writes: &writes{}}
 	w.live, err = client.New(w.plane.Config(), client.Options{Scheme: newScheme(t)})
 	w.must(err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "env-"}}
@@ -195,14 +198,48 @@ func (w *world) run(cfg *rest.Config, setup func(context.Context, ctrl.Manager) 
 	return stop
 }
 
+// writes are the requests of the Reconciler that change something, events left out.
+type writes struct {
+	mu   sync.Mutex
+	all  []string
+	last time.Time
+}
+
+func (w *writes) add(request string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all, w.last = append(w.all, request), time.Now()
+}
+
+func (w *writes) since(n int) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.all[n:])
+}
+
+// awaitRest waits until nothing was written for a while, so that the cache has seen what was, and answers how many there were.
+func (w *world) awaitRest() (count int) {
+	w.t.Helper()
+	w.eventually("rest", func() error {
+		w.writes.mu.Lock()
+		defer w.writes.mu.Unlock()
+		if ago := time.Since(w.writes.last); ago < restTime {
+			return fmt.Errorf("the last write was %s ago", ago)
+		}
+		count = len(w.writes.all)
+		return nil
+	})
+	return count
+}
+
 type writeCounter struct {
 	next   http.RoundTripper
-	writes *atomic.Int64
+	writes *writes
 }
 
 func (c *writeCounter) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodGet && !strings.HasPrefix(req.URL.Path, "/apis/events.k8s.io/") {
-		c.writes.Add(1)
+		c.writes.add(req.Method + " " + req.URL.Path)
 	}
 	return c.next.RoundTrip(req)
 }
