@@ -168,9 +168,9 @@ func (w *world) viewsEqual() error {
 		}
 		own[s.ID] = map[segment.Key]string{}
 		for _, one := range segments {
-			own[s.ID][one.Key] = describe(one.Members)
-			if got, want := one.Totals().ReadyIdle, s.ReadyIdle(one.Key.Name); got != want {
-				return fmt.Errorf("cluster %s says it has %d idle Pods of %s, and has %d", s.ID, got, one.Key, want)
+			own[s.ID][one.Key()] = describe(one.Members())
+			if got, want := one.Totals().ReadyIdle, s.ReadyIdle(one.Key().Name); got != want {
+				return fmt.Errorf("cluster %s says it has %d idle Pods of %s, and has %d", s.ID, got, one.Key(), want)
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func inOrder(a, b Explained) int {
 // Chosen makes the given candidate the first, as Pick decided: the explanation of a past decision.
 func (e *Explanation) Chosen(cluster, member string) {
 	i := slices.IndexFunc(e.Candidates, func(c Explained) bool {
-		return c.eligible && c.Cluster.ID == cluster && c.Member.Name == member
+		return c.eligible && c.Cluster.ID == cluster && c.Member().Name == member
 	})
 	if i < 0 {
 		return
@@ -136,7 +136,7 @@ func (c *Explained) Message() string {
 	case NoIdlePod:
 		return "no idle Pod free, and the request does not queue"
 	case QueueFull:
-		return fmt.Sprintf("no idle Pod free, and %d claims wait in a queue of %d", c.Member.Pending, c.Member.QueueCapacity)
+		return fmt.Sprintf("no idle Pod free, and %d claims wait in a queue of %d", c.Member().Pending, c.Member().QueueCapacity)
 	case ClusterUnreachable:
 		return fmt.Sprintf("nothing heard of the cluster for %s", c.Age.Round(time.Second))
 	case ClusterQuarantined:
@@ -154,11 +154,11 @@ func (c *Explained) Message() string {
 	case ClusterNotRequested:
 		return "the request binds itself to other clusters"
 	case InstanceTypeMismatch:
-		return fmt.Sprintf("instance type is %q", c.Member.InstanceType)
+		return fmt.Sprintf("instance type is %q", c.Member().Shape.Get().InstanceType)
 	case MultiplierMismatch:
-		return fmt.Sprintf("multiplier is %d", c.Member.Multiplier)
+		return fmt.Sprintf("multiplier is %d", c.Member().Shape.Get().Multiplier)
 	case ScalingGroupMismatch:
-		return fmt.Sprintf("scaling group is %q", c.Member.ScalingGroup)
+		return fmt.Sprintf("scaling group is %q", c.Member().Shape.Get().ScalingGroup)
 	default:
 		return string(c.Reason)
 	}

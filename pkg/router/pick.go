@@ -118,7 +118,7 @@ func (v *View) judge(req *Request, selective bool, i int) verdict {
 	}
 	switch {
 	case h.flags&flagUsable == 0:
-		got.tier, got.reason = NoTier, unusable(v.cold[i].member.State)
+		got.tier, got.reason = NoTier, unusable(v.Candidate(i).Member().State)
 	case selective:
 		got.key |= req.affinity(h.cluster.ID) << affinityShift
 		got.reason = req.mismatch(v.Candidate(i))

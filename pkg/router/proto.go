@@ -18,15 +18,15 @@ func (e *Explanation) Proto(decidedAt time.Time) *sandboxv1.Decision {
 		c := &e.Candidates[i]
 		d.Candidates = append(d.Candidates, &sandboxv1.Candidate{
 			ClusterId: c.Cluster.ID,
-			Pool:      c.Member.Name,
+			Pool:      c.Member().Name,
 			Rank:      int32(c.Rank),
 			Tier:      c.Tier.String(),
 			Reason:    string(c.Reason),
 			Message:   c.Message(),
-			Priority:  c.Member.Priority,
-			ReadyIdle: c.Member.ReadyIdle,
+			Priority:  c.Member().Shape.Get().Priority,
+			ReadyIdle: c.Member().ReadyIdle,
 			InFlight:  c.InFlight,
-			Pending:   c.Member.Pending,
+			Pending:   c.Member().Pending,
 			Age:       durationpb.New(c.Age),
 		})
 	}

@@ -2,7 +2,11 @@
 
 package router
 
-import "slices"
+import (
+	"slices"
+
+	"navix.sh/atoll/pkg/segment"
+)
 
 // MaxExcluded bounds the candidates that one request remembers as refused; a claim is tried at fewer.
 const MaxExcluded = 8
@@ -44,32 +48,34 @@ func (r *Request) mismatch(c Candidate) Reason {
 	if r.RequireClusters && len(r.Clusters) > 0 && !slices.Contains(r.Clusters, c.Cluster.ID) {
 		return ClusterNotRequested
 	}
-	if r.ScalingGroup != "" && r.ScalingGroup != c.Member.ScalingGroup {
+	shape := c.Member().Shape.Get()
+	if r.ScalingGroup != "" && r.ScalingGroup != shape.ScalingGroup {
 		return ScalingGroupMismatch
 	}
-	if reason := shapeMismatch(r, c); reason != "" {
+	if reason := shapeMismatch(r, &shape, c.Segment); reason != "" {
 		return reason
 	}
 	for _, e := range r.excluded[:min(r.nExcluded, MaxExcluded)] {
-		if e.cluster == c.Cluster.ID && (e.member == "" || e.member == c.Member.Name) {
+		if e.cluster == c.Cluster.ID && (e.member == "" || e.member == c.Member().Name) {
 			return AlreadyRefused
 		}
 	}
 	return ""
 }
 
-func shapeMismatch(r *Request, c Candidate) Reason {
+func shapeMismatch(r *Request, has *segment.Shape, of *segment.Segment) Reason {
 	instanceType, multiplier := r.InstanceType, r.Multiplier
-	if instanceType == "" && c.Member.InstanceType != "" {
-		instanceType = c.Segment.DefaultInstanceType
+	if instanceType == "" && has.InstanceType != "" {
+		defaults := of.Defaults.Get()
+		instanceType = defaults.InstanceType
 		if multiplier == 0 && instanceType != "" {
-			multiplier = c.Segment.DefaultMultiplier
+			multiplier = defaults.Multiplier
 		}
 	}
-	if instanceType != "" && instanceType != c.Member.InstanceType {
+	if instanceType != "" && instanceType != has.InstanceType {
 		return InstanceTypeMismatch
 	}
-	if multiplier != 0 && multiplier != c.Member.Multiplier {
+	if multiplier != 0 && multiplier != has.Multiplier {
 		return MultiplierMismatch
 	}
 	return ""

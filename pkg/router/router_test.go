@@ -17,7 +17,7 @@ import (
 type scene struct {
 	health map[string]Health
 	seen   map[string]time.Duration
-	def    segment.Segment // defaults that every cluster's segment states
+	def    segment.Defaults // what every cluster's segment states
 	lines  string
 }
 
@@ -39,8 +39,8 @@ func (s scene) view(t *testing.T) *View {
 			clusters[id].SetHealth(s.health[id])
 			clusters[id].SetSeen(s.seen[id])
 		}
-		m := &segment.Member{Name: name, State: segment.Active}
-		c := Candidate{Cluster: clusters[id], Segment: &s.def, Member: m, InFlight: new(atomic.Int32)}
+		seg := segment.New(segment.Key{}).Describe("", 0, s.def).With(segment.Member{Name: name, State: segment.Active})
+		c := Candidate{Cluster: clusters[id], Segment: seg, InFlight: new(atomic.Int32)}
 		for _, f := range fields[1:] {
 			set(t, &c, f)
 		}
@@ -52,7 +52,8 @@ func (s scene) view(t *testing.T) *View {
 func set(t *testing.T, c *Candidate, field string) {
 	t.Helper()
 	name, value, _ := strings.Cut(field, "=")
-	m := c.Member
+	m, shape := c.Member(), c.Member().Shape.Get()
+	defer func() { m.Shape = segment.Share(shape) }()
 	number := func(to *int32) {
 		if _, err := fmt.Sscan(value, to); err != nil {
 			t.Fatalf("bad field %q", field)
@@ -66,13 +67,13 @@ func set(t *testing.T, c *Candidate, field string) {
 	case "pending":
 		number(&m.Pending)
 	case "prio":
-		number(&m.Priority)
+		number(&shape.Priority)
 	case "x":
-		number(&m.Multiplier)
+		number(&shape.Multiplier)
 	case "type":
-		m.InstanceType = value
+		shape.InstanceType = value
 	case "group":
-		m.ScalingGroup = value
+		shape.ScalingGroup = value
 	case "grow":
 		m.CanGrow = true
 	case "inflight":
@@ -101,7 +102,7 @@ func golden(e Explanation) string {
 		if tier == "" {
 			tier = "-"
 		}
-		fmt.Fprintf(&b, "%d %s/%s %s %s %s: %s\n", c.Rank, c.Cluster.ID, c.Member.Name, tier, c.Reason, c.Age, c.Message())
+		fmt.Fprintf(&b, "%d %s/%s %s %s %s: %s\n", c.Rank, c.Cluster.ID, c.Member().Name, tier, c.Reason, c.Age, c.Message())
 	}
 	return b.String()
 }
@@ -267,7 +268,7 @@ var policies = []struct {
 	{
 		name: "the Env's default shape applies where a member has a type",
 		scene: scene{
-			def: segment.Segment{DefaultInstanceType: "cpu", DefaultMultiplier: 2},
+			def: segment.Defaults{InstanceType: "cpu", Multiplier: 2},
 			lines: `
 				east/a ready=4 type=cpu x=2
 				east/b ready=3 type=cpu x=4
@@ -284,7 +285,7 @@ var policies = []struct {
 	{
 		name: "a requested type takes any multiplier unless it names one",
 		scene: scene{
-			def: segment.Segment{DefaultInstanceType: "cpu", DefaultMultiplier: 2},
+			def: segment.Defaults{InstanceType: "cpu", Multiplier: 2},
 			lines: `
 				east/a ready=8 type=gpu x=1
 				east/b ready=1 type=gpu x=8`,
@@ -342,9 +343,9 @@ func checkPick(t *testing.T, req *Request, view *View, rnd uint64) Decision {
 	if got == first.Candidate {
 		return d
 	}
-	e.Chosen(got.Cluster.ID, got.Member.Name)
+	e.Chosen(got.Cluster.ID, got.Member().Name)
 	if chosen := e.Candidates[0]; chosen.Candidate != got || chosen.Rank != 1 || chosen.key != first.key || !nearEqual(chosen.Free, first.Free) {
-		t.Fatalf("picked %s/%s, which has no business before\n%s", got.Cluster.ID, got.Member.Name, golden(e))
+		t.Fatalf("picked %s/%s, which has no business before\n%s", got.Cluster.ID, got.Member().Name, golden(e))
 	}
 	return d
 }
@@ -352,8 +353,8 @@ func checkPick(t *testing.T, req *Request, view *View, rnd uint64) Decision {
 func randomScene(r *rand.Rand) scene {
 	s := scene{health: map[string]Health{}}
 	if r.IntN(2) == 0 {
-		s.def.DefaultInstanceType = "t1"
-		s.def.DefaultMultiplier = int32(r.IntN(3))
+		s.def.InstanceType = "t1"
+		s.def.Multiplier = int32(r.IntN(3))
 	}
 	var b strings.Builder
 	for c := range 1 + r.IntN(4) {
@@ -414,8 +415,8 @@ func TestRetriesMoveOnUntilNothingIsLeft(t *testing.T) {
 	for range 3 {
 		d := Pick(&req, view, 1)
 		c := view.Candidate(d.Index)
-		order = append(order, c.Cluster.ID+"/"+c.Member.Name)
-		req.Exclude(c.Cluster.ID, c.Member.Name)
+		order = append(order, c.Cluster.ID+"/"+c.Member().Name)
+		req.Exclude(c.Cluster.ID, c.Member().Name)
 	}
 	if order[2] != "west/a" {
 		t.Errorf("tried %v, want west/a last", order)
@@ -436,7 +437,8 @@ func TestExclusionsAreBounded(t *testing.T) {
 		req.Exclude("c", fmt.Sprint("m", i))
 	}
 	for i := range MaxExcluded {
-		c := Candidate{Cluster: NewCluster("c"), Segment: &segment.Segment{}, Member: &segment.Member{Name: fmt.Sprint("m", 999-i)}}
+		seg := segment.New(segment.Key{}).With(segment.Member{Name: fmt.Sprint("m", 999-i)})
+		c := Candidate{Cluster: NewCluster("c"), Segment: seg}
 		if req.mismatch(c) != AlreadyRefused {
 			t.Errorf("the exclusion %d before the last is forgotten", i)
 		}
@@ -466,7 +468,7 @@ func TestAHerdSpreads(t *testing.T) {
 }
 
 func TestPickAllocatesNothing(t *testing.T) {
-	view := scene{def: segment.Segment{DefaultInstanceType: "cpu"}, lines: `
+	view := scene{def: segment.Defaults{InstanceType: "cpu"}, lines: `
 		east/a ready=100 type=cpu
 		north/a ready=97 type=cpu
 		south/a ready=90 type=gpu
@@ -501,12 +503,12 @@ func TestNilAndEmptyViews(t *testing.T) {
 // TestOwnPools is the worker's use: one cluster, no counters.
 func TestOwnPools(t *testing.T) {
 	own := NewCluster("east")
-	seg := &segment.Segment{Members: []segment.Member{
-		{Name: "a", State: segment.Active, QueueCapacity: 1}, {Name: "b", State: segment.Active, ReadyIdle: 1},
-	}}
-	view := NewView([]Candidate{{Cluster: own, Segment: seg, Member: &seg.Members[0]}, {Cluster: own, Segment: seg, Member: &seg.Members[1]}})
+	seg := segment.New(segment.Key{}).With(
+		segment.Member{Name: "a", State: segment.Active, QueueCapacity: 1}, segment.Member{Name: "b", State: segment.Active, ReadyIdle: 1},
+	)
+	view := NewView([]Candidate{{Cluster: own, Segment: seg}, {Cluster: own, Segment: seg, Index: 1}})
 	d := Pick(&Request{}, view, 0)
-	if !d.OK() || view.Candidate(d.Index).Member.Name != "b" || d.Tier != FreshIdle {
+	if !d.OK() || view.Candidate(d.Index).Member().Name != "b" || d.Tier != FreshIdle {
 		t.Errorf("picked %+v", d)
 	}
 }

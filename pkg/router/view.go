@@ -78,40 +78,38 @@ func (c *Cluster) SetSeen(at time.Duration) { c.seen.Store(int64(at)) }
 type Candidate struct {
 	Cluster  *Cluster
 	Segment  *segment.Segment
-	Member   *segment.Member
+	Index    int           // of the member, in its segment
 	InFlight *atomic.Int32 // claims that the member's counts don't cover yet; nil counts as 0
 }
+
+// Member is the one that the candidate is.
+func (c Candidate) Member() *segment.Member { return &c.Segment.Members()[c.Index] }
 
 // View is one Env as the router sees it: immutable, but for the health of clusters and the claims in flight, which it
 // refers to.
 type View struct {
-	// hot is what every pick reads, two candidates a cache line; ordered by cluster, then name, as is cold, which is the rest.
-	// Both lie behind the view itself where they fit: one place in memory less to wait for.
-	hot  []hot
-	cold []cold
-}
-
-type cold struct {
-	segment *segment.Segment
-	member  *segment.Member
+	// hot is what every pick reads, two candidates a cache line; ordered by cluster, then name, as is segments, where the rest
+	// is. Both lie behind the view itself where they fit: one place in memory less to wait for.
+	hot      []hot
+	segments []*segment.Segment
 }
 
 type (
 	room1 struct {
-		hot  [1]hot
-		cold [1]cold
+		hot      [1]hot
+		segments [1]*segment.Segment
 	}
 	room2 struct {
-		hot  [2]hot
-		cold [2]cold
+		hot      [2]hot
+		segments [2]*segment.Segment
 	}
 	room4 struct {
-		hot  [4]hot
-		cold [4]cold
+		hot      [4]hot
+		segments [4]*segment.Segment
 	}
 	room8 struct {
-		hot  [8]hot
-		cold [8]cold
+		hot      [8]hot
+		segments [8]*segment.Segment
 	}
 )
 
@@ -119,24 +117,24 @@ type (
 func newView(candidates int) *View {
 	switch {
 	case candidates <= 1:
-		return withRoom(func(r *room1) ([]hot, []cold) { return r.hot[:0], r.cold[:0] })
+		return withRoom(func(r *room1) ([]hot, []*segment.Segment) { return r.hot[:0], r.segments[:0] })
 	case candidates <= 2:
-		return withRoom(func(r *room2) ([]hot, []cold) { return r.hot[:0], r.cold[:0] })
+		return withRoom(func(r *room2) ([]hot, []*segment.Segment) { return r.hot[:0], r.segments[:0] })
 	case candidates <= 4:
-		return withRoom(func(r *room4) ([]hot, []cold) { return r.hot[:0], r.cold[:0] })
+		return withRoom(func(r *room4) ([]hot, []*segment.Segment) { return r.hot[:0], r.segments[:0] })
 	case candidates <= 8:
-		return withRoom(func(r *room8) ([]hot, []cold) { return r.hot[:0], r.cold[:0] })
+		return withRoom(func(r *room8) ([]hot, []*segment.Segment) { return r.hot[:0], r.segments[:0] })
 	default:
-		return &View{hot: make([]hot, 0, candidates), cold: make([]cold, 0, candidates)}
+		return &View{hot: make([]hot, 0, candidates), segments: make([]*segment.Segment, 0, candidates)}
 	}
 }
 
-func withRoom[R any](of func(*R) ([]hot, []cold)) *View {
+func withRoom[R any](of func(*R) ([]hot, []*segment.Segment)) *View {
 	v := &struct {
 		View
 		room R
 	}{}
-	v.hot, v.cold = of(&v.room)
+	v.hot, v.segments = of(&v.room)
 	return &v.View
 }
 
@@ -146,6 +144,7 @@ type hot struct {
 	ready    int32
 	room     int32 // places left in the queue
 	priority int32
+	member   uint16 // its place in the segment
 	flags    uint8
 }
 
@@ -156,7 +155,10 @@ const (
 	flagUsable       // the member's state lets it serve
 )
 
-var none atomic.Int32
+var (
+	none     atomic.Int32
+	anything Request
+)
 
 // NewView keeps what the candidates name, and may change their order.
 func NewView(candidates []Candidate) *View {
@@ -165,7 +167,7 @@ func NewView(candidates []Candidate) *View {
 	}
 	v := newView(len(candidates))
 	for _, c := range candidates {
-		v.hot, v.cold = append(v.hot, newHot(c)), append(v.cold, cold{c.Segment, c.Member})
+		v.hot, v.segments = append(v.hot, newHot(c, nil, nil)), append(v.segments, c.Segment)
 	}
 	return v
 }
@@ -173,21 +175,28 @@ func NewView(candidates []Candidate) *View {
 // Replace is a view like v in which others take the place of the candidates from at on. Their names are the same.
 func (v *View) Replace(at int, candidates []Candidate) *View {
 	next := newView(len(v.hot))
-	next.hot, next.cold = append(next.hot, v.hot...), append(next.cold, v.cold...)
+	next.hot, next.segments = append(next.hot, v.hot...), append(next.segments, v.segments...)
 	for i, c := range candidates {
-		next.hot[at+i], next.cold[at+i] = newHot(c), cold{c.Segment, c.Member}
+		next.hot[at+i], next.segments[at+i] = newHot(c, &v.hot[at+i], v.segments[at+i]), c.Segment
 	}
 	return next
 }
 
-func newHot(c Candidate) hot {
-	m := c.Member
-	h := hot{cluster: c.Cluster, inFlight: c.InFlight, ready: m.ReadyIdle, priority: m.Priority, flags: flagsOf(m)}
+// newHot may have what the member was before, from which it takes what follows from its shape.
+func newHot(c Candidate, was *hot, of *segment.Segment) hot {
+	m := c.Member()
+	h := hot{cluster: c.Cluster, inFlight: c.InFlight, ready: m.ReadyIdle, member: uint16(c.Index), flags: flagsOf(m)}
 	h.room = int32(max(math.MinInt32/2, int64(m.QueueCapacity)-int64(m.Pending)))
 	if h.inFlight == nil {
 		h.inFlight = &none
 	}
-	if shapeMismatch(&Request{}, c) == "" {
+	if was != nil && of.Defaults == c.Segment.Defaults && of.Members()[was.member].Shape == m.Shape {
+		h.priority, h.flags = was.priority, h.flags|was.flags&flagDefaultShape
+		return h
+	}
+	shape := m.Shape.Get()
+	h.priority = shape.Priority
+	if shapeMismatch(&anything, &shape, c.Segment) == "" {
 		h.flags |= flagDefaultShape
 	}
 	return h
@@ -207,7 +216,7 @@ func flagsOf(m *segment.Member) (flags uint8) {
 }
 
 func compareNames(a, b Candidate) int {
-	return cmp.Or(cmp.Compare(a.Cluster.ID, b.Cluster.ID), cmp.Compare(a.Member.Name, b.Member.Name))
+	return cmp.Or(cmp.Compare(a.Cluster.ID, b.Cluster.ID), cmp.Compare(a.Member().Name, b.Member().Name))
 }
 
 // Len is the number of candidates.
@@ -220,8 +229,8 @@ func (v *View) Len() int {
 
 // Candidate returns the candidate at an index that a Decision named.
 func (v *View) Candidate(i int) Candidate {
-	h, c := &v.hot[i], &v.cold[i]
-	out := Candidate{Cluster: h.cluster, Segment: c.segment, Member: c.member, InFlight: h.inFlight}
+	h := &v.hot[i]
+	out := Candidate{Cluster: h.cluster, Segment: v.segments[i], Index: int(h.member), InFlight: h.inFlight}
 	if out.InFlight == &none {
 		out.InFlight = nil
 	}

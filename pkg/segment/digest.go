@@ -20,28 +20,35 @@ func (s *Segment) Digest() uint64 {
 // appendCanonical writes every field in a fixed order; strings carry their length, so that no two segments share an
 // encoding.
 func (s *Segment) appendCanonical(b []byte) []byte {
+	key, d := s.Key(), s.Defaults.Get()
 	b = append(b, digestVersion)
-	b = appendString(b, s.Key.Namespace)
-	b = appendString(b, s.Key.Name)
-	b = appendString(b, s.UID)
+	b = appendString(b, key.Namespace)
+	b = appendString(b, key.Name)
+	if s.uid == (uid{}) {
+		b = appendString(b, d.uid)
+	} else {
+		b = s.uid.append(binary.AppendUvarint(b, uidLength))
+	}
 	b = binary.AppendVarint(b, s.Generation)
-	b = appendString(b, s.Template)
-	b = appendString(b, s.DefaultInstanceType)
-	b = binary.AppendVarint(b, int64(s.DefaultMultiplier))
-	b = binary.AppendUvarint(b, uint64(len(s.Members)))
-	for i := range s.Members {
-		b = s.Members[i].appendCanonical(b)
+	b = appendString(b, d.Template)
+	b = appendString(b, d.InstanceType)
+	b = binary.AppendVarint(b, int64(d.Multiplier))
+	members := s.Members()
+	b = binary.AppendUvarint(b, uint64(len(members)))
+	for i := range members {
+		b = members[i].appendCanonical(b)
 	}
 	return b
 }
 
 func (m *Member) appendCanonical(b []byte) []byte {
+	shape := m.Shape.Get()
 	b = appendString(b, m.Name)
-	b = appendString(b, m.InstanceType)
-	b = appendString(b, m.ScalingGroup)
-	b = appendString(b, m.Image)
+	b = appendString(b, shape.InstanceType)
+	b = appendString(b, shape.ScalingGroup)
+	b = appendString(b, shape.Image)
 	for _, n := range [...]int32{
-		m.Multiplier, m.Priority, m.Idle, m.ReadyIdle, m.Running, m.Desired, m.Current, m.Pending, m.QueueCapacity,
+		shape.Multiplier, shape.Priority, m.Idle, m.ReadyIdle, m.Running, m.Desired, m.Current, m.Pending, m.QueueCapacity,
 	} {
 		b = binary.AppendVarint(b, int64(n))
 	}

@@ -90,10 +90,10 @@ func read(t *testing.T, data []byte) Delta {
 		switch {
 		case err != nil && (seg != nil || !errors.Is(err, ErrInvalid)):
 			t.Fatalf("refused with %v, and still it says %+v", err, seg)
-		case err != nil || named[seg.Key]:
+		case err != nil || named[seg.Key()]:
 			return Delta{}
 		}
-		named[seg.Key] = true
+		named[seg.Key()] = true
 		d.Changed = append(d.Changed, seg)
 	}
 	for _, p := range r.GetRemoved() {

@@ -3,10 +3,8 @@
 package segment
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 	"unique"
 
@@ -26,8 +24,8 @@ func KeyFromProto(k *federationv1.EnvKey) (Key, error) {
 	return Key{Namespace: k.GetNamespace(), Name: k.GetName()}, nil
 }
 
-// Intern shares the memory of the key's strings with that of equal ones.
-func (k Key) Intern() Key { return Key{Namespace: intern(k.Namespace), Name: intern(k.Name)} }
+// Intern shares the memory of the namespace with that of equal ones.
+func (k Key) Intern() Key { return Key{Namespace: unique.Make(k.Namespace).Value(), Name: k.Name} }
 
 // Proto is the wire form of the key.
 func (k Key) Proto() *federationv1.EnvKey {
@@ -40,75 +38,90 @@ func FromProto(p *federationv1.EnvSegment) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Update(p, &Segment{Key: key.Intern()})
+	return Update(p, New(key))
 }
 
-// Update is FromProto for a segment of which an earlier one, or at least the key, is there already. It takes its strings from
-// that where they are the same: comparing is cheaper than interning, and most reports change nothing but counts.
+// Update is FromProto for an Env of which an earlier segment or another cluster's is there already, or at least the key. It
+// takes from that what is the same: comparing is cheaper than making, and most reports change nothing but counts.
 func Update(p *federationv1.EnvSegment, was *Segment) (*Segment, error) {
-	key := was.Key
-	s := newSegment(len(p.GetMembers()))
-	s.Key = key
-	s.UID = keep(was.UID, p.GetUid())
-	s.Generation = p.GetGeneration()
-	s.Template = same(was.Template, p.GetTemplate())
-	s.DefaultInstanceType = same(was.DefaultInstanceType, p.GetDefaultInstanceType())
-	s.DefaultMultiplier = p.GetDefaultMultiplier()
+	s := &Segment{key: was.key}
+	s.describe(p, was)
+	before, members := was.Members(), s.room(len(p.GetMembers()))
 	for i, m := range p.GetMembers() {
-		var before Member
-		if i < len(was.Members) {
-			before = was.Members[i]
+		like := &none
+		if i < len(before) {
+			like = &before[i]
 		}
-		s.Members = append(s.Members, memberFromProto(m, &before))
+		members[i] = memberFromProto(m, like)
 	}
-	byName := func(a, b Member) int { return cmp.Compare(a.Name, b.Name) }
-	if !slices.IsSortedFunc(s.Members, byName) {
-		slices.SortFunc(s.Members, byName)
+	order(members)
+	for i := range members {
+		if members[i].Name == "" {
+			return nil, fmt.Errorf("%w: %s has a member without a name", ErrInvalid, s.Key())
+		}
+		if i > 0 && members[i].Name == members[i-1].Name {
+			return nil, fmt.Errorf("%w: %s names member %q twice", ErrInvalid, s.Key(), members[i].Name)
+		}
 	}
-	for i := range s.Members {
-		if s.Members[i].Name == "" {
-			return nil, fmt.Errorf("%w: %s has a member without a name", ErrInvalid, key)
-		}
-		if i > 0 && s.Members[i].Name == s.Members[i-1].Name {
-			return nil, fmt.Errorf("%w: %s names member %q twice", ErrInvalid, key, s.Members[i].Name)
-		}
+	if len(members) > maxMembers {
+		return nil, fmt.Errorf("%w: %s has %d members, at most %d can be", ErrInvalid, s.Key(), len(members), maxMembers)
 	}
 	return s, nil
 }
 
+func (s *Segment) describe(p *federationv1.EnvSegment, was *Segment) {
+	d, u := was.Defaults.Get(), was.uid
+	known := u.is(p.GetUid())
+	if !known {
+		u, known = parseUID(p.GetUid())
+	}
+	if known && d.uid == "" && d.Template == p.GetTemplate() && d.InstanceType == p.GetDefaultInstanceType() &&
+		d.Multiplier == p.GetDefaultMultiplier() {
+		s.uid, s.Defaults, s.Generation = u, was.Defaults, p.GetGeneration()
+		return
+	}
+	s.Describe(p.GetUid(), p.GetGeneration(), Defaults{
+		Template: p.GetTemplate(), InstanceType: p.GetDefaultInstanceType(), Multiplier: p.GetDefaultMultiplier(),
+	})
+}
+
 // Proto is the wire form of the segment.
 func (s *Segment) Proto() *federationv1.EnvSegment {
+	d := s.Defaults.Get()
 	return &federationv1.EnvSegment{
-		Key:                 s.Key.Proto(),
-		Uid:                 s.UID,
+		Key:                 s.Key().Proto(),
+		Uid:                 s.UID(),
 		Generation:          s.Generation,
-		Template:            s.Template,
-		DefaultInstanceType: s.DefaultInstanceType,
-		DefaultMultiplier:   s.DefaultMultiplier,
+		Template:            d.Template,
+		DefaultInstanceType: d.InstanceType,
+		DefaultMultiplier:   d.Multiplier,
 		Members:             s.MembersProto(),
 	}
 }
 
 // MembersProto is the wire form of the members alone, as foreign segments carry them.
 func (s *Segment) MembersProto() []*federationv1.MemberSegment {
-	out := make([]*federationv1.MemberSegment, 0, len(s.Members))
-	for i := range s.Members {
-		out = append(out, s.Members[i].Proto())
+	members := s.Members()
+	out := make([]*federationv1.MemberSegment, 0, len(members))
+	for i := range members {
+		out = append(out, members[i].Proto())
 	}
 	return out
 }
 
+var none Member
+
 // MemberFromProto reads one member. Negative counts, which no owner has, read as 0.
-func MemberFromProto(p *federationv1.MemberSegment) Member { return memberFromProto(p, &Member{}) }
+func MemberFromProto(p *federationv1.MemberSegment) Member { return memberFromProto(p, &none) }
 
 func memberFromProto(p *federationv1.MemberSegment, was *Member) Member {
+	name := was.Name
+	if name != p.GetName() {
+		name = p.GetName()
+	}
 	return Member{
-		Name:          same(was.Name, p.GetName()),
-		InstanceType:  same(was.InstanceType, p.GetInstanceType()),
-		ScalingGroup:  same(was.ScalingGroup, p.GetScalingGroup()),
-		Image:         same(was.Image, p.GetImage()),
-		Multiplier:    p.GetMultiplier(),
-		Priority:      p.GetPriority(),
+		Name:          name,
+		Shape:         shapeFromProto(p, was.Shape),
 		Idle:          max(0, p.GetIdle()),
 		ReadyIdle:     max(0, p.GetReadyIdle()),
 		Running:       max(0, p.GetRunning()),
@@ -122,14 +135,26 @@ func memberFromProto(p *federationv1.MemberSegment, was *Member) Member {
 	}
 }
 
+func shapeFromProto(p *federationv1.MemberSegment, was Shared[Shape]) Shared[Shape] {
+	s := Shape{
+		InstanceType: p.GetInstanceType(), ScalingGroup: p.GetScalingGroup(), Image: p.GetImage(),
+		Multiplier: p.GetMultiplier(), Priority: p.GetPriority(),
+	}
+	if s == was.Get() {
+		return was
+	}
+	return Share(s)
+}
+
 // Proto is the wire form of the member.
 func (m *Member) Proto() *federationv1.MemberSegment {
+	shape := m.Shape.Get()
 	p := &federationv1.MemberSegment{
 		Name:          m.Name,
-		InstanceType:  m.InstanceType,
-		Multiplier:    m.Multiplier,
-		ScalingGroup:  m.ScalingGroup,
-		Priority:      m.Priority,
+		InstanceType:  shape.InstanceType,
+		Multiplier:    shape.Multiplier,
+		ScalingGroup:  shape.ScalingGroup,
+		Priority:      shape.Priority,
 		State:         federationv1.MemberState(m.State),
 		Idle:          m.Idle,
 		ReadyIdle:     m.ReadyIdle,
@@ -139,7 +164,7 @@ func (m *Member) Proto() *federationv1.MemberSegment {
 		Pending:       m.Pending,
 		QueueCapacity: m.QueueCapacity,
 		CanGrow:       m.CanGrow,
-		Image:         m.Image,
+		Image:         shape.Image,
 	}
 	if m.SaturatedFor > 0 {
 		p.SaturatedFor = durationpb.New(m.SaturatedFor)
@@ -159,41 +184,4 @@ func remaining(d *durationpb.Duration) time.Duration {
 		return 0
 	}
 	return max(0, d.AsDuration())
-}
-
-// intern shares the memory of strings that thousands of members have in common, such as images and namespaces.
-func intern(s string) string {
-	if s == "" {
-		return ""
-	}
-	return unique.Make(s).Value()
-}
-
-// keep prefers the string that is held already.
-func keep(held, s string) string {
-	if held == s {
-		return held
-	}
-	return s
-}
-
-// same interns, unless the string that is held already says it.
-func same(held, s string) string {
-	if held == s {
-		return held
-	}
-	return intern(s)
-}
-
-// newSegment makes room for the members; for one, which is the most frequent, in the same piece of memory.
-func newSegment(members int) *Segment {
-	if members == 1 {
-		s := &struct {
-			Segment
-			one [1]Member
-		}{}
-		s.Members = s.one[:0]
-		return &s.Segment
-	}
-	return &Segment{Members: make([]Member, 0, members)}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestProtoRoundTrip(t *testing.T) {
-	for _, s := range []*Segment{sample(), {Key: Key{"a", "b"}}} {
+	for _, s := range []*Segment{sample(), uuids(), New(Key{"a", "b"})} {
 		bytes, err := proto.Marshal(s.Proto())
 		if err != nil {
 			t.Fatal(err)
@@ -30,8 +30,11 @@ func TestProtoRoundTrip(t *testing.T) {
 		if !got.Equal(s) || got.Digest() != s.Digest() {
 			t.Errorf("got %+v, want %+v", got, s)
 		}
-		if len(s.Members) > 0 && got.Members[0] != s.Members[0] {
-			t.Errorf("member is %+v, want %+v", got.Members[0], s.Members[0])
+		if got.UID() != s.UID() {
+			t.Errorf("uid is %q, want %q", got.UID(), s.UID())
+		}
+		if len(s.Members()) > 0 && got.Members()[0] != s.Members()[0] {
+			t.Errorf("member is %+v, want %+v", got.Members()[0], s.Members()[0])
 		}
 	}
 }

@@ -53,12 +53,9 @@ func (s State) String() string {
 // Member is one pool of a segment. It is comparable on purpose.
 type Member struct {
 	Name          string
-	InstanceType  string
-	ScalingGroup  string
-	Image         string
-	Multiplier    int32
-	Priority      int32
-	Idle          int32 // as the API's status counts it, Pods that cannot serve included
+	Shape         Shared[Shape]
+	SaturatedFor  time.Duration // remaining; 0 without a time
+	Idle          int32         // as the API's status counts it, Pods that cannot serve included
 	ReadyIdle     int32
 	Running       int32
 	Desired       int32
@@ -67,7 +64,6 @@ type Member struct {
 	QueueCapacity int32
 	State         State
 	CanGrow       bool
-	SaturatedFor  time.Duration // remaining; 0 without a time
 }
 
 func (m *Member) equal(o *Member) bool {
@@ -76,22 +72,102 @@ func (m *Member) equal(o *Member) bool {
 	return a == b
 }
 
-// Segment is one cluster's part of one Env. It is immutable once it is in a Snapshot.
+// maxMembers is far above what an Env can have; views number them with it in mind.
+const maxMembers = 1<<16 - 1
+
+// Segment is one cluster's part of one Env. It is immutable once it is in a Snapshot. A hub holds one for every Env and
+// cluster, so what many of them have in common is shared.
 type Segment struct {
-	Key                 Key
-	UID                 string
-	Generation          int64
-	Template            string
-	DefaultInstanceType string
-	DefaultMultiplier   int32
-	Members             []Member // ordered by name
+	key        *Key
+	uid        uid
+	Defaults   Shared[Defaults]
+	Generation int64
+	one        [1]Member // the most frequent number of members needs no further memory
+	members    *[]Member // nil: there is one, or none if that has no name
+}
+
+// New is a segment of an Env that says nothing yet.
+func New(key Key) *Segment { return &Segment{key: &key} }
+
+// Key names the Env.
+func (s *Segment) Key() Key {
+	if s.key == nil {
+		return Key{}
+	}
+	return *s.key
+}
+
+// SharedKey is the key where it is kept, for those who hold as many of them. It is not to be changed.
+func (s *Segment) SharedKey() *Key { return s.key }
+
+// UID is that of the Env.
+func (s *Segment) UID() string {
+	if s.uid == (uid{}) {
+		return s.Defaults.Get().uid
+	}
+	return string(s.uid.append(nil))
+}
+
+// Describe sets what the segment says besides its members, before it is in a Snapshot, and returns it.
+func (s *Segment) Describe(uid string, generation int64, d Defaults) *Segment {
+	var canonical bool
+	if s.uid, canonical = parseUID(uid); canonical {
+		uid = ""
+	}
+	d.uid = uid
+	s.Defaults, s.Generation = Share(d), generation
+	return s
+}
+
+// Members are ordered by name.
+func (s *Segment) Members() []Member {
+	switch {
+	case s.members != nil:
+		return *s.members
+	case s.one[0].Name == "":
+		return nil
+	default:
+		return s.one[:]
+	}
+}
+
+// With sets the members, before the segment is in a Snapshot, and returns it.
+func (s *Segment) With(members ...Member) *Segment {
+	s.members = nil
+	room := s.room(len(members))
+	copy(room, members)
+	if len(room) != 1 {
+		s.one = [1]Member{}
+	}
+	order(room)
+	return s
+}
+
+// room is where so many members go.
+func (s *Segment) room(n int) []Member {
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return s.one[:]
+	default:
+		members := make([]Member, n)
+		s.members = &members
+		return members
+	}
+}
+
+func order(members []Member) {
+	byName := func(a, b Member) int { return cmp.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(members, byName) {
+		slices.SortFunc(members, byName)
+	}
 }
 
 // Equal reports whether two segments say the same, remaining durations aside.
 func (s *Segment) Equal(o *Segment) bool {
-	return s.Key == o.Key && s.UID == o.UID && s.Generation == o.Generation && s.Template == o.Template &&
-		s.DefaultInstanceType == o.DefaultInstanceType && s.DefaultMultiplier == o.DefaultMultiplier &&
-		slices.EqualFunc(s.Members, o.Members, func(a, b Member) bool { return a.equal(&b) })
+	return (s.key == o.key || s.Key() == o.Key()) && s.uid == o.uid && s.Defaults == o.Defaults && s.Generation == o.Generation &&
+		slices.EqualFunc(s.Members(), o.Members(), func(a, b Member) bool { return a.equal(&b) })
 }
 
 // Edge reports whether the change from was to is (either may be nil) is one that others should learn of at once: a member came,
@@ -100,11 +176,12 @@ func Edge(was, is *Segment) bool {
 	if was == nil || is == nil {
 		return was != is
 	}
-	if len(was.Members) != len(is.Members) {
+	before, now := was.Members(), is.Members()
+	if len(before) != len(now) {
 		return true
 	}
-	for i := range is.Members {
-		a, b := &was.Members[i], &is.Members[i]
+	for i := range now {
+		a, b := &before[i], &now[i]
 		if a.Name != b.Name || (a.ReadyIdle == 0) != (b.ReadyIdle == 0) || a.State != b.State {
 			return true
 		}
@@ -120,8 +197,9 @@ type Totals struct {
 // Totals sums the segment's members. A Missing member has no pool, so its counts are left over and don't count.
 func (s *Segment) Totals() Totals {
 	var t Totals
-	for i := range s.Members {
-		t.add(&s.Members[i])
+	members := s.Members()
+	for i := range members {
+		t.add(&members[i])
 	}
 	return t
 }

@@ -6,48 +6,75 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 func sample() *Segment {
-	return &Segment{
-		Key: Key{"default", "py"}, UID: "u1", Generation: 3, Template: "python", DefaultInstanceType: "cpu", DefaultMultiplier: 2,
-		Members: []Member{
-			{
-				Name: "a", InstanceType: "cpu", ScalingGroup: "g", Image: "py:3", Multiplier: 2, Priority: -1, Idle: 5, ReadyIdle: 4,
-				Running: 3, Desired: 8, Current: 8, Pending: 1, QueueCapacity: 16, State: Saturated, CanGrow: true, SaturatedFor: time.Minute,
-			},
-			{Name: "b", Idle: 7, State: Missing},
+	return New(Key{"default", "py"}).Describe("u1", 3, Defaults{Template: "python", InstanceType: "cpu", Multiplier: 2}).With(
+		Member{
+			Name: "a", Shape: Share(Shape{InstanceType: "cpu", ScalingGroup: "g", Image: "py:3", Multiplier: 2, Priority: -1}),
+			Idle: 5, ReadyIdle: 4, Running: 3, Desired: 8, Current: 8, Pending: 1, QueueCapacity: 16, State: Saturated, CanGrow: true,
+			SaturatedFor: time.Minute,
 		},
+		Member{Name: "b", Idle: 7, State: Missing},
+	)
+}
+
+// uuids has a canonical uid, which is kept in another form.
+func uuids() *Segment { return sample().Describe(aUID, 3, sample().Defaults.Get()) }
+
+const aUID = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
+
+func shaped(edit func(*Shape)) func(*Segment) {
+	return func(s *Segment) {
+		shape := s.Members()[0].Shape.Get()
+		edit(&shape)
+		s.Members()[0].Shape = Share(shape)
+	}
+}
+
+func defaulted(edit func(*Defaults)) func(*Segment) {
+	return func(s *Segment) {
+		d := s.Defaults.Get()
+		edit(&d)
+		s.Describe(s.UID(), s.Generation, d)
 	}
 }
 
 // edits changes one field each; every one of them must show in the digest and in Equal.
 var edits = map[string]func(*Segment){
-	"namespace":          func(s *Segment) { s.Key.Namespace = "defaul" },
-	"name":               func(s *Segment) { s.Key.Name = "tpy" },
-	"uid":                func(s *Segment) { s.UID = "u2" },
+	"namespace":          func(s *Segment) { s.key = &Key{"defaul", "py"} },
+	"name":               func(s *Segment) { s.key = &Key{"default", "tpy"} },
+	"uid":                func(s *Segment) { s.Describe("u2", s.Generation, s.Defaults.Get()) },
+	"canonical uid":      func(s *Segment) { s.Describe(aUID, s.Generation, s.Defaults.Get()) },
+	"another":            func(s *Segment) { s.Describe(aUID[:35]+"e", s.Generation, s.Defaults.Get()) },
+	"uid in capitals":    func(s *Segment) { s.Describe(strings.ToUpper(aUID), s.Generation, s.Defaults.Get()) },
+	"uid of zeros":       func(s *Segment) { s.Describe(uuid.Nil.String(), s.Generation, s.Defaults.Get()) },
+	"no uid":             func(s *Segment) { s.Describe("", s.Generation, s.Defaults.Get()) },
 	"generation":         func(s *Segment) { s.Generation++ },
-	"template":           func(s *Segment) { s.Template = "" },
-	"default type":       func(s *Segment) { s.DefaultInstanceType = "gpu" },
-	"default multiplier": func(s *Segment) { s.DefaultMultiplier = 0 },
-	"member gone":        func(s *Segment) { s.Members = s.Members[:1] },
-	"member name":        func(s *Segment) { s.Members[1].Name = "c" },
-	"instance type":      func(s *Segment) { s.Members[0].InstanceType = "" },
-	"scaling group":      func(s *Segment) { s.Members[0].ScalingGroup = "h" },
-	"image":              func(s *Segment) { s.Members[0].Image = "py:4" },
-	"multiplier":         func(s *Segment) { s.Members[0].Multiplier = 1 },
-	"priority":           func(s *Segment) { s.Members[0].Priority = 1 },
-	"idle":               func(s *Segment) { s.Members[0].Idle++ },
-	"ready idle":         func(s *Segment) { s.Members[0].ReadyIdle++ },
-	"running":            func(s *Segment) { s.Members[0].Running++ },
-	"desired":            func(s *Segment) { s.Members[0].Desired++ },
-	"current":            func(s *Segment) { s.Members[0].Current++ },
-	"pending":            func(s *Segment) { s.Members[0].Pending++ },
-	"queue capacity":     func(s *Segment) { s.Members[0].QueueCapacity++ },
-	"state":              func(s *Segment) { s.Members[0].State = Active },
-	"can grow":           func(s *Segment) { s.Members[0].CanGrow = false },
+	"template":           defaulted(func(d *Defaults) { d.Template = "" }),
+	"default type":       defaulted(func(d *Defaults) { d.InstanceType = "gpu" }),
+	"default multiplier": defaulted(func(d *Defaults) { d.Multiplier = 0 }),
+	"member gone":        func(s *Segment) { s.With(s.Members()[0]) },
+	"member name":        func(s *Segment) { s.Members()[1].Name = "c" },
+	"instance type":      shaped(func(s *Shape) { s.InstanceType = "" }),
+	"scaling group":      shaped(func(s *Shape) { s.ScalingGroup = "h" }),
+	"image":              shaped(func(s *Shape) { s.Image = "py:4" }),
+	"multiplier":         shaped(func(s *Shape) { s.Multiplier = 1 }),
+	"priority":           shaped(func(s *Shape) { s.Priority = 1 }),
+	"idle":               func(s *Segment) { s.Members()[0].Idle++ },
+	"ready idle":         func(s *Segment) { s.Members()[0].ReadyIdle++ },
+	"running":            func(s *Segment) { s.Members()[0].Running++ },
+	"desired":            func(s *Segment) { s.Members()[0].Desired++ },
+	"current":            func(s *Segment) { s.Members()[0].Current++ },
+	"pending":            func(s *Segment) { s.Members()[0].Pending++ },
+	"queue capacity":     func(s *Segment) { s.Members()[0].QueueCapacity++ },
+	"state":              func(s *Segment) { s.Members()[0].State = Active },
+	"can grow":           func(s *Segment) { s.Members()[0].CanGrow = false },
 }
 
 func TestDigestSeesEveryField(t *testing.T) {
@@ -67,7 +94,7 @@ func TestDigestSeesEveryField(t *testing.T) {
 
 func TestDigestIgnoresWhatCountsDown(t *testing.T) {
 	s := sample()
-	s.Members[0].SaturatedFor = time.Second
+	s.Members()[0].SaturatedFor = time.Second
 	if s.Digest() != sample().Digest() || !s.Equal(sample()) {
 		t.Error("a remaining duration makes a difference")
 	}
@@ -81,20 +108,23 @@ func TestDigestGolden(t *testing.T) {
 		want    uint64
 	}{
 		{sample(), 0x73ea9af48a5790e7},
-		{&Segment{Key: Key{"a", "b"}}, 0x59f57cf3d8896460},
+		{New(Key{"a", "b"}), 0x59f57cf3d8896460},
+		{uuids(), 0x5854feb83acca01b},
 	} {
 		if got := c.segment.Digest(); got != c.want {
-			t.Errorf("digest of %s is %#x, want %#x", c.segment.Key, got, c.want)
+			t.Errorf("digest of %s is %#x, want %#x", c.segment.Key(), got, c.want)
 		}
 	}
 }
 
 func randomSegment(r *rand.Rand) *Segment {
-	s := &Segment{Key: Key{"ns", fmt.Sprint("env-", r.IntN(12))}, Generation: int64(r.IntN(3))}
+	s := New(Key{"ns", fmt.Sprint("env-", r.IntN(12))})
+	s.Generation = int64(r.IntN(3))
+	var members []Member
 	for i := range r.IntN(3) {
-		s.Members = append(s.Members, Member{Name: fmt.Sprint("m", i), Idle: int32(r.IntN(3)), State: Active})
+		members = append(members, Member{Name: fmt.Sprint("m", i), Idle: int32(r.IntN(3)), State: Active})
 	}
-	return s
+	return s.With(members...)
 }
 
 // TestSnapshotDigestIsThatOfItsContent compares the digest kept up to date with the one of a snapshot made afresh, in
@@ -104,7 +134,7 @@ func TestSnapshotDigestIsThatOfItsContent(t *testing.T) {
 	var s Snapshot
 	for step := range 3000 {
 		if r.IntN(3) == 0 {
-			s.Remove(randomSegment(r).Key)
+			s.Remove(randomSegment(r).Key())
 		} else {
 			s.Put(randomSegment(r))
 		}
@@ -158,12 +188,12 @@ func TestThenIsApplyingBoth(t *testing.T) {
 		named := map[Key]bool{}
 		for range r.IntN(8) {
 			s := randomSegment(r)
-			if named[s.Key] {
+			if named[s.Key()] {
 				continue
 			}
-			named[s.Key] = true
+			named[s.Key()] = true
 			if r.IntN(3) == 0 {
-				d.Removed = append(d.Removed, s.Key)
+				d.Removed = append(d.Removed, s.Key())
 			} else {
 				d.Changed = append(d.Changed, s)
 			}
@@ -214,20 +244,20 @@ func TestPutReportsChanges(t *testing.T) {
 		t.Fatal("the first put changes, the same again does not")
 	}
 	later := sample()
-	later.Members[0].SaturatedFor = time.Second
+	later.Members()[0].SaturatedFor = time.Second
 	if s.Put(later) {
 		t.Error("a remaining duration counts as a change")
 	}
-	if got := s.Get(later.Key).Members[0].SaturatedFor; got != time.Second {
+	if got := s.Get(later.Key()).Members()[0].SaturatedFor; got != time.Second {
 		t.Errorf("the newer duration was not kept: %s", got)
 	}
 }
 
 func TestEdge(t *testing.T) {
 	one := func(ready int32, state State) *Segment {
-		return &Segment{Members: []Member{{Name: "main", ReadyIdle: ready, State: state}}}
+		return New(Key{}).With(Member{Name: "main", ReadyIdle: ready, State: state})
 	}
-	two := &Segment{Members: []Member{{Name: "main"}, {Name: "more"}}}
+	two := New(Key{}).With(Member{Name: "main"}, Member{Name: "more"})
 	for name, c := range map[string]struct {
 		was, is *Segment
 		want    bool

@@ -37,7 +37,7 @@ func (d Delta) Then(next Delta) Delta {
 			later[k] = nil
 		}
 		for _, s := range step.Changed {
-			later[s.Key] = s
+			later[s.Key()] = s
 		}
 	}
 	var out Delta
@@ -63,9 +63,10 @@ func (s *Snapshot) Get(k Key) *Segment { return s.entries[k].segment }
 // Put stores a segment and reports whether that changed anything. A segment that differs in remaining durations only
 // replaces the old one without counting as a change.
 func (s *Snapshot) Put(seg *Segment) bool {
-	old, had := s.entries[seg.Key]
+	key := seg.Key()
+	old, had := s.entries[key]
 	if had && old.segment.Equal(seg) {
-		s.entries[seg.Key] = entry{seg, old.digest}
+		s.entries[key] = entry{seg, old.digest}
 		return false
 	}
 	if s.entries == nil {
@@ -73,7 +74,7 @@ func (s *Snapshot) Put(seg *Segment) bool {
 	}
 	digest := seg.Digest()
 	s.digest += digest - old.digest
-	s.entries[seg.Key] = entry{seg, digest}
+	s.entries[key] = entry{seg, digest}
 	return true
 }
 
@@ -147,6 +148,6 @@ func Diff(old, new *Snapshot) Delta {
 		}
 	}
 	slices.SortFunc(d.Removed, Key.Compare)
-	slices.SortFunc(d.Changed, func(a, b *Segment) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(d.Changed, func(a, b *Segment) int { return a.Key().Compare(b.Key()) })
 	return d
 }

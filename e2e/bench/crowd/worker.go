@@ -87,10 +87,10 @@ func (w *Worker) put(p *federationv1.EnvSegment) error {
 	if err != nil {
 		return err
 	}
-	if w.envs[s.Key] == nil {
-		w.order = append(w.order, s.Key)
+	if w.envs[s.Key()] == nil {
+		w.order = append(w.order, s.Key())
 	}
-	w.envs[s.Key] = p
+	w.envs[s.Key()] = p
 	w.snapshot.Put(s)
 	return nil
 }

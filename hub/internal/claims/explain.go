@@ -113,13 +113,13 @@ func (s *Service) explainKey(ctx context.Context, p Principal, req *sandboxv1.Ex
 // explain keeps how the current candidate was chosen.
 func (p *pursuit) explain(view *router.View, chosen router.Candidate) {
 	out := p.service.fleet.Explain(&p.route, view)
-	out.Chosen(chosen.Cluster.ID, chosen.Member.Name)
+	out.Chosen(chosen.Cluster.ID, chosen.Member().Name)
 	p.decision = p.service.decision(out, keptCandidates, p.asked)
 	p.mark()
 }
 
 func (p *pursuit) asked(c *router.Explained) bool {
-	_, ok := p.outcomes[[2]string{c.Cluster.ID, c.Member.Name}]
+	_, ok := p.outcomes[[2]string{c.Cluster.ID, c.Member().Name}]
 	return ok
 }
 
@@ -139,7 +139,7 @@ func (s *Service) decision(e router.Explanation, most int, keep ...func(*router.
 	for i := range e.Candidates {
 		c := &e.Candidates[i]
 		if i == 0 && c.Rank == 1 {
-			d.ClusterId, d.Pool = c.Cluster.ID, c.Member.Name
+			d.ClusterId, d.Pool = c.Cluster.ID, c.Member().Name
 			d.Message = c.Message()
 		}
 		if i < most || len(keep) > 0 && keep[0](c) {
@@ -157,9 +157,9 @@ func (s *Service) decision(e router.Explanation, most int, keep ...func(*router.
 
 func candidate(c *router.Explained) *sandboxv1.Candidate {
 	return &sandboxv1.Candidate{
-		ClusterId: c.Cluster.ID, Pool: c.Member.Name, Rank: int32(c.Rank), Tier: c.Tier.String(), Reason: string(c.Reason),
-		Message: c.Message(), Priority: c.Member.Priority, ReadyIdle: c.Member.ReadyIdle, InFlight: c.InFlight,
-		Pending: c.Member.Pending, Age: durationpb.New(c.Age),
+		ClusterId: c.Cluster.ID, Pool: c.Member().Name, Rank: int32(c.Rank), Tier: c.Tier.String(), Reason: string(c.Reason),
+		Message: c.Message(), Priority: c.Member().Shape.Get().Priority, ReadyIdle: c.Member().ReadyIdle, InFlight: c.InFlight,
+		Pending: c.Member().Pending, Age: durationpb.New(c.Age),
 	}
 }
 

@@ -128,7 +128,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 	}
 	c := view.Candidate(picked.Index)
 	p.explain(view, c)
-	t := &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member.Name, reservation: s.fleet.Reserve(view, picked.Index)}
+	t := &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member().Name, reservation: s.fleet.Reserve(view, picked.Index)}
 	if p.note != nil {
 		attempt, err := p.note(ctx, t.cluster, t.pool, p.decision)
 		if err != nil {
@@ -169,7 +169,7 @@ func (p *pursuit) pick(ctx context.Context, view *router.View) router.Decision {
 			telemetry.Candidate.Int(view.Len()), telemetry.Tier.String(picked.Tier.String()), telemetry.Reason.String(string(picked.Reason)))
 		if picked.OK() {
 			c := view.Candidate(picked.Index)
-			span.SetAttributes(telemetry.Cluster.String(c.Cluster.ID), telemetry.Pool.String(c.Member.Name))
+			span.SetAttributes(telemetry.Cluster.String(c.Cluster.ID), telemetry.Pool.String(c.Member().Name))
 		}
 	}
 	return picked

@@ -153,23 +153,11 @@ func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
 		shown := &sandboxv1.EnvCluster{
 			ClusterId: p.owner.ID, State: apiState(p.owner.Health()), Age: durationpb.New(max(0, now-p.owner.Seen())),
 		}
-		for i := range p.segment.Members {
-			shown.Members = append(shown.Members, apiMember(&p.segment.Members[i]))
+		for _, m := range p.segment.Members() {
+			shown.Members = append(shown.Members, m.Shown())
 		}
 		env.Clusters = append(env.Clusters, shown)
 	}
 	env.Idle, env.Running, env.Desired, env.Pending = totals.Idle, totals.Running, totals.Desired, totals.Pending
 	return env
-}
-
-func apiMember(m *segment.Member) *sandboxv1.EnvMember {
-	out := &sandboxv1.EnvMember{
-		Name: m.Name, State: m.State.String(), ScalingGroup: m.ScalingGroup, InstanceType: m.InstanceType,
-		Multiplier: m.Multiplier, Priority: m.Priority, Idle: m.Idle, ReadyIdle: m.ReadyIdle, Running: m.Running,
-		Desired: m.Desired, Pending: m.Pending, Image: m.Image,
-	}
-	if m.SaturatedFor > 0 {
-		out.SaturatedFor = durationpb.New(m.SaturatedFor)
-	}
-	return out
 }

@@ -23,13 +23,13 @@ func TestAPI(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
 		east, west := newOwner(t, "east"), newOwner(t, "west")
 		key := segment.Key{Namespace: "a", Name: "py"}
-		east.truth.Put(&segment.Segment{Key: key, Members: []segment.Member{
-			{
-				Name: "p", State: segment.Saturated, Idle: 3, ReadyIdle: 2, Running: 4, Desired: 7, Pending: 1, InstanceType: "cpu", Multiplier: 2,
-				Priority: 5, ScalingGroup: "g", Image: "i", SaturatedFor: time.Minute,
+		east.truth.Put(segment.New(key).With(
+			segment.Member{
+				Name: "p", State: segment.Saturated, Idle: 3, ReadyIdle: 2, Running: 4, Desired: 7, Pending: 1, SaturatedFor: time.Minute,
+				Shape: segment.Share(segment.Shape{InstanceType: "cpu", Multiplier: 2, Priority: 5, ScalingGroup: "g", Image: "i"}),
 			},
-			{Name: "q", State: segment.Missing, Idle: 9},
-		}})
+			segment.Member{Name: "q", State: segment.Missing, Idle: 9},
+		))
 		west.truth.Put(pool(key, 1))
 		west.truth.Put(pool(env(0), 1))
 		east.connect(f)

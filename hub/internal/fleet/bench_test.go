@@ -51,18 +51,19 @@ type lockedView struct {
 func (l *lockedView) put(cluster string, s *segment.Segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.envs[s.Key] == nil {
-		l.envs[s.Key] = map[string]*segment.Segment{}
+	if l.envs[s.Key()] == nil {
+		l.envs[s.Key()] = map[string]*segment.Segment{}
 	}
-	l.envs[s.Key][cluster] = s
+	l.envs[s.Key()][cluster] = s
 }
 
 func (l *lockedView) pick(k segment.Key) (best *segment.Member) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for _, s := range l.envs[k] {
-		for i := range s.Members {
-			m := &s.Members[i]
+		members := s.Members()
+		for i := range members {
+			m := &members[i]
 			if m.State == segment.Active && (best == nil || m.ReadyIdle > best.ReadyIdle) {
 				best = m
 			}

@@ -117,7 +117,7 @@ func (c *cluster) unbury(alive []change) {
 	}
 	named := make(map[segment.Key]struct{}, len(alive))
 	for _, ch := range alive {
-		named[ch.segment.Key] = struct{}{}
+		named[ch.segment.Key()] = struct{}{}
 	}
 	c.dropTombstones(named)
 }

@@ -181,9 +181,9 @@ func env(n int) segment.Key {
 
 // pool makes a segment of one member with so many ready Pods.
 func pool(k segment.Key, ready int32) *segment.Segment {
-	return &segment.Segment{Key: k, UID: "u", Members: []segment.Member{
-		{Name: "pool", State: segment.Active, Idle: ready, ReadyIdle: ready, QueueCapacity: 8, Image: "img"},
-	}}
+	return segment.New(k).Describe("u", 0, segment.Defaults{}).With(segment.Member{
+		Name: "pool", State: segment.Active, Idle: ready, ReadyIdle: ready, QueueCapacity: 8, Shape: segment.Share(segment.Shape{Image: "img"}),
+	})
 }
 
 func envs(n int) []*segment.Segment {

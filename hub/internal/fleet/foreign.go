@@ -186,7 +186,7 @@ func (s *Session) changes() *federationv1.Foreign {
 				return nil
 			}
 			slices.SortFunc(f.rest, func(a, b reference) int {
-				return cmp.Or(a.slot.key.Compare(b.slot.key), cmp.Compare(a.about.ID, b.about.ID))
+				return cmp.Or(a.slot.key.Compare(*b.slot.key), cmp.Compare(a.about.ID, b.about.ID))
 			})
 		}
 		p := packer{receiver: s.cluster, message: &federationv1.Foreign{Last: true}, removals: true}
@@ -229,7 +229,7 @@ func (p *packer) add(r reference) bool {
 		return false
 	}
 	p.size += size
-	env := p.env(r.slot.key)
+	env := p.env(*r.slot.key)
 	if out != nil {
 		env.Segments = append(env.Segments, out)
 	} else {
@@ -259,6 +259,7 @@ func (s *slot) foreign(receiver, about *cluster) (*segment.Segment, bool) {
 		return nil, false
 	}
 	if i, has := s.find(about); has {
+		s.parts[i].noted = unnoted
 		return s.parts[i].segment, true
 	}
 	return nil, true

@@ -65,11 +65,11 @@ func (r *receiver) apply(m *federationv1.Foreign) {
 			r.t.Fatal(err)
 		}
 		for _, s := range e.GetSegments() {
-			seg := &segment.Segment{Key: k}
+			var members []segment.Member
 			for _, p := range s.GetMembers() {
-				seg.Members = append(seg.Members, segment.MemberFromProto(p))
+				members = append(members, segment.MemberFromProto(p))
 			}
-			put(r.has, k, s.GetClusterId(), seg)
+			put(r.has, k, s.GetClusterId(), segment.New(k).With(members...))
 			put(r.named, k, s.GetClusterId(), true)
 			r.stale[s.GetClusterId()] = s.GetStale()
 			if s.GetClusterId() == r.own.id {
@@ -114,7 +114,7 @@ func (r *receiver) wantForeign(others ...*owner) {
 			r.t.Fatalf("%s has %d foreign segments of %s, want %d", r.own.id, len(got), k, len(want))
 		}
 		for id, s := range want {
-			if got[id] == nil || !got[id].Equal(&segment.Segment{Key: k, Members: s.Members}) {
+			if got[id] == nil || !got[id].Equal(segment.New(k).With(s.Members()...)) {
 				r.t.Fatalf("%s has of %s in %s %+v, want %+v", r.own.id, k, id, got[id], s)
 			}
 		}
@@ -222,13 +222,13 @@ func TestForeignIsChunked(t *testing.T) {
 		r := newReceiver(t, east)
 		for i := range 60 {
 			east.truth.Put(pool(env(i), 1))
-			large := &segment.Segment{Key: env(i)}
+			var members []segment.Member
 			for m := range 32 {
-				large.Members = append(large.Members, segment.Member{
-					Name: fmt.Sprintf("pool-%02d", m), State: segment.Active, Image: strings.Repeat("x", 2000),
+				members = append(members, segment.Member{
+					Name: fmt.Sprintf("pool-%02d", m), State: segment.Active, Shape: segment.Share(segment.Shape{Image: strings.Repeat("x", 2000)}),
 				})
 			}
-			west.truth.Put(large)
+			west.truth.Put(segment.New(env(i)).With(members...))
 		}
 		west.connect(f)
 		east.connect(f)
@@ -246,7 +246,7 @@ func TestForeignIsChunked(t *testing.T) {
 		for i := range 60 {
 			s := *west.truth.Get(env(i))
 			s.Generation++
-			s.Members = append(slices.Clone(s.Members), segment.Member{Name: "pool-99", State: segment.Active})
+			s.With(append(s.Members(), segment.Member{Name: "pool-99", State: segment.Active})...)
 			west.change(&s)
 		}
 		r.drain()

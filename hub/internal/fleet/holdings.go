@@ -5,7 +5,6 @@ package fleet
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/segment"
@@ -18,25 +17,33 @@ type part struct {
 	slot  *slot
 	// segment is replaced with the owner's mu and the slot's held, so that either is enough to read it.
 	segment *segment.Segment
-	// cells count claims in flight, one a member; a cell stays with its member for as long as the member is there, through
-	// all views.
-	cells []*atomic.Int32
 
 	digest uint64 // of segment
-	named  uint64 // the last report that named it
-	at     int    // among the holdings
-	first  int    // of its members, in the slot's view
+	named  uint32 // the last report that named it
+	at     int32  // among the holdings
+	first  int32  // of its members, in the slot's view
+	noted  noted
 }
+
+// noted is whether all who have the Env will yet be sent what the part says when it is sent: then a further change needs no
+// further note. The slot's mu guards it. It ends when the first of them reads the part: a note too many costs a message.
+type noted uint8
+
+const (
+	unnoted noted = iota
+	notedCalm
+	notedUrgent
+)
 
 // holdings are all parts of one cluster. The cluster's mu guards them.
 type holdings struct {
 	parts   []*part // about in the order in which the cluster first named them
 	digest  uint64  // the sum of all parts', as in segment.Snapshot
-	reports uint64
+	reports uint32  // at ten a second they come round in 13 years
 }
 
 func (h *holdings) insert(p *part) {
-	p.at = len(h.parts)
+	p.at = int32(len(h.parts))
 	h.parts = append(h.parts, p)
 }
 
@@ -51,7 +58,7 @@ func (h *holdings) drop(p *part) {
 func (h *holdings) keys() []segment.Key {
 	keys := make([]segment.Key, len(h.parts))
 	for i, p := range h.parts {
-		keys[i] = p.slot.key
+		keys[i] = *p.slot.key
 	}
 	slices.SortFunc(keys, segment.Key.Compare)
 	return keys
@@ -69,7 +76,7 @@ func (h *holdings) totals() segment.Totals {
 func (h *holdings) unnamed() (keys []segment.Key) {
 	for _, p := range h.parts {
 		if p.named != h.reports {
-			keys = append(keys, p.slot.key)
+			keys = append(keys, *p.slot.key)
 		}
 	}
 	return keys
@@ -119,7 +126,7 @@ func (c *cluster) read(segments []*federationv1.EnvSegment, removed []*federatio
 // reader finds the parts that a report names.
 type reader struct {
 	cluster *cluster
-	next    int                      // where the next one is, if the report keeps to the order of the holdings
+	next    int32                    // where the next one is, if the report keeps to the order of the holdings
 	others  map[segment.Key]struct{} // named, and not held
 }
 
@@ -150,7 +157,7 @@ func (r *reader) find(k *federationv1.EnvKey) (*part, *segment.Segment, error) {
 }
 
 func (r *reader) look(key segment.Key) (*part, *segment.Segment) {
-	if parts := r.cluster.holdings.parts; r.next < len(parts) && parts[r.next].slot.key == key {
+	if parts := r.cluster.holdings.parts; int(r.next) < len(parts) && *parts[r.next].slot.key == key {
 		p := parts[r.next]
 		return p, p.segment
 	}
@@ -159,5 +166,5 @@ func (r *reader) look(key segment.Key) (*part, *segment.Segment) {
 			return p, like
 		}
 	}
-	return nil, &segment.Segment{Key: key.Intern()}
+	return nil, segment.New(key.Intern())
 }

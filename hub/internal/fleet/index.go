@@ -5,7 +5,6 @@ package fleet
 import (
 	"cmp"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,8 +16,9 @@ import (
 // Many shards keep the copy that a new Env costs small.
 const shardCount = 1024
 
-// index finds the slot of an Env. Readers take no lock: a shard's map is immutable and replaced as a whole when an Env
-// appears or goes; everything more frequent happens in the slot.
+// index finds the slot of an Env. Readers take no lock: what a shard has is immutable and replaced as a whole when an Env
+// appears or goes; everything more frequent happens in the slot. Ordered by hash it takes a third of a map's memory, and a copy
+// is one of memory.
 type index struct {
 	seed   maphash.Seed
 	shards [shardCount]shard
@@ -26,22 +26,45 @@ type index struct {
 
 type shard struct {
 	mu    sync.Mutex
-	slots atomic.Pointer[map[segment.Key]*slot]
+	slots atomic.Pointer[[]hashed]
+}
+
+type hashed struct {
+	hash uint64
+	slot *slot
 }
 
 func (x *index) init() {
 	x.seed = maphash.MakeSeed()
 	for i := range x.shards {
-		x.shards[i].slots.Store(&map[segment.Key]*slot{})
+		x.shards[i].slots.Store(&[]hashed{})
 	}
 }
 
-func (x *index) shard(k segment.Key) *shard {
-	h := maphash.String(x.seed, k.Name) ^ maphash.String(x.seed, k.Namespace)<<1
-	return &x.shards[h%shardCount]
+func (x *index) shard(k segment.Key) (sh *shard, hash uint64) {
+	hash = maphash.String(x.seed, k.Name) ^ maphash.String(x.seed, k.Namespace)<<1
+	return &x.shards[hash%shardCount], hash
 }
 
-func (x *index) get(k segment.Key) *slot { return (*x.shard(k).slots.Load())[k] }
+func (x *index) get(k segment.Key) *slot {
+	sh, hash := x.shard(k)
+	slots := *sh.slots.Load()
+	if at, has := find(slots, k, hash); has {
+		return slots[at].slot
+	}
+	return nil
+}
+
+// find answers where an Env is, or else belongs.
+func find(slots []hashed, k segment.Key, hash uint64) (at int, has bool) {
+	at, _ = slices.BinarySearchFunc(slots, hash, func(h hashed, to uint64) int { return cmp.Compare(h.hash, to) })
+	for ; at < len(slots) && slots[at].hash == hash; at++ {
+		if *slots[at].slot.key == k {
+			return at, true
+		}
+	}
+	return at, false
+}
 
 func (x *index) view(k segment.Key) *router.View {
 	if s := x.get(k); s != nil {
@@ -57,9 +80,9 @@ func (x *index) put(p *part, seg *segment.Segment, w woken) {
 		return
 	}
 	for {
-		s := x.get(seg.Key)
+		s := x.get(seg.Key())
 		if s == nil {
-			s = x.insert(seg.Key)
+			s = x.insert(seg.SharedKey())
 		}
 		if s.put(p, seg, w) {
 			return
@@ -67,31 +90,32 @@ func (x *index) put(p *part, seg *segment.Segment, w woken) {
 	}
 }
 
-func (x *index) insert(k segment.Key) *slot {
-	sh := x.shard(k)
+func (x *index) insert(k *segment.Key) *slot {
+	sh, hash := x.shard(*k)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if s := (*sh.slots.Load())[k]; s != nil {
-		return s
+	slots := *sh.slots.Load()
+	at, has := find(slots, *k, hash)
+	if has {
+		return slots[at].slot
 	}
 	s := &slot{key: k}
-	next := maps.Clone(*sh.slots.Load())
-	next[k] = s
+	next := slices.Concat(slots[:at], []hashed{{hash, s}}, slots[at:])
 	sh.slots.Store(&next)
 	return s
 }
 
 // remove takes a part out of its Env, and the Env out of the index when it was the last part.
 func (x *index) remove(p *part, w woken) {
-	k := p.slot.key
-	sh := x.shard(k)
+	sh, hash := x.shard(*p.slot.key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if !p.slot.remove(p, w) {
 		return
 	}
-	next := maps.Clone(*sh.slots.Load())
-	delete(next, k)
+	slots := *sh.slots.Load()
+	at, _ := find(slots, *p.slot.key, hash)
+	next := slices.Concat(slots[:at], slots[at+1:])
 	sh.slots.Store(&next)
 }
 
@@ -99,8 +123,8 @@ func (x *index) remove(p *part, w woken) {
 func (x *index) keys(namespace string) []segment.Key {
 	var out []segment.Key
 	for i := range x.shards {
-		for k := range *x.shards[i].slots.Load() {
-			if namespace == "" || namespace == k.Namespace {
+		for _, h := range *x.shards[i].slots.Load() {
+			if k := *h.slot.key; namespace == "" || namespace == k.Namespace {
 				out = append(out, k)
 			}
 		}
@@ -112,12 +136,13 @@ func (x *index) keys(namespace string) []segment.Key {
 // slot is one Env. Readers load the view; who changes a part takes the lock, for as long as it takes to build a view.
 type slot struct {
 	view atomic.Pointer[router.View]
-	key  segment.Key
+	key  *segment.Key
 
 	mu    sync.Mutex
-	gone  bool    // out of the index: whoever still holds the slot looks again
 	parts []*part // by cluster id
-	spare []*atomic.Int32
+	cells *[cellBlock]atomic.Int32
+	used  uint8 // of cells
+	gone  bool  // out of the index: whoever still holds the slot looks again
 }
 
 func (s *slot) find(owner *cluster) (int, bool) {
@@ -150,14 +175,13 @@ func (s *slot) put(p *part, seg *segment.Segment, w woken) bool {
 		s.parts = slices.Insert(s.parts, i, p)
 		p.slot = s
 	}
-	same, hurry := s.moveCells(p, seg.Members), segment.Edge(p.segment, seg)
-	p.segment = seg
-	if same {
-		s.republish(p)
+	hurry := segment.Edge(p.segment, seg)
+	if sameMembers(p.segment, seg) {
+		s.republish(p, seg)
 	} else {
-		s.publish(p.owner)
+		s.publish(p, seg)
 	}
-	s.announce(p.owner, hurry, w)
+	s.announce(p, hurry, w)
 	if introduce {
 		s.introduce(p.owner, w)
 	}
@@ -176,10 +200,9 @@ func (s *slot) remove(p *part, w woken) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, _ := s.find(p.owner)
-	s.moveCells(p, nil)
 	s.parts = slices.Delete(s.parts, i, i+1)
-	s.publish(p.owner)
-	s.announce(p.owner, true, w)
+	s.publish(p, nil)
+	s.announce(p, true, w)
 	if receiver := p.owner.session.Load(); receiver != nil {
 		receiver.outbox.drop(s)
 	}
@@ -187,88 +210,88 @@ func (s *slot) remove(p *part, w woken) bool {
 	return s.gone
 }
 
-// moveCells hands each of a part's next members the cell it had before, by name, and takes back those of members that are
-// no more. A cell that is not back to zero is left to the claims that still hold it. It reports whether all stayed.
-func (s *slot) moveCells(p *part, next []segment.Member) (same bool) {
-	if p.segment != nil && slices.EqualFunc(p.segment.Members, next, func(a, b segment.Member) bool { return a.Name == b.Name }) {
-		return true
-	}
-	cells := make([]*atomic.Int32, len(next))
-	j := 0
-	for i := range next {
-		for ; j < len(p.cells) && p.segment.Members[j].Name < next[i].Name; j++ {
-			s.giveBack(p.cells[j])
-		}
-		if j < len(p.cells) && p.segment.Members[j].Name == next[i].Name {
-			cells[i] = p.cells[j]
-			j++
-		} else {
-			cells[i] = s.newCell()
-		}
-	}
-	for ; j < len(p.cells); j++ {
-		s.giveBack(p.cells[j])
-	}
-	p.cells = cells
-	return false
+func sameMembers(was, is *segment.Segment) bool {
+	return was != nil && slices.EqualFunc(was.Members(), is.Members(), func(a, b segment.Member) bool { return a.Name == b.Name })
 }
 
-func (s *slot) giveBack(cell *atomic.Int32) {
-	if cell.Load() == 0 {
-		s.spare = append(s.spare, cell)
-	}
-}
-
-const cellBlock = 4
-
-// newCell takes cells from blocks, so that a pick finds those of one Env on few cache lines.
-func (s *slot) newCell() *atomic.Int32 {
-	if len(s.spare) == 0 {
-		block := new([cellBlock]atomic.Int32)
-		s.spare = make([]*atomic.Int32, 0, cellBlock)
-		for i := range block {
-			s.spare = append(s.spare, &block[len(block)-1-i])
-		}
-	}
-	cell := s.spare[len(s.spare)-1]
-	s.spare = s.spare[:len(s.spare)-1]
-	return cell
-}
-
-// publish builds the view in the room that a cluster lends, whose mu is held.
-func (s *slot) publish(lender *cluster) {
-	candidates := lender.scratch[:0]
+// publish makes the view in which a part has its next segment, in the room that its owner lends, whose mu is held.
+func (s *slot) publish(changed *part, next *segment.Segment) {
+	was, candidates := s.view.Load(), changed.owner.scratch[:0]
 	for _, p := range s.parts {
-		p.first = len(candidates)
-		candidates = p.candidates(candidates)
+		first := int32(len(candidates))
+		if p == changed {
+			candidates = s.candidates(candidates, was, p, next)
+			p.segment = next
+		} else { // whose segment is read under its owner's mu alone
+			candidates = s.candidates(candidates, was, p, p.segment)
+		}
+		p.first = first
 	}
-	s.view.Store(router.NewView(candidates))
-	clear(candidates)
-	lender.scratch = candidates[:0]
+	s.show(changed, router.NewView(candidates), candidates)
 }
 
-// republish is publish for a part whose members are the same, and all others' as well.
-func (s *slot) republish(p *part) {
-	candidates := p.candidates(p.owner.scratch[:0])
-	s.view.Store(s.view.Load().Replace(p.first, candidates))
+// republish is publish for a part whose members stay the same.
+func (s *slot) republish(p *part, next *segment.Segment) {
+	was := s.view.Load()
+	candidates := s.candidates(p.owner.scratch[:0], was, p, next)
+	p.segment = next
+	s.show(p, was.Replace(int(p.first), candidates), candidates)
+}
+
+func (s *slot) show(p *part, v *router.View, candidates []router.Candidate) {
+	s.view.Store(v)
 	clear(candidates)
 	p.owner.scratch = candidates[:0]
 }
 
-func (p *part) candidates(out []router.Candidate) []router.Candidate {
-	for i := range p.cells {
-		out = append(out, router.Candidate{
-			Cluster: &p.owner.Cluster, Segment: p.segment, Member: &p.segment.Members[i], InFlight: p.cells[i],
-		})
+// candidates are a part's next members. The cells that count their claims in flight live in the views: a member that was
+// there before, by name, keeps its own, whatever comes or goes beside it.
+func (s *slot) candidates(out []router.Candidate, was *router.View, p *part, next *segment.Segment) []router.Candidate {
+	var had []segment.Member
+	if p.segment != nil {
+		had = p.segment.Members()
+	}
+	j := 0
+	for i, m := range next.Members() {
+		c := router.Candidate{Cluster: &p.owner.Cluster, Segment: next, Index: i}
+		for j < len(had) && had[j].Name < m.Name {
+			j++
+		}
+		if j < len(had) && had[j].Name == m.Name {
+			c.InFlight = was.Candidate(int(p.first) + j).InFlight
+		} else {
+			c.InFlight = s.newCell()
+		}
+		out = append(out, c)
 	}
 	return out
 }
 
-// announce tells every other cluster that has the Env of a change in the owner's part.
-func (s *slot) announce(owner *cluster, hurry bool, w woken) {
+const cellBlock = 4
+
+// newCell takes cells from blocks, so that a pick finds those of one Env on few cache lines. None is used again: a claim may
+// still hold it.
+func (s *slot) newCell() *atomic.Int32 {
+	if s.cells == nil || s.used == cellBlock {
+		s.cells, s.used = new([cellBlock]atomic.Int32), 0
+	}
+	s.used++
+	return &s.cells[s.used-1]
+}
+
+// announce tells every other cluster that has the Env of a change in a part.
+func (s *slot) announce(changed *part, hurry bool, w woken) {
+	level := notedCalm
+	if hurry {
+		level = notedUrgent
+	}
+	if changed.noted >= level {
+		return
+	}
+	changed.noted = level
 	for _, p := range s.parts {
-		if p.owner != owner {
-			p.owner.tell(s, owner, hurry, w)
+		if p != changed {
+			p.owner.tell(s, changed.owner, hurry, w)
 		}
 	}
 }
@@ -302,5 +325,7 @@ func (s *slot) snapshot() []shown {
 func (s *slot) changed(owner *cluster, w woken) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.announce(owner, true, w)
+	if i, has := s.find(owner); has {
+		s.announce(s.parts[i], true, w)
+	}
 }

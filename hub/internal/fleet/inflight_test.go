@@ -115,13 +115,13 @@ func TestInFlight(t *testing.T) {
 		c := newClaims(t)
 		r := c.reserve()
 		s := pool(env(0), 3)
-		s.Members = append([]segment.Member{{Name: "a-new-one", State: segment.Missing}}, s.Members...)
+		s.With(append([]segment.Member{{Name: "a-new-one", State: segment.Missing}}, s.Members()...)...)
 		c.o.change(s)
 		e := c.f.Explain(&router.Request{}, c.f.View(env(0)))
 		for _, got := range e.Candidates {
-			want := map[string]int32{"pool": 1, "a-new-one": 0}[got.Member.Name]
+			want := map[string]int32{"pool": 1, "a-new-one": 0}[got.Member().Name]
 			if got.InFlight != want {
-				t.Errorf("%s has %d claims in flight, want %d", got.Member.Name, got.InFlight, want)
+				t.Errorf("%s has %d claims in flight, want %d", got.Member().Name, got.InFlight, want)
 			}
 		}
 		r.Cancel()

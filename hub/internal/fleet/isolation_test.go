@@ -152,7 +152,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	for _, k := range f.Keys("") {
 		for _, c := range f.Explain(&router.Request{}, f.View(k)).Candidates {
 			if c.InFlight != 0 {
-				t.Errorf("%d claims are in flight at %s of %s when all have ended", c.InFlight, c.Member.Name, k)
+				t.Errorf("%d claims are in flight at %s of %s when all have ended", c.InFlight, c.Member().Name, k)
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func (f *Fleet) idle(k segment.Key) float64 {
 	}
 	for i := range view.Len() {
 		if c := view.Candidate(i); c.Cluster.Health().Eligible() {
-			sum += float64(c.Member.ReadyIdle)
+			sum += float64(c.Member().ReadyIdle)
 		}
 	}
 	return sum

@@ -46,7 +46,7 @@ func TestAReportTravelsInOneMessage(t *testing.T) {
 			synctest.Wait()
 			changed := envs(count)
 			for _, s := range changed {
-				s.Members[0].ReadyIdle = 1000 + round
+				s.Members()[0].ReadyIdle = 1000 + round
 			}
 			west.change(changed...)
 			time.Sleep(foreignCalm)
@@ -162,6 +162,12 @@ func TestCountsWaitLongerThanEdges(t *testing.T) {
 		synctest.Wait()
 		west.change(pool(env(1), 0))
 		arrives("a count and an edge", foreignPause, 2)
+		west.change(pool(env(0), 8))
+		synctest.Wait()
+		west.change(pool(env(0), 0))
+		arrives("a count, and an edge of the same Env", foreignPause, 1)
+		west.change(pool(env(0), 9))
+		arrives("another edge of it", foreignPause, 1)
 		east.session.Close()
 	})
 }

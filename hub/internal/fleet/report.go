@@ -184,7 +184,7 @@ func (c *cluster) publish(u update) {
 	defer w.up()
 	gone := make([]segment.Key, 0, len(u.removed))
 	for _, p := range u.removed {
-		gone = append(gone, p.slot.key)
+		gone = append(gone, *p.slot.key)
 		c.fleet.index.remove(p, w)
 		c.holdings.drop(p)
 	}
@@ -210,7 +210,7 @@ func (c *cluster) put(ch change, w woken) {
 	c.holdings.digest += digest - p.digest
 	p.digest = digest
 	c.fleet.index.put(p, ch.segment, w)
-	delete(c.suspects, ch.segment.Key)
+	delete(c.suspects, ch.segment.Key())
 }
 
 // becomeSynced opens the way back: from now on the stream is sent other clusters' segments, and if this is the cluster's

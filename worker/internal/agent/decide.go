@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"cmp"
 	"slices"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -18,19 +17,22 @@ type poolFacts struct {
 	queueCapacity int32
 }
 
+func (f poolFacts) image() string {
+	if f.pool == nil || len(f.pool.Spec.Template.Spec.Containers) == 0 {
+		return ""
+	}
+	return f.pool.Spec.Template.Spec.Containers[0].Image
+}
+
 // describe makes the local segment of an Env. One without members is reported as well: that the Env is here is why other
 // clusters' segments come here.
 func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
 	at := slices.IndexFunc(env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool { return c.ClusterID == clusterID })
-	out := &segment.Segment{
-		Key:        segment.Key{Namespace: env.Namespace, Name: env.Name},
-		UID:        string(env.UID),
-		Generation: env.Generation,
-		Template:   env.Spec.TemplateRef.Name,
-	}
+	defaults := segment.Defaults{Template: env.Spec.TemplateRef.Name}
 	if d := env.Spec.Defaults; d != nil {
-		out.DefaultInstanceType, out.DefaultMultiplier = d.InstanceType, d.Multiplier
+		defaults.InstanceType, defaults.Multiplier = d.InstanceType, d.Multiplier
 	}
+	out := segment.New(segment.Key{Namespace: env.Namespace, Name: env.Name}).Describe(string(env.UID), env.Generation, defaults)
 	if at < 0 {
 		return out
 	}
@@ -43,23 +45,27 @@ func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string)
 			observed[m.Name] = m.State
 		}
 	}
+	var members []segment.Member
 	for i := range env.Spec.Clusters[at].Members {
 		m := &env.Spec.Clusters[at].Members[i]
-		out.Members = append(out.Members, describeMember(m, observed[m.Name], pool(m.Name)))
+		members = append(members, describeMember(m, observed[m.Name], pool(m.Name)))
 	}
-	slices.SortFunc(out.Members, func(a, b segment.Member) int { return cmp.Compare(a.Name, b.Name) })
-	return out
+	return out.With(members...)
 }
 
 func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemberState, facts poolFacts) segment.Member {
-	out := segment.Member{
-		Name:         m.Name,
+	shape := segment.Shape{
 		InstanceType: m.Config.InstanceType,
 		Multiplier:   m.Config.Multiplier,
 		ScalingGroup: m.Config.ScalingGroup,
 		Priority:     m.Config.Priority,
-		Desired:      m.Spec.Replicas,
-		State:        memberState(observed, facts.pool),
+		Image:        facts.image(),
+	}
+	out := segment.Member{
+		Name:    m.Name,
+		Shape:   segment.Share(shape),
+		Desired: m.Spec.Replicas,
+		State:   memberState(observed, facts.pool),
 	}
 	if facts.pool == nil {
 		return out
@@ -71,9 +77,6 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 	out.ReadyIdle = facts.readyIdle
 	out.Pending = facts.waiting
 	out.QueueCapacity = facts.queueCapacity
-	if containers := facts.pool.Spec.Template.Spec.Containers; len(containers) > 0 {
-		out.Image = containers[0].Image
-	}
 	return out
 }
 

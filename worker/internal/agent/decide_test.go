@@ -70,11 +70,13 @@ saturated small×2 default p7 Saturated idle=3 ready=2 running=3 desired=3 curre
 
 func render(s *segment.Segment) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s g%d %s %s×%d\n", s.Key, s.UID, s.Generation, s.Template, s.DefaultInstanceType, s.DefaultMultiplier)
-	for _, m := range s.Members {
+	d := s.Defaults.Get()
+	fmt.Fprintf(&b, "%s %s g%d %s %s×%d\n", s.Key(), s.UID(), s.Generation, d.Template, d.InstanceType, d.Multiplier)
+	for _, m := range s.Members() {
+		shape := m.Shape.Get()
 		fmt.Fprintf(&b, "%s %s×%d %s p%d %s idle=%d ready=%d running=%d desired=%d current=%d pending=%d/%d grow=%t %s\n",
-			m.Name, m.InstanceType, m.Multiplier, m.ScalingGroup, m.Priority, m.State, m.Idle, m.ReadyIdle, m.Running,
-			m.Desired, m.Current, m.Pending, m.QueueCapacity, m.CanGrow, m.Image)
+			m.Name, shape.InstanceType, shape.Multiplier, shape.ScalingGroup, shape.Priority, m.State, m.Idle, m.ReadyIdle, m.Running,
+			m.Desired, m.Current, m.Pending, m.QueueCapacity, m.CanGrow, shape.Image)
 	}
 	return b.String()
 }

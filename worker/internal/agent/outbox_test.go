@@ -15,8 +15,8 @@ import (
 )
 
 func seg(name string, ready int32) *segment.Segment {
-	return &segment.Segment{Key: segment.Key{Namespace: "default", Name: name},
-		Members: []segment.Member{{Name: "main", ReadyIdle: ready, Image: strings.Repeat("i", 200)}}}
+	shape := segment.Share(segment.Shape{Image: strings.Repeat("i", 200)})
+	return segment.New(segment.Key{Namespace: "default", Name: name}).With(segment.Member{Name: "main", ReadyIdle: ready, Shape: shape})
 }
 
 func TestReportsAreCutIntoChunks(t *testing.T) {

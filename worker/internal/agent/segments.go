@@ -12,7 +12,7 @@ import (
 // Segment describes this cluster's part of an Env as it would be reported; nil if it has no member.
 func (a *Agent) Segment(ctx context.Context, k segment.Key) (*segment.Segment, error) {
 	s, err := a.source.segment(ctx, k)
-	if err != nil || s == nil || len(s.Members) == 0 {
+	if err != nil || s == nil || len(s.Members()) == 0 {
 		return nil, err
 	}
 	return s, nil
@@ -21,5 +21,5 @@ func (a *Agent) Segment(ctx context.Context, k segment.Key) (*segment.Segment, e
 // Segments describes this cluster's part of every Env of which it has one.
 func (a *Agent) Segments(ctx context.Context) ([]*segment.Segment, error) {
 	all, err := a.source.all(ctx)
-	return slices.DeleteFunc(all, func(s *segment.Segment) bool { return len(s.Members) == 0 }), err
+	return slices.DeleteFunc(all, func(s *segment.Segment) bool { return len(s.Members()) == 0 }), err
 }

@@ -25,9 +25,9 @@ const (
 // view is the Env as the router sees it: one cluster, which is fresh because it is our own.
 func (a *API) view(seg *segment.Segment) *router.View {
 	own := router.NewCluster(a.opts.ClusterID)
-	candidates := make([]router.Candidate, len(seg.Members))
-	for i := range seg.Members {
-		candidates[i] = router.Candidate{Cluster: own, Segment: seg, Member: &seg.Members[i]}
+	candidates := make([]router.Candidate, len(seg.Members()))
+	for i := range candidates {
+		candidates[i] = router.Candidate{Cluster: own, Segment: seg, Index: i}
 	}
 	return router.NewView(candidates)
 }
@@ -39,9 +39,9 @@ func (a *API) segments(ctx context.Context, namespace string) ([]*segment.Segmen
 		return nil, fmt.Errorf("reading Envs: %w", err)
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(s *segment.Segment) bool {
-		return namespace != "" && s.Key.Namespace != namespace
+		return namespace != "" && s.Key().Namespace != namespace
 	})
-	slices.SortFunc(all, func(x, y *segment.Segment) int { return x.Key.Compare(y.Key) })
+	slices.SortFunc(all, func(x, y *segment.Segment) int { return x.Key().Compare(y.Key()) })
 	return all, nil
 }
 
@@ -62,7 +62,7 @@ func (a *API) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sand
 	}
 	out := &sandboxv1.ListEnvsResponse{}
 	for _, seg := range all {
-		if seg.Key.Compare(after) <= 0 {
+		if seg.Key().Compare(after) <= 0 {
 			continue
 		}
 		if len(out.Envs) == size {
@@ -105,20 +105,11 @@ func (a *API) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*
 func (a *API) show(seg *segment.Segment) *sandboxv1.Env {
 	totals := seg.Totals()
 	cluster := &sandboxv1.EnvCluster{ClusterId: a.opts.ClusterID, State: sandboxv1.ClusterState_FRESH, Age: durationpb.New(0)}
-	for i := range seg.Members {
-		m := &seg.Members[i]
-		shown := &sandboxv1.EnvMember{
-			Name: m.Name, State: m.State.String(), ScalingGroup: m.ScalingGroup,
-			InstanceType: m.InstanceType, Multiplier: m.Multiplier, Priority: m.Priority,
-			Idle: m.Idle, ReadyIdle: m.ReadyIdle, Running: m.Running, Desired: m.Desired, Pending: m.Pending, Image: m.Image,
-		}
-		if m.SaturatedFor > 0 {
-			shown.SaturatedFor = durationpb.New(m.SaturatedFor)
-		}
-		cluster.Members = append(cluster.Members, shown)
+	for _, m := range seg.Members() {
+		cluster.Members = append(cluster.Members, m.Shown())
 	}
 	return &sandboxv1.Env{
-		Namespace: seg.Key.Namespace, Name: seg.Key.Name,
+		Namespace: seg.Key().Namespace, Name: seg.Key().Name,
 		Idle: totals.Idle, Running: totals.Running, Desired: totals.Desired, Pending: totals.Pending,
 		Clusters: []*sandboxv1.EnvCluster{cluster},
 	}

@@ -64,7 +64,7 @@ func (a *API) place(ctx context.Context, c claim.Claim, seg *segment.Segment) (*
 			}
 			return nil, noCandidate(seg, picked.Reason)
 		}
-		pool := view.Candidate(picked.Index).Member.Name
+		pool := view.Candidate(picked.Index).Member().Name
 		explained := router.Explain(&route, view, 0)
 		explained.Chosen(a.opts.ClusterID, pool)
 
@@ -90,7 +90,7 @@ func noCandidate(seg *segment.Segment, reason router.Reason) error {
 	if reason == router.QueueFull {
 		kind = problem.QueueFull
 	}
-	return problem.New(kind, "Env %s has no eligible pool here: %s; explain tells more", seg.Key, reason).WithRetryAfter(2 * time.Second)
+	return problem.New(kind, "Env %s has no eligible pool here: %s; explain tells more", seg.Key(), reason).WithRetryAfter(2 * time.Second)
 }
 
 func (a *API) check(r *sandboxv1.CreateSandboxRequest) error {
@@ -200,7 +200,7 @@ func (a *API) segment(ctx context.Context, namespace, name string) (*segment.Seg
 	}
 	names := make([]string, 0, len(all))
 	for _, s := range all {
-		names = append(names, s.Key.Name)
+		names = append(names, s.Key().Name)
 	}
 	if len(names) == 0 {
 		names = append(names, "none")

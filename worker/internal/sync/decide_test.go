@@ -30,7 +30,7 @@ func set(ids ...string) map[string]struct{} {
 
 func told(idle int32, stale bool) *foreignSegment {
 	return &foreignSegment{stale: stale, receivedAt: now, members: []segment.Member{
-		{Name: "main", State: segment.Active, Idle: idle, Desired: 5, Current: 5, ScalingGroup: "default"},
+		{Name: "main", State: segment.Active, Idle: idle, Desired: 5, Current: 5, Shape: segment.Share(segment.Shape{ScalingGroup: "default"})},
 	}}
 }
 
@@ -181,7 +181,7 @@ func TestTooLargeCollapses(t *testing.T) {
 			s := &foreignSegment{receivedAt: now}
 			for m := range members {
 				s.members = append(s.members, segment.Member{Name: fmt.Sprintf("member-%02d", m), State: segment.Saturated,
-					Idle: 1, Running: 2, ScalingGroup: fmt.Sprintf("group-%02d", m%groups)})
+					Idle: 1, Running: 2, Shape: segment.Share(segment.Shape{ScalingGroup: fmt.Sprintf("group-%02d", m%groups)})})
 			}
 			s.members[0].State = segment.Active
 			v[fmt.Sprintf("cluster-%03d", c)] = s

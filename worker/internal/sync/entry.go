@@ -55,11 +55,11 @@ func newEntry(id, local string, members []segment.Member, received time.Time) (e
 	at := metav1.NewTime(received)
 	e := entry{ClusterID: id, ObservedMembers: make([]member, 0, len(members)), LastSnapshotTime: &at}
 	for i := range members {
-		m := &members[i]
+		m, shape := &members[i], members[i].Shape.Get()
 		e.ObservedMembers = append(e.ObservedMembers, member{
-			Name: m.Name, InstanceType: m.InstanceType, Multiplier: m.Multiplier, State: stateOf(m.State),
+			Name: m.Name, InstanceType: shape.InstanceType, Multiplier: shape.Multiplier, State: stateOf(m.State),
 			IdleCount: m.Idle, RunningCount: m.Running, DesiredReplicas: m.Desired, CurrentReplicas: m.Current,
-			PendingRequests: m.Pending, group: m.ScalingGroup,
+			PendingRequests: m.Pending, group: shape.ScalingGroup,
 		})
 	}
 	slices.SortFunc(e.ObservedMembers, func(a, b member) int { return cmp.Compare(a.Name, b.Name) })
