@@ -104,11 +104,12 @@ func (p *program) start(ctx context.Context) error {
 		return fmt.Errorf("opening a log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	p.cmd = exec.CommandContext(ctx, p.path, p.args...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("starting %s: %w", p.path, err)
+	cmd := exec.CommandContext(ctx, p.path, p.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s (`make build` makes it): %w", p.path, err)
 	}
+	p.cmd = cmd
 	return poll(ctx, filepath.Base(p.path)+" to be up, see "+p.log, func(ctx context.Context) (bool, error) {
 		conn, err := net.Dial("tcp", p.link)
 		if err != nil {
