@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -61,6 +62,7 @@ type Fleet struct {
 	recovers func(clusterID string) bool
 
 	index index
+	turns chan struct{} // of whole reports that are much work
 
 	// clusters is replaced as a whole under grow; clusters are never removed, a forgotten one is an empty name.
 	grow     sync.Mutex
@@ -80,6 +82,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		f.recovers = func(string) bool { return false }
 	}
 	f.index.init()
+	f.turns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
 	f.clusters.Store(&map[string]*cluster{})
 	records, err := o.Registry.Load(ctx)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 	foreignCalm = time.Second
 	// foreignHold bounds how long the beginning of a stream's feed gives way to first reports of other clusters. After a restart
 	// of the hub all of them come at once, and until they are in claims have nowhere to go; what is told to others can wait.
-	foreignHold = time.Second
+	foreignHold = 3 * time.Second
 )
 
 // reference names one cluster's part of one Env. What it says is looked up when it is sent: the latest wins.

@@ -99,10 +99,18 @@ func (s *Session) discard(r *federationv1.Report, result string) *federationv1.R
 	return &federationv1.ReportAck{Sequence: r.GetSequence(), SendComplete: true}
 }
 
+// manySegments is how many make a report so much work, milliseconds, that such reports take turns: after a restart of the hub
+// they all come at once, and would keep every processor from the claims that come with them. A turn waits for nothing.
+const manySegments = 100
+
 // take makes a whole report part of the view. A report counts only if it is newer than the last one that did, and on
 // every stream a complete one comes first.
 func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, error) {
 	c, now := s.cluster, s.cluster.fleet.now()
+	if len(r.segments) > manySegments {
+		c.fleet.turns <- struct{}{}
+		defer func() { <-c.fleet.turns }()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u, err := c.read(r.segments, r.removed)
