@@ -13,6 +13,8 @@ const (
 	MaxBackoff = 30 * time.Second
 	// settled is how long a stream has to last for the next failure to count as the first one.
 	settled = 10 * time.Second
+	// present is how long a connection has to last to show that the hub was there: time away begins at its end.
+	present = time.Second
 	// A hub that is restarted is back within seconds, while doubling goes past them. So the pause grows no faster than the
 	// time without a hub does: nobody is away for more than a quarter longer than the hub was, or than shortOutage.
 	shortOutage = 2 * time.Second

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,6 +247,63 @@ func appendFile(t *testing.T, path, from string) {
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// jumping is a clock that time passes on without anybody waiting for it.
+type jumping struct {
+	clock.RealClock
+	ahead atomic.Int64
+}
+
+func (j *jumping) Now() time.Time { return j.RealClock.Now().Add(time.Duration(j.ahead.Load())) }
+
+func (j *jumping) Since(t time.Time) time.Duration { return j.Now().Sub(t) }
+
+// A hub that goes again and again was there in between: whoever it leaves is back as soon as it is.
+func TestAHubThatWasThereIsNotLongAway(t *testing.T) {
+	ca := authority(t, t.TempDir())
+	address := serve(t, must(t)(ca.Hub("127.0.0.1")), nil)
+	dial := link.Dial{Target: address, Credentials: credentials(t, must(t)(ca.Cluster("east"))), Log: logr.Discard()}
+	for name, test := range map[string]struct {
+		reached bool
+		want    time.Duration
+	}{"there each time": {true, 2 * time.Second}, "never there": {false, 30 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			now := &jumping{}
+			dial := dial
+			dial.Clock = now
+			var ceiling time.Duration
+			dial.Random = func(n int64) int64 {
+				ceiling = time.Duration(n)
+				return 0
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			attempts := 0
+			err := link.Run(ctx, dial, func(ctx context.Context, hub federationv1.LinkClient) error {
+				if attempts++; attempts == 60 {
+					defer cancel()
+				}
+				if test.reached {
+					stream, err := hub.Attach(ctx)
+					if err == nil {
+						err = stream.Send(&federationv1.WorkerFrame{})
+					}
+					if err == nil {
+						_, err = stream.Recv()
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+				now.ahead.Add(int64(5 * time.Second))
+				return errors.New("broken")
+			})
+			if err != nil || ceiling != test.want {
+				t.Errorf("the pause after the last failure is below %s, want %s (%v)", ceiling, test.want, err)
+			}
+		})
 	}
 }
 

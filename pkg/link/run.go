@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/stats"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -71,9 +73,13 @@ func Run(ctx context.Context, d Dial, serve Serve) error {
 	failures, lost := 0, d.Clock.Now()
 	for {
 		start := d.Clock.Now()
-		err := d.connect(ctx, serve)
+		seen := &presence{clock: d.Clock}
+		err := d.connect(ctx, seen, serve)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if seen.lasted() >= present {
+			lost = d.Clock.Now()
 		}
 		if d.Clock.Since(start) >= settled {
 			failures, lost = 0, d.Clock.Now()
@@ -92,7 +98,28 @@ func Run(ctx context.Context, d Dial, serve Serve) error {
 	}
 }
 
-func (d Dial) connect(ctx context.Context, serve Serve) (err error) {
+// presence notes when a connection was made.
+type presence struct {
+	ignore
+	clock clock.PassiveClock
+	since atomic.Pointer[time.Time]
+}
+
+func (p *presence) HandleConn(_ context.Context, event stats.ConnStats) {
+	if _, ok := event.(*stats.ConnBegin); ok {
+		now := p.clock.Now()
+		p.since.Store(&now)
+	}
+}
+
+func (p *presence) lasted() time.Duration {
+	if since := p.since.Load(); since != nil {
+		return p.clock.Since(*since)
+	}
+	return 0
+}
+
+func (d Dial) connect(ctx context.Context, seen *presence, serve Serve) (err error) {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport{Credentials: d.Credentials, serverName: d.ServerName}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
@@ -100,6 +127,7 @@ func (d Dial) connect(ctx context.Context, serve Serve) (err error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithStatsHandler(d.Metrics.handler()),
+		grpc.WithStatsHandler(seen),
 	}
 	if d.Open != nil {
 		options = append(options, grpc.WithContextDialer(d.Open))
