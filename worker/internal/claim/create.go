@@ -49,10 +49,14 @@ type op struct {
 	deadline time.Time // on the service's clock
 	started  time.Time
 
-	ticket  uint64
-	waiting *list.Element
-	handed  chan *entry // a Pod for a claim that waits
-	refused chan error  // why it waits in vain
+	tenant  tenant
+	ticket  uint64        // of its coming
+	turn    uint64        // in which it got a Pod
+	line    *line         // while it waits
+	place   *list.Element // among those that had no Pod yet
+	index   int           // among the others
+	handed  chan *entry   // a Pod for a claim that waits
+	refused chan error    // why it waits in vain
 
 	cancel   context.CancelFunc
 	canceled bool // by key, or its only caller left
@@ -145,6 +149,7 @@ func (s *Service) newOp(c Claim, p *pool) (*op, error) {
 	}
 	o := &op{
 		claim: c, pool: p,
+		tenant:  tenant{c.Request.GetTeam(), c.Request.GetUser()},
 		image:   c.Request.GetImage(),
 		id:      strings.ToLower(id.String()) + "-" + s.opts.ClusterID,
 		startup: c.Request.GetStartupTimeout().AsDuration(),

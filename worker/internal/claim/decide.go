@@ -5,6 +5,7 @@ package claim
 import (
 	"cmp"
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -59,6 +60,64 @@ func hasCauses(err error) bool {
 	}
 	details := api.Status().Details
 	return details != nil && len(details.Causes) > 0
+}
+
+// admission is what becomes of a claim that asks for a Pod, or why it gets none.
+type admission string
+
+const (
+	takesPod admission = "TakesPod"
+	waits    admission = "Waits"
+	// displaces: it waits, and the newest claim of the tenant that has most in the queue makes room for it.
+	displaces admission = "Displaces"
+
+	canceled admission = "Canceled"
+	closing  admission = "PoolRemoved"
+	tooLate  admission = "Deadline"
+	noneIdle admission = "NoQueue"
+	full     admission = "QueueFull"
+	// displaced: it waited, and made room for a claim of a tenant that had fewer in the queue.
+	displaced admission = "Displaced"
+)
+
+// asking is a claim that asks for a Pod, and what it finds.
+type asking struct {
+	canceled, closing bool
+	left              time.Duration // until its deadline
+	idle              bool          // there is a Pod
+	noQueue           bool
+	again             bool // it had a Pod and lost it
+	waiting, capacity int
+	own, most         int // waiting claims of its tenant, and of the tenant that has most
+}
+
+// admit decides.
+//
+// Only a deadline that has passed is one that cannot be met. How fast Pods came so far says little of how fast they will:
+// they come in bursts, by scale-up above all, which goes by the very claims that wait. A claim that is refused wrongly has
+// lost a sandbox, and one that waits in vain only time, which it had.
+//
+// A full queue does not let a tenant that fills it keep the others out: it gives way to them, until all have the same part
+// of it. Two tenants whose parts differ by one do not displace each other: it would gain nobody anything.
+func admit(a *asking) admission {
+	switch {
+	case a.canceled:
+		return canceled
+	case a.closing:
+		return closing
+	case a.left <= 0:
+		return tooLate
+	case a.idle:
+		return takesPod
+	case a.noQueue:
+		return noneIdle
+	case a.again || a.waiting < a.capacity:
+		return waits
+	case a.own+1 < a.most:
+		return displaces
+	default:
+		return full
+	}
 }
 
 // meeting is what a claim of (key, attempt) finds.

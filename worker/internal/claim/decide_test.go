@@ -55,6 +55,38 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestAdmit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		asking asking
+		want   admission
+	}{
+		"a Pod is idle":                     {asking{left: 1, idle: true, capacity: 3}, takesPod},
+		"a Pod is idle, no queue":           {asking{left: 1, idle: true, noQueue: true}, takesPod},
+		"none is":                           {asking{left: 1, capacity: 3}, waits},
+		"the last place":                    {asking{left: 1, waiting: 2, capacity: 3, own: 2, most: 2}, waits},
+		"none is, no queue":                 {asking{left: 1, capacity: 3, noQueue: true}, noneIdle},
+		"none is any more, no queue":        {asking{left: 1, capacity: 3, noQueue: true, again: true}, noneIdle},
+		"full of its own claims":            {asking{left: 1, waiting: 3, capacity: 3, own: 3, most: 3}, full},
+		"full of another's":                 {asking{left: 1, waiting: 3, capacity: 3, most: 3}, displaces},
+		"full, one less than another":       {asking{left: 1, waiting: 3, capacity: 3, own: 1, most: 2}, full},
+		"full, two less than another":       {asking{left: 1, waiting: 4, capacity: 4, own: 1, most: 3}, displaces},
+		"full, one place each":              {asking{left: 1, waiting: 3, capacity: 3, most: 1}, full},
+		"full of claims that lost Pods":     {asking{left: 1, waiting: 3, capacity: 3}, full},
+		"full, lost its Pod":                {asking{left: 1, waiting: 3, capacity: 3, own: 3, most: 3, again: true}, waits},
+		"a place is left for a long wait":   {asking{left: 1, waiting: 8191, capacity: 8192, own: 8191, most: 8191}, waits},
+		"its deadline is now":               {asking{capacity: 3}, tooLate},
+		"its deadline has passed":           {asking{left: -1, idle: true, capacity: 3}, tooLate},
+		"lost its Pod, and time is up":      {asking{capacity: 3, again: true}, tooLate},
+		"the pool is being removed":         {asking{left: 1, idle: true, closing: true, capacity: 3}, closing},
+		"canceled":                          {asking{left: 1, idle: true, canceled: true, capacity: 3}, canceled},
+		"canceled, and the pool is removed": {asking{canceled: true, closing: true}, canceled},
+	} {
+		if got := admit(&tc.asking); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
 // I2: what a claim of attempt 3 finds.
 func TestMeet(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -162,34 +194,6 @@ func TestEndedMemoryKeepsTheLatestAttempt(t *testing.T) {
 	}
 	if got, _ := store.byKey(now.Add(endedMemory), "k"); got != nil || len(store.keys) != 0 {
 		t.Errorf("after its time: %v, %d keys", got, len(store.keys))
-	}
-}
-
-func TestWaitersKeepTheirOrder(t *testing.T) {
-	var q waitQueue
-	ops := make([]*op, 4)
-	for i := range ops {
-		ops[i] = &op{}
-		q.number(ops[i])
-		q.add(ops[i])
-	}
-	second := ops[1]
-	q.remove(ops[0])
-	q.remove(second)
-	q.number(second) // keeps its ticket
-	if !q.first(second) || q.first(ops[3]) {
-		t.Error("the second is not first though the first has gone")
-	}
-	q.add(second)
-	for _, want := range []*op{second, ops[2], ops[3]} {
-		if got := q.front(); got != want {
-			t.Fatalf("ticket %d is first, want %d", got.ticket, want.ticket)
-		}
-		q.remove(want)
-	}
-	q.remove(second) // once more does no harm
-	if q.len() != 0 {
-		t.Errorf("%d left", q.len())
 	}
 }
 

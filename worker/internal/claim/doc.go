@@ -6,7 +6,9 @@
 // by one write to the API server. Everything the package knows is an index over what is on the Pods: a new leader rebuilds
 // it from a live list.
 //
-//	queue.go    who waits, and which Pods are idle: O(1) both ways, an idle Pod goes straight to the first waiter
+//	idle.go     which Pods are idle, by image
+//	queue.go    who waits, and whose turn it is
+//	wait.go     one claim in the queue, and how it leaves
 //	pods.go     events into the index
 //	create.go   one claim from its call to its answer
 //	write.go    the claim write, and what its outcome means
@@ -14,6 +16,24 @@
 //	release.go  ending sandboxes
 //	ended.go    records of what has ended, and those that the hub has to store
 //	decide.go   the pure decisions
+//
+// # The queue
+//
+// Of each pool, and bounded. Nothing polls: the event that makes a Pod idle hands it to
+// whose turn it is, in O(log n), so a Pod is idle only while nobody waits. Tenants, each a team and user, take turns, and a
+// tenant's claims go in the order in which they came. A claim that lost its Pod to another writer comes back to its place,
+// its turn unspent, and the bound does not hold for it: there are no more such claims than Pods.
+//
+// Who cannot be served is refused at once, with a reason, so that the hub can go elsewhere (admit in decide.go): NO_CAPACITY
+// who does not want to wait, DEADLINE whose time is up, QUEUE_FULL who finds the queue full. Who has fewer claims in a full
+// queue than somebody else is not refused: the newest claim of the tenant that has most makes room and is refused instead.
+// So one tenant's flood takes neither the Pods nor the places of the others; a full queue evens out. That holds between
+// tenants only, and they are what callers' credentials say: at the local API, which asks for none, what callers say.
+//
+// A claim that nobody waits for any more leaves the queue, and a Pod that it was just given goes to the next one.
+//
+// The length of a queue is in the segment that the hub routes by, as it is when a report is made. The pool reconciler copies
+// it into the pool's status, for people, see package pool.
 //
 // # I1, a Pod is never answered to two claims
 //

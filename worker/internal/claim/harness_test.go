@@ -61,8 +61,12 @@ var (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if set, err := planeUp(); err == nil && downNeeded.Load() {
-		if err := set.Down(context.Background()); err != nil {
+	if downNeeded.Load() {
+		set, err := planeUp()
+		if err == nil {
+			err = set.Down(context.Background())
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}

@@ -18,6 +18,7 @@ type metrics struct {
 	claims  *prometheus.HistogramVec
 	writes  *prometheus.HistogramVec
 	queue   prometheus.Histogram
+	refused *prometheus.CounterVec
 	endings *prometheus.CounterVec
 }
 
@@ -37,6 +38,10 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "atoll_worker_claim_assigned_seconds", Buckets: seconds,
 			Help: "Time from a claim's arrival to the Pod that carries it.",
 		}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_worker_claims_turned_away_total",
+			Help: "Claims that got no Pod, by why: Displaced made room in a full queue for a team and user that had fewer claims in it.",
+		}, []string{"reason"}),
 		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_claim_ended_sandboxes_total",
 			Help: "Sandboxes that have ended, by stop reason.",
@@ -45,7 +50,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	if registry == nil {
 		return m, nil
 	}
-	return m, errors.Join(registry.Register(m.claims), registry.Register(m.writes), registry.Register(m.queue), registry.Register(m.endings))
+	return m, errors.Join(registry.Register(m.claims), registry.Register(m.writes), registry.Register(m.queue),
+		registry.Register(m.refused), registry.Register(m.endings))
 }
 
 func (m *metrics) claimed(took time.Duration, err error) {
@@ -63,6 +69,8 @@ func (m *metrics) wrote(took time.Duration, got outcome) {
 func (m *metrics) queued(since time.Time, c clock.PassiveClock) {
 	m.queue.Observe(c.Since(since).Seconds())
 }
+
+func (m *metrics) turnedAway(why admission) { m.refused.WithLabelValues(string(why)).Inc() }
 
 // registerGauges adds what is counted when it is asked for.
 func (s *Service) registerGauges(registry prometheus.Registerer) error {

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -197,7 +196,7 @@ func (s *Service) unplace(e *entry) {
 	}
 }
 
-// offer gives a Pod that can be handed out to the first waiter, else it queues it.
+// offer gives a Pod that can be handed out to whose turn it is, else it queues it.
 func (s *Service) offer(e *entry) {
 	if e.taken || e.place.queued() || e.version == e.spoilt {
 		return
@@ -209,10 +208,9 @@ func (s *Service) offer(e *entry) {
 	if !sandbox.Claimable(e.pod, on).OK() {
 		return
 	}
-	if first := e.pool.waiting.front(); first != nil {
-		e.pool.waiting.remove(first)
+	if next := e.pool.waiting.next(); next != nil {
 		e.taken = true
-		first.handed <- e
+		next.handed <- e
 	} else {
 		e.pool.idle.push(e)
 	}
@@ -303,16 +301,15 @@ func (s *Service) poolGone(object *v1alpha1.SandboxPool) {
 
 // dismiss refuses everybody who waits for a pool that is on its way out.
 func (s *Service) dismiss(p *pool) {
-	for first := p.waiting.front(); first != nil; first = p.waiting.front() {
-		p.waiting.remove(first)
-		first.refused <- refuse(problem.NoCapacity, "pool %s is being removed", p.key.Name)
+	for next := p.waiting.next(); next != nil; next = p.waiting.next() {
+		next.refused <- s.turnAway(p, closing)
 	}
 }
 
 func (s *Service) poolAt(key types.NamespacedName) *pool {
 	p := s.pools[key]
 	if p == nil {
-		p = &pool{key: key}
+		p = &pool{key: key, waiting: newWaitQueue()}
 		s.pools[key] = p
 	}
 	return p

@@ -75,6 +75,76 @@ func TestQueueIsBoundedOrderedAndPatient(t *testing.T) {
 	}
 }
 
+func as(user string) func(*claim.Claim) {
+	return func(c *claim.Claim) { c.Request.User = user }
+}
+
+// One tenant's flood costs another one a Pod's wait, not the flood's, and never its place.
+func TestQueueIsFairBetweenTenants(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1, func(o *claim.Options, _ *rest.Config) { o.QueueCapacity = 3 })
+	l.awaitIdle("p", 1)
+	holder := l.mustCreate()
+
+	type answer struct {
+		who string
+		got *sandboxv1.Sandbox
+		err error
+	}
+	answers := make(chan answer, 4)
+	wait := func(who string, waiting int32, change ...func(*claim.Claim)) {
+		t.Helper()
+		go func() {
+			got, err := l.create(change...)
+			answers <- answer{who, got, err}
+		}()
+		l.awaitWaiting("p", waiting)
+	}
+	wait("ann 1", 1, as("ann"))
+	wait("ann 2", 2, as("ann"))
+	wait("ann 3", 3, as("ann"), keyed("k", 1))
+	wait("bob", 3, as("bob"))
+
+	displaced := <-answers
+	if displaced.who != "ann 3" {
+		t.Fatalf("%s was answered first: %v, %v", displaced.who, displaced.got, displaced.err)
+	}
+	wantRefusal(t, displaced.err, problem.QueueFull)
+	_, err := l.create(as("ann"), keyed("k", 1))
+	wantRefusal(t, err, problem.QueueFull) // the hub may have gone elsewhere with it
+	if len(answers) != 0 {
+		t.Error("a claim that asked again displaced another")
+	}
+
+	for _, who := range []string{"ann 1", "bob", "ann 2"} {
+		_, err := l.Release(t.Context(), holder.GetId())
+		w.must(err)
+		next := <-answers
+		if next.err != nil || next.who != who {
+			t.Fatalf("%s was answered (%v), want %s", next.who, next.err, who)
+		}
+		holder = next.got
+	}
+	if n := l.turnedAway("Displaced"); n != 1 {
+		t.Errorf("%v claims were displaced by the metric, want 1", n)
+	}
+}
+
+func (l *leader) turnedAway(reason string) (n float64) {
+	l.w.t.Helper()
+	families, err := l.metrics.Gather()
+	l.w.must(err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "atoll_worker_claims_turned_away_total" && m.GetLabel()[0].GetValue() == reason {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
 // A caller without a key who leaves takes the claim along, wherever it is.
 func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
 	w := newWorld(t)

@@ -21,67 +21,92 @@ func (s *Service) acquire(ctx context.Context, o *op) (e *entry, err error) {
 	}
 	timer := s.opts.Clock.NewTimer(o.deadline.Sub(s.opts.Clock.Now()))
 	defer timer.Stop()
+	why := canceled
 	select {
 	case e = <-o.handed:
-		return e, nil
 	case err = <-o.refused:
 		return nil, err
 	case <-timer.C():
-		err = refuse(problem.Deadline, "no Pod of pool %s became idle in time", o.claim.Pool.Name)
+		why = tooLate
 	case <-ctx.Done():
-		err = refuse(problem.NoCapacity, "the claim was canceled while it waited for a Pod")
 	}
-	return s.stopWaiting(o, err)
+	return s.stopWaiting(o, e, why)
 }
 
 // acquireNow takes an idle Pod, or puts the claim into the queue: then it returns neither Pod nor error.
 func (s *Service) acquireNow(o *op) (*entry, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	p, name := o.pool, o.claim.Pool.Name
-	switch {
-	case o.canceled || s.leading == nil:
-		return nil, refuse(problem.NoCapacity, "the claim was canceled")
-	case p.closing:
-		return nil, refuse(problem.NoCapacity, "pool %s is being removed", name)
-	}
-	again := o.ticket != 0
+	p := o.pool
+	newest, most := p.waiting.newest()
+	got := admit(&asking{
+		canceled: o.canceled || s.leading == nil, closing: p.closing, left: o.deadline.Sub(s.opts.Clock.Now()),
+		idle: p.idle.len() > 0, noQueue: o.claim.Request.GetNoQueue(), again: o.ticket != 0,
+		waiting: p.waiting.len(), capacity: int(s.opts.QueueCapacity), own: p.waiting.of(o.tenant), most: most,
+	})
 	p.waiting.number(o)
-	if p.waiting.first(o) {
-		if e := p.idle.pop(o.image); e != nil {
-			e.taken = true
-			s.touch(p)
-			return e, nil
-		}
-	}
-	switch {
-	case o.claim.Request.GetNoQueue():
-		return nil, refuse(problem.NoCapacity, "pool %s has no idle Pod", name)
-	case !again && p.waiting.len() >= int(s.opts.QueueCapacity):
-		return nil, refuse(problem.QueueFull, "pool %s: %d claims are waiting already", name, p.waiting.len())
-	case !s.opts.Clock.Now().Before(o.deadline):
-		return nil, refuse(problem.Deadline, "no Pod of pool %s became idle in time", name)
+	switch got {
+	case takesPod:
+		// Nobody waits: a Pod is idle only while nobody does.
+		e := p.idle.pop(o.image)
+		p.waiting.pass(o)
+		e.taken = true
+		s.touch(p)
+		return e, nil
+	case displaces:
+		p.waiting.remove(newest)
+		newest.refused <- s.turnAway(p, displaced)
+	case waits:
+	default:
+		return nil, s.turnAway(p, got)
 	}
 	p.waiting.add(o)
 	s.touch(p)
 	return nil, nil
 }
 
-// stopWaiting leaves the queue, unless a Pod was handed over at the last moment.
-func (s *Service) stopWaiting(o *op, err error) (*entry, error) {
+// turnAway is the refusal of a claim that gets no Pod.
+func (s *Service) turnAway(p *pool, why admission) error {
+	s.metrics.turnedAway(why)
+	switch name := p.key.Name; why {
+	case closing:
+		return refuse(problem.NoCapacity, "pool %s is being removed", name)
+	case tooLate:
+		return refuse(problem.Deadline, "no Pod of pool %s became idle in time", name)
+	case noneIdle:
+		return refuse(problem.NoCapacity, "pool %s has no idle Pod", name)
+	case full:
+		return refuse(problem.QueueFull, "pool %s: %d claims are waiting already", name, p.waiting.len())
+	case displaced:
+		return refuse(problem.QueueFull, "pool %s: the queue is full, and most of it was this team's and user's", name)
+	default:
+		return refuse(problem.NoCapacity, "the claim was canceled")
+	}
+}
+
+// stopWaiting leaves the queue: with the Pod that was handed over, be it at the last moment, unless nobody wants it any more.
+func (s *Service) stopWaiting(o *op, e *entry, why admission) (*entry, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	select {
-	case e := <-o.handed:
-		if !o.canceled && s.leading != nil {
-			return e, nil
-		}
-		s.putBack(e)
+	case e = <-o.handed:
+	case err := <-o.refused:
+		return nil, err
 	default:
 	}
+	unwanted := o.canceled || s.leading == nil
+	if e != nil && !unwanted {
+		return e, nil
+	}
 	o.pool.waiting.remove(o)
+	if e != nil {
+		s.putBack(e)
+	}
 	s.touch(o.pool)
-	return nil, err
+	if unwanted {
+		why = canceled
+	}
+	return nil, s.turnAway(o.pool, why)
 }
 
 // putBack returns a Pod that was taken and not written. The lock is held.
