@@ -204,7 +204,7 @@ func TestWorkerPod(t *testing.T) {
 		all.Template.Spec.Containers[0].Image != "registry.example/atoll/atoll-worker:v9" {
 		t.Errorf("%d replicas of %s and %s", *alone.Replicas, alone.Template.Spec.Containers[0].Image, all.Template.Spec.Containers[0].Image)
 	}
-	common := []string{"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=100", "--log-level=info", "--log-format=json"}
+	common := []string{"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=8192", "--log-level=info", "--log-format=json"}
 	identity := []string{"--cluster-id=east", "--namespace=atoll-system"}
 	toHub := []string{
 		"--hub=hub.example.org:30443", "--tls-cert-file=/etc/atoll/tls/tls.crt", "--tls-key-file=/etc/atoll/tls/tls.key",

@@ -13,18 +13,20 @@ import (
 const (
 	baseGoroutines    = 1000
 	clusterGoroutines = 50 // of a hub, for each cluster
-	podGoroutines     = 4  // of calls that wait, which are at most a few for each Pod
+	podGoroutines     = 4  // of calls about its sandbox
+	claimGoroutines   = 8  // of a claim that waits, and its callers
 	baseBytes         = 512 << 20
 	memberBytes       = 64 << 10 // of a hub, for each member
 	podBytes          = 256 << 10
-	maxUnacknowledged = 16   // credits of a stream
-	maxDispatches     = 4096 // that a worker carries out at a time
-	queueOfPool       = 1000 // ten times the default capacity
+	claimBytes        = 128 << 10     // of a claim that waits
+	maxUnacknowledged = 16            // credits of a stream
+	maxDispatches     = 4*8192 + 4096 // that a worker carries out at a time: claims, and other calls
+	queueOfPool       = 16_384        // twice the default capacity
 	maxEndedRecords   = 100_000
 )
 
 // sizes are what bounds are counted in.
-type sizes struct{ clusters, envs, members, pods, pools int }
+type sizes struct{ clusters, envs, members, pods, pools, waiting int }
 
 func (s *Snapshot) sizes() sizes {
 	n := sizes{clusters: len(s.Clusters)}
@@ -42,6 +44,9 @@ func (s *Snapshot) sizes() sizes {
 		envs, pools, pods = envs+len(c.Envs), pools+len(c.Pools), pods+len(c.Pods)
 	}
 	n.envs, n.members, n.pools, n.pods = max(n.envs, envs), max(n.members, pools), max(n.pools, pools), max(n.pods, pods)
+	for _, p := range s.Programs {
+		n.waiting += int(p.Values["atoll_worker_claims_waiting"]) // which is bounded itself
+	}
 	return n
 }
 
@@ -54,8 +59,10 @@ func programsAreBounded(s *Snapshot) []Finding {
 		why    string
 	}
 	both := []bound{
-		{"go_goroutines", baseGoroutines + clusterGoroutines*n.clusters + podGoroutines*n.pods, "goroutines by clusters and Pods"},
-		{"process_resident_memory_bytes", baseBytes + memberBytes*n.members + podBytes*n.pods, "memory by members and Pods"},
+		{"go_goroutines", baseGoroutines + clusterGoroutines*n.clusters + podGoroutines*n.pods + claimGoroutines*n.waiting,
+			"goroutines by clusters, Pods and claims that wait"},
+		{"process_resident_memory_bytes", baseBytes + memberBytes*n.members + podBytes*n.pods + claimBytes*n.waiting,
+			"memory by members, Pods and claims that wait"},
 	}
 	hub := []bound{
 		{"atoll_hub_envs", n.envs, "no more Envs than there are"},

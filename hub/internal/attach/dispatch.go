@@ -25,8 +25,9 @@ var (
 	ErrUnclear = errors.New("outcome unclear")
 )
 
-// maxAbandoned bounds the claims that are remembered after their callers left, so that a late sandbox can be released.
-const maxAbandoned = 4096
+// maxAbandoned bounds the claims that are remembered after their callers left, so that a late sandbox can be released. They
+// are under way at the worker, which carries out as many.
+const maxAbandoned = 32_768
 
 const releaseTimeout = 30 * time.Second
 

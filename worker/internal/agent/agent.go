@@ -109,7 +109,7 @@ type Agent struct {
 
 	running   context.Context // of Start: what outlives a stream ends with it
 	executing sync.WaitGroup
-	slots     chan struct{}
+	slots     slots
 	ending    ending
 }
 
@@ -151,7 +151,7 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		revision: newRevision(),
 		ready:    make(chan struct{}),
 		ended:    make(chan struct{}, 1),
-		slots:    make(chan struct{}, maxExecuting),
+		slots:    newSlots(),
 		ending:   newEnding(),
 	}
 	opts.Claims.OnEnded(func() {

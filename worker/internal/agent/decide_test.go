@@ -10,8 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/worker/internal/claim"
 )
 
 func TestDescribe(t *testing.T) {
@@ -79,6 +82,32 @@ func render(s *segment.Segment) string {
 			m.Desired, m.Current, m.Pending, m.QueueCapacity, m.CanGrow, shape.Image)
 	}
 	return b.String()
+}
+
+// Claims that wait, however many, leave room for the releases that they wait for.
+func TestClaimsLeaveRoomForOtherCalls(t *testing.T) {
+	s := newSlots()
+	wants := &federationv1.Dispatch{Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{}}}
+	release := &federationv1.Dispatch{Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{}}}
+	for range maxClaims {
+		s.of(wants) <- struct{}{}
+	}
+	select {
+	case s.of(wants) <- struct{}{}:
+		t.Error("there is no bound for claims")
+	default:
+	}
+	select {
+	case s.of(release) <- struct{}{}:
+	default:
+		t.Error("no release is carried out while claims wait")
+	}
+	if got := s.taken(); got != maxClaims+1 {
+		t.Errorf("%d calls under way, want %d", got, maxClaims+1)
+	}
+	if maxClaims < 2*claim.DefaultQueueCapacity {
+		t.Error("one Env's full queue takes the claims of all others")
+	}
 }
 
 func TestDecideFloor(t *testing.T) {

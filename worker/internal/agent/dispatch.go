@@ -21,8 +21,10 @@ import (
 )
 
 const (
-	// maxExecuting bounds the dispatches under way. Claims that wait are bounded by their queues before that.
-	maxExecuting = 4096
+	// maxClaims bounds the claims under way: a queue refuses before that, unless several are full. maxCalls bounds all else,
+	// which claims that wait must not keep from being carried out: it is releases that they wait for.
+	maxClaims = 4 * claim.DefaultQueueCapacity
+	maxCalls  = 4096
 	// defaultTimeout is for a dispatch that names none.
 	defaultTimeout = 2 * time.Minute
 	releaseTimeout = 30 * time.Second
@@ -45,6 +47,22 @@ func (o outcome) maybeTaken() bool {
 	return o.answer.GetSandbox() != nil || o.answer.GetDisposition() == federationv1.Disposition_UNCLEAR
 }
 
+// slots hold a token for each dispatch under way.
+type slots struct{ claims, calls chan struct{} }
+
+func newSlots() slots {
+	return slots{claims: make(chan struct{}, maxClaims), calls: make(chan struct{}, maxCalls)}
+}
+
+func (s slots) of(d *federationv1.Dispatch) chan struct{} {
+	if d.GetClaim() != nil {
+		return s.claims
+	}
+	return s.calls
+}
+
+func (s slots) taken() int { return len(s.claims) + len(s.calls) }
+
 // dispatch confirms a dispatch and has it carried out.
 func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	receipt := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}}
@@ -54,17 +72,18 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 		return ctx.Err()
 	}
 	a := u.agent
+	slots := a.slots.of(d)
 	select {
-	case a.slots <- struct{}{}:
+	case slots <- struct{}{}:
 	default:
 		u.deliver(ctx, outcome{d, tooMany(d)}) // not in a goroutine: that many are enough
 		return nil
 	}
 	if !a.execute(func() {
-		defer func() { <-a.slots }()
+		defer func() { <-slots }()
 		u.deliver(ctx, outcome{d, a.carryOut(a.lifetime(ctx, d), d)})
 	}) {
-		<-a.slots
+		<-slots
 		u.deliver(ctx, outcome{d, handingOver(d)})
 	}
 	return nil
@@ -194,11 +213,10 @@ func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
 }
 
 func tooMany(d *federationv1.Dispatch) *federationv1.Answer {
-	disposition := federationv1.Disposition_DONE
 	if d.GetClaim() != nil {
-		disposition = federationv1.Disposition_REFUSED
+		return failed(d, federationv1.Disposition_REFUSED, problem.New(problem.QueueFull, "the worker is busy with %d claims", maxClaims))
 	}
-	return failed(d, disposition, problem.New(problem.QueueFull, "the worker is busy with %d calls", maxExecuting))
+	return failed(d, federationv1.Disposition_DONE, problem.New(problem.QueueFull, "the worker is busy with %d calls", maxCalls))
 }
 
 func failed(d *federationv1.Dispatch, disposition federationv1.Disposition, err *problem.Error) *federationv1.Answer {

@@ -40,6 +40,7 @@
 // Each is confirmed at once, carried out in a goroutine of its own, and answered once. covered_by names a report that is
 // made after the claim's effect. It goes ahead of the answer, so that the hub takes a Pod off once; where there is no credit
 // for it, it follows, even if it changes nothing: the hub waits for it.
+// Claims under way and other calls are bounded apart: claims that wait, however many, do not keep releases out.
 // A claim without a key ends with its stream, and a sandbox whose answer could not be sent is released, since nobody was
 // told of it; a claim with a key goes on, for its caller will ask again.
 //

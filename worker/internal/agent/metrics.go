@@ -46,8 +46,8 @@ func (a *Agent) register(registry prometheus.Registerer) error {
 		Name: "atoll_worker_incarnation", Help: "The number of this leadership; 0 for a follower.",
 	}, func() float64 { return float64(a.Incarnation()) })
 	executing := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "atoll_worker_hub_dispatches_in_flight", Help: fmt.Sprintf("Calls of the hub that are being carried out, at most %d.", maxExecuting),
-	}, func() float64 { return float64(len(a.slots)) })
+		Name: "atoll_worker_hub_dispatches_in_flight", Help: fmt.Sprintf("Calls of the hub that are being carried out, at most %d claims and %d others.", maxClaims, maxCalls),
+	}, func() float64 { return float64(a.slots.taken()) })
 	m := a.metrics
 	for _, c := range []prometheus.Collector{m.reports, m.dispatches, m.unacked, connected, incarnation, executing} {
 		if err := registry.Register(c); err != nil {

@@ -68,7 +68,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 	}
 	u := &uplink{
 		agent: a, stream: stream, clock: a.opts.Clock,
-		receipts: make(chan *federationv1.WorkerFrame, maxExecuting),
+		receipts: make(chan *federationv1.WorkerFrame, maxCalls),
 		answers:  make(chan outcome),
 		acks:     make(chan *federationv1.HubFrame, window),
 		sentAll:  make(chan struct{}),

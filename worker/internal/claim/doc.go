@@ -19,9 +19,9 @@
 //
 // # The queue
 //
-// Of each pool, and bounded. Nothing polls: the event that makes a Pod idle hands it to
-// whose turn it is, in O(log n), so a Pod is idle only while nobody waits. Tenants, each a team and user, take turns, and a
-// tenant's claims go in the order in which they came. A claim that lost its Pod to another writer comes back to its place,
+// Of each pool; bounded, by 8192 claims unless configured otherwise. Nothing polls: the event that makes a Pod idle hands it
+// to whose turn it is, in O(log n), so a Pod is idle only while nobody waits. Tenants, each a team and user, take turns, and
+// a tenant's claims go in the order in which they came. A claim that lost its Pod to another writer comes back to its place,
 // its turn unspent, and the bound does not hold for it: there are no more such claims than Pods.
 //
 // Who cannot be served is refused at once, with a reason, so that the hub can go elsewhere (admit in decide.go): NO_CAPACITY

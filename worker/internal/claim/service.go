@@ -30,7 +30,7 @@ const (
 const lastPatience = 5 * time.Second
 
 // DefaultQueueCapacity is how many claims may wait for one pool.
-const DefaultQueueCapacity = 100
+const DefaultQueueCapacity = 8192
 
 // Lease tells whether no other process can lead yet.
 type Lease interface{ Held() bool }
