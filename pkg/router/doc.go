@@ -16,8 +16,8 @@
 //     tiers only, because a member that can grow makes it wait as well
 //  4. the caller's order of clusters
 //  5. priority, lower first
-//  6. most free: idle Pods (or places in the queue) less claims in flight. Each candidate's count is scaled down by up to
-//     a quarter at random, so that a herd spreads over near-equals and never goes to a clearly emptier member
+//  6. most free: idle Pods less claims in flight, or the shortest queue. Each candidate's count is scaled down by up to a
+//     quarter at random, so that a herd spreads over near-equals and never goes to a clearly emptier member
 //  7. cluster, then name
 //
 // A pick looks at every candidate, where the design speaks of two at random: an Env has few, they lie side by side in

@@ -23,11 +23,13 @@ type Explained struct {
 	Reason   Reason
 	Health   Health
 	Free     int32
+	Waiting  int32 // where the claim would wait
 	InFlight int32
 	Age      time.Duration // of the cluster's data
 
 	eligible bool
 	key      uint64
+	merit    int32
 }
 
 // Explain judges every candidate. Where Pick chooses at random among near-equals, the order here is the expected one;
@@ -42,8 +44,8 @@ func Explain(req *Request, view *View, now time.Duration) Explanation {
 		c := view.Candidate(i)
 		got := view.judge(req, selective, i)
 		out.Candidates = append(out.Candidates, Explained{
-			Candidate: c, Tier: got.tier, Reason: got.reason, Health: got.health, Free: max(0, got.free),
-			InFlight: got.inFlight, Age: max(0, now-c.Cluster.Seen()), eligible: got.reason == "", key: got.key,
+			Candidate: c, Tier: got.tier, Reason: got.reason, Health: got.health, Free: max(0, got.free), Waiting: got.waiting,
+			InFlight: got.inFlight, Age: max(0, now-c.Cluster.Seen()), eligible: got.reason == "", key: got.key, merit: got.merit(),
 		})
 	}
 	slices.SortFunc(out.Candidates, inOrder)
@@ -56,7 +58,7 @@ func Explain(req *Request, view *View, now time.Duration) Explanation {
 func inOrder(a, b Explained) int {
 	switch {
 	case a.eligible && b.eligible:
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(b.Free, a.Free), compareNames(a.Candidate, b.Candidate))
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(b.merit, a.merit), compareNames(a.Candidate, b.Candidate))
 	case a.eligible:
 		return -1
 	case b.eligible:
@@ -101,14 +103,14 @@ func (e *Explanation) rank() bool {
 	first.Reason = OnlyCandidate
 	if n > 1 {
 		next := &e.Candidates[1]
-		first.Reason = ahead(first.key, next.key, first.Free, next.Free)
+		first.Reason = ahead(first.key, next.key, first.merit, next.merit)
 	}
 	e.Reason = first.Reason
 	return true
 }
 
 func behind(first, c *Explained) Reason {
-	switch ahead(first.key, c.key, first.Free, c.Free) {
+	switch ahead(first.key, c.key, first.merit, c.merit) {
 	case FresherCluster:
 		return ClusterLastChoice
 	case BetterTier:
@@ -130,7 +132,7 @@ func (c *Explained) Message() string {
 	case c.Rank > 0 && c.Tier.Idle():
 		return fmt.Sprintf("%d idle Pods free%s", c.Free, c.lateness())
 	case c.Rank > 0:
-		return fmt.Sprintf("no idle Pod free, %d places in the queue%s", c.Free, c.lateness())
+		return fmt.Sprintf("no idle Pod free, and %d claims wait in a queue of %d%s", c.Waiting, c.Member().QueueCapacity, c.lateness())
 	}
 	switch c.Reason {
 	case NoIdlePod:

@@ -36,7 +36,10 @@ const (
 // maxInFlight keeps sums of counts within their type.
 const maxInFlight = 1 << 29
 
-// The random factor of a candidate's free count lies between jitterMin and jitterMax.
+// maxMerit is that of an empty queue; even of long ones the merits tell lengths apart that are not near-equal.
+const maxMerit = 1 << 30
+
+// The random factor of a candidate's merit lies between jitterMin and jitterMax.
 const (
 	jitterMax  = 256
 	jitterMask = 63
@@ -52,6 +55,7 @@ type verdict struct {
 	health   Health
 	key      uint64
 	free     int32 // idle Pods or places in the queue that are left, by tier
+	waiting  int32 // claims that wait, where the tier is one to wait in
 	inFlight int32
 }
 
@@ -64,7 +68,7 @@ func Pick(req *Request, view *View, rnd uint64) Decision {
 	selective := req.selective()
 	for i := range view.hot {
 		if got := view.judge(req, selective, i); got.reason == "" {
-			lead.offer(i, got, int64(got.free)*(jitterMax-int64(mix(rnd, i)&jitterMask)))
+			lead.offer(i, &got, int64(got.merit())*(jitterMax-int64(mix(rnd, i)&jitterMask)))
 		}
 	}
 	if lead.index < 0 {
@@ -74,31 +78,41 @@ func Pick(req *Request, view *View, rnd uint64) Decision {
 		Index:      lead.index,
 		Tier:       Tier(lead.key >> tierShift & 7),
 		LastChoice: lead.key&lastChoiceBit != 0,
-		Reason:     ahead(lead.key, lead.second, lead.free, lead.runnerFree),
+		Reason:     ahead(lead.key, lead.second, lead.merit, lead.runnerUp),
 	}
 }
 
 // leader is the best candidate so far, and what is needed to say why it is the best.
 type leader struct {
-	index      int
-	key        uint64
-	score      int64
-	free       int32
-	second     uint64 // the next best key
-	runnerFree int32  // the most that another candidate with the same key has free
+	index    int
+	key      uint64
+	score    int64
+	merit    int32
+	second   uint64 // the next best key
+	runnerUp int32  // the highest merit of another candidate with the same key
 }
 
-func (l *leader) offer(i int, got verdict, score int64) {
+func (l *leader) offer(i int, got *verdict, score int64) {
+	merit := got.merit()
 	switch {
 	case got.key < l.key:
-		*l = leader{index: i, key: got.key, score: score, free: got.free, second: l.key}
+		*l = leader{index: i, key: got.key, score: score, merit: merit, second: l.key}
 	case got.key > l.key:
 		l.second = min(l.second, got.key)
 	case score > l.score:
-		*l = leader{index: i, key: l.key, score: score, free: got.free, second: l.key, runnerFree: max(l.runnerFree, l.free)}
+		*l = leader{index: i, key: l.key, score: score, merit: merit, second: l.key, runnerUp: max(l.runnerUp, l.merit)}
 	default:
-		l.second, l.runnerFree = l.key, max(l.runnerFree, got.free)
+		l.second, l.runnerUp = l.key, max(l.runnerUp, merit)
 	}
+}
+
+// merit is what candidates with the same key are compared by, and each other's share of it is what near-equal means: idle
+// Pods, or the shortness of the queue. Places that are left in queues say nothing: most of a long queue is always left.
+func (v *verdict) merit() int32 {
+	if v.tier.Idle() {
+		return v.free
+	}
+	return maxMerit / (1 + v.waiting)
 }
 
 // judge applies all policies to one candidate but the comparison of degrees.
@@ -106,7 +120,7 @@ func (v *View) judge(req *Request, selective bool, i int) verdict {
 	h := &v.hot[i]
 	var got verdict
 	got.inFlight = min(max(0, h.inFlight.Load()), maxInFlight)
-	got.tier, got.free = h.serve(got.inFlight)
+	got.tier, got.free, got.waiting = h.serve(got.inFlight)
 	got.health = h.cluster.Health()
 	got.key = uint64(got.tier)<<tierShift | priorityBits(h.priority)
 	if got.health != Fresh {
@@ -136,13 +150,14 @@ func (v *View) judge(req *Request, selective bool, i int) verdict {
 	return got
 }
 
-// serve is the member's tier with claims in flight deducted, and how much of what the tier is about is left.
-func (h *hot) serve(inFlight int32) (Tier, int32) {
+// serve is the member's tier with claims in flight deducted, how much of what the tier is about is left, and how many wait.
+func (h *hot) serve(inFlight int32) (tier Tier, free, waiting int32) {
 	if free := h.ready - inFlight; free > 0 {
-		return idleTier(h.flags), free
+		return idleTier(h.flags), free, 0
 	}
 	// Claims in flight beyond the idle Pods will stand in the queue.
-	return waitTier(h.flags), h.room - (inFlight - h.ready)
+	more := inFlight - max(0, h.ready)
+	return waitTier(h.flags), h.room - more, int32(h.waiting) + more
 }
 
 func unhealthy(h Health) Reason {
@@ -168,7 +183,7 @@ func unusable(s segment.State) Reason {
 }
 
 // ahead names the policy that sets the best key apart from the second.
-func ahead(best, second uint64, bestFree, secondFree int32) Reason {
+func ahead(best, second uint64, bestMerit, secondMerit int32) Reason {
 	differ := best ^ second
 	switch {
 	case second == noKey:
@@ -181,14 +196,14 @@ func ahead(best, second uint64, bestFree, secondFree int32) Reason {
 		return PreferredByCall
 	case differ != 0:
 		return LowerPriority
-	case nearEqual(bestFree, secondFree):
+	case nearEqual(bestMerit, secondMerit):
 		return NearEqual
 	default:
 		return MostFree
 	}
 }
 
-// nearEqual reports whether the random factors can turn the order of two counts.
+// nearEqual reports whether the random factors can turn the order of two merits.
 func nearEqual(a, b int32) bool {
 	return int64(min(a, b))*jitterMax >= int64(max(a, b))*jitterMin
 }

@@ -128,9 +128,9 @@ var policies = []struct {
 			"BetterTier",
 			"1 east/idle FreshIdle BetterTier 0s: 1 idle Pods free",
 			"2 east/sati SaturatedIdle WorseTier 0s: 9 idle Pods free",
-			"3 east/grow CanGrow WorseTier 0s: no idle Pod free, 4 places in the queue",
-			"4 east/queue CanQueue WorseTier 0s: no idle Pod free, 4 places in the queue",
-			"5 east/satq SaturatedQueue WorseTier 0s: no idle Pod free, 4 places in the queue",
+			"3 east/grow CanGrow WorseTier 0s: no idle Pod free, and 0 claims wait in a queue of 4",
+			"4 east/queue CanQueue WorseTier 0s: no idle Pod free, and 0 claims wait in a queue of 4",
+			"5 east/satq SaturatedQueue WorseTier 0s: no idle Pod free, and 0 claims wait in a queue of 4",
 			"0 east/full CanQueue QueueFull 0s: no idle Pod free, and 4 claims wait in a queue of 4"),
 	},
 	{
@@ -146,7 +146,7 @@ var policies = []struct {
 		},
 		want: lines(
 			"FresherCluster",
-			"1 south/a SaturatedQueue FresherCluster 1s: no idle Pod free, 1 places in the queue",
+			"1 south/a SaturatedQueue FresherCluster 1s: no idle Pod free, and 0 claims wait in a queue of 1",
 			"2 east/a FreshIdle ClusterLastChoice 20s: 9 idle Pods free; nothing heard of the cluster for 20s",
 			"3 north/a FreshIdle ClusterLastChoice 1m0s: 8 idle Pods free; the cluster did not confirm a dispatch in time",
 			"4 west/a FreshIdle ClusterLastChoice 1m0s: 1 idle Pods free; the cluster is not connected"),
@@ -192,7 +192,7 @@ var policies = []struct {
 		want: lines(
 			"BetterTier",
 			"1 east/a FreshIdle BetterTier 0s: 1 idle Pods free",
-			"2 west/a CanQueue WorseTier 0s: no idle Pod free, 4 places in the queue"),
+			"2 west/a CanQueue WorseTier 0s: no idle Pod free, and 0 claims wait in a queue of 4"),
 	},
 	{
 		name: "required clusters bind",
@@ -202,7 +202,7 @@ var policies = []struct {
 		req: Request{Clusters: []string{"west"}, RequireClusters: true},
 		want: lines(
 			"OnlyCandidate",
-			"1 west/a CanQueue OnlyCandidate 0s: no idle Pod free, 4 places in the queue",
+			"1 west/a CanQueue OnlyCandidate 0s: no idle Pod free, and 0 claims wait in a queue of 4",
 			"0 east/a FreshIdle ClusterNotRequested 0s: the request binds itself to other clusters"),
 	},
 	{
@@ -222,6 +222,18 @@ var policies = []struct {
 			"5 east/a FreshIdle HigherPriority 0s: 90 idle Pods free"),
 	},
 	{
+		name: "the shorter queue, however many places are left in the longer one",
+		scene: scene{lines: `
+			east/a queue=8192 pending=1000
+			west/a queue=100  pending=9 inflight=1
+			west/b queue=9000 pending=10000`},
+		want: lines(
+			"MostFree",
+			"1 west/a CanQueue MostFree 0s: no idle Pod free, and 10 claims wait in a queue of 100",
+			"2 east/a CanQueue LessFree 0s: no idle Pod free, and 1000 claims wait in a queue of 8192",
+			"0 west/b CanQueue QueueFull 0s: no idle Pod free, and 10000 claims wait in a queue of 9000"),
+	},
+	{
 		name: "claims in flight are deducted, from idle Pods first and then from the queue",
 		scene: scene{lines: `
 			east/a ready=9 inflight=8
@@ -232,7 +244,7 @@ var policies = []struct {
 			"MostFree",
 			"1 west/a FreshIdle MostFree 0s: 2 idle Pods free",
 			"2 east/a FreshIdle LessFree 0s: 1 idle Pods free",
-			"3 east/b CanQueue WorseTier 0s: no idle Pod free, 1 places in the queue",
+			"3 east/b CanQueue WorseTier 0s: no idle Pod free, and 4 claims wait in a queue of 5",
 			"0 east/c CanQueue QueueFull 0s: no idle Pod free, and 1 claims wait in a queue of 5"),
 	},
 	{
@@ -344,7 +356,7 @@ func checkPick(t *testing.T, req *Request, view *View, rnd uint64) Decision {
 		return d
 	}
 	e.Chosen(got.Cluster.ID, got.Member().Name)
-	if chosen := e.Candidates[0]; chosen.Candidate != got || chosen.Rank != 1 || chosen.key != first.key || !nearEqual(chosen.Free, first.Free) {
+	if chosen := e.Candidates[0]; chosen.Candidate != got || chosen.Rank != 1 || chosen.key != first.key || !nearEqual(chosen.merit, first.merit) {
 		t.Fatalf("picked %s/%s, which has no business before\n%s", got.Cluster.ID, got.Member().Name, golden(e))
 	}
 	return d
@@ -464,6 +476,23 @@ func TestAHerdSpreads(t *testing.T) {
 	}
 	if hits["west"] > 0 {
 		t.Errorf("west is clearly emptier and got %d claims", hits["west"])
+	}
+}
+
+// TestAHerdStandsInTheShortQueues is the same where all have to wait.
+func TestAHerdStandsInTheShortQueues(t *testing.T) {
+	view := scene{lines: `
+		east/a  queue=8192
+		north/a queue=100
+		south/a queue=8192 pending=2
+		west/a  queue=8192 pending=40`}.view(t)
+	r := rand.New(rand.NewPCG(11, 12))
+	hits := map[string]int{}
+	for range 1000 {
+		hits[view.Candidate(Pick(&Request{}, view, r.Uint64()).Index).Cluster.ID]++
+	}
+	if hits["east"] < 300 || hits["north"] < 300 || hits["south"]+hits["west"] > 0 {
+		t.Errorf("claims went to %v, want half of them to each empty queue", hits)
 	}
 }
 

@@ -45,8 +45,8 @@ const (
 	BetterTier      Reason = "BetterTier"
 	PreferredByCall Reason = "PreferredByCall"
 	LowerPriority   Reason = "LowerPriority" // a lower number, which wins
-	MostFree        Reason = "MostFree"
-	NearEqual       Reason = "NearEqual" // chosen at random among near-equals
+	MostFree        Reason = "MostFree"      // or the shortest queue
+	NearEqual       Reason = "NearEqual"     // chosen at random among near-equals
 )
 
 // Why an eligible candidate is not the first.

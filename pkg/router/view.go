@@ -144,7 +144,8 @@ type hot struct {
 	ready    int32
 	room     int32 // places left in the queue
 	priority int32
-	member   uint16 // its place in the segment
+	waiting  uint16 // claims in the queue; no more is told apart
+	member   uint8  // its place in the segment
 	flags    uint8
 }
 
@@ -185,7 +186,8 @@ func (v *View) Replace(at int, candidates []Candidate) *View {
 // newHot may have what the member was before, from which it takes what follows from its shape.
 func newHot(c Candidate, was *hot, of *segment.Segment) hot {
 	m := c.Member()
-	h := hot{cluster: c.Cluster, inFlight: c.InFlight, ready: m.ReadyIdle, member: uint16(c.Index), flags: flagsOf(m)}
+	h := hot{cluster: c.Cluster, inFlight: c.InFlight, ready: m.ReadyIdle, member: uint8(c.Index), flags: flagsOf(m)}
+	h.waiting = uint16(min(math.MaxUint16, max(0, m.Pending)))
 	h.room = int32(max(math.MinInt32/2, int64(m.QueueCapacity)-int64(m.Pending)))
 	if h.inFlight == nil {
 		h.inFlight = &none

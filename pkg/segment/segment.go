@@ -72,8 +72,8 @@ func (m *Member) equal(o *Member) bool {
 	return a == b
 }
 
-// maxMembers is far above what an Env can have; views number them with it in mind.
-const maxMembers = 1<<16 - 1
+// maxMembers is far above what a cluster's part of an Env can have, which is 32; views number them with it in mind.
+const maxMembers = 1<<8 - 1
 
 // Segment is one cluster's part of one Env. It is immutable once it is in a Snapshot. A hub holds one for every Env and
 // cluster, so what many of them have in common is shared.
