@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -296,11 +295,7 @@ func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, claims *cl
 	}
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: claims, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
-		Pending: func(name types.NamespacedName) int32 {
-			stats, _ := claims.Stats(name)
-			return stats.Waiting
-		},
-		Registry: metrics.Registry, Times: serverTime,
+		Queues: claims, Registry: metrics.Registry, Times: serverTime,
 	})
 	if err != nil {
 		return fmt.Errorf("building the pool reconciler: %w", err)

@@ -31,7 +31,8 @@ type pool struct {
 	pods    int
 	idle    idleQueue
 	waiting waitQueue
-	stocked bool // had idle Pods when last announced
+	// Whether it had idle Pods, and claims that waited, when last announced.
+	stocked, queued bool
 }
 
 // entry is one Pod of a pool.

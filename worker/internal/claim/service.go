@@ -84,6 +84,7 @@ type Service struct {
 	lagging map[types.UID]time.Time // since when a view of these Pods is older than another; each is in pods
 
 	onChange []func(types.NamespacedName, bool)
+	onQueue  []func(types.NamespacedName)
 	onEnded  []func()
 	touched  map[*pool]struct{} // to be announced at unlock
 	news     bool               // a record for the hub is to be announced
@@ -280,6 +281,19 @@ func (s *Service) OnChange(f func(pool types.NamespacedName, urgent bool)) {
 	s.onChange = append(s.onChange, f)
 }
 
+// Waiting is the length of a pool's queue.
+func (s *Service) Waiting(pool types.NamespacedName) int32 {
+	stats, _ := s.Stats(pool)
+	return stats.Waiting
+}
+
+// OnQueue calls f whenever a pool's queue has got its first claim or lost its last one. f must not block.
+func (s *Service) OnQueue(f func(pool types.NamespacedName)) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.onQueue = append(s.onQueue, f)
+}
+
 // poolNames lists the pools of a namespace, for an error that tells what there is. The lock is held.
 func (s *Service) poolNames(namespace string) string {
 	var names []string
@@ -298,17 +312,17 @@ func (s *Service) poolNames(namespace string) string {
 // unlock announces what changed under the lock, after it.
 func (s *Service) unlock() {
 	type change struct {
-		pool   types.NamespacedName
-		urgent bool
+		pool          types.NamespacedName
+		urgent, queue bool
 	}
 	var changes []change
 	for p := range s.touched {
-		stocked := p.idle.len() > 0
-		changes = append(changes, change{p.key, stocked != p.stocked})
-		p.stocked = stocked
+		stocked, queued := p.idle.len() > 0, p.waiting.len() > 0
+		changes = append(changes, change{p.key, stocked != p.stocked, queued != p.queued})
+		p.stocked, p.queued = stocked, queued
 	}
 	clear(s.touched)
-	listeners := s.onChange
+	listeners, queues := s.onChange, s.onQueue
 	var ended []func()
 	if s.news {
 		ended, s.news = s.onEnded, false
@@ -320,6 +334,11 @@ func (s *Service) unlock() {
 	for _, c := range changes {
 		for _, f := range listeners {
 			f(c.pool, c.urgent)
+		}
+		if c.queue {
+			for _, f := range queues {
+				f(c.pool)
+			}
 		}
 	}
 }

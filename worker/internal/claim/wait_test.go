@@ -5,6 +5,7 @@ package claim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -223,6 +224,28 @@ func TestAFullQueueGivesWayToOthers(t *testing.T) {
 		}
 		if got, want := s.stats(), (Stats{WaitCapacity: 4}); got != want {
 			t.Errorf("left behind: %+v, want %+v", got, want)
+		}
+	})
+}
+
+// The queue tells of its first claim and its last one, and of no others.
+func TestAQueueTellsThatItBeginsAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation(t, 4)
+		var told []int32
+		s.OnQueue(func(pool types.NamespacedName) { told = append(told, s.Waiting(pool)) })
+		pod := s.idlePod("a")
+		s.see(pod)
+		first := s.wants("ann")
+		s.wants("ann")
+		s.wants("bob")
+		s.see(s.idlePod("b"))
+		s.see(s.idlePod("c"))
+		s.mu.Lock()
+		s.putBack(first.got)
+		s.unlock()
+		if want := []int32{1, 0}; !slices.Equal(told, want) {
+			t.Errorf("told of lengths %v, want %v", told, want)
 		}
 	})
 }

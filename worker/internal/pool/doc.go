@@ -62,6 +62,13 @@
 // Other writers are met by the tests in each patch: to lose is no error, the
 // winner's event brings the next decision.
 //
+// # Claims that wait
+//
+// status.pendingRequests is the length of a pool's claim queue, for people: it is
+// written when it has moved by a fifth, or to or from 0, and every 3 s at most.
+// The queue tells of its first claim and its last; in between its length is looked
+// at. Nothing is decided by it.
+//
 // # Not built
 //
 // Pods are made from the typed template, so fields newer than this module's

@@ -102,6 +102,38 @@ func (l *ledger) setClosed(closed bool) {
 	l.closed = closed
 }
 
+// lengths are the lengths of claim queues.
+type lengths struct {
+	mu      sync.Mutex
+	waiting map[types.NamespacedName]int32
+	tell    []func(types.NamespacedName)
+}
+
+func (l *lengths) Waiting(pool types.NamespacedName) int32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting[pool]
+}
+
+func (l *lengths) OnQueue(f func(types.NamespacedName)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tell = append(l.tell, f)
+}
+
+func (l *lengths) set(pool types.NamespacedName, n int32) {
+	l.mu.Lock()
+	edge := (n == 0) != (l.waiting[pool] == 0)
+	l.waiting[pool] = n
+	tell := l.tell
+	l.mu.Unlock()
+	for _, f := range tell {
+		if edge {
+			f(pool)
+		}
+	}
+}
+
 // world is a namespace on a real control plane with a Reconciler at work in it.
 type world struct {
 	*Reconciler
@@ -110,6 +142,7 @@ type world struct {
 	namespace string
 	live      client.Client // of an administrator, without a cache
 	ledger    *ledger
+	lengths   *lengths
 	writes    *atomic.Int64 // requests by the Reconciler that change something
 }
 
@@ -127,7 +160,8 @@ func newWorld(t *testing.T) *world {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &world{t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}}, writes: &atomic.Int64{}}
+	w := &world{t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}}, writes: &atomic.Int64{},
+		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}}
 	admin := set.Plane("pool").Config()
 	if w.live, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
@@ -164,7 +198,7 @@ func (w *world) start(ctx context.Context, cancel func(), cfg *rest.Config, sche
 	}
 	w.Reconciler, err = New(Options{
 		Client: mgr.GetClient(), Recorder: w.ledger, Events: mgr.GetEventRecorder("pool"),
-		ClusterID: "test", Registry: prometheus.NewRegistry(),
+		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ const maxPoolSeries = 1000
 
 type metrics struct {
 	pods         *prometheus.GaugeVec
+	waiting      *prometheus.GaugeVec
 	actions      *prometheus.CounterVec
 	startSeconds prometheus.Histogram
 
@@ -36,6 +37,10 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "atoll_worker_pool_pods",
 			Help: "Pods of a pool by phase; unavailable ones are idle and not ready. Only the first 1000 pools.",
 		}, []string{"namespace", "pool", "phase"}),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "atoll_worker_pool_claims_waiting",
+			Help: "Claims that wait for a Pod of a pool, as of its last look, every 3 s while there are any. Only the first 1000 pools.",
+		}, []string{"namespace", "pool"}),
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_pool_actions_total",
 			Help: "What was done to Pods, and why; lost means that somebody else was first.",
@@ -47,7 +52,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}),
 		series: map[types.NamespacedName]bool{},
 	}
-	for _, c := range []prometheus.Collector{m.pods, m.actions, m.startSeconds} {
+	for _, c := range []prometheus.Collector{m.pods, m.waiting, m.actions, m.startSeconds} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
@@ -55,7 +60,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) observe(key types.NamespacedName, c counts) {
+func (m *metrics) observe(key types.NamespacedName, c counts, waiting int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.series[key] {
@@ -70,6 +75,7 @@ func (m *metrics) observe(key types.NamespacedName, c counts) {
 	} {
 		m.pods.WithLabelValues(key.Namespace, key.Name, phase).Set(float64(n))
 	}
+	m.waiting.WithLabelValues(key.Namespace, key.Name).Set(float64(waiting))
 }
 
 func (m *metrics) forget(key types.NamespacedName) {
@@ -77,6 +83,7 @@ func (m *metrics) forget(key types.NamespacedName) {
 	defer m.mu.Unlock()
 	if m.series[key] {
 		delete(m.series, key)
+		m.waiting.DeleteLabelValues(key.Namespace, key.Name)
 		m.pods.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
 	}
 }

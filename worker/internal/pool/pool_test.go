@@ -67,6 +67,36 @@ func TestRestWritesNothing(t *testing.T) {
 	}
 }
 
+// A queue's length is in the status long before the pool would be looked at anyway, and in few writes.
+func TestPendingRequests(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 1)
+	w.awaitIdle("p", 1, 0)
+	w.eventually("the status", func() error {
+		if st := w.pool("p").Status; st.Phase != v1alpha1.SandboxPoolPhaseReady {
+			return errors.New(string(st.Phase))
+		}
+		return nil
+	})
+	quiet := w.writes.Load()
+	for _, n := range []int32{7, 8000, 0} {
+		start := time.Now()
+		w.lengths.set(w.key("p"), n)
+		w.eventually("pendingRequests", func() error {
+			if got := w.pool("p").Status.PendingRequests; got != n {
+				return fmt.Errorf("%d, want %d", got, n)
+			}
+			return nil
+		})
+		if took := time.Since(start); took > resync/2 {
+			t.Errorf("%d was written after %s", n, took)
+		}
+	}
+	if got := w.writes.Load() - quiet; got != 3 {
+		t.Errorf("%d writes for three lengths", got)
+	}
+}
+
 func TestFinalizerIsPutBack(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 1)

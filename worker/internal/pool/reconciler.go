@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
@@ -34,7 +35,7 @@ const (
 	// event. It writes nothing when there is nothing to do.
 	resync = 10 * time.Second
 	// pendingInterval is how often the length of a claim queue is looked at
-	// while there is one.
+	// while there is one, and written at most.
 	pendingInterval = 3 * time.Second
 
 	retryMin = 50 * time.Millisecond
@@ -48,6 +49,21 @@ type Recorder interface {
 	Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error
 }
 
+// Queues are the claims that wait, by pool.
+type Queues interface {
+	// Waiting is the length of a pool's queue now.
+	Waiting(pool types.NamespacedName) int32
+	// OnQueue calls f whenever a queue has got its first claim or lost its last
+	// one. f does not block.
+	OnQueue(f func(pool types.NamespacedName))
+}
+
+// noQueues is a worker that lets nobody wait.
+type noQueues struct{}
+
+func (noQueues) Waiting(types.NamespacedName) int32      { return 0 }
+func (noQueues) OnQueue(func(pool types.NamespacedName)) {}
+
 // Options are what a Reconciler needs.
 type Options struct {
 	// Client reads from a cache and writes to the API server.
@@ -55,8 +71,8 @@ type Options struct {
 	Recorder  Recorder
 	Events    events.EventRecorder
 	ClusterID string
-	// Pending is the length of a pool's claim queue; nil when there are none.
-	Pending func(types.NamespacedName) int32
+	// Queues are written into status.pendingRequests; nil when there are none.
+	Queues Queues
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
 	// Clock measures windows and timeouts; the real one unless given.
@@ -73,7 +89,7 @@ type Reconciler struct {
 	recorder  Recorder
 	events    events.EventRecorder
 	clusterID string
-	pending   func(types.NamespacedName) int32
+	queues    Queues
 	clock     clock.PassiveClock
 	times     interface{ Now() time.Time }
 	workers   int
@@ -83,6 +99,7 @@ type Reconciler struct {
 	crashes      *crashes
 	backoffs     *backoffs
 	statuses     *throttle
+	pendings     *throttle
 	metrics      *metrics
 }
 
@@ -94,8 +111,8 @@ func New(o Options) (*Reconciler, error) {
 	if o.Times == nil {
 		o.Times = o.Clock
 	}
-	if o.Pending == nil {
-		o.Pending = func(types.NamespacedName) int32 { return 0 }
+	if o.Queues == nil {
+		o.Queues = noQueues{}
 	}
 	if o.Workers == 0 {
 		o.Workers = 16
@@ -106,12 +123,13 @@ func New(o Options) (*Reconciler, error) {
 	}
 	return &Reconciler{
 		client: o.Client, recorder: o.Recorder, events: o.Events, clusterID: o.ClusterID,
-		pending: o.Pending, clock: o.Clock, times: o.Times, workers: o.Workers,
+		queues: o.Queues, clock: o.Clock, times: o.Times, workers: o.Workers,
 		expectations: NewExpectations(o.Clock),
 		timeline:     newTimeline(o.Clock),
 		crashes:      newCrashes(o.Clock),
 		backoffs:     newBackoffs(o.Clock),
 		statuses:     newThrottle(o.Clock, statusInterval),
+		pendings:     newThrottle(o.Clock, pendingInterval),
 		metrics:      m,
 	}, nil
 }
@@ -135,6 +153,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		Named("pool").
 		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(notStatus)).
 		Watches(&corev1.Pod{}, podHandler{r.expectations}).
+		WatchesRawSource(source.Func(r.watchQueues)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.workers,
 			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
@@ -146,6 +165,15 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	if err != nil {
 		return fmt.Errorf("building the pool controller: %w", err)
 	}
+	return nil
+}
+
+// watchQueues wakes a pool whose queue has got its first claim or lost its last.
+// Most queues are over before that is worth a write.
+func (r *Reconciler) watchQueues(_ context.Context, q queue) error {
+	r.queues.OnQueue(func(pool types.NamespacedName) {
+		q.AddAfter(reconcile.Request{NamespacedName: pool}, max(countDelay, r.pendings.wait(pool)))
+	})
 	return nil
 }
 
@@ -181,7 +209,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // next is when to look again without an event.
 func (r *Reconciler) next(key types.NamespacedName, s *Snapshot, waits ...time.Duration) time.Duration {
 	next := time.Duration(float64(resync) * (0.8 + 0.4*rand.Float64()))
-	if r.pending(key) > 0 || s.Pool != nil && s.Pool.Status.PendingRequests > 0 {
+	if r.queues.Waiting(key) > 0 || s.Pool != nil && s.Pool.Status.PendingRequests > 0 {
 		waits = append(waits, pendingInterval)
 	}
 	for _, wait := range waits {
@@ -218,5 +246,6 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.timeline.observe(key, nil)
 	r.crashes.forget(key)
 	r.statuses.forget(key)
+	r.pendings.forget(key)
 	r.metrics.forget(key)
 }

@@ -26,16 +26,17 @@ const statusInterval = time.Second
 // report writes the pool's status if it changed, and answers when to come back
 // if it is too early for that.
 func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Snapshot, gone bool) (time.Duration, error) {
-	c := countPods(s)
-	r.metrics.observe(key, c)
+	c, waiting := countPods(s), r.queues.Waiting(key)
+	r.metrics.observe(key, c, waiting)
 	if gone {
 		return 0, nil
 	}
 	pool := s.Pool.DeepCopy()
 	helper := patch.NewPatchHelper(r.client, pool)
-	summarize(pool, c, r.pending(key), writtenTime{r.clock, r.times})
+	pending, later := r.mirror(key, pool.Status.PendingRequests, waiting)
+	summarize(pool, c, pending, writtenTime{r.clock, r.times})
 	if !helper.HasChanges(pool) {
-		return 0, nil
+		return later, nil
 	}
 	if wait := r.statuses.wait(key); wait > 0 {
 		return wait, nil
@@ -44,7 +45,22 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Sn
 		return 0, fmt.Errorf("reporting: %w", err)
 	}
 	r.statuses.wrote(key)
-	return 0, nil
+	if pending != s.Pool.Status.PendingRequests {
+		r.pendings.wrote(key)
+	}
+	return later, nil
+}
+
+// mirror is what status.pendingRequests is to say, and when to come back if it
+// is too early to say what there is to say.
+func (r *Reconciler) mirror(key types.NamespacedName, written, waiting int32) (pending int32, later time.Duration) {
+	if !pendingMoved(written, waiting) {
+		return written, 0
+	}
+	if later = r.pendings.wait(key); later > 0 {
+		return written, later
+	}
+	return waiting, 0
 }
 
 // writtenTime is the clock that times of conditions come from.

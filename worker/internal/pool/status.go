@@ -54,9 +54,7 @@ func summarize(pool *v1alpha1.SandboxPool, c counts, pending int32, clk clock.Pa
 	st.IdleReplicas, st.UnavailableIdleReplicas = c.idle, c.unavailable
 	st.StartingReplicas, st.RunningReplicas, st.StoppingReplicas = c.starting, c.running, c.stopping
 	st.FailedReplicas = c.failed
-	if pendingMoved(st.PendingRequests, pending) {
-		st.PendingRequests = pending
-	}
+	st.PendingRequests = pending
 	st.Phase = phaseOf(pool, c)
 	selectors(pool)
 	for _, c := range []patch.Condition{available(c), scaling(pool, c), degraded(c)} {

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -77,6 +78,44 @@ func TestSelectors(t *testing.T) {
 	}
 	if len(pool.Status.PhaseSelectors) != 6 {
 		t.Errorf("phase selectors: %v", pool.Status.PhaseSelectors)
+	}
+}
+
+// The length of a queue is written once in three seconds, and then as it is.
+func TestPendingRequestsAreWrittenEveryThreeSeconds(t *testing.T) {
+	clk := testclock.NewFakeClock(time.Unix(1_000_000, 0))
+	key := types.NamespacedName{Namespace: "default", Name: "p"}
+	r := &Reconciler{pendings: newThrottle(clk, pendingInterval)}
+	written, writes := int32(0), 0
+	for i, step := range []struct {
+		after   time.Duration
+		waiting int32
+		want    int32
+		later   time.Duration
+	}{
+		{0, 0, 0, 0},
+		{0, 3, 3, 0},
+		{time.Second, 9, 3, 2 * time.Second},
+		{time.Second, 0, 3, time.Second},
+		{time.Second, 100, 100, 0},
+		{time.Second, 110, 100, 0}, // less than a fifth: nothing to come back for
+		{time.Second, 120, 100, time.Second},
+		{0, 100, 100, 0},
+		{time.Hour, 100, 100, 0},
+		{0, 0, 0, 0},
+	} {
+		clk.Step(step.after)
+		got, later := r.mirror(key, written, step.waiting)
+		if got != step.want || later != step.later {
+			t.Errorf("step %d: %d, come back in %s, want %d, %s", i, got, later, step.want, step.later)
+		}
+		if got != written {
+			written, writes = got, writes+1
+			r.pendings.wrote(key)
+		}
+	}
+	if writes != 3 {
+		t.Errorf("%d writes", writes)
 	}
 }
 
