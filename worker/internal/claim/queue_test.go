@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -188,6 +189,54 @@ func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
 	cancel()
 	<-gone
 	l.awaitWaiting("p", 0)
+}
+
+// A caller who leaves as a Pod becomes idle has either the sandbox or none: no Pod stays with a claim that nobody was told of.
+func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+	for round := range 12 {
+		holder := l.mustCreate()
+		ctx, cancel := context.WithCancel(t.Context())
+		type answer struct {
+			got *sandboxv1.Sandbox
+			err error
+		}
+		answered := make(chan answer, 1)
+		go func() {
+			got, err := l.Create(ctx, l.request("p"))
+			answered <- answer{got, err}
+		}()
+		l.awaitWaiting("p", 1)
+		handed := make(chan struct{})
+		go func() { // as the Pod is handed over, or while it is being written
+			defer close(handed)
+			for stats, _ := l.Stats(l.pool("p")); stats.Waiting > 0; stats, _ = l.Stats(l.pool("p")) {
+				runtime.Gosched()
+			}
+			for range round * 1000 {
+				runtime.Gosched()
+			}
+			cancel()
+		}()
+		_, err := l.Release(t.Context(), holder.GetId())
+		w.must(err)
+		<-handed
+		if a := <-answered; a.err == nil {
+			_, err := l.Release(t.Context(), a.got.GetId())
+			w.must(err)
+		}
+		l.awaitIdle("p", 1)
+	}
+	w.eventually("all sandboxes to end", func() error {
+		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.namespace})
+		if err != nil || len(list.GetSandboxes()) != 0 {
+			return fmt.Errorf("%v, %w", list, err)
+		}
+		return nil
+	})
 }
 
 func TestPoolThatGoesRefusesWhoWaits(t *testing.T) {
