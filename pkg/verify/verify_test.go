@@ -272,6 +272,19 @@ func TestEachBreachIsFound(t *testing.T) {
 	}
 }
 
+// A full queue is what a worker and its hub may hold.
+func TestI10ClaimsThatWaitHaveGoroutines(t *testing.T) {
+	s := healthy()
+	s.Programs[0].Values["go_goroutines"] = 30_000
+	s.Programs[1].Values["atoll_worker_claims_waiting"] = 8192
+	s.Programs[1].Values["go_goroutines"] = 20_000
+	if found := Check(s); len(found) != 0 {
+		t.Errorf("a full queue: %s", lines(found))
+	}
+	s.Programs[1].Values["atoll_worker_claims_waiting"] = 80_000
+	want(t, Check(s), "I10: metric atoll_worker_claims_waiting in east: is 80000")
+}
+
 // want compares findings, without what was expected instead.
 func want(t *testing.T, found []Finding, text string) {
 	t.Helper()
