@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idle
+
+import "time"
+
+const (
+	// writeEvery is how far what is written down may be behind the last activity.
+	writeEvery = 30 * time.Second
+	// slack is by how much two times in whole seconds, of one clock, can make an age look longer than it is.
+	slack = 2 * time.Second
+	// askAgain is when to look again after a source could not be asked.
+	askAgain = time.Second
+)
+
+// Reason is why a sandbox ends by itself: the failure reason of its record.
+type Reason string
+
+// The reasons.
+const (
+	IdleTimeout          Reason = "IdleTimeout"
+	MaxLifetime          Reason = "MaxLifetime"
+	FirstActivityTimeout Reason = "FirstActivityTimeout"
+)
+
+// Timeouts of a sandbox. Zero is none.
+type Timeouts struct {
+	Idle          time.Duration
+	Lifetime      time.Duration
+	FirstActivity time.Duration
+}
+
+// Life is what there is to know of a sandbox. Its times have monotonic readings of one process.
+type Life struct {
+	Timeouts
+	Claimed time.Time
+	Started time.Time // zero: it does not run yet
+	Active  time.Time // last activity; zero: none
+}
+
+// Decision says what becomes of a sandbox.
+type Decision struct {
+	Reason Reason        // why it ends now; empty: it goes on
+	Limit  time.Duration // the timeout that has run out
+	Until  time.Time     // it goes on until then at least, unless its timeouts change; zero: for ever
+}
+
+// Decide takes the timeout that runs out first. asked is false when a source of activity could not be asked: then nothing
+// ends for want of it.
+func Decide(l *Life, asked bool, now time.Time) Decision {
+	var first Decision
+	limit := func(reason Reason, timeout time.Duration, since time.Time) {
+		if timeout <= 0 || since.IsZero() {
+			return
+		}
+		at := since.Add(timeout)
+		if again := now.Add(askAgain); !asked && reason != MaxLifetime && at.Before(again) {
+			at = again
+		}
+		if first.Until.IsZero() || at.Before(first.Until) {
+			first = Decision{Reason: reason, Limit: timeout, Until: at}
+		}
+	}
+	limit(MaxLifetime, l.Lifetime, l.Claimed)
+	if !l.Started.IsZero() {
+		limit(IdleTimeout, l.Idle, later(l.Started, l.Active))
+		if l.Active.IsZero() {
+			limit(FirstActivityTimeout, l.FirstActivity, l.Started)
+		}
+	}
+	if first.Until.After(now) {
+		return Decision{Until: first.Until}
+	}
+	return first
+}
+
+// Written are the times on a Pod, by the API server's clock.
+type Written struct {
+	Claimed time.Time
+	Started time.Time // zero: it does not run yet
+	Active  time.Time // zero: no activity
+}
+
+// TakeOver makes a life of what an earlier leader wrote. server is what the API server's clock shows now. What is not there,
+// or lies ahead, begins now.
+func TakeOver(t Timeouts, w Written, running bool, server, now time.Time) Life {
+	since := func(at time.Time, margin time.Duration) time.Time {
+		if at.IsZero() {
+			return now
+		}
+		return now.Add(-max(0, server.Sub(at)-margin))
+	}
+	l := Life{Timeouts: t, Claimed: since(w.Claimed, slack)}
+	if running {
+		l.Started = since(w.Started, slack)
+	}
+	if !w.Active.IsZero() {
+		l.Active = since(w.Active, slack+writeEvery)
+	}
+	return l
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

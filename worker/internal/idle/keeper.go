@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idle
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
+	"k8s.io/utils/clock"
+)
+
+// Options configure a Keeper. Clock, End and Write are required.
+type Options struct {
+	Clock clock.Clock
+	// Sources of activity that has not come by Touch.
+	Sources []LastActiveSource
+	// End ends a sandbox, unless Decide says by then that it goes on.
+	End func(ctx context.Context, id string) error
+	// Write writes down when a sandbox was last active.
+	Write   func(ctx context.Context, id string, at time.Time) error
+	Metrics prometheus.Registerer // nil: none
+	Log     logr.Logger
+}
+
+// Keeper knows the lives of all sandboxes. Its methods are safe for concurrent use; of its callbacks it waits for none with
+// a lock held.
+type Keeper struct {
+	opts    Options
+	skipped prometheus.Counter
+	writes  singleflight.Group
+	woken   chan struct{} // has a token when something is due earlier than before
+	unsure  bool          // the last look could not ask every source; Run's
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	due     dueQueue
+}
+
+// entry is one live sandbox.
+type entry struct {
+	id      string
+	life    Life
+	written time.Time     // the activity that is written down; zero: none
+	at      time.Time     // when to look at it; zero: never
+	index   int           // in the queue; -1: not there
+	ending  chan struct{} // while it is being ended; closed when that is over
+}
+
+// New answers a Keeper that knows of no sandboxes.
+func New(opts Options) (*Keeper, error) {
+	k := &Keeper{
+		opts: opts, entries: map[string]*entry{}, woken: make(chan struct{}, 1),
+		skipped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_worker_activity_unknown_total",
+			Help: "Looks at timeouts during which a source of activity did not answer, so that nothing ended for want of activity.",
+		}),
+	}
+	if opts.Metrics != nil {
+		if err := opts.Metrics.Register(k.skipped); err != nil {
+			return nil, fmt.Errorf("registering metrics of timeouts: %w", err)
+		}
+	}
+	return k, nil
+}
+
+// Take takes a sandbox over from an earlier leader.
+func (k *Keeper) Take(id string, l Life) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.entryOf(id)
+	e.life = l
+	if !l.Active.IsZero() {
+		e.written = l.Active.Add(-writeEvery) // so that the next activity is written down
+	}
+	k.plan(e)
+}
+
+// See takes in a live sandbox. One that is new was claimed just now.
+func (k *Keeper) See(id string, t Timeouts, running bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.opts.Clock.Now()
+	e := k.entryOf(id)
+	if e.life.Claimed.IsZero() {
+		e.life.Claimed = now
+	} else if e.life.Timeouts == t && running == !e.life.Started.IsZero() {
+		return
+	}
+	e.life.Timeouts = t
+	if running && e.life.Started.IsZero() {
+		e.life.Started = now
+	}
+	k.plan(e)
+}
+
+// Forget drops a sandbox that has ended.
+func (k *Keeper) Forget(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.entries[id]
+	if e == nil {
+		return
+	}
+	delete(k.entries, id)
+	if e.index >= 0 {
+		heap.Remove(&k.due, e.index)
+	}
+}
+
+// Decide says what is to become of a sandbox that is being ended, by what is known now.
+func (k *Keeper) Decide(id string) Decision {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.entries[id]; e != nil {
+		return Decide(&e.life, true, k.opts.Clock.Now())
+	}
+	return Decision{}
+}
+
+// Touch records activity of a sandbox. Without an error the sandbox has ended, or counts as active now, also for a later
+// leader.
+func (k *Keeper) Touch(ctx context.Context, id string) error {
+	for {
+		at, ending, behind := k.touch(id)
+		switch {
+		case ending != nil:
+			select {
+			case <-ending:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case behind:
+			return k.write(ctx, id, at)
+		default:
+			return nil
+		}
+	}
+}
+
+func (k *Keeper) touch(id string) (at time.Time, ending <-chan struct{}, behind bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.entries[id]
+	if e == nil || e.ending != nil {
+		if e != nil {
+			ending = e.ending
+		}
+		return time.Time{}, ending, false
+	}
+	at = k.opts.Clock.Now()
+	e.life.Active = later(e.life.Active, at)
+	return at, nil, e.behind(at)
+}
+
+// behind reports whether activity is so much later than what is written down that it has to be written down itself.
+func (e *entry) behind(active time.Time) bool {
+	return !active.IsZero() && (e.written.IsZero() || active.Sub(e.written) >= writeEvery)
+}
+
+// write writes activity down, to its end, whoever has left. Who comes meanwhile is served by the same write.
+func (k *Keeper) write(ctx context.Context, id string, at time.Time) error {
+	_, err, _ := k.writes.Do(id, func() (any, error) {
+		if err := k.opts.Write(context.WithoutCancel(ctx), id, at); err != nil {
+			return nil, err
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if e := k.entries[id]; e != nil {
+			e.written = later(e.written, at)
+		}
+		return nil, nil
+	})
+	return err
+}
+
+func (k *Keeper) entryOf(id string) *entry {
+	e := k.entries[id]
+	if e == nil {
+		e = &entry{id: id, index: -1}
+		k.entries[id] = e
+	}
+	return e
+}
+
+// plan sets when to look at a sandbox. The lock is held.
+func (k *Keeper) plan(e *entry) {
+	if e.ending != nil {
+		return
+	}
+	now := k.opts.Clock.Now()
+	d := Decide(&e.life, true, now)
+	e.at = d.Until
+	switch {
+	case e.at.IsZero() && e.index >= 0:
+		heap.Remove(&k.due, e.index)
+	case e.at.IsZero():
+	case e.index >= 0:
+		heap.Fix(&k.due, e.index)
+	default:
+		heap.Push(&k.due, e)
+	}
+	if e.index == 0 {
+		select {
+		case k.woken <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Len is how many sandboxes are known (I10).
+func (k *Keeper) Len() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.entries)
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idle
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// pace is the shortest time between two looks.
+	pace = time.Second
+	// askTimeout is how long a source may take to answer.
+	askTimeout = 2 * time.Second
+	// parallel bounds the writes that end sandboxes: more only queue at the API server.
+	parallel = 16
+)
+
+// LastActiveSource knows of activity. Its times have monotonic readings of this process. With an error nothing ends for want
+// of activity, so a source answers one when it is not sure.
+type LastActiveSource interface {
+	GetLastActive(ctx context.Context) (map[string]time.Time, error)
+}
+
+var errNotAsked = errors.New("a source of activity did not answer")
+
+// Run looks at sandboxes when they are due, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	if len(k.opts.Sources) > 0 {
+		work.Go(func() { k.keepWriting(ctx) })
+	}
+	slots := make(chan struct{}, parallel)
+	for k.await(ctx) {
+		for _, e := range k.look(ctx, k.opts.Clock.Now()) {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				k.settle(e)
+				continue
+			}
+			work.Go(func() {
+				defer func() { <-slots }()
+				k.end(ctx, e)
+			})
+		}
+		if !k.sleep(ctx, pace) {
+			return
+		}
+	}
+}
+
+// await waits until something is due. False means that ctx has ended.
+func (k *Keeper) await(ctx context.Context) bool {
+	for {
+		var fires <-chan time.Time
+		stop := func() bool { return false }
+		if at := k.earliest(); !at.IsZero() {
+			left := at.Sub(k.opts.Clock.Now())
+			if left <= 0 {
+				return ctx.Err() == nil
+			}
+			timer := k.opts.Clock.NewTimer(left)
+			fires, stop = timer.C(), timer.Stop
+		}
+		select {
+		case <-fires:
+			return ctx.Err() == nil
+		case <-k.woken:
+			stop()
+		case <-ctx.Done():
+			stop()
+			return false
+		}
+	}
+}
+
+func (k *Keeper) earliest() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.due) == 0 {
+		return time.Time{}
+	}
+	return k.due[0].at
+}
+
+// look answers the sandboxes whose time is up, which count as being ended from then on.
+func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
+	if at := k.earliest(); at.IsZero() || at.After(now) {
+		return nil
+	}
+	err := k.ask(ctx)
+	if err != nil {
+		k.skipped.Inc()
+		if !k.unsure {
+			k.opts.Log.Error(err, "Ending nothing for want of activity")
+		}
+	}
+	k.unsure = err != nil
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var over, on []*entry
+	for len(k.due) > 0 && !k.due[0].at.After(now) {
+		e, ok := heap.Pop(&k.due).(*entry)
+		if !ok {
+			continue
+		}
+		if d := Decide(&e.life, err == nil, now); d.Reason != "" {
+			e.ending = make(chan struct{})
+			over = append(over, e)
+		} else if e.at = d.Until; !e.at.IsZero() {
+			on = append(on, e)
+		}
+	}
+	for _, e := range on {
+		heap.Push(&k.due, e)
+	}
+	return over
+}
+
+// ask takes in what all sources know.
+func (k *Keeper) ask(ctx context.Context) error {
+	if len(k.opts.Sources) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var errs []error
+	for _, source := range k.opts.Sources {
+		active, err := source.GetLastActive(ctx)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		k.takeIn(active)
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("%w: %w", errNotAsked, errors.Join(errs...))
+	}
+	return nil
+}
+
+func (k *Keeper) takeIn(active map[string]time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.opts.Clock.Now()
+	for id, at := range active {
+		if e := k.entries[id]; e != nil && !at.After(now) {
+			e.life.Active = later(e.life.Active, at)
+		}
+	}
+}
+
+// end ends a sandbox. One that is still there after that is looked at again.
+func (k *Keeper) end(ctx context.Context, e *entry) {
+	err := k.opts.End(ctx, e.id)
+	if err != nil && ctx.Err() == nil {
+		k.opts.Log.Error(err, "Could not end a sandbox whose time is up", "sandbox", e.id)
+	}
+	k.settle(e)
+}
+
+func (k *Keeper) settle(e *entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(e.ending)
+	e.ending = nil
+	if k.entries[e.id] == e {
+		k.plan(e)
+	}
+}
+
+// keepWriting writes down what sources know, so that a later leader knows it.
+func (k *Keeper) keepWriting(ctx context.Context) {
+	for k.sleep(ctx, writeEvery) {
+		_ = k.ask(ctx) // one that does not answer is asked again; what the others know is written
+		var writes sync.WaitGroup
+		slots := make(chan struct{}, parallel)
+		for id, at := range k.behind() {
+			slots <- struct{}{}
+			writes.Go(func() {
+				defer func() { <-slots }()
+				if err := k.write(ctx, id, at); err != nil {
+					k.opts.Log.Error(err, "Could not write down when a sandbox was active", "sandbox", id)
+				}
+			})
+		}
+		writes.Wait()
+	}
+}
+
+func (k *Keeper) behind() map[string]time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	behind := map[string]time.Time{}
+	for id, e := range k.entries {
+		if e.behind(e.life.Active) {
+			behind[id] = e.life.Active
+		}
+	}
+	return behind
+}
+
+func (k *Keeper) sleep(ctx context.Context, d time.Duration) bool {
+	timer := k.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// dueQueue is a heap by when to look.
+type dueQueue []*entry
+
+func (q dueQueue) Len() int           { return len(q) }
+func (q dueQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q dueQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push is heap.Interface's.
+func (q *dueQueue) Push(x any) {
+	if e, ok := x.(*entry); ok {
+		e.index = len(*q)
+		*q = append(*q, e)
+	}
+}
+
+// Pop is heap.Interface's.
+func (q *dueQueue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	e.index = -1
+	return e
+}
