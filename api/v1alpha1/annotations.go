@@ -18,8 +18,14 @@ const (
 	// seconds, resolved from request or pool and written with the claim. It
 	// goes before the pool's own default.
 	SandboxStartupTimeoutAnnotationKey = "agentbox.navix.sh/startup-timeout"
-	// SandboxLastActiveAnnotationKey is the RFC 3339 time of the last request
-	// that was proxied to the sandbox; it is flushed late, on purpose.
+	// SandboxMaxLifetimeAnnotationKey is how long the sandbox may live from its
+	// claim, in whole seconds, and SandboxFirstActivityTimeoutAnnotationKey how
+	// long from its start it waits for its first activity. Both are written with
+	// the claim when there is one.
+	SandboxMaxLifetimeAnnotationKey          = "agentbox.navix.sh/max-lifetime"
+	SandboxFirstActivityTimeoutAnnotationKey = "agentbox.navix.sh/first-activity-timeout"
+	// SandboxLastActiveAnnotationKey is the RFC 3339 time of the sandbox's last
+	// activity; it is flushed late, on purpose.
 	SandboxLastActiveAnnotationKey = "agentbox.navix.sh/last-active"
 
 	// SandboxMetadataAnnotationKey is the caller's metadata, a JSON object.

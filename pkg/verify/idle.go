@@ -19,6 +19,7 @@ var identityLabels = append([]string{v1alpha1.SandboxIDLabelKey, v1alpha1.ClaimK
 var identityAnnotations = append([]string{
 	v1alpha1.SandboxIDAnnotationKey, v1alpha1.SandboxClaimedAtAnnotationKey, v1alpha1.SandboxStartedAtAnnotationKey,
 	v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxStartupTimeoutAnnotationKey,
+	v1alpha1.SandboxMaxLifetimeAnnotationKey, v1alpha1.SandboxFirstActivityTimeoutAnnotationKey,
 	v1alpha1.SandboxMetadataAnnotationKey, v1alpha1.SandboxManagedLabelKeysAnnotationKey,
 	v1alpha1.SandboxManagedAnnotationKeysAnnotationKey, v1alpha1.SandboxPostStartHooksAnnotationKey,
 	v1alpha1.SandboxLastActiveAnnotationKey, v1alpha1.SandboxStatusDetailAnnotationKey, v1alpha1.ClaimKeyAnnotationKey,

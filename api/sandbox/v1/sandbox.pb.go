@@ -206,23 +206,25 @@ func (CreateSandboxRequest_Wait) EnumDescriptor() ([]byte, []int) {
 }
 
 type CreateSandboxRequest struct {
-	state                protoimpl.MessageState    `protogen:"open.v1"`
-	Namespace            string                    `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // default "default"
-	Env                  string                    `protobuf:"bytes,2,opt,name=env,proto3" json:"env,omitempty"`             // required
-	Image                string                    `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`         // default: the pool's image
-	InstanceType         string                    `protobuf:"bytes,4,opt,name=instance_type,json=instanceType,proto3" json:"instance_type,omitempty"`
-	Multiplier           int32                     `protobuf:"varint,5,opt,name=multiplier,proto3" json:"multiplier,omitempty"`
-	ScalingGroup         string                    `protobuf:"bytes,6,opt,name=scaling_group,json=scalingGroup,proto3" json:"scaling_group,omitempty"`
-	Clusters             []string                  `protobuf:"bytes,7,rep,name=clusters,proto3" json:"clusters,omitempty"`                                       // preferred, first is best
-	RequireClusters      bool                      `protobuf:"varint,8,opt,name=require_clusters,json=requireClusters,proto3" json:"require_clusters,omitempty"` // makes clusters binding
-	Labels               map[string]string         `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Metadata             map[string]string         `protobuf:"bytes,10,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Team                 string                    `protobuf:"bytes,11,opt,name=team,proto3" json:"team,omitempty"`
-	User                 string                    `protobuf:"bytes,12,opt,name=user,proto3" json:"user,omitempty"`
-	IdleTimeout          *durationpb.Duration      `protobuf:"bytes,13,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
-	StartupTimeout       *durationpb.Duration      `protobuf:"bytes,14,opt,name=startup_timeout,json=startupTimeout,proto3" json:"startup_timeout,omitempty"` // queueing and starting; default the pool's, else 2 min
-	MaxLifetime          *durationpb.Duration      `protobuf:"bytes,15,opt,name=max_lifetime,json=maxLifetime,proto3" json:"max_lifetime,omitempty"`          // default none
-	FirstActivityTimeout *durationpb.Duration      `protobuf:"bytes,16,opt,name=first_activity_timeout,json=firstActivityTimeout,proto3" json:"first_activity_timeout,omitempty"`
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Namespace       string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // default "default"
+	Env             string                 `protobuf:"bytes,2,opt,name=env,proto3" json:"env,omitempty"`             // required
+	Image           string                 `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`         // default: the pool's image
+	InstanceType    string                 `protobuf:"bytes,4,opt,name=instance_type,json=instanceType,proto3" json:"instance_type,omitempty"`
+	Multiplier      int32                  `protobuf:"varint,5,opt,name=multiplier,proto3" json:"multiplier,omitempty"`
+	ScalingGroup    string                 `protobuf:"bytes,6,opt,name=scaling_group,json=scalingGroup,proto3" json:"scaling_group,omitempty"`
+	Clusters        []string               `protobuf:"bytes,7,rep,name=clusters,proto3" json:"clusters,omitempty"`                                       // preferred, first is best
+	RequireClusters bool                   `protobuf:"varint,8,opt,name=require_clusters,json=requireClusters,proto3" json:"require_clusters,omitempty"` // makes clusters binding
+	Labels          map[string]string      `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Metadata        map[string]string      `protobuf:"bytes,10,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Team            string                 `protobuf:"bytes,11,opt,name=team,proto3" json:"team,omitempty"`
+	User            string                 `protobuf:"bytes,12,opt,name=user,proto3" json:"user,omitempty"`
+	// Timeouts are at most 8760h and end a sandbox with stop_reason Released and their name as failure_reason, whatever any
+	// clock shows: to within 5 s, after a restart of its worker up to 30 s later, never earlier. Activity is TouchSandbox.
+	IdleTimeout          *durationpb.Duration      `protobuf:"bytes,13,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`                              // since the last activity, at first since it runs; 0: none; default the pool's, else none
+	StartupTimeout       *durationpb.Duration      `protobuf:"bytes,14,opt,name=startup_timeout,json=startupTimeout,proto3" json:"startup_timeout,omitempty"`                     // queueing and starting; default the pool's, else 2 min
+	MaxLifetime          *durationpb.Duration      `protobuf:"bytes,15,opt,name=max_lifetime,json=maxLifetime,proto3" json:"max_lifetime,omitempty"`                              // since claimed_at; default none
+	FirstActivityTimeout *durationpb.Duration      `protobuf:"bytes,16,opt,name=first_activity_timeout,json=firstActivityTimeout,proto3" json:"first_activity_timeout,omitempty"` // without any activity since it runs; not with a claim key; default 5 min, 0: none
 	PostStartHooks       []*structpb.Struct        `protobuf:"bytes,17,rep,name=post_start_hooks,json=postStartHooks,proto3" json:"post_start_hooks,omitempty"`
 	ClaimKey             string                    `protobuf:"bytes,18,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"` // 1-128 printable ASCII; header Idempotency-Key over REST
 	Wait                 CreateSandboxRequest_Wait `protobuf:"varint,19,opt,name=wait,proto3,enum=atoll.sandbox.v1.CreateSandboxRequest_Wait" json:"wait,omitempty"`
@@ -430,7 +432,8 @@ type Sandbox struct {
 	StartupTimeout       *durationpb.Duration   `protobuf:"bytes,25,opt,name=startup_timeout,json=startupTimeout,proto3" json:"startup_timeout,omitempty"`
 	MaxLifetime          *durationpb.Duration   `protobuf:"bytes,26,opt,name=max_lifetime,json=maxLifetime,proto3" json:"max_lifetime,omitempty"`
 	FirstActivityTimeout *durationpb.Duration   `protobuf:"bytes,27,opt,name=first_activity_timeout,json=firstActivityTimeout,proto3" json:"first_activity_timeout,omitempty"`
-	Decision             *Decision              `protobuf:"bytes,28,opt,name=decision,proto3" json:"decision,omitempty"` // how the hub chose; in the answer to a create
+	Decision             *Decision              `protobuf:"bytes,28,opt,name=decision,proto3" json:"decision,omitempty"`                               // how the hub chose; in the answer to a create
+	LastActiveAt         *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=last_active_at,json=lastActiveAt,proto3" json:"last_active_at,omitempty"` // up to 30 s before the last activity; unset: none yet
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -657,6 +660,13 @@ func (x *Sandbox) GetFirstActivityTimeout() *durationpb.Duration {
 func (x *Sandbox) GetDecision() *Decision {
 	if x != nil {
 		return x.Decision
+	}
+	return nil
+}
+
+func (x *Sandbox) GetLastActiveAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastActiveAt
 	}
 	return nil
 }
@@ -969,6 +979,7 @@ func (x *ReleaseSandboxRequest) GetId() string {
 	return ""
 }
 
+// UpdateSandboxRequest changes what it names and leaves what it leaves out; 0 takes a timeout off.
 type UpdateSandboxRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3250,7 +3261,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x10WAIT_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05READY\x10\x01\x12\f\n" +
 	"\bASSIGNED\x10\x02\x12\b\n" +
-	"\x04NONE\x10\x03\"\x9c\n" +
+	"\x04NONE\x10\x03\"\xde\n" +
 	"\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
@@ -3285,7 +3296,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0fstartup_timeout\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\x0estartupTimeout\x12<\n" +
 	"\fmax_lifetime\x18\x1a \x01(\v2\x19.google.protobuf.DurationR\vmaxLifetime\x12O\n" +
 	"\x16first_activity_timeout\x18\x1b \x01(\v2\x19.google.protobuf.DurationR\x14firstActivityTimeout\x126\n" +
-	"\bdecision\x18\x1c \x01(\v2\x1a.atoll.sandbox.v1.DecisionR\bdecision\x1a9\n" +
+	"\bdecision\x18\x1c \x01(\v2\x1a.atoll.sandbox.v1.DecisionR\bdecision\x12@\n" +
+	"\x0elast_active_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\flastActiveAt\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
@@ -3636,94 +3648,95 @@ var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
 	50, // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
 	50, // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
 	40, // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
-	0,  // 20: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	4,  // 21: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
-	50, // 22: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	50, // 23: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	4,  // 24: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	52, // 25: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
-	23, // 26: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
-	1,  // 27: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	50, // 28: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
-	52, // 29: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	52, // 30: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
-	52, // 31: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	52, // 32: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
-	52, // 33: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
-	52, // 34: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
-	32, // 35: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	33, // 36: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
-	1,  // 37: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	50, // 38: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	34, // 39: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	50, // 40: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	51, // 41: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	3,  // 42: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	51, // 43: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	41, // 44: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	52, // 45: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	50, // 46: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	51, // 47: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	51, // 48: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	3,  // 49: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	6,  // 50: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	7,  // 51: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	9,  // 52: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	10, // 53: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	11, // 54: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	12, // 55: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	13, // 56: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	14, // 57: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	15, // 58: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	17, // 59: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	19, // 60: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	20, // 61: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	21, // 62: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	22, // 63: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	24, // 64: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	25, // 65: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	26, // 66: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	29, // 67: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	31, // 68: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	35, // 69: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	36, // 70: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	37, // 71: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	38, // 72: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	43, // 73: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	44, // 74: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	45, // 75: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	4,  // 76: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 77: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,  // 78: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	4,  // 79: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 80: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 81: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 82: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 83: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	16, // 84: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	16, // 85: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	18, // 86: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	23, // 87: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	23, // 88: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	23, // 89: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	23, // 90: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	28, // 91: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	28, // 92: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	27, // 93: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	30, // 94: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	32, // 95: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	32, // 96: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	53, // 97: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	40, // 98: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	39, // 99: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	42, // 100: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	42, // 101: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	53, // 102: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	76, // [76:103] is the sub-list for method output_type
-	49, // [49:76] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	52, // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
+	0,  // 21: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
+	4,  // 22: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
+	50, // 23: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	50, // 24: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	4,  // 25: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	52, // 26: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
+	23, // 27: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
+	1,  // 28: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	50, // 29: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
+	52, // 30: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
+	52, // 31: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	52, // 32: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	52, // 33: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	52, // 34: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	52, // 35: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	32, // 36: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	33, // 37: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	1,  // 38: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	50, // 39: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	34, // 40: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	50, // 41: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	51, // 42: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	3,  // 43: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	51, // 44: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	41, // 45: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	52, // 46: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	50, // 47: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	51, // 48: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	51, // 49: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	3,  // 50: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	6,  // 51: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	7,  // 52: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	9,  // 53: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	10, // 54: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	11, // 55: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	12, // 56: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	13, // 57: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	14, // 58: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	15, // 59: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	17, // 60: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	19, // 61: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	20, // 62: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	21, // 63: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	22, // 64: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	24, // 65: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	25, // 66: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	26, // 67: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	29, // 68: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	31, // 69: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	35, // 70: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	36, // 71: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	37, // 72: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	38, // 73: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	43, // 74: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	44, // 75: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	45, // 76: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	4,  // 77: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 78: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,  // 79: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	4,  // 80: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 81: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 82: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 83: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 84: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	16, // 85: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	16, // 86: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	18, // 87: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	23, // 88: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	23, // 89: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	23, // 90: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	23, // 91: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	28, // 92: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	28, // 93: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	27, // 94: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	30, // 95: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	32, // 96: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	32, // 97: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	53, // 98: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	40, // 99: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	39, // 100: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	42, // 101: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	42, // 102: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	53, // 103: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	77, // [77:104] is the sub-list for method output_type
+	50, // [50:77] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }

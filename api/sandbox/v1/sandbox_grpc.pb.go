@@ -53,9 +53,11 @@ type SandboxesClient interface {
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
 	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox answers its record.
 	ReleaseSandbox(ctx context.Context, in *ReleaseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// UpdateSandbox changes timeouts. Not built yet: UNIMPLEMENTED.
+	// UpdateSandbox changes the timeouts of a live sandbox, from when they began: one that has run out by then ends it. Its
+	// caller knows of the sandbox, so that a first-activity timeout is over. An ended sandbox answers its record.
 	UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// TouchSandbox records activity. Not built yet: UNIMPLEMENTED.
+	// TouchSandbox records activity: the idle timeout counts from now, and a first-activity timeout is over. An ended sandbox
+	// answers its record.
 	TouchSandbox(ctx context.Context, in *TouchSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// PauseSandbox frees the sandbox's CPU. Not built yet: UNIMPLEMENTED.
 	PauseSandbox(ctx context.Context, in *PauseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
@@ -166,9 +168,11 @@ type SandboxesServer interface {
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox answers its record.
 	ReleaseSandbox(context.Context, *ReleaseSandboxRequest) (*Sandbox, error)
-	// UpdateSandbox changes timeouts. Not built yet: UNIMPLEMENTED.
+	// UpdateSandbox changes the timeouts of a live sandbox, from when they began: one that has run out by then ends it. Its
+	// caller knows of the sandbox, so that a first-activity timeout is over. An ended sandbox answers its record.
 	UpdateSandbox(context.Context, *UpdateSandboxRequest) (*Sandbox, error)
-	// TouchSandbox records activity. Not built yet: UNIMPLEMENTED.
+	// TouchSandbox records activity: the idle timeout counts from now, and a first-activity timeout is over. An ended sandbox
+	// answers its record.
 	TouchSandbox(context.Context, *TouchSandboxRequest) (*Sandbox, error)
 	// PauseSandbox frees the sandbox's CPU. Not built yet: UNIMPLEMENTED.
 	PauseSandbox(context.Context, *PauseSandboxRequest) (*Sandbox, error)

@@ -12,7 +12,7 @@ import (
 // dropUnshowable takes out of a worker's sandbox what JSON has no words for: times and durations out of range. With one of
 // them in, no page of a list that holds the sandbox could be answered.
 func dropUnshowable(s *sandboxv1.Sandbox) {
-	for _, t := range []**timestamppb.Timestamp{&s.ClaimedAt, &s.StartedAt, &s.TerminatedAt} {
+	for _, t := range []**timestamppb.Timestamp{&s.ClaimedAt, &s.StartedAt, &s.TerminatedAt, &s.LastActiveAt} {
 		if *t != nil && !(*t).IsValid() {
 			*t = nil
 		}

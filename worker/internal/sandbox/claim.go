@@ -31,9 +31,11 @@ type Grant struct {
 	Metadata    map[string]string
 	Image       string // what the sandbox is to run
 
-	IdleTimeout    time.Duration // zero: none
-	StartupTimeout time.Duration
-	Now            time.Time
+	IdleTimeout          time.Duration // zero: none, as of the two below
+	MaxLifetime          time.Duration
+	FirstActivityTimeout time.Duration
+	StartupTimeout       time.Duration
+	Now                  time.Time
 }
 
 // ErrLabelTaken refuses a claim whose labels would overwrite what the Pod has from its template.
@@ -66,6 +68,8 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.setTenant(v1alpha1.LabelUser, g.User)
 	p.setTime(v1alpha1.SandboxClaimedAtAnnotationKey, g.Now)
 	p.setSeconds(v1alpha1.SandboxIdleTimeoutAnnotationKey, g.IdleTimeout)
+	p.setSeconds(v1alpha1.SandboxMaxLifetimeAnnotationKey, g.MaxLifetime)
+	p.setSeconds(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, g.FirstActivityTimeout)
 	p.setSeconds(v1alpha1.SandboxStartupTimeoutAnnotationKey, g.StartupTimeout)
 	// Written even when the mark is not seen: it may have been made a moment ago, and would condemn the Pod once it is
 	// idle again.

@@ -42,7 +42,7 @@ func FuzzPod(f *testing.F) {
 			return // an API server has no such Pod
 		}
 		state := Read(pod)
-		if state.IdleTimeout < 0 || state.StartupTimeout < 0 || state.Attempt < 0 {
+		if state.IdleTimeout < 0 || state.StartupTimeout < 0 || state.MaxLifetime < 0 || state.FirstActivityTimeout < 0 || state.Attempt < 0 {
 			t.Fatalf("read %+v", state)
 		}
 		Claimable(pod, nil)
@@ -66,6 +66,10 @@ func FuzzPod(f *testing.F) {
 		checkPatch(t, claim, err)
 		release, _, err := ReleasePatch(pod, pool, End{StopReason: v1alpha1.SandboxStopReasonReleased}, fuzzTime)
 		checkPatch(t, release, err)
+		expire, _, err := ExpirePatch(pod, pool, End{StopReason: v1alpha1.SandboxStopReasonReleased}, fuzzTime)
+		checkPatch(t, expire, err)
+		checkPatch(t, TimeoutsPatch(pod, TimeoutsChange{Idle: new(time.Duration)}), nil)
+		checkPatch(t, ActivePatch(pod, fuzzTime), nil)
 		if after, err := json.Marshal(pod); err != nil || string(after) != string(before) {
 			t.Fatalf("reading changed the Pod: %v", err)
 		}

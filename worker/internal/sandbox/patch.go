@@ -46,6 +46,17 @@ func (p *patch) testLabel(key, value string)     { p.op("test", labelsPath, key,
 func (p *patch) setLabel(key, value string)      { p.op("add", labelsPath, key, value) }
 func (p *patch) setAnnotation(key, value string) { p.op("add", annotationsPath, key, value) }
 
+// testAnnotation pins an annotation to what the caller saw. As in testAlive, a missing member equals null.
+func (p *patch) testAnnotation(pod *corev1.Pod, key string) {
+	if value, ok := pod.Annotations[key]; ok {
+		p.op("test", annotationsPath, key, value)
+		return
+	}
+	p.buf = append(p.buf, `{"op":"test","path":"`...)
+	p.path(annotationsPath, key)
+	p.buf = append(p.buf, `","value":null},`...)
+}
+
 func (p *patch) setTime(key string, t time.Time) { p.setAnnotation(key, formatTime(t)) }
 
 // setSeconds writes a timeout if there is one.
@@ -129,6 +140,12 @@ func appendString(buf []byte, s string) []byte {
 	buf = append(buf, '"')
 	buf = append(buf, s...)
 	return append(buf, '"')
+}
+
+// testTenant pins a patch to the Pod and the sandbox on it, whatever its phase has become.
+func (p *patch) testTenant(pod *corev1.Pod) {
+	p.testUID(pod)
+	p.testLabel(v1alpha1.SandboxIDLabelKey, pod.Labels[v1alpha1.SandboxIDLabelKey])
 }
 
 // testSandbox pins a patch to the Pod, its phase and the sandbox that the caller saw on it.

@@ -20,7 +20,8 @@ func fullGrant(image string) *Grant {
 		Team: "red/blue", User: "ann", Image: image,
 		Labels:      map[string]string{"example.com/tier": "gold", "a~b": "x"},
 		Metadata:    map[string]string{"note": "a/b ~ü"},
-		IdleTimeout: 1500 * time.Millisecond, StartupTimeout: 2 * time.Minute, Now: noon,
+		IdleTimeout: 1500 * time.Millisecond, MaxLifetime: time.Hour, FirstActivityTimeout: 5 * time.Minute,
+		StartupTimeout: 2 * time.Minute, Now: noon,
 	}
 }
 
@@ -64,6 +65,18 @@ func TestPatchesAreWhatTheyWere(t *testing.T) {
 		}
 		golden(t, name, patch)
 	}
+	expire, _, err := ExpirePatch(idlePod(holds(Running), annotated(v1alpha1.SandboxIdleTimeoutAnnotationKey, "60"),
+		annotated(v1alpha1.SandboxLastActiveAnnotationKey, "")), poolSpec(), End{
+		StopReason: v1alpha1.SandboxStopReasonReleased, Reason: "IdleTimeout", Message: "no activity for 1m0s",
+	}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "expire", expire)
+	hour, none := time.Hour, time.Duration(0)
+	golden(t, "timeouts", TimeoutsPatch(idlePod(holds(Running), annotated(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, "300")),
+		TimeoutsChange{Idle: &hour, Lifetime: &none}))
+	golden(t, "active", ActivePatch(idlePod(holds(Running)), noon))
 	golden(t, "idle", IdlePatch(stopped(), poolSpec()))
 	golden(t, "fail", FailPatch(idlePod(holds(Running)), End{Reason: "Evicted"}, noon))
 
@@ -128,6 +141,12 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 	if got := Read(pod); got.Team != "red/blue" || got.Key != `job "1"` || got.IdleTimeout != 2*time.Second ||
 		got.Attempt != 2 || got.Incarnation != 7 || got.ContainerID != "containerd://c2" {
 		t.Errorf("claimed state %+v", got)
+	}
+	longer, none := time.Hour, time.Duration(0)
+	step(TimeoutsPatch(pod, TimeoutsChange{Idle: &longer, Lifetime: &none}))
+	step(ActivePatch(pod, noon))
+	if got := Read(pod); got.IdleTimeout != time.Hour || got.MaxLifetime != 0 || got.FirstActivityTimeout != 0 || !got.LastActive.Equal(noon) {
+		t.Errorf("changed state %+v", got)
 	}
 	patch, recycle, err := ReleasePatch(pod, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased}, noon)
 	if err != nil || !recycle.Reset {
@@ -194,6 +213,41 @@ func TestALatePatchDoesNotTouchTheNextTenant(t *testing.T) {
 	next.Labels[v1alpha1.SandboxIDLabelKey] = "02zz-east"
 	if _, err := apply(t, next, patch); !errors.Is(err, jsonpatch.ErrTestFailed) {
 		t.Errorf("release of an earlier sandbox: %v, want a failed test", err)
+	}
+}
+
+// I6: a sandbox whose time is up by what somebody saw is not ended if more is known by then.
+func TestI6AnExpiryLosesToActivityAndToNewTimeouts(t *testing.T) {
+	seen := idlePod(holds(Running), annotated(v1alpha1.SandboxIdleTimeoutAnnotationKey, "60"))
+	patch, _, err := ExpirePatch(seen, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased, Reason: "IdleTimeout"}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hour := time.Hour
+	for name, tc := range map[string]struct {
+		change []byte
+		lose   bool
+	}{
+		"nothing":          {[]byte("[]"), false},
+		"activity":         {ActivePatch(seen, noon), true},
+		"an idle timeout":  {TimeoutsPatch(seen, TimeoutsChange{Idle: &hour}), true},
+		"a lifetime":       {TimeoutsPatch(seen, TimeoutsChange{Lifetime: &hour}), true},
+		"a status's write": {[]byte(`[{"op":"add","path":"/status/podIP","value":"10.0.0.9"}]`), false},
+	} {
+		pod, err := apply(t, seen, tc.change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := apply(t, pod, patch); errors.Is(err, jsonpatch.ErrTestFailed) != tc.lose {
+			t.Errorf("%s: %v, want lost %v", name, err, tc.lose)
+		}
+	}
+	next := idlePod(holds(Running))
+	next.Labels[v1alpha1.SandboxIDLabelKey] = "02zz-east"
+	for name, late := range map[string][]byte{"activity": ActivePatch(seen, noon), "timeouts": TimeoutsPatch(seen, TimeoutsChange{Idle: &hour})} {
+		if _, err := apply(t, next, late); !errors.Is(err, jsonpatch.ErrTestFailed) {
+			t.Errorf("%s of an earlier sandbox: %v, want a failed test", name, err)
+		}
 	}
 }
 

@@ -41,6 +41,8 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 		StopReason:    string(s.StopReason),
 		FailureReason: s.FailureReason, FailureMessage: s.FailureMessage, ExitCode: s.ExitCode,
 		IdleTimeout: duration(s.IdleTimeout), StartupTimeout: duration(s.StartupTimeout),
+		MaxLifetime: duration(s.MaxLifetime), FirstActivityTimeout: duration(s.FirstActivityTimeout),
+		LastActiveAt: timestamp(s.LastActive),
 	}
 	return record
 }

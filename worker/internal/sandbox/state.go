@@ -45,8 +45,12 @@ type State struct {
 	ClaimedAt      time.Time
 	StartedAt      time.Time
 	TerminatedAt   time.Time
+	LastActive     time.Time // as written down; see package idle
 	IdleTimeout    time.Duration
 	StartupTimeout time.Duration
+	MaxLifetime    time.Duration
+	// FirstActivityTimeout is none once the sandbox was active, or changed by its owner.
+	FirstActivityTimeout time.Duration
 
 	StopReason     v1alpha1.SandboxStopReason
 	FailureReason  string
@@ -77,8 +81,12 @@ func Read(pod *corev1.Pod) State {
 		ClaimedAt:      parseTime(a[v1alpha1.SandboxClaimedAtAnnotationKey]),
 		StartedAt:      parseTime(a[v1alpha1.SandboxStartedAtAnnotationKey]),
 		TerminatedAt:   parseTime(a[v1alpha1.SandboxTerminatedAtAnnotationKey]),
+		LastActive:     parseTime(a[v1alpha1.SandboxLastActiveAnnotationKey]),
 		IdleTimeout:    parseSeconds(a[v1alpha1.SandboxIdleTimeoutAnnotationKey]),
 		StartupTimeout: parseSeconds(a[v1alpha1.SandboxStartupTimeoutAnnotationKey]),
+		MaxLifetime:    parseSeconds(a[v1alpha1.SandboxMaxLifetimeAnnotationKey]),
+
+		FirstActivityTimeout: parseSeconds(a[v1alpha1.SandboxFirstActivityTimeoutAnnotationKey]),
 
 		StopReason:     v1alpha1.SandboxStopReason(a[v1alpha1.SandboxStopReasonAnnotationKey]),
 		FailureReason:  a[v1alpha1.SandboxFailureReasonAnnotationKey],

@@ -42,6 +42,24 @@ func DetailPatch(pod *corev1.Pod, detail v1alpha1.SandboxStatusDetail, now time.
 //
 // A sandbox that never ran ends as Canceled, whatever the caller calls it.
 func ReleasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
+	return releasePatch(pod, pool, end, now, nil)
+}
+
+// ExpirePatch is ReleasePatch for a sandbox whose time is up. It loses to whoever changes a timeout or writes activity down
+// meanwhile.
+func ExpirePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
+	return releasePatch(pod, pool, end, now, lifetimes)
+}
+
+// lifetimes are the annotations that the end of a sandbox by itself is decided from.
+var lifetimes = []string{
+	v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxMaxLifetimeAnnotationKey,
+	v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, v1alpha1.SandboxLastActiveAnnotationKey,
+}
+
+func releasePatch(
+	pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time, unchanged []string,
+) ([]byte, Recycle, error) {
 	recycle := Recyclable(pod, pool)
 	images := make(map[string]string, len(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
@@ -56,6 +74,9 @@ func ReleasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now 
 	}
 	p := newPatch(2048)
 	p.testSandbox(pod)
+	for _, key := range unchanged {
+		p.testAnnotation(pod, key)
+	}
 	if recycle.Reset {
 		// Whoever changes the image behind our back must not have it recorded as the tenant's.
 		p.testImage(pod.Spec.Containers[0].Image)
@@ -99,6 +120,8 @@ var identity = []string{
 	v1alpha1.SandboxStartedAtAnnotationKey,
 	v1alpha1.SandboxIdleTimeoutAnnotationKey,
 	v1alpha1.SandboxStartupTimeoutAnnotationKey,
+	v1alpha1.SandboxMaxLifetimeAnnotationKey,
+	v1alpha1.SandboxFirstActivityTimeoutAnnotationKey,
 	v1alpha1.SandboxMetadataAnnotationKey,
 	v1alpha1.SandboxManagedLabelKeysAnnotationKey,
 	v1alpha1.SandboxManagedAnnotationKeysAnnotationKey,

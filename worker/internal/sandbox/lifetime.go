@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// TimeoutsChange is what a caller wants changed about a live sandbox. A nil field stays as it is, zero takes the timeout off.
+type TimeoutsChange struct {
+	Idle     *time.Duration
+	Lifetime *time.Duration
+}
+
+// TimeoutsPatch changes the timeouts of a live sandbox. Whoever does that has been told of it, so nothing waits for its
+// first activity any more.
+func TimeoutsPatch(pod *corev1.Pod, change TimeoutsChange) []byte {
+	p := newPatch(768)
+	p.testSandbox(pod)
+	p.changeSeconds(v1alpha1.SandboxIdleTimeoutAnnotationKey, change.Idle)
+	p.changeSeconds(v1alpha1.SandboxMaxLifetimeAnnotationKey, change.Lifetime)
+	p.clear(pod, v1alpha1.SandboxFirstActivityTimeoutAnnotationKey)
+	return p.bytes()
+}
+
+func (p *patch) changeSeconds(key string, d *time.Duration) {
+	switch {
+	case d == nil:
+	case *d > 0:
+		p.setSeconds(key, *d)
+	default:
+		p.setAnnotation(key, "")
+	}
+}
+
+// ActivePatch writes down when a sandbox was last active. It does not ask for the phase: a start must not get in its way, and
+// on a Pod that is stopping it does no harm.
+func ActivePatch(pod *corev1.Pod, at time.Time) []byte {
+	p := newPatch(512)
+	p.testTenant(pod)
+	p.setTime(v1alpha1.SandboxLastActiveAnnotationKey, at)
+	return p.bytes()
+}
