@@ -44,6 +44,8 @@ type Claims interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Update(ctx context.Context, request *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error)
+	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -126,6 +128,19 @@ func TestADispatchedClaim(t *testing.T) {
 		t.Errorf("the answer came when the last report was %d, and says that %d covers it", last, answer.GetCoveredBy())
 	}
 	w.hub.shows("py", 1)
+
+	t.Log("is touched, and gets other timeouts")
+	id := answer.GetSandbox().GetId()
+	s.dispatch(&federationv1.Dispatch{Id: 20, Incarnation: 1, Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
+	if got := s.answer(20); got.GetSandbox().GetLastActiveAt() == nil || got.GetDisposition() != federationv1.Disposition_DONE {
+		t.Errorf("touched: %v", got)
+	}
+	s.dispatch(&federationv1.Dispatch{Id: 21, Incarnation: 1, Call: &federationv1.Dispatch_Update{
+		Update: &sandboxv1.UpdateSandboxRequest{Id: id, IdleTimeout: durationpb.New(time.Hour)},
+	}})
+	if got := s.answer(21); got.GetSandbox().GetIdleTimeout().AsDuration() != time.Hour {
+		t.Errorf("changed: %v", got)
+	}
 
 	t.Log("is looked up, listed, read and released")
 	for id, call := range map[uint64]*federationv1.Dispatch{

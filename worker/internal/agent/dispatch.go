@@ -194,6 +194,10 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch) (*federation
 		return &federationv1.Answer{Result: &federationv1.Answer_List{List: list}}, err
 	case *federationv1.Dispatch_Release:
 		sandbox, err = claims.Release(ctx, call.Release.GetId())
+	case *federationv1.Dispatch_Update:
+		sandbox, err = claims.Update(ctx, call.Update)
+	case *federationv1.Dispatch_Touch:
+		sandbox, err = claims.Touch(ctx, call.Touch.GetId())
 	case *federationv1.Dispatch_Lookup:
 		sandbox, err = claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
 	case *federationv1.Dispatch_Cancel:

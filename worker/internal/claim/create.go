@@ -17,6 +17,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -45,7 +46,7 @@ type op struct {
 	image    string
 	id       string
 	startup  time.Duration
-	idle     time.Duration
+	timeouts idle.Timeouts
 	deadline time.Time // on the service's clock
 	started  time.Time
 
@@ -95,7 +96,7 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	}
 	record, err := s.awaitRunning(ctx, id, until)
 	if err != nil && c.KeyHash == "" {
-		s.abandon(id)
+		s.giveUp(id, o)
 	}
 	return record, err
 }
@@ -165,9 +166,7 @@ func (s *Service) newOp(c Claim, p *pool) (*op, error) {
 			o.startup = d.Duration
 		}
 	}
-	if d := p.spec.DefaultIdleTimeout; d != nil {
-		o.idle = d.Duration
-	}
+	o.timeouts = resolveTimeouts(&c, p.spec)
 	o.deadline = o.started.Add(o.startup)
 	return o, nil
 }
@@ -279,19 +278,11 @@ func checkRequest(c *Claim) error {
 			return fault(problem.InvalidField("labels", key, "keys outside agentbox.navix.sh, agentbox.io, agents.navix.sh and scheduling.navix.sh"))
 		}
 	}
-	unbuilt := ""
-	switch {
-	case r.GetIdleTimeout().AsDuration() > 0:
-		unbuilt = "idleTimeout: sandboxes are not ended when idle yet"
-	case r.GetMaxLifetime().AsDuration() > 0:
-		unbuilt = "maxLifetime: sandboxes are not ended by age yet"
-	case r.GetFirstActivityTimeout().AsDuration() > 0:
-		unbuilt = "firstActivityTimeout: activity is not recorded yet"
-	case len(r.GetPostStartHooks()) > 0:
-		unbuilt = "postStartHooks are not run yet"
+	if faults := TimeoutFaults(r); len(faults) > 0 {
+		return fault(problem.InvalidFields(faults...))
 	}
-	if unbuilt != "" {
-		return fault(problem.New(problem.Unimplemented, "%s", unbuilt))
+	if len(r.GetPostStartHooks()) > 0 {
+		return fault(problem.New(problem.Unimplemented, "postStartHooks are not run yet"))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@
 //	write.go    the claim write, and what its outcome means
 //	keys.go     what became of a claim key
 //	release.go  ending sandboxes
+//	timeouts.go activity and timeouts of sandboxes, which package idle ends by them
 //	ended.go    records of what has ended, and those that the hub has to store
 //	decide.go   the pure decisions
 //
@@ -55,6 +56,13 @@
 // ends as Canceled. It was never answered: a lower incarnation wrote after it lost its lease. Within one incarnation, a
 // write whose outcome stayed unclear is the answer if it has appeared by the time somebody asks for its key again, and
 // ends if it appears later.
+//
+// # Timeouts
+//
+// Package idle decides; here its lives come from the index, and its ends are written: by whoever holds the lease, and as a
+// release that tests what was decided from, so that it loses to a touch, to a change of the timeouts, and to a later leader
+// (I6). A claim without a key whose sandbox has not run within its startup timeout ends it as Failed; one with a key leaves
+// that to package pool, since it may be asked for again.
 //
 // # Memory (I10)
 //

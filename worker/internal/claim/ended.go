@@ -118,7 +118,7 @@ func (s *Service) recordEnd(record *sandboxv1.Sandbox, state sandbox.State) {
 	}
 	s.ended.put(now, &endedRecord{sandbox: record, hash: state.KeyHash, attempt: state.Attempt})
 	s.changed(record.GetId())
-	s.metrics.hasEnded(record.GetStopReason())
+	s.metrics.hasEnded(record.GetStopReason(), record.GetFailureReason())
 	if state.KeyHash == "" || s.isLocal(record.GetNamespace(), &state) {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/idle"
 )
 
 type metrics struct {
@@ -44,8 +45,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"reason"}),
 		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_claim_ended_sandboxes_total",
-			Help: "Sandboxes that have ended, by stop reason.",
-		}, []string{"reason"}),
+			Help: "Sandboxes that have ended, by stop reason, and by cause where a timeout of theirs was it.",
+		}, []string{"reason", "cause"}),
 	}
 	if registry == nil {
 		return m, nil
@@ -101,12 +102,17 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 	return nil
 }
 
-// hasEnded counts a sandbox that has ended. Its reason was read from a Pod, where anything can stand.
-func (m *metrics) hasEnded(reason string) {
+// hasEnded counts a sandbox that has ended. Its reasons were read from a Pod, where anything can stand.
+func (m *metrics) hasEnded(reason, cause string) {
+	switch idle.Reason(cause) {
+	case idle.IdleTimeout, idle.MaxLifetime, idle.FirstActivityTimeout, startupTimeout:
+	default:
+		cause = ""
+	}
 	switch v1alpha1.SandboxStopReason(reason) {
 	case v1alpha1.SandboxStopReasonCompleted, v1alpha1.SandboxStopReasonCanceled, v1alpha1.SandboxStopReasonReleased, v1alpha1.SandboxStopReasonFailed:
 	default:
 		reason = "Other"
 	}
-	m.endings.WithLabelValues(reason).Inc()
+	m.endings.WithLabelValues(reason, cause).Inc()
 }

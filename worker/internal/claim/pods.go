@@ -137,10 +137,11 @@ func (s *Service) see(pod *corev1.Pod, live bool) {
 	if live {
 		e.floor, e.floorUntil = version, now.Add(lagLimit)
 	}
-	before := e.pool
+	before, had := e.pool, e.id
 	s.unplace(e)
 	e.pod, e.version = pod, version
 	s.put(e)
+	s.follow(had, e)
 	if before != nil && before != e.pool {
 		s.sweepPool(before)
 	}
@@ -229,6 +230,7 @@ func (s *Service) forget(pod *corev1.Pod) {
 	delete(s.lagging, pod.UID)
 	id := e.id
 	s.unplace(e)
+	s.timeouts.Forget(id)
 	if id != "" && !s.ended.has(s.opts.Clock.Now(), id) {
 		s.recordEnd(sandbox.TerminalRecord(e.pod, runtimesOf(e.pool), s.opts.ClusterID, s.opts.Time.Now()), sandbox.Read(e.pod))
 	}

@@ -4,6 +4,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,33 +127,42 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 		if err != nil || record != nil {
 			return record, err
 		}
-		before := s.NewestSeen()
-		writing, span := telemetry.Start(ctx, podWrite)
-		answer, err := s.opts.Pods.patch(writing, pod, patch)
-		got := judge(err)
-		endWrite(span, pod, id, got)
-		switch got {
-		case written:
-			if s.isSetBack(before, id, answer) {
-				return nil, doubt("releasing sandbox %s: %w", id, ErrSetBack)
-			}
-			s.learn(answer)
+		got, err := s.attempt(ctx, id, pod, patch)
+		switch {
+		case errors.Is(err, ErrSetBack):
+			return nil, doubt("releasing sandbox %s: %w", id, err)
+		case got == written:
 			continue
-		case lost, gone:
-			last = err
-			if err := s.reread(ctx, pod); err != nil {
-				last = err
-			}
-		case unclear, denied: // an API server that has just started refuses what it will allow
-			last = err
-		default:
+		case got == faulty:
 			return nil, fault(problem.New(problem.Internal, "releasing sandbox %s: %w", id, err))
 		}
+		last = err // an API server that has just started refuses what it will allow
 		if err := s.pause(ctx, 20*time.Millisecond<<try); err != nil {
 			break
 		}
 	}
 	return nil, doubt("releasing sandbox %s: %w", id, last)
+}
+
+// attempt writes a patch on a sandbox's Pod once, and takes in what the Pod is then.
+func (s *Service) attempt(ctx context.Context, id string, pod *corev1.Pod, patch []byte) (outcome, error) {
+	before := s.NewestSeen()
+	writing, span := telemetry.Start(ctx, podWrite)
+	answer, err := s.opts.Pods.patch(writing, pod, patch)
+	got := judge(err)
+	endWrite(span, pod, id, got)
+	switch got {
+	case written:
+		if s.isSetBack(before, id, answer) {
+			return got, ErrSetBack
+		}
+		s.learn(answer)
+	case lost, gone:
+		if err := s.reread(ctx, pod); err != nil {
+			return got, err
+		}
+	}
+	return got, err
 }
 
 // prepareEnd answers the record of a sandbox that is over, or stopping, or what to write to make it so.
@@ -172,6 +182,10 @@ func (s *Service) prepareEnd(id string, end sandbox.End) (*corev1.Pod, []byte, *
 	spec := e.pool.spec
 	if spec == nil {
 		spec = &v1alpha1.SandboxPoolSpec{} // the pool is gone: nothing to return to
+	}
+	if end.StopReason == v1alpha1.SandboxStopReasonFailed {
+		// Whatever made it fail may still be there: the Pod is replaced.
+		return e.pod, sandbox.FailPatch(e.pod, end, s.opts.Time.Now()), nil, nil
 	}
 	patch, _, err := sandbox.ReleasePatch(e.pod, spec, end, s.opts.Time.Now())
 	if err != nil {
@@ -222,6 +236,26 @@ func (s *Service) abandon(id string) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.spawnAbandon(id)
+}
+
+// startupTimeout is the failure reason of a sandbox that took too long to start, here and in package pool.
+const startupTimeout = "StartupTimeout"
+
+// deadlineSlack is how much before a startup timeout its caller may leave because of it: the hub's began earlier.
+const deadlineSlack = time.Second
+
+// giveUp ends a sandbox without a key that its claim has not seen running: as failed where it has had all its time.
+func (s *Service) giveUp(id string, o *op) {
+	if o == nil || s.opts.Clock.Since(o.started) < o.startup-deadlineSlack {
+		s.abandon(id)
+		return
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	s.spawnDispose(id, sandbox.End{
+		StopReason: v1alpha1.SandboxStopReasonFailed, Reason: startupTimeout,
+		Message: fmt.Sprintf("not running %s after it was asked for", o.startup),
+	})
 }
 
 func canceledEnd(reason, message string) sandbox.End {

@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/worker/internal/idle"
 )
 
 // Bounds of what is remembered.
@@ -46,15 +48,17 @@ type Options struct {
 	Time          ServerTime
 	Clock         clock.Clock // for deadlines
 	QueueCapacity int32       // claims waiting for one pool; DefaultQueueCapacity if 0
+	Activity      []idle.LastActiveSource
 	Metrics       prometheus.Registerer
 	Log           logr.Logger
 }
 
 // Service hands out Pods. Its methods are safe for concurrent use.
 type Service struct {
-	opts    Options
-	metrics *metrics
-	work    sync.WaitGroup
+	opts     Options
+	metrics  *metrics
+	timeouts *idle.Keeper // does not call back with its lock held; may be called with this one's
+	work     sync.WaitGroup
 
 	mu          sync.Mutex
 	leading     context.Context // set while serving
@@ -125,6 +129,12 @@ func New(opts Options) (*Service, error) {
 	if err := s.registerGauges(opts.Metrics); err != nil {
 		return nil, err
 	}
+	s.timeouts, err = idle.New(idle.Options{
+		Clock: opts.Clock, Sources: opts.Activity, End: s.expire, Write: s.writeActive, Metrics: opts.Metrics, Log: opts.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -158,6 +168,7 @@ func (s *Service) Start(ctx context.Context) error {
 	defer stop()
 	s.serve(ctx, lasting, pods)
 	s.opts.Log.Info("Serving claims", "cluster", s.opts.ClusterID, "claimed", len(pods))
+	s.work.Go(func() { s.timeouts.Run(ctx) })
 	s.watchPods(ctx)
 	<-ctx.Done()
 	s.retire()
@@ -218,6 +229,7 @@ func (s *Service) serve(ctx, lasting context.Context, claimed []corev1.Pod) {
 	}
 	s.leading, s.lasting, s.loaded = ctx, lasting, true
 	for _, e := range s.byID {
+		s.takeOver(e)
 		s.enforce(e)
 	}
 }

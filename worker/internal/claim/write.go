@@ -79,7 +79,8 @@ func (s *Service) grant(o *op) *sandbox.Grant {
 	g := &sandbox.Grant{
 		ID: o.id, KeyHash: o.claim.KeyHash, Attempt: o.claim.Attempt, Incarnation: s.incarnation,
 		Team: r.GetTeam(), User: r.GetUser(), Labels: r.GetLabels(), Metadata: r.GetMetadata(),
-		Image: o.image, IdleTimeout: o.idle, StartupTimeout: o.startup, Now: s.opts.Time.Now(),
+		Image: o.image, Now: s.opts.Time.Now(), StartupTimeout: o.startup,
+		IdleTimeout: o.timeouts.Idle, MaxLifetime: o.timeouts.Lifetime, FirstActivityTimeout: o.timeouts.FirstActivity,
 	}
 	if g.KeyHash != "" {
 		g.Key = r.GetClaimKey()

@@ -50,6 +50,7 @@ type entry struct {
 	at      time.Time     // when to look at it; zero: never
 	index   int           // in the queue; -1: not there
 	ending  chan struct{} // while it is being ended; closed when that is over
+	asked   bool          // every source was asked before it was decided to end it
 }
 
 // New answers a Keeper that knows of no sandboxes.
@@ -118,7 +119,7 @@ func (k *Keeper) Decide(id string) Decision {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.entries[id]; e != nil {
-		return Decide(&e.life, true, k.opts.Clock.Now())
+		return Decide(&e.life, e.asked, k.opts.Clock.Now())
 	}
 	return Decision{}
 }

@@ -24,15 +24,15 @@ type world struct {
 	mu      sync.Mutex
 	began   time.Time
 	ended   map[string]time.Duration
+	reasons map[string]Reason
 	written map[string][]time.Duration
-	failing error                     // of ends and writes
-	hold    chan struct{}             // an end waits for it, where there is one
-	active  map[string]time.Time      // of the source
-	silent  error                     // of the source
-	changed func(id string) (on bool) // between decision and write
+	failing error                // of ends and writes
+	hold    chan struct{}        // an end waits for it, where there is one
+	active  map[string]time.Time // of the source
+	silent  error                // of the source
 }
 
-// GetLastActive is another source than touches.
+// GetLastActive is what a source knows.
 func (w *world) GetLastActive(context.Context) (map[string]time.Time, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,10 +57,11 @@ func (w *world) end(_ context.Context, id string) error {
 	if w.failing != nil {
 		return w.failing
 	}
-	if w.Decide(id).Reason == "" {
+	d := w.Decide(id)
+	if d.Reason == "" {
 		return nil
 	}
-	w.ended[id] = time.Since(w.began)
+	w.ended[id], w.reasons[id] = time.Since(w.began), d.Reason
 	w.Forget(id)
 	return nil
 }
@@ -99,7 +100,7 @@ func (w *world) touch(id string) {
 func run(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, began: time.Now(), ended: map[string]time.Duration{}, written: map[string][]time.Duration{}}
+		w := &world{t: t, began: time.Now(), ended: map[string]time.Duration{}, reasons: map[string]Reason{}, written: map[string][]time.Duration{}}
 		var err error
 		w.Keeper, err = New(Options{
 			Clock: clock.RealClock{}, Sources: []LastActiveSource{w}, End: w.end, Write: w.write, Log: logr.Discard(),
@@ -174,6 +175,9 @@ func TestI6NothingEndsWhileASourceIsSilent(t *testing.T) {
 			t.Errorf("ended while a source was silent: %v", w.ended)
 		}
 		w.wantEnd("old", 5*time.Minute)
+		if w.reasons["old"] != MaxLifetime {
+			t.Errorf("it ended by %s, which nobody can know", w.reasons["old"])
+		}
 		w.with(func() { w.silent, w.active = nil, map[string]time.Time{"busy": time.Now()} })
 		time.Sleep(10 * time.Minute)
 		w.wantEnd("idle", 10*time.Minute)

@@ -111,7 +111,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
 			continue
 		}
 		if d := Decide(&e.life, err == nil, now); d.Reason != "" {
-			e.ending = make(chan struct{})
+			e.ending, e.asked = make(chan struct{}), err == nil
 			over = append(over, e)
 		} else if e.at = d.Until; !e.at.IsZero() {
 			on = append(on, e)

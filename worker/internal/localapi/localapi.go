@@ -31,6 +31,8 @@ type Claims interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Update(ctx context.Context, request *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error)
+	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 }
@@ -121,8 +123,6 @@ const (
 
 // unbuilt tells why a call is not answered here.
 var unbuilt = map[string]string{
-	sandboxv1.Sandboxes_UpdateSandbox_FullMethodName:  "timeouts cannot be changed yet",
-	sandboxv1.Sandboxes_TouchSandbox_FullMethodName:   "activity is not recorded yet",
 	sandboxv1.Sandboxes_PauseSandbox_FullMethodName:   "sandboxes cannot be paused yet",
 	sandboxv1.Sandboxes_ResumeSandbox_FullMethodName:  "sandboxes cannot be paused yet",
 	sandboxv1.Clusters_ListClusters_FullMethodName:    onlyHub,

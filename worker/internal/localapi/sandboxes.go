@@ -107,6 +107,7 @@ func (a *API) check(r *sandboxv1.CreateSandboxRequest) error {
 	if r.GetWait() == sandboxv1.CreateSandboxRequest_NONE && r.GetClaimKey() == "" {
 		faults = append(faults, problem.Field{Field: "wait", Value: "NONE", Valid: "READY or ASSIGNED, where no claimKey is given"})
 	}
+	faults = append(faults, claim.TimeoutFaults(r)...)
 	if len(faults) > 0 {
 		return problem.InvalidFields(faults...)
 	}
@@ -135,6 +136,16 @@ func (a *API) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesReque
 // ReleaseSandbox ends a sandbox.
 func (a *API) ReleaseSandbox(ctx context.Context, r *sandboxv1.ReleaseSandboxRequest) (*sandboxv1.Sandbox, error) {
 	return a.opts.Claims.Release(ctx, r.GetId())
+}
+
+// UpdateSandbox changes the timeouts of a sandbox.
+func (a *API) UpdateSandbox(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return a.opts.Claims.Update(ctx, r)
+}
+
+// TouchSandbox records activity of a sandbox.
+func (a *API) TouchSandbox(ctx context.Context, r *sandboxv1.TouchSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return a.opts.Claims.Touch(ctx, r.GetId())
 }
 
 // GetClaim answers what became of a key.

@@ -122,8 +122,8 @@ func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
 	if limit := startupTimeout(s.Pool, pod); limit > 0 {
 		age := s.Ages[pod.UID]
 		if age >= limit {
-			d.add(Action{Verb: Release, Pod: pod, Reason: ReasonStartupTimeout, End: sandbox.End{
-				StopReason: v1alpha1.SandboxStopReasonCanceled,
+			d.add(Action{Verb: Fail, Pod: pod, Reason: ReasonStartupTimeout, End: sandbox.End{
+				StopReason: v1alpha1.SandboxStopReasonFailed,
 				Reason:     string(ReasonStartupTimeout),
 				Message:    fmt.Sprintf("not running after %s: %s: %s", limit, o.Detail.Reason, o.Detail.Message),
 			}})

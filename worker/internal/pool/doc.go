@@ -12,7 +12,7 @@
 // everything that follows from what kubelets report and what time brings:
 //
 //	starting ── new container runs and is ready ──▶ running
-//	starting ── startup timeout ──▶ stopping ──▶ replaced, Canceled
+//	starting ── startup timeout ──▶ failed, Failed
 //	starting, running ── container ended: 0 ──▶ stopping, Completed; else ──▶ failed, Failed
 //	stopping ── reset is done ──▶ idle; cannot be, or takes too long ──▶ replaced
 //	failed ──▶ replaced

@@ -214,7 +214,7 @@ func TestSandboxesEndByThemselves(t *testing.T) {
 		{id: "sb-crash", image: "test.local/crash:1", stop: v1alpha1.SandboxStopReasonFailed, failure: "Error", exit: 1},
 		{id: "sb-restart", image: "test.local/idle:1", restart: "1:7", stop: v1alpha1.SandboxStopReasonFailed, failure: "Error", exit: 7},
 		{id: "sb-pull", image: "test.local/fail-pull:1", stop: v1alpha1.SandboxStopReasonFailed, failure: "ImagePullBackOff"},
-		{id: "sb-slow", image: "test.local/slow:1", startup: time.Second, stop: v1alpha1.SandboxStopReasonCanceled, failure: "StartupTimeout"},
+		{id: "sb-slow", image: "test.local/slow:1", startup: time.Second, stop: v1alpha1.SandboxStopReasonFailed, failure: "StartupTimeout"},
 	}
 	pods := w.awaitIdle("p", 5, 0)
 	for i, tt := range tests {
