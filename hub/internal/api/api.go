@@ -28,6 +28,8 @@ type Claims interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(context.Context, *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Update(context.Context, *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error)
+	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error)
 	CancelClaim(context.Context, *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error)
 	Explain(context.Context, *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error)
@@ -67,12 +69,12 @@ func (s sandboxes) ReleaseSandbox(ctx context.Context, r *sandboxv1.ReleaseSandb
 	return s.claims.Release(ctx, r.GetId())
 }
 
-func (sandboxes) UpdateSandbox(context.Context, *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return nil, unbuilt("timeouts of a sandbox cannot be changed yet")
+func (s sandboxes) UpdateSandbox(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.claims.Update(ctx, r)
 }
 
-func (sandboxes) TouchSandbox(context.Context, *sandboxv1.TouchSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return nil, unbuilt("activity of a sandbox is not recorded yet")
+func (s sandboxes) TouchSandbox(ctx context.Context, r *sandboxv1.TouchSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.claims.Touch(ctx, r.GetId())
 }
 
 func (sandboxes) PauseSandbox(context.Context, *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {

@@ -68,7 +68,7 @@
 //
 // They write nothing here. An unclear outcome moves on. A grant that arrives after its claim moved on is released
 // by package attach, one whose caller has gone here, and one whose stream broke under its answer by the worker itself. Only a worker that dies
-// between the two leaves a sandbox that nobody was told of, until first-activity timeouts are built.
+// between the two leaves a sandbox that nobody was told of; its first-activity timeout ends it.
 //
 // startupTimeout bounds queueing and starting together. Where the request names none the hub waits two minutes, also for
 // a pool whose own default is longer.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -207,6 +208,10 @@ func (w *worker) handle(ctx context.Context, d *federationv1.Dispatch) (*federat
 		return w.show(call.Get.GetId()), nil
 	case *federationv1.Dispatch_Release:
 		return w.release(call.Release.GetId()), nil
+	case *federationv1.Dispatch_Update:
+		return w.change(call.Update.GetId(), func(s *sandboxv1.Sandbox) { s.IdleTimeout = call.Update.GetIdleTimeout() }), nil
+	case *federationv1.Dispatch_Touch:
+		return w.change(call.Touch.GetId(), func(s *sandboxv1.Sandbox) { s.LastActiveAt = timestamppb.Now() }), nil
 	case *federationv1.Dispatch_Lookup:
 		if h, ok := w.keys[call.Lookup.GetKeyHash()]; ok && h.attempt == call.Lookup.GetAttempt() {
 			return w.show(h.id), nil
@@ -263,6 +268,13 @@ func (w *worker) show(id string) *federationv1.Answer {
 		return granted1(s)
 	}
 	return failure(federationv1.Disposition_DONE, problem.NotFound)
+}
+
+func (w *worker) change(id string, change func(*sandboxv1.Sandbox)) *federationv1.Answer {
+	if s := w.live[id]; s != nil {
+		change(s)
+	}
+	return w.show(id)
 }
 
 func (w *worker) release(id string) *federationv1.Answer {

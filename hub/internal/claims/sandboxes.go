@@ -78,31 +78,61 @@ func noSandbox(id string) error { return problem.New(problem.NotFound, "no sandb
 // Release ends a sandbox. Releasing an ended one answers its record. That of a claim key is durable before it is sent, like
 // a cancel: a cluster that is away ends it when it is back.
 func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	cluster, err := parseID(id)
-	if err != nil {
-		return nil, err
-	}
-	if PrincipalFrom(ctx).restricted() {
-		// Team and user of a sandbox never change, so that asking first is safe.
-		if _, err := s.Get(ctx, id); err != nil {
-			return nil, err
-		}
-	}
-	ended, err := s.ledger.endedByID(ctx, id)
-	if err != nil {
-		return nil, storeFailed(err)
-	}
-	if ended != nil {
-		return ended, nil
-	}
-	if err := s.registered(cluster, id); err != nil {
-		return nil, err
+	cluster, ended, err := s.find(ctx, id)
+	if err != nil || ended != nil {
+		return ended, err
 	}
 	if err := s.endByID(ctx, id); err != nil {
 		// A store that is full must not keep Pods occupied.
 		s.log.Error(err, "Releasing a sandbox without having written that down", "sandbox", id)
 	}
 	return s.release(ctx, cluster, id)
+}
+
+// find answers the cluster of a sandbox that the caller may change, or its record if it is known to have ended.
+func (s *Service) find(ctx context.Context, id string) (cluster string, ended *sandboxv1.Sandbox, err error) {
+	if cluster, err = parseID(id); err != nil {
+		return "", nil, err
+	}
+	if PrincipalFrom(ctx).restricted() {
+		// Team and user of a sandbox never change, so that asking first is safe.
+		if _, err := s.Get(ctx, id); err != nil {
+			return "", nil, err
+		}
+	}
+	if ended, err = s.ledger.endedByID(ctx, id); err != nil {
+		return "", nil, storeFailed(err)
+	}
+	if ended == nil {
+		err = s.registered(cluster, id)
+	}
+	return cluster, ended, err
+}
+
+// Update changes the timeouts of a sandbox, where it is. One that has ended answers its record.
+func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	if err := checkUpdate(r); err != nil {
+		return nil, err
+	}
+	return s.tell(ctx, r.GetId(), &federationv1.Dispatch{Call: &federationv1.Dispatch_Update{Update: r}})
+}
+
+// Touch records activity of a sandbox, where it is. One that has ended answers its record.
+func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
+}
+
+// tell has a sandbox's cluster change it.
+func (s *Service) tell(ctx context.Context, id string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
+	cluster, ended, err := s.find(ctx, id)
+	if err != nil || ended != nil {
+		return ended, err
+	}
+	answer, err := s.call(ctx, cluster, d)
+	if err != nil {
+		return nil, err
+	}
+	return answer.GetSandbox(), stamp(answer.GetSandbox(), cluster)
 }
 
 // endByID ends the claim that a sandbox was answered to, if it has a key.

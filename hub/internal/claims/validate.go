@@ -24,6 +24,7 @@ import (
 const (
 	DefaultStartupTimeout = 2 * time.Minute
 	maxStartupTimeout     = 24 * time.Hour
+	maxTimeout            = 8760 * time.Hour
 	maxClaimKey           = 128
 	maxName               = 128
 	maxLabels             = 64
@@ -161,24 +162,34 @@ func (f *faults) durations(r *sandboxv1.CreateSandboxRequest) {
 		f.check(d.IsValid() && d.AsDuration() > 0 && d.AsDuration() <= maxStartupTimeout, "startupTimeout", seconds(d),
 			"a duration such as \"90s\", more than 0 and at most 24h")
 	}
-	for field, d := range map[string]*durationpb.Duration{
-		"idleTimeout": r.GetIdleTimeout(), "maxLifetime": r.GetMaxLifetime(), "firstActivityTimeout": r.GetFirstActivityTimeout(),
-	} {
-		f.check(d == nil || d.IsValid() && d.AsDuration() >= 0, field, seconds(d), "a duration such as \"90s\", not negative")
+	f.timeout("idleTimeout", r.GetIdleTimeout())
+	f.timeout("maxLifetime", r.GetMaxLifetime())
+	if d := r.GetFirstActivityTimeout(); r.GetClaimKey() == "" {
+		f.timeout("firstActivityTimeout", d)
+	} else {
+		f.check(d.GetSeconds() == 0 && d.GetNanos() == 0, "firstActivityTimeout", seconds(d),
+			"0 or nothing, with a claimKey: its sandbox can be asked for again")
 	}
 }
 
-// unbuilt refuses what is asked for and not there yet. A zero firstActivityTimeout turns off what is not there, so it is
-// granted.
+func (f *faults) timeout(field string, d *durationpb.Duration) {
+	f.check(d == nil || d.IsValid() && d.AsDuration() >= 0 && d.AsDuration() <= maxTimeout, field, seconds(d),
+		"a duration such as \"90s\", from 0 (none) to 8760h")
+}
+
+func checkUpdate(r *sandboxv1.UpdateSandboxRequest) error {
+	var f faults
+	f.sandboxID(r.GetId())
+	f.timeout("idleTimeout", r.GetIdleTimeout())
+	f.timeout("maxLifetime", r.GetMaxLifetime())
+	f.check(r.GetIdleTimeout() != nil || r.GetMaxLifetime() != nil, "idleTimeout", "",
+		"a duration, here or as maxLifetime: a timeout to change")
+	return f.err()
+}
+
+// unbuilt refuses what is asked for and not there yet.
 func unbuilt(r *sandboxv1.CreateSandboxRequest) error {
-	switch {
-	case r.GetIdleTimeout() != nil:
-		return problem.New(problem.Unimplemented, "idleTimeout: sandboxes are not ended when idle yet; leave it out")
-	case r.GetMaxLifetime() != nil:
-		return problem.New(problem.Unimplemented, "maxLifetime: sandboxes have no maximal lifetime yet; leave it out")
-	case r.GetFirstActivityTimeout().AsDuration() != 0:
-		return problem.New(problem.Unimplemented, "firstActivityTimeout: activity is not recorded yet; leave it out, or give 0")
-	case len(r.GetPostStartHooks()) > 0:
+	if len(r.GetPostStartHooks()) > 0 {
 		return problem.New(problem.Unimplemented, "postStartHooks: hooks are not run yet; leave them out")
 	}
 	return nil

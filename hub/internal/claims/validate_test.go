@@ -59,9 +59,10 @@ func TestResolveRefuses(t *testing.T) {
 		"zero startup timeout":    {func(r *create) { r.StartupTimeout = durationpb.New(0) }, "startupTimeout"},
 		"endless startup timeout": {func(r *create) { r.StartupTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "startupTimeout"},
 		"negative idle timeout":   {func(r *create) { r.IdleTimeout = durationpb.New(-1) }, "idleTimeout"},
-		"idle timeout":            {func(r *create) { r.IdleTimeout = durationpb.New(1) }, ""},
-		"maximal lifetime":        {func(r *create) { r.MaxLifetime = durationpb.New(1) }, ""},
-		"first activity timeout":  {func(r *create) { r.FirstActivityTimeout = durationpb.New(1) }, ""},
+		"endless idle timeout":    {func(r *create) { r.IdleTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "idleTimeout"},
+		"a life of over a year":   {func(r *create) { r.MaxLifetime = durationpb.New(maxTimeout + 1) }, "maxLifetime"},
+		"negative first activity": {func(r *create) { r.FirstActivityTimeout = durationpb.New(-1) }, "firstActivityTimeout"},
+		"first activity of a key": {func(r *create) { r.FirstActivityTimeout, r.ClaimKey = durationpb.New(1), "k" }, "firstActivityTimeout"},
 		"post-start hooks":        {func(r *create) { r.PostStartHooks = []*structpb.Struct{{}} }, ""},
 	} {
 		r := &create{Env: "demo"}
@@ -89,7 +90,8 @@ func TestResolveAccepts(t *testing.T) {
 		"app", "app:v1", "library/app:v1", "registry.example/team/app", "registry.example:5000/a/b_c/d__e/f-g.h:V1.2-x_y",
 		"localhost:5000/app@sha256:" + strings.Repeat("0f", 32), "app:v1@sha256:" + strings.Repeat("0f", 32), "ghcr.io/a/b.c",
 	} {
-		r := &create{Env: "demo.v1", Image: image, FirstActivityTimeout: durationpb.New(0), Labels: map[string]string{"example.com/a": "", "b": "c"}}
+		r := &create{Env: "demo.v1", Image: image, FirstActivityTimeout: durationpb.New(1), IdleTimeout: durationpb.New(0),
+			MaxLifetime: durationpb.New(maxTimeout), Labels: map[string]string{"example.com/a": "", "b": "c"}}
 		got, err := resolve(r, Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
 		if err != nil {
 			t.Errorf("%s: %v", image, err)

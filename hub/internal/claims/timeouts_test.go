@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func TestTouchAndUpdateGoToTheSandboxsCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+		mine := WithPrincipal(t.Context(), Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
+		s, err := f.hub.Create(mine, request("", prefer("west")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := map[string]func(ctx context.Context, id string) (*sandboxv1.Sandbox, error){
+			"touch": f.hub.Touch,
+			"update": func(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+				return f.hub.Update(ctx, &sandboxv1.UpdateSandboxRequest{Id: id, IdleTimeout: durationpb.New(time.Hour)})
+			},
+		}
+		for name, call := range calls {
+			for caller, p := range map[string]Principal{"team": {Team: "s"}, "user": {Team: "t", User: "v"}, "namespace": {Namespaces: []string{"prod"}}} {
+				if _, err := call(WithPrincipal(t.Context(), p), s.GetId()); err == nil || reasonOf(err) != problem.NotFound {
+					t.Errorf("%s by another %s: %v", name, caller, err)
+				}
+			}
+			for id, want := range map[string]problem.Reason{
+				"nonsense": problem.Invalid, "01hzzzzzzzzzzzzzzzzzzz0001-mars": problem.NotFound, "01hzzzzzzzzzzzzzzzzzzz0007-east": problem.NotFound,
+			} {
+				if _, err := call(t.Context(), id); err == nil || reasonOf(err) != want {
+					t.Errorf("%s of %s: %v, want %s", name, id, err, want)
+				}
+			}
+		}
+		if before := f.workers["west"].live[s.GetId()]; before.GetIdleTimeout() != nil || before.GetLastActiveAt() != nil {
+			t.Fatalf("somebody else changed it: %v", before)
+		}
+		got, err := calls["touch"](mine, s.GetId())
+		if err != nil || got.GetClusterId() != "west" || got.GetLastActiveAt() == nil {
+			t.Errorf("touched: %v, %v", got, err)
+		}
+		got, err = calls["update"](mine, s.GetId())
+		if err != nil || got.GetIdleTimeout().AsDuration() != time.Hour {
+			t.Errorf("changed: %v, %v", got, err)
+		}
+		f.workers["west"].setConnected(false)
+		for name, call := range calls {
+			if _, err := call(t.Context(), s.GetId()); err == nil || reasonOf(err) != problem.Unavailable || problem.FromError(err).RetryAfter == 0 {
+				t.Errorf("%s while its cluster is away: %v", name, err)
+			}
+		}
+	})
+}
+
+// A sandbox whose record the hub has answers that, wherever its cluster is.
+func TestAnEndedSandboxIsTouchedInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		s := f.create(request("k"))
+		synctest.Wait()
+		if err := f.hub.OnEnded(t.Context(), "east", endedOf(s, "k", 1)); err != nil {
+			t.Fatal(err)
+		}
+		f.workers["east"].onCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+			t.Errorf("asked for %v", d)
+			return nil, errBroken
+		}
+		for range 2 {
+			if got, err := f.hub.Touch(t.Context(), s.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+				t.Errorf("touched: %v, %v", got, err)
+			}
+			got, err := f.hub.Update(t.Context(), &sandboxv1.UpdateSandboxRequest{Id: s.GetId(), MaxLifetime: durationpb.New(0)})
+			if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+				t.Errorf("changed: %v, %v", got, err)
+			}
+		}
+	})
+}
+
+func TestUpdateRefuses(t *testing.T) {
+	const id = "01hzzzzzzzzzzzzzzzzzzz0001-east"
+	for name, tc := range map[string]struct {
+		request *sandboxv1.UpdateSandboxRequest
+		field   string
+	}{
+		"nothing":             {&sandboxv1.UpdateSandboxRequest{Id: id}, "idleTimeout"},
+		"no sandbox":          {&sandboxv1.UpdateSandboxRequest{Id: "x", IdleTimeout: durationpb.New(0)}, "id"},
+		"negative":            {&sandboxv1.UpdateSandboxRequest{Id: id, IdleTimeout: durationpb.New(-1)}, "idleTimeout"},
+		"more than a year":    {&sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: durationpb.New(maxTimeout + 1)}, "maxLifetime"},
+		"not even a duration": {&sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: &durationpb.Duration{Seconds: 1, Nanos: -1}}, "maxLifetime"},
+	} {
+		e := problem.FromError(checkUpdate(proto.CloneOf(tc.request)))
+		if e.Reason != problem.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != tc.field || e.Fields[0].Valid == "" {
+			t.Errorf("%s: %v, want %s", name, e, tc.field)
+		}
+	}
+}
