@@ -20,6 +20,8 @@ type claimFlags struct {
 	request        sandboxv1.CreateSandboxRequest
 	startupTimeout time.Duration
 	wait           string
+
+	idle, lifetime, firstActivity timeoutFlag // create's
 }
 
 func (f *claimFlags) bind(cmd *cobra.Command) {
@@ -41,6 +43,8 @@ func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error
 	if f.startupTimeout > 0 {
 		f.request.StartupTimeout = durationpb.New(f.startupTimeout)
 	}
+	f.request.IdleTimeout, f.request.MaxLifetime = f.idle.message(), f.lifetime.message()
+	f.request.FirstActivityTimeout = f.firstActivity.message()
 	if f.wait != "" {
 		value, ok := sandboxv1.CreateSandboxRequest_Wait_value[strings.ToUpper(f.wait)]
 		if !ok {
@@ -55,9 +59,12 @@ func createCommand(a *app) *cobra.Command {
 	f := &claimFlags{}
 	var env string
 	cmd := &cobra.Command{
-		Use:     "create --env [NAMESPACE/]NAME",
-		Short:   "Create a sandbox wherever there is room",
-		Long:    "Create a sandbox wherever there is room. With --claim-key the call can be repeated safely: it answers the same sandbox.",
+		Use:   "create --env [NAMESPACE/]NAME",
+		Short: "Create a sandbox wherever there is room",
+		Long: `Create a sandbox wherever there is room. With --claim-key the call can be repeated safely: it answers the same sandbox.
+
+Without --claim-key nobody could ask for the sandbox again if its answer got lost, so it ends 5 minutes after its start
+unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as does --first-activity-timeout 0.`,
 		Example: "  atollctl create --env python --claim-key build-17 -o name",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -84,34 +91,11 @@ func createCommand(a *app) *cobra.Command {
 	flags.StringToStringVar(&r.Labels, "label", nil, "labels for the Pod, KEY=VALUE")
 	flags.StringToStringVar(&r.Metadata, "metadata", nil, "metadata kept with the sandbox, KEY=VALUE")
 	flags.DurationVar(&f.startupTimeout, "startup-timeout", 0, "for queueing and starting; default the pool's, else 2m")
+	flags.Var(&f.idle, "idle-timeout", "end it after so long without activity; 0: never; default the pool's, else never")
+	flags.Var(&f.lifetime, "max-lifetime", "end it so long after its claim; default never")
+	flags.Var(&f.firstActivity, "first-activity-timeout", "end it so long after its start if it was never used; 0: never; without --claim-key default 5m")
 	flags.StringVar(&f.wait, "wait", "ready", "return when: ready, assigned, or none (needs --claim-key)")
 	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvs)
 	_ = cmd.RegisterFlagCompletionFunc("clusters", a.completeClusters)
 	return cmd
-}
-
-func releaseCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "release ID...",
-		Short: "Release sandboxes; releasing an ended one is no error",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.call(cmd, func(ctx context.Context, c clients) error {
-				whole := &sandboxv1.ListSandboxesResponse{}
-				var errs []error
-				for _, id := range args {
-					sandbox, err := c.sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
-					if err != nil {
-						errs = append(errs, fmt.Errorf("releasing %s: %w", id, err))
-						continue
-					}
-					whole.Sandboxes = append(whole.Sandboxes, sandbox)
-				}
-				if len(whole.GetSandboxes()) > 0 {
-					errs = append(errs, sandboxView.list(cmd.OutOrStdout(), a.output, whole.GetSandboxes(), whole))
-				}
-				return errors.Join(errs...)
-			})
-		},
-	}
 }

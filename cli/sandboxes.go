@@ -29,6 +29,9 @@ var sandboxView = view[*sandboxv1.Sandbox]{
 		{header: "TEAM", wide: true, value: (*sandboxv1.Sandbox).GetTeam},
 		{header: "USER", wide: true, value: (*sandboxv1.Sandbox).GetUser},
 		{header: "CLAIM-KEY", wide: true, value: (*sandboxv1.Sandbox).GetClaimKey},
+		{header: "ACTIVE", wide: true, value: func(s *sandboxv1.Sandbox) string { return since(time.Now(), s.GetLastActiveAt()) }},
+		{header: "IDLE-TIMEOUT", wide: true, value: func(s *sandboxv1.Sandbox) string { return ago(s.GetIdleTimeout()) }},
+		{header: "MAX-LIFETIME", wide: true, value: func(s *sandboxv1.Sandbox) string { return ago(s.GetMaxLifetime()) }},
 	},
 }
 

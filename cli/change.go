@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// timeoutFlag is a duration that can be left out, which is not the same as 0.
+type timeoutFlag struct {
+	set   bool
+	value time.Duration
+}
+
+func (t *timeoutFlag) Type() string { return "duration" }
+
+func (t *timeoutFlag) String() string {
+	if !t.set {
+		return ""
+	}
+	return t.value.String()
+}
+
+func (t *timeoutFlag) Set(text string) (err error) {
+	if t.value, err = time.ParseDuration(text); err != nil {
+		return err
+	}
+	t.set = true
+	return nil
+}
+
+func (t *timeoutFlag) message() *durationpb.Duration {
+	if !t.set {
+		return nil
+	}
+	return durationpb.New(t.value)
+}
+
+func releaseCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "release ID...",
+		Short: "Release sandboxes; releasing an ended one is no error",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: a.each("releasing", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+			return c.sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
+		}),
+	}
+}
+
+func touchCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "touch ID...",
+		Short: "Record activity of sandboxes, so that they do not end as idle; an ended one stays ended",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: a.each("touching", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+			return c.sandboxes.TouchSandbox(ctx, &sandboxv1.TouchSandboxRequest{Id: id})
+		}),
+	}
+}
+
+func updateCommand(a *app) *cobra.Command {
+	var idle, lifetime timeoutFlag
+	cmd := &cobra.Command{
+		Use:   "update ID...",
+		Short: "Change the timeouts of live sandboxes",
+		Long: `Change the timeouts of live sandboxes. What is left out stays, 0 takes a timeout off. They count from where they did
+before: one that has run out by then ends the sandbox.`,
+		Example: "  atollctl update 01j9zq3p3k5m8x7c2v4b6n8d0f-east --idle-timeout 30m --max-lifetime 0",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: a.each("changing", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+			return c.sandboxes.UpdateSandbox(ctx, &sandboxv1.UpdateSandboxRequest{
+				Id: id, IdleTimeout: idle.message(), MaxLifetime: lifetime.message(),
+			})
+		}),
+	}
+	cmd.Flags().Var(&idle, "idle-timeout", "end it after so long without activity; 0: never")
+	cmd.Flags().Var(&lifetime, "max-lifetime", "end it so long after its claim; 0: never")
+	cmd.MarkFlagsOneRequired("idle-timeout", "max-lifetime")
+	return cmd
+}
+
+// each calls for one sandbox after the other, and shows what they are then.
+func (a *app) each(doing string, call func(context.Context, clients, string) (*sandboxv1.Sandbox, error)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, ids []string) error {
+		return a.call(cmd, func(ctx context.Context, c clients) error {
+			whole := &sandboxv1.ListSandboxesResponse{}
+			var errs []error
+			for _, id := range ids {
+				sandbox, err := call(ctx, c, id)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("%s %s: %w", doing, id, err))
+					continue
+				}
+				whole.Sandboxes = append(whole.Sandboxes, sandbox)
+			}
+			if len(whole.GetSandboxes()) > 0 {
+				errs = append(errs, sandboxView.list(cmd.OutOrStdout(), a.output, whole.GetSandboxes(), whole))
+			}
+			return errors.Join(errs...)
+		})
+	}
+}
