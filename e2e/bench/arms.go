@@ -62,6 +62,7 @@ func rawPatch(pod corev1.Pod, i int, untracked bool) []byte {
 		annotation(v1alpha1.SandboxIDAnnotationKey, id),
 		annotation(v1alpha1.SandboxClaimedAtAnnotationKey, "2026-01-01T00:00:00Z"),
 		annotation(v1alpha1.SandboxStartedAtAnnotationKey, "2026-01-01T00:00:00Z"),
+		annotation(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, "300"),
 		annotation(v1alpha1.SandboxStartupTimeoutAnnotationKey, "120"),
 		annotation(v1alpha1.SandboxContainerIDAnnotationKey, pod.Status.ContainerStatuses[0].ContainerID),
 		annotation(v1alpha1.SandboxManagedLabelKeysAnnotationKey, ""),

@@ -157,6 +157,8 @@ func request(key string, in ...string) *sandboxv1.CreateSandboxRequest {
 	}
 	if key != "" {
 		r.Image = swapImage
+	} else {
+		r.FirstActivityTimeout = durationpb.New(0) // what is kept is not used
 	}
 	return r
 }

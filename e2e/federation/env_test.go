@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -192,6 +193,9 @@ func (e *env) ready(ctx context.Context) (map[string]int, error) {
 // claim makes one claim and enters it into the books.
 func (e *env) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	r.Namespace, r.Env = namespace, e.name
+	if r.GetClaimKey() == "" {
+		r.FirstActivityTimeout = durationpb.New(0) // what is kept is not used
+	}
 	sandbox, err := c.CreateSandbox(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("claiming from %s: %w", e.name, err)

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -179,7 +180,9 @@ func (e *env) pods(ctx context.Context, t *testing.T) []corev1.Pod {
 
 // claim asks the hub for a sandbox.
 func (e *env) claim(ctx context.Context, image string) (*sandboxv1.Sandbox, error) {
-	return hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: e.name, Image: image})
+	return hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
+		Namespace: namespace, Env: e.name, Image: image, FirstActivityTimeout: durationpb.New(0), // what is kept is not used
+	})
 }
 
 func (e *env) mustClaim(ctx context.Context, t *testing.T, image string) *sandboxv1.Sandbox {

@@ -134,6 +134,9 @@ func request(key string, variant int, draw *rand.Rand) *sandboxv1.CreateSandboxR
 	r := &sandboxv1.CreateSandboxRequest{
 		Env: env, ClaimKey: key, StartupTimeout: durationpb.New(20 * time.Second), Metadata: map[string]string{"variant": fmt.Sprint(variant)},
 	}
+	if key == "" {
+		r.FirstActivityTimeout = durationpb.New(0) // what is kept is not used
+	}
 	swap := draw.IntN(2) == 0
 	if key != "" {
 		swap = key[len(key)-1]%2 == 0

@@ -112,6 +112,8 @@ func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sa
 	what := "claim"
 	if r.GetClaimKey() != "" {
 		what = "claim with key"
+	} else {
+		r.FirstActivityTimeout = durationpb.New(0) // what is kept is not used
 	}
 	err = l.insist(ctx, what, func(ctx context.Context) (err error) {
 		sandbox, err = hub.CreateSandbox(ctx, r)
