@@ -35,6 +35,8 @@ type Claims interface {
 	Suspend()
 	// Serving reports whether claims are served: also whether Keys is whole.
 	Serving() bool
+	// DistrustActivity keeps sandboxes whose activity an etcd that was set back has lost.
+	DistrustActivity()
 	// SetBack is closed once the service has found that etcd was set back.
 	SetBack() <-chan struct{}
 	// NewestSeen is the highest resourceVersion that the service has seen.

@@ -84,6 +84,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 		return 0, a.identityError(welcome.GetClusterId())
 	}
 	if welcome.GetEtcdRestored() {
+		a.opts.Claims.DistrustActivity()
 		if err := a.replaceIdle(ctx); err != nil {
 			return 0, err
 		}

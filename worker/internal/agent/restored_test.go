@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
@@ -32,8 +34,13 @@ func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
 	old := map[types.UID]string{}
 	for _, pod := range w.pods() {
 		old[pod.UID] = pod.Name
+		if pod.Name == claimed { // idle for too long, for all that this etcd knows
+			body := fmt.Sprintf(`{"metadata":{"annotations":{%q:"3600",%q:"2026-01-01T00:00:00Z"}}}`,
+				v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxStartedAtAnnotationKey)
+			w.must(first.stop())
+			w.must(w.live.Patch(t.Context(), &pod, client.RawPatch(types.MergePatchType, []byte(body))))
+		}
 	}
-	w.must(first.stop())
 	w.hub.mu.Lock()
 	w.hub.welcome.EtcdRestored, w.hub.view = true, segment.Snapshot{}
 	w.hub.mu.Unlock()
@@ -44,6 +51,9 @@ func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
 	for _, pod := range w.pods() {
 		if name, was := old[pod.UID]; was && pod.DeletionTimestamp == nil {
 			left += name + " "
+		}
+		if pod.Name == claimed && pod.Labels[v1alpha1.SandboxPhaseLabelKey] != v1alpha1.SandboxPhaseRunning {
+			t.Errorf("I6: what runs is %s, by what a restored etcd says of its activity", pod.Labels[v1alpha1.SandboxPhaseLabelKey])
 		}
 	}
 	if left != claimed+" " {

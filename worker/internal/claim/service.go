@@ -82,10 +82,11 @@ type Service struct {
 	ended   *endedStore
 	closed  bool // takes no more records
 
-	newest  uint64                  // the highest resourceVersion seen
-	setBack chan struct{}           // closed when etcd is older than what was seen
-	latest  *entry                  // the Pod that has changed last, unless it is gone
-	lagging map[types.UID]time.Time // since when a view of these Pods is older than another; each is in pods
+	newest   uint64                  // the highest resourceVersion seen
+	setBack  chan struct{}           // closed when etcd is older than what was seen
+	distrust bool                    // etcd was set back before this process led
+	latest   *entry                  // the Pod that has changed last, unless it is gone
+	lagging  map[types.UID]time.Time // since when a view of these Pods is older than another; each is in pods
 
 	onChange []func(types.NamespacedName, bool)
 	onQueue  []func(types.NamespacedName)
@@ -231,6 +232,9 @@ func (s *Service) serve(ctx, lasting context.Context, claimed []corev1.Pod) {
 	for _, e := range s.byID {
 		s.takeOver(e)
 		s.enforce(e)
+	}
+	if s.distrust {
+		s.timeouts.Renew()
 	}
 }
 

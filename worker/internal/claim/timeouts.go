@@ -232,6 +232,14 @@ func (s *Service) takeOver(e *entry) {
 	s.timeouts.Take(e.id, idle.TakeOver(timeoutsOf(&state), written, state.Phase == sandbox.Running, s.opts.Time.Now(), s.opts.Clock.Now()))
 }
 
+// DistrustActivity is for a leader that learns that etcd was set back: activity that was written down since is lost.
+func (s *Service) DistrustActivity() {
+	s.mu.Lock()
+	defer s.unlock()
+	s.distrust = true
+	s.timeouts.Renew()
+}
+
 func timeoutsOf(state *sandbox.State) idle.Timeouts {
 	return idle.Timeouts{Idle: state.IdleTimeout, Lifetime: state.MaxLifetime, FirstActivity: state.FirstActivityTimeout}
 }

@@ -250,6 +250,28 @@ func TestTheNextLeaderTakesTimeoutsOver(t *testing.T) {
 	next.wantRunning(unflushed.GetId(), "it may have been touched 30 s after what is written down")
 }
 
+// I6: a restored etcd has lost when sandboxes were active last.
+func TestI6ARestoredEtcdEndsNoSandboxEarly(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(3)
+	l := w.lead(1)
+	l.awaitIdle("p", 3)
+	quiet, old, early := l.mustCreate(idleTimeout(3*time.Second)), l.mustCreate(maxLifetime(time.Minute)), l.mustCreate(idleTimeout(time.Minute))
+	l.stop()
+	l.blind()
+	for _, s := range []*sandboxv1.Sandbox{quiet, old, early} {
+		w.backdate(s.GetPod(), time.Hour, time.Hour)
+	}
+	next := w.follow()
+	next.DistrustActivity()
+	began := time.Now()
+	next.takeOver(2)
+	next.awaitEnd(old.GetId(), began, 0, idle.MaxLifetime)
+	next.awaitEnd(quiet.GetId(), began, 3*time.Second, idle.IdleTimeout)
+	next.DistrustActivity() // the hub's word may come late
+	next.wantRunning(early.GetId(), "it may have been active a moment ago")
+}
+
 // backdate writes times on a Pod as an earlier leader would have.
 func (w *world) backdate(pod string, claimed, active time.Duration) {
 	w.t.Helper()

@@ -41,6 +41,8 @@
 // has its time exactly. Other sources are asked every 30 s; activity of theirs that follows a pause and is lost with the
 // process before that would be missed, so such a source calls Touch when a pause ends.
 //
+// An etcd that was set back has lost activity. Who knows of that calls Renew, and idle times begin anew.
+//
 // # Between a decision and its write
 //
 // A touch that finds a sandbox being ended waits for what comes of it: if the sandbox stays, it counts. The write tests the

@@ -100,6 +100,19 @@ func (k *Keeper) See(id string, t Timeouts, running bool) {
 	k.plan(e)
 }
 
+// Renew counts every sandbox's activity from now on, since what was written down of it cannot be trusted.
+func (k *Keeper) Renew() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.opts.Clock.Now()
+	for _, e := range k.entries {
+		if !e.life.Started.IsZero() {
+			e.life.Started = now
+			k.plan(e)
+		}
+	}
+}
+
 // Forget drops a sandbox that has ended.
 func (k *Keeper) Forget(id string) {
 	k.mu.Lock()
