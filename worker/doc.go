@@ -7,7 +7,7 @@
 //
 //	internal/env    Envs → pools, status of the local segment
 //	internal/pool   pools → Pods, lives and records of sandboxes
-//	internal/claim  claims → one Pod write
+//	internal/claim  claims → one Pod write; touches, timeouts (internal/idle) and releases → another
 //	internal/agent  the link to the hub
 //	internal/sync   foreign segments → status, under a ServiceAccount of its own
 //	internal/localapi  the public API about this cluster

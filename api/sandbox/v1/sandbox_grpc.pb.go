@@ -53,8 +53,9 @@ type SandboxesClient interface {
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
 	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox answers its record.
 	ReleaseSandbox(ctx context.Context, in *ReleaseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// UpdateSandbox changes the timeouts of a live sandbox, from when they began: one that has run out by then ends it. Its
-	// caller knows of the sandbox, so that a first-activity timeout is over. An ended sandbox answers its record.
+	// UpdateSandbox changes the timeouts of a live sandbox. New ones count from where the old ones did: one that has run out
+	// already ends it. Whoever calls knows of the sandbox, so its first-activity timeout is over. An ended sandbox answers its
+	// record.
 	UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// TouchSandbox records activity: the idle timeout counts from now, and a first-activity timeout is over. An ended sandbox
 	// answers its record.
@@ -168,8 +169,9 @@ type SandboxesServer interface {
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox answers its record.
 	ReleaseSandbox(context.Context, *ReleaseSandboxRequest) (*Sandbox, error)
-	// UpdateSandbox changes the timeouts of a live sandbox, from when they began: one that has run out by then ends it. Its
-	// caller knows of the sandbox, so that a first-activity timeout is over. An ended sandbox answers its record.
+	// UpdateSandbox changes the timeouts of a live sandbox. New ones count from where the old ones did: one that has run out
+	// already ends it. Whoever calls knows of the sandbox, so its first-activity timeout is over. An ended sandbox answers its
+	// record.
 	UpdateSandbox(context.Context, *UpdateSandboxRequest) (*Sandbox, error)
 	// TouchSandbox records activity: the idle timeout counts from now, and a first-activity timeout is over. An ended sandbox
 	// answers its record.

@@ -96,7 +96,7 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	}
 	record, err := s.awaitRunning(ctx, id, until)
 	if err != nil && c.KeyHash == "" {
-		s.giveUp(id, o)
+		err = s.giveUp(id, o, err)
 	}
 	return record, err
 }
