@@ -12,6 +12,9 @@
 // What counts down by itself (SaturatedFor) is in no digest and makes no difference between two segments: it travels
 // when something else changed.
 //
+// A hub holds a segment for every Env and cluster. What many have in common (Defaults, Shape) is there once for all of them,
+// an Env's key once for its segments, a uid takes 16 bytes, and the most frequent number of members, one, needs no slice.
+//
 // It serves I4 (equal digests mean equal views) and I5: Order says which of two reports is older, and nothing in this
 // package deletes but a Delta's explicit Removed.
 package segment

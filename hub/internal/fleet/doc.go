@@ -9,7 +9,11 @@
 // the parts of one Env, so that a report is looked up once. It changes parts under their cluster's lock and each slot's,
 // where a new View replaces the old one behind an atomic pointer. Health is a word that views refer to, so that a cluster
 // going silent needs no new view. No lock is held while anything blocks, and none is shared by clusters but the slots', for
-// as long as it takes to build one view (I7).
+// as long as it takes to build one view (I7). Reports of many Envs take turns for the processors: a turn is milliseconds of
+// work, waits for nothing and nobody, and leaves claims a processor when all clusters come at once.
+//
+// The counters of claims in flight live in the views alone, and go from one to the next with their member. What a change is
+// noted for in the outboxes of others it is noted for once, until the first of them reads the part.
 //
 // What a report may do (I4, I5, I12):
 //
@@ -65,6 +69,6 @@
 //
 // Departures from the design's mechanisms: foreign segments go only to clusters that have the Env themselves, since the
 // others have no object to write them to; a complete Foreign may come again later, for a cluster that became known. What a
-// stream is told of others begins up to a second later while first reports of other clusters are on their way, and changes
+// stream is told of others begins up to three seconds later while first reports of other clusters are on their way, and changes
 // that nobody acts upon (see segment.Edge) are told once a second.
 package fleet
