@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/hub/internal/turn"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
 )
@@ -27,24 +27,10 @@ type State struct {
 	partial    atomic.Bool // some clusters may hold keys that are not in the ledger
 	epoch      atomic.Int32
 
-	mu     turn // held while the ledger's entry is written
+	mu     turn.Lock // held while the ledger's entry is written
 	ledger hubstate.Ledger
 	marked uint64 // what the registry was last told
 }
-
-// turn is a lock that is held while a store writes. Whoever waits for it waits on a channel: what waits on a mutex keeps the
-// clock of a simulation (testing/synctest) from going on, and the store's pause with it. The zero value is unlocked.
-type turn struct {
-	once sync.Once
-	free chan struct{}
-}
-
-func (t *turn) Lock() {
-	t.once.Do(func() { t.free = make(chan struct{}, 1) })
-	t.free <- struct{}{}
-}
-
-func (t *turn) Unlock() { <-t.free }
 
 // Status is what there is to tell of a State.
 type Status struct {
