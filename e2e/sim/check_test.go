@@ -71,6 +71,7 @@ func (w *world) check() {
 	truth := w.truth()
 	w.checkPods(truth)
 	w.checkGiven(truth, allowed)
+	w.checkUsed(allowed)
 	w.checkUngiven(truth, allowed)
 	w.eventually("I4: every view equals the owners' segments", 90*time.Second, w.viewsEqual)
 	w.eventually("I10: nothing is left of what is over", time.Minute, w.idle)

@@ -11,15 +11,17 @@
 // # A run
 //
 //	start; all clusters healthy
-//	load: claims with a key, old and new, and without; releases; cancels; callers who lose patience
+//	load: claims with a key, old and new, and without; releases; cancels; callers who lose patience, or use what they
+//	have and leave it to its idle timeout
 //	the scenario's fault, under the load
 //	heal; every key is asked for until it is known what became of it
 //	check, end
 //
 // The checks: what callers were told of each key is linearizable (porcupine; a key is a register), no Pod or container was
 // given twice (I1), one sandbox a key, and other Pods that carry it end (I2), what was given lives until somebody asks to end
-// it (I6), the hub's and every cluster's view equal what the owners say, and that what the clusters have (I4), nothing that
-// was removed comes back, nothing goes because it was not heard of (I5). They use a journal of each etcd, nobody's word.
+// it or its idle timeout has passed since its last use (I6), the hub's and every cluster's view equal what the owners say, and
+// that what the clusters have (I4), nothing that was removed comes back, nothing goes because it was not heard of (I5). They
+// use a journal of each etcd, nobody's word.
 //
 // Breaking an invariant on purpose was tried: no write before a dispatch, a cancel that is not durable, no quarantine, no
 // replacing of idle Pods after a restore, each seen to fail within twenty seeds of the fault that it concerns.

@@ -71,14 +71,15 @@ type history struct {
 	mu         sync.Mutex
 	tick       int64
 	operations []*operation
-	given      map[string]held     // by sandbox id
-	givenUp    map[string]struct{} // ids that somebody asked to end, heard or not
-	cancelled  map[string]struct{} // keys, likewise
+	given      map[string]held      // by sandbox id
+	givenUp    map[string]struct{}  // ids that somebody asked to end, heard or not
+	cancelled  map[string]struct{}  // keys, likewise
+	lastUse    map[string]time.Time // of the sandboxes that are left to their idle timeout
 	twice      []string
 }
 
 func newHistory() *history {
-	return &history{given: map[string]held{}, givenUp: map[string]struct{}{}, cancelled: map[string]struct{}{}}
+	return &history{given: map[string]held{}, givenUp: map[string]struct{}{}, cancelled: map[string]struct{}{}, lastUse: map[string]time.Time{}}
 }
 
 // begin notes that a call is made.

@@ -47,6 +47,7 @@ func (w *world) startLoad() *load {
 	for i := range clients {
 		l.all.Go(func() { l.client(i+1, w.dice(fmt.Sprint("client", i))) })
 	}
+	l.all.Go(func() { l.use(w.dice("user")) })
 	return l
 }
 

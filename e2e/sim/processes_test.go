@@ -69,15 +69,26 @@ const farOff = 10 * time.Minute
 
 func anyOffset(draw *rand.Rand) time.Duration { return between(draw, -farOff, farOff) }
 
+// stepClocks steps those of all programs of ours, and every other time those of API servers as well.
 func (w *world) stepClocks(draw *rand.Rand) {
 	w.hubClock.step(anyOffset(draw))
+	servers := draw.IntN(2) == 0
 	for _, s := range w.sites {
 		s.clock.step(anyOffset(draw))
-		s.SetClock(anyOffset(draw))
+		if servers {
+			s.SetClock(anyOffset(draw))
+		}
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.serversStepped = w.serversStepped || servers
 }
 
-func clocksOff(w *world) { w.stepClocks(w.dice("clocks")) }
+// clocksOff is how they are from the beginning.
+func clocksOff(w *world) {
+	w.stepClocks(w.dice("clocks"))
+	w.serversStepped = false
+}
 
 func clocksStepped(w *world, draw *rand.Rand) {
 	for range 3 {

@@ -4,6 +4,7 @@ package workertest
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,7 +61,7 @@ func (j *journal) saw(before, after *corev1.Pod) {
 		one.Container = s.ContainerID
 	}
 	if !s.Phase.Live() {
-		j.end(s.ID, string(s.StopReason))
+		j.end(s.ID, strings.TrimSpace(string(s.StopReason)+" "+s.FailureReason))
 	}
 }
 
