@@ -329,11 +329,9 @@ func (l *load) cancel(ctx context.Context, key string) (*sandboxv1.Sandbox, erro
 }
 
 // insist makes a call until it is answered, as callers are told to: again, unchanged, when the outcome is unknown or the
-// refusal one that passes.
+// refusal one that passes. A fault that begins meanwhile may lengthen the patience.
 func (l *load) insist(ctx context.Context, what string, call func(context.Context) error) error {
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(l.patience.Load()))
-	defer cancel()
 	for tries := 1; ; tries++ {
 		err := call(ctx)
 		if err == nil {
@@ -346,7 +344,7 @@ func (l *load) insist(ctx context.Context, what string, call func(context.Contex
 		if !passes(p.Reason) && !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("%s, call %d: %w", what, tries, err)
 		}
-		if !linger(ctx, max(100*time.Millisecond, min(p.RetryAfter, time.Second))) {
+		if time.Since(begin) > time.Duration(l.patience.Load()) || !linger(ctx, max(100*time.Millisecond, min(p.RetryAfter, time.Second))) {
 			return fmt.Errorf("%s, called %d times in %s: %w", what, tries, time.Since(begin).Round(time.Second), err)
 		}
 	}
