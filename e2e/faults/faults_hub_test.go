@@ -171,7 +171,7 @@ func blackholeAtStart(ctx context.Context, s *scenario) error {
 
 var errNoFullDisk = errors.New("this stack's disks cannot be filled")
 
-// diskFull lets the hub's files grow no more. Claims with a key are refused, and nothing else.
+// diskFull lets the hub's files grow no more. Claims with a key are refused, and releases of theirs, and nothing else.
 func diskFull(ctx context.Context, s *scenario) error {
 	disk, ok := s.hubProgram().program.(stack.FullDisk)
 	if !ok {

@@ -232,11 +232,39 @@ func (k *keyed) learn() {
 	default:
 		return
 	}
-	// A closing hub still writes this: it is what keeps a key from ever being claimed again.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), callTimeout)
-	defer cancel()
-	_, err := s.ledger.saveLazily(ctx, f.hash, k.held, &next, extra...)
-	if err != nil && !errors.Is(err, store.ErrConflict) { // a conflict: it has ended already
+	for {
+		err := k.write(&next, extra)
+		if err == nil || errors.Is(err, store.ErrConflict) { // it has ended already
+			return
+		}
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
+		// As long as nobody knows later that the sandbox was answered, its end must not be what makes its key free again: while
+		// this flight lasts, it is not released.
+		if next.State != stateAnswered || !s.linger(learnPause) {
+			return
+		}
+	}
+}
+
+// learnPause is between two attempts to write down what was answered, as with a disk that is full.
+const learnPause = time.Second
+
+// write also works for a hub that is closing: it is what keeps a key from ever being claimed again.
+func (k *keyed) write(next *record, extra []store.Put) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.flight.ctx), callTimeout)
+	defer cancel()
+	_, err := k.service.ledger.saveLazily(ctx, k.flight.hash, k.held, next, extra...)
+	return err
+}
+
+// linger reports false when the hub is closing.
+func (s *Service) linger(d time.Duration) bool {
+	timer := s.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-s.base.Done():
+		return false
 	}
 }

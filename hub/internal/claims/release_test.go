@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -59,5 +61,30 @@ func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 	}
 	if got := f.create(request("k")); got.GetStopReason() != "Completed" {
 		t.Errorf("its own record does not take the place of what the hub wrote: %s", got.GetStopReason())
+	}
+}
+
+// TestI2WhatWasAnsweredIsWrittenDownInTheEnd: with a disk that fills up behind the dispatch the answer is known to this process
+// alone. Its release waits until it is known for good.
+func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3})
+	d := &disk{Store: f.store}
+	f.hub.ledger.store = d
+	f.workers["east"].onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		d.full.Store(true)
+		return carryOut(), nil
+	}
+	k := f.create(request("k"))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := f.hub.Release(ctx, k.GetId()); err == nil {
+		t.Fatal("released, with nobody knowing later that it had been answered")
+	}
+	d.full.Store(false)
+	if _, err := f.hub.Release(t.Context(), k.GetId()); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.create(request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetId() != k.GetId() {
+		t.Errorf("the key answers %s, %s", got.GetId(), got.GetPhase())
 	}
 }

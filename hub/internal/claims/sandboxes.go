@@ -83,8 +83,7 @@ func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 		return ended, err
 	}
 	if err := s.endByID(ctx, id); err != nil {
-		// A store that is full must not keep Pods occupied.
-		s.log.Error(err, "Releasing a sandbox without having written that down", "sandbox", id)
+		return nil, err
 	}
 	return s.release(ctx, cluster, id)
 }
@@ -142,23 +141,32 @@ func (s *Service) endByID(ctx context.Context, id string) error {
 	}
 	for {
 		known, _, err := s.ledger.byID(ctx, id)
-		if err != nil || known.KeyHash == "" {
-			return err
+		if err != nil {
+			return storeFailed(err)
+		}
+		if known.KeyHash == "" {
+			return nil
 		}
 		h, err := s.ledger.load(ctx, known.KeyHash)
-		if err != nil || h.record == nil || h.record.SandboxID != id || h.record.State != stateAnswered {
-			return err
+		if err != nil {
+			return storeFailed(err)
+		}
+		if h.record == nil || h.record.SandboxID != id || h.record.State != stateAnswered {
+			return nil
 		}
 		req, err := h.record.request()
 		if err != nil {
-			return err
+			return storeFailed(err)
 		}
 		now := s.clock.Now()
 		next := *h.record
 		next.State, next.ExpireAt = stateEnded, now.Add(s.retention)
 		next.Terminal = marshal(releasedEnd(req, &next, now))
-		if _, err = s.ledger.save(ctx, known.KeyHash, h, &next); !errors.Is(err, store.ErrConflict) {
-			return err
+		switch _, err = s.ledger.save(ctx, known.KeyHash, h, &next); {
+		case err == nil:
+			return nil
+		case !errors.Is(err, store.ErrConflict):
+			return storeFailed(err)
 		}
 	}
 }
