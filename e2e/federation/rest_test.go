@@ -35,6 +35,8 @@ type reply struct {
 	Detail        string `json:"detail"`
 	Status        int    `json:"status"`
 	ClaimKey      string `json:"claimKey"`
+	LastActiveAt  string `json:"lastActiveAt"`
+	IdleTimeout   string `json:"idleTimeout"`
 	Errors        []struct{ Field, Value, Valid string }
 	Swagger       string         `json:"swagger"`
 	Paths         map[string]any `json:"paths"`
@@ -105,12 +107,22 @@ func TestRESTAndProblems(t *testing.T) {
 		for _, path := range []string{"/logs", "/exec", "/ports/8000/", "/ports/8000/deep/path"} {
 			wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/sandboxes/"+ids[0]+path, ""))
 		}
-		for _, verb := range []string{":pause", ":resume", ":touch"} {
+		for _, verb := range []string{":pause", ":resume"} {
 			wantUnbuilt(t, call(ctx, t, 501, "POST", "/v1/sandboxes/"+ids[0]+verb, "{}"))
 		}
-		wantUnbuilt(t, call(ctx, t, 501, "PATCH", "/v1/sandboxes/"+ids[0], "{}"))
 		wantUnbuilt(t, call(ctx, t, 501, "PUT", "/v1/envs/default/rest", "{}"))
 		wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/templates/rest", ""))
+	})
+	t.Run("touch and timeouts", func(t *testing.T) {
+		if got := call(ctx, t, 200, "POST", "/v1/sandboxes/"+ids[0]+":touch", "{}"); got.LastActiveAt == "" {
+			t.Errorf("touched: %s", got.text)
+		}
+		if got := call(ctx, t, 200, "PATCH", "/v1/sandboxes/"+ids[0], `{"idleTimeout":"3600s"}`); got.IdleTimeout != "3600s" {
+			t.Errorf("with another timeout: %s", got.text)
+		}
+		if got := call(ctx, t, 400, "PATCH", "/v1/sandboxes/"+ids[0], "{}"); len(got.Errors) != 1 || got.Errors[0].Field != "idleTimeout" {
+			t.Errorf("changing nothing: %s", got.text)
+		}
 	})
 	t.Run("openapi", func(t *testing.T) {
 		got := call(ctx, t, 200, "GET", "/openapi.json", "")

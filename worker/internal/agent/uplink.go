@@ -344,9 +344,9 @@ func (u *uplink) nextChunk(ctx context.Context) error {
 }
 
 func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame) error {
+	u.agent.setConnected(true) // what was begun is accepted
 	switch body := frame.GetBody().(type) {
 	case *federationv1.HubFrame_ReportAck:
-		u.agent.setConnected(true) // what was begun is accepted
 		u.out.ack(body.ReportAck.GetSequence())
 		u.agent.metrics.unacked.Set(float64(u.out.sequence - u.out.acked))
 		u.complete = u.complete || body.ReportAck.GetSendComplete()
