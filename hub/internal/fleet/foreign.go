@@ -78,7 +78,7 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 				continue
 			}
 		}
-		if untilChanges == 0 {
+		if f.started && untilChanges == 0 { // changes of what has been told
 			if message := s.changes(); message != nil {
 				f.paused = now
 				return message, nil

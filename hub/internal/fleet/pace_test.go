@@ -100,7 +100,7 @@ func TestClustersThatComeBackTogetherAreToldOfTogether(t *testing.T) {
 }
 
 // TestFirstReportsComeBeforeWhatIsToldOfThem is the same restart: while a cluster's first report is on its way, others are
-// not told of anything, but for no longer than a second.
+// not told of anything, but for no longer than foreignHold.
 func TestFirstReportsComeBeforeWhatIsToldOfThem(t *testing.T) {
 	for name, arrives := range map[string]bool{"arrives": true, "stuck": false} {
 		t.Run(name, func(t *testing.T) {
