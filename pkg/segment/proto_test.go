@@ -14,7 +14,7 @@ import (
 )
 
 func TestProtoRoundTrip(t *testing.T) {
-	for _, s := range []*Segment{sample(), uuids(), New(Key{"a", "b"})} {
+	for _, s := range []*Segment{sample(), uuids(), sample().Describe(almostUID, 3, Defaults{}), New(Key{"a", "b"})} {
 		bytes, err := proto.Marshal(s.Proto())
 		if err != nil {
 			t.Fatal(err)

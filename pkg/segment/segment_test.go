@@ -27,7 +27,10 @@ func sample() *Segment {
 // uuids has a canonical uid, which is kept in another form.
 func uuids() *Segment { return sample().Describe(aUID, 3, sample().Defaults.Get()) }
 
-const aUID = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
+const (
+	aUID      = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
+	almostUID = "6f9619ff-8b86-d011-b42d-00c04fc964fg"
+)
 
 func shaped(edit func(*Shape)) func(*Segment) {
 	return func(s *Segment) {
@@ -51,6 +54,7 @@ var edits = map[string]func(*Segment){
 	"name":               func(s *Segment) { s.key = &Key{"default", "tpy"} },
 	"uid":                func(s *Segment) { s.Describe("u2", s.Generation, s.Defaults.Get()) },
 	"canonical uid":      func(s *Segment) { s.Describe(aUID, s.Generation, s.Defaults.Get()) },
+	"almost canonical":   func(s *Segment) { s.Describe(almostUID, s.Generation, s.Defaults.Get()) },
 	"another":            func(s *Segment) { s.Describe(aUID[:35]+"e", s.Generation, s.Defaults.Get()) },
 	"uid in capitals":    func(s *Segment) { s.Describe(strings.ToUpper(aUID), s.Generation, s.Defaults.Get()) },
 	"uid of zeros":       func(s *Segment) { s.Describe(uuid.Nil.String(), s.Generation, s.Defaults.Get()) },
