@@ -240,7 +240,7 @@ func (k *keyed) learn() {
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
 		// As long as nobody knows later that the sandbox was answered, its end must not be what makes its key free again: while
 		// this flight lasts, it is not released.
-		if next.State != stateAnswered || !s.linger(learnPause) {
+		if next.State != stateAnswered || !s.sleep(s.base, learnPause) {
 			return
 		}
 	}
@@ -255,16 +255,4 @@ func (k *keyed) write(next *record, extra []store.Put) error {
 	defer cancel()
 	_, err := k.service.ledger.saveLazily(ctx, k.flight.hash, k.held, next, extra...)
 	return err
-}
-
-// linger reports false when the hub is closing.
-func (s *Service) linger(d time.Duration) bool {
-	timer := s.clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-s.base.Done():
-		return false
-	}
 }

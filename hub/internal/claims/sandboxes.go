@@ -46,9 +46,14 @@ func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 }
 
 func (s *Service) getAt(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
-	answer, err := s.call(ctx, cluster, &federationv1.Dispatch{
+	return s.ask(ctx, cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Get{Get: &sandboxv1.GetSandboxRequest{Id: id}},
 	})
+}
+
+// ask calls a cluster for what is answered with a sandbox.
+func (s *Service) ask(ctx context.Context, cluster string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
+	answer, err := s.call(ctx, cluster, d)
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +132,7 @@ func (s *Service) tell(ctx context.Context, id string, d *federationv1.Dispatch)
 	if err != nil || ended != nil {
 		return ended, err
 	}
-	answer, err := s.call(ctx, cluster, d)
-	if err != nil {
-		return nil, err
-	}
-	return answer.GetSandbox(), stamp(answer.GetSandbox(), cluster)
+	return s.ask(ctx, cluster, d)
 }
 
 // endByID ends the claim that a sandbox was answered to, if it has a key.

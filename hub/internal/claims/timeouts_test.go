@@ -14,6 +14,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 )
 
 func TestTouchAndUpdateGoToTheSandboxsCluster(t *testing.T) {
@@ -98,7 +99,7 @@ func TestUpdateRefuses(t *testing.T) {
 		"nothing":             {&sandboxv1.UpdateSandboxRequest{Id: id}, "idleTimeout"},
 		"no sandbox":          {&sandboxv1.UpdateSandboxRequest{Id: "x", IdleTimeout: durationpb.New(0)}, "id"},
 		"negative":            {&sandboxv1.UpdateSandboxRequest{Id: id, IdleTimeout: durationpb.New(-1)}, "idleTimeout"},
-		"more than a year":    {&sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: durationpb.New(maxTimeout + 1)}, "maxLifetime"},
+		"more than a year":    {&sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: durationpb.New(serve.MaxTimeout + 1)}, "maxLifetime"},
 		"not even a duration": {&sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: &durationpb.Duration{Seconds: 1, Nanos: -1}}, "maxLifetime"},
 	} {
 		e := problem.FromError(checkUpdate(proto.CloneOf(tc.request)))

@@ -13,18 +13,17 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 )
 
 // Bounds of a request.
 const (
 	DefaultStartupTimeout = 2 * time.Minute
 	maxStartupTimeout     = 24 * time.Hour
-	maxTimeout            = 8760 * time.Hour
 	maxClaimKey           = 128
 	maxName               = 128
 	maxLabels             = 64
@@ -159,32 +158,16 @@ func reserved(label string) bool {
 
 func (f *faults) durations(r *sandboxv1.CreateSandboxRequest) {
 	if d := r.GetStartupTimeout(); d != nil {
-		f.check(d.IsValid() && d.AsDuration() > 0 && d.AsDuration() <= maxStartupTimeout, "startupTimeout", seconds(d),
+		f.check(d.IsValid() && d.AsDuration() > 0 && d.AsDuration() <= maxStartupTimeout, "startupTimeout", serve.DurationValue(d),
 			"a duration such as \"90s\", more than 0 and at most 24h")
 	}
-	f.timeout("idleTimeout", r.GetIdleTimeout())
-	f.timeout("maxLifetime", r.GetMaxLifetime())
-	if d := r.GetFirstActivityTimeout(); r.GetClaimKey() == "" {
-		f.timeout("firstActivityTimeout", d)
-	} else {
-		f.check(d.GetSeconds() == 0 && d.GetNanos() == 0, "firstActivityTimeout", seconds(d),
-			"0 or nothing, with a claimKey: its sandbox can be asked for again")
-	}
-}
-
-func (f *faults) timeout(field string, d *durationpb.Duration) {
-	f.check(d == nil || d.IsValid() && d.AsDuration() >= 0 && d.AsDuration() <= maxTimeout, field, seconds(d),
-		"a duration such as \"90s\", from 0 (none) to 8760h")
+	*f = append(*f, serve.TimeoutFaults(r)...)
 }
 
 func checkUpdate(r *sandboxv1.UpdateSandboxRequest) error {
 	var f faults
 	f.sandboxID(r.GetId())
-	f.timeout("idleTimeout", r.GetIdleTimeout())
-	f.timeout("maxLifetime", r.GetMaxLifetime())
-	f.check(r.GetIdleTimeout() != nil || r.GetMaxLifetime() != nil, "idleTimeout", "",
-		"a duration, here or as maxLifetime: a timeout to change")
-	return f.err()
+	return append(f, serve.UpdateFaults(r)...).err()
 }
 
 // unbuilt refuses what is asked for and not there yet.
@@ -231,13 +214,6 @@ func isSubdomain(s string) bool { return len(validation.IsDNS1123Subdomain(s)) =
 // printable also keeps NUL out, which separates the parts of a key hash.
 func printable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
-}
-
-func seconds(d *durationpb.Duration) string {
-	if d == nil || !d.IsValid() {
-		return d.String()
-	}
-	return d.AsDuration().String()
 }
 
 // clip keeps an error from repeating a request of megabytes.

@@ -14,6 +14,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 )
 
 type create = sandboxv1.CreateSandboxRequest
@@ -60,7 +61,7 @@ func TestResolveRefuses(t *testing.T) {
 		"endless startup timeout": {func(r *create) { r.StartupTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "startupTimeout"},
 		"negative idle timeout":   {func(r *create) { r.IdleTimeout = durationpb.New(-1) }, "idleTimeout"},
 		"endless idle timeout":    {func(r *create) { r.IdleTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "idleTimeout"},
-		"a life of over a year":   {func(r *create) { r.MaxLifetime = durationpb.New(maxTimeout + 1) }, "maxLifetime"},
+		"a life of over a year":   {func(r *create) { r.MaxLifetime = durationpb.New(serve.MaxTimeout + 1) }, "maxLifetime"},
 		"negative first activity": {func(r *create) { r.FirstActivityTimeout = durationpb.New(-1) }, "firstActivityTimeout"},
 		"first activity of a key": {func(r *create) { r.FirstActivityTimeout, r.ClaimKey = durationpb.New(1), "k" }, "firstActivityTimeout"},
 		"post-start hooks":        {func(r *create) { r.PostStartHooks = []*structpb.Struct{{}} }, ""},
@@ -91,7 +92,7 @@ func TestResolveAccepts(t *testing.T) {
 		"localhost:5000/app@sha256:" + strings.Repeat("0f", 32), "app:v1@sha256:" + strings.Repeat("0f", 32), "ghcr.io/a/b.c",
 	} {
 		r := &create{Env: "demo.v1", Image: image, FirstActivityTimeout: durationpb.New(1), IdleTimeout: durationpb.New(0),
-			MaxLifetime: durationpb.New(maxTimeout), Labels: map[string]string{"example.com/a": "", "b": "c"}}
+			MaxLifetime: durationpb.New(serve.MaxTimeout), Labels: map[string]string{"example.com/a": "", "b": "c"}}
 		got, err := resolve(r, Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
 		if err != nil {
 			t.Errorf("%s: %v", image, err)

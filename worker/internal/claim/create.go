@@ -16,6 +16,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -278,7 +279,7 @@ func checkRequest(c *Claim) error {
 			return fault(problem.InvalidField("labels", key, "keys outside agentbox.navix.sh, agentbox.io, agents.navix.sh and scheduling.navix.sh"))
 		}
 	}
-	if faults := TimeoutFaults(r); len(faults) > 0 {
+	if faults := serve.TimeoutFaults(r); len(faults) > 0 {
 		return fault(problem.InvalidFields(faults...))
 	}
 	if len(r.GetPostStartHooks()) > 0 {

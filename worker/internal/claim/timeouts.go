@@ -14,6 +14,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -21,13 +22,9 @@ import (
 const (
 	// DefaultFirstActivityTimeout is that of claims without a key: nobody can ask again for what they were given.
 	DefaultFirstActivityTimeout = 5 * time.Minute
-	// MaxTimeout is the longest timeout that a request may name.
-	MaxTimeout = 8760 * time.Hour
 	// maxChangeTries bounds how often a change starts again because the Pod has changed, or the API server did not answer.
 	maxChangeTries = 3
 )
-
-const validTimeout = `a duration such as "90s", from 0 (none) to 8760h`
 
 // resolveTimeouts is what a claim writes: what the request says, else the pool, else the default.
 func resolveTimeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
@@ -45,38 +42,9 @@ func resolveTimeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
 	return t
 }
 
-// TimeoutFaults are what is wrong with the timeouts of a request.
-func TimeoutFaults(r *sandboxv1.CreateSandboxRequest) []problem.Field {
-	faults := timeoutFaults(nil, "idleTimeout", r.GetIdleTimeout())
-	faults = timeoutFaults(faults, "maxLifetime", r.GetMaxLifetime())
-	faults = timeoutFaults(faults, "firstActivityTimeout", r.GetFirstActivityTimeout())
-	if d := r.GetFirstActivityTimeout().AsDuration(); r.GetClaimKey() != "" && d != 0 && len(faults) == 0 {
-		faults = append(faults, problem.Field{
-			Field: "firstActivityTimeout", Value: d.String(), Valid: "0 or nothing, with a claimKey: its sandbox can be asked for again",
-		})
-	}
-	return faults
-}
-
-func timeoutFaults(faults []problem.Field, field string, d *durationpb.Duration) []problem.Field {
-	if d == nil || d.IsValid() && d.AsDuration() >= 0 && d.AsDuration() <= MaxTimeout {
-		return faults
-	}
-	value := d.String()
-	if d.IsValid() {
-		value = d.AsDuration().String()
-	}
-	return append(faults, problem.Field{Field: field, Value: value, Valid: validTimeout})
-}
-
 // Update changes the timeouts of a live sandbox. One that has ended answers its record.
 func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	faults := timeoutFaults(nil, "idleTimeout", r.GetIdleTimeout())
-	faults = timeoutFaults(faults, "maxLifetime", r.GetMaxLifetime())
-	if r.GetIdleTimeout() == nil && r.GetMaxLifetime() == nil {
-		faults = append(faults, problem.Field{Field: "idleTimeout", Valid: "a duration, here or as maxLifetime: a timeout to change"})
-	}
-	if len(faults) > 0 {
+	if faults := serve.UpdateFaults(r); len(faults) > 0 {
 		return nil, fault(problem.InvalidFields(faults...))
 	}
 	change := sandbox.TimeoutsChange{Idle: durationOf(r.GetIdleTimeout()), Lifetime: durationOf(r.GetMaxLifetime())}

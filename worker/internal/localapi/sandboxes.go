@@ -16,6 +16,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -107,7 +108,7 @@ func (a *API) check(r *sandboxv1.CreateSandboxRequest) error {
 	if r.GetWait() == sandboxv1.CreateSandboxRequest_NONE && r.GetClaimKey() == "" {
 		faults = append(faults, problem.Field{Field: "wait", Value: "NONE", Valid: "READY or ASSIGNED, where no claimKey is given"})
 	}
-	faults = append(faults, claim.TimeoutFaults(r)...)
+	faults = append(faults, serve.TimeoutFaults(r)...)
 	if len(faults) > 0 {
 		return problem.InvalidFields(faults...)
 	}
