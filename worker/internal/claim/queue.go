@@ -3,8 +3,9 @@
 package claim
 
 import (
-	"container/heap"
 	"container/list"
+
+	"navix.sh/atoll/worker/internal/priority"
 )
 
 // tenant is whom the queue is fair to. It is as trustworthy as the team and user of a request: the hub takes them from
@@ -19,8 +20,8 @@ type tenant struct{ team, user string }
 // lowest is next: so a turn that was given back is where it was, however many were served meanwhile. All of it is O(log n).
 type waitQueue struct {
 	lines  map[tenant]*line
-	turns  ordered[*line] // by whose turn it is
-	sizes  ordered[*line] // the longest first
+	turns  priority.Queue[*line] // by whose turn it is
+	sizes  priority.Queue[*line] // the longest first
 	count  int
 	ticket uint64
 	turn   uint64
@@ -29,9 +30,9 @@ type waitQueue struct {
 // line is where the claims of one tenant wait. There is none without a claim in it.
 type line struct {
 	tenant tenant
-	fresh  list.List    // of *op, that had no Pod yet, in the order in which they came
-	back   ordered[*op] // that had one and lost it: they came before all that are fresh
-	turn   uint64       // of the first fresh one
+	fresh  list.List           // of *op, that had no Pod yet, in the order in which they came
+	back   priority.Queue[*op] // that had one and lost it: they came before all that are fresh
+	turn   uint64              // of the first fresh one
 	byTurn int
 	bySize int
 }
@@ -39,8 +40,8 @@ type line struct {
 func newWaitQueue() waitQueue {
 	return waitQueue{
 		lines: map[tenant]*line{},
-		turns: ordered[*line]{before: comesFirst, index: func(l *line) *int { return &l.byTurn }},
-		sizes: ordered[*line]{before: isLonger, index: func(l *line) *int { return &l.bySize }},
+		turns: priority.New(comesFirst, func(l *line) *int { return &l.byTurn }),
+		sizes: priority.New(isLonger, func(l *line) *int { return &l.bySize }),
 	}
 }
 
@@ -69,7 +70,7 @@ func (q *waitQueue) nextTurn() uint64 {
 func (q *waitQueue) add(o *op) {
 	l, known := q.lines[o.tenant]
 	if !known {
-		l = &line{tenant: o.tenant, turn: q.nextTurn(), back: ordered[*op]{before: cameFirst, index: func(o *op) *int { return &o.index }}}
+		l = &line{tenant: o.tenant, turn: q.nextTurn(), back: priority.New(cameFirst, func(o *op) *int { return &o.index })}
 		q.lines[o.tenant] = l
 	}
 	l.put(o)
@@ -78,13 +79,13 @@ func (q *waitQueue) add(o *op) {
 		q.settle(l)
 		return
 	}
-	heap.Push(&q.turns, l)
-	heap.Push(&q.sizes, l)
+	q.turns.Push(l)
+	q.sizes.Push(l)
 }
 
 // next takes out the claim that the next Pod goes to, and counts its tenant's turn; nil when nobody waits.
 func (q *waitQueue) next() *op {
-	l, ok := q.turns.first()
+	l, ok := q.turns.First()
 	if !ok {
 		return nil
 	}
@@ -116,19 +117,19 @@ func (q *waitQueue) remove(o *op) {
 // settle finds a line its place anew, or drops it.
 func (q *waitQueue) settle(l *line) {
 	if l.front() != nil {
-		heap.Fix(&q.turns, l.byTurn)
-		heap.Fix(&q.sizes, l.bySize)
+		q.turns.Fix(l)
+		q.sizes.Fix(l)
 		return
 	}
-	heap.Remove(&q.turns, l.byTurn)
-	heap.Remove(&q.sizes, l.bySize)
+	q.turns.Remove(l)
+	q.sizes.Remove(l)
 	delete(q.lines, l.tenant)
 }
 
 // newest is the claim that came last of the tenant that has most of them in the queue, and how many that are. Claims that are
 // back do not count: they keep their place whatever comes.
 func (q *waitQueue) newest() (*op, int) {
-	l, ok := q.sizes.first()
+	l, ok := q.sizes.First()
 	if !ok {
 		return nil, 0
 	}
@@ -146,7 +147,7 @@ func (q *waitQueue) of(t tenant) int {
 func (l *line) put(o *op) {
 	o.line = l
 	if o.turn != 0 {
-		heap.Push(&l.back, o)
+		l.back.Push(o)
 	} else {
 		o.place = l.fresh.PushBack(o)
 	}
@@ -155,7 +156,7 @@ func (l *line) put(o *op) {
 func (l *line) take(o *op) {
 	o.line = nil
 	if o.place == nil {
-		heap.Remove(&l.back, o.index)
+		l.back.Remove(o)
 		return
 	}
 	l.fresh.Remove(o.place)
@@ -163,7 +164,7 @@ func (l *line) take(o *op) {
 }
 
 func (l *line) front() *op {
-	if o, ok := l.back.first(); ok {
+	if o, ok := l.back.First(); ok {
 		return o
 	}
 	return opAt(l.fresh.Front())
@@ -185,7 +186,7 @@ func comesFirst(a, b *line) bool { return a.due() < b.due() }
 
 // due is the turn of the line's first claim.
 func (l *line) due() uint64 {
-	if o, ok := l.back.first(); ok {
+	if o, ok := l.back.First(); ok {
 		return o.turn
 	}
 	return l.turn
@@ -197,43 +198,4 @@ func isLonger(a, b *line) bool {
 		return n > m
 	}
 	return a.last().ticket > b.last().ticket
-}
-
-// ordered is a heap whose items know where they are, so that any of them can be moved and taken out.
-type ordered[T any] struct {
-	items  []T
-	before func(a, b T) bool
-	index  func(T) *int
-}
-
-func (h *ordered[T]) first() (item T, ok bool) {
-	if len(h.items) == 0 {
-		return item, false
-	}
-	return h.items[0], true
-}
-
-// Len, Less, Swap, Push and Pop are for package heap.
-func (h *ordered[T]) Len() int { return len(h.items) }
-
-func (h *ordered[T]) Less(i, j int) bool { return h.before(h.items[i], h.items[j]) }
-
-func (h *ordered[T]) Swap(i, j int) {
-	h.items[i], h.items[j] = h.items[j], h.items[i]
-	*h.index(h.items[i]), *h.index(h.items[j]) = i, j
-}
-
-func (h *ordered[T]) Push(item any) {
-	it, _ := item.(T)
-	*h.index(it) = len(h.items)
-	h.items = append(h.items, it)
-}
-
-func (h *ordered[T]) Pop() any {
-	var none T
-	last := len(h.items) - 1
-	it := h.items[last]
-	h.items[last] = none
-	h.items = h.items[:last]
-	return it
 }

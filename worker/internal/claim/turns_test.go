@@ -213,8 +213,8 @@ func follow(t *testing.T, r *rand.Rand, steps int) {
 			t.Fatalf("at the end %+v is next, want %+v", got, want)
 		}
 	}
-	if len(q.lines)+len(q.turns.items)+len(q.sizes.items) != 0 {
-		t.Fatalf("an empty queue keeps %d lines, %d turns, %d sizes", len(q.lines), len(q.turns.items), len(q.sizes.items))
+	if len(q.lines)+q.turns.Len()+q.sizes.Len() != 0 {
+		t.Fatalf("an empty queue keeps %d lines, %d turns, %d sizes", len(q.lines), q.turns.Len(), q.sizes.Len())
 	}
 }
 

@@ -3,7 +3,6 @@
 package idle
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"sync"
@@ -13,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/worker/internal/priority"
 )
 
 // Options configure a Keeper. Clock, End and Write are required.
@@ -39,7 +40,7 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	due     dueQueue
+	due     priority.Queue[*entry] // by when to look
 }
 
 // entry is one live sandbox.
@@ -48,7 +49,7 @@ type entry struct {
 	life    Life
 	written time.Time     // the activity that is written down; zero: none
 	at      time.Time     // when to look at it; zero: never
-	index   int           // in the queue; -1: not there
+	index   int           // in the queue
 	ending  chan struct{} // while it is being ended; closed when that is over
 	asked   bool          // every source was asked before it was decided to end it
 }
@@ -57,6 +58,7 @@ type entry struct {
 func New(opts Options) (*Keeper, error) {
 	k := &Keeper{
 		opts: opts, entries: map[string]*entry{}, woken: make(chan struct{}, 1),
+		due: priority.New(func(a, b *entry) bool { return a.at.Before(b.at) }, func(e *entry) *int { return &e.index }),
 		skipped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atoll_worker_activity_unknown_total",
 			Help: "Looks at timeouts during which a source of activity did not answer, so that nothing ended for want of activity.",
@@ -122,8 +124,8 @@ func (k *Keeper) Forget(id string) {
 		return
 	}
 	delete(k.entries, id)
-	if e.index >= 0 {
-		heap.Remove(&k.due, e.index)
+	if e.index != priority.None {
+		k.due.Remove(e)
 	}
 }
 
@@ -196,7 +198,7 @@ func (k *Keeper) write(ctx context.Context, id string, at time.Time) error {
 func (k *Keeper) entryOf(id string) *entry {
 	e := k.entries[id]
 	if e == nil {
-		e = &entry{id: id, index: -1}
+		e = &entry{id: id, index: priority.None}
 		k.entries[id] = e
 	}
 	return e
@@ -211,13 +213,13 @@ func (k *Keeper) plan(e *entry) {
 	d := Decide(&e.life, true, now)
 	e.at = d.Until
 	switch {
-	case e.at.IsZero() && e.index >= 0:
-		heap.Remove(&k.due, e.index)
+	case e.at.IsZero() && e.index != priority.None:
+		k.due.Remove(e)
 	case e.at.IsZero():
-	case e.index >= 0:
-		heap.Fix(&k.due, e.index)
+	case e.index != priority.None:
+		k.due.Fix(e)
 	default:
-		heap.Push(&k.due, e)
+		k.due.Push(e)
 	}
 	if e.index == 0 {
 		select {

@@ -308,8 +308,8 @@ func TestI10MemoryIsBoundedBySandboxes(t *testing.T) {
 			}
 		}
 		time.Sleep(3 * time.Minute)
-		if w.Len() != 0 || len(w.due) != 0 {
-			t.Errorf("%d entries, %d in the queue", w.Len(), len(w.due))
+		if w.Len() != 0 || w.due.Len() != 0 {
+			t.Errorf("%d entries, %d in the queue", w.Len(), w.due.Len())
 		}
 		for i := range 1000 {
 			if got, want := w.endedAt(fmt.Sprint(i)), time.Duration(1+i%100)*time.Second; i%3 != 0 && (got < want || got > want+5*time.Second) {

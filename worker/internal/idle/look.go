@@ -3,7 +3,6 @@
 package idle
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -83,10 +82,10 @@ func (k *Keeper) await(ctx context.Context) bool {
 func (k *Keeper) earliest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.due) == 0 {
-		return time.Time{}
+	if e, ok := k.due.First(); ok {
+		return e.at
 	}
-	return k.due[0].at
+	return time.Time{}
 }
 
 // look answers the sandboxes whose time is up, which count as being ended from then on.
@@ -105,11 +104,8 @@ func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var over, on []*entry
-	for len(k.due) > 0 && !k.due[0].at.After(now) {
-		e, ok := heap.Pop(&k.due).(*entry)
-		if !ok {
-			continue
-		}
+	for e, ok := k.due.First(); ok && !e.at.After(now); e, ok = k.due.First() {
+		k.due.Remove(e)
 		if d := Decide(&e.life, err == nil, now); d.Reason != "" {
 			e.ending, e.asked = make(chan struct{}), err == nil
 			over = append(over, e)
@@ -118,7 +114,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
 		}
 	}
 	for _, e := range on {
-		heap.Push(&k.due, e)
+		k.due.Push(e)
 	}
 	return over
 }
@@ -215,32 +211,4 @@ func (k *Keeper) sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// dueQueue is a heap by when to look.
-type dueQueue []*entry
-
-func (q dueQueue) Len() int           { return len(q) }
-func (q dueQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
-func (q dueQueue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-// Push is heap.Interface's.
-func (q *dueQueue) Push(x any) {
-	if e, ok := x.(*entry); ok {
-		e.index = len(*q)
-		*q = append(*q, e)
-	}
-}
-
-// Pop is heap.Interface's.
-func (q *dueQueue) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	e.index = -1
-	return e
 }

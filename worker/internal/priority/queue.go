@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package priority has a queue by priority (container/heap) whose items know where they are in it, so that any of them can be
+// moved and taken out. All but New and First is O(log n).
+package priority
+
+import "container/heap"
+
+// None is the place of an item that is in no queue.
+const None = -1
+
+// Queue is not safe for concurrent use.
+type Queue[T any] struct{ items items[T] }
+
+// New is an empty queue. place is where an item keeps its place, which is None once it has been taken out.
+func New[T any](before func(a, b T) bool, place func(T) *int) Queue[T] {
+	return Queue[T]{items[T]{before: before, place: place}}
+}
+
+// Len is how many items there are.
+func (q *Queue[T]) Len() int { return len(q.items.all) }
+
+// First answers the item that comes before all others, if there is any.
+func (q *Queue[T]) First() (item T, ok bool) {
+	if q.Len() == 0 {
+		return item, false
+	}
+	return q.items.all[0], true
+}
+
+// Push puts an item in.
+func (q *Queue[T]) Push(item T) { heap.Push(&q.items, item) }
+
+// Fix finds an item its place anew.
+func (q *Queue[T]) Fix(item T) { heap.Fix(&q.items, *q.items.place(item)) }
+
+// Remove takes an item out.
+func (q *Queue[T]) Remove(item T) { heap.Remove(&q.items, *q.items.place(item)) }
+
+// items is a heap.Interface.
+type items[T any] struct {
+	all    []T
+	before func(a, b T) bool
+	place  func(T) *int
+}
+
+func (h *items[T]) Len() int { return len(h.all) }
+
+func (h *items[T]) Less(i, j int) bool { return h.before(h.all[i], h.all[j]) }
+
+func (h *items[T]) Swap(i, j int) {
+	h.all[i], h.all[j] = h.all[j], h.all[i]
+	*h.place(h.all[i]), *h.place(h.all[j]) = i, j
+}
+
+func (h *items[T]) Push(x any) {
+	item, _ := x.(T)
+	*h.place(item) = len(h.all)
+	h.all = append(h.all, item)
+}
+
+func (h *items[T]) Pop() any {
+	var none T
+	last := len(h.all) - 1
+	item := h.all[last]
+	h.all[last] = none
+	h.all = h.all[:last]
+	*h.place(item) = None
+	return item
+}
