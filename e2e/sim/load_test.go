@@ -57,14 +57,7 @@ func (l *load) end() {
 }
 
 func (l *load) client(number int, draw *rand.Rand) {
-	for {
-		timer := time.NewTimer(time.Duration(draw.Int64N(int64(think))))
-		select {
-		case <-l.stop:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+	for l.pause(time.Duration(draw.Int64N(int64(think)))) {
 		l.once(number, draw)
 	}
 }
