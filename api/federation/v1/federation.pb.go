@@ -491,6 +491,7 @@ type Hello struct {
 	Incarnation     uint64                 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                // the highest that the worker has persisted, its own of this term included
 	Stream          uint64                 `protobuf:"varint,6,opt,name=stream,proto3" json:"stream,omitempty"`                                          // counts the streams of this term from 1
 	ResourceVersion uint64                 `protobuf:"varint,7,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"` // of the cluster's etcd now; lower than before means that it was restored
+	Untold          []*Untold              `protobuf:"bytes,8,rep,name=untold,proto3" json:"untold,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -574,6 +575,75 @@ func (x *Hello) GetResourceVersion() uint64 {
 	return 0
 }
 
+func (x *Hello) GetUntold() []*Untold {
+	if x != nil {
+		return x.Untold
+	}
+	return nil
+}
+
+// Untold is a claim without a key that was answered on a stream of this term which ended before the hub had shown, by
+// acknowledging a later heartbeat, that the answer had arrived. The hub releases the sandbox if it told nobody.
+type Untold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        uint64                 `protobuf:"varint,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Dispatch      uint64                 `protobuf:"varint,2,opt,name=dispatch,proto3" json:"dispatch,omitempty"` // of that stream
+	SandboxId     string                 `protobuf:"bytes,3,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Untold) Reset() {
+	*x = Untold{}
+	mi := &file_federation_v1_federation_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Untold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Untold) ProtoMessage() {}
+
+func (x *Untold) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Untold.ProtoReflect.Descriptor instead.
+func (*Untold) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Untold) GetStream() uint64 {
+	if x != nil {
+		return x.Stream
+	}
+	return 0
+}
+
+func (x *Untold) GetDispatch() uint64 {
+	if x != nil {
+		return x.Dispatch
+	}
+	return 0
+}
+
+func (x *Untold) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
 type Welcome struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Protocol           uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
@@ -591,7 +661,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_federation_v1_federation_proto_msgTypes[3]
+	mi := &file_federation_v1_federation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +673,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[3]
+	mi := &file_federation_v1_federation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +686,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{3}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Welcome) GetProtocol() uint32 {
@@ -693,7 +763,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_federation_v1_federation_proto_msgTypes[4]
+	mi := &file_federation_v1_federation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +775,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[4]
+	mi := &file_federation_v1_federation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +788,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{4}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Refused) GetReason() string {
@@ -752,7 +822,7 @@ type Begin struct {
 
 func (x *Begin) Reset() {
 	*x = Begin{}
-	mi := &file_federation_v1_federation_proto_msgTypes[5]
+	mi := &file_federation_v1_federation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +834,7 @@ func (x *Begin) String() string {
 func (*Begin) ProtoMessage() {}
 
 func (x *Begin) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[5]
+	mi := &file_federation_v1_federation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +847,7 @@ func (x *Begin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Begin.ProtoReflect.Descriptor instead.
 func (*Begin) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{5}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Begin) GetIncarnation() uint64 {
@@ -797,7 +867,7 @@ type EnvKey struct {
 
 func (x *EnvKey) Reset() {
 	*x = EnvKey{}
-	mi := &file_federation_v1_federation_proto_msgTypes[6]
+	mi := &file_federation_v1_federation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +879,7 @@ func (x *EnvKey) String() string {
 func (*EnvKey) ProtoMessage() {}
 
 func (x *EnvKey) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[6]
+	mi := &file_federation_v1_federation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +892,7 @@ func (x *EnvKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvKey.ProtoReflect.Descriptor instead.
 func (*EnvKey) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{6}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EnvKey) GetNamespace() string {
@@ -856,7 +926,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_federation_v1_federation_proto_msgTypes[7]
+	mi := &file_federation_v1_federation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +938,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[7]
+	mi := &file_federation_v1_federation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +951,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{7}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Report) GetSequence() uint64 {
@@ -950,7 +1020,7 @@ type ReportAck struct {
 
 func (x *ReportAck) Reset() {
 	*x = ReportAck{}
-	mi := &file_federation_v1_federation_proto_msgTypes[8]
+	mi := &file_federation_v1_federation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1032,7 @@ func (x *ReportAck) String() string {
 func (*ReportAck) ProtoMessage() {}
 
 func (x *ReportAck) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[8]
+	mi := &file_federation_v1_federation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1045,7 @@ func (x *ReportAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAck.ProtoReflect.Descriptor instead.
 func (*ReportAck) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{8}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReportAck) GetSequence() uint64 {
@@ -1004,7 +1074,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_federation_v1_federation_proto_msgTypes[9]
+	mi := &file_federation_v1_federation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1086,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[9]
+	mi := &file_federation_v1_federation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1099,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{9}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Heartbeat) GetNumber() uint64 {
@@ -1071,7 +1141,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_federation_v1_federation_proto_msgTypes[10]
+	mi := &file_federation_v1_federation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1153,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[10]
+	mi := &file_federation_v1_federation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1166,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{10}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HeartbeatAck) GetNumber() uint64 {
@@ -1136,7 +1206,7 @@ type EnvSegment struct {
 
 func (x *EnvSegment) Reset() {
 	*x = EnvSegment{}
-	mi := &file_federation_v1_federation_proto_msgTypes[11]
+	mi := &file_federation_v1_federation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1218,7 @@ func (x *EnvSegment) String() string {
 func (*EnvSegment) ProtoMessage() {}
 
 func (x *EnvSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[11]
+	mi := &file_federation_v1_federation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1231,7 @@ func (x *EnvSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvSegment.ProtoReflect.Descriptor instead.
 func (*EnvSegment) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{11}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *EnvSegment) GetKey() *EnvKey {
@@ -1237,7 +1307,7 @@ type MemberSegment struct {
 
 func (x *MemberSegment) Reset() {
 	*x = MemberSegment{}
-	mi := &file_federation_v1_federation_proto_msgTypes[12]
+	mi := &file_federation_v1_federation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1319,7 @@ func (x *MemberSegment) String() string {
 func (*MemberSegment) ProtoMessage() {}
 
 func (x *MemberSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[12]
+	mi := &file_federation_v1_federation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1332,7 @@ func (x *MemberSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSegment.ProtoReflect.Descriptor instead.
 func (*MemberSegment) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{12}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MemberSegment) GetName() string {
@@ -1391,7 +1461,7 @@ type KeyHolder struct {
 
 func (x *KeyHolder) Reset() {
 	*x = KeyHolder{}
-	mi := &file_federation_v1_federation_proto_msgTypes[13]
+	mi := &file_federation_v1_federation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1473,7 @@ func (x *KeyHolder) String() string {
 func (*KeyHolder) ProtoMessage() {}
 
 func (x *KeyHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[13]
+	mi := &file_federation_v1_federation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1486,7 @@ func (x *KeyHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyHolder.ProtoReflect.Descriptor instead.
 func (*KeyHolder) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{13}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *KeyHolder) GetKeyHash() string {
@@ -1478,7 +1548,7 @@ type Dispatch struct {
 
 func (x *Dispatch) Reset() {
 	*x = Dispatch{}
-	mi := &file_federation_v1_federation_proto_msgTypes[14]
+	mi := &file_federation_v1_federation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1560,7 @@ func (x *Dispatch) String() string {
 func (*Dispatch) ProtoMessage() {}
 
 func (x *Dispatch) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[14]
+	mi := &file_federation_v1_federation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1573,7 @@ func (x *Dispatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dispatch.ProtoReflect.Descriptor instead.
 func (*Dispatch) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{14}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Dispatch) GetId() uint64 {
@@ -1677,7 +1747,7 @@ type ClaimCall struct {
 
 func (x *ClaimCall) Reset() {
 	*x = ClaimCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[15]
+	mi := &file_federation_v1_federation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1759,7 @@ func (x *ClaimCall) String() string {
 func (*ClaimCall) ProtoMessage() {}
 
 func (x *ClaimCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[15]
+	mi := &file_federation_v1_federation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1772,7 @@ func (x *ClaimCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimCall.ProtoReflect.Descriptor instead.
 func (*ClaimCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{15}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClaimCall) GetRequest() *v1.CreateSandboxRequest {
@@ -1744,7 +1814,7 @@ type LookupCall struct {
 
 func (x *LookupCall) Reset() {
 	*x = LookupCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[16]
+	mi := &file_federation_v1_federation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +1826,7 @@ func (x *LookupCall) String() string {
 func (*LookupCall) ProtoMessage() {}
 
 func (x *LookupCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[16]
+	mi := &file_federation_v1_federation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +1839,7 @@ func (x *LookupCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupCall.ProtoReflect.Descriptor instead.
 func (*LookupCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{16}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LookupCall) GetKeyHash() string {
@@ -1797,7 +1867,7 @@ type CancelCall struct {
 
 func (x *CancelCall) Reset() {
 	*x = CancelCall{}
-	mi := &file_federation_v1_federation_proto_msgTypes[17]
+	mi := &file_federation_v1_federation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1879,7 @@ func (x *CancelCall) String() string {
 func (*CancelCall) ProtoMessage() {}
 
 func (x *CancelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[17]
+	mi := &file_federation_v1_federation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1892,7 @@ func (x *CancelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCall.ProtoReflect.Descriptor instead.
 func (*CancelCall) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{17}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CancelCall) GetKeyHash() string {
@@ -1848,7 +1918,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_federation_v1_federation_proto_msgTypes[18]
+	mi := &file_federation_v1_federation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +1930,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[18]
+	mi := &file_federation_v1_federation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +1943,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Receipt) GetId() uint64 {
@@ -1895,7 +1965,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_federation_v1_federation_proto_msgTypes[19]
+	mi := &file_federation_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +1977,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[19]
+	mi := &file_federation_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +1990,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Error) GetCode() int32 {
@@ -1961,7 +2031,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_federation_v1_federation_proto_msgTypes[20]
+	mi := &file_federation_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2043,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[20]
+	mi := &file_federation_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2056,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -2069,7 +2139,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_federation_v1_federation_proto_msgTypes[21]
+	mi := &file_federation_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2151,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[21]
+	mi := &file_federation_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2164,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Ended) GetBatch() uint64 {
@@ -2123,7 +2193,7 @@ type EndedSandbox struct {
 
 func (x *EndedSandbox) Reset() {
 	*x = EndedSandbox{}
-	mi := &file_federation_v1_federation_proto_msgTypes[22]
+	mi := &file_federation_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2205,7 @@ func (x *EndedSandbox) String() string {
 func (*EndedSandbox) ProtoMessage() {}
 
 func (x *EndedSandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[22]
+	mi := &file_federation_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2218,7 @@ func (x *EndedSandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedSandbox.ProtoReflect.Descriptor instead.
 func (*EndedSandbox) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EndedSandbox) GetSandbox() *v1.Sandbox {
@@ -2188,7 +2258,7 @@ type EndedAck struct {
 
 func (x *EndedAck) Reset() {
 	*x = EndedAck{}
-	mi := &file_federation_v1_federation_proto_msgTypes[23]
+	mi := &file_federation_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2270,7 @@ func (x *EndedAck) String() string {
 func (*EndedAck) ProtoMessage() {}
 
 func (x *EndedAck) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[23]
+	mi := &file_federation_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2283,7 @@ func (x *EndedAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedAck.ProtoReflect.Descriptor instead.
 func (*EndedAck) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EndedAck) GetBatch() uint64 {
@@ -2238,7 +2308,7 @@ type Foreign struct {
 
 func (x *Foreign) Reset() {
 	*x = Foreign{}
-	mi := &file_federation_v1_federation_proto_msgTypes[24]
+	mi := &file_federation_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2320,7 @@ func (x *Foreign) String() string {
 func (*Foreign) ProtoMessage() {}
 
 func (x *Foreign) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[24]
+	mi := &file_federation_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2333,7 @@ func (x *Foreign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Foreign.ProtoReflect.Descriptor instead.
 func (*Foreign) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Foreign) GetComplete() bool {
@@ -2319,7 +2389,7 @@ type ForeignEnv struct {
 
 func (x *ForeignEnv) Reset() {
 	*x = ForeignEnv{}
-	mi := &file_federation_v1_federation_proto_msgTypes[25]
+	mi := &file_federation_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2401,7 @@ func (x *ForeignEnv) String() string {
 func (*ForeignEnv) ProtoMessage() {}
 
 func (x *ForeignEnv) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[25]
+	mi := &file_federation_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2414,7 @@ func (x *ForeignEnv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignEnv.ProtoReflect.Descriptor instead.
 func (*ForeignEnv) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ForeignEnv) GetKey() *EnvKey {
@@ -2380,7 +2450,7 @@ type ForeignSegment struct {
 
 func (x *ForeignSegment) Reset() {
 	*x = ForeignSegment{}
-	mi := &file_federation_v1_federation_proto_msgTypes[26]
+	mi := &file_federation_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2462,7 @@ func (x *ForeignSegment) String() string {
 func (*ForeignSegment) ProtoMessage() {}
 
 func (x *ForeignSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_federation_v1_federation_proto_msgTypes[26]
+	mi := &file_federation_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2475,7 @@ func (x *ForeignSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignSegment.ProtoReflect.Descriptor instead.
 func (*ForeignSegment) Descriptor() ([]byte, []int) {
-	return file_federation_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ForeignSegment) GetClusterId() string {
@@ -2459,7 +2529,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\bdispatch\x18\x05 \x01(\v2\x1d.atoll.federation.v1.DispatchH\x00R\bdispatch\x128\n" +
 	"\aforeign\x18\x06 \x01(\v2\x1c.atoll.federation.v1.ForeignH\x00R\aforeign\x12<\n" +
 	"\tended_ack\x18\a \x01(\v2\x1d.atoll.federation.v1.EndedAckH\x00R\bendedAckB\x06\n" +
-	"\x04body\"\xd7\x01\n" +
+	"\x04body\"\x8c\x02\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
@@ -2468,7 +2538,13 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x04term\x18\x04 \x01(\tR\x04term\x12 \n" +
 	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\x12\x16\n" +
 	"\x06stream\x18\x06 \x01(\x04R\x06stream\x12)\n" +
-	"\x10resource_version\x18\a \x01(\x04R\x0fresourceVersion\"\xfe\x02\n" +
+	"\x10resource_version\x18\a \x01(\x04R\x0fresourceVersion\x123\n" +
+	"\x06untold\x18\b \x03(\v2\x1b.atoll.federation.v1.UntoldR\x06untold\"[\n" +
+	"\x06Untold\x12\x16\n" +
+	"\x06stream\x18\x01 \x01(\x04R\x06stream\x12\x1a\n" +
+	"\bdispatch\x18\x02 \x01(\x04R\bdispatch\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\"\xfe\x02\n" +
 	"\aWelcome\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
@@ -2659,106 +2735,108 @@ func file_federation_v1_federation_proto_rawDescGZIP() []byte {
 }
 
 var file_federation_v1_federation_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_federation_v1_federation_proto_goTypes = []any{
 	(MemberState)(0),                 // 0: atoll.federation.v1.MemberState
 	(Disposition)(0),                 // 1: atoll.federation.v1.Disposition
 	(*WorkerFrame)(nil),              // 2: atoll.federation.v1.WorkerFrame
 	(*HubFrame)(nil),                 // 3: atoll.federation.v1.HubFrame
 	(*Hello)(nil),                    // 4: atoll.federation.v1.Hello
-	(*Welcome)(nil),                  // 5: atoll.federation.v1.Welcome
-	(*Refused)(nil),                  // 6: atoll.federation.v1.Refused
-	(*Begin)(nil),                    // 7: atoll.federation.v1.Begin
-	(*EnvKey)(nil),                   // 8: atoll.federation.v1.EnvKey
-	(*Report)(nil),                   // 9: atoll.federation.v1.Report
-	(*ReportAck)(nil),                // 10: atoll.federation.v1.ReportAck
-	(*Heartbeat)(nil),                // 11: atoll.federation.v1.Heartbeat
-	(*HeartbeatAck)(nil),             // 12: atoll.federation.v1.HeartbeatAck
-	(*EnvSegment)(nil),               // 13: atoll.federation.v1.EnvSegment
-	(*MemberSegment)(nil),            // 14: atoll.federation.v1.MemberSegment
-	(*KeyHolder)(nil),                // 15: atoll.federation.v1.KeyHolder
-	(*Dispatch)(nil),                 // 16: atoll.federation.v1.Dispatch
-	(*ClaimCall)(nil),                // 17: atoll.federation.v1.ClaimCall
-	(*LookupCall)(nil),               // 18: atoll.federation.v1.LookupCall
-	(*CancelCall)(nil),               // 19: atoll.federation.v1.CancelCall
-	(*Receipt)(nil),                  // 20: atoll.federation.v1.Receipt
-	(*Error)(nil),                    // 21: atoll.federation.v1.Error
-	(*Answer)(nil),                   // 22: atoll.federation.v1.Answer
-	(*Ended)(nil),                    // 23: atoll.federation.v1.Ended
-	(*EndedSandbox)(nil),             // 24: atoll.federation.v1.EndedSandbox
-	(*EndedAck)(nil),                 // 25: atoll.federation.v1.EndedAck
-	(*Foreign)(nil),                  // 26: atoll.federation.v1.Foreign
-	(*ForeignEnv)(nil),               // 27: atoll.federation.v1.ForeignEnv
-	(*ForeignSegment)(nil),           // 28: atoll.federation.v1.ForeignSegment
-	nil,                              // 29: atoll.federation.v1.Dispatch.TraceEntry
-	(*durationpb.Duration)(nil),      // 30: google.protobuf.Duration
-	(*v1.GetSandboxRequest)(nil),     // 31: atoll.sandbox.v1.GetSandboxRequest
-	(*v1.ListSandboxesRequest)(nil),  // 32: atoll.sandbox.v1.ListSandboxesRequest
-	(*v1.ReleaseSandboxRequest)(nil), // 33: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*v1.UpdateSandboxRequest)(nil),  // 34: atoll.sandbox.v1.UpdateSandboxRequest
-	(*v1.TouchSandboxRequest)(nil),   // 35: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.CreateSandboxRequest)(nil),  // 36: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 37: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 38: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 39: atoll.sandbox.v1.ListSandboxesResponse
-	(*timestamppb.Timestamp)(nil),    // 40: google.protobuf.Timestamp
+	(*Untold)(nil),                   // 5: atoll.federation.v1.Untold
+	(*Welcome)(nil),                  // 6: atoll.federation.v1.Welcome
+	(*Refused)(nil),                  // 7: atoll.federation.v1.Refused
+	(*Begin)(nil),                    // 8: atoll.federation.v1.Begin
+	(*EnvKey)(nil),                   // 9: atoll.federation.v1.EnvKey
+	(*Report)(nil),                   // 10: atoll.federation.v1.Report
+	(*ReportAck)(nil),                // 11: atoll.federation.v1.ReportAck
+	(*Heartbeat)(nil),                // 12: atoll.federation.v1.Heartbeat
+	(*HeartbeatAck)(nil),             // 13: atoll.federation.v1.HeartbeatAck
+	(*EnvSegment)(nil),               // 14: atoll.federation.v1.EnvSegment
+	(*MemberSegment)(nil),            // 15: atoll.federation.v1.MemberSegment
+	(*KeyHolder)(nil),                // 16: atoll.federation.v1.KeyHolder
+	(*Dispatch)(nil),                 // 17: atoll.federation.v1.Dispatch
+	(*ClaimCall)(nil),                // 18: atoll.federation.v1.ClaimCall
+	(*LookupCall)(nil),               // 19: atoll.federation.v1.LookupCall
+	(*CancelCall)(nil),               // 20: atoll.federation.v1.CancelCall
+	(*Receipt)(nil),                  // 21: atoll.federation.v1.Receipt
+	(*Error)(nil),                    // 22: atoll.federation.v1.Error
+	(*Answer)(nil),                   // 23: atoll.federation.v1.Answer
+	(*Ended)(nil),                    // 24: atoll.federation.v1.Ended
+	(*EndedSandbox)(nil),             // 25: atoll.federation.v1.EndedSandbox
+	(*EndedAck)(nil),                 // 26: atoll.federation.v1.EndedAck
+	(*Foreign)(nil),                  // 27: atoll.federation.v1.Foreign
+	(*ForeignEnv)(nil),               // 28: atoll.federation.v1.ForeignEnv
+	(*ForeignSegment)(nil),           // 29: atoll.federation.v1.ForeignSegment
+	nil,                              // 30: atoll.federation.v1.Dispatch.TraceEntry
+	(*durationpb.Duration)(nil),      // 31: google.protobuf.Duration
+	(*v1.GetSandboxRequest)(nil),     // 32: atoll.sandbox.v1.GetSandboxRequest
+	(*v1.ListSandboxesRequest)(nil),  // 33: atoll.sandbox.v1.ListSandboxesRequest
+	(*v1.ReleaseSandboxRequest)(nil), // 34: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*v1.UpdateSandboxRequest)(nil),  // 35: atoll.sandbox.v1.UpdateSandboxRequest
+	(*v1.TouchSandboxRequest)(nil),   // 36: atoll.sandbox.v1.TouchSandboxRequest
+	(*v1.CreateSandboxRequest)(nil),  // 37: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 38: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 39: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 40: atoll.sandbox.v1.ListSandboxesResponse
+	(*timestamppb.Timestamp)(nil),    // 41: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	4,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
-	7,  // 1: atoll.federation.v1.WorkerFrame.begin:type_name -> atoll.federation.v1.Begin
-	9,  // 2: atoll.federation.v1.WorkerFrame.report:type_name -> atoll.federation.v1.Report
-	11, // 3: atoll.federation.v1.WorkerFrame.heartbeat:type_name -> atoll.federation.v1.Heartbeat
-	20, // 4: atoll.federation.v1.WorkerFrame.receipt:type_name -> atoll.federation.v1.Receipt
-	22, // 5: atoll.federation.v1.WorkerFrame.answer:type_name -> atoll.federation.v1.Answer
-	23, // 6: atoll.federation.v1.WorkerFrame.ended:type_name -> atoll.federation.v1.Ended
-	5,  // 7: atoll.federation.v1.HubFrame.welcome:type_name -> atoll.federation.v1.Welcome
-	6,  // 8: atoll.federation.v1.HubFrame.refused:type_name -> atoll.federation.v1.Refused
-	10, // 9: atoll.federation.v1.HubFrame.report_ack:type_name -> atoll.federation.v1.ReportAck
-	12, // 10: atoll.federation.v1.HubFrame.heartbeat_ack:type_name -> atoll.federation.v1.HeartbeatAck
-	16, // 11: atoll.federation.v1.HubFrame.dispatch:type_name -> atoll.federation.v1.Dispatch
-	26, // 12: atoll.federation.v1.HubFrame.foreign:type_name -> atoll.federation.v1.Foreign
-	25, // 13: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
-	30, // 14: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	8,  // 15: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
-	30, // 16: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
-	13, // 17: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
-	8,  // 18: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
-	15, // 19: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
-	8,  // 20: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
-	14, // 21: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	0,  // 22: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
-	30, // 23: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
-	30, // 24: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
-	29, // 25: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
-	17, // 26: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
-	31, // 27: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
-	32, // 28: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
-	33, // 29: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
-	18, // 30: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
-	19, // 31: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
-	34, // 32: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
-	35, // 33: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
-	36, // 34: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	37, // 35: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
-	1,  // 36: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
-	21, // 37: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	38, // 38: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	39, // 39: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	24, // 40: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	38, // 41: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	40, // 42: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	27, // 43: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	8,  // 44: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	28, // 45: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	30, // 46: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	14, // 47: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	2,  // 48: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	3,  // 49: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	49, // [49:50] is the sub-list for method output_type
-	48, // [48:49] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	8,  // 1: atoll.federation.v1.WorkerFrame.begin:type_name -> atoll.federation.v1.Begin
+	10, // 2: atoll.federation.v1.WorkerFrame.report:type_name -> atoll.federation.v1.Report
+	12, // 3: atoll.federation.v1.WorkerFrame.heartbeat:type_name -> atoll.federation.v1.Heartbeat
+	21, // 4: atoll.federation.v1.WorkerFrame.receipt:type_name -> atoll.federation.v1.Receipt
+	23, // 5: atoll.federation.v1.WorkerFrame.answer:type_name -> atoll.federation.v1.Answer
+	24, // 6: atoll.federation.v1.WorkerFrame.ended:type_name -> atoll.federation.v1.Ended
+	6,  // 7: atoll.federation.v1.HubFrame.welcome:type_name -> atoll.federation.v1.Welcome
+	7,  // 8: atoll.federation.v1.HubFrame.refused:type_name -> atoll.federation.v1.Refused
+	11, // 9: atoll.federation.v1.HubFrame.report_ack:type_name -> atoll.federation.v1.ReportAck
+	13, // 10: atoll.federation.v1.HubFrame.heartbeat_ack:type_name -> atoll.federation.v1.HeartbeatAck
+	17, // 11: atoll.federation.v1.HubFrame.dispatch:type_name -> atoll.federation.v1.Dispatch
+	27, // 12: atoll.federation.v1.HubFrame.foreign:type_name -> atoll.federation.v1.Foreign
+	26, // 13: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
+	5,  // 14: atoll.federation.v1.Hello.untold:type_name -> atoll.federation.v1.Untold
+	31, // 15: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	9,  // 16: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
+	31, // 17: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
+	14, // 18: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
+	9,  // 19: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
+	16, // 20: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
+	9,  // 21: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
+	15, // 22: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	0,  // 23: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
+	31, // 24: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
+	31, // 25: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
+	30, // 26: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
+	18, // 27: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
+	32, // 28: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
+	33, // 29: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
+	34, // 30: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
+	19, // 31: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
+	20, // 32: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
+	35, // 33: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
+	36, // 34: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
+	37, // 35: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	38, // 36: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	1,  // 37: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
+	22, // 38: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
+	39, // 39: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	40, // 40: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	25, // 41: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
+	39, // 42: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	41, // 43: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	28, // 44: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	9,  // 45: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	29, // 46: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	31, // 47: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	15, // 48: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	2,  // 49: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	3,  // 50: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	50, // [50:51] is the sub-list for method output_type
+	49, // [49:50] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -2784,7 +2862,7 @@ func file_federation_v1_federation_proto_init() {
 		(*HubFrame_Foreign)(nil),
 		(*HubFrame_EndedAck)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[14].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[15].OneofWrappers = []any{
 		(*Dispatch_Claim)(nil),
 		(*Dispatch_Get)(nil),
 		(*Dispatch_List)(nil),
@@ -2794,7 +2872,7 @@ func file_federation_v1_federation_proto_init() {
 		(*Dispatch_Update)(nil),
 		(*Dispatch_Touch)(nil),
 	}
-	file_federation_v1_federation_proto_msgTypes[20].OneofWrappers = []any{
+	file_federation_v1_federation_proto_msgTypes[21].OneofWrappers = []any{
 		(*Answer_Sandbox)(nil),
 		(*Answer_List)(nil),
 	}
@@ -2804,7 +2882,7 @@ func file_federation_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_federation_proto_rawDesc), len(file_federation_v1_federation_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

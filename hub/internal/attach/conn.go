@@ -29,7 +29,11 @@ const (
 // conn is one attached stream.
 type conn struct {
 	clusterID string
+	origin    callID // of its dispatches, without their numbers
 	session   *fleet.Session
+	orphans   *orphans
+	back      func()        // wakes the cluster's newest stream
+	owes      chan struct{} // has a token when a release is owed
 	opts      Options
 	metrics   *metrics
 	log       logr.Logger
@@ -45,12 +49,16 @@ type conn struct {
 	indexed    bool // a whole key index has come
 }
 
-func newConn(clusterID string, session *fleet.Session, opts Options, m *metrics, log logr.Logger) *conn {
+func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *fleet.Session, log logr.Logger) *conn {
 	return &conn{
 		clusterID:  clusterID,
+		origin:     callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
 		session:    session,
-		opts:       opts,
-		metrics:    m,
+		orphans:    s.orphans,
+		back:       func() { s.wake(clusterID) },
+		owes:       make(chan struct{}, 1),
+		opts:       s.opts,
+		metrics:    s.metrics,
 		log:        log,
 		table:      newTable(),
 		done:       make(chan struct{}),
@@ -74,6 +82,7 @@ func (c *conn) serve(stream stream) error {
 	var own sync.WaitGroup
 	own.Go(func() { cancel(c.pump(ctx)) })
 	own.Go(func() { c.store(ctx) })
+	own.Go(func() { c.settle(ctx) })
 	go func() { cancel(c.read(ctx, stream)) }()
 	go func() { cancel(c.write(ctx, stream)) }()
 	select {
@@ -82,7 +91,7 @@ func (c *conn) serve(stream stream) error {
 		cancel(errReplaced)
 	}
 	close(c.done)
-	c.table.close()
+	c.lose(c.table.close()...)
 	own.Wait()
 	return context.Cause(ctx)
 }
@@ -98,13 +107,13 @@ func (c *conn) read(ctx context.Context, stream stream) error {
 		case ctx.Err() != nil: // what a replaced stream still delivers is nobody's
 			return context.Cause(ctx)
 		}
-		if err := c.handle(ctx, frame); err != nil {
+		if err := c.handle(frame); err != nil {
 			return err
 		}
 	}
 }
 
-func (c *conn) handle(ctx context.Context, frame *federationv1.WorkerFrame) error {
+func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 	switch body := frame.GetBody().(type) {
 	case *federationv1.WorkerFrame_Report:
 		return c.report(body.Report)
@@ -114,7 +123,7 @@ func (c *conn) handle(ctx context.Context, frame *federationv1.WorkerFrame) erro
 		c.session.Receipt()
 		c.table.received(body.Receipt.GetId())
 	case *federationv1.WorkerFrame_Answer:
-		c.answer(ctx, body.Answer)
+		c.answer(body.Answer)
 	case *federationv1.WorkerFrame_Ended:
 		select {
 		case c.ended <- body.Ended:
@@ -152,9 +161,10 @@ func (c *conn) ack(frame *federationv1.HubFrame) error {
 	}
 }
 
-func (c *conn) answer(ctx context.Context, a *federationv1.Answer) {
+func (c *conn) answer(a *federationv1.Answer) {
 	if id := a.GetSandbox().GetId(); c.table.answered(a) && id != "" {
-		go c.releaseOrphan(ctx, id)
+		c.orphans.owe(c.clusterID, id)
+		c.wake()
 	}
 }
 

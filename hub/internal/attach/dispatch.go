@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
-	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/pkg/link"
 )
@@ -25,7 +26,7 @@ var (
 	ErrUnclear = errors.New("outcome unclear")
 )
 
-// maxAbandoned bounds the claims that are remembered after their callers left, so that a late sandbox can be released. They
+// maxAbandoned bounds the claims that a stream remembers after their callers left, so that a late sandbox can be released. They
 // are under way at the worker, which carries out as many.
 const maxAbandoned = 32_768
 
@@ -106,28 +107,14 @@ func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, err
 			unclear = fmt.Errorf("%w: the stream of cluster %s broke", ErrUnclear, c.clusterID)
 		}
 	}
-	if answer := c.table.abandon(call); answer != nil {
+	answer, lost := c.table.abandon(call)
+	if answer != nil {
 		return answer, nil
 	}
+	if lost {
+		c.lose(call.dispatch.GetId())
+	}
 	return nil, unclear
-}
-
-// releaseOrphan gives back a sandbox that nobody was told of.
-func (c *conn) releaseOrphan(ctx context.Context, id string) {
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
-	answer, err := c.dispatch(ctx, &federationv1.Dispatch{
-		Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: id}},
-	})
-	if err == nil && answer.GetError() != nil {
-		err = errors.New(answer.GetError().GetMessage())
-	}
-	if err != nil {
-		c.log.Error(err, "could not release a sandbox whose claim nobody waits for any more", "sandbox", id)
-		return
-	}
-	c.metrics.orphans.Inc()
-	c.log.Info("released a sandbox whose claim nobody waited for any more", "sandbox", id)
 }
 
 // table finds the caller of an answer.
@@ -161,20 +148,20 @@ func (t *table) forget(c *call) {
 }
 
 // abandon drops a call that was sent and whose caller leaves, unless the answer has come in the meantime: then it is
-// returned, and the caller must not leave without it.
-func (t *table) abandon(c *call) *federationv1.Answer {
+// returned, and the caller must not leave without it. It is lost if it cannot come any more.
+func (t *table) abandon(c *call) (answer *federationv1.Answer, lost bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	select {
 	case answer := <-c.answer:
-		return answer
+		return answer, false
 	default:
 	}
 	delete(t.waiting, c.dispatch.GetId())
 	if c.movesOn() && len(t.abandoned) < maxAbandoned && !t.closed {
 		t.abandoned[c.dispatch.GetId()] = struct{}{}
 	}
-	return nil
+	return nil, c.movesOn() && t.closed
 }
 
 func (t *table) received(id uint64) {
@@ -207,11 +194,14 @@ func (t *table) len() int {
 	return len(t.waiting)
 }
 
-func (t *table) close() {
+// close returns the abandoned calls whose answers will not come any more.
+func (t *table) close() (lost []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
+	lost = slices.Collect(maps.Keys(t.abandoned))
 	clear(t.abandoned)
+	return lost
 }
 
 // closeOnce is called with the table's lock held.

@@ -8,8 +8,8 @@
 //
 // # Isolation (I7)
 //
-// A stream has goroutines of its own: a reader, a writer, a pump for foreign segments and one that stores ended
-// sandboxes. The reader waits for nobody: what it produces (acks) goes into a bounded queue, and a worker that does not
+// A stream has goroutines of its own: a reader, a writer, a pump for foreign segments, one that stores ended sandboxes
+// and one that releases orphans. The reader waits for nobody: what it produces (acks) goes into a bounded queue, and a worker that does not
 // take its acks loses its stream. A dispatch is handed to the writer directly, so that one which could not be handed over
 // is known to be unsent. Urgent frames (acks, dispatches) pass foreign segments at every frame.
 //
@@ -21,5 +21,7 @@
 //	a claim without a key, no receipt within 1 s        ErrUnclear: its caller may go elsewhere
 //
 // Everything else waits for as long as its context does: a keyed claim may not go elsewhere anyway. A sandbox that
-// arrives for a claim without a key that nobody waits for any more is released.
+// arrives for a claim without a key that nobody waits for any more is released. So is one whose answer was lost with its
+// stream: the worker names it on the next one, see orphans.go; if hub or worker has died in between, it ends by its
+// first-activity timeout.
 package attach

@@ -54,9 +54,10 @@ func FuzzReader(f *testing.F) {
 			t.Fatal(err)
 		}
 		indexes := 0
-		c := newConn("east", session, Options{Fleet: view, Clock: clock.RealClock{}, OnKeys: func(_ string, keys []*federationv1.KeyHolder) {
+		s := NewServer(Options{Fleet: view, Clock: clock.RealClock{}, OnKeys: func(_ string, keys []*federationv1.KeyHolder) {
 			indexes++
-		}}, newMetrics(), logr.Discard())
+		}})
+		c := s.newConn("east", &federationv1.Hello{}, session, logr.Discard())
 		waiting := c.table.add(claimOf("0123"))
 		answers, lasts := 0, 0
 		for _, frame := range frametest.Cut(data) {
@@ -66,7 +67,7 @@ func FuzzReader(f *testing.F) {
 			if frame.GetReport().GetComplete() && frame.GetReport().GetLast() {
 				lasts++
 			}
-			if err := c.handle(t.Context(), frame); err != nil {
+			if err := c.handle(frame); err != nil {
 				break
 			}
 			for len(c.acks) > 0 {

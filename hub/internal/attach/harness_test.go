@@ -139,7 +139,7 @@ func (w *worker) send(frame *federationv1.WorkerFrame) {
 
 func (w *worker) hello(hello *federationv1.Hello) *federationv1.HubFrame {
 	w.Helper()
-	hello.Protocol, hello.Stream = 1, 1
+	hello.Protocol, hello.Stream = 1, max(1, hello.Stream)
 	if hello.ClusterUid == "" {
 		hello.ClusterUid, hello.Term = "uid-"+w.id, "term-"+w.id
 	}

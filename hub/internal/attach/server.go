@@ -47,6 +47,7 @@ type Server struct {
 	federationv1.UnimplementedLinkServer
 	opts    Options
 	metrics *metrics
+	orphans *orphans
 
 	mu    sync.RWMutex
 	conns map[string]*conn
@@ -63,7 +64,7 @@ func NewServer(opts Options) *Server {
 	if opts.OnRestored == nil {
 		opts.OnRestored = func(string, []*federationv1.KeyHolder) {}
 	}
-	return &Server{opts: opts, metrics: newMetrics(), conns: map[string]*conn{}}
+	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), conns: map[string]*conn{}}
 }
 
 var errNoStore = errors.New("this hub keeps no records")
@@ -78,14 +79,15 @@ func (s *Server) Attach(stream stream) error {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	log := s.opts.Log.WithValues("cluster", clusterID)
-	session, err := s.open(stream, clusterID)
+	hello, session, err := s.open(stream, clusterID)
 	if err != nil {
 		log.Info("did not attach", "reason", err.Error())
 		return err
 	}
 	defer session.Close()
 	session.CertificateExpires(link.PeerExpiry(stream.Context()))
-	c := newConn(clusterID, session, s.opts, s.metrics, log)
+	c := s.newConn(clusterID, hello, session, log)
+	c.untold(hello.GetUntold())
 	s.replace(c)
 	defer s.remove(c)
 	log.Info("attached", "incarnation", session.Incarnation())
@@ -95,25 +97,25 @@ func (s *Server) Attach(stream stream) error {
 }
 
 // open goes from Hello to Begin. A refusal is told to the worker and returned as a status.
-func (s *Server) open(stream stream, clusterID string) (*fleet.Session, error) {
+func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fleet.Session, error) {
 	frame, err := s.receive(stream, helloTimeout)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	hello := frame.GetHello()
 	if hello == nil {
-		return nil, status.Error(codes.FailedPrecondition, "the first frame is not Hello")
+		return nil, nil, status.Error(codes.FailedPrecondition, "the first frame is not Hello")
 	}
 	session, welcome, refused := s.opts.Fleet.Connect(clusterID, hello)
 	if refused != nil {
 		err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Refused{Refused: refused}})
-		return nil, errors.Join(status.Errorf(codes.FailedPrecondition, "refused: %s: %s", refused.GetReason(), refused.GetMessage()), err)
+		return nil, nil, errors.Join(status.Errorf(codes.FailedPrecondition, "refused: %s: %s", refused.GetReason(), refused.GetMessage()), err)
 	}
 	if err := s.begin(stream, session, welcome); err != nil {
 		session.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return session, nil
+	return hello, session, nil
 }
 
 func (s *Server) begin(stream stream, session *fleet.Session, welcome *federationv1.Welcome) error {
@@ -167,6 +169,13 @@ func (s *Server) remove(c *conn) {
 	defer s.mu.Unlock()
 	if s.conns[c.clusterID] == c {
 		delete(s.conns, c.clusterID)
+	}
+}
+
+// wake has the cluster's stream release sandboxes that nobody was told of. Without a stream the next one does.
+func (s *Server) wake(clusterID string) {
+	if c := s.conn(clusterID); c != nil {
+		c.wake()
 	}
 }
 

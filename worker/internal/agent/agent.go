@@ -110,6 +110,7 @@ type Agent struct {
 	sequence uint64 // of the last report of this incarnation
 	streams  uint64 // of this term
 	recovers bool   // the hub has lost claim keys
+	untold   []*federationv1.Untold
 
 	running   context.Context // of Start: what outlives a stream ends with it
 	executing sync.WaitGroup

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 
@@ -209,6 +211,39 @@ func TestWhatAStreamLeavesBehind(t *testing.T) {
 		t.Errorf("asked again: %v", got)
 	}
 	w.hub.shows("py", 1)
+}
+
+// An answer that the hub has not shown to have is named to it on the next stream, until it shows that it has heard of it.
+func TestAnAnswerThatMayBeLostIsNamedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 2)
+	w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", 2)
+	w.hub.mute(true)
+	s.dispatch(&federationv1.Dispatch{Id: 7, Incarnation: 1, Call: w.claimCall("py", "")})
+	sandbox := s.answer(7).GetSandbox().GetId()
+	s.dispatch(&federationv1.Dispatch{Id: 8, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	s.answer(8) // whoever asks for its key again finds it
+	close(s.hangUp)
+	for range 2 {
+		s = w.hub.session()
+		want := []*federationv1.Untold{{Stream: 1, Dispatch: 7, SandboxId: sandbox}}
+		if diff := cmp.Diff(want, s.hello.GetUntold(), protocmp.Transform()); diff != "" {
+			t.Fatalf("what the worker says (-want +got):\n%s", diff)
+		}
+		close(s.hangUp)
+	}
+	w.hub.mute(false)
+	w.eventually("nothing to be named any more", func() error {
+		s := w.hub.session()
+		defer close(s.hangUp)
+		if got := s.hello.GetUntold(); len(got) > 0 {
+			s.beats(2)
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
 }
 
 // I8: with the hub gone, claims are served and Pods replaced; a hub that comes back learns what is so now.

@@ -118,7 +118,11 @@ func (u *uplink) answer(ctx context.Context, o outcome) (err error) {
 	if err == nil {
 		err = u.transmit(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: o.answer}})
 	}
-	if err != nil && !u.agent.execute(func() { u.agent.takeBack(o) }) {
+	if err == nil {
+		u.sentAnswer(o)
+		return nil
+	}
+	if !u.agent.execute(func() { u.agent.takeBack(o) }) {
 		u.agent.takeBack(o)
 	}
 	return err

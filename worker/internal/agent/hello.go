@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,7 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 		Incarnation:     a.Incarnation(),
 		Stream:          a.streams,
 		ResourceVersion: version,
+		Untold:          slices.Clone(a.untold),
 	}, nil
 }
 

@@ -33,6 +33,7 @@ type hub struct {
 	view     segment.Snapshot
 	onHello  func() // before the welcome
 	restored bool   // what heartbeats are answered
+	muted    bool   // heartbeats are not answered
 }
 
 // session is one stream.
@@ -141,8 +142,11 @@ func (s *session) read() {
 			s.mu.Lock()
 			s.beat = body.Heartbeat
 			ack := &federationv1.HeartbeatAck{Number: s.beat.GetNumber(), EtcdRestored: s.restored}
+			muted := s.muted
 			s.mu.Unlock()
-			s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: ack}})
+			if !muted {
+				s.send(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: ack}})
+			}
 		default:
 			s.frames <- frame
 		}
@@ -235,6 +239,25 @@ func (h *hub) session() *session {
 		h.Fatal("no worker attached")
 		return nil
 	}
+}
+
+func (h *hub) mute(muted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.muted = muted
+}
+
+// beats waits for a stream's n-th heartbeat.
+func (s *session) beats(n uint64) {
+	s.Helper()
+	s.eventually(fmt.Sprintf("heartbeat %d", n), func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if got := s.beat.GetNumber(); got < n {
+			return fmt.Errorf("%d came", got)
+		}
+		return nil
+	})
 }
 
 // shows waits until the view of an Env has so many ready idle Pods; -1 for no such Env.

@@ -51,6 +51,9 @@ type uplink struct {
 	beats    uint64
 	ended    endedOutbox
 	told     uint64 // the number of the last message about other clusters
+
+	unconfirmed []answered // oldest first
+	named       int        // of the agent's untold, how many this stream's Hello has
 }
 
 // serve is one connection.
@@ -93,6 +96,8 @@ func (u *uplink) talk(ctx context.Context, hello *federationv1.Hello, group *err
 	u.hear()
 	u.agent.source.dirty.setOpen(true)
 	defer u.agent.source.dirty.setOpen(false)
+	u.named = len(hello.GetUntold())
+	defer u.leaveUntold(hello.GetStream())
 	u.out.sequence, u.out.acked = u.agent.sequence, u.agent.sequence
 	defer func() { u.agent.sequence = u.out.sequence }()
 	group.Go(func() error { return u.read(ctx) })
@@ -354,6 +359,7 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 		if body.HeartbeatAck.GetEtcdRestored() {
 			return errRestored
 		}
+		u.confirmed(body.HeartbeatAck.GetNumber())
 		u.complete = u.complete || body.HeartbeatAck.GetSendComplete()
 	case *federationv1.HubFrame_EndedAck:
 		u.ended.acknowledged(body.EndedAck.GetBatch(), u.agent.opts.Claims)
