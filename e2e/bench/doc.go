@@ -13,8 +13,8 @@
 //     write; ingest and memory, by the fleet's own benchmarks, beside decoding and the decoded messages; claims that still
 //     go to a cluster which has become Saturated; a change to 100 workers, beside writing the same frames; kill -9 of the
 //     hub, beside decoding the same reports in a process that was just started, both timed from when all connections are
-//     let in, with the workers' back-off apart; the hub's RSS; claims while 1000 workers report, beside claims while they
-//     do not. Every Env there has one pool, and is in four clusters.
+//     let in, with the workers' back-off apart; the hub's RSS; claims while 1000 workers report, which a process of their
+//     own with a low priority plays, beside claims while they do not. Every Env there has one pool, and is in four clusters.
 //
 // A target counts as missed when its 90 % bootstrap interval over the pairs lies on the wrong side. The command prints a
 // table, writes bin/bench/latest.json, and exits non-zero when a target is missed; on a machine whose load is above 1 at

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -32,9 +33,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", decodeOnly(args[1], link.Files{Cert: args[2], Key: args[3], CA: args[4]}))
 		os.Exit(1)
 	}
-	// A thousand workers in this process collect garbage at the expense of its callers, as those on machines of their own do not.
+	// Workers in this process collect garbage at the expense of its callers, as those on machines of their own do not.
 	heap.Relax()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	if args := flag.Args(); len(args) == 2 && args[0] == awayCommand {
+		var a away
+		err := json.Unmarshal([]byte(args[1]), &a)
+		if err == nil {
+			err = a.play(ctx, os.Stdin, os.Stdout)
+		}
+		stop()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench: playing workers:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	err := run(ctx, *binDir, *outDir, *only)
 	stop()
 	if err != nil {

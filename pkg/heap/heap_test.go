@@ -33,12 +33,50 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func TestPace(t *testing.T) {
+	const mb = 1 << 20
+	now, p := time.Time{}, pace{factor: 1}
+	collect := func(n int, every time.Duration, live uint64) int {
+		for range n {
+			now = now.Add(every)
+			p.collected(now, live)
+		}
+		return p.factor
+	}
+	for live := uint64(1); live < 1000; live += live/4 + 1 { // it fills
+		collect(2, often/2, live*mb)
+	}
+	if p.factor != 1 {
+		t.Errorf("factor %d for a heap that fills", p.factor)
+	}
+	collect(1, time.Minute, 100*mb)
+	for i, c := range []struct {
+		every time.Duration
+		n     int
+		want  int
+	}{
+		{700 * time.Millisecond, 7, 1}, // not for long
+		{700 * time.Millisecond, 1, 2},
+		{700 * time.Millisecond, 24, 8},
+		{700 * time.Millisecond, 24, 8}, // the most
+		{3 * time.Second, 10, 8},        // neither often nor seldom
+		{time.Minute, 1, 4},
+		{time.Minute, 3, 1},
+		{5 * time.Second, 10, 1},
+	} {
+		if got := collect(c.n, c.every, 100*mb); got != c.want {
+			t.Errorf("step %d, %d collections %s apart: factor %d, want %d", i, c.n, c.every, got, c.want)
+		}
+	}
+}
+
 // TestRelaxWithin holds more than fits, lets go of it, and wants both noticed.
 func TestRelaxWithin(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
 	t.Setenv("GOGC", "")
-	tuned := &tuner{room: 4 << 20, percent: percent}
+	tuned := &tuner{room: 4 << 20, percent: percent, now: time.Now}
+	tuned.pace.factor = 1
 	changed := make(chan int, 100)
 	tuned.set = func(p int) { changed <- p }
 	tuned.arm()

@@ -18,21 +18,22 @@ import (
 type World struct {
 	Clusters, Envs int
 	Shared         int // clusters that have an Env
+	First          int // number of the first cluster, a multiple of Shared; others may have those before
 }
 
 // ID names a cluster.
-func (World) ID(cluster int) string { return fmt.Sprintf("c%04d", cluster) }
+func (w World) ID(cluster int) string { return fmt.Sprintf("c%04d", w.First+cluster) }
 
 // Env names the n-th Env of a cluster.
 func (w World) Env(cluster, n int) string {
-	return fmt.Sprintf("env-%06d", cluster/w.Shared*w.Envs+n)
+	return fmt.Sprintf("env-%06d", (w.First+cluster)/w.Shared*w.Envs+n)
 }
 
 // Segment is a cluster's part of its n-th Env. Counts move with the round.
 func (w World) Segment(cluster, n, round int) *federationv1.EnvSegment {
 	env := w.Env(cluster, n)
 	return &federationv1.EnvSegment{
-		Key: &federationv1.EnvKey{Namespace: "default", Name: env}, Uid: fmt.Sprintf("6f9619ff-8b86-d011-b42d-%05d%07d", cluster, n),
+		Key: &federationv1.EnvKey{Namespace: "default", Name: env}, Uid: fmt.Sprintf("6f9619ff-8b86-d011-b42d-%05d%07d", w.First+cluster, n),
 		Generation: 3, Template: "python", DefaultInstanceType: "small", DefaultMultiplier: 1,
 		Members: []*federationv1.MemberSegment{{
 			Name: env + "-small", InstanceType: "small", Multiplier: 1, Image: "registry.example.com/sandbox/python:3.13",
