@@ -176,7 +176,12 @@ func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 	if err := f.hub.OnEnded(t.Context(), "east", endedOf(late, "late", 1)); err != nil {
 		t.Fatal(err)
 	}
+	// Its parameters are those of its sandbox, then those of its first retry.
+	_, err := f.hub.Create(t.Context(), request("late", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
+	wantReason(t, err, problem.ClaimKeyConflict)
 	f.wantAnswer("late", late.GetId())
+	_, err = f.hub.Create(t.Context(), request("late", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
+	wantReason(t, err, problem.ClaimKeyConflict)
 }
 
 // TestI2AClaimUnderWayIsJoined: its cluster, its attempt.

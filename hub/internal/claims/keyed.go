@@ -54,7 +54,7 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	case keyConflict:
 		return nil, conflict(f.request.GetClaimKey())
 	case showEnded:
-		return s.ledger.terminal(ctx, r)
+		return k.showEnded(ctx)
 	case lookUp:
 		return k.lookUp(ctx)
 	case endItself:
@@ -65,6 +65,20 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	default:
 		return k.pursue(ctx, nil)
 	}
+}
+
+// showEnded answers the terminal record of the key's sandbox.
+func (k *keyed) showEnded(ctx context.Context) (*sandboxv1.Sandbox, error) {
+	r := k.held.record
+	sandbox, err := k.service.ledger.terminal(ctx, r)
+	if err != nil || !r.Adopted {
+		return sandbox, err
+	}
+	if !matches(k.flight.request, sandbox) {
+		return nil, conflict(k.flight.request.GetClaimKey())
+	}
+	k.name(ctx)
+	return sandbox, nil
 }
 
 // pursue follows the claim, beginning with the cluster that may hold it already.
