@@ -46,15 +46,20 @@ func TestFaults(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(fmt.Sprintf("%02d %s", sc.fault, sc.name), func(t *testing.T) {
 			t.Parallel()
+			var all counts
 			for seed := *first; seed < *first+uint64(*seeds); seed++ {
-				t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { sc.play(t, seed) })
+				t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { sc.play(t, seed, &all) })
 			}
+			t.Logf("%d runs: %d claims, %d sandboxes answered, %d asked to end", *seeds, all.claims, all.given, all.ended)
 		})
 	}
 }
 
+// counts are of all runs of a scenario.
+type counts struct{ claims, given, ended int }
+
 // play runs a scenario once.
-func (sc *scenario) play(t *testing.T, seed uint64) {
+func (sc *scenario) play(t *testing.T, seed uint64, all *counts) {
 	bubble(t, func(t *testing.T) {
 		clusters := sc.clusters
 		if clusters == nil {
@@ -64,6 +69,7 @@ func (sc *scenario) play(t *testing.T, seed uint64) {
 		w.allowed = sc.allowed
 		defer w.show(sc)
 		defer w.close()
+		defer w.history.count(all)
 		if !w.ready(time.Minute) {
 			return
 		}

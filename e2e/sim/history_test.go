@@ -140,6 +140,18 @@ func (h *history) anyGiven(draw func(n int) int) (held, bool) {
 	return free[draw(len(free))], true
 }
 
+func (h *history) count(all *counts) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.operations {
+		if o.verb == create {
+			all.claims++
+		}
+	}
+	all.given += len(h.given)
+	all.ended += len(h.givenUp)
+}
+
 // alive counts the sandboxes that nobody asked to end.
 func (h *history) alive() int {
 	h.mu.Lock()
