@@ -7,7 +7,8 @@
 //  2. Claims: from a client through the hub to a sandbox, without and with a key, beside a raw JSON PATCH of the same kind
 //     of Pod with the same content. Latency is open-loop: Poisson arrivals on absolute offsets, timed from the scheduled
 //     send. The arms are interleaved (ABBA) and compared pair by pair; both are stocked beforehand and reset untimed. The
-//     ceiling is measured once more beside a raw patch that ends the Pod's managed fields, as a claim does.
+//     ceiling is measured once more beside a raw patch that ends the Pod's managed fields, as a claim does; and claims of
+//     another image beside patching a Pod's image and watching until its container runs.
 //  3. The link, with simulated workers that speak the real protocol (package crowd) and a real hub process, but for the
 //     fan-out, where the bare arm needs the hub's end of the same streams: what a claim key adds, beside a grouped store
 //     write; ingest and memory, by the fleet's own benchmarks, beside decoding and the decoded messages; claims that still

@@ -27,7 +27,7 @@ const busy = 1.0
 func main() {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
-	only := flag.String("only", "", "routing, link, one of its figures, claims, or of those the ceiling alone; default: all")
+	only := flag.String("only", "", "routing, link, one of its figures, claims, or of those the ceiling or the swap alone; default: all")
 	flag.Parse()
 	if args := flag.Args(); len(args) == 5 && args[0] == bareCommand {
 		fmt.Fprintln(os.Stderr, "bench:", decodeOnly(args[1], link.Files{Cert: args[2], Key: args[3], CA: args[4]}))
@@ -76,9 +76,9 @@ func run(ctx context.Context, binDir, outDir, only string) error {
 		}
 		doc.Results = append(doc.Results, results...)
 	}
-	if only == "" || only == "claims" || only == "ceiling" {
+	if only == "" || only == "claims" || only == "ceiling" || only == "swap" {
 		fmt.Println("claims:")
-		results, err := claims(ctx, binDir, outDir, only == "ceiling")
+		results, err := claims(ctx, binDir, outDir, only)
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func run(ctx context.Context, binDir, outDir, only string) error {
 }
 
 // claims measures against one plane, a hub and a worker.
-func claims(ctx context.Context, binDir, outDir string, ceilingOnly bool) (results []result, err error) {
+func claims(ctx context.Context, binDir, outDir, only string) (results []result, err error) {
 	if binDir, err = filepath.Abs(binDir); err != nil {
 		return nil, fmt.Errorf("resolving --bin-dir: %w", err)
 	}
@@ -128,14 +128,17 @@ func claims(ctx context.Context, binDir, outDir string, ceilingOnly bool) (resul
 	if err != nil {
 		return nil, err
 	}
-	return s.measure(ctx, ceilingOnly)
+	return s.measure(ctx, only)
 }
 
-func (s *stock) measure(ctx context.Context, ceilingOnly bool) ([]result, error) {
+func (s *stock) measure(ctx context.Context, only string) ([]result, error) {
 	b := &books{holder: map[string]string{}, refused: map[string]int{}}
+	if only == "swap" {
+		return s.swapped(ctx, b)
+	}
 	c := comparison{raw: s.rawArm(false), hub: s.hubArm(b, false), log: os.Stdout}
 	ceiling, results, err := c.ceilings(ctx, 0.8)
-	if err != nil || ceilingOnly {
+	if err != nil || only == "ceiling" {
 		return results, err
 	}
 	for _, share := range shares {
@@ -162,6 +165,11 @@ func (s *stock) measure(ctx context.Context, ceilingOnly bool) ([]result, error)
 	// Last, because it changes the raw Pods for good.
 	untracked := comparison{raw: s.rawArm(true), hub: c.hub, log: os.Stdout}
 	if _, more, err = untracked.ceilings(ctx, 0); err != nil {
+		return nil, err
+	}
+	results = append(results, more...)
+	// After it the pool's Pods are others than were stocked.
+	if more, err = s.swapped(ctx, b); err != nil {
 		return nil, err
 	}
 	results = append(results, more...)

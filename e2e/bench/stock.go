@@ -68,6 +68,8 @@ type stock struct {
 func newStock(ctx context.Context, p *plane.Plane, hub *stack.Client) (*stock, error) {
 	config := p.Config()
 	config.QPS = -1
+	// The keys on both arms' Pods are the worker's alone to write.
+	config.Impersonate.UserName = "system:serviceaccount:" + stack.Namespace + ":atoll-worker"
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("building a client: %w", err)
