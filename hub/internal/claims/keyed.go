@@ -74,8 +74,14 @@ func (k *keyed) showEnded(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	if err != nil || !r.Adopted {
 		return sandbox, err
 	}
-	// An end that was written down here before its cluster's record came shows no parameters.
-	if sandbox.GetEnv() != "" && !matches(k.flight.request, sandbox) {
+	shown := sandbox
+	if shown.GetEnv() == "" && !k.service.fleet.Forgotten(r.Cluster, r.ClusterUID) {
+		// The end was written down here before its cluster's record came, and shows no parameters.
+		if shown, err = k.service.lookup(ctx, k.flight.hash, r); err != nil && reasonOf(err) != problem.NotFound {
+			return nil, err
+		}
+	}
+	if shown.GetEnv() != "" && !matches(k.flight.request, shown) {
 		return nil, conflict(k.flight.request.GetClaimKey())
 	}
 	k.name(ctx)
