@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,6 +28,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/pkg/wallclock"
@@ -34,6 +36,7 @@ import (
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
@@ -81,7 +84,17 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	claims, err := newClaims(mgr, cfg, o, lock, local, serverTime, log)
+	books, err := openHistory(ctx, o, local, serverTime, log)
+	if err != nil {
+		return err
+	}
+	// What ends comes to it until everything else has ended.
+	defer func() {
+		if err := books.Close(); err != nil {
+			log.Error(err, "Closing the history")
+		}
+	}()
+	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, log)
 	if err != nil {
 		return err
 	}
@@ -195,15 +208,51 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 	return mgr, nil
 }
 
+// openHistory opens the file of terminal records. One that is in use by a process on its way out is waited for.
+func openHistory(ctx context.Context, o options, local clock.WithTicker, times *apitime.Clock, log logr.Logger) (*history.History, error) {
+	var kept store.Store = store.NewMemory()
+	if o.dataDir == "" {
+		log.Info("Without --data-dir the records of ended sandboxes are lost when this process ends")
+	} else {
+		file, err := openStore(ctx, filepath.Join(o.dataDir, "history.db"))
+		if err != nil {
+			return nil, fmt.Errorf("opening the history below --data-dir: %w", err)
+		}
+		kept = file
+	}
+	h, err := history.Open(ctx, history.Options{
+		Store: kept, Time: times, Clock: local, Retention: o.retention, MaxRecords: o.historyRecords,
+		Metrics: metrics.Registry, Log: log.WithName("history"),
+	})
+	if err != nil {
+		return nil, errors.Join(err, kept.Close())
+	}
+	log.Info("Keeping the records of ended sandboxes", "records", h.Len(), "retention", o.retention.String(), "most", o.historyRecords)
+	return h, nil
+}
+
+// lockWait is how long a process in whose place this one starts may take to let go of its file.
+const lockWait = 15 * time.Second
+
+func openStore(ctx context.Context, path string) (*store.Bolt, error) {
+	for until := time.Now().Add(lockWait); ; {
+		file, err := store.OpenBolt(path, history.Kind)
+		if !errors.Is(err, store.ErrLocked) || time.Now().After(until) || ctx.Err() != nil {
+			return file, err
+		}
+	}
+}
+
 func newClaims(
-	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, local clock.WithTicker, serverTime *apitime.Clock, log logr.Logger,
+	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, books *history.History, local clock.WithTicker, serverTime *apitime.Clock,
+	log logr.Logger,
 ) (*claim.Service, error) {
 	pods, err := claim.NewPods(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("building the claim path's client: %w", err)
 	}
 	claims, err := claim.New(claim.Options{
-		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local,
+		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local, History: books,
 		QueueCapacity: o.queueCapacity, Metrics: metrics.Registry, Log: log.WithName("claim"),
 	})
 	if err != nil {

@@ -94,7 +94,7 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 			return waiting
 		}),
 		gauge("atoll_worker_sandboxes", "Sandboxes on Pods.", func() int { return len(s.byID) }),
-		gauge("atoll_worker_ended_records_pending", "Records of ended sandboxes that the hub has not stored yet.", func() int { return len(s.ended.outbox) }),
+		gauge("atoll_worker_ended_records_pending", "Records of ended sandboxes that the hub has not stored yet.", func() int { return s.opts.History.Unsent() }),
 	)
 	if err != nil {
 		return fmt.Errorf("registering metrics of claims: %w", err)

@@ -34,6 +34,7 @@ import (
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
 )
@@ -97,7 +98,7 @@ func start(t *testing.T) string {
 	must(err)
 	pods, err := claim.NewPods(cfg)
 	must(err)
-	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: leads{}, Time: times, QueueCapacity: 1})
+	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: leads{}, Time: times, QueueCapacity: 1, History: historytest.New(t, times)})
 	must(err)
 	must(claims.Watch(t.Context(), mgr.GetCache()))
 	claims.SetIncarnation(1)
@@ -277,7 +278,7 @@ func testRest(t *testing.T, address, id string) {
 		{"POST", "/v1/sandboxes", `{"env":"demo","idleTimeout":"-5s"}`, 400, `"field":"idleTimeout","value":"-5s"`},
 		{"POST", "/v1/sandboxes", `{"env":"demo","claimKey":"k","firstActivityTimeout":"5s"}`, 400, `"field":"firstActivityTimeout"`},
 		{"PATCH", "/v1/sandboxes/" + id, `{"idleTimeout":"90s","maxLifetime":"3600s"}`, 200, `"idleTimeout":"90s"`},
-		{"PATCH", "/v1/sandboxes/" + id, `{"maxLifetime":"0s"}`, 200, `"startupTimeout":"120s"}`},
+		{"PATCH", "/v1/sandboxes/" + id, `{"maxLifetime":"0s"}`, 200, `"startupTimeout":"120s"`},
 		{"PATCH", "/v1/sandboxes/" + id, `{}`, 400, `"field":"idleTimeout"`},
 		{"POST", "/v1/sandboxes/" + id + ":touch", `{}`, 200, `"lastActiveAt":"20`},
 		{"POST", "/v1/sandboxes/01x-east:touch", `{}`, 404, "no sandbox"},
