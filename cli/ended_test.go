@@ -63,11 +63,11 @@ func TestEndedSandboxesOnTheCommandLine(t *testing.T) {
 		t.Errorf("asked %v", r)
 	}
 	for args, want := range map[string]string{
-		"--ended --phase running":    "exclude each other",
-		"--ended-after yesterday":    `--ended-after "yesterday" is not valid`,
-		"--ended-before -2h":         `--ended-before "-2h" is not valid`,
-		"--phase asleep":             "want starting, running, stopping or ended",
-		"--ended-after 2026-03-01":   "is not valid",
+		"--ended --phase running":  "exclude each other",
+		"--ended-after yesterday":  `--ended-after "yesterday" is not valid`,
+		"--ended-before -2h":       `--ended-before "-2h" is not valid`,
+		"--phase asleep":           "want starting, running, stopping or ended",
+		"--ended-after 2026-03-01": "is not valid",
 	} {
 		if out, err := run(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\n%s", args, err, out)

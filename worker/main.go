@@ -47,6 +47,8 @@ type options struct {
 	dataDir        string
 	retention      time.Duration
 	historyRecords int
+	peerListen     string
+	peerAddress    string
 
 	logging logging.Flags
 	tracing telemetry.Flags
@@ -111,6 +113,8 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.dataDir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
 	flags.DurationVar(&o.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
 	flags.IntVar(&o.historyRecords, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")
+	flags.StringVar(&o.peerListen, "peer-listen", "", "address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
+	flags.StringVar(&o.peerAddress, "peer-address", "", "host:port at which they reach this one (required with --peer-listen)")
 	o.logging.Bind(flags)
 	o.tracing.Bind(flags)
 }
@@ -135,6 +139,17 @@ func (o *options) validate() error {
 	}
 	if o.historyRecords < 1 {
 		errs = append(errs, fmt.Errorf("--history-records %d is not valid, want 1 or more", o.historyRecords))
+	}
+	if o.peerListen != "" || o.peerAddress != "" {
+		if _, _, err := net.SplitHostPort(o.peerListen); err != nil {
+			errs = append(errs, fmt.Errorf("--peer-listen %q is not valid, want host:port or :port", o.peerListen))
+		}
+		if host, _, err := net.SplitHostPort(o.peerAddress); err != nil || host == "" {
+			errs = append(errs, fmt.Errorf("--peer-address %q is not valid, want host:port, by which other replicas reach this one", o.peerAddress))
+		}
+		if o.tls.Cert == "" || o.tls.Key == "" || o.tls.CA == "" {
+			errs = append(errs, errors.New("--peer-listen needs --tls-cert-file, --tls-key-file and --tls-ca-file"))
+		}
 	}
 	if o.hub != "" {
 		if _, _, err := net.SplitHostPort(o.hub); err != nil {

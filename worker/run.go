@@ -76,7 +76,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	}
 	serverTime := apitime.New(local)
 	serverTime.Watch(cfg)
-	lock, err := lease.New(cfg, o.namespace, leaseName, renewDeadline)
+	lock, err := lease.New(cfg, o.namespace, leaseName, o.peerAddress, renewDeadline)
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
@@ -94,6 +94,11 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 			log.Error(err, "Closing the history")
 		}
 	}()
+	if o.peerListen != "" {
+		if err := addPeers(mgr, o, lock, books, local, log.WithName("history")); err != nil {
+			return err
+		}
+	}
 	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, log)
 	if err != nil {
 		return err
@@ -229,6 +234,34 @@ func openHistory(ctx context.Context, o options, local clock.WithTicker, times *
 	}
 	log.Info("Keeping the records of ended sandboxes", "records", h.Len(), "retention", o.retention.String(), "most", o.historyRecords)
 	return h, nil
+}
+
+// addPeers has the replicas of this worker share their histories.
+func addPeers(mgr ctrl.Manager, o options, lock *lease.Lock, books *history.History, local clock.Clock, log logr.Logger) error {
+	credentials, err := link.LoadCredentials(o.tls, log)
+	if err != nil {
+		return fmt.Errorf("loading the certificate for other replicas: %w", err)
+	}
+	peers, err := history.NewPeers(history.PeerOptions{
+		History: books, ClusterID: o.clusterID, Credentials: credentials, Leader: lock, Listen: o.peerListen,
+		Clock: local, Metrics: metrics.Registry, Log: log,
+	})
+	if err != nil {
+		return fmt.Errorf("building the copies of the history: %w", err)
+	}
+	if err := mgr.Add(peers); err != nil {
+		return fmt.Errorf("adding the copies of the history: %w", err)
+	}
+	err = mgr.AddReadyzCheck("history", func(*http.Request) error {
+		if !peers.Caught() {
+			return errors.New("the leader's records of ended sandboxes are not all here yet")
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("adding the readiness check of the history: %w", err)
+	}
+	return nil
 }
 
 // lockWait is how long a process in whose place this one starts may take to let go of its file.

@@ -17,9 +17,27 @@
 //	log/<number>          note: in the order of writing, for retention and for copies
 //	out/<number>          the hub has not acknowledged it yet
 //	seq                   the highest number, of when the log was last shortened
+//	file                  the random name of this file
+//	peer/<name>           up to where the log of another replica's file is here
 //
 // The store is package store's: one bbolt file below --data-dir, else this process' memory. One goroutine writes, and takes
 // along what has come while the disk was busy. Only the notes are in memory, some 200 bytes a record.
+//
+// # Replicas
+//
+// Every replica of the worker has a store of its own, on a volume that is lost with its Pod. Those that do not lead dial the
+// one that does, whose address is in its lease; a certificate of the same cluster is what lets them in, and without
+// certificates nobody listens. What two replicas have is united, both ways (session.go): records are never changed, so that
+// nothing has to be decided. Each remembers how far it has read the other's log.
+//
+// A follower that has all is waited for: Keep returns when the record is on its disk as well. So a leader change loses
+// nothing, nor does a Pod that is replaced while another one has copies: it is ready when it has them, see Caught. A follower
+// that does not acknowledge for three seconds is left behind until it comes back, and so is one whose disk fails: with one
+// replica left the local disk is what there is. Then, and when all Pods are replaced at once, what that one disk had can be
+// lost; and a record that only a dead leader had is missing until its Pod is back.
+//
+// What the hub has stored is told as well, so that the next leader does not send it again: a key that the hub has dropped
+// meanwhile would be taken for an unknown one.
 //
 // # Keys (I2)
 //

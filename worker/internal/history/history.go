@@ -56,8 +56,11 @@ type History struct {
 
 	mu      sync.RWMutex
 	index   index
+	file    string                                       // the name of the store's file
+	seen    map[string]uint64                            // by replica's file, up to where its log is here
 	grown   chan struct{}                                // closed when there is a record more
 	confirm func(ctx context.Context, upTo uint64) error // copies; nil: there are none
+	tell    func(sent []string)                          // what the hub has stored, to who has copies
 }
 
 // Open reads what is there, and takes records until Close.
@@ -75,7 +78,7 @@ func Open(ctx context.Context, opts Options) (*History, error) {
 		opts.MaxRecords = DefaultMaxRecords
 	}
 	h := &History{
-		opts: opts, index: newIndex(), grown: make(chan struct{}),
+		opts: opts, index: newIndex(), seen: map[string]uint64{}, grown: make(chan struct{}),
 		queue: make(chan *request, maxBatch), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := h.load(ctx); err != nil {
@@ -248,6 +251,10 @@ func (h *History) Sent(upTo uint64) {
 			ids = append(ids, h.index.notes[number].ID)
 		}
 	}
+	tell := h.tell
 	h.mu.Unlock()
 	h.sent(ids)
+	if tell != nil && len(ids) > 0 {
+		tell(ids)
+	}
 }

@@ -19,6 +19,8 @@ const (
 	logPrefix    = "log/"
 	outPrefix    = "out/"
 	seqKey       = "seq"
+	fileKey      = "file"
+	peerPrefix   = "peer/"
 )
 
 // note is what is known of a record without reading it.
@@ -28,6 +30,7 @@ type note struct {
 	Attempt int32  `json:"attempt,omitempty"`
 	At      int64  `json:"at"` // when it was recorded, in seconds
 	ForHub  bool   `json:"forHub,omitempty"`
+	Origin  string `json:"origin,omitempty"` // the file that had it first; empty: this one
 }
 
 type numbered struct {
@@ -128,8 +131,9 @@ func (x *index) numbersOf(ids []string) (numbers []uint64) {
 	return numbers
 }
 
-func logKey(number uint64) string { return fmt.Sprintf("%s%016x", logPrefix, number) }
-func outKey(number uint64) string { return fmt.Sprintf("%s%016x", outPrefix, number) }
+func number16(number uint64) string { return fmt.Sprintf("%016x", number) }
+func logKey(number uint64) string   { return logPrefix + number16(number) }
+func outKey(number uint64) string   { return outPrefix + number16(number) }
 
 func parseNumber(key, prefix string) (uint64, error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(key, prefix), 16, 64)
@@ -143,6 +147,9 @@ func parseNumber(key, prefix string) (uint64, error) {
 // was not clear.
 func (h *History) load(ctx context.Context) error {
 	s := h.opts.Store
+	if err := h.loadFile(ctx); err != nil {
+		return err
+	}
 	if e, ok, err := s.Get(ctx, seqKey); err != nil {
 		return err
 	} else if ok {

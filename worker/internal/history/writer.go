@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,6 +36,8 @@ type entry struct {
 type request struct {
 	entries []entry
 	sent    []string // ids whose record the hub has stored
+	from    string   // the replica's file that the entries are from
+	upTo    uint64   // where its log is here up to with them
 	done    chan written
 }
 
@@ -149,7 +152,7 @@ func (h *History) commit(ctx context.Context, batch []*request) error {
 	var fresh []numbered
 	waits := map[uint64]bool{}
 	kept := make([]int, len(batch))
-	taken := map[string]bool{}
+	taken, cursors := map[string]bool{}, map[string]uint64{}
 	number := h.index.last
 	for i, r := range batch {
 		for _, e := range r.entries {
@@ -169,6 +172,12 @@ func (h *History) commit(ctx context.Context, batch []*request) error {
 			kept[i]++
 		}
 		txn.Deletes = append(txn.Deletes, h.outKeys(r.sent)...)
+		if r.from != "" {
+			cursors[r.from] = r.upTo
+		}
+	}
+	for file, upTo := range cursors {
+		txn.Puts = append(txn.Puts, store.Put{Key: peerPrefix + file, Value: []byte(number16(upTo))})
 	}
 	slices.Sort(txn.Deletes)
 	txn.Deletes = slices.Compact(txn.Deletes)
@@ -185,6 +194,7 @@ func (h *History) commit(ctx context.Context, batch []*request) error {
 	for _, n := range fresh {
 		h.index.add(n, waits[n.number])
 	}
+	maps.Copy(h.seen, cursors)
 	if len(fresh) > 0 {
 		close(h.grown)
 		h.grown = make(chan struct{})
@@ -238,7 +248,7 @@ func (h *History) sweep(ctx context.Context) error {
 			return nil
 		}
 		// The highest number outlives its record, so that it is never given again.
-		txn := store.Txn{Puts: []store.Put{{Key: seqKey, Value: []byte(logKey(h.index.last)[len(logPrefix):])}}}
+		txn := store.Txn{Puts: []store.Put{{Key: seqKey, Value: []byte(number16(h.index.last))}}}
 		for _, n := range due {
 			txn.Deletes = append(txn.Deletes, recordPrefix+n.note.ID, logKey(n.number), outKey(n.number))
 		}
