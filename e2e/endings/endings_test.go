@@ -32,20 +32,20 @@ const (
 	manifest = `
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxTemplate
-metadata: {name: ends}
+metadata: {name: %[1]s}
 spec:
   version: v1.0.0
   template: {spec: {containers: [{name: main, image: "registry.example/python:3"}]}}
 ---
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxEnv
-metadata: {name: ends, namespace: default}
+metadata: {name: %[1]s, namespace: default}
 spec:
   mode: WarmPool
-  templateRef: {name: ends}
+  templateRef: {name: %[1]s}
   clusters:
   - clusterID: east
-    members: [{name: ends, spec: {replicas: 12}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}]
+    members: [{name: %[1]s, spec: {replicas: %[2]d}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}]
 `
 )
 
@@ -92,19 +92,32 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// book is what a caller knows of its sandboxes, by id.
+// book is what a caller knows of its sandboxes of one Env.
 type book struct {
-	t    *testing.T
-	ends map[string]string // how it was ended: the stop reason that is to be recorded
-	n    int
+	t        *testing.T
+	env      string
+	replicas int               // that are there in the end
+	ends     map[string]string // by id, how it was ended: the stop reason that is to be recorded
+	n        int
+}
+
+// newBook applies an Env of the test's own.
+func newBook(t *testing.T) *book {
+	t.Helper()
+	b := &book{t: t, env: strings.ToLower(t.Name()), replicas: replicas, ends: map[string]string{}}
+	apply := strings.NewReader(fmt.Sprintf(manifest, b.env, b.replicas))
+	if _, err := atoll.Cluster(cluster).(*plane.Plane).KubectlInput(t.Context(), apply, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func (b *book) create(ctx context.Context) *sandboxv1.Sandbox {
 	b.t.Helper()
 	b.n++
-	r := &sandboxv1.CreateSandboxRequest{Env: "ends", Metadata: map[string]string{"n": fmt.Sprint(b.n)}}
+	r := &sandboxv1.CreateSandboxRequest{Env: b.env, Metadata: map[string]string{"n": fmt.Sprint(b.n)}}
 	if b.n%2 == 0 {
-		r.ClaimKey = fmt.Sprint("k", b.n)
+		r.ClaimKey = fmt.Sprint(b.env, b.n)
 	}
 	var got *sandboxv1.Sandbox
 	b.eventually(ctx, "a sandbox", func(ctx context.Context) (bool, string) {
@@ -163,7 +176,7 @@ func (b *book) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
 func (b *book) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error) {
 	out := map[string]*sandboxv1.Sandbox{}
 	for token := ""; ; {
-		page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, PageSize: 7, PageToken: token})
+		page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, Env: b.env, PageSize: 7, PageToken: token})
 		if err != nil {
 			return nil, err
 		}
@@ -214,7 +227,7 @@ func (b *book) check(ctx context.Context, when string) {
 	}
 	b.eventually(ctx, when+": no Pod to wait", func(ctx context.Context) (bool, string) {
 		pods := &corev1.PodList{}
-		if err := kube.List(ctx, pods, client.InNamespace("default"), client.HasLabels{v1alpha1.SandboxPoolLabelKey}); err != nil {
+		if err := kube.List(ctx, pods, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelEnv: b.env}); err != nil {
 			return false, err.Error()
 		}
 		for _, p := range pods.Items {
@@ -222,17 +235,14 @@ func (b *book) check(ctx context.Context, when string) {
 				return false, p.Name + " is there"
 			}
 		}
-		return len(pods.Items) == replicas, fmt.Sprint(len(pods.Items), " Pods")
+		return len(pods.Items) == b.replicas, fmt.Sprint(len(pods.Items), " Pods")
 	})
 }
 
 // Whoever is killed at whatever moment, no record is missing and none is there twice.
 func TestEveryEndingIsRecordedOnce(t *testing.T) {
 	ctx := t.Context()
-	if _, err := atoll.Cluster(cluster).(*plane.Plane).KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
-	b := &book{t: t, ends: map[string]string{}}
+	b := newBook(t)
 	random := rand.New(rand.NewPCG(7, 7))
 	programs := []stack.Program{atoll.Worker(cluster), second}
 	for round := range 4 {
