@@ -115,12 +115,6 @@ func (x *index) drop(number uint64) {
 	}
 }
 
-// oldest is the note that was written first.
-func (x *index) oldest() (note, bool) {
-	n, ok := x.notes[x.first]
-	return n, ok
-}
-
 func (x *index) numbersOf(ids []string) (numbers []uint64) {
 	for _, id := range ids {
 		if n, ok := x.numbers[id]; ok {
