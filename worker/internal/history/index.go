@@ -151,7 +151,9 @@ func (h *History) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		h.mu.Lock()
 		h.index.last = max(h.index.last, n)
+		h.mu.Unlock()
 	}
 	waits := map[uint64]bool{}
 	err := each(ctx, s, outPrefix, outKey(h.highest()), func(e store.Entry) error {

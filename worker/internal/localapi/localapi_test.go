@@ -270,6 +270,9 @@ func testRest(t *testing.T, address, id string) {
 	}{
 		{"GET", "/v1/sandboxes/" + id, "", 200, `"phase":"RUNNING"`},
 		{"GET", "/v1/sandboxes?team=red", "", 200, id},
+		{"GET", "/v1/sandboxes?phase=ENDED&endedAfter=2026-01-01T00:00:00Z&pool=far", "", 200, `"sandboxes":[]`},
+		{"GET", "/v1/sandboxes?stopReason=Tired", "", 400, `"field":"stopReason"`},
+		{"GET", "/v1/sandboxes?endedAfter=yesterday", "", 400, "ended_after"},
 		{"GET", "/v1/claims/a%2Fb?team=red", "", 200, id},
 		{"GET", "/v1/envs", "", 200, `"name":"demo"`},
 		{"GET", "/v1/envs/default/none", "", 404, "demo"},
