@@ -29,7 +29,9 @@ const (
 	maxDialAgain = 5 * time.Second
 	// readyPatience is how long a replica may be kept from being ready because it has no copies.
 	readyPatience = time.Minute
-	maxSessions   = 16
+	// nobodyPatience is the same while nobody leads whom it could ask: a worker of an earlier build says nowhere in its lease.
+	nobodyPatience = 5 * time.Second
+	maxSessions    = 16
 )
 
 // Leader is the replica that leads.
@@ -194,12 +196,13 @@ func (p *Peers) hasCaught() {
 }
 
 // Caught reports whether this replica may take the place of another one: it leads, has had all that the leader has, or has
-// tried for a minute.
+// tried for long enough.
 func (p *Peers) Caught() bool {
-	_, self := p.opts.Leader.Address()
+	address, self := p.opts.Leader.Address()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return self || p.caught || p.opts.Clock.Since(p.began) > readyPatience
+	tried := p.opts.Clock.Since(p.began)
+	return self || p.caught || tried > readyPatience || address == "" && tried > nobodyPatience
 }
 
 // Followers counts the replicas that have everything.

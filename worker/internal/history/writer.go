@@ -269,6 +269,9 @@ func (h *History) due() (out []numbered) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	over := len(h.index.notes) - h.opts.MaxRecords
+	if over > 0 {
+		over += h.opts.MaxRecords / 100 // or every record would cost another write
+	}
 	before := h.opts.Time.Now().Add(-h.opts.Retention).Unix()
 	for number := h.index.first; number <= h.index.last && len(out) < sweepMost; number++ {
 		n, ok := h.index.notes[number]
