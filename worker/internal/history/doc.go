@@ -21,7 +21,7 @@
 //	peer/<name>           up to where the log of another replica's file is here
 //
 // The store is package store's: one bbolt file below --data-dir, else this process' memory. One goroutine writes, and takes
-// along what has come while the disk was busy. Only the notes are in memory, some 200 bytes a record.
+// along what has come while the disk was busy. Only the notes are in memory, some 400 bytes a record.
 //
 // # Replicas
 //
