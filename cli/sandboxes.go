@@ -4,7 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,10 +48,11 @@ func ending(s *sandboxv1.Sandbox) string {
 func sandboxesCommand(a *app) *cobra.Command {
 	filter := &sandboxv1.ListSandboxesRequest{PageSize: 500}
 	var phase string
+	var over ended
 	cmd := &cobra.Command{
 		Use:     "sandboxes [ID]",
 		Aliases: []string{"sandbox", "sb"},
-		Short:   "Show live sandboxes, or one sandbox, live or ended",
+		Short:   "Show live sandboxes, or those that have ended, or one of either",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.call(cmd, func(ctx context.Context, c clients) error {
@@ -59,7 +63,7 @@ func sandboxesCommand(a *app) *cobra.Command {
 					}
 					return sandboxView.one(cmd.OutOrStdout(), a.output, sandbox)
 				}
-				if err := parsePhase(phase, filter); err != nil {
+				if err := errors.Join(parsePhase(phase, filter), over.apply(filter, time.Now())); err != nil {
 					return err
 				}
 				whole, err := allSandboxes(ctx, c, filter)
@@ -79,19 +83,25 @@ func sandboxesCommand(a *app) *cobra.Command {
 	flags.StringVar(&filter.ClusterId, "cluster", "", "only this cluster")
 	flags.StringVar(&filter.Team, "team", "", "only this team's")
 	flags.StringVar(&filter.User, "user", "", "only this user's")
-	flags.StringVar(&phase, "phase", "", "only this phase: starting, running or stopping")
+	flags.StringVar(&filter.Pool, "pool", "", "only this pool's")
+	flags.StringVar(&phase, "phase", "", "only this phase: starting, running, stopping or ended")
+	over.bind(flags, filter)
 	return cmd
 }
 
 func allSandboxes(ctx context.Context, c clients, filter *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	whole := &sandboxv1.ListSandboxesResponse{}
+	missing := map[string]bool{}
 	for {
 		page, err := c.sandboxes.ListSandboxes(ctx, filter)
 		if err != nil {
 			return nil, err
 		}
 		whole.Sandboxes = append(whole.Sandboxes, page.GetSandboxes()...)
-		whole.UnreachableClusters = page.GetUnreachableClusters()
+		for _, cluster := range page.GetUnreachableClusters() {
+			missing[cluster] = true // what any page lacks is missing
+		}
+		whole.UnreachableClusters = slices.Sorted(maps.Keys(missing))
 		if filter.PageToken = page.GetNextPageToken(); filter.PageToken == "" {
 			return whole, nil
 		}
@@ -104,7 +114,7 @@ func parsePhase(phase string, filter *sandboxv1.ListSandboxesRequest) error {
 	}
 	value, ok := sandboxv1.Phase_value[strings.ToUpper(phase)]
 	if !ok {
-		return fmt.Errorf("--phase %q is not valid, want starting, running or stopping", phase)
+		return fmt.Errorf("--phase %q is not valid, want starting, running, stopping or ended", phase)
 	}
 	filter.Phase = sandboxv1.Phase(value)
 	return nil

@@ -27,7 +27,7 @@ func stripPod(object any) (any, error) {
 			c := &containers[i]
 			*c = corev1.Container{
 				Name: c.Name, Image: c.Image, RestartPolicy: c.RestartPolicy,
-				SecurityContext: c.SecurityContext, VolumeMounts: c.VolumeMounts,
+				SecurityContext: c.SecurityContext, VolumeMounts: c.VolumeMounts, Resources: shown(c.Resources),
 			}
 		}
 	}
@@ -35,6 +35,23 @@ func stripPod(object any) (any, error) {
 	spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil
 	pod.Status.InitContainerStatuses = nil
 	return pod, nil
+}
+
+// shown are the resources that a sandbox's record tells.
+func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
+	only := func(from corev1.ResourceList) (to corev1.ResourceList) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if q, ok := from[name]; ok {
+				if to == nil {
+					to = corev1.ResourceList{}
+				}
+				to[name] = q
+			}
+		}
+		return to
+	}
+	out.Requests, out.Limits = only(all.Requests), only(all.Limits)
+	return out
 }
 
 // stripNode keeps of a Node what decides whether its Pods can serve: a Node lists every image it has.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/localapi"
 )
 
@@ -41,6 +43,12 @@ type options struct {
 	metricsListen string
 	healthListen  string
 	queueCapacity int32
+
+	dataDir        string
+	retention      time.Duration
+	historyRecords int
+	peerListen     string
+	peerAddress    string
 
 	logging logging.Flags
 	tracing telemetry.Flags
@@ -102,6 +110,11 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.metricsListen, "metrics-listen", "127.0.0.1:9090", "address of /metrics; 0 is off")
 	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
 	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
+	flags.StringVar(&o.dataDir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
+	flags.DurationVar(&o.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
+	flags.IntVar(&o.historyRecords, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")
+	flags.StringVar(&o.peerListen, "peer-listen", "", "address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
+	flags.StringVar(&o.peerAddress, "peer-address", "", "host:port at which they reach this one (required with --peer-listen)")
 	o.logging.Bind(flags)
 	o.tracing.Bind(flags)
 }
@@ -120,6 +133,23 @@ func (o *options) validate() error {
 	}
 	if o.queueCapacity < 1 {
 		errs = append(errs, fmt.Errorf("--queue-capacity %d is not valid, want 1 or more", o.queueCapacity))
+	}
+	if o.retention <= 0 {
+		errs = append(errs, fmt.Errorf("--history-retention %s is not valid, want more than 0", o.retention))
+	}
+	if o.historyRecords < 1 {
+		errs = append(errs, fmt.Errorf("--history-records %d is not valid, want 1 or more", o.historyRecords))
+	}
+	if o.peerListen != "" || o.peerAddress != "" {
+		if _, _, err := net.SplitHostPort(o.peerListen); err != nil {
+			errs = append(errs, fmt.Errorf("--peer-listen %q is not valid, want host:port or :port", o.peerListen))
+		}
+		if host, _, err := net.SplitHostPort(o.peerAddress); err != nil || host == "" {
+			errs = append(errs, fmt.Errorf("--peer-address %q is not valid, want host:port, by which other replicas reach this one", o.peerAddress))
+		}
+		if o.tls.Cert == "" || o.tls.Key == "" || o.tls.CA == "" {
+			errs = append(errs, errors.New("--peer-listen needs --tls-cert-file, --tls-key-file and --tls-ca-file"))
+		}
 	}
 	if o.hub != "" {
 		if _, _, err := net.SplitHostPort(o.hub); err != nil {

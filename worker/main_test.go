@@ -8,22 +8,27 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestFlagsAreChecked(t *testing.T) {
 	tests := map[string]struct{ args, want string }{
-		"no cluster id":    {"", "--cluster-id is required"},
-		"bad cluster id":   {"--cluster-id=East_1", `--cluster-id "East_1" is not valid`},
-		"long cluster id":  {"--cluster-id=a123456789012345678901234567890", "is not valid"},
-		"hub without port": {"--cluster-id=east --hub=hub", `--hub "hub" is not valid`},
-		"hub without tls":  {"--cluster-id=east --hub=hub:8443 --tls-cert-file=c", "--hub needs --tls-cert-file"},
-		"all at once":      {"--hub=hub --namespace=", "--namespace is required"},
-		"queue":            {"--cluster-id=east --queue-capacity=0", "--queue-capacity 0 is not valid"},
-		"log level":        {"--cluster-id=east --log-level=loud", "--log-level"},
-		"kubeconfig":       {"--cluster-id=east --kubeconfig=/does/not/exist", "--kubeconfig"},
-		"unknown":          {"--cluster=east", "unknown flag: --cluster"},
-		"argument":         {"--cluster-id=east now", "unknown command"},
+		"no cluster id":     {"", "--cluster-id is required"},
+		"bad cluster id":    {"--cluster-id=East_1", `--cluster-id "East_1" is not valid`},
+		"long cluster id":   {"--cluster-id=a123456789012345678901234567890", "is not valid"},
+		"hub without port":  {"--cluster-id=east --hub=hub", `--hub "hub" is not valid`},
+		"hub without tls":   {"--cluster-id=east --hub=hub:8443 --tls-cert-file=c", "--hub needs --tls-cert-file"},
+		"all at once":       {"--hub=hub --namespace=", "--namespace is required"},
+		"queue":             {"--cluster-id=east --queue-capacity=0", "--queue-capacity 0 is not valid"},
+		"records":           {"--cluster-id=east --history-records=0", "--history-records 0 is not valid"},
+		"retention":         {"--cluster-id=east --history-retention=-1h", "--history-retention -1h0m0s is not valid"},
+		"peers without tls": {"--cluster-id=east --peer-listen=:1 --peer-address=a:1", "--peer-listen needs --tls-cert-file"},
+		"peers nowhere":     {"--cluster-id=east --peer-listen=:1", `--peer-address "" is not valid`},
+		"log level":         {"--cluster-id=east --log-level=loud", "--log-level"},
+		"kubeconfig":        {"--cluster-id=east --kubeconfig=/does/not/exist", "--kubeconfig"},
+		"unknown":           {"--cluster=east", "unknown flag: --cluster"},
+		"argument":          {"--cluster-id=east now", "unknown command"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -53,6 +58,10 @@ func TestStripPodKeepsWhatIsDecidedBy(t *testing.T) {
 				Name: "main", Image: "i", RestartPolicy: &always, SecurityContext: &corev1.SecurityContext{Privileged: &yes},
 				VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/dev/shm"}},
 				Env:          []corev1.EnvVar{{Name: "SECRET", Value: "x"}},
+				Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "gpu": resource.MustParse("1")},
+					Limits:   corev1.ResourceList{"memory": resource.MustParse("1Gi")},
+				},
 			}},
 			InitContainers:      []corev1.Container{{Name: "init", Image: "i"}},
 			EphemeralContainers: []corev1.EphemeralContainer{{}},
@@ -69,6 +78,7 @@ func TestStripPodKeepsWhatIsDecidedBy(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := pod.DeepCopy()
+	delete(want.Spec.Containers[0].Resources.Requests, "gpu")
 	want.ManagedFields, want.Spec.Containers[0].Env, want.Spec.Tolerations = nil, nil, nil
 	if got := stripped.(*corev1.Pod); got.String() != want.String() {
 		t.Errorf("kept %v\nwant %v", got, want)

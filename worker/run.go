@@ -34,6 +34,7 @@ import (
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
@@ -73,7 +74,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	}
 	serverTime := apitime.New(local)
 	serverTime.Watch(cfg)
-	lock, err := lease.New(cfg, o.namespace, leaseName, renewDeadline)
+	lock, err := lease.New(cfg, o.namespace, leaseName, o.peerAddress, renewDeadline)
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
@@ -81,7 +82,22 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	claims, err := newClaims(mgr, cfg, o, lock, local, serverTime, log)
+	books, err := openHistory(ctx, o, local, serverTime, log)
+	if err != nil {
+		return err
+	}
+	// What ends comes to it until everything else has ended.
+	defer func() {
+		if err := books.Close(); err != nil {
+			log.Error(err, "Closing the history")
+		}
+	}()
+	if o.peerListen != "" {
+		if err := addPeers(mgr, o, lock, books, local, log.WithName("history")); err != nil {
+			return err
+		}
+	}
+	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, log)
 	if err != nil {
 		return err
 	}
@@ -196,14 +212,15 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 }
 
 func newClaims(
-	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, local clock.WithTicker, serverTime *apitime.Clock, log logr.Logger,
+	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, books *history.History, local clock.WithTicker, serverTime *apitime.Clock,
+	log logr.Logger,
 ) (*claim.Service, error) {
 	pods, err := claim.NewPods(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("building the claim path's client: %w", err)
 	}
 	claims, err := claim.New(claim.Options{
-		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local,
+		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local, History: books,
 		QueueCapacity: o.queueCapacity, Metrics: metrics.Registry, Log: log.WithName("claim"),
 	})
 	if err != nil {

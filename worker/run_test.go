@@ -27,6 +27,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history"
 )
 
 // patience is how long a test waits for what should take a second or two.
@@ -97,6 +98,7 @@ func TestWorkerAlone(t *testing.T) {
 	o := options{
 		hub: "127.0.0.1:1", tls: files,
 		clusterID: "east", kubeconfig: kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
+		dataDir: t.TempDir(), retention: history.DefaultRetention, historyRecords: history.DefaultMaxRecords,
 		listen: freeAddress(t), healthListen: freeAddress(t), metricsListen: freeAddress(t),
 	}
 	log := testr.NewWithOptions(t, testr.Options{})

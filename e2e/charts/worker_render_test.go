@@ -28,6 +28,7 @@ image: {registry: registry.example/atoll/, tag: v9}
 imagePullSecrets: [{name: pull}]
 tls: {certManager: {enabled: true, issuerRef: {name: federation, kind: ClusterIssuer}}}
 extraArgs: [--kubeconfig=]
+history: {volume: {ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}}
 podAnnotations: {example.org/a: b}
 podLabels: {example.org/c: d}
 nodeSelector: {disk: fast}
@@ -79,6 +80,8 @@ func TestWorkerRefusesValues(t *testing.T) {
 		"clusterID: e\ntls: {secretName: Not_A_Name}":                                     "'/tls/secretName'",
 		"clusterID: e\nreplicas: '2'":                                                     "'/replicas': got string, want integer",
 		"clusterID: e\nqueueCapacity: 0":                                                  "'/queueCapacity'",
+		"clusterID: e\nhistory: {records: 0}":                                             "'/history/records'",
+		"clusterID: e\nhistory: {days: 7}":                                                "'/history': additional properties 'days' not allowed",
 		"clusterID: e\nlogLevel: loud":                                                    "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
 		"clusterID: e\nextraArgs: [listen]":                                               "'/extraArgs/0'",
 		"clusterID: e\nimage: {pullPolicy: Sometimes}":                                    "'/image/pullPolicy'",
@@ -204,20 +207,28 @@ func TestWorkerPod(t *testing.T) {
 		all.Template.Spec.Containers[0].Image != "registry.example/atoll/atoll-worker:v9" {
 		t.Errorf("%d replicas of %s and %s", *alone.Replicas, alone.Template.Spec.Containers[0].Image, all.Template.Spec.Containers[0].Image)
 	}
-	common := []string{"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=8192", "--log-level=info", "--log-format=json"}
+	common := []string{
+		"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=8192",
+		"--data-dir=/var/lib/atoll-worker", "--history-retention=168h", "--history-records=100000",
+	}
+	peers, logs := []string{"--peer-listen=:8444", "--peer-address=[$(POD_IP)]:8444"}, []string{"--log-level=info", "--log-format=json"}
 	identity := []string{"--cluster-id=east", "--namespace=atoll-system"}
 	toHub := []string{
 		"--hub=hub.example.org:30443", "--tls-cert-file=/etc/atoll/tls/tls.crt", "--tls-key-file=/etc/atoll/tls/tls.key",
 		"--tls-ca-file=/etc/atoll/tls/ca.crt", "--hub-name=hub.internal",
 	}
-	if diff := cmp.Diff(slices.Concat(identity, common), alone.Template.Spec.Containers[0].Args); diff != "" {
+	if diff := cmp.Diff(slices.Concat(identity, common, logs), alone.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments without a hub (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(slices.Concat(identity, toHub, common, []string{"--otlp-endpoint=http://collector.monitoring:4317", "--kubeconfig="}), all.Template.Spec.Containers[0].Args); diff != "" {
+	if diff := cmp.Diff(slices.Concat(identity, toHub, common, peers, logs, []string{"--otlp-endpoint=http://collector.monitoring:4317", "--kubeconfig="}), all.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments with a hub (-want +got):\n%s", diff)
 	}
 	pod := all.Template.Spec
-	if len(alone.Template.Spec.Volumes) != 0 || pod.Volumes[0].Secret.SecretName != "atoll-worker-tls" {
+	if env := pod.Containers[0].Env[0]; env.Name != "POD_IP" || env.ValueFrom.FieldRef.FieldPath != "status.podIP" {
+		t.Errorf("its address is %v", env)
+	}
+	if v := alone.Template.Spec.Volumes; len(v) != 1 || v[0].EmptyDir == nil || v[0].Name != alone.Template.Spec.Containers[0].VolumeMounts[0].Name ||
+		pod.Volumes[0].Ephemeral == nil || pod.Volumes[1].Secret.SecretName != "atoll-worker-tls" {
 		t.Errorf("volumes without a hub %v, with one %v", alone.Template.Spec.Volumes, pod.Volumes)
 	}
 	if pod.NodeSelector["disk"] != "fast" || len(pod.Tolerations) != 1 || pod.Affinity == nil || pod.TopologySpreadConstraints[0].TopologyKey != "zone" ||
@@ -276,16 +287,16 @@ func TestWorkerNetworkPolicy(t *testing.T) {
 	}
 	for values, want := range map[string][]int{
 		"":                                     {53, 53, 443, 6443},
-		"hub: {address: h:443}":                {53, 53, 443, 6443, 443, 8443},
-		"hub: {address: '[2001:db8::1]:8443'}": {53, 53, 443, 6443, 8443},
-		allOfWorker:                            {53, 53, 16443, 30443, 8443, 4317, 3128},
+		"hub: {address: h:443}":                {53, 53, 443, 6443, 443, 8443, 8444},
+		"hub: {address: '[2001:db8::1]:8443'}": {53, 53, 443, 6443, 8443, 8444},
+		allOfWorker:                            {53, 53, 16443, 30443, 8443, 8444, 4317, 3128},
 	} {
 		if diff := cmp.Diff(want, egress(values)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", values, diff)
 		}
 	}
 	ingress := as[networkingv1.NetworkPolicy](t, renderWorker(t, allOfWorker), "NetworkPolicy", "atoll-worker").Spec.Ingress
-	if len(ingress) != 2 || len(ingress[0].From) != 1 || ingress[1].Ports[0].Port.IntValue() != 8082 {
+	if len(ingress) != 3 || len(ingress[0].From) != 1 || ingress[1].From[0].PodSelector == nil || ingress[2].Ports[0].Port.IntValue() != 8082 {
 		t.Errorf("in: %+v", ingress)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/hubtest"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/workertest"
 )
@@ -73,6 +74,7 @@ func (w *world) check() {
 	w.checkGiven(truth, allowed)
 	w.checkUsed(allowed)
 	w.checkUngiven(truth, allowed)
+	w.eventually("every sandbox that has ended has a record", time.Minute, w.recorded)
 	w.eventually("I4: every view equals the owners' segments", 90*time.Second, w.viewsEqual)
 	w.eventually("I10: nothing is left of what is over", time.Minute, w.idle)
 }
@@ -109,6 +111,32 @@ func (w *world) checkPods(truth map[string]fact) {
 			}
 		}
 	}
+}
+
+// recorded wants the hub to answer the record of every sandbox that has ended: by its own, or from the disk of a worker that
+// was killed in between. What etcd has forgotten has none; and replicas do not copy their disks here.
+func (w *world) recorded() error {
+	if w.allowed.losses {
+		return nil
+	}
+	alone := map[string]bool{}
+	for _, s := range w.sites {
+		alone[s.host] = s.places == 1
+	}
+	for id, s := range w.truth() {
+		if s.Ended.IsZero() || s.Forgotten || !alone[s.host] {
+			continue
+		}
+		var got *sandboxv1.Sandbox
+		err, _ := w.ask(func(h *hubtest.Hub) (err error) {
+			got, err = h.Get(context.Background(), id)
+			return err
+		})
+		if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetTerminatedAt() == nil {
+			return fmt.Errorf("%s, which ended as %s: %v, %w", id, s.Reason, got, err)
+		}
+	}
+	return nil
 }
 
 // checkGiven: what somebody was given is there until somebody asks to end it (I2, I6).

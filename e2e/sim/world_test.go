@@ -70,6 +70,7 @@ type site struct {
 	workers []*workertest.Worker // that run
 	number  int                  // of processes so far
 	paused  bool                 // nobody starts a process that ended
+	places  int                  // that processes run at, one after the other, each with a disk of its own
 }
 
 // dice is a source of randomness by name: what one part of a scenario draws changes nothing for another.
@@ -179,8 +180,15 @@ func (w *world) add(host, identity, uid string, pods int32) *site {
 	return s
 }
 
-// startWorker starts a process that is started again, a while later, whenever it ends.
+// startWorker starts a process that is started again, on the same disk, whenever it ends.
 func (s *site) startWorker() {
+	s.mu.Lock()
+	s.places++
+	s.mu.Unlock()
+	s.startWorkerOn(store.NewMemory())
+}
+
+func (s *site) startWorkerOn(disk store.Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.number++
@@ -188,7 +196,7 @@ func (s *site) startWorker() {
 	alive, gone := context.WithCancel(context.Background())
 	draw := s.world.dice("link" + name)
 	worker, err := s.StartWorker(workertest.Options{
-		Name: name, Clock: s.clock, Log: s.world.log.WithName(name),
+		Name: name, Clock: s.clock, Disk: disk, Log: s.world.log.WithName(name),
 		Hub: link.Dial{
 			Target: hubAddress, Credentials: credentials(s.world.T, link.Cluster(s.ID)), Clock: s.clock,
 			Log: s.world.log.WithName(name), Random: draw.Int64N,
@@ -214,7 +222,7 @@ func (s *site) startWorker() {
 		again := !s.paused
 		s.mu.Unlock()
 		if again {
-			s.startWorker()
+			s.startWorkerOn(disk)
 		}
 	}()
 }

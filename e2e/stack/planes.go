@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ type planes struct {
 
 	processes map[string]*process // workers by cluster; "" is the hub
 	further   int                 // workers made by workerAs
+	disks     int                 // of workers
 }
 
 // Start brings up hub and workers on planes and returns when all say that they are ready. A cluster has the id of its
@@ -99,6 +101,10 @@ func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 		return nil, err
 	}
 	s := p.stack
+	history, err := p.historyFlags(cluster, filepath.Join(binDir, "atoll-worker"))
+	if err != nil {
+		return nil, err
+	}
 	hub, err := p.via(Connection{From: cluster, To: Link, Address: p.link})
 	if err != nil {
 		return nil, err
@@ -110,11 +116,32 @@ func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 		args: append([]string{
 			"--cluster-id=" + cluster, "--hub=" + hub, "--kubeconfig=" + p.stack.WorkerKubeconfig(cluster),
 			"--listen=" + addresses[0], "--metrics-listen=" + addresses[1], "--health-listen=" + addresses[2],
-		}, append(tlsFlags(s.certs[cluster]), s.opts.WorkerArgs...)...),
+		}, slices.Concat(tlsFlags(s.certs[cluster]), history, s.opts.WorkerArgs)...),
 	}
 	p.processes[cluster], s.workers[cluster], s.endpoints[cluster] = worker, worker, Endpoint{Address: addresses[0]}
 	s.metrics[cluster] = metricsURL(addresses[1])
 	return worker, nil
+}
+
+// historyFlags give a worker a disk of its own, and replicas a way to it. A program from before there was a history knows no
+// such flags.
+func (p *planes) historyFlags(cluster, program string) ([]string, error) {
+	help, err := exec.Command(program, "--help").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its flags: %w\n%s", program, err, help)
+	}
+	if !strings.Contains(string(help), "--peer-listen") {
+		return nil, nil
+	}
+	addresses, err := freeAddresses(1)
+	if err != nil {
+		return nil, err
+	}
+	p.disks++
+	return []string{
+		"--data-dir=" + filepath.Join(p.stack.dir, fmt.Sprintf("worker-%s-%d", cluster, p.disks)),
+		"--peer-listen=" + addresses[0], "--peer-address=" + addresses[0],
+	}, nil
 }
 
 func metricsURL(address string) string { return "http://" + address + "/metrics" }
@@ -218,15 +245,20 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 	if err != nil {
 		return nil, err
 	}
+	history, err := p.historyFlags(cluster, own.path)
+	if err != nil {
+		return nil, err
+	}
 	return &process{
 		env:  p.env(worker),
 		name: "worker of " + cluster + " as " + clusterID + " with certificate of " + certificateOf,
 		log:  filepath.Join(p.stack.opts.LogDir, "worker-"+cluster+"-as-"+clusterID+"-cert-"+certificateOf+".log"),
 		set:  p.set, path: own.path, health: addresses[2],
 		// Of a flag that is given twice the last one counts.
-		args: append(slices.Clone(own.args), append(tlsFlags(p.stack.certs[certificateOf]), "--cluster-id="+clusterID,
-			"--hub="+hub, "--kubeconfig="+p.stack.WorkerKubeconfig(worker),
-			"--listen="+addresses[0], "--metrics-listen="+addresses[1], "--health-listen="+addresses[2])...),
+		args: slices.Concat(own.args, tlsFlags(p.stack.certs[certificateOf]), history, []string{
+			"--cluster-id=" + clusterID, "--hub=" + hub, "--kubeconfig=" + p.stack.WorkerKubeconfig(worker),
+			"--listen=" + addresses[0], "--metrics-listen=" + addresses[1], "--health-listen=" + addresses[2],
+		}),
 	}, nil
 }
 

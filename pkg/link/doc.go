@@ -13,6 +13,10 @@
 // A certificate with another number of URI names, or with any other URI, is nobody. A worker accepts only a hub, so a
 // worker's certificate does not make a hub, and NewServer accepts only clusters.
 //
+// Replicas of one worker, which copy its history to each other, both present the certificate of their cluster: NewPeerServer
+// and DialPeer take that name alone. The one that dials looks for it instead of a host's name, which no certificate of a worker
+// has.
+//
 // # Certificates on disk
 //
 // Files are read at every handshake, so that a rotated certificate, or a CA file with an overlapping second CA, is used

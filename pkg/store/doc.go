@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store is the one home of durable hub state: a transactional key-value store with revisions.
+// Package store is the one home of durable state outside of Kubernetes: a transactional key-value store with revisions. It
+// holds what a hub keeps, and a worker's history of ended sandboxes.
 //
 // In go transactions (conditions, puts, deletes); out comes a revision once they are on disk. An acknowledged transaction
 // survives kill -9 and power loss; one that answers ErrConflict changed nothing; any other error means that its outcome is
@@ -18,6 +19,8 @@
 // (ErrNewer) or another process has it (ErrLocked). One of an older schema is migrated, in one transaction. Damage that is
 // met later ends the store, not the process. A full disk fails what is being written, changes nothing, and is over when
 // there is room again.
+//
+// Memory is the same without a file, for those who have no place for one.
 //
 // Watch is absent: with one replica the process that writes is the process that reads.
 //

@@ -18,9 +18,11 @@ import (
 
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/lease"
 	foreign "navix.sh/atoll/worker/internal/sync"
 )
@@ -38,8 +40,14 @@ type Options struct {
 	Name  string // of the process
 	Clock clock.WithTicker
 	Hub   link.Dial
+	Disk  store.Store // of its history, for one process at a time; nil: in memory
 	Log   logr.Logger
 }
+
+// disk outlives its processes.
+type disk struct{ store.Store }
+
+func (disk) Close() error { return nil }
 
 // process is what runs, wired as worker/run.go wires it.
 type process struct {
@@ -50,6 +58,7 @@ type process struct {
 	client    client.Client
 	informers *informers
 	times     *apitime.Clock
+	history   *history.History
 	claims    *claim.Service
 	agent     *agent.Agent
 	foreign   *foreign.Listener
@@ -107,6 +116,7 @@ func (c *Cluster) StartWorker(o Options) (*Worker, error) {
 		w.resign()
 		end()
 		beside.Wait()
+		w.fail("history", w.history.Close())
 	}()
 	return w, nil
 }
@@ -132,8 +142,15 @@ func (p *process) build(o Options) error {
 	if err != nil {
 		return err
 	}
+	if o.Disk == nil {
+		o.Disk = store.NewMemory()
+	}
+	p.history, err = history.Open(context.Background(), history.Options{Store: disk{o.Disk}, Time: p.times, Clock: o.Clock, Log: o.Log})
+	if err != nil {
+		return err
+	}
 	p.claims, err = claim.New(claim.Options{
-		ClusterID: p.cluster.ID, Pods: pods, Lease: p.lock, Time: p.times, Clock: o.Clock, Log: o.Log.WithName("claim"),
+		ClusterID: p.cluster.ID, Pods: pods, Lease: p.lock, Time: p.times, Clock: o.Clock, History: p.history, Log: o.Log.WithName("claim"),
 	})
 	if err != nil {
 		return err

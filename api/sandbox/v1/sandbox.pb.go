@@ -432,8 +432,13 @@ type Sandbox struct {
 	StartupTimeout       *durationpb.Duration   `protobuf:"bytes,25,opt,name=startup_timeout,json=startupTimeout,proto3" json:"startup_timeout,omitempty"`
 	MaxLifetime          *durationpb.Duration   `protobuf:"bytes,26,opt,name=max_lifetime,json=maxLifetime,proto3" json:"max_lifetime,omitempty"`
 	FirstActivityTimeout *durationpb.Duration   `protobuf:"bytes,27,opt,name=first_activity_timeout,json=firstActivityTimeout,proto3" json:"first_activity_timeout,omitempty"`
-	Decision             *Decision              `protobuf:"bytes,28,opt,name=decision,proto3" json:"decision,omitempty"`                               // how the hub chose; in the answer to a create
-	LastActiveAt         *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=last_active_at,json=lastActiveAt,proto3" json:"last_active_at,omitempty"` // up to 30 s before the last activity; unset: none yet
+	Decision             *Decision              `protobuf:"bytes,28,opt,name=decision,proto3" json:"decision,omitempty"`                                                                       // how the hub chose; in the answer to a create
+	LastActiveAt         *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=last_active_at,json=lastActiveAt,proto3" json:"last_active_at,omitempty"`                                         // up to 30 s before the last activity; unset: none yet
+	Images               map[string]string      `protobuf:"bytes,40,rep,name=images,proto3" json:"images,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by container; those that ran, once the sandbox has ended
+	ContainerId          string                 `protobuf:"bytes,41,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`                                              // of the container that the sandbox has, or had
+	Cpu                  string                 `protobuf:"bytes,42,opt,name=cpu,proto3" json:"cpu,omitempty"`                                                                                 // of all containers: what they request, else their limit; as a Kubernetes quantity
+	Memory               string                 `protobuf:"bytes,43,opt,name=memory,proto3" json:"memory,omitempty"`
+	Node                 string                 `protobuf:"bytes,44,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -671,6 +676,41 @@ func (x *Sandbox) GetLastActiveAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Sandbox) GetImages() map[string]string {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+func (x *Sandbox) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *Sandbox) GetCpu() string {
+	if x != nil {
+		return x.Cpu
+	}
+	return ""
+}
+
+func (x *Sandbox) GetMemory() string {
+	if x != nil {
+		return x.Memory
+	}
+	return ""
+}
+
+func (x *Sandbox) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 type Runtime struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -785,6 +825,10 @@ type ListSandboxesRequest struct {
 	Phase         Phase                  `protobuf:"varint,6,opt,name=phase,proto3,enum=atoll.sandbox.v1.Phase" json:"phase,omitempty"`
 	PageSize      int32                  `protobuf:"varint,7,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // default 100, at most 1000
 	PageToken     string                 `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Pool          string                 `protobuf:"bytes,10,opt,name=pool,proto3" json:"pool,omitempty"`
+	EndedAfter    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=ended_after,json=endedAfter,proto3" json:"ended_after,omitempty"`    // terminated_at is not before this
+	EndedBefore   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=ended_before,json=endedBefore,proto3" json:"ended_before,omitempty"` // terminated_at is before this
+	StopReason    string                 `protobuf:"bytes,13,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`    // Completed, Canceled, Released or Failed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -871,6 +915,34 @@ func (x *ListSandboxesRequest) GetPageSize() int32 {
 func (x *ListSandboxesRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListSandboxesRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *ListSandboxesRequest) GetEndedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAfter
+	}
+	return nil
+}
+
+func (x *ListSandboxesRequest) GetEndedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedBefore
+	}
+	return nil
+}
+
+func (x *ListSandboxesRequest) GetStopReason() string {
+	if x != nil {
+		return x.StopReason
 	}
 	return ""
 }
@@ -3261,8 +3333,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x10WAIT_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05READY\x10\x01\x12\f\n" +
 	"\bASSIGNED\x10\x02\x12\b\n" +
-	"\x04NONE\x10\x03\"\xde\n" +
-	"\n" +
+	"\x04NONE\x10\x03\"\xb9\f\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -3297,11 +3368,19 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\fmax_lifetime\x18\x1a \x01(\v2\x19.google.protobuf.DurationR\vmaxLifetime\x12O\n" +
 	"\x16first_activity_timeout\x18\x1b \x01(\v2\x19.google.protobuf.DurationR\x14firstActivityTimeout\x126\n" +
 	"\bdecision\x18\x1c \x01(\v2\x1a.atoll.sandbox.v1.DecisionR\bdecision\x12@\n" +
-	"\x0elast_active_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\flastActiveAt\x1a9\n" +
+	"\x0elast_active_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\flastActiveAt\x12=\n" +
+	"\x06images\x18( \x03(\v2%.atoll.sandbox.v1.Sandbox.ImagesEntryR\x06images\x12!\n" +
+	"\fcontainer_id\x18) \x01(\tR\vcontainerId\x12\x10\n" +
+	"\x03cpu\x18* \x01(\tR\x03cpu\x12\x16\n" +
+	"\x06memory\x18+ \x01(\tR\x06memory\x12\x12\n" +
+	"\x04node\x18, \x01(\tR\x04node\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
+	"\vImagesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
 	"\n" +
@@ -3311,7 +3390,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x04port\x18\x02 \x01(\x05R\x04port\x12\x10\n" +
 	"\x03url\x18\x03 \x01(\tR\x03url\"#\n" +
 	"\x11GetSandboxRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xf8\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xa9\x03\n" +
 	"\x14ListSandboxesRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03env\x18\x02 \x01(\tR\x03env\x12\x1d\n" +
@@ -3322,7 +3401,14 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05phase\x18\x06 \x01(\x0e2\x17.atoll.sandbox.v1.PhaseR\x05phase\x12\x1b\n" +
 	"\tpage_size\x18\a \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\b \x01(\tR\tpageToken\"\xab\x01\n" +
+	"page_token\x18\b \x01(\tR\tpageToken\x12\x12\n" +
+	"\x04pool\x18\n" +
+	" \x01(\tR\x04pool\x12;\n" +
+	"\vended_after\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"endedAfter\x12=\n" +
+	"\fended_before\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vendedBefore\x12\x1f\n" +
+	"\vstop_reason\x18\r \x01(\tR\n" +
+	"stopReason\"\xab\x01\n" +
 	"\x15ListSandboxesResponse\x127\n" +
 	"\tsandboxes\x18\x01 \x03(\v2\x19.atoll.sandbox.v1.SandboxR\tsandboxes\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +
@@ -3570,7 +3656,7 @@ func file_sandbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_sandbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	(Phase)(0),                     // 0: atoll.sandbox.v1.Phase
 	(ClusterState)(0),              // 1: atoll.sandbox.v1.ClusterState
@@ -3622,121 +3708,125 @@ var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	nil,                            // 47: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
 	nil,                            // 48: atoll.sandbox.v1.Sandbox.LabelsEntry
 	nil,                            // 49: atoll.sandbox.v1.Sandbox.MetadataEntry
-	(*durationpb.Duration)(nil),    // 50: google.protobuf.Duration
-	(*structpb.Struct)(nil),        // 51: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),  // 52: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),          // 53: google.protobuf.Empty
+	nil,                            // 50: atoll.sandbox.v1.Sandbox.ImagesEntry
+	(*durationpb.Duration)(nil),    // 51: google.protobuf.Duration
+	(*structpb.Struct)(nil),        // 52: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),  // 53: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),          // 54: google.protobuf.Empty
 }
 var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
 	46, // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
 	47, // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	50, // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	50, // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
-	50, // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	50, // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
-	51, // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
+	51, // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	51, // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
+	51, // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	51, // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
+	52, // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
 	2,  // 7: atoll.sandbox.v1.CreateSandboxRequest.wait:type_name -> atoll.sandbox.v1.CreateSandboxRequest.Wait
 	5,  // 8: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
 	0,  // 9: atoll.sandbox.v1.Sandbox.phase:type_name -> atoll.sandbox.v1.Phase
 	48, // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
 	49, // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
-	52, // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
-	52, // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
-	52, // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
-	50, // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	50, // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
-	50, // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
-	50, // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
+	53, // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
+	53, // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
+	53, // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
+	51, // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	51, // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
+	51, // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
+	51, // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
 	40, // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
-	52, // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
-	0,  // 21: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	4,  // 22: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
-	50, // 23: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	50, // 24: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	4,  // 25: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	52, // 26: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
-	23, // 27: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
-	1,  // 28: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	50, // 29: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
-	52, // 30: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	52, // 31: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
-	52, // 32: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	52, // 33: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
-	52, // 34: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
-	52, // 35: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
-	32, // 36: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	33, // 37: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
-	1,  // 38: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	50, // 39: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	34, // 40: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	50, // 41: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	51, // 42: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	3,  // 43: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	51, // 44: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	41, // 45: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	52, // 46: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	50, // 47: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	51, // 48: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	51, // 49: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	3,  // 50: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	6,  // 51: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	7,  // 52: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	9,  // 53: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	10, // 54: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	11, // 55: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	12, // 56: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	13, // 57: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	14, // 58: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	15, // 59: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	17, // 60: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	19, // 61: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	20, // 62: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	21, // 63: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	22, // 64: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	24, // 65: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	25, // 66: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	26, // 67: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	29, // 68: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	31, // 69: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	35, // 70: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	36, // 71: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	37, // 72: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	38, // 73: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	43, // 74: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	44, // 75: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	45, // 76: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	4,  // 77: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 78: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	8,  // 79: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	4,  // 80: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 81: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 82: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 83: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	4,  // 84: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	16, // 85: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	16, // 86: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	18, // 87: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	23, // 88: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	23, // 89: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	23, // 90: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	23, // 91: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	28, // 92: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	28, // 93: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	27, // 94: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	30, // 95: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	32, // 96: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	32, // 97: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	53, // 98: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	40, // 99: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	39, // 100: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	42, // 101: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	42, // 102: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	53, // 103: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	77, // [77:104] is the sub-list for method output_type
-	50, // [50:77] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	53, // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
+	50, // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
+	0,  // 22: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
+	53, // 23: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
+	53, // 24: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
+	4,  // 25: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
+	51, // 26: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	51, // 27: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	4,  // 28: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	53, // 29: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
+	23, // 30: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
+	1,  // 31: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	51, // 32: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
+	53, // 33: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
+	53, // 34: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	53, // 35: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	53, // 36: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	53, // 37: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	53, // 38: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	32, // 39: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	33, // 40: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	1,  // 41: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
+	51, // 42: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	34, // 43: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	51, // 44: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	52, // 45: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	3,  // 46: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	52, // 47: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	41, // 48: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	53, // 49: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	51, // 50: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	52, // 51: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	52, // 52: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	3,  // 53: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	6,  // 54: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	7,  // 55: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	9,  // 56: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	10, // 57: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	11, // 58: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	12, // 59: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	13, // 60: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	14, // 61: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	15, // 62: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	17, // 63: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	19, // 64: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	20, // 65: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	21, // 66: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	22, // 67: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	24, // 68: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	25, // 69: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	26, // 70: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	29, // 71: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	31, // 72: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	35, // 73: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	36, // 74: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	37, // 75: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	38, // 76: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	43, // 77: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	44, // 78: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	45, // 79: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	4,  // 80: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 81: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	8,  // 82: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	4,  // 83: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 84: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 85: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 86: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	4,  // 87: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	16, // 88: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	16, // 89: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	18, // 90: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	23, // 91: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	23, // 92: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	23, // 93: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	23, // 94: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	28, // 95: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	28, // 96: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	27, // 97: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	30, // 98: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	32, // 99: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	32, // 100: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	54, // 101: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	40, // 102: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	39, // 103: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	42, // 104: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	42, // 105: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	54, // 106: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	80, // [80:107] is the sub-list for method output_type
+	53, // [53:80] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }
@@ -3751,7 +3841,7 @@ func file_sandbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandbox_v1_sandbox_proto_rawDesc), len(file_sandbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   6,
 		},

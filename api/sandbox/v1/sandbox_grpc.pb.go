@@ -49,7 +49,9 @@ type SandboxesClient interface {
 	CreateSandbox(ctx context.Context, in *CreateSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// GetSandbox answers a live sandbox, or the record of an ended one.
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// ListSandboxes answers live sandboxes, ordered by id.
+	// ListSandboxes answers live sandboxes, or those that have ended: with phase ENDED, or a filter that only they can meet.
+	// Records of ended sandboxes are kept for seven days, or less where there are very many. Pages are ordered by id, and so by
+	// when the sandbox was claimed; one can be shorter than page_size, or empty, and still have a next one.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
 	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox answers its record.
 	ReleaseSandbox(ctx context.Context, in *ReleaseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
@@ -165,7 +167,9 @@ type SandboxesServer interface {
 	CreateSandbox(context.Context, *CreateSandboxRequest) (*Sandbox, error)
 	// GetSandbox answers a live sandbox, or the record of an ended one.
 	GetSandbox(context.Context, *GetSandboxRequest) (*Sandbox, error)
-	// ListSandboxes answers live sandboxes, ordered by id.
+	// ListSandboxes answers live sandboxes, or those that have ended: with phase ENDED, or a filter that only they can meet.
+	// Records of ended sandboxes are kept for seven days, or less where there are very many. Pages are ordered by id, and so by
+	// when the sandbox was claimed; one can be shorter than page_size, or empty, and still have a next one.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox answers its record.
 	ReleaseSandbox(context.Context, *ReleaseSandboxRequest) (*Sandbox, error)

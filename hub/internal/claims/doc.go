@@ -64,6 +64,13 @@
 // that no encoding has to stay stable, and a claim that nobody waits for (wait NONE) is taken up again after a restart.
 // Persisted times are the hub's wall clock and decide retention alone.
 //
+// # Sandboxes that have ended
+//
+// Their records are in the history of their cluster's worker, which answers for them; here are those that had a key, until the
+// key expires. A list asks every cluster and merges pages that may end early: TestEndedSandboxesOfAllClustersArePaged. What a
+// worker has recorded and not sent when it dies it sends when it is back, so that a key whose answer this hub forgot, and whose
+// sandbox has ended since, is not claimed again.
+//
 // # Claims without a key
 //
 // They write nothing here. An unclear outcome moves on. A grant that arrives after its claim moved on is released

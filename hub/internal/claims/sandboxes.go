@@ -7,18 +7,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/store"
-)
-
-const (
-	defaultPage = 100
-	maxPage     = 1000
 )
 
 // Get answers a sandbox: from the store where a terminal record is kept, else from the cluster in its id.
@@ -184,7 +179,7 @@ func (s *Service) release(ctx context.Context, cluster, id string) (*sandboxv1.S
 	return answer.GetSandbox(), stamp(answer.GetSandbox(), cluster)
 }
 
-// List merges the live sandboxes of all clusters, ordered by id. A cluster that does not answer in time is named, and
+// List merges the sandboxes of all clusters, live or ended, ordered by id. A cluster that does not answer in time is named, and
 // delays nobody (I7).
 func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	req, clusters, err := s.resolveList(ctx, in)
@@ -211,7 +206,8 @@ func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRe
 	}
 	f.check(in.GetEnv() == "" || isSubdomain(in.GetEnv()), "env", clip(in.GetEnv()), "the name of an Env")
 	f.check(in.GetClusterId() == "" || clusterID.MatchString(in.GetClusterId()), "clusterId", clip(in.GetClusterId()), validClusterID)
-	f.check(in.GetPageSize() >= 0 && in.GetPageSize() <= maxPage, "pageSize", strconv.Itoa(int(in.GetPageSize())), "0 to 1000")
+	f.check(in.GetPool() == "" || isSubdomain(in.GetPool()), "pool", clip(in.GetPool()), "the name of a pool")
+	f = append(f, serve.ListFaults(in)...)
 	if token := in.GetPageToken(); token != "" {
 		_, ok := clusterOf(token)
 		f.check(ok, "pageToken", clip(token), "what nextPageToken said")
@@ -244,8 +240,9 @@ func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRe
 		clusters = []string{one}
 	}
 	return &sandboxv1.ListSandboxesRequest{
-		Namespace: namespace, Env: in.GetEnv(), Team: team, User: user, Phase: in.GetPhase(),
-		PageSize: cmp.Or(in.GetPageSize(), defaultPage), PageToken: in.GetPageToken(),
+		Namespace: namespace, Env: in.GetEnv(), Pool: in.GetPool(), Team: team, User: user, Phase: in.GetPhase(),
+		EndedAfter: in.GetEndedAfter(), EndedBefore: in.GetEndedBefore(), StopReason: in.GetStopReason(),
+		PageSize: int32(serve.PageSize(in)), PageToken: in.GetPageToken(),
 	}, clusters, nil
 }
 
@@ -253,7 +250,7 @@ func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRe
 type page struct {
 	cluster   string
 	sandboxes []*sandboxv1.Sandbox
-	more      bool
+	next      string // how far it has looked, if there may be more
 	err       error
 }
 
@@ -264,7 +261,10 @@ func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.Lis
 	if err != nil {
 		return page{cluster: cluster, err: err}
 	}
-	out := page{cluster: cluster, more: answer.GetList().GetNextPageToken() != ""}
+	out := page{cluster: cluster, next: answer.GetList().GetNextPageToken()}
+	if _, ok := clusterOf(out.next); out.next != "" && (!ok || out.next <= req.GetPageToken()) {
+		return page{cluster: cluster, err: problem.New(problem.Internal, "cluster %s names %q as its next page", cluster, clip(out.next))}
+	}
 	for _, sandbox := range answer.GetList().GetSandboxes() {
 		if err := stamp(sandbox, cluster); err != nil {
 			return page{cluster: cluster, err: err}
@@ -274,28 +274,29 @@ func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.Lis
 	return out
 }
 
-// merge orders pages into one. Every page holds the first `size` sandboxes of its cluster after the token, so that the
-// first `size` of all are the first of the federation. What the caller may not see is dropped after the cut, so that the
-// token says how far the search has come; such a page is shorter.
+// merge orders pages into one. A page holds the sandboxes of its cluster after the token, up to its own next one: the lowest
+// of these is how far all of them have looked, and what is beyond it is left to the next page. What the caller may not see is
+// dropped after the cut, so that the token says how far the search has come; such a page is shorter.
 func merge(pages []page, size int, p Principal) *sandboxv1.ListSandboxesResponse {
 	out := &sandboxv1.ListSandboxesResponse{}
 	var all []*sandboxv1.Sandbox
-	more := false
 	for _, page := range pages {
 		if page.err != nil {
 			out.UnreachableClusters = append(out.UnreachableClusters, page.cluster)
 			continue
 		}
 		all = append(all, page.sandboxes...)
-		more = more || page.more
+		if page.next != "" && (out.NextPageToken == "" || page.next < out.NextPageToken) {
+			out.NextPageToken = page.next
+		}
 	}
 	slices.Sort(out.UnreachableClusters)
 	slices.SortFunc(all, func(a, b *sandboxv1.Sandbox) int { return cmp.Compare(a.GetId(), b.GetId()) })
-	if len(all) > size {
-		all, more = all[:size], true
+	if next := out.NextPageToken; next != "" {
+		all = slices.DeleteFunc(all, func(s *sandboxv1.Sandbox) bool { return s.GetId() > next })
 	}
-	if more && len(all) > 0 {
-		out.NextPageToken = all[len(all)-1].GetId()
+	if len(all) > size {
+		all, out.NextPageToken = all[:size], all[size-1].GetId()
 	}
 	for _, sandbox := range all {
 		if p.sees(sandbox) {

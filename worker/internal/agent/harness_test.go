@@ -36,6 +36,7 @@ import (
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/pool"
 )
 
@@ -188,7 +189,7 @@ func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	times.Watch(cfg)
 	out := &worker{world: w, foreign: &ear{heard: make(chan *federationv1.Foreign, 64)}, log: make(chan string, 1024)}
 	linkLog := funcr.New(func(_, args string) { out.log <- args }, funcr.Options{})
-	out.claims, err = claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: held{}, Time: times})
+	out.claims, err = claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: held{}, Time: times, History: historytest.New(w.T, times)})
 	w.must(err)
 	options := Options{
 		ClusterID: clusterID, Version: "test", Namespace: w.namespace, Claims: out.claims, Foreign: out.foreign,

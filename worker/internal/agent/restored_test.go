@@ -20,6 +20,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history/historytest"
 )
 
 // I1: what looks idle after etcd was set back may run a sandbox.
@@ -148,7 +149,10 @@ func (p *past) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 }
 
 func TestARevisionThatGoesBackIsARestore(t *testing.T) {
-	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: &claim.Pods{}, Lease: held{}, Time: apitime.New(clock.RealClock{})})
+	times := apitime.New(clock.RealClock{})
+	claims, err := claim.New(claim.Options{
+		ClusterID: clusterID, Pods: &claim.Pods{}, Lease: held{}, Time: times, History: historytest.New(t, times),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,6 +81,9 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 		return nil, err
 	}
 	o, settled, err := s.enter(ctx, c)
+	if err == nil && settled == nil && o == nil {
+		settled, err = s.recordFor(ctx, &c)
+	}
 	if err != nil || settled != nil && settled.GetPhase() != sandboxv1.Phase_STARTING {
 		return settled, err
 	}
@@ -102,8 +105,23 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	return record, err
 }
 
-// enter finds what the claim meets: a sandbox that is its answer, an op to wait for, or a reason why not. An op outlives
-// its caller, and belongs to the trace of the first one.
+// recordFor answers the record of the sandbox that ended under a claim's key.
+func (s *Service) recordFor(ctx context.Context, c *Claim) (*sandboxv1.Sandbox, error) {
+	s.mu.Lock()
+	id, _ := s.endedUnder(c.KeyHash)
+	s.unlock()
+	record, err := s.recorded(ctx, id)
+	if err == nil && record == nil {
+		err = doubt("the record of the claim key's sandbox was dropped just now")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return record, conflict(c, record)
+}
+
+// enter finds what the claim meets: a sandbox that is its answer, an op to wait for, or a reason why not; nothing where the
+// answer is a record. An op outlives its caller, and belongs to the trace of the first one.
 func (s *Service) enter(caller context.Context, c Claim) (*op, *sandboxv1.Sandbox, error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -111,8 +129,8 @@ func (s *Service) enter(caller context.Context, c Claim) (*op, *sandboxv1.Sandbo
 		return nil, nil, notServing()
 	}
 	if c.KeyHash != "" {
-		if o, settled, err := s.meet(&c); o != nil || settled != nil || err != nil {
-			return o, settled, err
+		if found, err := s.meet(&c); found != (met{}) || err != nil {
+			return found.op, found.sandbox, err
 		}
 	}
 	p := s.pools[c.Pool]

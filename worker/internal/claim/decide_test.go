@@ -20,6 +20,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -185,7 +186,7 @@ func TestEndedMemoryKeepsTheLatestAttempt(t *testing.T) {
 	now := time.Now()
 	store := newEndedStore()
 	put := func(id string, attempt int32) {
-		store.put(now, &endedRecord{sandbox: &sandboxv1.Sandbox{Id: id}, hash: "k", attempt: attempt})
+		store.put(now, history.Record{Sandbox: &sandboxv1.Sandbox{Id: id}, KeyHash: "k", Attempt: attempt})
 	}
 	put("two", 2)
 	put("one", 1)

@@ -15,7 +15,8 @@
 //	keys.go     what became of a claim key
 //	release.go  ending sandboxes
 //	timeouts.go activity and timeouts of sandboxes, which package idle ends by them
-//	ended.go    records of what has ended, and those that the hub has to store
+//	ended.go    records of what has ended, into package history, and those that the hub has to store
+//	list.go     sandboxes in pages, live or ended
 //	decide.go   the pure decisions
 //
 // # The queue
@@ -66,6 +67,7 @@
 //
 // # Memory (I10)
 //
-// The index has an entry a Pod; waiters are bounded by pool; refusals and cancels are remembered for ten minutes, ended
-// sandboxes for seven days, both up to a number. All of it runs on the monotonic clock (I11).
+// The index has an entry a Pod; waiters are bounded by pool; refusals and cancels are remembered for ten minutes, up to a
+// number, on the monotonic clock (I11). What has ended is in package history, which is never read with the lock held: a slow
+// disk keeps no claim waiting. In memory are only those records that no Pod shows any more and no disk has taken yet.
 package claim

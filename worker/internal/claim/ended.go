@@ -5,88 +5,61 @@ package claim
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// endedStore remembers sandboxes that have ended, and holds the records that the hub has not stored yet.
+// endedStore holds the records of sandboxes whose Pods are gone before anybody has kept one: of Pods that were removed by
+// force and, on a follower without a copy of the leader's history, of all that it saw go.
 type endedStore struct {
-	records *memory[*endedRecord] // by sandbox id
-	keys    map[string]string     // key hash to the id of the latest attempt's sandbox
-
-	outbox []*federationv1.EndedSandbox // oldest first
-	gone   uint64                       // how many have left the outbox; the next one's number less one
-}
-
-type endedRecord struct {
-	sandbox *sandboxv1.Sandbox // not changed once here
-	hash    string
-	attempt int32
+	records *memory[history.Record] // by sandbox id
+	keys    map[string]string       // key hash to the id of the latest attempt's sandbox
 }
 
 func newEndedStore() *endedStore {
-	store := &endedStore{records: newMemory[*endedRecord](endedMemory, maxEnded), keys: map[string]string{}}
-	store.records.onDrop = func(id string, r *endedRecord) {
-		if store.keys[r.hash] == id {
-			delete(store.keys, r.hash)
+	store := &endedStore{records: newMemory[history.Record](endedMemory, maxEnded), keys: map[string]string{}}
+	store.records.onDrop = func(id string, r history.Record) {
+		if store.keys[r.KeyHash] == id {
+			delete(store.keys, r.KeyHash)
 		}
 	}
 	return store
 }
 
-func (e *endedStore) has(now time.Time, id string) bool { return e.get(now, id) != nil }
-
 func (e *endedStore) get(now time.Time, id string) *sandboxv1.Sandbox {
-	if r, ok := e.records.get(now, id); ok {
-		return r.sandbox
-	}
-	return nil
+	r, _ := e.records.get(now, id)
+	return r.Sandbox
 }
 
 // byKey answers the record of the latest attempt of a key.
 func (e *endedStore) byKey(now time.Time, hash string) (*sandboxv1.Sandbox, int32) {
 	if r, ok := e.records.get(now, e.keys[hash]); ok {
-		return r.sandbox, r.attempt
+		return r.Sandbox, r.Attempt
 	}
 	return nil, 0
 }
 
-func (e *endedStore) put(now time.Time, r *endedRecord) {
-	e.records.put(now, r.sandbox.GetId(), r)
-	if r.hash == "" {
+func (e *endedStore) put(now time.Time, r history.Record) {
+	e.records.put(now, r.Sandbox.GetId(), r)
+	if r.KeyHash == "" {
 		return
 	}
 	// The first record of an attempt stands: what ends later under it was never answered.
-	if _, attempt := e.byKey(now, r.hash); attempt < r.attempt {
-		e.keys[r.hash] = r.sandbox.GetId()
+	if _, attempt := e.byKey(now, r.KeyHash); attempt < r.Attempt {
+		e.keys[r.KeyHash] = r.Sandbox.GetId()
 	}
-}
-
-// send queues a record for the hub. When the hub stays away, the oldest give way.
-func (e *endedStore) send(record *federationv1.EndedSandbox) {
-	if len(e.outbox) >= maxEnded {
-		e.dropOldest()
-	}
-	e.outbox = append(e.outbox, record)
-}
-
-func (e *endedStore) dropOldest() {
-	e.outbox[0] = nil
-	e.outbox = e.outbox[1:]
-	e.gone++
 }
 
 // ErrEnding says that this process is about to end.
 var ErrEnding = errors.New("the worker is ending; the next one records what ends now")
 
-// CloseBooks keeps records from being lost with the process, which is about to end: it takes no more of them, and the Pods
-// that they are of stay as they are until another leader records them.
+// CloseBooks keeps records from being written while the process ends: it takes no more of them, and the Pods that they are
+// of stay as they are until another leader records them.
 func (s *Service) CloseBooks() {
 	s.mu.Lock()
 	defer s.unlock()
@@ -94,38 +67,97 @@ func (s *Service) CloseBooks() {
 }
 
 // Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it lets the Pod, or the identity on
-// it, go; a second record of one sandbox changes nothing.
-func (s *Service) Ended(_ context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
+// it, go, and does so only if the answer is nil: the record is durable then. A second record of one sandbox changes nothing.
+func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
 	s.mu.Lock()
-	defer s.unlock()
-	if s.closed {
-		return ErrEnding
-	}
-	s.recordEnd(record, sandbox.State{
+	closed := s.closed
+	r := s.recordOf(record, sandbox.State{
 		KeyHash: keyHash, Attempt: attempt, Team: record.GetTeam(), Key: record.GetClaimKey(),
 	})
+	s.unlock()
+	if closed {
+		return ErrEnding
+	}
+	return s.keep(ctx, r)
+}
+
+// recordOf says what a record means for its claim key. The lock is held.
+func (s *Service) recordOf(record *sandboxv1.Sandbox, state sandbox.State) history.Record {
+	if s.unanswered(s.opts.Clock.Now(), record.GetId(), &state) {
+		state.KeyHash = ""
+	}
+	return history.Record{
+		Sandbox: record, KeyHash: state.KeyHash, Attempt: state.Attempt,
+		ForHub: state.KeyHash != "" && !s.isLocal(record.GetNamespace(), &state),
+	}
+}
+
+func (s *Service) keep(ctx context.Context, r history.Record) error {
+	fresh, err := s.opts.History.Keep(ctx, r)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	s.ended.records.remove(r.Sandbox.GetId())
+	s.changed(r.Sandbox.GetId())
+	if fresh {
+		s.metrics.hasEnded(r.Sandbox.GetStopReason(), r.Sandbox.GetFailureReason())
+		s.news = s.news || r.ForHub
+	}
 	return nil
 }
 
-// recordEnd keeps the first record of a sandbox. The lock is held.
-func (s *Service) recordEnd(record *sandboxv1.Sandbox, state sandbox.State) {
-	now := s.opts.Clock.Now()
-	if record == nil || s.ended.has(now, record.GetId()) {
+// vanished takes down the sandbox of a Pod that went without a record. The lock is held.
+func (s *Service) vanished(record *sandboxv1.Sandbox, state sandbox.State) {
+	if record == nil || s.opts.History.Has(record.GetId()) || s.ended.get(s.opts.Clock.Now(), record.GetId()) != nil {
 		return
 	}
-	if s.unanswered(now, record.GetId(), &state) {
-		state.KeyHash = ""
-	}
-	s.ended.put(now, &endedRecord{sandbox: record, hash: state.KeyHash, attempt: state.Attempt})
+	s.ended.put(s.opts.Clock.Now(), s.recordOf(record, state))
 	s.changed(record.GetId())
-	s.metrics.hasEnded(record.GetStopReason(), record.GetFailureReason())
-	if state.KeyHash == "" || s.isLocal(record.GetNamespace(), &state) {
+	s.keepVanished()
+}
+
+// keepVanished makes what vanished durable. There is nothing left that would bring it up again, so it is tried until it is,
+// or this process ends. The lock is held.
+func (s *Service) keepVanished() {
+	if s.leading == nil || s.keeping || s.ended.records.len() == 0 {
 		return
 	}
-	s.ended.send(&federationv1.EndedSandbox{
-		Sandbox: record, KeyHash: state.KeyHash, Attempt: state.Attempt, RecordedAt: timestamppb.New(s.opts.Time.Now()),
+	s.keeping = true
+	s.spawn(func(ctx context.Context) {
+		for wait := keepAgain; ; {
+			r, ok := s.nextVanished()
+			if !ok {
+				return
+			}
+			if err := s.keep(ctx, r); err == nil {
+				wait = keepAgain
+				continue
+			} else if ctx.Err() == nil {
+				s.opts.Log.Error(err, "Cannot record a sandbox whose Pod is gone", "sandbox", r.Sandbox.GetId())
+			}
+			if s.pause(ctx, wait) != nil {
+				s.stopKeeping()
+				return
+			}
+			wait = min(2*wait, maxKeepAgain)
+		}
 	})
-	s.news = true
+}
+
+func (s *Service) nextVanished() (history.Record, bool) {
+	s.mu.Lock()
+	defer s.unlock()
+	r, ok := s.ended.records.oldest(s.opts.Clock.Now())
+	s.keeping = ok // said under the same lock as that there is none: the next one begins anew
+	return r, ok
+}
+
+func (s *Service) stopKeeping() {
+	s.mu.Lock()
+	defer s.unlock()
+	s.keeping = false
 }
 
 // unanswered reports whether a sandbox with a key ends beside the one that was answered for it: its record must not stand
@@ -141,6 +173,31 @@ func (s *Service) unanswered(now time.Time, id string, state *sandbox.State) boo
 	return stays != nil && stays.id != id && sandbox.Read(stays.pod).Attempt == state.Attempt
 }
 
+// endedUnder is the sandbox that ended under a claim key; attempt 0 is none. The lock is held.
+func (s *Service) endedUnder(hash string) (id string, attempt int32) {
+	k, _ := s.opts.History.ByKey(hash)
+	if record, attempt := s.ended.byKey(s.opts.Clock.Now(), hash); attempt > k.Attempt {
+		return record.GetId(), attempt
+	}
+	return k.ID, k.Attempt
+}
+
+// recorded answers the record of a sandbox that has ended; nil for one that is not known. It reads from a disk, so that the
+// lock must not be held.
+func (s *Service) recorded(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	s.mu.Lock()
+	record := s.ended.get(s.opts.Clock.Now(), id)
+	s.unlock()
+	if record != nil {
+		return record, nil
+	}
+	record, err := s.opts.History.Get(ctx, id)
+	if err != nil {
+		return nil, doubtful(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(retrySoon))
+	}
+	return record, nil
+}
+
 // OnEnded calls f whenever there is a new record for the hub. f must not block. Call OnEnded before Watch.
 func (s *Service) OnEnded(f func()) {
 	s.mu.Lock()
@@ -151,17 +208,12 @@ func (s *Service) OnEnded(f func()) {
 // TakeEnded answers up to most records that the hub has not acknowledged, oldest first, and the number to acknowledge
 // them by. Until then they are answered again.
 func (s *Service) TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox) {
-	s.mu.Lock()
-	defer s.unlock()
-	records = slices.Clone(s.ended.outbox[:min(most, len(s.ended.outbox))])
-	return s.ended.gone + uint64(len(records)), records
+	batch, records, err := s.opts.History.ToSend(context.Background(), most)
+	if err != nil {
+		s.opts.Log.Error(err, "Cannot read what the hub has to store")
+	}
+	return batch, records
 }
 
-// AckEnded drops the records up to a number that TakeEnded answered: the hub has stored them.
-func (s *Service) AckEnded(batch uint64) {
-	s.mu.Lock()
-	defer s.unlock()
-	for s.ended.gone < batch && len(s.ended.outbox) > 0 {
-		s.ended.dropOldest()
-	}
-}
+// AckEnded takes note that the hub has stored the records up to a number that TakeEnded answered.
+func (s *Service) AckEnded(batch uint64) { s.opts.History.Sent(batch) }

@@ -33,6 +33,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
@@ -194,6 +195,9 @@ func (w *world) follow(change ...func(*claim.Options, *rest.Config)) *leader {
 		f(&opts, cfg)
 	}
 	var err error
+	if opts.History == nil {
+		opts.History = historytest.New(w.t, times)
+	}
 	opts.Pods, err = claim.NewPods(cfg)
 	w.must(err)
 	l.Service, err = claim.New(opts)

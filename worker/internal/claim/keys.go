@@ -14,8 +14,15 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// meet answers a keyed claim from what is known of its key, or with nothing if it is to start anew. The lock is held.
-func (s *Service) meet(c *Claim) (*op, *sandboxv1.Sandbox, error) {
+// met is what a keyed claim finds; the zero value if it is to start anew.
+type met struct {
+	op      *op
+	sandbox *sandboxv1.Sandbox
+	ended   string // the id of a sandbox whose record is the answer
+}
+
+// meet answers a keyed claim from what is known of its key. The lock is held.
+func (s *Service) meet(c *Claim) (met, error) {
 	now := s.opts.Clock.Now()
 	var k known
 	if r, ok := s.refused.get(now, c.KeyHash); ok {
@@ -29,28 +36,26 @@ func (s *Service) meet(c *Claim) (*op, *sandboxv1.Sandbox, error) {
 	if holder != nil {
 		k.held = sandbox.Read(holder.pod).Attempt
 	}
-	record, attempt := s.ended.byKey(now, c.KeyHash)
-	if record != nil {
-		k.ended = attempt
-	}
+	var over string
+	over, k.ended = s.endedUnder(c.KeyHash)
 	switch meet(k, c.Attempt) {
 	case refuseAgain:
 		r, _ := s.refused.get(now, c.KeyHash)
-		return nil, nil, r.err
+		return met{}, r.err
 	case outdated:
-		return nil, nil, refuse(problem.NoCapacity, "a later attempt of this claim key is known")
+		return met{}, refuse(problem.NoCapacity, "a later attempt of this claim key is known")
 	case answerHolder:
 		shown := s.show(holder)
-		return nil, shown, conflict(c, shown)
+		return met{sandbox: shown}, conflict(c, shown)
 	case joinClaim:
-		return o, nil, conflictOf(c.Request, o.claim.Request)
+		return met{op: o}, conflictOf(c.Request, o.claim.Request)
 	case answerRecord:
-		return nil, record, conflict(c, record)
+		return met{ended: over}, nil
 	}
 	if o != nil {
 		s.cancelOp(o) // an earlier attempt, given up by whoever makes a later one
 	}
-	return nil, nil, nil
+	return met{}, nil
 }
 
 // holder is the Pod that stays, of those that carry a key. The lock is held.
@@ -135,22 +140,34 @@ func (s *Service) rememberRefusal(hash string, attempt int32, err error) {
 
 // Lookup answers the sandbox of (key, attempt), live or ended; a claim under way is a sandbox that is PENDING. NOT_FOUND
 // is no refusal.
-func (s *Service) Lookup(_ context.Context, hash string, attempt int32) (*sandboxv1.Sandbox, error) {
+func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (*sandboxv1.Sandbox, error) {
+	id, shown, err := s.lookup(hash, attempt)
+	if id != "" {
+		shown, err = s.recorded(ctx, id)
+	}
+	if err == nil && shown == nil {
+		err = notFound("no sandbox carries this claim key under attempt %d", attempt)
+	}
+	return shown, err
+}
+
+// lookup answers the id of a sandbox that has ended, or what there is of one that has not.
+func (s *Service) lookup(hash string, attempt int32) (ended string, shown *sandboxv1.Sandbox, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if !s.servingLocked() {
-		return nil, notServing()
+		return "", nil, notServing()
 	}
 	if e := s.holder(hash); e != nil && sandbox.Read(e.pod).Attempt == attempt {
-		return s.show(e), nil
+		return "", s.show(e), nil
 	}
 	if o := s.ops[hash]; o != nil && o.claim.Attempt == attempt {
-		return s.showPending(o), nil
+		return "", s.showPending(o), nil
 	}
-	if record, of := s.ended.byKey(s.opts.Clock.Now(), hash); record != nil && of == attempt {
-		return record, nil
+	if id, of := s.endedUnder(hash); of == attempt {
+		return id, nil, nil
 	}
-	return nil, notFound("no sandbox carries this claim key under attempt %d", attempt)
+	return "", nil, nil
 }
 
 // Cancel ends (key, attempt) and all earlier attempts: their sandbox is released, and one that is yet to come is refused
@@ -179,8 +196,8 @@ func (s *Service) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox
 	if e := s.holder(hash); e != nil && sandbox.Read(e.pod).Attempt <= attempt {
 		return e.id, nil, nil
 	}
-	if ended, of := s.ended.byKey(s.opts.Clock.Now(), hash); ended != nil && of <= attempt {
-		return "", ended, nil
+	if id, of := s.endedUnder(hash); id != "" && of <= attempt {
+		return id, nil, nil // which answers its record
 	}
 	return "", record, nil
 }
@@ -191,10 +208,9 @@ func (s *Service) Keys(ended bool) []*federationv1.KeyHolder {
 	s.mu.Lock()
 	defer s.unlock()
 	var keys []*federationv1.KeyHolder
-	now := s.opts.Clock.Now()
 	for hash := range s.byKey {
 		e := s.holder(hash)
-		if e == nil || s.ended.has(now, e.id) {
+		if e == nil || s.opts.History.Has(e.id) {
 			continue
 		}
 		state := sandbox.Read(e.pod)
@@ -222,15 +238,15 @@ func (s *Service) Keys(ended bool) []*federationv1.KeyHolder {
 // endedKeys lists the latest sandbox that ended under each key. The lock is held.
 func (s *Service) endedKeys() []*federationv1.KeyHolder {
 	var keys []*federationv1.KeyHolder
-	now := s.opts.Clock.Now()
-	for hash := range s.ended.keys {
-		record, attempt := s.ended.byKey(now, hash)
-		if record == nil || s.isLocal(record.GetNamespace(), &sandbox.State{KeyHash: hash, Team: record.GetTeam(), Key: record.GetClaimKey()}) {
-			continue
+	for _, k := range s.opts.History.Keys() {
+		if id, _ := s.endedUnder(k.Hash); k.ForHub && id == k.ID {
+			keys = append(keys, &federationv1.KeyHolder{KeyHash: k.Hash, Attempt: k.Attempt, SandboxId: k.ID, Ended: true})
 		}
-		keys = append(keys, &federationv1.KeyHolder{
-			KeyHash: hash, Attempt: attempt, SandboxId: record.GetId(), PodUid: record.GetPodUid(), Ended: true,
-		})
+	}
+	for _, id := range s.ended.keys {
+		if r, ok := s.ended.records.get(s.opts.Clock.Now(), id); ok && r.ForHub {
+			keys = append(keys, &federationv1.KeyHolder{KeyHash: r.KeyHash, Attempt: r.Attempt, SandboxId: id, Ended: true})
+		}
 	}
 	return keys
 }

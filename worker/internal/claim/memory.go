@@ -4,6 +4,7 @@ package claim
 
 import (
 	"container/list"
+	"iter"
 	"time"
 )
 
@@ -50,6 +51,37 @@ func (m *memory[V]) get(now time.Time, key string) (V, bool) {
 		return none, false
 	}
 	return r.value, true
+}
+
+// remove forgets an entry before its time.
+func (m *memory[V]) remove(key string) {
+	if at, ok := m.entries[key]; ok {
+		m.drop(at)
+	}
+}
+
+// oldest answers the entry that was put in first.
+func (m *memory[V]) oldest(now time.Time) (V, bool) {
+	m.sweep(now)
+	if front := m.order.Front(); front != nil {
+		if r, ok := front.Value.(*remembered[V]); ok {
+			return r.value, true
+		}
+	}
+	var none V
+	return none, false
+}
+
+// all goes through the entries, those first that were put in first.
+func (m *memory[V]) all(now time.Time) iter.Seq[V] {
+	m.sweep(now)
+	return func(yield func(V) bool) {
+		for at := m.order.Front(); at != nil; at = at.Next() {
+			if r, ok := at.Value.(*remembered[V]); ok && !yield(r.value) {
+				return
+			}
+		}
+	}
 }
 
 func (m *memory[V]) len() int { return m.order.Len() }

@@ -45,7 +45,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"reason"}),
 		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_claim_ended_sandboxes_total",
-			Help: "Sandboxes that have ended, by stop reason, and by cause where a timeout of theirs was it.",
+			Help: "Sandboxes that have ended, by stop reason and failure reason; one that is not usual is Other.",
 		}, []string{"reason", "cause"}),
 	}
 	if registry == nil {
@@ -94,7 +94,7 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 			return waiting
 		}),
 		gauge("atoll_worker_sandboxes", "Sandboxes on Pods.", func() int { return len(s.byID) }),
-		gauge("atoll_worker_ended_records_pending", "Records of ended sandboxes that the hub has not stored yet.", func() int { return len(s.ended.outbox) }),
+		gauge("atoll_worker_ended_records_pending", "Records of ended sandboxes that the hub has not stored yet.", func() int { return s.opts.History.Unsent() }),
 	)
 	if err != nil {
 		return fmt.Errorf("registering metrics of claims: %w", err)
@@ -102,12 +102,19 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 	return nil
 }
 
+// causes are the failure reasons that have a series of their own.
+var causes = map[string]bool{
+	"": true, string(idle.IdleTimeout): true, string(idle.MaxLifetime): true, string(idle.FirstActivityTimeout): true, startupTimeout: true,
+	"Abandoned": true, "Canceled": true, "DuplicateKey": true,
+	"Error": true, "OOMKilled": true, "ContainerRestarted": true, "ImagePullBackOff": true,
+	"Evicted": true, "EndedByNode": true, "PodDeleted": true, "EvictionByEvictionAPI": true, "DeletionByTaintManager": true,
+	"DeletionByPodGC": true, "PreemptionByScheduler": true, "TerminationByKubelet": true, "NodeLost": true,
+}
+
 // hasEnded counts a sandbox that has ended. Its reasons were read from a Pod, where anything can stand.
 func (m *metrics) hasEnded(reason, cause string) {
-	switch idle.Reason(cause) {
-	case idle.IdleTimeout, idle.MaxLifetime, idle.FirstActivityTimeout, startupTimeout:
-	default:
-		cause = ""
+	if !causes[cause] {
+		cause = "Other"
 	}
 	switch v1alpha1.SandboxStopReason(reason) {
 	case v1alpha1.SandboxStopReasonCompleted, v1alpha1.SandboxStopReasonCanceled, v1alpha1.SandboxStopReasonReleased, v1alpha1.SandboxStopReasonFailed:

@@ -231,8 +231,8 @@ func (s *Service) forget(pod *corev1.Pod) {
 	id := e.id
 	s.unplace(e)
 	s.timeouts.Forget(id)
-	if id != "" && !s.ended.has(s.opts.Clock.Now(), id) {
-		s.recordEnd(sandbox.TerminalRecord(e.pod, runtimesOf(e.pool), s.opts.ClusterID, s.opts.Time.Now()), sandbox.Read(e.pod))
+	if id != "" {
+		s.vanished(sandbox.TerminalRecord(e.pod, runtimesOf(e.pool), s.opts.ClusterID, s.opts.Time.Now()), sandbox.Read(e.pod))
 	}
 	s.sweepPool(e.pool)
 }

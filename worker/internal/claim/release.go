@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,16 +24,31 @@ import (
 const maxReleaseTries = 8
 
 // Get answers a sandbox: as it is, or the record of one that has ended.
-func (s *Service) Get(_ context.Context, id string) (*sandboxv1.Sandbox, error) {
+func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	shown, err := s.onPod(id)
+	if err != nil || shown != nil {
+		return shown, err
+	}
+	return s.over(ctx, id)
+}
+
+// onPod answers a sandbox that is on a Pod; nil for any other.
+func (s *Service) onPod(id string) (*sandboxv1.Sandbox, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if !s.loaded {
 		return nil, notServing()
 	}
-	if record := s.showLocked(id); record != nil {
-		return record, nil
+	return s.showLocked(id), nil
+}
+
+// over answers the record of a sandbox that is on no Pod.
+func (s *Service) over(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	record, err := s.recorded(ctx, id)
+	if err == nil && record == nil {
+		err = s.noSandbox(id)
 	}
-	return nil, s.noSandbox(id)
+	return record, err
 }
 
 func (s *Service) noSandbox(id string) error {
@@ -44,12 +58,12 @@ func (s *Service) noSandbox(id string) error {
 	return notFound("there is no sandbox %q, and no record of one", id)
 }
 
-// showLocked is nil for a sandbox that is not known.
+// showLocked is nil for a sandbox that is on no Pod. The lock is held.
 func (s *Service) showLocked(id string) *sandboxv1.Sandbox {
 	if e := s.byID[id]; e != nil {
 		return s.show(e)
 	}
-	return s.ended.get(s.opts.Clock.Now(), id)
+	return nil
 }
 
 func (s *Service) show(e *entry) *sandboxv1.Sandbox {
@@ -66,54 +80,6 @@ func (s *Service) showPending(o *op) *sandboxv1.Sandbox {
 	}
 }
 
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
-
-// List answers the sandboxes on Pods, ordered by id. The page token is the last id of the page before.
-func (s *Service) List(_ context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
-	if r.GetPageSize() < 0 {
-		return nil, fault(problem.InvalidField("pageSize", fmt.Sprint(r.GetPageSize()), "0 to 1000"))
-	}
-	size := int(min(r.GetPageSize(), maxPage))
-	if size == 0 {
-		size = defaultPage
-	}
-	s.mu.Lock()
-	defer s.unlock()
-	if !s.loaded {
-		return nil, notServing()
-	}
-	var ids []string
-	for id, e := range s.byID {
-		if id > r.GetPageToken() && s.matches(e, r) {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	answer := &sandboxv1.ListSandboxesResponse{}
-	if len(ids) > size {
-		ids = ids[:size]
-		answer.NextPageToken = ids[size-1]
-	}
-	for _, id := range ids {
-		answer.Sandboxes = append(answer.Sandboxes, s.show(s.byID[id]))
-	}
-	return answer, nil
-}
-
-func (s *Service) matches(e *entry, r *sandboxv1.ListSandboxesRequest) bool {
-	if r.GetClusterId() != "" && r.GetClusterId() != s.opts.ClusterID ||
-		r.GetNamespace() != "" && r.GetNamespace() != e.pod.Namespace ||
-		r.GetEnv() != "" && r.GetEnv() != e.pod.Labels[v1alpha1.LabelEnv] ||
-		r.GetTeam() != "" && r.GetTeam() != e.pod.Annotations[v1alpha1.LabelTeam] ||
-		r.GetUser() != "" && r.GetUser() != e.pod.Annotations[v1alpha1.LabelUser] {
-		return false
-	}
-	return r.GetPhase() == sandboxv1.Phase_PHASE_UNSPECIFIED || r.GetPhase() == s.show(e).GetPhase()
-}
-
 // Release ends a sandbox for its caller. One that has ended answers its record.
 func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.end(ctx, id, sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
@@ -126,6 +92,9 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 		pod, patch, record, err := s.prepareEnd(id, end)
 		if err != nil || record != nil {
 			return record, err
+		}
+		if pod == nil {
+			return s.over(ctx, id)
 		}
 		got, err := s.attempt(ctx, id, pod, patch)
 		switch {
@@ -165,7 +134,7 @@ func (s *Service) attempt(ctx context.Context, id string, pod *corev1.Pod, patch
 	return got, err
 }
 
-// prepareEnd answers the record of a sandbox that is over, or stopping, or what to write to make it so.
+// prepareEnd answers a sandbox that is stopping, or what to write to make it so; nothing for one that is on no Pod.
 func (s *Service) prepareEnd(id string, end sandbox.End) (*corev1.Pod, []byte, *sandboxv1.Sandbox, error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -174,10 +143,7 @@ func (s *Service) prepareEnd(id string, end sandbox.End) (*corev1.Pod, []byte, *
 	}
 	e := s.byID[id]
 	if e == nil || !sandbox.PhaseOf(e.pod).Live() {
-		if record := s.showLocked(id); record != nil {
-			return nil, nil, record, nil
-		}
-		return nil, nil, nil, s.noSandbox(id)
+		return nil, nil, s.showLocked(id), nil
 	}
 	spec := e.pool.spec
 	if spec == nil {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
 )
 
@@ -26,6 +27,12 @@ const (
 	maxKeys     = 100_000
 	endedMemory = 7 * 24 * time.Hour
 	maxEnded    = 100_000
+)
+
+// keepAgain is between two attempts to make durable what no Pod shows any more, maxKeepAgain when they keep failing.
+const (
+	keepAgain    = 200 * time.Millisecond
+	maxKeepAgain = 10 * time.Second
 )
 
 // lastPatience is how long what was begun may go on once serving has ended.
@@ -40,14 +47,15 @@ type Lease interface{ Held() bool }
 // ServerTime is the API server's clock, for what is written on Pods.
 type ServerTime interface{ Now() time.Time }
 
-// Options configure a Service. ClusterID, Pods, Lease and Time are required.
+// Options configure a Service. ClusterID, Pods, Lease, Time and History are required.
 type Options struct {
 	ClusterID     string
 	Pods          *Pods
 	Lease         Lease
 	Time          ServerTime
 	Clock         clock.Clock // for deadlines
-	QueueCapacity int32       // claims waiting for one pool; DefaultQueueCapacity if 0
+	History       *history.History
+	QueueCapacity int32 // claims waiting for one pool; DefaultQueueCapacity if 0
 	Activity      []idle.LastActiveSource
 	Metrics       prometheus.Registerer
 	Log           logr.Logger
@@ -81,6 +89,7 @@ type Service struct {
 	strays  *memory[struct{}] // sandbox ids that nobody was told of, nor will be
 	ended   *endedStore
 	closed  bool // takes no more records
+	keeping bool // what is in ended is being made durable
 
 	newest   uint64                  // the highest resourceVersion seen
 	setBack  chan struct{}           // closed when etcd is older than what was seen
@@ -103,8 +112,8 @@ type refusal struct {
 
 // New returns a Service that knows of no Pods yet; see Watch and Start.
 func New(opts Options) (*Service, error) {
-	if opts.ClusterID == "" || opts.Pods == nil || opts.Lease == nil || opts.Time == nil {
-		return nil, errors.New("claim service needs a cluster id, a pod client, a lease and the server's time")
+	if opts.ClusterID == "" || opts.Pods == nil || opts.Lease == nil || opts.Time == nil || opts.History == nil {
+		return nil, errors.New("claim service needs a cluster id, a pod client, a lease, the server's time and a history")
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -233,6 +242,7 @@ func (s *Service) serve(ctx, lasting context.Context, claimed []corev1.Pod) {
 		s.takeOver(e)
 		s.enforce(e)
 	}
+	s.keepVanished()
 	if s.distrust {
 		s.timeouts.Renew()
 	}

@@ -60,7 +60,7 @@ func durationOf(d *durationpb.Duration) *time.Duration {
 
 // Touch records activity of a sandbox. One that has ended answers its record.
 func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	_, record, err := s.live(id)
+	_, record, err := s.live(ctx, id)
 	if err != nil || record != nil {
 		return record, err
 	}
@@ -84,7 +84,7 @@ func (s *Service) writeActive(ctx context.Context, id string, at time.Time) erro
 func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.Pod) []byte) (*sandboxv1.Sandbox, error) {
 	var last error
 	for try := range maxChangeTries {
-		pod, record, err := s.live(id)
+		pod, record, err := s.live(ctx, id)
 		if err != nil || record != nil {
 			return record, err
 		}
@@ -106,7 +106,16 @@ func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.
 }
 
 // live answers the Pod of a live sandbox, or the record of one that is over or stopping.
-func (s *Service) live(id string) (*corev1.Pod, *sandboxv1.Sandbox, error) {
+func (s *Service) live(ctx context.Context, id string) (*corev1.Pod, *sandboxv1.Sandbox, error) {
+	pod, shown, err := s.liveNow(id)
+	if pod == nil && shown == nil && err == nil {
+		shown, err = s.over(ctx, id)
+	}
+	return pod, shown, err
+}
+
+// liveNow answers nothing for a sandbox that is on no Pod.
+func (s *Service) liveNow(id string) (*corev1.Pod, *sandboxv1.Sandbox, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if !s.servingLocked() {
@@ -115,10 +124,7 @@ func (s *Service) live(id string) (*corev1.Pod, *sandboxv1.Sandbox, error) {
 	if e := s.byID[id]; e != nil && sandbox.PhaseOf(e.pod).Live() {
 		return e.pod, nil, nil
 	}
-	if record := s.showLocked(id); record != nil {
-		return nil, record, nil
-	}
-	return nil, nil, s.noSandbox(id)
+	return nil, s.showLocked(id), nil
 }
 
 // expire ends a sandbox whose time is up, unless more is known by then. Whatever else comes of the write, its time is

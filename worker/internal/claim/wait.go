@@ -125,6 +125,11 @@ func (s *Service) awaitRunning(ctx context.Context, id string, deadline time.Tim
 	defer timer.Stop()
 	for {
 		record, changed := s.look(id)
+		if record == nil {
+			if record, err = s.recorded(ctx, id); err != nil {
+				return nil, err
+			}
+		}
 		switch record.GetPhase() {
 		case sandboxv1.Phase_RUNNING:
 			return record, nil
@@ -142,7 +147,7 @@ func (s *Service) awaitRunning(ctx context.Context, id string, deadline time.Tim
 	}
 }
 
-// look answers a sandbox, live or ended, and for one that is starting a channel that is closed when there is more to know.
+// look answers a sandbox that is on a Pod, and for one that is starting a channel that is closed when there is more to know.
 func (s *Service) look(id string) (*sandboxv1.Sandbox, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.unlock()

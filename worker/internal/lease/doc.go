@@ -13,5 +13,7 @@
 // one that somebody else has had and given back meanwhile, and not even notice: the process has to end, and leads anew with
 // another incarnation (I2).
 //
+// The identity in the lease can say where the other replicas reach this one; Address is what the lease says of whoever leads.
+//
 // The claim service asks Held after a Pod was written and before the claim is answered (I2).
 package lease

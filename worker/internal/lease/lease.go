@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,11 +30,12 @@ const (
 // Lock is a Lease lock that knows until when it is held. It is given to leader election as its lock.
 type Lock struct {
 	resourcelock.Interface
-	now   func() time.Duration // goes on during suspend
-	until atomic.Int64         // of now; 0: not held
-	led   atomic.Bool          // it was held once
-	once  sync.Once
-	over  chan struct{} // closed when it was held once and is not to be held again
+	now    func() time.Duration   // goes on during suspend
+	until  atomic.Int64           // of now; 0: not held
+	led    atomic.Bool            // it was held once
+	holder atomic.Pointer[string] // as the lease was read last
+	once   sync.Once
+	over   chan struct{} // closed when it was held once and is not to be held again
 	// renewed is when the last write that succeeded was sent. Leader election makes one at a time.
 	renewed time.Duration
 }
@@ -42,9 +44,12 @@ type Lock struct {
 // the lease back: what this process knows, and what it has under way, is of before.
 var ErrLapsed = errors.New("the lease had lapsed before it was renewed; this process must not lead again")
 
-// New returns a lock on the named Lease, with a connection and an identity of its own. renewDeadline is leader
-// election's: one request must not use it up.
-func New(cfg *rest.Config, namespace, name string, renewDeadline time.Duration) (*Lock, error) {
+// addressMark is in an identity between its holder's name and where other replicas reach it.
+const addressMark = "@"
+
+// New returns a lock on the named Lease, with a connection and an identity of its own, which says where other replicas reach
+// this one; empty: nowhere. renewDeadline is leader election's: one request must not use it up.
+func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration) (*Lock, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = max(time.Second, renewDeadline/2)
 	rest.AddUserAgent(cfg, "leader-election")
@@ -56,11 +61,39 @@ func New(cfg *rest.Config, namespace, name string, renewDeadline time.Duration) 
 	if err != nil {
 		return nil, fmt.Errorf("reading host name: %w", err)
 	}
+	identity := host + "_" + uuid.NewString()
+	if address != "" {
+		identity += addressMark + address
+	}
 	return Wrap(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Client:     client,
-		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString()},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}), nil
+}
+
+// Get reads the lease, as those that do not hold it do all the time.
+func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.holder.Store(&record.HolderIdentity)
+	}
+	return record, raw, err
+}
+
+// Address is where the replica that leads can be reached by others, as far as is known; empty: nobody leads, or it does not
+// listen. self: it is this one.
+func (l *Lock) Address() (address string, self bool) {
+	if l.Held() {
+		_, address, _ = strings.Cut(l.Identity(), addressMark)
+		return address, true
+	}
+	holder := l.holder.Load()
+	if holder == nil || *holder == l.Identity() {
+		return "", false
+	}
+	_, address, _ = strings.Cut(*holder, addressMark)
+	return address, false
 }
 
 // Wrap watches over another lock.

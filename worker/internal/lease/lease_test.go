@@ -156,3 +156,49 @@ func closed(ch <-chan struct{}) bool {
 		return false
 	}
 }
+
+// Replicas find the one that leads by its lease.
+func TestTheLeaseTellsWhereItsHolderIs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		identity, holder, address string
+	}{
+		"another one":              {"a_1@10.0.0.1:8444", "b_2@10.0.0.2:8444", "10.0.0.2:8444"},
+		"another one, without one": {"a_1@10.0.0.1:8444", "b_2", ""},
+		"by IPv6":                  {"a_1", "b_2@[2001:db8::2]:8444", "[2001:db8::2]:8444"},
+		"nobody":                   {"a_1@10.0.0.1:8444", "", ""},
+		"itself, from before":      {"a_1@10.0.0.1:8444", "a_1@10.0.0.1:8444", ""},
+	} {
+		l := Wrap(&told{identity: tc.identity, holder: tc.holder})
+		if address, self := l.Address(); address != "" || self {
+			t.Errorf("%s: unread, the lease tells %q", name, address)
+		}
+		if _, _, err := l.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if address, self := l.Address(); address != tc.address || self {
+			t.Errorf("%s: %q, itself: %t, want %q", name, address, self, tc.address)
+		}
+	}
+	l := Wrap(&told{identity: "a_1@10.0.0.1:8444"})
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "a_1@10.0.0.1:8444", LeaseDurationSeconds: 15}
+	if err := l.Create(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	if address, self := l.Address(); address != "10.0.0.1:8444" || !self {
+		t.Errorf("leading: %q, itself: %t", address, self)
+	}
+}
+
+// told is a lease that somebody holds.
+type told struct {
+	resourcelock.Interface
+	identity, holder string
+}
+
+func (f *told) Identity() string { return f.identity }
+
+func (f *told) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: f.holder}, nil, nil
+}
+
+func (f *told) Create(context.Context, resourcelock.LeaderElectionRecord) error { return nil }

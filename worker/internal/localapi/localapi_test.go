@@ -34,6 +34,7 @@ import (
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
 )
@@ -97,7 +98,7 @@ func start(t *testing.T) string {
 	must(err)
 	pods, err := claim.NewPods(cfg)
 	must(err)
-	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: leads{}, Time: times, QueueCapacity: 1})
+	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: leads{}, Time: times, QueueCapacity: 1, History: historytest.New(t, times)})
 	must(err)
 	must(claims.Watch(t.Context(), mgr.GetCache()))
 	claims.SetIncarnation(1)
@@ -269,6 +270,9 @@ func testRest(t *testing.T, address, id string) {
 	}{
 		{"GET", "/v1/sandboxes/" + id, "", 200, `"phase":"RUNNING"`},
 		{"GET", "/v1/sandboxes?team=red", "", 200, id},
+		{"GET", "/v1/sandboxes?phase=ENDED&endedAfter=2026-01-01T00:00:00Z&pool=far", "", 200, `"sandboxes":[]`},
+		{"GET", "/v1/sandboxes?stopReason=Tired", "", 400, `"field":"stopReason"`},
+		{"GET", "/v1/sandboxes?endedAfter=yesterday", "", 400, "ended_after"},
 		{"GET", "/v1/claims/a%2Fb?team=red", "", 200, id},
 		{"GET", "/v1/envs", "", 200, `"name":"demo"`},
 		{"GET", "/v1/envs/default/none", "", 404, "demo"},
@@ -277,7 +281,7 @@ func testRest(t *testing.T, address, id string) {
 		{"POST", "/v1/sandboxes", `{"env":"demo","idleTimeout":"-5s"}`, 400, `"field":"idleTimeout","value":"-5s"`},
 		{"POST", "/v1/sandboxes", `{"env":"demo","claimKey":"k","firstActivityTimeout":"5s"}`, 400, `"field":"firstActivityTimeout"`},
 		{"PATCH", "/v1/sandboxes/" + id, `{"idleTimeout":"90s","maxLifetime":"3600s"}`, 200, `"idleTimeout":"90s"`},
-		{"PATCH", "/v1/sandboxes/" + id, `{"maxLifetime":"0s"}`, 200, `"startupTimeout":"120s"}`},
+		{"PATCH", "/v1/sandboxes/" + id, `{"maxLifetime":"0s"}`, 200, `"startupTimeout":"120s"`},
 		{"PATCH", "/v1/sandboxes/" + id, `{}`, 400, `"field":"idleTimeout"`},
 		{"POST", "/v1/sandboxes/" + id + ":touch", `{}`, 200, `"lastActiveAt":"20`},
 		{"POST", "/v1/sandboxes/01x-east:touch", `{}`, 404, "no sandbox"},

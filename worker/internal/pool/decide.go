@@ -25,6 +25,10 @@ const (
 	// and end are looked at in between.
 	maxCreate    = 250
 	maxScaleDown = 250
+	// maxUnrecorded is how many Pods may wait for their records, or twice the
+	// replicas if that is more, before no further ones take their place: with a
+	// disk that stays full they would pile up in etcd (I10).
+	maxUnrecorded = 500
 )
 
 // Decide says what to do about one pool. Each Pod is looked at for itself first;
@@ -208,6 +212,8 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 	}
 	surplus := held - int(s.Pool.Spec.Replicas)
 	switch {
+	case surplus < 0 && unrecorded(s) > max(maxUnrecorded, 2*int(s.Pool.Spec.Replicas)):
+		d.Scale = ScaleUnrecorded
 	case surplus < 0:
 		d.Scale, d.Create = ScaleUp, min(-surplus, maxCreate)
 		unmark(s, idle, d)
@@ -222,6 +228,16 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 		unmark(s, idle, d)
 		replaceOutdated(s, idle, d)
 	}
+}
+
+// unrecorded counts the Pods on their way out whose record is not kept yet.
+func unrecorded(s *Snapshot) (n int) {
+	for _, pod := range s.Pods {
+		if pod.DeletionTimestamp != nil && hasPodFinalizer(pod) && !s.Stale[pod.UID] {
+			n++
+		}
+	}
+	return n
 }
 
 // scaleDown marks as many idle Pods as there are too many, and deletes those

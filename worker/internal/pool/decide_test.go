@@ -251,3 +251,20 @@ func readStatus(t *testing.T, pod *corev1.Pod, phase string, w words) {
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: condition}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{cs}
 }
+
+// I10: Pods that wait for a disk with room are not joined by new ones without end.
+func TestPodsThatWaitForTheirRecordsAreBounded(t *testing.T) {
+	for waiting, want := range map[int]ScaleReason{maxUnrecorded: ScaleUp, maxUnrecorded + 1: ScaleUnrecorded} {
+		s := Snapshot{Pool: &v1alpha1.SandboxPool{Spec: v1alpha1.SandboxPoolSpec{Replicas: 3}}, Settled: true}
+		for i := range waiting {
+			s.Pods = append(s.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Name: strconv.Itoa(i), UID: types.UID(strconv.Itoa(i)), DeletionTimestamp: new(metav1.Now()),
+				Finalizers: []string{v1alpha1.SandboxProtectionFinalizer},
+			}})
+		}
+		d := Decide(s)
+		if d.Scale != want || (d.Create == 3) != (want == ScaleUp) || len(d.Actions) != waiting {
+			t.Errorf("%d wait: %s, %d to create, %d actions, want %s", waiting, d.Scale, d.Create, len(d.Actions), want)
+		}
+	}
+}

@@ -50,7 +50,8 @@
 //
 // Pods are born with a finalizer. When one is being deleted — by us, a user, an
 // eviction, or because its node is gone — its sandbox is handed to the Recorder,
-// and the finalizer goes only after that was accepted. There is one such place
+// and the finalizer goes only after that was accepted, which means that it is on a
+// disk: while that is full Pods wait, and are looked at again. There is one such place
 // for all deaths: what replaces a Pod just deletes it. The other end of a sandbox
 // is the write that makes its Pod idle, and there, too, the record comes first.
 // Pods whose pool is gone are seen off the same way.

@@ -112,6 +112,7 @@ const (
 	ScaleUnsettled  ScaleReason = "AwaitingEvents"
 	ScaleDraining   ScaleReason = "Draining"
 	ScalePoolAbsent ScaleReason = "PoolAbsent"
+	ScaleUnrecorded ScaleReason = "AwaitingRecords" // too many Pods wait for their records to be kept
 )
 
 // Decision is what to do about a pool.

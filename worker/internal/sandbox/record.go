@@ -43,7 +43,10 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 		IdleTimeout: duration(s.IdleTimeout), StartupTimeout: duration(s.StartupTimeout),
 		MaxLifetime: duration(s.MaxLifetime), FirstActivityTimeout: duration(s.FirstActivityTimeout),
 		LastActiveAt: timestamp(s.LastActive),
+
+		Images: imagesOf(pod), ContainerId: containerOf(pod, &s), Node: pod.Spec.NodeName,
 	}
+	record.Cpu, record.Memory = resourcesOf(pod)
 	return record
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
@@ -29,16 +30,30 @@ func TestRecord(t *testing.T) {
 		Team: "red", Labels: map[string]string{"tier": "gold"}, Metadata: map[string]string{"a": "b"}, ClaimKey: "job-1",
 		ClaimedAt:      timestamppb.New(noon.Add(-time.Hour)),
 		StartupTimeout: durationpb.New(2 * time.Minute),
+		Images:         map[string]string{"main": tenantImage}, ContainerId: "containerd://c2", Node: "node-1", Cpu: "600m", Memory: "64Mi",
 		Runtimes: []*sandboxv1.Runtime{
 			{Name: "e2b", Port: 8080, Url: "tcp://10.0.0.7:8080"}, {Name: "dns", Port: 8080, Url: "udp://10.0.0.7:8080"}, {Name: "none"},
 		},
 	}
-	got := Record(idlePod(holds(Running), runs(tenantImage, "containerd://c2")), runtimes, "east")
+	sized := func(p *corev1.Pod) {
+		for i, r := range []string{"500m", "100m"} {
+			if i > 0 {
+				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "side"})
+			}
+			p.Spec.Containers[i].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(r)}
+		}
+		p.Spec.Containers[1].Resources.Limits = corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("64Mi"),
+		}
+		p.Annotations[v1alpha1.SandboxRunningImagesAnnotationKey] = `{"main":"` + tenantImage + `"}`
+	}
+	got := Record(idlePod(holds(Running), runs(tenantImage, "containerd://c2"), sized), runtimes, "east")
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("live (-want +got):\n%s", diff)
 	}
 
 	want.Phase, want.StopReason, want.TerminatedAt = sandboxv1.Phase_ENDED, "Released", timestamppb.New(noon.Add(-30*time.Minute))
+	want.Cpu, want.Memory = "", ""
 	got = TerminalRecord(stopped(), runtimes, "east", noon)
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("ended (-want +got):\n%s", diff)
@@ -66,6 +81,10 @@ func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "evicting",
 		})
+	}
+	starting := Record(idlePod(holds(Starting)), nil, "east")
+	if starting.GetContainerId() != "" {
+		t.Errorf("before its swap a sandbox has the container %s of another tenant", starting.GetContainerId())
 	}
 	for name, tc := range map[string]struct {
 		pod          *corev1.Pod

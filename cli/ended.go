@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// ended are the flags for sandboxes that have ended.
+type ended struct {
+	only          bool
+	after, before string
+}
+
+func (e *ended) bind(flags *pflag.FlagSet, filter *sandboxv1.ListSandboxesRequest) {
+	flags.BoolVar(&e.only, "ended", false, "sandboxes that have ended, in the order in which they were claimed")
+	flags.StringVar(&e.after, "ended-after", "", "only those that have ended since: a time (2026-03-01T12:00:00Z), or how long ago (2h)")
+	flags.StringVar(&e.before, "ended-before", "", "only those that had ended by then")
+	flags.StringVar(&filter.StopReason, "stop-reason", "", "only those that ended so: Completed, Canceled, Released or Failed")
+}
+
+func (e *ended) apply(filter *sandboxv1.ListSandboxesRequest, now time.Time) (err error) {
+	if e.only {
+		if filter.Phase != sandboxv1.Phase_PHASE_UNSPECIFIED && filter.Phase != sandboxv1.Phase_ENDED {
+			return fmt.Errorf("--ended and --phase %s exclude each other", filter.Phase)
+		}
+		filter.Phase = sandboxv1.Phase_ENDED
+	}
+	if filter.EndedAfter, err = moment("--ended-after", e.after, now); err != nil {
+		return err
+	}
+	filter.EndedBefore, err = moment("--ended-before", e.before, now)
+	return err
+}
+
+// moment reads a time, or how long ago it was.
+func moment(flag, value string, now time.Time) (*timestamppb.Timestamp, error) {
+	if value == "" {
+		return nil, nil
+	}
+	if ago, err := time.ParseDuration(value); err == nil && ago >= 0 {
+		return timestamppb.New(now.Add(-ago)), nil
+	}
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q is not valid, want a time such as 2026-03-01T12:00:00Z, or how long ago, such as 2h", flag, value)
+	}
+	return timestamppb.New(at), nil
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// lister answers two pages, and tells of a cluster that is missing from the first.
+type lister struct {
+	sandboxv1.UnimplementedSandboxesServer
+	asked []*sandboxv1.ListSandboxesRequest
+}
+
+func (l *lister) ListSandboxes(_ context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
+	l.asked = append(l.asked, proto.CloneOf(r))
+	if r.GetPageToken() == "" {
+		return &sandboxv1.ListSandboxesResponse{NextPageToken: "a", UnreachableClusters: []string{"west"}}, nil
+	}
+	return &sandboxv1.ListSandboxesResponse{Sandboxes: []*sandboxv1.Sandbox{
+		{Id: "b", Phase: sandboxv1.Phase_ENDED, StopReason: "Failed", FailureReason: "OOMKilled"},
+	}}, nil
+}
+
+func TestEndedSandboxesOnTheCommandLine(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lister{}
+	server := grpc.NewServer()
+	sandboxv1.RegisterSandboxesServer(server, l)
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	run := func(args ...string) (string, error) {
+		var out strings.Builder
+		cmd := newRoot()
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		cmd.SetArgs(append([]string{"--server", listener.Addr().String(), "sandboxes"}, args...))
+		err := cmd.Execute()
+		return out.String(), err
+	}
+	out, err := run("--ended", "--ended-after", "2h", "--ended-before", "2026-03-01T12:00:00Z", "--stop-reason", "Failed", "--pool", "p", "--team", "red")
+	if err != nil || !strings.Contains(out, "Failed (OOMKilled)") || !strings.Contains(out, "unreachable: west") {
+		t.Errorf("%s\n%v", out, err)
+	}
+	if len(l.asked) != 2 {
+		t.Fatalf("asked %v", l.asked)
+	}
+	r := l.asked[1]
+	if r.GetPhase() != sandboxv1.Phase_ENDED || r.GetStopReason() != "Failed" || r.GetPool() != "p" || r.GetTeam() != "red" || r.GetPageToken() != "a" ||
+		r.GetEndedBefore().AsTime().Year() != 2026 || time.Since(r.GetEndedAfter().AsTime()).Round(time.Minute) != 2*time.Hour {
+		t.Errorf("asked %v", r)
+	}
+	for args, want := range map[string]string{
+		"--ended --phase running":  "exclude each other",
+		"--ended-after yesterday":  `--ended-after "yesterday" is not valid`,
+		"--ended-before -2h":       `--ended-before "-2h" is not valid`,
+		"--phase asleep":           "want starting, running, stopping or ended",
+		"--ended-after 2026-03-01": "is not valid",
+	} {
+		if out, err := run(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}

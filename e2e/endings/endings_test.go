@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endings_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+)
+
+const (
+	cluster  = "east"
+	patience = 90 * time.Second
+	replicas = 12
+	manifest = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: %[1]s}
+spec:
+  version: v1.0.0
+  template: {spec: {containers: [{name: main, image: "registry.example/python:3"}]}}
+---
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: %[1]s, namespace: default}
+spec:
+  mode: WarmPool
+  templateRef: {name: %[1]s}
+  clusters:
+  - clusterID: east
+    members: [{name: %[1]s, spec: {replicas: %[2]d}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}]
+`
+)
+
+var (
+	atoll  *stack.Stack
+	second stack.Program // replica of the worker
+	hub    *stack.Client
+	kube   client.Client
+)
+
+func TestMain(m *testing.M) {
+	stack.RunSuite("endings", func(ctx context.Context, dir, logDir string) (code int, err error) {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Minute)
+		defer cancel()
+		opts := stack.Options{BinDir: filepath.Join(dir, "bin"), LogDir: logDir}
+		var set *plane.Set
+		group, groupCtx := errgroup.WithContext(ctx)
+		group.Go(func() error { return stack.Build(groupCtx, opts.BinDir, true) })
+		group.Go(func() (err error) { set, err = plane.Up(groupCtx, plane.Options{}, cluster); return err })
+		err = group.Wait()
+		if set != nil {
+			defer func() { err = errors.Join(err, set.Down(context.WithoutCancel(ctx))) }()
+		}
+		if err != nil {
+			return 1, err
+		}
+		if atoll, err = stack.Start(ctx, set, opts); err != nil {
+			return 1, err
+		}
+		if second, err = atoll.WorkerAs(cluster, cluster, cluster); err != nil {
+			return 1, err
+		}
+		if err := second.Start(ctx); err != nil {
+			return 1, err
+		}
+		if hub, err = atoll.HubClient(); err != nil {
+			return 1, err
+		}
+		if kube, err = atoll.Kube(cluster); err != nil {
+			return 1, err
+		}
+		code = m.Run()
+		return code, errors.Join(second.Stop(), atoll.Verify(ctx), atoll.Close(), stack.CheckLogs(logDir, nil))
+	})
+}
+
+// book is what a caller knows of its sandboxes of one Env.
+type book struct {
+	t        *testing.T
+	env      string
+	replicas int               // that are there in the end
+	ends     map[string]string // by id, how it was ended: the stop reason that is to be recorded
+	n        int
+}
+
+// newBook applies an Env of the test's own.
+func newBook(t *testing.T) *book {
+	t.Helper()
+	b := &book{t: t, env: strings.ToLower(t.Name()), replicas: replicas, ends: map[string]string{}}
+	apply := strings.NewReader(fmt.Sprintf(manifest, b.env, b.replicas))
+	if _, err := atoll.Cluster(cluster).(*plane.Plane).KubectlInput(t.Context(), apply, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *book) create(ctx context.Context) *sandboxv1.Sandbox {
+	b.t.Helper()
+	b.n++
+	r := &sandboxv1.CreateSandboxRequest{Env: b.env, Metadata: map[string]string{"n": fmt.Sprint(b.n)}}
+	if b.n%2 == 0 {
+		r.ClaimKey = fmt.Sprint(b.env, b.n)
+	}
+	var got *sandboxv1.Sandbox
+	b.eventually(ctx, "a sandbox", func(ctx context.Context) (bool, string) {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		var err error
+		got, err = hub.CreateSandbox(ctx, r)
+		return err == nil, fmt.Sprint(err)
+	})
+	return got
+}
+
+func (b *book) eventually(ctx context.Context, what string, check func(context.Context) (bool, string)) {
+	b.t.Helper()
+	if err := stack.Eventually(ctx, patience, what, check); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// end ends a sandbox in one of the ways that there are.
+func (b *book) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
+	b.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.GetNamespace(), Name: s.GetPod()}}
+	var err error
+	switch way % 4 {
+	case 0:
+		b.ends[s.GetId()] = "Released"
+		b.eventually(ctx, "the release", func(ctx context.Context) (bool, string) {
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+			defer cancel()
+			_, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: s.GetId()})
+			return err == nil, fmt.Sprint(err)
+		})
+	case 1:
+		b.ends[s.GetId()] = "Failed"
+		err = kube.Delete(ctx, pod)
+	case 2:
+		b.ends[s.GetId()] = "Failed"
+		err = kube.Delete(ctx, pod, client.GracePeriodSeconds(0)) // kubectl delete --force
+	case 3: // out of memory, as a kubelet says it
+		b.ends[s.GetId()] = "Failed"
+		if err = kube.Get(ctx, client.ObjectKeyFromObject(pod), pod); err == nil {
+			own := pod.Status.ContainerStatuses[0].ContainerID
+			pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				ExitCode: 137, Reason: "OOMKilled", ContainerID: own,
+			}}
+			err = kube.Status().Update(ctx, pod)
+		}
+	}
+	if err != nil {
+		b.t.Fatalf("ending %s: %v", s.GetId(), err)
+	}
+}
+
+// all is what the hub's history has, by id.
+func (b *book) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error) {
+	out := map[string]*sandboxv1.Sandbox{}
+	for token := ""; ; {
+		page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, Env: b.env, PageSize: 7, PageToken: token})
+		if err != nil {
+			return nil, err
+		}
+		if len(page.GetUnreachableClusters()) > 0 {
+			return nil, errors.New("the cluster is away")
+		}
+		for _, s := range page.GetSandboxes() {
+			if out[s.GetId()] != nil {
+				return nil, fmt.Errorf("%s is there twice", s.GetId())
+			}
+			out[s.GetId()] = s
+		}
+		if token = page.GetNextPageToken(); token == "" {
+			return out, nil
+		}
+	}
+}
+
+// check wants every sandbox that has ended to be in the history, once, with its reason, and no Pod to wait.
+func (b *book) check(ctx context.Context, when string) {
+	b.t.Helper()
+	var all map[string]*sandboxv1.Sandbox
+	b.eventually(ctx, when+": every record", func(ctx context.Context) (bool, string) {
+		var err error
+		if all, err = b.all(ctx); err != nil {
+			return false, err.Error()
+		}
+		for id := range b.ends {
+			if all[id] == nil {
+				return false, fmt.Sprintf("%s is missing; %d of %d are there", id, len(all), len(b.ends))
+			}
+		}
+		return true, ""
+	})
+	for id, reason := range b.ends {
+		s := all[id]
+		if s.GetStopReason() != reason || s.GetTerminatedAt() == nil || s.GetPodUid() == "" || s.GetMemory() != "16Mi" || s.GetMetadata()["n"] == "" {
+			b.t.Errorf("%s: the record of %s is %v, want %s", when, id, s, reason)
+		}
+		if got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id}); err != nil || got.GetStopReason() != reason {
+			b.t.Errorf("%s: %s is answered %v, %v", when, id, got, err)
+		}
+	}
+	for id := range all {
+		if b.ends[id] == "" {
+			b.t.Errorf("%s: %s is recorded and was not ended: %v", when, id, all[id])
+		}
+	}
+	b.eventually(ctx, when+": no Pod to wait", func(ctx context.Context) (bool, string) {
+		pods := &corev1.PodList{}
+		if err := kube.List(ctx, pods, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelEnv: b.env}); err != nil {
+			return false, err.Error()
+		}
+		for _, p := range pods.Items {
+			if p.DeletionTimestamp != nil {
+				return false, p.Name + " is there"
+			}
+		}
+		return len(pods.Items) == b.replicas, fmt.Sprint(len(pods.Items), " Pods")
+	})
+}
+
+// Whoever is killed at whatever moment, no record is missing and none is there twice.
+func TestEveryEndingIsRecordedOnce(t *testing.T) {
+	ctx := t.Context()
+	b := newBook(t)
+	random := rand.New(rand.NewPCG(7, 7))
+	programs := []stack.Program{atoll.Worker(cluster), second}
+	for round := range 4 {
+		var live []*sandboxv1.Sandbox
+		for range 8 {
+			live = append(live, b.create(ctx))
+		}
+		for i, s := range live {
+			b.end(ctx, s, i+round)
+			if i == 3 {
+				time.Sleep(time.Duration(random.Int64N(int64(60 * time.Millisecond))))
+				victim := programs[random.IntN(2)]
+				if round == 2 {
+					victim = atoll.Hub
+				}
+				kill(t, victim)
+			}
+		}
+		b.check(ctx, fmt.Sprint("round ", round))
+	}
+
+	// What one replica has, the other one has.
+	for _, p := range programs {
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		b.check(ctx, "without "+p.String())
+		if err := p.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d sandboxes have ended: %v", len(b.ends), count(slices.Collect(maps.Values(b.ends))))
+}
+
+// kill ends a program as a crash does, and starts it again.
+func kill(t *testing.T, p stack.Program) {
+	t.Helper()
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func count(reasons []string) map[string]int {
+	n := map[string]int{}
+	for _, r := range reasons {
+		n[r]++
+	}
+	return n
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// shelf answers lists of ended sandboxes as a worker does that looks at so many records a page, and leaves out every other.
+type shelf struct {
+	cluster string
+	ids     []string
+	scan    int
+	asked   *sandboxv1.ListSandboxesRequest
+}
+
+func (s *shelf) list(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+	s.asked = d.GetList()
+	out := &sandboxv1.ListSandboxesResponse{}
+	at, found := slices.BinarySearch(s.ids, s.asked.GetPageToken())
+	if found {
+		at++
+	}
+	for i := at; i < len(s.ids); i++ {
+		if i == at+s.scan || len(out.Sandboxes) == int(s.asked.GetPageSize()) {
+			out.NextPageToken = s.ids[i-1]
+			break
+		}
+		if i%2 == 0 {
+			out.Sandboxes = append(out.Sandboxes, &sandboxv1.Sandbox{Id: s.ids[i], ClusterId: s.cluster, Phase: sandboxv1.Phase_ENDED})
+		}
+	}
+	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_List{List: out}}, nil
+}
+
+// Pages of clusters that end early, or are empty, lose nothing of them nor of others.
+func TestEndedSandboxesOfAllClustersArePaged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 1, "west": 1})
+		shelves := map[string]*shelf{"east": {cluster: "east", scan: 3}, "west": {cluster: "west", scan: 1}}
+		var want []string
+		for i := range 40 {
+			for _, cluster := range []string{"east", "west"} {
+				s := shelves[cluster]
+				id := fmt.Sprintf("01hzzzzzzzzzzzzzzzzzzz%04d-%s", i*(1+s.scan), cluster)
+				if s.ids = append(s.ids, id); i%2 == 0 {
+					want = append(want, id)
+				}
+			}
+		}
+		for cluster, s := range shelves {
+			slices.Sort(s.ids)
+			f.workers[cluster].onCall = s.list
+		}
+		slices.Sort(want)
+		after := timestamppb.New(time.Now())
+		for _, size := range []int32{1, 2, 7, 1000} {
+			var got []string
+			for r := (&sandboxv1.ListSandboxesRequest{EndedAfter: after, StopReason: "Failed", Pool: "p", PageSize: size}); ; {
+				page, err := f.hub.List(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(page.GetSandboxes()) > int(size) {
+					t.Fatalf("a page of %d has %d", size, len(page.GetSandboxes()))
+				}
+				for _, s := range page.GetSandboxes() {
+					got = append(got, s.GetId())
+				}
+				if r.PageToken = page.GetNextPageToken(); r.PageToken == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("in pages of %d: %d of %d: %v", size, len(got), len(want), got)
+			}
+		}
+		if r := shelves["east"].asked; r.GetStopReason() != "Failed" || r.GetPool() != "p" || r.GetEndedAfter() == nil {
+			t.Errorf("the worker is asked %v", r)
+		}
+	})
+}
+
+// A worker whose pages do not go on is named as missing, and does not have callers ask for ever.
+func TestAPageThatDoesNotGoOnIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 1})
+		token := "01hzzzzzzzzzzzzzzzzzzz0001-east"
+		for _, next := range []string{token, "01hzzzzzzzzzzzzzzzzzzz0000-east", "no id"} {
+			f.workers["east"].onCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
+				return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_List{
+					List: &sandboxv1.ListSandboxesResponse{NextPageToken: next},
+				}}, nil
+			}
+			page, err := f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, PageToken: token})
+			if err != nil || !slices.Equal(page.GetUnreachableClusters(), []string{"east"}) || page.GetNextPageToken() != "" {
+				t.Errorf("after %s: %v, %v", next, page, err)
+			}
+		}
+		_, err := f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_RUNNING, StopReason: "Tired", Pool: "P"})
+		wantReason(t, err, problem.Invalid)
+		if fields := problem.FromError(err).Fields; len(fields) != 3 {
+			t.Errorf("at fault are %v", fields)
+		}
+	})
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+// NewPeerServer returns a gRPC server that lets in replicas of the same cluster's worker and nobody else: who has its
+// certificate.
+func NewPeerServer(creds *Credentials, clusterID string, log logr.Logger) *grpc.Server {
+	return grpc.NewServer(
+		grpc.Creds(peerTransport{transport{Credentials: creds}, clusterID}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxSendMsgSize(maxMessage),
+		grpc.ChainStreamInterceptor(contain(log), peersOnly(clusterID, log)),
+	)
+}
+
+func peersOnly(clusterID string, log logr.Logger) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if who, err := PeerCluster(stream.Context()); err != nil || who != clusterID {
+			log.Info("Refused who is no replica of this worker", "cluster", who, "error", err)
+			return status.Errorf(codes.PermissionDenied, "this is a worker of cluster %s, for its replicas alone", clusterID)
+		}
+		return handler(srv, stream)
+	}
+}
+
+// DialPeer prepares a connection to another replica, which must have the same cluster's certificate. It is found by an
+// address that no certificate can name.
+func DialPeer(target, clusterID string, creds *Credentials) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+target,
+		grpc.WithTransportCredentials(peerTransport{transport{Credentials: creds}, clusterID}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithNoProxy(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to dial a replica: %w", err)
+	}
+	return conn, nil
+}
+
+// peerTransport is transport between replicas of one worker.
+type peerTransport struct {
+	transport
+	clusterID string
+}
+
+func (t peerTransport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(t.peerConfig(t.clusterID)).ClientHandshake(ctx, authority, conn)
+}
+
+func (t peerTransport) Clone() credentials.TransportCredentials { return t }
+
+// peerConfig looks for a cluster's name instead of a host's. A worker's certificate need not be one for servers.
+func (c *Credentials) peerConfig(clusterID string) *tls.Config {
+	m := c.current()
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		Certificates:       []tls.Certificate{m.cert},
+		InsecureSkipVerify: true, // VerifyConnection does it, by another name
+		VerifyConnection: func(state tls.ConnectionState) error {
+			return verifyPeer(state, m.cas, clusterID)
+		},
+	}
+}
+
+func verifyPeer(state tls.ConnectionState, cas *x509.CertPool, clusterID string) error {
+	if len(state.PeerCertificates) == 0 {
+		return fmt.Errorf("%w: the replica has no certificate", ErrIdentity)
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range state.PeerCertificates[1:] {
+		intermediates.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots: cas, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrIdentity, err)
+	}
+	who, err := IdentityOf(state.PeerCertificates[0])
+	if err != nil {
+		return err
+	}
+	if who != Cluster(clusterID) {
+		return fmt.Errorf("%w: %s is no worker of cluster %s", ErrIdentity, who, clusterID)
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/history"
+	"navix.sh/atoll/worker/internal/lease"
+)
+
+// openHistory opens the file of terminal records. One that is in use by a process on its way out is waited for.
+func openHistory(ctx context.Context, o options, local clock.WithTicker, times *apitime.Clock, log logr.Logger) (*history.History, error) {
+	var kept store.Store = store.NewMemory()
+	if o.dataDir == "" {
+		log.Info("Without --data-dir the records of ended sandboxes are lost when this process ends")
+	} else {
+		file, err := openStore(ctx, filepath.Join(o.dataDir, "history.db"), log)
+		if err != nil {
+			return nil, fmt.Errorf("opening the history below --data-dir: %w", err)
+		}
+		kept = file
+	}
+	h, err := history.Open(ctx, history.Options{
+		Store: kept, Time: times, Clock: local, Retention: o.retention, MaxRecords: o.historyRecords,
+		Metrics: metrics.Registry, Log: log.WithName("history"),
+	})
+	if err != nil {
+		return nil, errors.Join(err, kept.Close())
+	}
+	log.Info("Keeping the records of ended sandboxes", "records", h.Len(), "retention", o.retention.String(), "most", o.historyRecords)
+	return h, nil
+}
+
+// addPeers has the replicas of this worker share their histories.
+func addPeers(mgr ctrl.Manager, o options, lock *lease.Lock, books *history.History, local clock.Clock, log logr.Logger) error {
+	credentials, err := link.LoadCredentials(o.tls, log)
+	if err != nil {
+		return fmt.Errorf("loading the certificate for other replicas: %w", err)
+	}
+	peers, err := history.NewPeers(history.PeerOptions{
+		History: books, ClusterID: o.clusterID, Credentials: credentials, Leader: lock, Listen: o.peerListen,
+		Clock: local, Metrics: metrics.Registry, Log: log,
+	})
+	if err != nil {
+		return fmt.Errorf("building the copies of the history: %w", err)
+	}
+	if err := mgr.Add(peers); err != nil {
+		return fmt.Errorf("adding the copies of the history: %w", err)
+	}
+	err = mgr.AddReadyzCheck("history", func(*http.Request) error {
+		if !peers.Caught() {
+			return errors.New("the leader's records of ended sandboxes are not all here yet")
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("adding the readiness check of the history: %w", err)
+	}
+	return nil
+}
+
+// lockWait is how long a process in whose place this one starts may take to let go of its file.
+const lockWait = 15 * time.Second
+
+// openStore puts a damaged file aside: a cluster without a worker would be worse than one without its history, which the
+// other replicas have as well.
+func openStore(ctx context.Context, path string, log logr.Logger) (*store.Bolt, error) {
+	for until := time.Now().Add(lockWait); ; {
+		file, err := store.OpenBolt(path, history.Kind)
+		switch {
+		case errors.Is(err, store.ErrDamaged):
+			aside := path + ".damaged-" + time.Now().UTC().Format("20060102T150405")
+			log.Error(err, "The history is damaged; beginning a new one", "kept as", aside)
+			if err := os.Rename(path, aside); err != nil {
+				return nil, fmt.Errorf("putting the damaged history aside: %w", err)
+			}
+		case !errors.Is(err, store.ErrLocked) || time.Now().After(until) || ctx.Err() != nil:
+			return file, err
+		}
+	}
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/history"
+)
+
+// A damaged history keeps no cluster without its worker, and is not thrown away.
+func TestADamagedHistoryIsPutAside(t *testing.T) {
+	o := options{dataDir: filepath.Join(t.TempDir(), "data"), retention: history.DefaultRetention, historyRecords: 10}
+	open := func() *history.History {
+		t.Helper()
+		registry := metrics.Registry
+		metrics.Registry = prometheus.NewRegistry()
+		defer func() { metrics.Registry = registry }()
+		h, err := openHistory(t.Context(), o, clock.RealClock{}, apitime.New(clock.RealClock{}), logr.Discard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	keep := func(h *history.History, id string) {
+		t.Helper()
+		if _, err := h.Keep(t.Context(), history.Record{Sandbox: &sandboxv1.Sandbox{Id: id}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := open()
+	keep(h, "a-east")
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h = open()
+	if !h.Has("a-east") {
+		t.Error("the record is gone")
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(o.dataDir, "history.db")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range content[:len(content)/2] {
+		content[i] = 0xff
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h = open()
+	keep(h, "b-east")
+	if h.Len() != 1 {
+		t.Errorf("there are %d records", h.Len())
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if aside, err := filepath.Glob(path + ".damaged-*"); err != nil || len(aside) != 1 {
+		t.Errorf("put aside: %v, %v", aside, err)
+	}
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	copyBatch = 256
+	copyBytes = 512 << 10
+	// maxPeers is of how many other files it is remembered how far they were read. Every Pod of the worker has a new one.
+	maxPeers = 64
+)
+
+var errNoRecord = errors.New("a replica sent a record of nothing")
+
+// loadFile reads which file this is, or gives it a name, and how far others have been read.
+func (h *History) loadFile(ctx context.Context) error {
+	if h.file != "" {
+		return nil
+	}
+	s := h.opts.Store
+	e, ok, err := s.Get(ctx, fileKey)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		e.Value = []byte(strings.ToLower(rand.Text()))
+		if _, err := s.Commit(ctx, store.Txn{Puts: []store.Put{{Key: fileKey, Value: e.Value}}}); err != nil {
+			return fmt.Errorf("naming the file: %w", err)
+		}
+	}
+	h.file = string(e.Value)
+	var known []string
+	err = each(ctx, s, peerPrefix, "", func(e store.Entry) error {
+		n, err := parseNumber(string(e.Value), "")
+		known, h.seen[strings.TrimPrefix(e.Key, peerPrefix)] = append(known, e.Key), n
+		return err
+	})
+	if err != nil || len(known) <= maxPeers {
+		return err
+	}
+	clear(h.seen) // they are read again from the start, and add nothing
+	_, err = s.Commit(ctx, store.Txn{Deletes: known})
+	return err
+}
+
+// upTo is up to where another file's log is here.
+func (h *History) upTo(file string) uint64 {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.seen[file]
+}
+
+// highestAndGrown answers the highest number, and a channel that is closed when there is a higher one.
+func (h *History) highestAndGrown() (last uint64, grown <-chan struct{}) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.index.last, h.grown
+}
+
+// since answers what follows a number in the log, as far as one message goes, for a replica with another file. A number that
+// was never given is of a log that was lost: everything follows it.
+func (h *History) since(ctx context.Context, number uint64, file string) (*federationv1.CopyRecords, error) {
+	notes, waits, last := h.notesSince(number)
+	out := &federationv1.CopyRecords{UpTo: last}
+	if len(notes) > 0 {
+		out.UpTo = notes[len(notes)-1].number
+	}
+	out.More = out.UpTo < last
+	size := 0
+	for i, n := range notes {
+		if n.note.Origin == file {
+			continue
+		}
+		ended, err := h.read(ctx, n.note.ID)
+		if err != nil {
+			return nil, err
+		}
+		if ended == nil {
+			continue // dropped
+		}
+		if size += proto.Size(ended); size > copyBytes && len(out.GetRecords()) > 0 {
+			out.UpTo, out.More = notes[i-1].number, true
+			return out, nil
+		}
+		origin := n.note.Origin
+		if origin == "" {
+			origin = h.file
+		}
+		out.Records = append(out.Records, &federationv1.CopyRecord{
+			Ended: ended, ForHub: n.note.ForHub, Sent: n.note.ForHub && !waits[n.number], Origin: origin,
+		})
+	}
+	return out, nil
+}
+
+func (h *History) notesSince(number uint64) (notes []numbered, waits map[uint64]bool, last uint64) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if last = h.index.last; number > last {
+		number = 0
+	}
+	waits = map[uint64]bool{}
+	for n := max(number+1, h.index.first); n <= last && len(notes) < copyBatch; n++ {
+		note, ok := h.index.notes[n]
+		if !ok {
+			continue
+		}
+		notes = append(notes, numbered{n, note})
+		_, waits[n] = slices.BinarySearch(h.index.unsent, n)
+	}
+	return notes, waits, last
+}
+
+// take makes copies durable, and how far the other file was read with them.
+func (h *History) take(ctx context.Context, file string, records *federationv1.CopyRecords) error {
+	r := &request{from: file, upTo: records.GetUpTo()}
+	var sent []string
+	for _, c := range records.GetRecords() {
+		e := c.GetEnded()
+		id := e.GetSandbox().GetId()
+		if id == "" {
+			return errNoRecord
+		}
+		if c.GetSent() {
+			sent = append(sent, id)
+		}
+		r.entries = append(r.entries, entry{
+			note: note{
+				ID: id, Hash: e.GetKeyHash(), Attempt: e.GetAttempt(), At: e.GetRecordedAt().GetSeconds(), ForHub: c.GetForHub(), Origin: c.GetOrigin(),
+			},
+			ended: e, sent: c.GetSent(),
+		})
+	}
+	if _, err := h.write(ctx, r); err != nil {
+		return err
+	}
+	h.sent(sent) // of those that were here already
+	return nil
+}
+
+// unsentIDs are the sandboxes whose record the hub has not stored, as far as this replica knows.
+func (h *History) unsentIDs() (ids []string) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, number := range h.index.unsent {
+		ids = append(ids, h.index.notes[number].ID)
+	}
+	return ids
+}
+
+// sentOf answers those of some records that the hub has stored, as far as this replica knows.
+func (h *History) sentOf(ids []string) (sent []string) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, id := range ids {
+		number, ok := h.index.numbers[id]
+		if !ok {
+			continue
+		}
+		if _, waits := slices.BinarySearch(h.index.unsent, number); !waits {
+			sent = append(sent, id)
+		}
+	}
+	return sent
+}

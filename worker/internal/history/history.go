@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/store"
+)
+
+// Defaults of Options.
+const (
+	DefaultRetention  = 7 * 24 * time.Hour
+	DefaultMaxRecords = 100_000
+	// KeyRetention is how long a claim key answers its record. The hub's is the same.
+	KeyRetention = 24 * time.Hour
+)
+
+// Kind tells a history's file apart from others of package store.
+const Kind = "history"
+
+// ServerTime is the API server's clock.
+type ServerTime interface{ Now() time.Time }
+
+// Options configure a History. Store and Time are required.
+type Options struct {
+	Store      store.Store // closed by Close
+	Time       ServerTime
+	Clock      clock.WithTicker
+	Retention  time.Duration
+	MaxRecords int
+	Metrics    prometheus.Registerer // nil: none
+	Log        logr.Logger
+}
+
+// History keeps records. Its methods are safe for concurrent use.
+type History struct {
+	opts    Options
+	metrics *metrics
+	queue   chan *request
+	quit    chan struct{}
+	done    chan struct{}
+	once    sync.Once
+
+	mu      sync.RWMutex
+	index   index
+	file    string                                       // the name of the store's file
+	seen    map[string]uint64                            // by replica's file, up to where its log is here
+	grown   chan struct{}                                // closed when there is a record more
+	confirm func(ctx context.Context, upTo uint64) error // copies; nil: there are none
+	tell    func(sent []string)                          // what the hub has stored, to who has copies
+}
+
+// Open reads what is there, and takes records until Close.
+func Open(ctx context.Context, opts Options) (*History, error) {
+	if opts.Store == nil || opts.Time == nil {
+		return nil, errors.New("history needs a store and the server's time")
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Retention <= 0 {
+		opts.Retention = DefaultRetention
+	}
+	if opts.MaxRecords <= 0 {
+		opts.MaxRecords = DefaultMaxRecords
+	}
+	h := &History{
+		opts: opts, index: newIndex(), seen: map[string]uint64{}, grown: make(chan struct{}),
+		queue: make(chan *request, maxBatch), quit: make(chan struct{}), done: make(chan struct{}),
+	}
+	if err := h.load(ctx); err != nil {
+		return nil, fmt.Errorf("reading the history: %w", err)
+	}
+	var err error
+	if h.metrics, err = newMetrics(opts.Metrics, h); err != nil {
+		return nil, fmt.Errorf("registering metrics of the history: %w", err)
+	}
+	go h.run()
+	return h, nil
+}
+
+// Close finishes what was begun, and closes the store.
+func (h *History) Close() error {
+	h.once.Do(func() { close(h.quit) })
+	<-h.done
+	return h.opts.Store.Close()
+}
+
+// Record is a sandbox that is over, and the claim key that it had.
+type Record struct {
+	Sandbox *sandboxv1.Sandbox
+	KeyHash string // empty: its end is no claim key's
+	Attempt int32
+	ForHub  bool // of a key of the hub's, which has to store it
+}
+
+// Keep returns nil once the record is durable, here and on the replicas that follow. fresh is false for a sandbox that had
+// one already.
+func (h *History) Keep(ctx context.Context, r Record) (fresh bool, err error) {
+	id := r.Sandbox.GetId()
+	if !h.Has(id) {
+		e := entry{
+			note: note{ID: id, Hash: r.KeyHash, Attempt: r.Attempt, At: h.opts.Time.Now().Unix(), ForHub: r.ForHub},
+			ended: &federationv1.EndedSandbox{
+				Sandbox: r.Sandbox, KeyHash: r.KeyHash, Attempt: r.Attempt, RecordedAt: timestamppb.New(h.opts.Time.Now()),
+			},
+		}
+		kept, err := h.write(ctx, &request{entries: []entry{e}})
+		if err != nil {
+			return false, fmt.Errorf("keeping the record of sandbox %s: %w", id, err)
+		}
+		fresh = kept > 0
+	}
+	if err := h.confirmed(ctx, id); err != nil {
+		return fresh, fmt.Errorf("copying the record of sandbox %s: %w", id, err)
+	}
+	return fresh, nil
+}
+
+func (h *History) confirmed(ctx context.Context, id string) error {
+	h.mu.RLock()
+	upTo, confirm := h.index.numbers[id], h.confirm
+	h.mu.RUnlock()
+	if confirm == nil {
+		return nil
+	}
+	return confirm(ctx, upTo)
+}
+
+// Has reports whether there is a record of a sandbox.
+func (h *History) Has(id string) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	_, ok := h.index.numbers[id]
+	return ok
+}
+
+// Len is how many records there are.
+func (h *History) Len() int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.index.numbers)
+}
+
+// Get answers the record of a sandbox; nil if there is none.
+func (h *History) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	if !h.Has(id) {
+		return nil, nil
+	}
+	ended, err := h.read(ctx, id)
+	return ended.GetSandbox(), err
+}
+
+// read answers nil for a record that has been dropped.
+func (h *History) read(ctx context.Context, id string) (*federationv1.EndedSandbox, error) {
+	e, ok, err := h.opts.Store.Get(ctx, recordPrefix+id)
+	if err != nil || !ok {
+		return nil, wrapRead(id, err)
+	}
+	ended := &federationv1.EndedSandbox{}
+	return ended, wrapRead(id, proto.Unmarshal(e.Value, ended))
+}
+
+func wrapRead(id string, err error) error {
+	if err != nil {
+		return fmt.Errorf("reading the record of sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// Key is a claim key whose sandbox has ended.
+type Key struct {
+	Hash    string
+	ID      string
+	Attempt int32
+	ForHub  bool
+}
+
+// ByKey answers the latest attempt of a claim key; false for a key that is not known, or no longer.
+func (h *History) ByKey(hash string) (Key, bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	k, ok := h.index.keys[hash]
+	if !ok || hash == "" || !k.known(h.opts.Time.Now()) {
+		return Key{}, false
+	}
+	return Key{hash, k.ID, k.Attempt, k.ForHub}, true
+}
+
+// Keys lists the latest attempt of every claim key.
+func (h *History) Keys() []Key {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	now := h.opts.Time.Now()
+	var out []Key
+	for hash, k := range h.index.keys {
+		if k.known(now) {
+			out = append(out, Key{hash, k.ID, k.Attempt, k.ForHub})
+		}
+	}
+	return out
+}
+
+// Unsent counts the records that the hub has not stored yet.
+func (h *History) Unsent() int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.index.unsent)
+}
+
+// ToSend answers up to most records that the hub has not stored yet, oldest first, and the number to acknowledge them by.
+func (h *History) ToSend(ctx context.Context, most int) (upTo uint64, records []*federationv1.EndedSandbox, err error) {
+	h.mu.RLock()
+	var notes []numbered
+	for _, number := range h.index.unsent[:min(most, len(h.index.unsent))] {
+		notes = append(notes, numbered{number, h.index.notes[number]})
+	}
+	h.mu.RUnlock()
+	for _, n := range notes {
+		ended, err := h.read(ctx, n.note.ID)
+		if err != nil {
+			return upTo, records, err
+		}
+		if ended != nil {
+			records = append(records, ended)
+		}
+		upTo = n.number
+	}
+	return upTo, records, nil
+}
+
+// Sent notes that the hub has stored the records up to a number. It does not wait: one that is sent twice does no harm.
+func (h *History) Sent(upTo uint64) {
+	h.mu.Lock()
+	var ids []string
+	for _, number := range h.index.unsent {
+		if number <= upTo {
+			ids = append(ids, h.index.notes[number].ID)
+		}
+	}
+	tell := h.tell
+	h.mu.Unlock()
+	h.sent(ids)
+	if tell != nil && len(ids) > 0 {
+		tell(ids)
+	}
+}

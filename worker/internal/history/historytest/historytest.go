@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package historytest makes histories for tests.
+package historytest
+
+import (
+	"context"
+	"testing"
+
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/worker/internal/history"
+)
+
+// New opens an empty history in memory, and closes it with the test.
+func New(t testing.TB, times history.ServerTime) *history.History {
+	t.Helper()
+	h, err := history.Open(context.Background(), history.Options{Store: store.NewMemory(), Time: times})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+)
+
+const (
+	// leaderPoll is how often the leader's address is looked at. It is in memory.
+	leaderPoll = 500 * time.Millisecond
+	// dialAgain is after a stream has failed, maxDialAgain when they keep failing.
+	dialAgain    = 200 * time.Millisecond
+	maxDialAgain = 5 * time.Second
+	// readyPatience is how long a replica may be kept from being ready because it has no copies.
+	readyPatience = time.Minute
+	// nobodyPatience is the same while nobody leads whom it could ask: a worker of an earlier build says nowhere in its lease.
+	nobodyPatience = 5 * time.Second
+	maxSessions    = 16
+)
+
+// Leader is the replica that leads.
+type Leader interface {
+	// Address is where it listens for replicas; empty while it is not known, or does not listen. self: it is this one.
+	Address() (address string, self bool)
+}
+
+// PeerOptions configure Peers. All but Metrics and Listener are required.
+type PeerOptions struct {
+	History     *History
+	ClusterID   string
+	Credentials *link.Credentials
+	Leader      Leader
+	Listen      string
+	Listener    net.Listener // instead of Listen
+	Clock       clock.Clock
+	Metrics     prometheus.Registerer
+	Log         logr.Logger
+}
+
+// Peers unite what the replicas of a worker have.
+type Peers struct {
+	federationv1.UnimplementedHistoryServer
+	opts    PeerOptions
+	began   time.Time
+	readers sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions map[*session]*follower
+	changed  chan struct{} // closed when one of them has changed
+	caught   bool
+}
+
+// follower is what is known of a session's other side.
+type follower struct {
+	whole bool   // it has had all there was, and is waited for
+	upTo  uint64 // that it has acknowledged
+}
+
+// NewPeers has a history's Keep wait for those that follow.
+func NewPeers(opts PeerOptions) (*Peers, error) {
+	p := &Peers{opts: opts, began: opts.Clock.Now(), sessions: map[*session]*follower{}, changed: make(chan struct{})}
+	if opts.Metrics != nil {
+		err := opts.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "atoll_worker_history_followers",
+			Help: "Replicas that have all terminal records of this one, and that new ones wait for.",
+		}, func() float64 { return float64(p.Followers()) }))
+		if err != nil {
+			return nil, fmt.Errorf("registering metrics of copies: %w", err)
+		}
+	}
+	opts.History.mu.Lock()
+	defer opts.History.mu.Unlock()
+	opts.History.confirm, opts.History.tell = p.confirm, p.tell
+	return p, nil
+}
+
+// NeedLeaderElection makes every replica listen and follow.
+func (p *Peers) NeedLeaderElection() bool { return false }
+
+// Start listens for replicas, and follows the one that leads, until ctx ends.
+func (p *Peers) Start(ctx context.Context) error {
+	lis := p.opts.Listener
+	if lis == nil {
+		var config net.ListenConfig
+		var err error
+		if lis, err = config.Listen(ctx, "tcp", p.opts.Listen); err != nil {
+			return fmt.Errorf("listening for replicas: %w", err)
+		}
+	}
+	server := link.NewPeerServer(p.opts.Credentials, p.opts.ClusterID, p.opts.Log)
+	federationv1.RegisterHistoryServer(server, p)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(lis) }()
+	p.opts.Log.Info("Listening for replicas", "address", lis.Addr().String())
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		p.follow(ctx)
+	}()
+	defer p.readers.Wait()
+	defer func() { <-followed }()
+	select {
+	case <-ctx.Done():
+		server.Stop()
+		<-served
+		return nil
+	case err := <-served:
+		return fmt.Errorf("serving replicas: %w", err)
+	}
+}
+
+// Copy implements federationv1.HistoryServer.
+func (p *Peers) Copy(stream grpc.BidiStreamingServer[federationv1.CopyFrame, federationv1.CopyFrame]) error {
+	f := &follower{}
+	s := newSession(p.opts.History, stream, func(upTo uint64, whole bool) { p.acknowledged(f, upTo, whole) }, func() {})
+	if !p.add(s, f) {
+		return status.Error(codes.ResourceExhausted, "too many replicas follow")
+	}
+	defer p.remove(s)
+	err := s.run(stream.Context(), &p.readers)
+	p.opts.Log.Info("A replica follows no longer", "reason", err.Error())
+	return status.Error(codes.Aborted, err.Error())
+}
+
+// follow keeps a stream to whoever leads.
+func (p *Peers) follow(ctx context.Context) {
+	wait := dialAgain
+	for ctx.Err() == nil {
+		address, self := p.opts.Leader.Address()
+		if address == "" || self {
+			p.pause(ctx, leaderPoll)
+			continue
+		}
+		start := p.opts.Clock.Now()
+		err := p.followAt(ctx, address)
+		if ctx.Err() != nil {
+			return
+		}
+		p.opts.Log.Info("Not following the leader's history, trying again", "leader", address, "reason", err.Error())
+		if wait = min(2*wait, maxDialAgain); p.opts.Clock.Since(start) > maxDialAgain {
+			wait = dialAgain
+		}
+		p.pause(ctx, wait)
+	}
+}
+
+var errNewLeader = errors.New("another replica leads")
+
+// followAt is one stream.
+func (p *Peers) followAt(ctx context.Context, address string) (err error) {
+	conn, err := link.DialPeer(address, p.opts.ClusterID, p.opts.Credentials)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		for ctx.Err() == nil {
+			if now, self := p.opts.Leader.Address(); now != address || self {
+				cancel(errNewLeader)
+			}
+			p.pause(ctx, leaderPoll)
+		}
+	}()
+	stream, err := federationv1.NewHistoryClient(conn).Copy(ctx)
+	if err != nil {
+		return fmt.Errorf("following: %w", err)
+	}
+	return newSession(p.opts.History, stream, func(uint64, bool) {}, p.hasCaught).run(ctx, &p.readers)
+}
+
+func (p *Peers) hasCaught() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.caught {
+		p.opts.Log.Info("This replica has all records that the leader has", "records", p.opts.History.Len())
+	}
+	p.caught = true
+}
+
+// Caught reports whether this replica may take the place of another one: it leads, has had all that the leader has, or has
+// tried for long enough.
+func (p *Peers) Caught() bool {
+	address, self := p.opts.Leader.Address()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tried := p.opts.Clock.Since(p.began)
+	return self || p.caught || tried > readyPatience || address == "" && tried > nobodyPatience
+}
+
+// Followers counts the replicas that have everything.
+func (p *Peers) Followers() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.sessions {
+		if f.whole {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *Peers) add(s *session, f *follower) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.sessions) >= maxSessions {
+		return false
+	}
+	p.sessions[s] = f
+	return true
+}
+
+func (p *Peers) remove(s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.sessions, s)
+	p.announce()
+}
+
+func (p *Peers) acknowledged(f *follower, upTo uint64, whole bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.upTo, f.whole = upTo, f.whole || whole
+	p.announce()
+}
+
+// announce wakes who waits for copies. The lock is held.
+func (p *Peers) announce() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// confirm returns once every replica that follows has the log up to a number, or follows no longer.
+func (p *Peers) confirm(ctx context.Context, upTo uint64) error {
+	for {
+		done, changed := p.confirmed(upTo)
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (p *Peers) confirmed(upTo uint64) (bool, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.sessions {
+		if f.whole && f.upTo < upTo {
+			return false, p.changed
+		}
+	}
+	return true, p.changed
+}
+
+func (p *Peers) tell(ids []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.sessions {
+		s.tell(ids)
+	}
+}
+
+func (p *Peers) pause(ctx context.Context, d time.Duration) {
+	timer := p.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+// copyPatience is how long the other side may take to make a message durable.
+const copyPatience = 3 * time.Second
+
+var (
+	errSlow     = errors.New("the replica does not acknowledge")
+	errOneself  = errors.New("the replica is this one itself")
+	errProtocol = errors.New("the replica does not keep to the protocol")
+)
+
+// stream is either end of Copy.
+type stream interface {
+	Send(*federationv1.CopyFrame) error
+	Recv() (*federationv1.CopyFrame, error)
+}
+
+// session is one stream between two replicas. Both ends do the same.
+type session struct {
+	history *History
+	stream  stream
+	// progress: the other side has acknowledged up to here, and, if whole, has all that there was.
+	progress func(upTo uint64, whole bool)
+	caught   func() // this side has all that the other one had
+
+	// What is received never waits for what is sent: two that wait for each other would wait for ever.
+	out    chan *federationv1.CopyFrame
+	hello  chan string
+	resume chan uint64
+	acks   chan uint64
+	sent   chan []string // the hub has stored these
+}
+
+func newSession(h *History, s stream, progress func(upTo uint64, whole bool), caught func()) *session {
+	return &session{
+		history: h, stream: s, progress: progress, caught: caught,
+		out: make(chan *federationv1.CopyFrame, 1024), hello: make(chan string, 1), resume: make(chan uint64, 1), acks: make(chan uint64, 1),
+		sent: make(chan []string, 16),
+	}
+}
+
+// run returns when the stream is over; what reads it is counted by readers, and ends with it.
+func (s *session) run(ctx context.Context, readers *sync.WaitGroup) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	readers.Go(func() { cancel(s.receive(ctx)) })
+	err := s.send(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// tell has the other side know what the hub has stored. What does not fit is asked for when it comes back.
+func (s *session) tell(ids []string) {
+	select {
+	case s.sent <- ids:
+	default:
+	}
+}
+
+func (s *session) receive(ctx context.Context) error {
+	file := ""
+	for {
+		frame, err := s.stream.Recv()
+		if err != nil {
+			return fmt.Errorf("reading from a replica: %w", err)
+		}
+		switch body := frame.GetBody().(type) {
+		case *federationv1.CopyFrame_Hello:
+			if file != "" || body.Hello.GetFile() == "" {
+				return errProtocol
+			}
+			if file = body.Hello.GetFile(); file == s.history.file {
+				return errOneself
+			}
+			s.hello <- file
+			err = s.reply(ctx, &federationv1.CopyFrame{Body: &federationv1.CopyFrame_Resume{
+				Resume: &federationv1.CopyResume{Seen: s.history.upTo(file)},
+			}})
+		case *federationv1.CopyFrame_Resume:
+			err = hand(ctx, s.resume, body.Resume.GetSeen())
+		case *federationv1.CopyFrame_Ack:
+			err = hand(ctx, s.acks, body.Ack.GetUpTo())
+		case *federationv1.CopyFrame_Records:
+			if file == "" {
+				return errProtocol
+			}
+			err = s.take(ctx, file, body.Records)
+		case *federationv1.CopyFrame_Unsent:
+			if sent := s.history.sentOf(body.Unsent.GetIds()); len(sent) > 0 {
+				err = s.reply(ctx, sentFrame(sent))
+			}
+		case *federationv1.CopyFrame_Sent:
+			s.history.sent(body.Sent.GetIds())
+		default: // of a newer replica
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) take(ctx context.Context, file string, records *federationv1.CopyRecords) error {
+	if err := s.history.take(ctx, file, records); err != nil {
+		return fmt.Errorf("keeping copies: %w", err)
+	}
+	if !records.GetMore() {
+		s.caught()
+	}
+	return s.reply(ctx, &federationv1.CopyFrame{Body: &federationv1.CopyFrame_Ack{Ack: &federationv1.CopyAck{UpTo: records.GetUpTo()}}})
+}
+
+func (s *session) reply(ctx context.Context, frame *federationv1.CopyFrame) error {
+	return hand(ctx, s.out, frame)
+}
+
+func hand[T any](ctx context.Context, to chan<- T, what T) error {
+	select {
+	case to <- what:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func sentFrame(ids []string) *federationv1.CopyFrame {
+	return &federationv1.CopyFrame{Body: &federationv1.CopyFrame_Sent{Sent: &federationv1.CopySent{Ids: ids}}}
+}
+
+// send is the only one that writes. It waits for the other side's word of one batch before it sends the next; what comes
+// meanwhile shares it.
+func (s *session) send(ctx context.Context) error {
+	hello := &federationv1.CopyHello{File: s.history.file}
+	if err := s.stream.Send(&federationv1.CopyFrame{Body: &federationv1.CopyFrame_Hello{Hello: hello}}); err != nil {
+		return fmt.Errorf("writing to a replica: %w", err)
+	}
+	var file string
+	var upTo uint64                // that the other side has acknowledged
+	begun, waiting := false, false // copies go out; one is not acknowledged
+	var under uint64               // the batch under way
+	var more bool                  // there is more behind it
+	patience := s.history.opts.Clock.NewTimer(copyPatience)
+	defer patience.Stop()
+	first := true
+	for {
+		last, grown := s.history.highestAndGrown()
+		if begun && !waiting && (first || more || upTo < last) {
+			batch, err := s.history.since(ctx, upTo, file)
+			if err != nil {
+				return err
+			}
+			if err := s.write(&federationv1.CopyFrame{Body: &federationv1.CopyFrame_Records{Records: batch}}); err != nil {
+				return err
+			}
+			under, more, waiting, first = batch.GetUpTo(), batch.GetMore(), true, false
+			patience.Reset(copyPatience)
+			continue
+		}
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case frame := <-s.out:
+			err = s.write(frame)
+		case ids := <-s.sent:
+			err = s.write(sentFrame(ids))
+		case file = <-s.hello:
+		case upTo = <-s.resume:
+			begun = true
+			if upTo > last {
+				upTo = 0
+			}
+			err = s.ask()
+		case n := <-s.acks:
+			if !waiting || n != under {
+				return errProtocol
+			}
+			waiting, upTo = false, n
+			s.progress(n, !more)
+		case <-patience.C():
+			if waiting || !begun {
+				return errSlow
+			}
+		case <-grown:
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) write(frame *federationv1.CopyFrame) error {
+	if err := s.stream.Send(frame); err != nil {
+		return fmt.Errorf("writing to a replica: %w", err)
+	}
+	return nil
+}
+
+// ask has the other side say which records the hub has stored of those that this one would send to it.
+func (s *session) ask() error {
+	for ids := range slices.Chunk(s.history.unsentIDs(), 1000) {
+		err := s.write(&federationv1.CopyFrame{Body: &federationv1.CopyFrame_Unsent{Unsent: &federationv1.CopyUnsent{Ids: ids}}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// imagesOf are the images of the sandbox by container: those written down at its release, before the idle image was put
+// back, else those of the Pod.
+func imagesOf(pod *corev1.Pod) map[string]string {
+	if at := parseImages(pod.Annotations[v1alpha1.SandboxRunningImagesAnnotationKey]); at != nil {
+		return at
+	}
+	images := make(map[string]string, len(pod.Spec.Containers))
+	for i := range pod.Spec.Containers {
+		images[pod.Spec.Containers[i].Name] = pod.Spec.Containers[i].Image
+	}
+	return images
+}
+
+// containerOf is the container that the sandbox has, or had. That from before a swap is another tenant's.
+func containerOf(pod *corev1.Pod, s *State) string {
+	if s.ContainerID != "" {
+		return s.ContainerID
+	}
+	if id := ContainerID(pod); id != s.SwapFrom {
+		return id
+	}
+	return ""
+}
+
+// resourcesOf sums what the containers request, else their limit; empty where nothing is said.
+func resourcesOf(pod *corev1.Pod) (cpu, memory string) {
+	sum := func(name corev1.ResourceName) string {
+		var total resource.Quantity
+		for i := range pod.Spec.Containers {
+			r := &pod.Spec.Containers[i].Resources
+			q, ok := r.Requests[name]
+			if !ok {
+				q = r.Limits[name]
+			}
+			total.Add(q)
+		}
+		if total.IsZero() {
+			return ""
+		}
+		return total.String()
+	}
+	return sum(corev1.ResourceCPU), sum(corev1.ResourceMemory)
+}
