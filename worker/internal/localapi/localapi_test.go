@@ -24,6 +24,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -36,6 +37,7 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const (
@@ -93,8 +95,10 @@ func start(t *testing.T) string {
 	times.Watch(cfg)
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Cache: cache.Options{ByObject: sandboxcache.ByObject()},
 	})
 	must(err)
+	must(sandboxcache.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
 	pods, err := claim.NewPods(cfg)
 	must(err)
 	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: leads{}, Time: times, QueueCapacity: 1})
