@@ -1471,6 +1471,8 @@ type Dispatch struct {
 	//	*Dispatch_Cancel
 	//	*Dispatch_Update
 	//	*Dispatch_Touch
+	//	*Dispatch_Pause
+	//	*Dispatch_Resume
 	Call          isDispatch_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1613,6 +1615,24 @@ func (x *Dispatch) GetTouch() *v1.TouchSandboxRequest {
 	return nil
 }
 
+func (x *Dispatch) GetPause() *v1.PauseSandboxRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Pause); ok {
+			return x.Pause
+		}
+	}
+	return nil
+}
+
+func (x *Dispatch) GetResume() *v1.ResumeSandboxRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Resume); ok {
+			return x.Resume
+		}
+	}
+	return nil
+}
+
 type isDispatch_Call interface {
 	isDispatch_Call()
 }
@@ -1649,6 +1669,14 @@ type Dispatch_Touch struct {
 	Touch *v1.TouchSandboxRequest `protobuf:"bytes,12,opt,name=touch,proto3,oneof"`
 }
 
+type Dispatch_Pause struct {
+	Pause *v1.PauseSandboxRequest `protobuf:"bytes,30,opt,name=pause,proto3,oneof"`
+}
+
+type Dispatch_Resume struct {
+	Resume *v1.ResumeSandboxRequest `protobuf:"bytes,31,opt,name=resume,proto3,oneof"`
+}
+
 func (*Dispatch_Claim) isDispatch_Call() {}
 
 func (*Dispatch_Get) isDispatch_Call() {}
@@ -1664,6 +1692,10 @@ func (*Dispatch_Cancel) isDispatch_Call() {}
 func (*Dispatch_Update) isDispatch_Call() {}
 
 func (*Dispatch_Touch) isDispatch_Call() {}
+
+func (*Dispatch_Pause) isDispatch_Call() {}
+
+func (*Dispatch_Resume) isDispatch_Call() {}
 
 type ClaimCall struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
@@ -2553,7 +2585,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\apod_uid\x18\x04 \x01(\tR\x06podUid\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\bR\x05ended\"\xde\x05\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\"\xdf\x06\n" +
 	"\bDispatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x123\n" +
@@ -2567,7 +2599,9 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x06cancel\x18\n" +
 	" \x01(\v2\x1f.atoll.federation.v1.CancelCallH\x00R\x06cancel\x12@\n" +
 	"\x06update\x18\v \x01(\v2&.atoll.sandbox.v1.UpdateSandboxRequestH\x00R\x06update\x12=\n" +
-	"\x05touch\x18\f \x01(\v2%.atoll.sandbox.v1.TouchSandboxRequestH\x00R\x05touch\x1a8\n" +
+	"\x05touch\x18\f \x01(\v2%.atoll.sandbox.v1.TouchSandboxRequestH\x00R\x05touch\x12=\n" +
+	"\x05pause\x18\x1e \x01(\v2%.atoll.sandbox.v1.PauseSandboxRequestH\x00R\x05pause\x12@\n" +
+	"\x06resume\x18\x1f \x01(\v2&.atoll.sandbox.v1.ResumeSandboxRequestH\x00R\x06resume\x1a8\n" +
 	"\n" +
 	"TraceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2697,11 +2731,13 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*v1.ReleaseSandboxRequest)(nil), // 33: atoll.sandbox.v1.ReleaseSandboxRequest
 	(*v1.UpdateSandboxRequest)(nil),  // 34: atoll.sandbox.v1.UpdateSandboxRequest
 	(*v1.TouchSandboxRequest)(nil),   // 35: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.CreateSandboxRequest)(nil),  // 36: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 37: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 38: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 39: atoll.sandbox.v1.ListSandboxesResponse
-	(*timestamppb.Timestamp)(nil),    // 40: google.protobuf.Timestamp
+	(*v1.PauseSandboxRequest)(nil),   // 36: atoll.sandbox.v1.PauseSandboxRequest
+	(*v1.ResumeSandboxRequest)(nil),  // 37: atoll.sandbox.v1.ResumeSandboxRequest
+	(*v1.CreateSandboxRequest)(nil),  // 38: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 39: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 40: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 41: atoll.sandbox.v1.ListSandboxesResponse
+	(*timestamppb.Timestamp)(nil),    // 42: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	4,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
@@ -2738,27 +2774,29 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	19, // 31: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
 	34, // 32: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
 	35, // 33: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
-	36, // 34: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	37, // 35: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
-	1,  // 36: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
-	21, // 37: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	38, // 38: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	39, // 39: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	24, // 40: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	38, // 41: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	40, // 42: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	27, // 43: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	8,  // 44: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	28, // 45: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	30, // 46: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	14, // 47: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	2,  // 48: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	3,  // 49: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	49, // [49:50] is the sub-list for method output_type
-	48, // [48:49] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	36, // 34: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
+	37, // 35: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
+	38, // 36: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	39, // 37: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	1,  // 38: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
+	21, // 39: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
+	40, // 40: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	41, // 41: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	24, // 42: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
+	40, // 43: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	42, // 44: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	27, // 45: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	8,  // 46: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	28, // 47: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	30, // 48: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	14, // 49: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	2,  // 50: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	3,  // 51: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	51, // [51:52] is the sub-list for method output_type
+	50, // [50:51] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -2793,6 +2831,8 @@ func file_federation_v1_federation_proto_init() {
 		(*Dispatch_Cancel)(nil),
 		(*Dispatch_Update)(nil),
 		(*Dispatch_Touch)(nil),
+		(*Dispatch_Pause)(nil),
+		(*Dispatch_Resume)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[20].OneofWrappers = []any{
 		(*Answer_Sandbox)(nil),

@@ -117,7 +117,7 @@ func (s *Service) recordEnd(record *sandboxv1.Sandbox, state sandbox.State) {
 		state.KeyHash = ""
 	}
 	s.ended.put(now, &endedRecord{sandbox: record, hash: state.KeyHash, attempt: state.Attempt})
-	s.changed(record.GetId())
+	s.waits.Changed(record.GetId())
 	s.metrics.hasEnded(record.GetStopReason(), record.GetFailureReason())
 	if state.KeyHash == "" || s.isLocal(record.GetNamespace(), &state) {
 		return

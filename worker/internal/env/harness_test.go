@@ -183,7 +183,7 @@ func (w *world) run(cfg *rest.Config, setup func(context.Context, ctrl.Manager) 
 		Controller:             config.Controller{SkipNameValidation: &skip},
 	})
 	w.must(err)
-	w.must(sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()))
+	w.must(sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer(), &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}))
 	w.must(setup(ctx, mgr))
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

@@ -5,6 +5,8 @@ package sandboxcache
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -48,9 +50,12 @@ func Indexes() []Index {
 	}
 }
 
-// AddIndexes adds all of them, before the cache starts.
-func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+// AddIndexes adds all of them, before the cache starts, or those of some kinds: each begins to watch its kind.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer, only ...client.Object) error {
 	for _, index := range Indexes() {
+		if len(only) > 0 && !slices.ContainsFunc(only, func(kind client.Object) bool { return sameKind(kind, index.Object) }) {
+			continue
+		}
 		if err := indexer.IndexField(ctx, index.Object, index.Field, index.Extract); err != nil {
 			return fmt.Errorf("indexing %T by %s: %w", index.Object, index.Field, err)
 		}
@@ -62,7 +67,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 func Indexers(object client.Object) toolscache.Indexers {
 	out := toolscache.Indexers{}
 	for _, index := range Indexes() {
-		if fmt.Sprintf("%T", index.Object) != fmt.Sprintf("%T", object) {
+		if !sameKind(index.Object, object) {
 			continue
 		}
 		out[index.Field] = func(o any) ([]string, error) {
@@ -83,6 +88,8 @@ func Exact(selector fields.Selector) (field, value string, ok bool) {
 	}
 	return requirements[0].Field, requirements[0].Value, true
 }
+
+func sameKind(a, b client.Object) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
 
 func label(key string) client.IndexerFunc {
 	return func(object client.Object) []string {
