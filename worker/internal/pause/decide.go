@@ -189,14 +189,18 @@ func resizing(pod *corev1.Pod) (reason, message string) {
 	return reason, message
 }
 
-// reported compares what the kubelet says that the containers have. One that does not run now gets it when it starts.
+// reported compares what the kubelet says that the containers have. One that says nothing has never changed anything.
 func reported(pod *corev1.Pod, intent *Intent) bool {
 	for _, p := range parts(pod) {
 		goal, ok := intent.goal(p.spec.Name)
 		if !ok {
 			continue
 		}
-		if p.status == nil || p.status.Resources == nil || !goal.equal(cpuOf(p.status.Resources)) {
+		switch {
+		case p.status == nil:
+			return false
+		case p.status.Resources == nil && intent.Target == Running:
+		case p.status.Resources == nil || !goal.equal(cpuOf(p.status.Resources)):
 			return false
 		}
 	}
