@@ -61,7 +61,7 @@ type SandboxesClient interface {
 	// answers its record.
 	TouchSandbox(ctx context.Context, in *TouchSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// PauseSandbox frees the sandbox's CPU; its Pod, address and memory stay. It answers once the node has done it, or after
-	// 15 s with the pause as it is then, which goes on. UNIMPLEMENTED with the reason where the cluster or the Pod cannot, and
+	// 8 s with the pause as it is then, which goes on. UNIMPLEMENTED with the reason where the cluster or the Pod cannot, and
 	// UNAVAILABLE while the sandbox starts or resumes. While it is paused a sandbox does not end as idle; its maximum lifetime
 	// goes on. An ended sandbox answers its record.
 	PauseSandbox(ctx context.Context, in *PauseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
@@ -181,7 +181,7 @@ type SandboxesServer interface {
 	// answers its record.
 	TouchSandbox(context.Context, *TouchSandboxRequest) (*Sandbox, error)
 	// PauseSandbox frees the sandbox's CPU; its Pod, address and memory stay. It answers once the node has done it, or after
-	// 15 s with the pause as it is then, which goes on. UNIMPLEMENTED with the reason where the cluster or the Pod cannot, and
+	// 8 s with the pause as it is then, which goes on. UNIMPLEMENTED with the reason where the cluster or the Pod cannot, and
 	// UNAVAILABLE while the sandbox starts or resumes. While it is paused a sandbox does not end as idle; its maximum lifetime
 	// goes on. An ended sandbox answers its record.
 	PauseSandbox(context.Context, *PauseSandboxRequest) (*Sandbox, error)

@@ -18,8 +18,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// turnWait is how long a pause or a resume is waited for. It goes on after that.
-const turnWait = 15 * time.Second
+// turnWait is how long a pause or a resume is waited for, which goes on after that. A hub waits for 10 s.
+const turnWait = 8 * time.Second
 
 // maxTurnSteps bounds the writes of a turn, and the tries to make them.
 const maxTurnSteps = 8

@@ -61,6 +61,7 @@ type node struct {
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 
 // Watch feeds the service from the manager's informers. Call it before the manager starts.

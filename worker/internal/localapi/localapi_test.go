@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -153,7 +154,9 @@ func newPool(name string, replicas int32) *v1alpha1.SandboxPool {
 	no := false
 	p.Spec.Template.Labels = map[string]string{v1alpha1.LabelEnv: "demo"}
 	p.Spec.Template.Spec = corev1.PodSpec{
-		AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: "test.local/default:1"}},
+		AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: "test.local/default:1", Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},
+		}}},
 	}
 	return p
 }
@@ -286,7 +289,10 @@ func testRest(t *testing.T, address, id string) {
 		{"POST", "/v1/sandboxes/" + id + ":touch", `{}`, 200, `"lastActiveAt":"20`},
 		{"POST", "/v1/sandboxes/01x-east:touch", `{}`, 404, "no sandbox"},
 		{"POST", "/v1/sandboxes", `{"env":"demo","clusters":["west"],"requireClusters":true}`, 503, "ClusterNotRequested"},
-		{"POST", "/v1/sandboxes/" + id + ":pause", `{}`, 501, "cannot be paused yet"},
+		{"POST", "/v1/sandboxes/" + id + ":pause", `{}`, 200, `"state":"PAUSED"`},
+		{"GET", "/v1/sandboxes?team=red", "", 200, `"state":"PAUSED"`},
+		{"POST", "/v1/sandboxes/" + id + ":resume", `{}`, 200, `"phase":"RUNNING"`},
+		{"POST", "/v1/sandboxes/01x-east:resume", `{}`, 404, "no sandbox"},
 		{"GET", "/v1/clusters", "", 501, "hub"},
 		{"GET", "/v1/sandboxes/01x-west", "", 404, "not of cluster east"},
 	} {
