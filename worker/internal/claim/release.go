@@ -153,6 +153,16 @@ func (s *Service) attempt(ctx context.Context, id string, pod *corev1.Pod, patch
 	endWrite(span, pod, id, got)
 	switch got {
 	case written:
+		if versionOf(answer) <= before {
+			same, err := s.changedNothing(ctx, answer)
+			switch {
+			case err != nil:
+				return unclear, err
+			case same:
+				s.learn(answer)
+				return got, nil
+			}
+		}
 		if s.isSetBack(before, id, answer) {
 			return got, ErrSetBack
 		}
