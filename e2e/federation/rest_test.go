@@ -40,9 +40,9 @@ type reply struct {
 	Pause         struct {
 		State string `json:"state"`
 	} `json:"pause"`
-	Errors        []struct{ Field, Value, Valid string }
-	Swagger       string         `json:"swagger"`
-	Paths         map[string]any `json:"paths"`
+	Errors  []struct{ Field, Value, Valid string }
+	Swagger string         `json:"swagger"`
+	Paths   map[string]any `json:"paths"`
 }
 
 // call makes one HTTP request to the hub and fails the test unless the status is the wanted one.
