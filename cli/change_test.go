@@ -88,9 +88,9 @@ func TestTimeoutsOnTheCommandLine(t *testing.T) {
 		"touch a missing b": {[]proto.Message{
 			&sandboxv1.TouchSandboxRequest{Id: "a"}, &sandboxv1.TouchSandboxRequest{Id: "missing"}, &sandboxv1.TouchSandboxRequest{Id: "b"},
 		}, "touching missing"},
-		"pause a b":                    {[]proto.Message{&sandboxv1.PauseSandboxRequest{Id: "a"}, &sandboxv1.PauseSandboxRequest{Id: "b"}}, ""},
-		"resume missing":               {[]proto.Message{&sandboxv1.ResumeSandboxRequest{Id: "missing"}}, "resuming missing"},
-		"update a --idle-timeout 1h":                   {[]proto.Message{&sandboxv1.UpdateSandboxRequest{Id: "a", IdleTimeout: hour}}, ""},
+		"pause a b":                  {[]proto.Message{&sandboxv1.PauseSandboxRequest{Id: "a"}, &sandboxv1.PauseSandboxRequest{Id: "b"}}, ""},
+		"resume missing":             {[]proto.Message{&sandboxv1.ResumeSandboxRequest{Id: "missing"}}, "resuming missing"},
+		"update a --idle-timeout 1h": {[]proto.Message{&sandboxv1.UpdateSandboxRequest{Id: "a", IdleTimeout: hour}}, ""},
 		"update a --idle-timeout 0 --max-lifetime 60m": {[]proto.Message{&sandboxv1.UpdateSandboxRequest{Id: "a", IdleTimeout: none, MaxLifetime: hour}}, ""},
 		"update a":                     {nil, "idle-timeout"},
 		"update a --max-lifetime soon": {nil, "soon"},

@@ -102,13 +102,15 @@ func (s *Service) beginTurn(id string, target pause.Target, tries int) *turn {
 		return t
 	}
 	task, err := s.newTask(id, target)
-	if err != nil || s.lasting == nil {
+	if err != nil || s.leading == nil {
 		task.Release()
 		return nil
 	}
 	t := &turn{target: target, started: s.opts.Clock.Now(), task: task, tries: tries, done: make(chan struct{})}
 	s.turns[id] = t
-	s.spawn(func(ctx context.Context) { s.carryTurn(ctx, id, t) })
+	// It ends with leading: the next leader goes on, and must not have to wait for it.
+	ctx := s.leading
+	s.work.Go(func() { s.carryTurn(ctx, id, t) })
 	return t
 }
 
@@ -125,8 +127,11 @@ func (s *Service) carryTurn(ctx context.Context, id string, t *turn) {
 		Live: func(ctx context.Context) error { return s.refresh(ctx, id) },
 	})
 	late := errors.Is(err, await.ErrTimeout)
-	if late {
+	switch {
+	case late:
 		err = nil // what there is of it is the answer
+	case err != nil && ctx.Err() != nil:
+		err = doubt("sandbox %s is not %s yet, and the worker stops leading; the next leader goes on", id, t.target)
 	}
 	s.metrics.turned(t.target, s.opts.Clock.Since(t.started), late, err)
 	s.mu.Lock()
@@ -136,9 +141,10 @@ func (s *Service) carryTurn(ctx context.Context, id string, t *turn) {
 	close(t.done)
 	if err == nil {
 		s.followTurn(id, 0)
-	} else if e := s.byID[id]; e != nil && pause.Marked(e.pod) && !s.nudged[id] {
+	} else if e := s.byID[id]; s.leading != nil && e != nil && pause.Marked(e.pod) && !s.nudged[id] {
 		s.nudged[id] = true
-		s.spawn(func(ctx context.Context) { s.nudge(ctx, id, t.tries+1) })
+		ctx := s.leading
+		s.work.Go(func() { s.nudge(ctx, id, t.tries+1) })
 	}
 }
 

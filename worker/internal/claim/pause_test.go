@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -328,8 +332,8 @@ func TestI13APausedPodIsReplaced(t *testing.T) {
 		_, err := l.Release(t.Context(), sb.GetId())
 		w.must(err)
 		w.eventually("one idle Pod", func() error {
-			if n := len(w.pods()); n != 1 {
-				return fmt.Errorf("%d Pods", n)
+			if pods := w.pods(); len(pods) != 1 || pods[0].Labels[v1alpha1.SandboxPhaseLabelKey] != v1alpha1.SandboxPhaseIdle {
+				return fmt.Errorf("%d Pods, the first %s", len(pods), pods[0].Labels[v1alpha1.SandboxPhaseLabelKey])
 			}
 			return nil
 		})
@@ -371,3 +375,123 @@ func TestAPausedSandboxIsNotIdle(t *testing.T) {
 }
 
 func timeout(c *claim.Claim, idle time.Duration) { c.Request.IdleTimeout = durationpb.New(idle) }
+
+// resizes are the requests to resize a Pod, which a test answers as it likes.
+type resizes struct {
+	next   http.RoundTripper
+	answer func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error)
+	n      atomic.Int32
+}
+
+func (r *resizes) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(req.URL.Path, "/resize") {
+		return r.next.RoundTrip(req)
+	}
+	return r.answer(r.n.Add(1), req, r.next)
+}
+
+func answerResizes(answer func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error)) func(*claim.Options, *rest.Config) {
+	return func(_ *claim.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &resizes{next: next, answer: answer} })
+	}
+}
+
+func answered(req *http.Request, code int, reason metav1.StatusReason) *http.Response {
+	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"says the test"}`, reason, code)
+	return &http.Response{
+		StatusCode: code, Request: req, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+	}
+}
+
+// What an API server before 1.33 says of a subresource that it does not know.
+func TestAnAPIServerWithoutResize(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1, withCPU("1", "1"))
+	l := w.lead(1, answerResizes(func(_ int32, req *http.Request, _ http.RoundTripper) (*http.Response, error) {
+		return answered(req, http.StatusNotFound, metav1.StatusReasonNotFound), nil
+	}))
+	l.awaitIdle("p", 1)
+	sb := l.mustCreate()
+	if _, err := l.Pause(t.Context(), sb.GetId()); reasonOf(err) != problem.Unimplemented || !strings.Contains(err.Error(), "does not resize Pods") {
+		t.Errorf("%v, want UNIMPLEMENTED with the reason", err)
+	}
+	l.quiet(sb.GetId(), "1/1")
+}
+
+// An API server in trouble makes a pause take longer, at worst beyond its answer; what was asked for comes all the same.
+func TestPauseWhileTheAPIServerIsInTrouble(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fails   int32
+		unheard bool
+	}{"a few errors": {2, false}, "answers that get lost": {2, true}, "many errors": {12, false}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.makePool(1, withCPU("1", "1"))
+			l := w.lead(1, answerResizes(func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if n > tt.fails {
+					return next.RoundTrip(req)
+				}
+				if tt.unheard {
+					resp, err := next.RoundTrip(req)
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+					return nil, errors.New("the connection broke")
+				}
+				return answered(req, http.StatusInternalServerError, metav1.StatusReasonInternalError), nil
+			}))
+			l.awaitIdle("p", 1)
+			sb := l.mustCreate()
+			_, err := l.Pause(t.Context(), sb.GetId())
+			if reason := reasonOf(err); reason != "" && (tt.fails < 12 || reason != problem.OutcomeUnknown) {
+				t.Errorf("%v", err)
+			}
+			w.eventually("the pause", func() error {
+				if got, err := l.Get(t.Context(), sb.GetId()); err != nil || got.GetPause().GetState() != sandboxv1.Pause_PAUSED || l.InFlight() != 0 {
+					return fmt.Errorf("%v, %w, %d in flight", got.GetPause(), err, l.InFlight())
+				}
+				return nil
+			})
+			if !l.Serving() {
+				t.Error("it does not serve any more")
+			}
+		})
+	}
+}
+
+// A leader that parts in the midst of a pause does not keep the next one waiting, which finishes it.
+func TestLeadingEndsInTheMidstOfAPause(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1, withCPU("1", "1"))
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+	sb := l.mustCreate()
+	w.annotate(sb.GetPod(), plane.ResizeAnnotation, "Deferred:later")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.Pause(context.WithoutCancel(t.Context()), sb.GetId())
+		ended <- err
+	}()
+	w.eventually("a pause under way", func() error {
+		if got, err := l.Get(t.Context(), sb.GetId()); err != nil || got.GetPause().GetReason() != "Deferred" {
+			return fmt.Errorf("%v, %w", got.GetPause(), err)
+		}
+		return nil
+	})
+	began := time.Now()
+	l.stop()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("leading ended after %s", took)
+	}
+	if err := <-ended; reasonOf(err) != problem.OutcomeUnknown {
+		t.Errorf("whoever waited is answered %v, want OUTCOME_UNKNOWN", err)
+	}
+	next := w.lead(2)
+	w.annotate(sb.GetPod(), plane.ResizeAnnotation, "")
+	w.eventually("the pause", func() error {
+		if got, err := next.Get(t.Context(), sb.GetId()); err != nil || got.GetPause().GetState() != sandboxv1.Pause_PAUSED || next.InFlight() != 0 {
+			return fmt.Errorf("%v, %w", got.GetPause(), err)
+		}
+		return nil
+	})
+}
