@@ -137,7 +137,9 @@ func (s *Service) carryTurn(ctx context.Context, id string, t *turn) {
 	s.mu.Lock()
 	defer s.unlock()
 	t.err = err
-	delete(s.turns, id)
+	if s.turns[id] == t { // else it let go of the sandbox a moment ago, and the next one has begun
+		delete(s.turns, id)
+	}
 	close(t.done)
 	if err == nil {
 		s.followTurn(id, 0)
