@@ -66,6 +66,28 @@ func touchCommand(a *app) *cobra.Command {
 	}
 }
 
+func pauseCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "pause ID...",
+		Short: "Free the CPU of sandboxes; their Pods, addresses and memory stay",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: a.each("pausing", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+			return c.sandboxes.PauseSandbox(ctx, &sandboxv1.PauseSandboxRequest{Id: id})
+		}),
+	}
+}
+
+func resumeCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume ID...",
+		Short: "Give paused sandboxes their CPU back; where there is no room now, as soon as there is",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: a.each("resuming", func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+			return c.sandboxes.ResumeSandbox(ctx, &sandboxv1.ResumeSandboxRequest{Id: id})
+		}),
+	}
+}
+
 func updateCommand(a *app) *cobra.Command {
 	var idle, lifetime timeoutFlag
 	cmd := &cobra.Command{

@@ -45,6 +45,26 @@ func (r *recorder) TouchSandbox(_ context.Context, in *sandboxv1.TouchSandboxReq
 	return r.did(in, in.GetId())
 }
 
+func (r *recorder) PauseSandbox(_ context.Context, in *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return r.did(in, in.GetId())
+}
+
+func (r *recorder) ResumeSandbox(_ context.Context, in *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return r.did(in, in.GetId())
+}
+
+func TestPhaseTellsOfAPause(t *testing.T) {
+	for want, p := range map[string]*sandboxv1.Pause{
+		"RUNNING":                      nil,
+		"RUNNING (PAUSED)":             {State: sandboxv1.Pause_PAUSED},
+		"RUNNING (RESUMING, Deferred)": {State: sandboxv1.Pause_RESUMING, Reason: "Deferred"},
+	} {
+		if got := phaseOf(&sandboxv1.Sandbox{Phase: sandboxv1.Phase_RUNNING, Pause: p}); got != want {
+			t.Errorf("%v is shown as %q, want %q", p, got, want)
+		}
+	}
+}
+
 func TestTimeoutsOnTheCommandLine(t *testing.T) {
 	r := &recorder{}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +88,9 @@ func TestTimeoutsOnTheCommandLine(t *testing.T) {
 		"touch a missing b": {[]proto.Message{
 			&sandboxv1.TouchSandboxRequest{Id: "a"}, &sandboxv1.TouchSandboxRequest{Id: "missing"}, &sandboxv1.TouchSandboxRequest{Id: "b"},
 		}, "touching missing"},
-		"update a --idle-timeout 1h":                   {[]proto.Message{&sandboxv1.UpdateSandboxRequest{Id: "a", IdleTimeout: hour}}, ""},
+		"pause a b":                  {[]proto.Message{&sandboxv1.PauseSandboxRequest{Id: "a"}, &sandboxv1.PauseSandboxRequest{Id: "b"}}, ""},
+		"resume missing":             {[]proto.Message{&sandboxv1.ResumeSandboxRequest{Id: "missing"}}, "resuming missing"},
+		"update a --idle-timeout 1h": {[]proto.Message{&sandboxv1.UpdateSandboxRequest{Id: "a", IdleTimeout: hour}}, ""},
 		"update a --idle-timeout 0 --max-lifetime 60m": {[]proto.Message{&sandboxv1.UpdateSandboxRequest{Id: "a", IdleTimeout: none, MaxLifetime: hour}}, ""},
 		"update a":                     {nil, "idle-timeout"},
 		"update a --max-lifetime soon": {nil, "soon"},

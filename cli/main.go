@@ -58,7 +58,7 @@ environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --con
 	config.Bind(root)
 	root.AddCommand(
 		hubCommand(app), clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
-		createCommand(app), releaseCommand(app), touchCommand(app), updateCommand(app), explainCommand(app), topCommand(app), pkiCommand(),
+		createCommand(app), releaseCommand(app), touchCommand(app), updateCommand(app), pauseCommand(app), resumeCommand(app), explainCommand(app), topCommand(app), pkiCommand(),
 		verifyCommand(app), doctorCommand(app),
 	)
 	return root

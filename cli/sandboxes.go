@@ -20,7 +20,7 @@ var sandboxView = view[*sandboxv1.Sandbox]{
 	name: (*sandboxv1.Sandbox).GetId,
 	columns: []column[*sandboxv1.Sandbox]{
 		{header: "SANDBOX", value: (*sandboxv1.Sandbox).GetId},
-		{header: "PHASE", value: func(s *sandboxv1.Sandbox) string { return s.GetPhase().String() }},
+		{header: "PHASE", value: phaseOf},
 		{header: "CLUSTER", value: (*sandboxv1.Sandbox).GetClusterId},
 		{header: "ENV", value: func(s *sandboxv1.Sandbox) string { return s.GetNamespace() + "/" + s.GetEnv() }},
 		{header: "POD-IP", value: (*sandboxv1.Sandbox).GetPodIp},
@@ -36,6 +36,19 @@ var sandboxView = view[*sandboxv1.Sandbox]{
 		{header: "IDLE-TIMEOUT", wide: true, value: func(s *sandboxv1.Sandbox) string { return ago(s.GetIdleTimeout()) }},
 		{header: "MAX-LIFETIME", wide: true, value: func(s *sandboxv1.Sandbox) string { return ago(s.GetMaxLifetime()) }},
 	},
+}
+
+// phaseOf tells of a pause as well: RUNNING (PAUSED), RUNNING (RESUMING, Deferred).
+func phaseOf(s *sandboxv1.Sandbox) string {
+	p := s.GetPause()
+	switch {
+	case p == nil:
+		return s.GetPhase().String()
+	case p.GetReason() == "":
+		return fmt.Sprintf("%s (%s)", s.GetPhase(), p.GetState())
+	default:
+		return fmt.Sprintf("%s (%s, %s)", s.GetPhase(), p.GetState(), p.GetReason())
+	}
 }
 
 func ending(s *sandboxv1.Sandbox) string {

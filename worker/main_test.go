@@ -6,10 +6,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestFlagsAreChecked(t *testing.T) {
@@ -41,46 +37,5 @@ func TestFlagsAreChecked(t *testing.T) {
 				t.Errorf("%q answers %v, want %q", tt.args, err, tt.want)
 			}
 		})
-	}
-}
-
-// TestStripPodKeepsWhatIsDecidedBy: a field that is stripped reads as harmless, so none that I13 rests on may go.
-func TestStripPodKeepsWhatIsDecidedBy(t *testing.T) {
-	yes, always := true, corev1.ContainerRestartPolicyAlways
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}, Finalizers: []string{"f"}},
-		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, HostPID: true, ShareProcessNamespace: &yes, NodeName: "n",
-			SecurityContext:  &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmni", Value: "0"}}},
-			RuntimeClassName: new("r"), ResourceClaims: []corev1.PodResourceClaim{{Name: "d"}},
-			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
-			Containers: []corev1.Container{{
-				Name: "main", Image: "i", RestartPolicy: &always, SecurityContext: &corev1.SecurityContext{Privileged: &yes},
-				VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/dev/shm"}},
-				Env:          []corev1.EnvVar{{Name: "SECRET", Value: "x"}},
-				Resources: corev1.ResourceRequirements{
-					Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "gpu": resource.MustParse("1")},
-					Limits:   corev1.ResourceList{"memory": resource.MustParse("1Gi")},
-				},
-			}},
-			InitContainers:      []corev1.Container{{Name: "init", Image: "i"}},
-			EphemeralContainers: []corev1.EphemeralContainer{{}},
-			Tolerations:         []corev1.Toleration{{Key: "k"}},
-		},
-		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning, PodIP: "10.0.0.1", ObservedGeneration: 3,
-			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady}},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: "main", ContainerID: "c"}},
-		},
-	}
-	stripped, err := stripPod(pod.DeepCopy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := pod.DeepCopy()
-	delete(want.Spec.Containers[0].Resources.Requests, "gpu")
-	want.ManagedFields, want.Spec.Containers[0].Env, want.Spec.Tolerations = nil, nil, nil
-	if got := stripped.(*corev1.Pod); got.String() != want.String() {
-		t.Errorf("kept %v\nwant %v", got, want)
 	}
 }

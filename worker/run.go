@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -38,6 +37,7 @@ import (
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/sync"
 )
 
@@ -167,7 +167,6 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 			return nil, fmt.Errorf("building the scheme: %w", err)
 		}
 	}
-	ours := labels.SelectorFromSet(labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer})
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                              scheme,
 		Logger:                              log,
@@ -181,17 +180,16 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 		LeaseDuration:                       duration(leaseDuration),
 		RenewDeadline:                       duration(renewDeadline),
 		RetryPeriod:                         duration(retryPeriod),
-		// Envs and pools keep their managed fields: they tell who set a member's replicas.
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:  {Label: ours, Transform: stripPod},
-			&corev1.Node{}: {Transform: stripNode},
-		}},
+		Cache:                               cache.Options{ByObject: sandboxcache.ByObject()},
 		// The worker's state is read when it counts, never from a cache.
 		Client:    client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 		NewClient: newClient,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the manager: %w", err)
+	}
+	if err := sandboxcache.AddIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
+		return nil, fmt.Errorf("preparing the cache: %w", err)
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("adding the liveness check: %w", err)

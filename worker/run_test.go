@@ -129,6 +129,14 @@ func TestWorkerAlone(t *testing.T) {
 	if err != nil || again.GetId() != first.GetId() {
 		t.Errorf("the same key answers %v, %v", again, err)
 	}
+	paused, err := sandboxes.PauseSandbox(ctx, &sandboxv1.PauseSandboxRequest{Id: first.GetId()})
+	if err != nil || paused.GetPause().GetState() != sandboxv1.Pause_PAUSED {
+		t.Errorf("paused: %v, %v", paused, err)
+	}
+	resumed, err := sandboxes.ResumeSandbox(ctx, &sandboxv1.ResumeSandboxRequest{Id: first.GetId()})
+	if err != nil || resumed.GetPause() != nil {
+		t.Errorf("resumed: %v, %v", resumed, err)
+	}
 	if _, err := sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
 		t.Error(err)
 	}

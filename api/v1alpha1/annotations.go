@@ -36,6 +36,11 @@ const (
 	SandboxManagedLabelKeysAnnotationKey      = "agentbox.navix.sh/managed-label-keys"
 	SandboxManagedAnnotationKeysAnnotationKey = "agentbox.navix.sh/managed-annotation-keys"
 
+	// SandboxPauseAnnotationKey is a JSON object: whether the sandbox is to be
+	// paused or to run again, and the CPU that its containers had. It is written
+	// before they are resized, and cleared when they have it back.
+	SandboxPauseAnnotationKey = "agentbox.navix.sh/pause"
+
 	// SandboxPostStartHooksAnnotationKey is a JSON list of post-start hooks,
 	// written with the claim, run once the sandbox is running and gone when the
 	// Pod is idle again.

@@ -37,9 +37,12 @@ type reply struct {
 	ClaimKey      string `json:"claimKey"`
 	LastActiveAt  string `json:"lastActiveAt"`
 	IdleTimeout   string `json:"idleTimeout"`
-	Errors        []struct{ Field, Value, Valid string }
-	Swagger       string         `json:"swagger"`
-	Paths         map[string]any `json:"paths"`
+	Pause         struct {
+		State string `json:"state"`
+	} `json:"pause"`
+	Errors  []struct{ Field, Value, Valid string }
+	Swagger string         `json:"swagger"`
+	Paths   map[string]any `json:"paths"`
 }
 
 // call makes one HTTP request to the hub and fails the test unless the status is the wanted one.
@@ -107,11 +110,19 @@ func TestRESTAndProblems(t *testing.T) {
 		for _, path := range []string{"/logs", "/exec", "/ports/8000/", "/ports/8000/deep/path"} {
 			wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/sandboxes/"+ids[0]+path, ""))
 		}
-		for _, verb := range []string{":pause", ":resume"} {
-			wantUnbuilt(t, call(ctx, t, 501, "POST", "/v1/sandboxes/"+ids[0]+verb, "{}"))
-		}
 		wantUnbuilt(t, call(ctx, t, 501, "PUT", "/v1/envs/default/rest", "{}"))
 		wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/templates/rest", ""))
+	})
+	t.Run("pause and resume", func(t *testing.T) {
+		for _, step := range []struct{ call, state string }{{":pause", "PAUSED"}, {":pause", "PAUSED"}, {":resume", ""}, {":resume", ""}} {
+			got := call(ctx, t, 200, "POST", "/v1/sandboxes/"+ids[0]+step.call, "{}")
+			if got.Phase != "RUNNING" || got.Pause.State != step.state {
+				t.Errorf("%s answers %s, want state %q", step.call, got.text, step.state)
+			}
+			if shown := call(ctx, t, 200, "GET", "/v1/sandboxes/"+ids[0], ""); shown.Pause.State != step.state {
+				t.Errorf("after %s it is %s, want state %q", step.call, shown.text, step.state)
+			}
+		}
 	})
 	t.Run("touch and timeouts", func(t *testing.T) {
 		if got := call(ctx, t, 200, "POST", "/v1/sandboxes/"+ids[0]+":touch", "{}"); got.LastActiveAt == "" {

@@ -34,6 +34,12 @@ type env struct {
 // end of the test.
 func newEnv(ctx context.Context, t *testing.T, cluster, name string, replicas int, change ...func(*corev1.PodSpec)) *env {
 	t.Helper()
+	return newEnvOf(ctx, t, cluster, name, replicas, "{requests: {cpu: 1m, memory: 8Mi}, limits: {memory: 64Mi}}", change...)
+}
+
+// newEnvOf is newEnv for Pods with these resources.
+func newEnvOf(ctx context.Context, t *testing.T, cluster, name string, replicas int, resources string, change ...func(*corev1.PodSpec)) *env {
+	t.Helper()
 	e := &env{name: name, cluster: cluster, replicas: replicas}
 	spec := corev1.PodSpec{
 		TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false),
@@ -67,8 +73,8 @@ spec:
       members:
         - name: %[2]s
           spec: {replicas: %[5]d}
-          config: {inlineResources: {requests: {cpu: 1m, memory: 8Mi}, limits: {memory: 64Mi}}}
-`, template, name, namespace, cluster, replicas)
+          config: {inlineResources: %[6]s}
+`, template, name, namespace, cluster, replicas, resources)
 	t.Cleanup(func() { e.remove(t) })
 	if out, err := nodes[cluster].KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
 		t.Fatalf("applying Env %s: %v\n%s", name, err, out)

@@ -20,6 +20,11 @@
 //	/crash       exits with 1 after Delays.Exit, over and over (restartPolicy permitting)
 //	/exit0       exits with 0 after Delays.Exit
 //
+//	/no-resize   cannot be resized: its node reports no resources
+//
+// Requests and limits that are changed in place are given after 50 ms; ResizeAnnotation makes the node say Deferred or
+// Infeasible instead, until it is gone. Sidecars are not resized.
+//
 // The annotation RestartAnnotation makes the first container of a running Pod end on demand, and restart if the Pod's
 // policy says so. A deleted Pod has its containers terminated and its phase made final first, and is then deleted with
 // no grace; as with a kubelet, a finalizer keeps the object until it is removed. Init containers complete, sidecars

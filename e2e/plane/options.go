@@ -23,6 +23,10 @@ const (
 // without an exit code it is 1.
 const RestartAnnotation = "plane.atoll.test/restart"
 
+// ResizeAnnotation on a Pod holds its node back from resizing it: "Deferred" or "Infeasible", and why; what it is once more
+// asked for when the annotation is gone, is done then.
+const ResizeAnnotation = "plane.atoll.test/resize"
+
 // Options say how planes are brought up. The zero value is useful.
 type Options struct {
 	// BinDir holds etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and kwok. Default: found,

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -364,4 +365,62 @@ func (s *subject) untilGone() {
 		}
 		return fmt.Errorf("still there: %w", err)
 	})
+}
+
+// resize changes the CPU of the first container in place.
+func (s *subject) resize(cpu string) error {
+	body := fmt.Sprintf(`{"spec":{"containers":[{"name":"c0","resources":{"requests":{"cpu":%q},"limits":{"cpu":%q}}}]}}`, cpu, cpu)
+	_, err := s.client.CoreV1().Pods(s.pod.Namespace).Patch(s.ctx, s.pod.Name, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "resize")
+	return err
+}
+
+func (s *subject) has(cpu, pending string) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error {
+		got := pod.Status.ContainerStatuses[0].Resources
+		reason := ""
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodResizePending {
+				reason = c.Reason + "/" + c.Message
+			}
+		}
+		if got == nil || got.Limits.Cpu().String() != cpu || got.Requests.Cpu().String() != cpu || reason != pending || pod.Status.ObservedGeneration != pod.Generation {
+			return fmt.Errorf("has %v and %q at generation %d of %d, want %s and %q", got, reason, pod.Status.ObservedGeneration, pod.Generation, cpu, pending)
+		}
+		return nil
+	}
+}
+
+func TestResizeInPlace(t *testing.T) {
+	t.Parallel()
+	pod := newPod(imageA, imageB)
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	s := create(t, pod)
+	before := s.until("ready", ready).Status.ContainerStatuses[0].ContainerID
+	s.until("resources", s.has("500m", ""))
+	if err := s.resize("10m"); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the floor", s.has("10m", ""))
+	for _, reason := range []string{"Deferred", "Infeasible"} {
+		s.patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:"%s:no room"}}}`, plane.ResizeAnnotation, reason))
+		if err := s.resize("1"); err != nil {
+			t.Fatal(err)
+		}
+		s.until(reason, s.has("10m", reason+"/no room"))
+	}
+	s.patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, plane.ResizeAnnotation))
+	if after := s.until("the resize", s.has("1", "")); after.Status.ContainerStatuses[0].ContainerID != before {
+		t.Error("the container was restarted")
+	}
+}
+
+func TestANodeThatCannotResize(t *testing.T) {
+	t.Parallel()
+	pod := newPod("registry.test/no-resize:1")
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	s := create(t, pod)
+	s.until("ready", ready)
+	if err := s.resize("10m"); !apierrors.IsInvalid(err) {
+		t.Errorf("a resize is answered %v, want Invalid", err)
+	}
 }

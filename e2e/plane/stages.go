@@ -52,7 +52,10 @@ func anyContainer(condition string) string {
 
 func fill(name string, funcs template.FuncMap, data any) (string, error) {
 	tmpl, err := template.New("").Delims("[[", "]]").
-		Funcs(template.FuncMap{"restartAnnotation": func() string { return RestartAnnotation }}).
+		Funcs(template.FuncMap{
+			"restartAnnotation": func() string { return RestartAnnotation },
+			"resizeAnnotation":  func() string { return ResizeAnnotation },
+		}).
 		Funcs(funcs).ParseFS(stageFiles, name)
 	if err != nil {
 		return "", fmt.Errorf("reading kwok's stages: %w", err)

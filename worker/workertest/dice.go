@@ -6,11 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/labels"
 )
-
-var everything = labels.Everything()
 
 // dice is a source of its own, so that one watch's delays do not depend on another's events.
 type dice struct {

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -21,11 +23,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 var errUnsupported = errors.New("workertest: these informers do not do that")
 
-// informers is a process' cache: client-go's informers on the server's lists and lagging watches.
+// informers is a process' cache: client-go's informers on the server's lists and lagging watches, with the filters and
+// indexes that a worker's cache has.
 type informers struct {
 	wire  *wire
 	kinds map[*kind]toolscache.SharedIndexInformer
@@ -36,7 +40,12 @@ var _ cache.Cache = (*informers)(nil)
 func newInformers(w *wire) (*informers, error) {
 	i := &informers{wire: w, kinds: map[*kind]toolscache.SharedIndexInformer{}}
 	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Node{}, &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}} {
-		informer := toolscache.NewSharedIndexInformer(source{w, kindOf(object)}, object, 0, toolscache.Indexers{})
+		informer := toolscache.NewSharedIndexInformer(source{w, kindOf(object), sandboxcache.Selector(object)}, object, 0, sandboxcache.Indexers(object))
+		if transform := sandboxcache.Transform(object); transform != nil {
+			if err := informer.SetTransform(copying(transform)); err != nil {
+				return nil, fmt.Errorf("preparing informers: %w", err)
+			}
+		}
 		// The default one slows down all errors of the process together, by a clock that outlives the bubble.
 		err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {})
 		if err != nil {
@@ -51,6 +60,17 @@ func newInformers(w *wire) (*informers, error) {
 type source struct {
 	wire *wire
 	kind *kind
+	only labels.Selector
+}
+
+// copying spares the server's own objects, which nothing decoded.
+func copying(transform toolscache.TransformFunc) toolscache.TransformFunc {
+	return func(object any) (any, error) {
+		if o, ok := object.(client.Object); ok {
+			object = copyOf(o)
+		}
+		return transform(object)
+	}
 }
 
 // IsWatchListSemanticsUnSupported makes reflectors list before they watch.
@@ -63,7 +83,7 @@ func (s source) List(metav1.ListOptions) (runtime.Object, error) {
 	if s.wire.dead() || j.down {
 		return nil, errDown
 	}
-	return s.wire.cluster.server.answerList(call{name: name{kind: s.kind}, labels: everything})
+	return s.wire.cluster.server.answerList(call{name: name{kind: s.kind}, labels: s.only})
 }
 
 // Watch implements cache.Watcher.
@@ -137,19 +157,38 @@ func (i *informers) Get(_ context.Context, key client.ObjectKey, into client.Obj
 	return nil
 }
 
-// List implements client.Reader, without any selection. What it lists is not to be changed.
-func (i *informers) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+// List implements client.Reader for a namespace and for an index. What it lists is not to be changed.
+func (i *informers) List(_ context.Context, into client.ObjectList, o ...client.ListOption) error {
+	options := client.ListOptions{}
+	options.ApplyOptions(o)
 	for k, informer := range i.kinds {
 		if reflect.TypeOf(k.list()) != reflect.TypeOf(into) {
 			continue
 		}
+		found, err := indexed(informer.GetIndexer(), options.FieldSelector)
+		if err != nil {
+			return fmt.Errorf("listing %T: %w", into, err)
+		}
 		var items []runtime.Object
-		for _, object := range informer.GetStore().List() {
-			items = append(items, object.(runtime.Object))
+		for _, object := range found {
+			if at := object.(client.Object).GetNamespace(); options.Namespace == "" || options.Namespace == at {
+				items = append(items, object.(runtime.Object))
+			}
 		}
 		return meta.SetList(into, items)
 	}
 	return fmt.Errorf("listing %T: %w", into, errUnsupported)
+}
+
+func indexed(objects toolscache.Indexer, by fields.Selector) ([]any, error) {
+	if by == nil {
+		return objects.List(), nil
+	}
+	field, value, ok := sandboxcache.Exact(by)
+	if !ok {
+		return nil, errUnsupported
+	}
+	return objects.ByIndex(field, value)
 }
 
 // cached reads what informers have from them, and everything else live, as the manager's client does.

@@ -1541,6 +1541,8 @@ type Dispatch struct {
 	//	*Dispatch_Cancel
 	//	*Dispatch_Update
 	//	*Dispatch_Touch
+	//	*Dispatch_Pause
+	//	*Dispatch_Resume
 	Call          isDispatch_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1683,6 +1685,24 @@ func (x *Dispatch) GetTouch() *v1.TouchSandboxRequest {
 	return nil
 }
 
+func (x *Dispatch) GetPause() *v1.PauseSandboxRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Pause); ok {
+			return x.Pause
+		}
+	}
+	return nil
+}
+
+func (x *Dispatch) GetResume() *v1.ResumeSandboxRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Resume); ok {
+			return x.Resume
+		}
+	}
+	return nil
+}
+
 type isDispatch_Call interface {
 	isDispatch_Call()
 }
@@ -1719,6 +1739,14 @@ type Dispatch_Touch struct {
 	Touch *v1.TouchSandboxRequest `protobuf:"bytes,12,opt,name=touch,proto3,oneof"`
 }
 
+type Dispatch_Pause struct {
+	Pause *v1.PauseSandboxRequest `protobuf:"bytes,30,opt,name=pause,proto3,oneof"`
+}
+
+type Dispatch_Resume struct {
+	Resume *v1.ResumeSandboxRequest `protobuf:"bytes,31,opt,name=resume,proto3,oneof"`
+}
+
 func (*Dispatch_Claim) isDispatch_Call() {}
 
 func (*Dispatch_Get) isDispatch_Call() {}
@@ -1734,6 +1762,10 @@ func (*Dispatch_Cancel) isDispatch_Call() {}
 func (*Dispatch_Update) isDispatch_Call() {}
 
 func (*Dispatch_Touch) isDispatch_Call() {}
+
+func (*Dispatch_Pause) isDispatch_Call() {}
+
+func (*Dispatch_Resume) isDispatch_Call() {}
 
 type ClaimCall struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
@@ -2629,7 +2661,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\apod_uid\x18\x04 \x01(\tR\x06podUid\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\bR\x05ended\"\xde\x05\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\"\xdf\x06\n" +
 	"\bDispatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x123\n" +
@@ -2643,7 +2675,9 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x06cancel\x18\n" +
 	" \x01(\v2\x1f.atoll.federation.v1.CancelCallH\x00R\x06cancel\x12@\n" +
 	"\x06update\x18\v \x01(\v2&.atoll.sandbox.v1.UpdateSandboxRequestH\x00R\x06update\x12=\n" +
-	"\x05touch\x18\f \x01(\v2%.atoll.sandbox.v1.TouchSandboxRequestH\x00R\x05touch\x1a8\n" +
+	"\x05touch\x18\f \x01(\v2%.atoll.sandbox.v1.TouchSandboxRequestH\x00R\x05touch\x12=\n" +
+	"\x05pause\x18\x1e \x01(\v2%.atoll.sandbox.v1.PauseSandboxRequestH\x00R\x05pause\x12@\n" +
+	"\x06resume\x18\x1f \x01(\v2&.atoll.sandbox.v1.ResumeSandboxRequestH\x00R\x06resume\x1a8\n" +
 	"\n" +
 	"TraceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2774,11 +2808,13 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*v1.ReleaseSandboxRequest)(nil), // 34: atoll.sandbox.v1.ReleaseSandboxRequest
 	(*v1.UpdateSandboxRequest)(nil),  // 35: atoll.sandbox.v1.UpdateSandboxRequest
 	(*v1.TouchSandboxRequest)(nil),   // 36: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.CreateSandboxRequest)(nil),  // 37: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 38: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 39: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 40: atoll.sandbox.v1.ListSandboxesResponse
-	(*timestamppb.Timestamp)(nil),    // 41: google.protobuf.Timestamp
+	(*v1.PauseSandboxRequest)(nil),   // 37: atoll.sandbox.v1.PauseSandboxRequest
+	(*v1.ResumeSandboxRequest)(nil),  // 38: atoll.sandbox.v1.ResumeSandboxRequest
+	(*v1.CreateSandboxRequest)(nil),  // 39: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 40: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 41: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 42: atoll.sandbox.v1.ListSandboxesResponse
+	(*timestamppb.Timestamp)(nil),    // 43: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	4,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
@@ -2816,27 +2852,29 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	20, // 32: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
 	35, // 33: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
 	36, // 34: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
-	37, // 35: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	38, // 36: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
-	1,  // 37: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
-	22, // 38: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	39, // 39: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	40, // 40: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	25, // 41: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	39, // 42: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	41, // 43: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	28, // 44: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	9,  // 45: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	29, // 46: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	31, // 47: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	15, // 48: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	2,  // 49: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	3,  // 50: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	50, // [50:51] is the sub-list for method output_type
-	49, // [49:50] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	37, // 35: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
+	38, // 36: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
+	39, // 37: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	40, // 38: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	1,  // 39: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
+	22, // 40: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
+	41, // 41: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	42, // 42: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	25, // 43: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
+	41, // 44: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	43, // 45: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	28, // 46: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	9,  // 47: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	29, // 48: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	31, // 49: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	15, // 50: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	2,  // 51: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	3,  // 52: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	52, // [52:53] is the sub-list for method output_type
+	51, // [51:52] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -2871,6 +2909,8 @@ func file_federation_v1_federation_proto_init() {
 		(*Dispatch_Cancel)(nil),
 		(*Dispatch_Update)(nil),
 		(*Dispatch_Touch)(nil),
+		(*Dispatch_Pause)(nil),
+		(*Dispatch_Resume)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[21].OneofWrappers = []any{
 		(*Answer_Sandbox)(nil),

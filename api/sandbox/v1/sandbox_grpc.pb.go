@@ -62,9 +62,13 @@ type SandboxesClient interface {
 	// TouchSandbox records activity: the idle timeout counts from now, and a first-activity timeout is over. An ended sandbox
 	// answers its record.
 	TouchSandbox(ctx context.Context, in *TouchSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// PauseSandbox frees the sandbox's CPU. Not built yet: UNIMPLEMENTED.
+	// PauseSandbox frees the sandbox's CPU; its Pod, address and memory stay. It answers once the node has done it, or after
+	// 8 s with the pause as it is then, which goes on. UNIMPLEMENTED with the reason where the cluster or the Pod cannot, and
+	// UNAVAILABLE while the sandbox starts or resumes. While it is paused a sandbox does not end as idle; its maximum lifetime
+	// goes on. An ended sandbox answers its record.
 	PauseSandbox(ctx context.Context, in *PauseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// ResumeSandbox gives the CPU back. Not built yet: UNIMPLEMENTED.
+	// ResumeSandbox gives the CPU back, and counts as activity. A node that has given it to others answers with the pause as it
+	// is, reason Deferred, and goes on by itself when there is room. One that is not paused is answered as it is.
 	ResumeSandbox(ctx context.Context, in *ResumeSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 }
 
@@ -180,9 +184,13 @@ type SandboxesServer interface {
 	// TouchSandbox records activity: the idle timeout counts from now, and a first-activity timeout is over. An ended sandbox
 	// answers its record.
 	TouchSandbox(context.Context, *TouchSandboxRequest) (*Sandbox, error)
-	// PauseSandbox frees the sandbox's CPU. Not built yet: UNIMPLEMENTED.
+	// PauseSandbox frees the sandbox's CPU; its Pod, address and memory stay. It answers once the node has done it, or after
+	// 8 s with the pause as it is then, which goes on. UNIMPLEMENTED with the reason where the cluster or the Pod cannot, and
+	// UNAVAILABLE while the sandbox starts or resumes. While it is paused a sandbox does not end as idle; its maximum lifetime
+	// goes on. An ended sandbox answers its record.
 	PauseSandbox(context.Context, *PauseSandboxRequest) (*Sandbox, error)
-	// ResumeSandbox gives the CPU back. Not built yet: UNIMPLEMENTED.
+	// ResumeSandbox gives the CPU back, and counts as activity. A node that has given it to others answers with the pause as it
+	// is, reason Deferred, and goes on by itself when there is room. One that is not paused is answered as it is.
 	ResumeSandbox(context.Context, *ResumeSandboxRequest) (*Sandbox, error)
 	mustEmbedUnimplementedSandboxesServer()
 }

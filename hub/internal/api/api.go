@@ -30,6 +30,8 @@ type Claims interface {
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Update(context.Context, *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error)
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error)
 	CancelClaim(context.Context, *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error)
 	Explain(context.Context, *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error)
@@ -77,12 +79,12 @@ func (s sandboxes) TouchSandbox(ctx context.Context, r *sandboxv1.TouchSandboxRe
 	return s.claims.Touch(ctx, r.GetId())
 }
 
-func (sandboxes) PauseSandbox(context.Context, *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return nil, unbuilt("sandboxes cannot be paused yet")
+func (s sandboxes) PauseSandbox(ctx context.Context, r *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.claims.Pause(ctx, r.GetId())
 }
 
-func (sandboxes) ResumeSandbox(context.Context, *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return nil, unbuilt("sandboxes cannot be paused yet, so there is none to resume")
+func (s sandboxes) ResumeSandbox(ctx context.Context, r *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return s.claims.Resume(ctx, r.GetId())
 }
 
 type claimKeys struct {

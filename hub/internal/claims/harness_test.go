@@ -212,6 +212,10 @@ func (w *worker) handle(ctx context.Context, d *federationv1.Dispatch) (*federat
 		return w.change(call.Update.GetId(), func(s *sandboxv1.Sandbox) { s.IdleTimeout = call.Update.GetIdleTimeout() }), nil
 	case *federationv1.Dispatch_Touch:
 		return w.change(call.Touch.GetId(), func(s *sandboxv1.Sandbox) { s.LastActiveAt = timestamppb.Now() }), nil
+	case *federationv1.Dispatch_Pause:
+		return w.change(call.Pause.GetId(), func(s *sandboxv1.Sandbox) { s.Pause = &sandboxv1.Pause{State: sandboxv1.Pause_PAUSED} }), nil
+	case *federationv1.Dispatch_Resume:
+		return w.change(call.Resume.GetId(), func(s *sandboxv1.Sandbox) { s.Pause = nil }), nil
 	case *federationv1.Dispatch_Lookup:
 		if h, ok := w.keys[call.Lookup.GetKeyHash()]; ok && h.attempt == call.Lookup.GetAttempt() {
 			return w.show(h.id), nil

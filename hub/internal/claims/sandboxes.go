@@ -121,6 +121,16 @@ func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, err
 	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
 }
 
+// Pause frees the CPU of a sandbox, where it is. One that has ended answers its record.
+func (s *Service) Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
+}
+
+// Resume gives a paused sandbox its CPU back. One that has ended answers its record.
+func (s *Service) Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
+}
+
 // tell has a sandbox's cluster change it.
 func (s *Service) tell(ctx context.Context, id string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
 	cluster, ended, err := s.find(ctx, id)

@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/pkg/serve"
 )
 
-func TestTouchAndUpdateGoToTheSandboxsCluster(t *testing.T) {
+func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
 		mine := WithPrincipal(t.Context(), Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
@@ -26,7 +26,7 @@ func TestTouchAndUpdateGoToTheSandboxsCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls := map[string]func(ctx context.Context, id string) (*sandboxv1.Sandbox, error){
-			"touch": f.hub.Touch,
+			"touch": f.hub.Touch, "pause": f.hub.Pause, "resume": f.hub.Resume,
 			"update": func(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 				return f.hub.Update(ctx, &sandboxv1.UpdateSandboxRequest{Id: id, IdleTimeout: durationpb.New(time.Hour)})
 			},
@@ -45,7 +45,7 @@ func TestTouchAndUpdateGoToTheSandboxsCluster(t *testing.T) {
 				}
 			}
 		}
-		if before := f.workers["west"].live[s.GetId()]; before.GetIdleTimeout() != nil || before.GetLastActiveAt() != nil {
+		if before := f.workers["west"].live[s.GetId()]; before.GetIdleTimeout() != nil || before.GetLastActiveAt() != nil || before.GetPause() != nil {
 			t.Fatalf("somebody else changed it: %v", before)
 		}
 		got, err := calls["touch"](mine, s.GetId())
@@ -55,6 +55,14 @@ func TestTouchAndUpdateGoToTheSandboxsCluster(t *testing.T) {
 		got, err = calls["update"](mine, s.GetId())
 		if err != nil || got.GetIdleTimeout().AsDuration() != time.Hour {
 			t.Errorf("changed: %v, %v", got, err)
+		}
+		got, err = calls["pause"](mine, s.GetId())
+		if err != nil || got.GetPause().GetState() != sandboxv1.Pause_PAUSED {
+			t.Errorf("paused: %v, %v", got, err)
+		}
+		got, err = calls["resume"](mine, s.GetId())
+		if err != nil || got.GetPause() != nil {
+			t.Errorf("resumed: %v, %v", got, err)
 		}
 		f.workers["west"].setConnected(false)
 		for name, call := range calls {
@@ -81,6 +89,9 @@ func TestAnEndedSandboxIsTouchedInVain(t *testing.T) {
 		for range 2 {
 			if got, err := f.hub.Touch(t.Context(), s.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
 				t.Errorf("touched: %v, %v", got, err)
+			}
+			if got, err := f.hub.Pause(t.Context(), s.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+				t.Errorf("paused: %v, %v", got, err)
 			}
 			got, err := f.hub.Update(t.Context(), &sandboxv1.UpdateSandboxRequest{Id: s.GetId(), MaxLifetime: durationpb.New(0)})
 			if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {

@@ -48,6 +48,8 @@ type Claims interface {
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Update(ctx context.Context, request *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error)
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 

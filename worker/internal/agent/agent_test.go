@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
@@ -142,6 +143,16 @@ func TestADispatchedClaim(t *testing.T) {
 	}})
 	if got := s.answer(21); got.GetSandbox().GetIdleTimeout().AsDuration() != time.Hour {
 		t.Errorf("changed: %v", got)
+	}
+
+	t.Log("is paused, as far as its Pod can be, and resumed")
+	s.dispatch(&federationv1.Dispatch{Id: 22, Incarnation: 1, Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
+	if got := s.answer(22); got.GetError().GetCode() != int32(codes.Unimplemented) || got.GetDisposition() != federationv1.Disposition_DONE {
+		t.Errorf("paused: %v, want UNIMPLEMENTED: its pool has no CPU to give back", got)
+	}
+	s.dispatch(&federationv1.Dispatch{Id: 23, Incarnation: 1, Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
+	if got := s.answer(23); got.GetSandbox().GetId() != id || got.GetDisposition() != federationv1.Disposition_DONE {
+		t.Errorf("resumed: %v", got)
 	}
 
 	t.Log("is looked up, listed, read and released")

@@ -202,6 +202,10 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch) (*federation
 		sandbox, err = claims.Update(ctx, call.Update)
 	case *federationv1.Dispatch_Touch:
 		sandbox, err = claims.Touch(ctx, call.Touch.GetId())
+	case *federationv1.Dispatch_Pause:
+		sandbox, err = claims.Pause(ctx, call.Pause.GetId())
+	case *federationv1.Dispatch_Resume:
+		sandbox, err = claims.Resume(ctx, call.Resume.GetId())
 	case *federationv1.Dispatch_Lookup:
 		sandbox, err = claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
 	case *federationv1.Dispatch_Cancel:

@@ -38,6 +38,7 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const (
@@ -175,10 +176,11 @@ func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	skip := true
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: w.scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Cache:      cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	w.must(err)
+	w.must(sandboxcache.AddIndexes(w.Context(), mgr.GetFieldIndexer()))
 	files, err := w.ca.Cluster(certificate)
 	w.must(err)
 	creds, err := link.LoadCredentials(files, logr.Discard())

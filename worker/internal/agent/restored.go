@@ -10,18 +10,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const (
-	restoredPage     = 500
 	revisionInterval = time.Second
 	// revisionHurry is the interval while the API server does not answer. One that comes up may have another etcd behind it,
 	// and from then on every write brings that closer to where the old one was.
@@ -126,34 +124,21 @@ func (a *Agent) afterRestore(ctx context.Context) error {
 // have been handed out in the time that was lost (I1). So may one that is on its way to idle: the reset that it waits for
 // may be long done, and its container somebody's. One that is claimed meanwhile stays: the resourceVersion differs.
 func (a *Agent) replaceIdle(ctx context.Context) error {
-	phase, err := labels.NewRequirement(v1alpha1.SandboxPhaseLabelKey, selection.In,
-		[]string{v1alpha1.SandboxPhaseIdle, v1alpha1.SandboxPhaseStopping})
-	if err != nil {
-		return fmt.Errorf("selecting idle pods: %w", err)
+	count := 0
+	for pod, err := range sandboxcache.Live(a.reader).InPhase(ctx, sandbox.Idle, sandbox.Stopping) {
+		if err != nil {
+			return fmt.Errorf("after etcd was restored: %w", err)
+		}
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		only := client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}
+		err := a.client.Delete(ctx, pod, only)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting idle pod %s/%s after etcd was restored: %w", pod.Namespace, pod.Name, err)
+		}
+		count++
 	}
-	ours := labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer}
-	idle := client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(ours).Add(*phase)}
-	count, next := 0, ""
-	for {
-		pods := &corev1.PodList{}
-		if err := a.reader.List(ctx, pods, idle, client.Limit(restoredPage), client.Continue(next)); err != nil {
-			return fmt.Errorf("listing idle pods after etcd was restored: %w", err)
-		}
-		for i := range pods.Items {
-			pod := &pods.Items[i]
-			if pod.DeletionTimestamp != nil {
-				continue
-			}
-			only := client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}
-			err := a.client.Delete(ctx, pod, only)
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return fmt.Errorf("deleting idle pod %s/%s after etcd was restored: %w", pod.Namespace, pod.Name, err)
-			}
-			count++
-		}
-		if next = pods.Continue; next == "" {
-			a.opts.Log.Info("etcd was restored to an earlier state, idle pods are being replaced", "count", count)
-			return nil
-		}
-	}
+	a.opts.Log.Info("etcd was restored to an earlier state, idle pods are being replaced", "count", count)
+	return nil
 }

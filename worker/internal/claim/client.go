@@ -44,12 +44,12 @@ func NewPods(cfg *rest.Config) (*Pods, error) {
 	return &Pods{client: client}, nil
 }
 
-func (p *Pods) patch(ctx context.Context, pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
+func (p *Pods) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresource ...string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return p.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.JSONPatchType, body, metav1.PatchOptions{
 		FieldManager: "atoll-worker",
-	})
+	}, subresource...)
 }
 
 // read is a live read, past every cache.

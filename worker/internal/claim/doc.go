@@ -17,6 +17,7 @@
 //	timeouts.go activity and timeouts of sandboxes, which package idle ends by them
 //	ended.go    records of what has ended, into package history, and those that the hub has to store
 //	list.go     sandboxes in pages, live or ended
+//	pause.go    sandboxes whose CPU is freed, and given back
 //	decide.go   the pure decisions
 //
 // # The queue
@@ -64,6 +65,19 @@
 // release that tests what was decided from, so that it loses to a touch, to a change of the timeouts, and to a later leader
 // (I6). A claim without a key whose sandbox has not run within its startup timeout ends it as Failed; one with a key leaves
 // that to package pool, since it may be asked for again.
+//
+// # Pause
+//
+// Package pause decides; here its steps are written. A sandbox has one turn at a time, to being paused or to running: whoever
+// wants the same joins it, and whoever wants the opposite is refused, before anything is written, as UNAVAILABLE, since a
+// retry will do. (Of the public reasons none says that two calls conflict; CLAIM_KEY_CONFLICT is about keys.) The one who is
+// told is the one who asked: a turn answers when the node has done it, when it says that it will not or not yet, or after 8 s.
+// Nobody has to wait for it to go on. Every event of a Pod that carries an intent is looked at, and so is every such Pod when
+// this process begins to lead: what is left to write is written. A write that fails is tried again after a while, one that is
+// refused for good is taken back. A release, an end or a timeout needs no turn: it wins, and the turn ends with the sandbox.
+//
+// Package await has the waits: of turns, and of claims that want their sandbox running. Its tasks are woken from the index,
+// which is what this package shows to callers: the cache of package sandboxcache lags behind it.
 //
 // # Memory (I10)
 //

@@ -100,7 +100,7 @@ func (s *Service) keep(ctx context.Context, r history.Record) error {
 	s.mu.Lock()
 	defer s.unlock()
 	s.ended.records.remove(r.Sandbox.GetId())
-	s.changed(r.Sandbox.GetId())
+	s.waits.Changed(r.Sandbox.GetId())
 	if fresh {
 		s.metrics.hasEnded(r.Sandbox.GetStopReason(), r.Sandbox.GetFailureReason())
 		s.news = s.news || r.ForHub
@@ -114,7 +114,7 @@ func (s *Service) vanished(record *sandboxv1.Sandbox, state sandbox.State) {
 		return
 	}
 	s.ended.put(s.opts.Clock.Now(), s.recordOf(record, state))
-	s.changed(record.GetId())
+	s.waits.Changed(record.GetId())
 	s.keepVanished()
 }
 

@@ -37,6 +37,7 @@ import (
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const (
@@ -123,10 +124,11 @@ func (w *world) keepPools() {
 	mgr, err := ctrl.NewManager(w.config(), ctrl.Options{
 		Scheme: w.scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Cache:                  cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
 		Controller:             config.Controller{SkipNameValidation: &skip},
 	})
 	w.must(err)
+	w.must(sandboxcache.AddIndexes(w.t.Context(), mgr.GetFieldIndexer()))
 	r, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: w, Events: mgr.GetEventRecorder("pool"),
 		ClusterID: clusterID, Registry: prometheus.NewRegistry(),
@@ -203,7 +205,7 @@ func (w *world) follow(change ...func(*claim.Options, *rest.Config)) *leader {
 	l.Service, err = claim.New(opts)
 	w.must(err)
 	informers, err := cache.New(w.config(), cache.Options{
-		Scheme: w.scheme, DefaultNamespaces: map[string]cache.Config{w.namespace: {}},
+		Scheme: w.scheme, ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}},
 	})
 	w.must(err)
 	w.must(l.Watch(w.t.Context(), informers))

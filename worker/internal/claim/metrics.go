@@ -13,6 +13,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/pause"
 )
 
 type metrics struct {
@@ -21,6 +22,7 @@ type metrics struct {
 	queue   prometheus.Histogram
 	refused *prometheus.CounterVec
 	endings *prometheus.CounterVec
+	turns   *prometheus.HistogramVec
 }
 
 var seconds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}
@@ -47,12 +49,16 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "atoll_worker_claim_ended_sandboxes_total",
 			Help: "Sandboxes that have ended, by stop reason and failure reason; one that is not usual is Other.",
 		}, []string{"reason", "cause"}),
+		turns: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "atoll_worker_pause_seconds", Buckets: seconds,
+			Help: "Time of a pause or resume, by target (Paused, Running) and outcome: Done, Late when it goes on, or the error's reason.",
+		}, []string{"target", "outcome"}),
 	}
 	if registry == nil {
 		return m, nil
 	}
 	return m, errors.Join(registry.Register(m.claims), registry.Register(m.writes), registry.Register(m.queue),
-		registry.Register(m.refused), registry.Register(m.endings))
+		registry.Register(m.refused), registry.Register(m.endings), registry.Register(m.turns))
 }
 
 func (m *metrics) claimed(took time.Duration, err error) {
@@ -69,6 +75,17 @@ func (m *metrics) wrote(took time.Duration, got outcome) {
 
 func (m *metrics) queued(since time.Time, c clock.PassiveClock) {
 	m.queue.Observe(c.Since(since).Seconds())
+}
+
+func (m *metrics) turned(target pause.Target, took time.Duration, late bool, err error) {
+	result := "Done"
+	switch {
+	case err != nil:
+		result = string(problem.FromError(err).Reason)
+	case late:
+		result = "Late"
+	}
+	m.turns.WithLabelValues(string(target), result).Observe(took.Seconds())
 }
 
 func (m *metrics) turnedAway(why admission) { m.refused.WithLabelValues(string(why)).Inc() }
@@ -94,6 +111,15 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 			return waiting
 		}),
 		gauge("atoll_worker_sandboxes", "Sandboxes on Pods.", func() int { return len(s.byID) }),
+		gauge("atoll_worker_sandboxes_paused", "Sandboxes that have not all of their CPU: paused, or on the way to or from that.", func() int {
+			paused := 0
+			for _, e := range s.byID {
+				if pause.Marked(e.pod) {
+					paused++
+				}
+			}
+			return paused
+		}),
 		gauge("atoll_worker_ended_records_pending", "Records of ended sandboxes that the hub has not stored yet.", func() int { return s.opts.History.Unsent() }),
 	)
 	if err != nil {

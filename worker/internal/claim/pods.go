@@ -61,6 +61,7 @@ type node struct {
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 
 // Watch feeds the service from the manager's informers. Call it before the manager starts.
@@ -142,6 +143,7 @@ func (s *Service) see(pod *corev1.Pod, live bool) {
 	e.pod, e.version = pod, version
 	s.put(e)
 	s.follow(had, e)
+	s.followTurn(e.id, 0)
 	if before != nil && before != e.pool {
 		s.sweepPool(before)
 	}
@@ -161,7 +163,7 @@ func (s *Service) put(e *entry) {
 	}
 	if e.id != "" {
 		s.byID[e.id] = e
-		s.changed(e.id)
+		s.waits.Changed(e.id)
 		if e.hash != "" {
 			s.byKey[e.hash] = append(s.byKey[e.hash], e)
 		}
@@ -189,7 +191,7 @@ func (s *Service) unplace(e *entry) {
 	}
 	if s.byID[e.id] == e {
 		delete(s.byID, e.id)
-		s.changed(e.id)
+		s.waits.Changed(e.id)
 	}
 	if same := slices.DeleteFunc(s.byKey[e.hash], func(o *entry) bool { return o == e }); len(same) > 0 {
 		s.byKey[e.hash] = same
@@ -325,14 +327,6 @@ func (s *Service) sweepPool(p *pool) {
 }
 
 func (s *Service) touch(p *pool) { s.touched[p] = struct{}{} }
-
-// changed wakes whoever watches a sandbox.
-func (s *Service) changed(id string) {
-	if ch, ok := s.watch[id]; ok {
-		close(ch)
-		delete(s.watch, id)
-	}
-}
 
 func runtimesOf(p *pool) []v1alpha1.SandboxRuntimeSpec {
 	if p.spec == nil {

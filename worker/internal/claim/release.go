@@ -114,14 +114,24 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 }
 
 // attempt writes a patch on a sandbox's Pod once, and takes in what the Pod is then.
-func (s *Service) attempt(ctx context.Context, id string, pod *corev1.Pod, patch []byte) (outcome, error) {
+func (s *Service) attempt(ctx context.Context, id string, pod *corev1.Pod, patch []byte, subresource ...string) (outcome, error) {
 	before := s.NewestSeen()
 	writing, span := telemetry.Start(ctx, podWrite)
-	answer, err := s.opts.Pods.patch(writing, pod, patch)
+	answer, err := s.opts.Pods.patch(writing, pod, patch, subresource...)
 	got := judge(err)
 	endWrite(span, pod, id, got)
 	switch got {
 	case written:
+		if versionOf(answer) <= before {
+			same, err := s.changedNothing(ctx, answer)
+			switch {
+			case err != nil:
+				return unclear, err
+			case same:
+				s.learn(answer)
+				return got, nil
+			}
+		}
 		if s.isSetBack(before, id, answer) {
 			return got, ErrSetBack
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/worker/internal/await"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
 )
@@ -81,8 +82,11 @@ type Service struct {
 	nodes map[string]*node
 	byID  map[string]*entry
 	byKey map[string][]*entry
-	ops   map[string]*op           // by key hash
-	watch map[string]chan struct{} // by sandbox id; closed when something about it changed
+	ops   map[string]*op   // by key hash
+	waits *await.Tasks     // for what becomes of sandboxes; may be called with the lock held
+	turns map[string]*turn // pauses and resumes under way, by sandbox id
+	// nudged are the sandboxes of which a write has failed, and is tried again after a while.
+	nudged map[string]bool
 
 	refused *memory[refusal]  // by key hash
 	unclear *memory[string]   // sandbox id of the last unclear write, by key hash
@@ -129,7 +133,7 @@ func New(opts Options) (*Service, error) {
 		opts: opts, metrics: m, armed: make(chan struct{}), setBack: make(chan struct{}), lagging: map[types.UID]time.Time{},
 		pools: map[types.NamespacedName]*pool{}, pods: map[types.UID]*entry{}, nodes: map[string]*node{},
 		byID: map[string]*entry{}, byKey: map[string][]*entry{}, ops: map[string]*op{},
-		watch:   map[string]chan struct{}{},
+		waits: await.New(opts.Clock), turns: map[string]*turn{}, nudged: map[string]bool{},
 		refused: newMemory[refusal](keyMemory, maxKeys),
 		unclear: newMemory[string](keyMemory, maxKeys),
 		strays:  newMemory[struct{}](keyMemory, maxKeys),
@@ -241,6 +245,7 @@ func (s *Service) serve(ctx, lasting context.Context, claimed []corev1.Pod) {
 	for _, e := range s.byID {
 		s.takeOver(e)
 		s.enforce(e)
+		s.followTurn(e.id, 0)
 	}
 	s.keepVanished()
 	if s.distrust {
@@ -274,11 +279,11 @@ func (s *Service) Serving() bool {
 
 func (s *Service) servingLocked() bool { return s.leading != nil && s.opts.Lease.Held() }
 
-// InFlight counts the claims that are carried out, and the sandboxes that somebody watches (I10).
+// InFlight counts the claims that are carried out, and the sandboxes that somebody waits for (I10).
 func (s *Service) InFlight() int {
 	s.mu.Lock()
 	defer s.unlock()
-	return len(s.ops) + len(s.watch)
+	return len(s.ops) + s.waits.Len() + len(s.nudged)
 }
 
 // Stats are the live numbers of a pool.

@@ -73,6 +73,38 @@ func (s *Service) isSetBack(before uint64, id string, answer *corev1.Pod) bool {
 	return true
 }
 
+// changedNothing reports whether a write that got no new version has found everything as it wants it: the same timeout given
+// twice, activity twice within a second, a repetition of what went through unheard. Its version is then the Pod's own, which
+// is not below what was seen of that Pod; and the Pod that has changed last is as it was.
+func (s *Service) changedNothing(ctx context.Context, answer *corev1.Pod) (bool, error) {
+	seen, fresh := s.lastChanged(answer)
+	if !fresh {
+		return false, nil
+	}
+	live, err := s.opts.Pods.read(ctx, seen.pod)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	if err != nil {
+		live = nil
+	}
+	s.lookedAt(seen, live)
+	return !s.wasSetBack(), nil
+}
+
+// lastChanged answers the Pod that has changed last; fresh unless more was seen of the Pod that a write has answered.
+func (s *Service) lastChanged(answer *corev1.Pod) (last sight, fresh bool) {
+	s.mu.Lock()
+	defer s.unlock()
+	if e := s.pods[answer.UID]; e != nil && versionOf(answer) < e.top {
+		return sight{}, false
+	}
+	if e := s.latestPod(); e != nil {
+		return sight{e.pod, e.top}, true
+	}
+	return sight{answer, versionOf(answer)}, true
+}
+
 // compare notes whether a view of a Pod lags behind what was seen of it before. The lock is held.
 func (s *Service) compare(e *entry, pod *corev1.Pod, now time.Time) {
 	version := versionOf(pod)

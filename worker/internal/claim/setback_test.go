@@ -10,12 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
 )
@@ -107,4 +110,25 @@ func TestAPodThatChangesWhileItIsLookedAtIsNotSetBack(t *testing.T) {
 	look(func() { l.awaitIdle("p", 1) })
 	look(func() { l.mustCreate() })
 	look(func() {}) // the one before is done with
+}
+
+// A write that finds everything as it wants it gets no new version, and is no restore. Others' writes come between two.
+func TestAWriteThatChangesNothingIsNoRestore(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(2)
+	l := w.lead(1)
+	l.awaitIdle("p", 2)
+	sb, other := l.mustCreate(), l.mustCreate()
+	for range 2 {
+		change := &sandboxv1.UpdateSandboxRequest{Id: sb.GetId(), IdleTimeout: durationpb.New(time.Hour)}
+		if got, err := l.Update(t.Context(), change); err != nil || got.GetIdleTimeout().AsDuration() != time.Hour {
+			t.Fatalf("changed: %v, %v", got, err)
+		}
+		if _, err := l.Touch(t.Context(), other.GetId()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !l.Serving() {
+		t.Error("it does not serve any more")
+	}
 }

@@ -215,5 +215,5 @@ func (s *Service) DistrustActivity() {
 }
 
 func timeoutsOf(state *sandbox.State) idle.Timeouts {
-	return idle.Timeouts{Idle: state.IdleTimeout, Lifetime: state.MaxLifetime, FirstActivity: state.FirstActivityTimeout}
+	return idle.Timeouts{Idle: state.IdleTimeout, Lifetime: state.MaxLifetime, FirstActivity: state.FirstActivityTimeout, Paused: state.Paused}
 }

@@ -9,6 +9,8 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/worker/internal/await"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // acquire gets an idle Pod, waiting for one if it must.
@@ -117,45 +119,53 @@ func (s *Service) putBack(e *entry) {
 	}
 }
 
-// awaitRunning waits until a sandbox runs, or has ended, or time is up.
+// awaitRunning waits until a sandbox can be used, or has ended, or time is up. One that runs when time is up is answered as
+// well: it has started, and what keeps it from being ready will pass.
 func (s *Service) awaitRunning(ctx context.Context, id string, deadline time.Time) (_ *sandboxv1.Sandbox, err error) {
 	ctx, span := telemetry.Start(ctx, "start")
 	defer func() { telemetry.End(span, err) }()
-	timer := s.opts.Clock.NewTimer(deadline.Sub(s.opts.Clock.Now()))
-	defer timer.Stop()
-	for {
-		record, changed := s.look(id)
-		if record == nil {
-			if record, err = s.recorded(ctx, id); err != nil {
-				return nil, err
+	var record *sandboxv1.Sandbox
+	var failed error
+	err = s.waits.NewReady(id).Wait(ctx, await.Question{
+		Within: deadline.Sub(s.opts.Clock.Now()),
+		Done: func() (bool, error) {
+			var ready sandbox.Readiness
+			if record, ready = s.look(id); record == nil {
+				var err error
+				if record, err = s.recorded(ctx, id); err != nil {
+					failed = err
+					return true, nil
+				}
 			}
-		}
-		switch record.GetPhase() {
-		case sandboxv1.Phase_RUNNING:
-			return record, nil
-		case sandboxv1.Phase_STARTING:
-		default:
-			return nil, startFailure(id, record)
-		}
-		select {
-		case <-changed:
-		case <-timer.C():
-			return nil, late(id, record)
-		case <-ctx.Done():
-			return nil, late(id, record)
-		}
+			switch record.GetPhase() {
+			case sandboxv1.Phase_RUNNING:
+				return ready.OK(), nil
+			case sandboxv1.Phase_STARTING:
+				return false, nil
+			}
+			failed = startFailure(id, record)
+			return true, nil
+		},
+		Live: func(ctx context.Context) error { return s.refresh(ctx, id) },
+	})
+	switch {
+	case failed != nil:
+		return nil, failed
+	case err == nil:
+		return record, nil
 	}
+	if record, _ = s.look(id); record.GetPhase() == sandboxv1.Phase_RUNNING {
+		return record, nil
+	}
+	return nil, late(id, record)
 }
 
-// look answers a sandbox that is on a Pod, and for one that is starting a channel that is closed when there is more to know.
-func (s *Service) look(id string) (*sandboxv1.Sandbox, <-chan struct{}) {
+// look answers a sandbox that is on a Pod, and whether it can be used.
+func (s *Service) look(id string) (*sandboxv1.Sandbox, sandbox.Readiness) {
 	s.mu.Lock()
 	defer s.unlock()
-	record := s.showLocked(id)
-	ch, ok := s.watch[id]
-	if !ok && record.GetPhase() == sandboxv1.Phase_STARTING {
-		ch = make(chan struct{})
-		s.watch[id] = ch
+	if e := s.byID[id]; e != nil {
+		return s.show(e), sandbox.Ready(e.pod)
 	}
-	return record, ch
+	return s.showLocked(id), sandbox.NotRunning
 }

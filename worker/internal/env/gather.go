@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 // errStale says that the cache is behind the API server, or lost a race against another writer. Nothing is wrong; the
@@ -45,14 +46,13 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 }
 
 func (r *Reconciler) gatherPools(ctx context.Context, o *observation) error {
-	owned := &v1alpha1.SandboxPoolList{}
 	// The objects are the cache's own; nothing in this package changes a pool that it has read.
-	if err := r.client.List(ctx, owned, client.InNamespace(o.env.Namespace),
-		client.MatchingFields{indexOwner: string(o.env.UID)}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing the Env's pools: %w", err)
+	owned, err := sandboxcache.PoolsOf(ctx, r.client, o.env)
+	if err != nil {
+		return err
 	}
-	for i := range owned.Items {
-		o.pools[owned.Items[i].Name] = &owned.Items[i]
+	for i := range owned {
+		o.pools[owned[i].Name] = &owned[i]
 	}
 	for _, member := range o.members() {
 		if o.pools[member.Name] != nil {

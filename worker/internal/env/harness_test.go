@@ -37,6 +37,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const (
@@ -178,10 +179,11 @@ func (w *world) run(cfg *rest.Config, setup func(context.Context, ctrl.Manager) 
 		Logger:                 testr.New(t).V(1),
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Cache:                  cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
 		Controller:             config.Controller{SkipNameValidation: &skip},
 	})
 	w.must(err)
+	w.must(sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer(), &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}))
 	w.must(setup(ctx, mgr))
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

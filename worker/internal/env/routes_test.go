@@ -22,6 +22,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const templateManifest = `
@@ -187,6 +188,9 @@ func (w *world) startPools() {
 			ClusterID: local, Registry: prometheus.NewRegistry(),
 		})
 		if err != nil {
+			return err
+		}
+		if err := sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer(), &corev1.Pod{}); err != nil {
 			return err
 		}
 		return r.SetupWithManager(ctx, mgr)

@@ -23,14 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const (
-	// indexOwner finds pools by the uid of an owner.
-	indexOwner = "env.ownerUID"
-	// indexTemplate finds Envs by the name of their template.
-	indexTemplate = "env.templateName"
-
 	// settleDelay gathers up changes of pools' counts, which come in bursts and are only mirrored.
 	settleDelay = 200 * time.Millisecond
 	// longestBackoff bounds the time that an Env with a failure goes without another look.
@@ -49,9 +45,9 @@ type Options struct {
 	MaxConcurrentReconciles int
 }
 
-// Setup makes the reconciler and adds it to the manager. The manager's cache must keep managed fields of Envs and pools:
-// they tell who set a member's replicas.
-func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
+// Setup makes the reconciler and adds it to the manager. The manager's cache is as package sandboxcache has it: it keeps the
+// managed fields of Envs and pools, which tell who set a member's replicas.
+func Setup(_ context.Context, mgr ctrl.Manager, opts Options) error {
 	if opts.ClusterID == "" {
 		return errors.New("the Env reconciler needs a cluster id")
 	}
@@ -67,13 +63,6 @@ func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 		recorder:  mgr.GetEventRecorder("atoll-worker"),
 		clock:     opts.Clock,
 		metrics:   metrics,
-	}
-	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(ctx, &v1alpha1.SandboxPool{}, indexOwner, ownerUIDs); err != nil {
-		return fmt.Errorf("indexing pools by owner: %w", err)
-	}
-	if err := indexer.IndexField(ctx, &v1alpha1.SandboxEnv{}, indexTemplate, templateName); err != nil {
-		return fmt.Errorf("indexing Envs by template: %w", err)
 	}
 	if opts.MaxConcurrentReconciles == 0 {
 		opts.MaxConcurrentReconciles = 4
@@ -95,32 +84,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 		Complete(r)
 }
 
-func ownerUIDs(obj client.Object) []string {
-	var uids []string
-	for _, ref := range obj.GetOwnerReferences() {
-		uids = append(uids, string(ref.UID))
-	}
-	return uids
-}
-
-func templateName(obj client.Object) []string {
-	env, ok := obj.(*v1alpha1.SandboxEnv)
-	if !ok {
-		return nil
-	}
-	return []string{env.Spec.TemplateRef.Name}
-}
-
 func (r *Reconciler) envsOfTemplate(ctx context.Context, obj client.Object) []reconcile.Request {
-	envs := &v1alpha1.SandboxEnvList{}
-	err := r.client.List(ctx, envs, client.MatchingFields{indexTemplate: obj.GetName()}, client.UnsafeDisableDeepCopy)
+	envs, err := sandboxcache.EnvsOf(ctx, r.client, obj.GetName())
 	if err != nil {
 		// The cache has no such index, or is closing. The resync finds the Envs.
 		return nil
 	}
-	requests := make([]reconcile.Request, 0, len(envs.Items))
-	for i := range envs.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&envs.Items[i])})
+	requests := make([]reconcile.Request, 0, len(envs))
+	for i := range envs {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&envs[i])})
 	}
 	return requests
 }

@@ -28,6 +28,8 @@ type Timeouts struct {
 	Idle          time.Duration
 	Lifetime      time.Duration
 	FirstActivity time.Duration
+	// Paused: nothing ends for want of activity.
+	Paused bool
 }
 
 // Life is what there is to know of a sandbox. Its times have monotonic readings of one process.
@@ -62,7 +64,7 @@ func Decide(l *Life, asked bool, now time.Time) Decision {
 		}
 	}
 	limit(MaxLifetime, l.Lifetime, l.Claimed)
-	if !l.Started.IsZero() {
+	if !l.Started.IsZero() && !l.Paused {
 		limit(IdleTimeout, l.Idle, later(l.Started, l.Active))
 		if l.Active.IsZero() {
 			limit(FirstActivityTimeout, l.FirstActivity, l.Started)

@@ -35,6 +35,8 @@ func TestDecide(t *testing.T) {
 		"nobody came":                    {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: at(s)}, false, 61 * s, FirstActivityTimeout, 61 * s},
 		"somebody came":                  {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon, Active: at(59 * s)}, false, 3600 * s, "", -1},
 		"nobody came, a source's silent": {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon}, true, 61 * s, "", 62 * s},
+		"paused":                         {Life{Timeouts: Timeouts{Idle: s, FirstActivity: s, Paused: true}, Claimed: noon, Started: noon}, false, 3600 * s, "", -1},
+		"paused and old":                 {Life{Timeouts: Timeouts{Idle: s, Lifetime: 60 * s, Paused: true}, Claimed: noon, Started: noon}, false, 60 * s, MaxLifetime, 60 * s},
 		"the first to run out":           {Life{Timeouts: Timeouts{Idle: 30 * s, Lifetime: 40 * s, FirstActivity: 20 * s}, Claimed: noon, Started: noon}, false, 50 * s, FirstActivityTimeout, 20 * s},
 		"the next to run out":            {Life{Timeouts: Timeouts{Idle: 30 * s, Lifetime: 40 * s, FirstActivity: 50 * s}, Claimed: noon, Started: noon}, false, s, "", 30 * s},
 	} {

@@ -23,6 +23,9 @@
 // Activity is what callers record (TouchSandbox) and what sources know of. Looking at a sandbox is none, nor is changing its
 // timeouts: a new one counts from where the old one did. While a source cannot be asked, nothing ends for want of activity.
 //
+// A sandbox that is paused, or on its way to or from that, does not end for want of activity, and its idle time begins anew
+// when it has its CPU back. Its lifetime goes on.
+//
 // # The rule about clocks (I11)
 //
 // Within one leadership all is measured on the monotonic clock, from when the leader saw the claim, the start and the

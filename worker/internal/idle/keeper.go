@@ -95,6 +95,9 @@ func (k *Keeper) See(id string, t Timeouts, running bool) {
 	} else if e.life.Timeouts == t && running == !e.life.Started.IsZero() {
 		return
 	}
+	if e.life.Paused && !t.Paused {
+		e.life.Active = later(e.life.Active, now)
+	}
 	e.life.Timeouts = t
 	if running && e.life.Started.IsZero() {
 		e.life.Started = now

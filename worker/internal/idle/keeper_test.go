@@ -164,6 +164,22 @@ func TestTimeoutsThatChange(t *testing.T) {
 }
 
 // I6: what cannot be known does not end a sandbox; its age does.
+// A pause stops the idle time, not the lifetime, and what comes after it counts from its end.
+func TestAPauseIsNotIdling(t *testing.T) {
+	run(t, func(w *world) {
+		w.See("paused", Timeouts{Idle: time.Minute}, true)
+		w.See("old", Timeouts{Idle: time.Minute, Lifetime: 5 * time.Minute}, true)
+		time.Sleep(30 * time.Second)
+		w.See("paused", Timeouts{Idle: time.Minute, Paused: true}, true)
+		w.See("old", Timeouts{Idle: time.Minute, Lifetime: 5 * time.Minute, Paused: true}, true)
+		time.Sleep(570 * time.Second)
+		w.See("paused", Timeouts{Idle: time.Minute}, true)
+		time.Sleep(10 * time.Minute)
+		w.wantEnd("paused", 11*time.Minute)
+		w.wantEnd("old", 5*time.Minute)
+	})
+}
+
 func TestI6NothingEndsWhileASourceIsSilent(t *testing.T) {
 	run(t, func(w *world) {
 		w.with(func() { w.silent = errors.New("unreachable") })

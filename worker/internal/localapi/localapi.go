@@ -33,6 +33,8 @@ type Claims interface {
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Update(ctx context.Context, request *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error)
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 }
@@ -123,8 +125,6 @@ const (
 
 // unbuilt tells why a call is not answered here.
 var unbuilt = map[string]string{
-	sandboxv1.Sandboxes_PauseSandbox_FullMethodName:   "sandboxes cannot be paused yet",
-	sandboxv1.Sandboxes_ResumeSandbox_FullMethodName:  "sandboxes cannot be paused yet",
 	sandboxv1.Clusters_ListClusters_FullMethodName:    onlyHub,
 	sandboxv1.Clusters_GetCluster_FullMethodName:      onlyHub,
 	sandboxv1.Clusters_DrainCluster_FullMethodName:    onlyHub,

@@ -19,11 +19,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -37,6 +39,7 @@ import (
 	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const (
@@ -94,8 +97,10 @@ func start(t *testing.T) string {
 	times.Watch(cfg)
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Cache: cache.Options{ByObject: sandboxcache.ByObject()},
 	})
 	must(err)
+	must(sandboxcache.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
 	pods, err := claim.NewPods(cfg)
 	must(err)
 	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: leads{}, Time: times, QueueCapacity: 1, History: historytest.New(t, times)})
@@ -150,7 +155,9 @@ func newPool(name string, replicas int32) *v1alpha1.SandboxPool {
 	no := false
 	p.Spec.Template.Labels = map[string]string{v1alpha1.LabelEnv: "demo"}
 	p.Spec.Template.Spec = corev1.PodSpec{
-		AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: "test.local/default:1"}},
+		AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "main", Image: "test.local/default:1", Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},
+		}}},
 	}
 	return p
 }
@@ -286,7 +293,10 @@ func testRest(t *testing.T, address, id string) {
 		{"POST", "/v1/sandboxes/" + id + ":touch", `{}`, 200, `"lastActiveAt":"20`},
 		{"POST", "/v1/sandboxes/01x-east:touch", `{}`, 404, "no sandbox"},
 		{"POST", "/v1/sandboxes", `{"env":"demo","clusters":["west"],"requireClusters":true}`, 503, "ClusterNotRequested"},
-		{"POST", "/v1/sandboxes/" + id + ":pause", `{}`, 501, "cannot be paused yet"},
+		{"POST", "/v1/sandboxes/" + id + ":pause", `{}`, 200, `"state":"PAUSED"`},
+		{"GET", "/v1/sandboxes?team=red", "", 200, `"state":"PAUSED"`},
+		{"POST", "/v1/sandboxes/" + id + ":resume", `{}`, 200, `"phase":"RUNNING"`},
+		{"POST", "/v1/sandboxes/01x-east:resume", `{}`, 404, "no sandbox"},
 		{"GET", "/v1/clusters", "", 501, "hub"},
 		{"GET", "/v1/sandboxes/01x-west", "", 404, "not of cluster east"},
 	} {

@@ -149,6 +149,16 @@ func (a *API) TouchSandbox(ctx context.Context, r *sandboxv1.TouchSandboxRequest
 	return a.opts.Claims.Touch(ctx, r.GetId())
 }
 
+// PauseSandbox frees a sandbox' CPU.
+func (a *API) PauseSandbox(ctx context.Context, r *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return a.opts.Claims.Pause(ctx, r.GetId())
+}
+
+// ResumeSandbox gives a paused sandbox its CPU back.
+func (a *API) ResumeSandbox(ctx context.Context, r *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
+	return a.opts.Claims.Resume(ctx, r.GetId())
+}
+
 // GetClaim answers what became of a key.
 func (a *API) GetClaim(ctx context.Context, r *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
 	namespace := namespaceOf(r)

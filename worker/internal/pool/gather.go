@@ -17,24 +17,14 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const (
-	// podsByPool indexes Pods by the pool that they name, so that one pool's
-	// Pods are found without a look at all others.
-	podsByPool = "atoll.pods-by-pool"
-
 	// defaultWindow is the protection window of pools without an autoscaling
 	// group, the same as the schema's default for those that have one.
 	defaultWindow = 10 * time.Second
 )
-
-func indexPodByPool(obj client.Object) []string {
-	if name := obj.GetLabels()[v1alpha1.SandboxPoolLabelKey]; name != "" {
-		return []string{name}
-	}
-	return nil
-}
 
 // gather reads everything from the cache.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snapshot, error) {
@@ -77,17 +67,12 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 // podsOf lists the Pods that the pool controls; once it is gone, all that name
 // it, since a Pod whose owner vanished still waits for its record.
 func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) ([]*corev1.Pod, error) {
-	list := &corev1.PodList{}
-	// The Pods are only read. Copying thousands of them on every event would be
-	// most of the work of a reconcile.
-	err := r.client.List(ctx, list, client.InNamespace(key.Namespace),
-		client.MatchingFields{podsByPool: key.Name}, client.UnsafeDisableDeepCopy)
+	all, err := sandboxcache.Cached(r.client).InPool(ctx, key)
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	pods := make([]*corev1.Pod, 0, len(list.Items))
-	for i := range list.Items {
-		pod := &list.Items[i]
+	pods := make([]*corev1.Pod, 0, len(all))
+	for _, pod := range all {
 		if pool == nil || metav1.IsControlledBy(pod, pool) || sandbox.PhaseOf(pod) != "" && orphaned(pod) {
 			pods = append(pods, pod)
 		}

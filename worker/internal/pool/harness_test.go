@@ -34,6 +34,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 // patience is how long a test waits for what should take a second or two.
@@ -190,10 +191,13 @@ func (w *world) start(ctx context.Context, cancel func(), cfg *rest.Config, sche
 		Logger:                 testr.NewWithOptions(t, testr.Options{}),
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Cache:                  cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
 		Controller:             config.Controller{SkipNameValidation: &skip},
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		t.Fatal(err)
 	}
 	w.Reconciler, err = New(Options{

@@ -141,11 +141,8 @@ func New(o Options) (*Reconciler, error) {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// SetupWithManager registers the index, the watches and the controller.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podsByPool, indexPodByPool); err != nil {
-		return fmt.Errorf("indexing pods: %w", err)
-	}
+// SetupWithManager registers the watches and the controller. The manager's cache has the indexes of package sandboxcache.
+func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) error {
 	// Status is what we write ourselves.
 	notStatus := predicate.Or[client.Object](predicate.GenerationChangedPredicate{},
 		predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})

@@ -8,6 +8,8 @@
 //	starting, running ──release──▶ stopping ──idle──▶ idle   reset, or replaced by the pool
 //	any ──fail──▶ failed
 //
+// A pause (package pause) is no phase: a sandbox that is paused is running, with less CPU.
+//
 // # Every transition is one patch that tests what it relies on
 //
 // A claim tests uid, phase and a missing deletionTimestamp, so that it loses to another claim and to a deletion, and
@@ -24,6 +26,8 @@
 // Pod can have kept anything; ResetDone demands another container, running the idle image. In doubt the Pod is replaced.
 // The policy Reuse is honoured as Replace: keeping an unreset Pod for one tenant is not built, and replacing is never
 // weaker.
+//
+// A Pod whose CPU was taken by a pause is replaced, unless it has got all of it back (package pause).
 //
 // More belongs to the Pod, and outlives a swap, than its volumes. Tried with kubelet and containerd: files in /dev/shm;
 // System V memory, semaphores and message queues; POSIX message queues; and, written by root, the whole of /etc/hostname

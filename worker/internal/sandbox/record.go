@@ -42,7 +42,7 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 		FailureReason: s.FailureReason, FailureMessage: s.FailureMessage, ExitCode: s.ExitCode,
 		IdleTimeout: duration(s.IdleTimeout), StartupTimeout: duration(s.StartupTimeout),
 		MaxLifetime: duration(s.MaxLifetime), FirstActivityTimeout: duration(s.FirstActivityTimeout),
-		LastActiveAt: timestamp(s.LastActive),
+		LastActiveAt: timestamp(s.LastActive), Pause: pauseOf(pod),
 
 		Images: imagesOf(pod), ContainerId: containerOf(pod, &s), Node: pod.Spec.NodeName,
 	}
@@ -57,7 +57,7 @@ func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clu
 	if record == nil {
 		return nil
 	}
-	record.Phase = sandboxv1.Phase_ENDED
+	record.Phase, record.Pause = sandboxv1.Phase_ENDED, nil
 	if record.StopReason == "" {
 		end := lostPod(pod)
 		record.StopReason = string(end.StopReason)

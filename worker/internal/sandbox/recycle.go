@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/pause"
 )
 
 // RecycleReason is why a Pod may return to idle, or why it is replaced.
@@ -16,6 +17,7 @@ const (
 	Resettable           RecycleReason = "Resettable"
 	ReplaceByPolicy      RecycleReason = "RecyclePolicy"
 	ReplaceGone          RecycleReason = "Terminating"
+	ReplacePaused        RecycleReason = "Paused"
 	ReplaceNotReset      RecycleReason = "NotReset"
 	ReplaceNoContainerID RecycleReason = "ContainerUnknown"
 	ReplaceSameImage     RecycleReason = "SameImage"
@@ -55,6 +57,10 @@ func recycleReason(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) RecycleReaso
 	}
 	if pod.DeletionTimestamp != nil || Finished(pod) {
 		return ReplaceGone
+	}
+	if pause.Marked(pod) {
+		// What its containers have is not what the pool's Pods have, and may be changed still.
+		return ReplacePaused
 	}
 	if reason := residue(&pod.Spec); reason != Resettable {
 		return reason

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/pause"
 )
 
 // Phase is a Pod's place in the life cycle, the value of its phase label.
@@ -51,6 +52,8 @@ type State struct {
 	MaxLifetime    time.Duration
 	// FirstActivityTimeout is none once the sandbox was active, or changed by its owner.
 	FirstActivityTimeout time.Duration
+	// Paused: it has not all of its CPU; see package pause.
+	Paused bool
 
 	StopReason     v1alpha1.SandboxStopReason
 	FailureReason  string
@@ -87,6 +90,7 @@ func Read(pod *corev1.Pod) State {
 		MaxLifetime:    parseSeconds(a[v1alpha1.SandboxMaxLifetimeAnnotationKey]),
 
 		FirstActivityTimeout: parseSeconds(a[v1alpha1.SandboxFirstActivityTimeoutAnnotationKey]),
+		Paused:               pause.Marked(pod),
 
 		StopReason:     v1alpha1.SandboxStopReason(a[v1alpha1.SandboxStopReasonAnnotationKey]),
 		FailureReason:  a[v1alpha1.SandboxFailureReasonAnnotationKey],

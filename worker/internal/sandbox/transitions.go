@@ -45,8 +45,8 @@ func ReleasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now 
 	return releasePatch(pod, pool, end, now, nil)
 }
 
-// ExpirePatch is ReleasePatch for a sandbox whose time is up. It loses to whoever changes a timeout or writes activity down
-// meanwhile.
+// ExpirePatch is ReleasePatch for a sandbox whose time is up. It loses to whoever changes a timeout, writes activity down or
+// pauses it meanwhile.
 func ExpirePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
 	return releasePatch(pod, pool, end, now, lifetimes)
 }
@@ -55,6 +55,7 @@ func ExpirePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now t
 var lifetimes = []string{
 	v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxMaxLifetimeAnnotationKey,
 	v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, v1alpha1.SandboxLastActiveAnnotationKey,
+	v1alpha1.SandboxPauseAnnotationKey,
 }
 
 func releasePatch(

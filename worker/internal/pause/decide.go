@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pause
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Step is what to do next.
+type Step string
+
+// The steps.
+const (
+	// Rest: nothing is to be written. What is wanted is there, or the kubelet is at it.
+	Rest Step = "Rest"
+	// Write: the intent is to be written. It is no part of the Pod before.
+	Write Step = "WriteIntent"
+	// Resize: the containers' CPU is to be changed.
+	Resize Step = "Resize"
+	// Clear: the sandbox has its CPU again, and the annotation can go.
+	Clear Step = "Clear"
+	// Refuse: it cannot be. An intent that was written is to be taken back.
+	Refuse Step = "Refuse"
+)
+
+// Why a sandbox is not paused. Infeasible is also why one is not resumed.
+const (
+	NothingToFree = "NothingToFree"
+	WouldRestart  = "WouldRestart"
+	LivenessProbe = "LivenessProbe"
+	Infeasible    = corev1.PodReasonInfeasible
+	Deferred      = corev1.PodReasonDeferred
+)
+
+// Change is a container's CPU as it is to be.
+type Change struct {
+	Path      string // of the container
+	Container string
+	CPU       CPU // what is nil stays
+}
+
+// Decision is the next step.
+type Decision struct {
+	Step    Step
+	Intent  *Intent  // of Write
+	Changes []Change // of Resize
+	Reason  string   // of Refuse
+	Message string
+}
+
+// Decide takes a Pod to its target, by one step. For a pause that is not written yet the Pod is a live one: what a cache
+// keeps of it says too little.
+func Decide(pod *corev1.Pod, target Target, now time.Time) Decision {
+	intent := Read(pod)
+	switch {
+	case intent == nil && target == Running:
+		return Decision{Step: Rest}
+	case intent == nil:
+		return begin(pod, now)
+	case intent.Target != target:
+		return Decision{Step: Write, Intent: intent.turned(target, now)}
+	}
+	if changes := changes(pod, intent); len(changes) > 0 {
+		return Decision{Step: Resize, Changes: changes}
+	}
+	switch o := Observe(pod); {
+	case o.State == Resumed:
+		return Decision{Step: Clear}
+	case o.State == Pausing && o.Reason == Infeasible:
+		return Decision{Step: Refuse, Reason: o.Reason, Message: "its node cannot: " + o.Message}
+	}
+	return Decision{Step: Rest}
+}
+
+// begin saves what the containers have, unless they cannot be paused.
+func begin(pod *corev1.Pod, now time.Time) Decision {
+	intent := &Intent{Containers: map[string]CPU{}}
+	for _, p := range parts(pod) {
+		has := cpuOf(&p.spec.Resources)
+		if has.equal(has.floor()) {
+			continue
+		}
+		if reason, message := hurt(p.spec); reason != "" {
+			return Decision{Step: Refuse, Reason: reason, Message: message}
+		}
+		intent.Containers[p.spec.Name] = has
+	}
+	if len(intent.Containers) == 0 {
+		return Decision{Step: Refuse, Reason: NothingToFree, Message: "its containers have no CPU request or limit to give back"}
+	}
+	return Decision{Step: Write, Intent: intent.turned(Paused, now)}
+}
+
+// hurt tells why a container would not survive.
+func hurt(c *corev1.Container) (reason, message string) {
+	for _, policy := range c.ResizePolicy {
+		if policy.ResourceName == corev1.ResourceCPU && policy.RestartPolicy == corev1.RestartContainer {
+			return WouldRestart, fmt.Sprintf("a change of its CPU would restart container %s, by its resizePolicy", c.Name)
+		}
+	}
+	if p := c.LivenessProbe; p != nil && p.TCPSocket == nil { // the kernel answers that one
+		return LivenessProbe, fmt.Sprintf("container %s has a liveness probe, which it could not answer in time, and would be restarted", c.Name)
+	}
+	return "", ""
+}
+
+func changes(pod *corev1.Pod, intent *Intent) []Change {
+	var out []Change
+	for _, p := range parts(pod) {
+		if goal, ok := intent.goal(p.spec.Name); ok && !goal.equal(cpuOf(&p.spec.Resources)) {
+			out = append(out, Change{Path: p.path, Container: p.spec.Name, CPU: goal})
+		}
+	}
+	return out
+}
+
+// State is how far a sandbox is. The zero value is that of one that has all of its CPU.
+type State string
+
+// The states.
+const (
+	Pausing   State = "Pausing"
+	IsPaused  State = "Paused"
+	Resuming  State = "Resuming"
+	Resumed   State = "Resumed" // and its annotation is to be cleared
+	Untouched State = ""
+)
+
+// Observation is how far a sandbox is, and why not further.
+type Observation struct {
+	State   State
+	Reason  string // the kubelet's: Deferred, Infeasible, InProgress, Error; empty while it has said nothing
+	Message string
+	Since   time.Time // when it was asked for
+}
+
+// Observe reads how far the kubelet is.
+func Observe(pod *corev1.Pod) Observation {
+	intent := Read(pod)
+	if intent == nil {
+		return Observation{}
+	}
+	o := Observation{Since: intent.Time()}
+	o.Reason, o.Message = resizing(pod)
+	reached := o.Reason == "" && observed(pod) && len(changes(pod, intent)) == 0 && reported(pod, intent)
+	switch {
+	case reached && intent.Target == Paused:
+		o.State = IsPaused
+	case reached:
+		o.State = Resumed
+	case intent.Target == Paused:
+		o.State = Pausing
+	default:
+		o.State = Resuming
+	}
+	return o
+}
+
+// Settled reports whether a resize of the Pod is not under way and its latest generation was seen by the kubelet.
+func Settled(pod *corev1.Pod) bool {
+	reason, _ := resizing(pod)
+	return reason == "" && observed(pod)
+}
+
+// observed is true of kubelets that do not report generations.
+func observed(pod *corev1.Pod) bool {
+	return pod.Status.ObservedGeneration == 0 || pod.Status.ObservedGeneration >= pod.Generation
+}
+
+// resizing reads the kubelet's conditions. One of an earlier resize says nothing about this one.
+func resizing(pod *corev1.Pod) (reason, message string) {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Status != corev1.ConditionTrue || c.ObservedGeneration != 0 && c.ObservedGeneration < pod.Generation {
+			continue
+		}
+		switch {
+		case c.Type == corev1.PodResizePending:
+			return c.Reason, c.Message
+		case c.Type == corev1.PodResizeInProgress && c.Reason == "":
+			reason, message = "InProgress", c.Message
+		case c.Type == corev1.PodResizeInProgress:
+			reason, message = c.Reason, c.Message
+		}
+	}
+	return reason, message
+}
+
+// reported compares what the kubelet says that the containers have. One that says nothing has never changed anything.
+func reported(pod *corev1.Pod, intent *Intent) bool {
+	for _, p := range parts(pod) {
+		goal, ok := intent.goal(p.spec.Name)
+		if !ok {
+			continue
+		}
+		switch {
+		case p.status == nil:
+			return false
+		case p.status.Resources == nil && intent.Target == Running:
+		case p.status.Resources == nil || !goal.equal(cpuOf(p.status.Resources)):
+			return false
+		}
+	}
+	return true
+}

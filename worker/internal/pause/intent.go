@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pause
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Target is what is wanted of a sandbox.
+type Target string
+
+// The targets.
+const (
+	Paused  Target = "Paused"
+	Running Target = "Running"
+)
+
+// Intent is the annotation of a sandbox that is paused, or is to be, or was. One that has all of its CPU has none.
+type Intent struct {
+	Target Target `json:"target"`
+	// Since is when that was asked for, by the API server's clock.
+	Since string `json:"since,omitempty"`
+	// Containers are those that give CPU back, with what they had.
+	Containers map[string]CPU `json:"containers"`
+}
+
+// CPU of a container. A nil field is not set.
+type CPU struct {
+	Request *resource.Quantity `json:"request,omitempty"`
+	Limit   *resource.Quantity `json:"limit,omitempty"`
+}
+
+// Marked reports whether a Pod is anything but a sandbox, or an idle Pod, with all of its CPU.
+func Marked(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.SandboxPauseAnnotationKey] != "" }
+
+// Read gathers the intent of a Pod; nil if there is none. What cannot be parsed reads as absent.
+func Read(pod *corev1.Pod) *Intent {
+	value := pod.Annotations[v1alpha1.SandboxPauseAnnotationKey]
+	if value == "" {
+		return nil
+	}
+	i := &Intent{}
+	if err := json.Unmarshal([]byte(value), i); err != nil || i.Target != Paused && i.Target != Running {
+		return nil
+	}
+	return i
+}
+
+// Encode makes the annotation; "" of nil.
+func (i *Intent) Encode() (string, error) {
+	if i == nil {
+		return "", nil
+	}
+	value, err := json.Marshal(i)
+	if err != nil {
+		return "", fmt.Errorf("encoding the intent to pause: %w", err)
+	}
+	return string(value), nil
+}
+
+// Time is Since; zero if that is not said.
+func (i *Intent) Time() time.Time {
+	t, err := time.Parse(time.RFC3339, i.Since)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// turned is the intent with another target.
+func (i *Intent) turned(to Target, now time.Time) *Intent {
+	return &Intent{Target: to, Since: now.UTC().Format(time.RFC3339), Containers: i.Containers}
+}
+
+// goal is what a container of the intent is to have.
+func (i *Intent) goal(container string) (CPU, bool) {
+	had, ok := i.Containers[container]
+	if i.Target == Paused {
+		return had.floor(), ok
+	}
+	return had, ok
+}

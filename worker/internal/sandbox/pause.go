@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/pause"
+)
+
+// PausePatch writes what is wanted of a running sandbox, or with nil that it has all of its CPU. Whoever asks for it knows
+// of the sandbox, so nothing waits for its first activity any more; and one that is not to be paused counts as active.
+func PausePatch(pod *corev1.Pod, intent *pause.Intent, now time.Time) ([]byte, error) {
+	value, err := intent.Encode()
+	if err != nil {
+		return nil, err
+	}
+	p := newPatch(1024)
+	p.testSandbox(pod)
+	p.testAlive()
+	p.testAnnotation(pod, v1alpha1.SandboxPauseAnnotationKey)
+	p.setAnnotation(v1alpha1.SandboxPauseAnnotationKey, value)
+	p.clear(pod, v1alpha1.SandboxFirstActivityTimeoutAnnotationKey)
+	if intent == nil || intent.Target == pause.Running {
+		p.setTime(v1alpha1.SandboxLastActiveAnnotationKey, now)
+	}
+	return p.bytes(), nil
+}
+
+// ResizePatch changes the CPU of a running sandbox' containers; it is for the Pod's subresource resize. It is tied to the
+// intent: whoever changes that decides anew.
+func ResizePatch(pod *corev1.Pod, changes []pause.Change) []byte {
+	p := newPatch(1024)
+	p.testSandbox(pod)
+	p.testAlive()
+	p.testAnnotation(pod, v1alpha1.SandboxPauseAnnotationKey)
+	for _, c := range changes {
+		p.op("test", c.Path+"/name", "", c.Container)
+		if c.CPU.Request != nil {
+			p.op("replace", c.Path+"/resources/requests/cpu", "", c.CPU.Request.String())
+		}
+		if c.CPU.Limit != nil {
+			p.op("replace", c.Path+"/resources/limits/cpu", "", c.CPU.Limit.String())
+		}
+	}
+	return p.bytes()
+}
+
+// pauseOf tells callers how far a pause is; nil for a sandbox that has all of its CPU.
+func pauseOf(pod *corev1.Pod) *sandboxv1.Pause {
+	if !PhaseOf(pod).Live() {
+		return nil
+	}
+	o := pause.Observe(pod)
+	out := &sandboxv1.Pause{Reason: o.Reason, Message: o.Message, Since: timestamp(o.Since)}
+	switch o.State {
+	case pause.IsPaused:
+		out.State = sandboxv1.Pause_PAUSED
+	case pause.Pausing:
+		out.State = sandboxv1.Pause_PAUSING
+	case pause.Resuming, pause.Resumed:
+		out.State = sandboxv1.Pause_RESUMING
+	default:
+		return nil
+	}
+	return out
+}
+
+// Readiness says whether a sandbox can be used, and if not, why.
+type Readiness string
+
+// The answers of Ready.
+const (
+	ReadyNow         Readiness = "Ready"
+	NotRunning       Readiness = "NotRunning"
+	NotObserved      Readiness = "GenerationNotObserved"
+	ContainerUnready Readiness = "ContainerNotReady"
+	NoAddress        Readiness = "NoAddress"
+	BeingResized     Readiness = "Resizing"
+)
+
+// OK reports whether the sandbox can be used.
+func (r Readiness) OK() bool { return r == ReadyNow }
+
+// Ready decides whether a sandbox can be used: the kubelet has seen the Pod as it is, its container runs and is ready, it
+// has an address, and no resize is under way.
+func Ready(pod *corev1.Pod) Readiness {
+	cs := mainStatus(pod)
+	switch {
+	case PhaseOf(pod) != Running || pod.DeletionTimestamp != nil:
+		return NotRunning
+	case pod.Status.ObservedGeneration != 0 && pod.Status.ObservedGeneration < pod.Generation:
+		return NotObserved
+	case cs == nil || cs.State.Running == nil || !cs.Ready:
+		return ContainerUnready
+	case pod.Status.PodIP == "":
+		return NoAddress
+	case !pause.Settled(pod):
+		return BeingResized
+	}
+	return ReadyNow
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxcache
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// ByObject is what a cache keeps of which objects. What is not in it is cached whole: Envs and pools keep their managed
+// fields, which tell who set a member's replicas.
+func ByObject() map[client.Object]cache.ByObject {
+	out := map[client.Object]cache.ByObject{}
+	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Node{}} {
+		by := cache.ByObject{Transform: Transform(object)}
+		if selector := Selector(object); !selector.Empty() {
+			by.Label = selector
+		}
+		out[object] = by
+	}
+	return out
+}
+
+// Selector picks the objects of a kind that are cached.
+func Selector(object client.Object) labels.Selector {
+	if _, ok := object.(*corev1.Pod); ok {
+		return labels.SelectorFromSet(ours)
+	}
+	return labels.Everything()
+}
+
+var ours = labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer}
+
+// Transform is what is done to an object of a kind before it is cached; nil for nothing.
+func Transform(object client.Object) func(any) (any, error) {
+	switch object.(type) {
+	case *corev1.Pod:
+		return stripPod
+	case *corev1.Node:
+		return stripNode
+	default:
+		return nil
+	}
+}
+
+// stripPod halves a Pod. What decides whether a Pod can be handed out or reset stays whole: volumes and mounts, security
+// contexts, shared namespaces, restart policies, and every status of the main containers. Resources stay as far as records
+// tell them; all of them, with what the kubelet says of them, where a pause is decided from them, which few Pods have.
+func stripPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	paused := pod.Annotations[v1alpha1.SandboxPauseAnnotationKey] != ""
+	pod.ManagedFields = nil
+	spec := &pod.Spec
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			c := &containers[i]
+			stripped := corev1.Container{
+				Name: c.Name, Image: c.Image, RestartPolicy: c.RestartPolicy,
+				SecurityContext: c.SecurityContext, VolumeMounts: c.VolumeMounts, Resources: shown(c.Resources),
+			}
+			if paused {
+				stripped.Resources = c.Resources
+			}
+			*c = stripped
+		}
+	}
+	spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints = nil, nil, nil
+	spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil
+	if !paused {
+		pod.Status.InitContainerStatuses = nil
+		for i := range pod.Status.ContainerStatuses {
+			cs := &pod.Status.ContainerStatuses[i]
+			cs.Resources, cs.AllocatedResources = nil, nil
+		}
+	}
+	return pod, nil
+}
+
+// shown are the resources that a sandbox's record tells.
+func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
+	only := func(from corev1.ResourceList) (to corev1.ResourceList) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if q, ok := from[name]; ok {
+				if to == nil {
+					to = corev1.ResourceList{}
+				}
+				to[name] = q
+			}
+		}
+		return to
+	}
+	out.Requests, out.Limits = only(all.Requests), only(all.Limits)
+	return out
+}
+
+// stripNode keeps of a Node what decides whether its Pods can serve: a Node lists every image it has.
+func stripNode(object any) (any, error) {
+	if node, ok := object.(*corev1.Node); ok {
+		node.ManagedFields, node.Annotations = nil, nil
+		node.Spec = corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable}
+		node.Status = corev1.NodeStatus{Conditions: node.Status.Conditions}
+	}
+	return object, nil
+}

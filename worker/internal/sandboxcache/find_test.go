@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxcache_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxcache"
+)
+
+const clusterID = "east"
+
+var cfg *rest.Config
+
+func TestMain(m *testing.M) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	set, err := plane.Up(ctx, plane.Options{}, clusterID)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	cfg = set.Plane(clusterID).Config()
+	code := m.Run()
+	if err := set.Down(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// claimed makes a Pod as a claim leaves it.
+func claimed(name, pool, id, key, team, user, phase string) *corev1.Pod {
+	labels := map[string]string{
+		v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: pool, v1alpha1.SandboxPhaseLabelKey: phase,
+	}
+	for label, value := range map[string]string{
+		v1alpha1.SandboxIDLabelKey: id, v1alpha1.ClaimKeyHashLabelKey: key, v1alpha1.LabelTeam: team, v1alpha1.LabelUser: user,
+	} {
+		if value == "" {
+			continue
+		}
+		if label == v1alpha1.LabelTeam || label == v1alpha1.LabelUser {
+			value = sandbox.HashName(value)
+		}
+		labels[label] = value
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: labels},
+		Spec:       corev1.PodSpec{AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{Name: "main", Image: "test.local/a:1"}}},
+	}
+}
+
+// TestCachedAndLiveAgree asks a real API server and a cache of it the same questions.
+func TestCachedAndLiveAgree(t *testing.T) {
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	scheme := runtime.NewScheme()
+	must(clientgoscheme.AddToScheme(scheme))
+	must(v1alpha1.AddToScheme(scheme))
+	api, err := client.New(cfg, client.Options{Scheme: scheme})
+	must(err)
+	other := claimed("other", "p", "x-east", "", "", "", "running") // not ours
+	other.Labels[v1alpha1.ManagedByLabelKey] = "somebody"
+	fromTemplate := claimed("template", "p", "", "", "red", "ann", "idle") // whose template has a team and user
+	for _, pod := range []*corev1.Pod{
+		claimed("a", "p", "a-east", "k", "red", "ann", "running"), claimed("b", "p", "b-east", "k", "red", "bob", "stopping"),
+		claimed("c", "q", "c-east", "", "blue", "ann", "running"), claimed("d", "q", "d-east", "", "", "ann", "starting"),
+		claimed("e", "q", "", "", "", "", "idle"), other, fromTemplate,
+	} {
+		must(api.Create(ctx, pod))
+	}
+	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SandboxEnv", Name: "demo", UID: "uid-of-demo"},
+	}}}
+	pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/a:1"}}
+	must(api.Create(ctx, pool))
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo"}}
+	env.Spec.TemplateRef.Name, env.Spec.Mode = "python", v1alpha1.SandboxEnvModeWarmPool
+	must(api.Create(ctx, env))
+
+	informers, err := cache.New(cfg, cache.Options{Scheme: scheme, ByObject: sandboxcache.ByObject()})
+	must(err)
+	must(sandboxcache.AddIndexes(ctx, informers))
+	running, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- informers.Start(running) }()
+	defer func() {
+		stop()
+		must(<-ended)
+	}()
+	if !informers.WaitForCacheSync(ctx) {
+		t.Fatal("the cache does not fill")
+	}
+
+	for _, from := range []struct {
+		name string
+		sandboxcache.Sandboxes
+	}{{"cached", sandboxcache.Cached(informers)}, {"live", sandboxcache.Live(api)}} {
+		t.Run(from.name, func(t *testing.T) {
+			found := func(question string, pods []*corev1.Pod, err error, want ...string) {
+				t.Helper()
+				names := []string{}
+				for _, pod := range pods {
+					names = append(names, pod.Name)
+				}
+				slices.Sort(names)
+				if err != nil || !slices.Equal(names, want) {
+					t.Errorf("%s: %v, %v, want %v", question, names, err, want)
+				}
+			}
+			pod, err := from.ByID(ctx, "a-east")
+			found("by id", []*corev1.Pod{pod}, err, "a")
+			if _, err := from.ByID(ctx, "z-east"); !apierrors.IsNotFound(err) {
+				t.Errorf("by an id that nobody has: %v, want NotFound", err)
+			}
+			pods, err := from.ByClaimKey(ctx, "k")
+			found("by claim key", pods, err, "a", "b")
+			pods, err = from.InPool(ctx, types.NamespacedName{Namespace: "default", Name: "p"})
+			found("in pool", pods, err, "a", "b", "template")
+			pods, err = from.InPool(ctx, types.NamespacedName{Namespace: "elsewhere", Name: "p"})
+			found("in pool of another namespace", pods, err)
+			pods, err = from.OfOwner(ctx, "default", "red", "ann")
+			found("of owner", pods, err, "a")
+			pods, err = from.OfOwner(ctx, "", "", "ann")
+			found("of owner without a team", pods, err, "d")
+			pods, err = from.OfUser(ctx, "", "ann")
+			found("of user", pods, err, "a", "c", "d")
+			pods = nil
+			for pod, err := range from.InPhase(ctx, sandbox.Idle, sandbox.Stopping) {
+				must(err)
+				pods = append(pods, pod)
+			}
+			found("in phase", pods, nil, "b", "e", "template")
+		})
+	}
+	pools, err := sandboxcache.PoolsOf(ctx, informers, &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: "uid-of-demo"}})
+	if err != nil || len(pools) != 1 {
+		t.Errorf("pools of the Env: %v, %v", pools, err)
+	}
+	envs, err := sandboxcache.EnvsOf(ctx, informers, "python")
+	if err != nil || len(envs) != 1 {
+		t.Errorf("Envs of the template: %v, %v", envs, err)
+	}
+}
+
+// TestIndexersAreTheIndexes: informers that no manager made are searched by the same fields.
+func TestIndexersAreTheIndexes(t *testing.T) {
+	pod := claimed("a", "p", "a-east", "k", "red", "ann", "running")
+	for field, index := range sandboxcache.Indexers(&corev1.Pod{}) {
+		values, err := index(pod)
+		if err != nil || len(values) != 1 {
+			t.Errorf("%s: %v, %v", field, values, err)
+		}
+	}
+	if n := len(sandboxcache.Indexers(&corev1.Pod{})); n != 6 {
+		t.Errorf("%d indexes of Pods, want 6", n)
+	}
+	if n := len(sandboxcache.Indexers(&corev1.Node{})); n != 0 {
+		t.Errorf("%d indexes of Nodes, want none", n)
+	}
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxcache
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Fields that objects are found by. Those above the line are of Pods.
+const (
+	BySandbox  = "sandbox.id"
+	ByClaimKey = "sandbox.claimKeyHash"
+	ByOwner    = "sandbox.owner" // team and user
+	ByUser     = "sandbox.user"
+	ByPool     = "sandbox.pool" // the name; namespaces are the cache's own
+	ByPhase    = "sandbox.phase"
+
+	ByController = "pool.ownerUID"    // of pools: the Env that owns them
+	ByTemplate   = "env.templateName" // of Envs
+)
+
+// Index is a field of one kind, and how its values are had.
+type Index struct {
+	Object  client.Object
+	Field   string
+	Extract client.IndexerFunc
+}
+
+// Indexes lists every index of the cache.
+func Indexes() []Index {
+	return []Index{
+		{&corev1.Pod{}, BySandbox, tenantLabel(v1alpha1.SandboxIDLabelKey)},
+		{&corev1.Pod{}, ByClaimKey, tenantLabel(v1alpha1.ClaimKeyHashLabelKey)},
+		{&corev1.Pod{}, ByOwner, ownerOf},
+		{&corev1.Pod{}, ByUser, tenantLabel(v1alpha1.LabelUser)},
+		{&corev1.Pod{}, ByPool, label(v1alpha1.SandboxPoolLabelKey)},
+		{&corev1.Pod{}, ByPhase, label(v1alpha1.SandboxPhaseLabelKey)},
+		{&v1alpha1.SandboxPool{}, ByController, controllers},
+		{&v1alpha1.SandboxEnv{}, ByTemplate, template},
+	}
+}
+
+// AddIndexes adds all of them, before the cache starts, or those of some kinds: each begins to watch its kind.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer, only ...client.Object) error {
+	for _, index := range Indexes() {
+		if len(only) > 0 && !slices.ContainsFunc(only, func(kind client.Object) bool { return sameKind(kind, index.Object) }) {
+			continue
+		}
+		if err := indexer.IndexField(ctx, index.Object, index.Field, index.Extract); err != nil {
+			return fmt.Errorf("indexing %T by %s: %w", index.Object, index.Field, err)
+		}
+	}
+	return nil
+}
+
+// Indexers are the indexes of one kind for informers that no manager made. Their values are of all namespaces together.
+func Indexers(object client.Object) toolscache.Indexers {
+	out := toolscache.Indexers{}
+	for _, index := range Indexes() {
+		if !sameKind(index.Object, object) {
+			continue
+		}
+		out[index.Field] = func(o any) ([]string, error) {
+			if object, ok := o.(client.Object); ok {
+				return index.Extract(object), nil
+			}
+			return nil, nil
+		}
+	}
+	return out
+}
+
+// Exact reads a selector that asks for one value of one field, the only kind that indexes answer.
+func Exact(selector fields.Selector) (field, value string, ok bool) {
+	requirements := selector.Requirements()
+	if len(requirements) != 1 {
+		return "", "", false
+	}
+	return requirements[0].Field, requirements[0].Value, true
+}
+
+func sameKind(a, b client.Object) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
+
+func label(key string) client.IndexerFunc {
+	return func(object client.Object) []string {
+		if value := object.GetLabels()[key]; value != "" {
+			return []string{value}
+		}
+		return nil
+	}
+}
+
+// tenantLabel is label for what a claim writes. An idle Pod may have such a label from its template.
+func tenantLabel(key string) client.IndexerFunc {
+	of := label(key)
+	return func(object client.Object) []string {
+		if object.GetLabels()[v1alpha1.SandboxIDLabelKey] == "" {
+			return nil
+		}
+		return of(object)
+	}
+}
+
+func ownerOf(object client.Object) []string {
+	l := object.GetLabels()
+	if l[v1alpha1.SandboxIDLabelKey] == "" {
+		return nil
+	}
+	return []string{owner(l[v1alpha1.LabelTeam], l[v1alpha1.LabelUser])}
+}
+
+// owner joins two label values, neither of which has a slash.
+func owner(team, user string) string { return team + "/" + user }
+
+func controllers(object client.Object) []string {
+	var uids []string
+	for _, ref := range object.GetOwnerReferences() {
+		uids = append(uids, string(ref.UID))
+	}
+	return uids
+}
+
+func template(object client.Object) []string {
+	if env, ok := object.(*v1alpha1.SandboxEnv); ok {
+		return []string{env.Spec.TemplateRef.Name}
+	}
+	return nil
+}
