@@ -44,6 +44,9 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 		MaxLifetime: duration(s.MaxLifetime), FirstActivityTimeout: duration(s.FirstActivityTimeout),
 		LastActiveAt: timestamp(s.LastActive),
 	}
+	if d := Diagnose(pod); d.Reason != "" {
+		record.StatusDetail = &sandboxv1.StatusDetail{Reason: d.Reason, Message: d.Message}
+	}
 	return record
 }
 
@@ -54,7 +57,7 @@ func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clu
 	if record == nil {
 		return nil
 	}
-	record.Phase = sandboxv1.Phase_ENDED
+	record.Phase, record.StatusDetail = sandboxv1.Phase_ENDED, nil
 	if record.StopReason == "" {
 		end := lostPod(pod)
 		record.StopReason = string(end.StopReason)
