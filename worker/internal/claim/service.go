@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/stages"
 )
 
 // Bounds of what is remembered.
@@ -46,8 +47,9 @@ type Options struct {
 	Pods          *Pods
 	Lease         Lease
 	Time          ServerTime
-	Clock         clock.Clock // for deadlines
-	QueueCapacity int32       // claims waiting for one pool; DefaultQueueCapacity if 0
+	Clock         clock.Clock    // for deadlines
+	QueueCapacity int32          // claims waiting for one pool; DefaultQueueCapacity if 0
+	Stages        *stages.Stages // nil when nobody wants them
 	Activity      []idle.LastActiveSource
 	Metrics       prometheus.Registerer
 	Log           logr.Logger

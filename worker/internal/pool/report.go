@@ -16,6 +16,7 @@ import (
 
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/stages"
 )
 
 // statusInterval is the shortest time between two writes of a pool's status.
@@ -76,6 +77,11 @@ func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {
 	switch a.Verb {
 	case Start:
 		r.metrics.startSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
+		if _, prepared := s.Preparations[a.Pod.UID]; !prepared {
+			r.swapped(s, a.Pod)
+		}
+	case Prepare:
+		r.swapped(s, a.Pod)
 	case Release, Fail:
 		kind := corev1.EventTypeNormal
 		if a.End.Reason != "" {
@@ -88,6 +94,13 @@ func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {
 		case ReasonResetTimeout, ReasonResetBackoff, ReasonIdleCrashed:
 			r.events.Eventf(s.Pool, a.Pod, corev1.EventTypeWarning, string(a.Reason), string(a.Verb), "pod %s is replaced", a.Pod.Name)
 		}
+	}
+}
+
+// swapped measures the swap of a Pod that has just become ready, if it had one.
+func (r *Reconciler) swapped(s *Snapshot, pod *corev1.Pod) {
+	if sandbox.Read(pod).SwapFrom != "" {
+		r.stages.Took(stages.Swap, s.Ages[pod.UID])
 	}
 }
 

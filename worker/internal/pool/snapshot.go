@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -19,6 +20,9 @@ type Snapshot struct {
 	Pool *v1alpha1.SandboxPool
 	// Revision is the pool's template revision now.
 	Revision string
+	// Unrendered is the same template's revision from before runtimes were part of
+	// Pods; those that carry it are current, too.
+	Unrendered string
 	// Pods are those that the pool controls, in the order of their names.
 	Pods []*corev1.Pod
 	// Ages tells how long this process has seen each Pod in its present stage.
@@ -34,6 +38,9 @@ type Snapshot struct {
 	CrashBackoff time.Duration
 	// NewPod is how long a new Pod takes to be ready.
 	NewPod time.Duration
+	// Preparations are how far the hooks and readiness checks of starting Pods
+	// are; Pods that need none are not in it.
+	Preparations map[types.UID]hooks.State
 	// HeldBack is the longest time for which each node was seen to hold back a
 	// container that ran before; nodes that were not seen to do so are not in it.
 	HeldBack map[string]time.Duration
@@ -47,6 +54,9 @@ type Verb string
 const (
 	// Start: a starting sandbox runs.
 	Start Verb = "Start"
+	// Prepare: the Pod of a starting sandbox is ready; what has to happen before
+	// it runs begins.
+	Prepare Verb = "Prepare"
 	// Release: a sandbox ended, and its Pod may be worth resetting.
 	Release Verb = "Release"
 	// Fail: a sandbox ended in a way that takes its Pod along.
@@ -74,6 +84,8 @@ type Reason string
 const (
 	ReasonRunning         Reason = "Running"
 	ReasonStartupTimeout  Reason = "StartupTimeout"
+	ReasonHooksDue        Reason = "HooksDue"
+	ReasonHookFailed      Reason = hooks.ReasonFailed
 	ReasonEnded           Reason = "Ended"
 	ReasonReset           Reason = "Reset"
 	ReasonNotRecyclable   Reason = "NotRecyclable"

@@ -61,7 +61,9 @@ func TestDiagnose(t *testing.T) {
 		"idle, not ready":            {idlePod(status(func(c *corev1.ContainerStatus) { c.Ready = false })), ReasonNotReady, "main"},
 		"idle, being made":           {idlePod(waiting("ContainerCreating", "")), ReasonPulling, ""},
 		"idle, sidecar":              {idlePod(sidecar), "CreateContainerConfigError", "no such secret"},
-		"idle, finished":             {idlePod(func(p *corev1.Pod) { p.Status.Conditions, p.Status.Phase, p.Status.Reason = nil, corev1.PodFailed, "Evicted" }), "Evicted", ""},
+		"idle, finished": {idlePod(func(p *corev1.Pod) {
+			p.Status.Conditions, p.Status.Phase, p.Status.Reason = nil, corev1.PodFailed, "Evicted"
+		}), "Evicted", ""},
 		"starting, old container":    {start(runs(tenantImage, "c1")), ReasonPulling, tenantImage},
 		"starting, pulling":          {start(waiting("ContainerCreating", "")), ReasonPulling, tenantImage},
 		"starting, first pull fails": {start(waiting("ErrImagePull", "not found")), "ErrImagePull", "not found"},
