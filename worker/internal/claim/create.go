@@ -95,7 +95,8 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	}
 	switch c.Request.GetWait() {
 	case sandboxv1.CreateSandboxRequest_ASSIGNED, sandboxv1.CreateSandboxRequest_NONE:
-		return s.Get(ctx, id)
+		record, _, err := s.get(id)
+		return record, err
 	}
 	record, err := s.awaitRunning(ctx, id, until)
 	if err != nil && c.KeyHash == "" {

@@ -16,6 +16,7 @@
 //	release.go  ending sandboxes
 //	timeouts.go activity and timeouts of sandboxes, which package idle ends by them
 //	ended.go    records of what has ended, and those that the hub has to store
+//	detail.go   what Kubernetes warned about a sandbox that does not run
 //	decide.go   the pure decisions
 //
 // # The queue

@@ -24,19 +24,6 @@ import (
 // maxReleaseTries bounds how often a release starts again because the Pod has changed.
 const maxReleaseTries = 8
 
-// Get answers a sandbox: as it is, or the record of one that has ended.
-func (s *Service) Get(_ context.Context, id string) (*sandboxv1.Sandbox, error) {
-	s.mu.Lock()
-	defer s.unlock()
-	if !s.loaded {
-		return nil, notServing()
-	}
-	if record := s.showLocked(id); record != nil {
-		return record, nil
-	}
-	return nil, s.noSandbox(id)
-}
-
 func (s *Service) noSandbox(id string) error {
 	if !strings.HasSuffix(id, "-"+s.opts.ClusterID) {
 		return notFound("sandbox %q is not of cluster %s", id, s.opts.ClusterID)

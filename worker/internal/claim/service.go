@@ -62,6 +62,8 @@ type Service struct {
 	timeouts *idle.Keeper // does not call back with its lock held; may be called with this one's
 	work     sync.WaitGroup
 
+	eventReads chan struct{} // a token for each read of events under way
+
 	mu          sync.Mutex
 	leading     context.Context // set while serving
 	lasting     context.Context // set while serving, and a while longer
@@ -119,7 +121,7 @@ func New(opts Options) (*Service, error) {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	s := &Service{
-		opts: opts, metrics: m, armed: make(chan struct{}), setBack: make(chan struct{}), lagging: map[types.UID]time.Time{},
+		opts: opts, metrics: m, eventReads: make(chan struct{}, maxEventReads), armed: make(chan struct{}), setBack: make(chan struct{}), lagging: map[types.UID]time.Time{},
 		pools: map[types.NamespacedName]*pool{}, pods: map[types.UID]*entry{}, nodes: map[string]*node{},
 		byID: map[string]*entry{}, byKey: map[string][]*entry{}, ops: map[string]*op{},
 		watch:   map[string]chan struct{}{},
