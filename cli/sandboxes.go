@@ -57,7 +57,7 @@ func sandboxesCommand(a *app) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					return sandboxView.one(cmd.OutOrStdout(), a.output, sandbox)
+					return showSandbox(cmd.OutOrStdout(), a.output, sandbox)
 				}
 				if err := parsePhase(phase, filter); err != nil {
 					return err

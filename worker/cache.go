@@ -33,7 +33,14 @@ func stripPod(object any) (any, error) {
 	}
 	spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints = nil, nil, nil
 	spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil
-	pod.Status.InitContainerStatuses = nil
+	// Of init containers only those that keep the Pod from being ready: they tell why.
+	var stuck []corev1.ContainerStatus
+	for _, cs := range pod.Status.InitContainerStatuses {
+		if w, t := cs.State.Waiting, cs.State.Terminated; w != nil && w.Reason != "PodInitializing" || t != nil && t.ExitCode != 0 {
+			stuck = append(stuck, corev1.ContainerStatus{Name: cs.Name, State: cs.State})
+		}
+	}
+	pod.Status.InitContainerStatuses = stuck
 	return pod, nil
 }
 

@@ -112,7 +112,11 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *Snaps
 	if err != nil {
 		return err
 	}
-	return r.patch(ctx, key, a.Pod, body)
+	err = r.patch(ctx, key, a.Pod, body)
+	if err == nil && a.Verb == Detail {
+		r.timeline.note(key, a.Pod.UID)
+	}
+	return err
 }
 
 // record hands over what is to be remembered of the Pod's sandbox. It comes

@@ -137,6 +137,10 @@ func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
 		d.wake(limit - age)
 	}
 	if noteworthy(o.Detail.Reason) && o.Detail.Reason != statusDetailReason(pod) {
+		if wait := s.Noted[pod.UID]; wait > 0 {
+			d.wake(wait)
+			return
+		}
 		d.add(Action{Verb: Detail, Pod: pod, Reason: ReasonWaiting, Detail: o.Detail})
 	}
 }

@@ -62,6 +62,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 		}
 	}
 	s.Ages = r.timeline.observe(key, stages)
+	s.Noted = r.timeline.noted(key)
 	s.Settled = r.expectations.Settled(key)
 	if s.Pool == nil {
 		r.hooks.Follow(key, nil)

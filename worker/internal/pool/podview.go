@@ -26,6 +26,8 @@ func stageOf(pod *corev1.Pod) string {
 		return "ending/" + pod.Labels[v1alpha1.SandboxIDLabelKey]
 	case phase == sandbox.Idle && marking(pod) != "":
 		return "marked/" + marking(pod)
+	case phase == sandbox.Idle && !ready(pod):
+		return "unready"
 	}
 	return ""
 }

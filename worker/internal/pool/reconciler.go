@@ -111,7 +111,7 @@ type Options struct {
 type Reconciler struct {
 	client    client.Client
 	recorder  Recorder
-	events    events.EventRecorder
+	notices   *notices
 	clusterID string
 	queues    Queues
 	hooks     Hooks
@@ -124,6 +124,7 @@ type Reconciler struct {
 	timeline     *timeline
 	crashes      *crashes
 	backoffs     *backoffs
+	replacements *replacements
 	statuses     *throttle
 	pendings     *throttle
 	metrics      *metrics
@@ -151,12 +152,13 @@ func New(o Options) (*Reconciler, error) {
 		return nil, err
 	}
 	return &Reconciler{
-		client: o.Client, recorder: o.Recorder, events: o.Events, clusterID: o.ClusterID,
+		client: o.Client, recorder: o.Recorder, notices: newNotices(o.Events, o.Clock), clusterID: o.ClusterID,
 		queues: o.Queues, hooks: o.Hooks, stages: o.Stages, clock: o.Clock, times: o.Times, workers: o.Workers,
 		expectations: NewExpectations(o.Clock),
 		timeline:     newTimeline(o.Clock),
 		crashes:      newCrashes(o.Clock),
 		backoffs:     newBackoffs(o.Clock),
+		replacements: newReplacements(o.Clock),
 		statuses:     newThrottle(o.Clock, statusInterval),
 		pendings:     newThrottle(o.Clock, pendingInterval),
 		metrics:      m,
@@ -282,6 +284,8 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.expectations.Forget(key)
 	r.timeline.observe(key, nil)
 	r.crashes.forget(key)
+	r.notices.forget(key)
+	r.replacements.forget(key)
 	r.statuses.forget(key)
 	r.pendings.forget(key)
 	r.metrics.forget(key)

@@ -27,6 +27,8 @@ type Snapshot struct {
 	Pods []*corev1.Pod
 	// Ages tells how long this process has seen each Pod in its present stage.
 	Ages map[types.UID]time.Duration
+	// Noted is for how long the status detail of a Pod is not written again.
+	Noted map[types.UID]time.Duration
 	// Stale names the Pods that the cache holds as they were before our last
 	// write.
 	Stale map[types.UID]bool
@@ -101,6 +103,17 @@ const (
 	ReasonReplicasRaised  Reason = "ReplicasRaised"
 	ReasonPoolTerminating Reason = "PoolTerminating"
 	ReasonWaiting         Reason = "Waiting"
+)
+
+// Reasons of Events alone.
+const (
+	// ReasonSandboxEnded: a sandbox ended in another way than by itself or by its
+	// owner.
+	ReasonSandboxEnded Reason = "SandboxEnded"
+	// ReasonCreationFailed: the API server refuses a Pod, for a quota say.
+	ReasonCreationFailed Reason = "PodCreationFailed"
+	// ReasonPodsNotReady: idle Pods do not become ready.
+	ReasonPodsNotReady Reason = "PodsNotReady"
 )
 
 // Action is one thing to do to one Pod.
