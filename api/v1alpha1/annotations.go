@@ -37,8 +37,8 @@ const (
 	SandboxManagedAnnotationKeysAnnotationKey = "agentbox.navix.sh/managed-annotation-keys"
 
 	// SandboxPostStartHooksAnnotationKey is a JSON list of post-start hooks,
-	// written with the claim, run once the sandbox is running and gone when the
-	// Pod is idle again.
+	// written with the claim, run once the Pod is ready and before the sandbox
+	// counts as running, and gone when the Pod is idle again.
 	SandboxPostStartHooksAnnotationKey = "agentbox.navix.sh/post-start-hooks"
 
 	// SandboxStatusDetailAnnotationKey is a JSON SandboxStatusDetail: why the

@@ -30,6 +30,11 @@ func TestHooksAndDiagnosis(t *testing.T) {
 		got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+ended.Sandbox.Id, "")
 		return got.Phase == "ENDED" && strings.Contains(got.text, `"failureReason":"PostStartHookFailed"`) && !strings.Contains(got.text, "startedAt"), got.text
 	})
+	refused := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(
+		`{"env": %q, "postStartHooks": [{"exec": {"command": ["no-such-program", "hunter2"]}, "retries": 0}]}`, e.name))
+	if !strings.Contains(refused.Detail, `PostStartHookFailed: hook 0 (exec) failed 1 of 1 times`) || strings.Contains(refused.text, "hunter2") {
+		t.Errorf("a claim whose command fails is answered %s", refused.text)
+	}
 	call(ctx, t, 400, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "postStartHooks": [{"http": {"port": 80, "host": "elsewhere"}}]}`, e.name))
 
 	waiting := call(ctx, t, 200, "POST", "/v1/sandboxes", fmt.Sprintf(

@@ -105,7 +105,7 @@ func TestGetTellsWhyASandboxDoesNotRun(t *testing.T) {
 			t.Errorf("event %d: %v", i, e)
 		}
 	}
-	page, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{})
+	page, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.namespace})
 	w.must(err)
 	if d := page.GetSandboxes()[0].GetStatusDetail(); d.GetReason() != "PostStartHooks" || d.GetEvents() != nil {
 		t.Errorf("listed with %v", d)

@@ -12,6 +12,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/idle"
 )
 
@@ -45,7 +46,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"reason"}),
 		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_claim_ended_sandboxes_total",
-			Help: "Sandboxes that have ended, by stop reason, and by cause where a timeout of theirs was it.",
+			Help: "Sandboxes that have ended, by stop reason, and by cause where a timeout or a hook of theirs was it.",
 		}, []string{"reason", "cause"}),
 	}
 	if registry == nil {
@@ -105,7 +106,7 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 // hasEnded counts a sandbox that has ended. Its reasons were read from a Pod, where anything can stand.
 func (m *metrics) hasEnded(reason, cause string) {
 	switch idle.Reason(cause) {
-	case idle.IdleTimeout, idle.MaxLifetime, idle.FirstActivityTimeout, startupTimeout:
+	case idle.IdleTimeout, idle.MaxLifetime, idle.FirstActivityTimeout, startupTimeout, hooks.ReasonFailed:
 	default:
 		cause = ""
 	}

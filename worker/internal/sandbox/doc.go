@@ -8,6 +8,9 @@
 //	starting, running ──release──▶ stopping ──idle──▶ idle   reset, or replaced by the pool
 //	any ──fail──▶ failed
 //
+// A claim with post-start hooks starts even where the image is right, and keeps its container meanwhile: that it runs is what
+// says that they are done.
+//
 // # Every transition is one patch that tests what it relies on
 //
 // A claim tests uid, phase and a missing deletionTimestamp, so that it loses to another claim and to a deletion, and
