@@ -116,10 +116,11 @@ func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
 			o.Detail = v1alpha1.SandboxStatusDetail{Reason: why.Reason, Message: why.Message}
 			break
 		}
-		over := false
-		if o.Detail, over = decidePrepared(s, pod, d); over {
+		detail, over := decidePrepared(s, pod, d)
+		if over {
 			return
 		}
+		o.Detail = detail
 	case sandbox.Over:
 		d.add(endOf(pod, ReasonEnded, o.End))
 		return
