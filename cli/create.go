@@ -22,6 +22,7 @@ type claimFlags struct {
 	wait           string
 
 	idle, lifetime, firstActivity timeoutFlag // create's
+	hooks                         string      // a file
 }
 
 func (f *claimFlags) bind(cmd *cobra.Command) {
@@ -45,6 +46,10 @@ func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error
 	}
 	f.request.IdleTimeout, f.request.MaxLifetime = f.idle.message(), f.lifetime.message()
 	f.request.FirstActivityTimeout = f.firstActivity.message()
+	var err error
+	if f.request.PostStartHooks, err = readHooks(f.hooks); err != nil {
+		return nil, err
+	}
 	if f.wait != "" {
 		value, ok := sandboxv1.CreateSandboxRequest_Wait_value[strings.ToUpper(f.wait)]
 		if !ok {
@@ -94,6 +99,7 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 	flags.Var(&f.idle, "idle-timeout", "end it after so long without activity; 0: never; default the pool's, else never")
 	flags.Var(&f.lifetime, "max-lifetime", "end it so long after its claim; default never")
 	flags.Var(&f.firstActivity, "first-activity-timeout", "end it so long after its start if it was never used; 0: never; without --claim-key default 5m")
+	flags.StringVar(&f.hooks, "hooks", "", "a file with post-start hooks, a YAML or JSON list; - is standard input")
 	flags.StringVar(&f.wait, "wait", "ready", "return when: ready, assigned, or none (needs --claim-key)")
 	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvs)
 	_ = cmd.RegisterFlagCompletionFunc("clusters", a.completeClusters)

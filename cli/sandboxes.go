@@ -74,7 +74,7 @@ func sandboxesCommand(a *app) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					return sandboxView.one(cmd.OutOrStdout(), a.output, sandbox)
+					return showSandbox(cmd.OutOrStdout(), a.output, sandbox)
 				}
 				if err := errors.Join(parsePhase(phase, filter), over.apply(filter, time.Now())); err != nil {
 					return err

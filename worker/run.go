@@ -34,10 +34,12 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/history"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandboxcache"
+	"navix.sh/atoll/worker/internal/stages"
 	"navix.sh/atoll/worker/internal/sync"
 )
 
@@ -97,7 +99,11 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 			return err
 		}
 	}
-	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, log)
+	times, err := stages.New(metrics.Registry)
+	if err != nil {
+		return err
+	}
+	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, times, log)
 	if err != nil {
 		return err
 	}
@@ -105,7 +111,11 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := addReconcilers(ctx, mgr, o, claims, serverTime); err != nil {
+	prepare, err := newHooks(mgr, cfg, lock, local, times, log)
+	if err != nil {
+		return err
+	}
+	if err := addReconcilers(ctx, mgr, o, claims, prepare, times, serverTime); err != nil {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
@@ -211,7 +221,7 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 
 func newClaims(
 	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, books *history.History, local clock.WithTicker, serverTime *apitime.Clock,
-	log logr.Logger,
+	times *stages.Stages, log logr.Logger,
 ) (*claim.Service, error) {
 	pods, err := claim.NewPods(cfg)
 	if err != nil {
@@ -219,7 +229,7 @@ func newClaims(
 	}
 	claims, err := claim.New(claim.Options{
 		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local, History: books,
-		QueueCapacity: o.queueCapacity, Metrics: metrics.Registry, Log: log.WithName("claim"),
+		QueueCapacity: o.queueCapacity, Stages: times, Metrics: metrics.Registry, Log: log.WithName("claim"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the claim service: %w", err)
@@ -303,14 +313,36 @@ func addHub(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, 
 	return nil
 }
 
-func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, serverTime *apitime.Clock) error {
+// newHooks adds what runs post-start hooks, on the leader.
+func newHooks(
+	mgr ctrl.Manager, cfg *rest.Config, lock *lease.Lock, local clock.WithTicker, times *stages.Stages, log logr.Logger,
+) (*hooks.Runner, error) {
+	cluster, err := hooks.NewCluster(cfg)
+	if err != nil {
+		return nil, err
+	}
+	runner, err := hooks.New(hooks.Options{
+		Pods: cluster, Exec: cluster, Held: lock.Held, Clock: local, Stages: times, Log: log.WithName("hooks"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the runner of hooks: %w", err)
+	}
+	if err := mgr.Add(runner); err != nil {
+		return nil, fmt.Errorf("adding the runner of hooks: %w", err)
+	}
+	return runner, nil
+}
+
+func addReconcilers(
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, prepare *hooks.Runner, times *stages.Stages, serverTime *apitime.Clock,
+) error {
 	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Registerer: metrics.Registry})
 	if err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: claims, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
-		Queues: claims, Registry: metrics.Registry, Times: serverTime,
+		Queues: claims, Hooks: prepare, Stages: times, Registry: metrics.Registry, Times: serverTime,
 	})
 	if err != nil {
 		return fmt.Errorf("building the pool reconciler: %w", err)

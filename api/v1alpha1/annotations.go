@@ -42,8 +42,8 @@ const (
 	SandboxPauseAnnotationKey = "agentbox.navix.sh/pause"
 
 	// SandboxPostStartHooksAnnotationKey is a JSON list of post-start hooks,
-	// written with the claim, run once the sandbox is running and gone when the
-	// Pod is idle again.
+	// written with the claim, run once the Pod is ready and before the sandbox
+	// counts as running, and gone when the Pod is idle again.
 	SandboxPostStartHooksAnnotationKey = "agentbox.navix.sh/post-start-hooks"
 
 	// SandboxStatusDetailAnnotationKey is a JSON SandboxStatusDetail: why the

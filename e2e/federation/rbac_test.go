@@ -45,6 +45,7 @@ var beyondRequests = map[string]string{
 	"atoll-worker may update sandboxenvs/finalizers.agents.navix.sh":  "the admission plugin OwnerReferencesPermissionEnforcement asks for it, where pools are made",
 	"atoll-worker may update sandboxpools/finalizers.agents.navix.sh": "the same, where Pods are made",
 	"atoll-worker may get pods":                                       "follows a claim write that was lost or whose outcome is unclear: package claim's tests have both",
+	"atoll-worker may create pods/exec":                               "asked for beside get where a command runs by WebSocket, and by itself where that does not get through",
 	"atoll-worker may patch events.events.k8s.io":                     "an event that is repeated within minutes becomes a series",
 }
 

@@ -146,7 +146,7 @@ func TestProblemDocuments(t *testing.T) {
 			`"labels":{"agentbox.navix.sh/x":"y"},"startupTimeout":"-1s","clusters":["A"]}`},
 		{"POST", "/v1/sandboxes", `{"env":"demo","idleTimeout":"-90s","maxLifetime":"1000000000s"}`},
 		{"POST", "/v1/sandboxes", `{"env":"demo","claimKey":"k","firstActivityTimeout":"90s"}`},
-		{"POST", "/v1/sandboxes", `{"env":"demo","postStartHooks":[{"exec":{}}]}`},
+		{"POST", "/v1/sandboxes", `{"env":"demo","postStartHooks":[{"exec":{}},{"http":{"port":70000,"body":"secret"}}]}`},
 		{"POST", "/v1/sandboxes", `{"env":"demo","claimKey":"a"}`, "Idempotency-Key", "b"},
 		{"POST", "/v1/sandboxes", `{"env":`},
 		{"POST", "/v1/sandboxes", `{"env":"demo","startupTimeout":"soon"}`},

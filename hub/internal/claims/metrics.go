@@ -13,6 +13,7 @@ import (
 
 type metrics struct {
 	claims     *prometheus.HistogramVec
+	stages     *prometheus.HistogramVec
 	dispatches *prometheus.CounterVec
 	swept      prometheus.Counter
 	adopted    prometheus.Counter
@@ -27,6 +28,11 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 			Help:    "Time from a create request to its answer, by result (OK or the reason of the error) and by whether it had a key.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 		}, []string{"result", "keyed"}),
+		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "atoll_hub_claim_stage_seconds",
+			Help:    "What the time of a claim goes into at the hub: route is the choice of a cluster, once each, and with a key writing it down. The stages after it are the worker's.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+		}, []string{"stage"}),
 		dispatches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_hub_claim_dispatches_total",
 			Help: "Claims sent to workers, by outcome.",
@@ -45,7 +51,7 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 		}, []string{"state"}),
 	}
 	if r != nil {
-		r.MustRegister(m.claims, m.dispatches, m.swept, m.adopted, m.records, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		r.MustRegister(m.claims, m.stages, m.dispatches, m.swept, m.adopted, m.records, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "atoll_hub_ends_unconfirmed",
 			Help: "Sandboxes and claims that a cluster was told to end and has not confirmed yet.",
 		}, func() float64 { return float64(unconfirmed.len()) }))
@@ -59,6 +65,10 @@ func (m *metrics) claimed(keyed bool, took time.Duration, err error) {
 		result = string(problem.FromError(err).Reason)
 	}
 	m.claims.WithLabelValues(result, strconv.FormatBool(keyed)).Observe(took.Seconds())
+}
+
+func (m *metrics) routed(took time.Duration) {
+	m.stages.WithLabelValues("route").Observe(took.Seconds())
 }
 
 func (m *metrics) dispatched(o outcome) { m.dispatches.WithLabelValues(string(o)).Inc() }

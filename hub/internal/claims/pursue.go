@@ -119,6 +119,7 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 // choose picks the next candidate and, with a key, writes it down before anything is sent.
 func (p *pursuit) choose(ctx context.Context) error {
 	s := p.service
+	began := s.clock.Now()
 	view, picked := p.pickSettled(ctx)
 	if view == nil {
 		return s.unknownEnv(p.request.GetNamespace(), p.request.GetEnv())
@@ -138,6 +139,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 		t.attempt = attempt
 	}
 	p.target, p.released = t, false
+	s.metrics.routed(s.clock.Since(began))
 	p.at.tried++
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/serve"
 )
@@ -76,10 +77,8 @@ func resolve(in *sandboxv1.CreateSandboxRequest, p Principal) (*sandboxv1.Create
 	f.tenant(in)
 	f.maps(in)
 	f.durations(in)
+	f = append(f, hook.Faults(in.GetPostStartHooks())...)
 	if err := f.err(); err != nil {
-		return nil, withKey(err, in.GetClaimKey())
-	}
-	if err := unbuilt(in); err != nil {
 		return nil, withKey(err, in.GetClaimKey())
 	}
 	team, err := own("team", in.GetTeam(), p.Team)
@@ -168,14 +167,6 @@ func checkUpdate(r *sandboxv1.UpdateSandboxRequest) error {
 	var f faults
 	f.sandboxID(r.GetId())
 	return append(f, serve.UpdateFaults(r)...).err()
-}
-
-// unbuilt refuses what is asked for and not there yet.
-func unbuilt(r *sandboxv1.CreateSandboxRequest) error {
-	if len(r.GetPostStartHooks()) > 0 {
-		return problem.New(problem.Unimplemented, "postStartHooks: hooks are not run yet; leave them out")
-	}
-	return nil
 }
 
 func (f *faults) namespace(value string) {

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -57,6 +58,19 @@ func (p *Pods) read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return p.client.Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+}
+
+// +kubebuilder:rbac:groups="",resources=events,verbs=list
+
+// warnings lists the first of the Warning events about a Pod, in no order.
+func (p *Pods) warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, error) {
+	list, err := p.client.Events(pod.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.Set{"involvedObject.uid": string(pod.UID), "type": corev1.EventTypeWarning}.String(), Limit: maxEventsRead,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing events: %w", err)
+	}
+	return list.Items, nil
 }
 
 // claimed lists, live, every Pod that carries a sandbox.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
@@ -45,6 +46,7 @@ type op struct {
 	claim    Claim
 	pool     *pool
 	image    string
+	hooks    string // as they are written on the Pod
 	id       string
 	startup  time.Duration
 	timeouts idle.Timeouts
@@ -96,7 +98,8 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	}
 	switch c.Request.GetWait() {
 	case sandboxv1.CreateSandboxRequest_ASSIGNED, sandboxv1.CreateSandboxRequest_NONE:
-		return s.Get(ctx, id)
+		record, _, err := s.get(ctx, id)
+		return record, err
 	}
 	record, err := s.awaitRunning(ctx, id, until)
 	if err != nil && c.KeyHash == "" {
@@ -184,6 +187,9 @@ func (s *Service) newOp(c Claim, p *pool) (*op, error) {
 		if d := p.spec.DefaultStartupTimeout; d != nil && d.Duration > 0 {
 			o.startup = d.Duration
 		}
+	}
+	if o.hooks, err = hooksOf(c.Request); err != nil {
+		return nil, err
 	}
 	o.timeouts = resolveTimeouts(&c, p.spec)
 	o.deadline = o.started.Add(o.startup)
@@ -288,6 +294,15 @@ func startFailure(id string, record *sandboxv1.Sandbox) error {
 	return fault(problem.New(problem.Unavailable, "sandbox %s ended before it ran: %s", id, strings.Join(why, ": ")))
 }
 
+// hooksOf are the hooks of a request that was checked, as they are written on a Pod.
+func hooksOf(r *sandboxv1.CreateSandboxRequest) (string, error) {
+	actions, faults := hook.Parse(r.GetPostStartHooks())
+	if len(faults) > 0 {
+		return "", fault(problem.InvalidFields(faults...))
+	}
+	return hook.Encode(actions)
+}
+
 // checkRequest refuses what this worker can't do. What Kubernetes checks by itself, the API server refuses with the
 // claim write.
 func checkRequest(c *Claim) error {
@@ -300,8 +315,8 @@ func checkRequest(c *Claim) error {
 	if faults := serve.TimeoutFaults(r); len(faults) > 0 {
 		return fault(problem.InvalidFields(faults...))
 	}
-	if len(r.GetPostStartHooks()) > 0 {
-		return fault(problem.New(problem.Unimplemented, "postStartHooks are not run yet"))
+	if faults := hook.Faults(r.GetPostStartHooks()); len(faults) > 0 {
+		return fault(problem.InvalidFields(faults...))
 	}
 	return nil
 }

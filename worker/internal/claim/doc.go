@@ -18,6 +18,7 @@
 //	ended.go    records of what has ended, into package history, and those that the hub has to store
 //	list.go     sandboxes in pages, live or ended
 //	pause.go    sandboxes whose CPU is freed, and given back
+//	detail.go   what Kubernetes warned about a sandbox that does not run
 //	decide.go   the pure decisions
 //
 // # The queue

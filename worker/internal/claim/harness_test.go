@@ -87,11 +87,15 @@ type world struct {
 	namespace string
 	live      client.Client // of an administrator, without a cache
 	ended     atomic.Pointer[claim.Service]
+	hooks     pool.Hooks // of the pool reconciler; nil: none
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, change ...func(*world)) *world {
 	t.Helper()
 	w := &world{t: t, scheme: runtime.NewScheme()}
+	for _, f := range change {
+		f(w)
+	}
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		w.must(add(w.scheme))
 	}
@@ -131,7 +135,7 @@ func (w *world) keepPools() {
 	w.must(sandboxcache.AddIndexes(w.t.Context(), mgr.GetFieldIndexer()))
 	r, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: w, Events: mgr.GetEventRecorder("pool"),
-		ClusterID: clusterID, Registry: prometheus.NewRegistry(),
+		ClusterID: clusterID, Registry: prometheus.NewRegistry(), Hooks: w.hooks,
 	})
 	w.must(err)
 	w.must(r.SetupWithManager(w.t.Context(), mgr))

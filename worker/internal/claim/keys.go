@@ -8,6 +8,9 @@ import (
 	"maps"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
@@ -46,6 +49,9 @@ func (s *Service) meet(c *Claim) (met, error) {
 		return met{}, refuse(problem.NoCapacity, "a later attempt of this claim key is known")
 	case answerHolder:
 		shown := s.show(holder)
+		if hooks, err := hooksOf(c.Request); err != nil || hooks != sandbox.Read(holder.pod).Hooks {
+			return met{sandbox: shown}, conflictUnless(false, c.Request.GetClaimKey())
+		}
 		return met{sandbox: shown}, conflict(c, shown)
 	case joinClaim:
 		return met{op: o}, conflictOf(c.Request, o.claim.Request)
@@ -87,6 +93,7 @@ func conflict(c *Claim, record *sandboxv1.Sandbox) error {
 
 func conflictOf(a, b *sandboxv1.CreateSandboxRequest) error {
 	same := a.GetTeam() == b.GetTeam() && a.GetUser() == b.GetUser() && a.GetEnv() == b.GetEnv() &&
+		slices.EqualFunc(a.GetPostStartHooks(), b.GetPostStartHooks(), func(x, y *structpb.Struct) bool { return proto.Equal(x, y) }) &&
 		a.GetImage() == b.GetImage() && maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetMetadata(), b.GetMetadata())
 	return conflictUnless(same, a.GetClaimKey())
 }

@@ -12,6 +12,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/pause"
 )
@@ -130,7 +131,7 @@ func (s *Service) registerGauges(registry prometheus.Registerer) error {
 
 // causes are the failure reasons that have a series of their own.
 var causes = map[string]bool{
-	"": true, string(idle.IdleTimeout): true, string(idle.MaxLifetime): true, string(idle.FirstActivityTimeout): true, startupTimeout: true,
+	"": true, string(idle.IdleTimeout): true, string(idle.MaxLifetime): true, string(idle.FirstActivityTimeout): true, startupTimeout: true, string(hooks.ReasonFailed): true,
 	"Abandoned": true, "Canceled": true, "DuplicateKey": true,
 	"Error": true, "OOMKilled": true, "ContainerRestarted": true, "ImagePullBackOff": true,
 	"Evicted": true, "EndedByNode": true, "PodDeleted": true, "EvictionByEvictionAPI": true, "DeletionByTaintManager": true,

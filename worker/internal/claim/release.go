@@ -23,25 +23,6 @@ import (
 // maxReleaseTries bounds how often a release starts again because the Pod has changed.
 const maxReleaseTries = 8
 
-// Get answers a sandbox: as it is, or the record of one that has ended.
-func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	shown, err := s.onPod(id)
-	if err != nil || shown != nil {
-		return shown, err
-	}
-	return s.over(ctx, id)
-}
-
-// onPod answers a sandbox that is on a Pod; nil for any other.
-func (s *Service) onPod(id string) (*sandboxv1.Sandbox, error) {
-	s.mu.Lock()
-	defer s.unlock()
-	if !s.loaded {
-		return nil, notServing()
-	}
-	return s.showLocked(id), nil
-}
-
 // over answers the record of a sandbox that is on no Pod.
 func (s *Service) over(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	record, err := s.recorded(ctx, id)

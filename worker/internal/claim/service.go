@@ -20,6 +20,7 @@ import (
 	"navix.sh/atoll/worker/internal/await"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/stages"
 )
 
 // Bounds of what is remembered.
@@ -56,7 +57,8 @@ type Options struct {
 	Time          ServerTime
 	Clock         clock.Clock // for deadlines
 	History       *history.History
-	QueueCapacity int32 // claims waiting for one pool; DefaultQueueCapacity if 0
+	QueueCapacity int32          // claims waiting for one pool; DefaultQueueCapacity if 0
+	Stages        *stages.Stages // nil when nobody wants them
 	Activity      []idle.LastActiveSource
 	Metrics       prometheus.Registerer
 	Log           logr.Logger
@@ -68,6 +70,8 @@ type Service struct {
 	metrics  *metrics
 	timeouts *idle.Keeper // does not call back with its lock held; may be called with this one's
 	work     sync.WaitGroup
+
+	eventReads chan struct{} // a token for each read of events under way
 
 	mu          sync.Mutex
 	leading     context.Context // set while serving
@@ -130,7 +134,7 @@ func New(opts Options) (*Service, error) {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	s := &Service{
-		opts: opts, metrics: m, armed: make(chan struct{}), setBack: make(chan struct{}), lagging: map[types.UID]time.Time{},
+		opts: opts, metrics: m, eventReads: make(chan struct{}, maxEventReads), armed: make(chan struct{}), setBack: make(chan struct{}), lagging: map[types.UID]time.Time{},
 		pools: map[types.NamespacedName]*pool{}, pods: map[types.UID]*entry{}, nodes: map[string]*node{},
 		byID: map[string]*entry{}, byKey: map[string][]*entry{}, ops: map[string]*op{},
 		waits: await.New(opts.Clock), turns: map[string]*turn{}, nudged: map[string]bool{},

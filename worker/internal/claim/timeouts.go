@@ -70,7 +70,8 @@ func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, err
 		}
 		return nil, err
 	}
-	return s.Get(ctx, id)
+	record, _, err = s.get(ctx, id)
+	return record, err
 }
 
 // writeActive writes down when a sandbox was last active. One that has ended needs that no more.
@@ -93,7 +94,8 @@ func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.
 		case errors.Is(err, ErrSetBack):
 			return nil, doubt("changing sandbox %s: %w", id, err)
 		case got == written:
-			return s.Get(ctx, id)
+			record, _, err := s.get(ctx, id)
+			return record, err
 		case got == faulty:
 			return nil, fault(problem.New(problem.Internal, "changing sandbox %s: %w", id, err))
 		}

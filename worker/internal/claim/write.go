@@ -13,7 +13,9 @@ import (
 
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/worker/internal/runtimes"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/stages"
 )
 
 // maxUnclear is how often a write whose outcome is unclear is repeated on the same Pod.
@@ -34,6 +36,10 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	got, answer, err := s.write(ctx, o, pod, patch)
 	endWrite(span, pod, o.id, got)
 	s.metrics.wrote(s.opts.Clock.Since(start), got)
+	if got == written {
+		s.opts.Stages.Took(stages.Queue, start.Sub(o.started))
+		s.opts.Stages.Took(stages.Write, s.opts.Clock.Since(start))
+	}
 	log := s.opts.Log.WithValues("env", o.claim.Request.GetEnv(), "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
 	switch got {
 	case written:
@@ -79,8 +85,11 @@ func (s *Service) grant(o *op) *sandbox.Grant {
 	g := &sandbox.Grant{
 		ID: o.id, KeyHash: o.claim.KeyHash, Attempt: o.claim.Attempt, Incarnation: s.incarnation,
 		Team: r.GetTeam(), User: r.GetUser(), Labels: r.GetLabels(), Metadata: r.GetMetadata(),
-		Image: o.image, Now: s.opts.Time.Now(), StartupTimeout: o.startup,
+		Image: o.image, Hooks: o.hooks, Now: s.opts.Time.Now(), StartupTimeout: o.startup,
 		IdleTimeout: o.timeouts.Idle, MaxLifetime: o.timeouts.Lifetime, FirstActivityTimeout: o.timeouts.FirstActivity,
+	}
+	if spec := o.pool.spec; spec != nil {
+		g.Hold = len(runtimes.Checks(spec)) > 0
 	}
 	if g.KeyHash != "" {
 		g.Key = r.GetClaimKey()

@@ -285,6 +285,7 @@ func testRest(t *testing.T, address, id string) {
 		{"GET", "/v1/envs/default/none", "", 404, "demo"},
 		{"POST", "/v1/sandboxes", `{"env":"none"}`, 404, "demo"},
 		{"POST", "/v1/sandboxes", `{"claimKey":"\t"}`, 400, `"field":"claimKey"`},
+		{"POST", "/v1/sandboxes", `{"env":"demo","postStartHooks":[{"exec":{}}]}`, 400, `"field":"postStartHooks[0].exec.command"`},
 		{"POST", "/v1/sandboxes", `{"env":"demo","idleTimeout":"-5s"}`, 400, `"field":"idleTimeout","value":"-5s"`},
 		{"POST", "/v1/sandboxes", `{"env":"demo","claimKey":"k","firstActivityTimeout":"5s"}`, 400, `"field":"firstActivityTimeout"`},
 		{"PATCH", "/v1/sandboxes/" + id, `{"idleTimeout":"90s","maxLifetime":"3600s"}`, 200, `"idleTimeout":"90s"`},

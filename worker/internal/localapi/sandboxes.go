@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -109,6 +110,7 @@ func (a *API) check(r *sandboxv1.CreateSandboxRequest) error {
 		faults = append(faults, problem.Field{Field: "wait", Value: "NONE", Valid: "READY or ASSIGNED, where no claimKey is given"})
 	}
 	faults = append(faults, serve.TimeoutFaults(r)...)
+	faults = append(faults, hook.Faults(r.GetPostStartHooks())...)
 	if len(faults) > 0 {
 		return problem.InvalidFields(faults...)
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -81,6 +82,11 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *Snaps
 	switch a.Verb {
 	case Delete:
 		return r.delete(ctx, key, a.Pod)
+	case Prepare:
+		if job, ok := hooks.JobOf(a.Pod, &s.Pool.Spec); ok {
+			r.hooks.Begin(job)
+		}
+		return nil
 	case Start:
 		body = sandbox.StartPatch(a.Pod, now)
 	case Release:
@@ -106,7 +112,11 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *Snaps
 	if err != nil {
 		return err
 	}
-	return r.patch(ctx, key, a.Pod, body)
+	err = r.patch(ctx, key, a.Pod, body)
+	if err == nil && a.Verb == Detail {
+		r.timeline.note(key, a.Pod.UID)
+	}
+	return err
 }
 
 // record hands over what is to be remembered of the Pod's sandbox. It comes

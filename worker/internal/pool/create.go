@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -20,7 +19,7 @@ func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *Sn
 	for batch := 1; n > 0; batch = min(2*batch, 2*parallel) {
 		batch = min(batch, n)
 		if err := r.createBatch(ctx, key, s, batch); err != nil {
-			r.events.Eventf(s.Pool, nil, corev1.EventTypeWarning, "PodCreationFailed", "Create", "creating a pod: %s", firstLine(err))
+			r.notices.warn(s.Pool, nil, ReasonCreationFailed, "Create", "creating a pod: %s", firstLine(err))
 			return fmt.Errorf("creating pods: %w", err)
 		}
 		n -= batch

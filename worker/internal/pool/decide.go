@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -114,11 +115,16 @@ func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
 	case sandbox.Up:
 		// The container is ready before the Pod is when there are sidecars or
 		// readiness gates, and a caller wants the Pod.
-		if ready(pod) {
-			d.add(Action{Verb: Start, Pod: pod, Reason: ReasonRunning})
+		if !ready(pod) {
+			why := sandbox.Diagnose(pod)
+			o.Detail = v1alpha1.SandboxStatusDetail{Reason: why.Reason, Message: why.Message}
+			break
+		}
+		detail, over := decidePrepared(s, pod, d)
+		if over {
 			return
 		}
-		o.Detail = v1alpha1.SandboxStatusDetail{Reason: "PodNotReady", Message: "the container is ready and the Pod is not"}
+		o.Detail = detail
 	case sandbox.Over:
 		d.add(endOf(pod, ReasonEnded, o.End))
 		return
@@ -136,8 +142,36 @@ func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
 		d.wake(limit - age)
 	}
 	if noteworthy(o.Detail.Reason) && o.Detail.Reason != statusDetailReason(pod) {
+		if wait := s.Noted[pod.UID]; wait > 0 {
+			d.wake(wait)
+			return
+		}
 		d.add(Action{Verb: Detail, Pod: pod, Reason: ReasonWaiting, Detail: o.Detail})
 	}
+}
+
+// decidePrepared starts a sandbox whose Pod is ready once its hooks are done, and
+// reports whether that, or its end, is decided. Until then the startup timeout
+// goes on.
+func decidePrepared(s *Snapshot, pod *corev1.Pod, d *Decision) (detail v1alpha1.SandboxStatusDetail, over bool) {
+	detail = v1alpha1.SandboxStatusDetail{Reason: sandbox.ReasonHooks, Message: "readiness checks and post-start hooks are under way"}
+	switch p := s.Preparations[pod.UID]; p.Status {
+	case hooks.Due:
+		d.add(Action{Verb: Prepare, Pod: pod, Reason: ReasonHooksDue})
+	case hooks.Working:
+		if p.Message != "" {
+			detail.Reason, detail.Message = sandbox.ReasonHookFailing, p.Message
+		}
+	case hooks.Failed:
+		d.add(Action{Verb: Fail, Pod: pod, Reason: ReasonHookFailed, End: sandbox.End{
+			StopReason: v1alpha1.SandboxStopReasonFailed, Reason: string(ReasonHookFailed), Message: p.Message,
+		}})
+		return detail, true
+	default:
+		d.add(Action{Verb: Start, Pod: pod, Reason: ReasonRunning})
+		return detail, true
+	}
+	return detail, false
 }
 
 func decideRunning(s *Snapshot, pod *corev1.Pod, d *Decision) {
@@ -326,7 +360,7 @@ func replaceOutdated(s *Snapshot, idle []*corev1.Pod, d *Decision) {
 // order puts what a caller waits for first, and otherwise keeps the Pods' order.
 func order(actions []Action) {
 	rank := map[Verb]int{}
-	for i, verb := range []Verb{Start, Release, Fail, Recycle, Bury, Unmark, Protect, Detail, Delete, Mark} {
+	for i, verb := range []Verb{Start, Prepare, Release, Fail, Recycle, Bury, Unmark, Protect, Detail, Delete, Mark} {
 		rank[verb] = i
 	}
 	slices.SortStableFunc(actions, func(a, b Action) int { return cmp.Compare(rank[a.Verb], rank[b.Verb]) })

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 )
 
@@ -209,6 +210,10 @@ func readPod(t *testing.T, s *Snapshot, name, phase string, w words) {
 	readStatus(t, pod, phase, w)
 	s.Ages[pod.UID] = w.duration(t, "age")
 	s.Stale[pod.UID] = w.has("stale")
+	if w.has("hooks") {
+		status, message, _ := strings.Cut(w["hooks"], ":")
+		s.Preparations = map[types.UID]hooks.State{pod.UID: {Status: hooks.Status(status), Message: message}}
+	}
 	s.Pods = append(s.Pods, pod)
 }
 

@@ -56,6 +56,16 @@
 // is the write that makes its Pod idle, and there, too, the record comes first.
 // Pods whose pool is gone are seen off the same way.
 //
+// # Runtimes and hooks
+//
+// Pods are made with the ports and the readiness probe of the pool's runtimes; see
+// package runtimes for which, and why not always. What no kubelet checks, and a
+// claim's post-start hooks, happen between the container's readiness and the write
+// that starts the sandbox: package hooks does them, and tells a Snapshot how far it
+// is. Running is thus what says that hooks are done.
+//
+//	starting ── ready, hooks done ──▶ running; a hook failed for good ──▶ failed, PostStartHookFailed
+//
 // # Caches lag
 //
 // Expectations hold scaling back until every created and deleted Pod was seen in
@@ -73,6 +83,5 @@
 // # Not built
 //
 // Pods are made from the typed template, so fields newer than this module's
-// Kubernetes libraries do not reach them. Runtimes add neither ports nor probes
-// to a Pod: an idle image need not contain the runtime, and would never be ready.
+// Kubernetes libraries do not reach them.
 package pool

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -51,17 +52,38 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 		}
 	}
 	s.Ages = r.timeline.observe(key, stages)
+	s.Noted = r.timeline.noted(key)
 	s.Settled = r.expectations.Settled(key)
 	if s.Pool == nil {
+		r.hooks.Follow(key, nil)
 		return s, nil
 	}
+	s.Preparations = r.hooks.Follow(key, jobs(&s))
 	s.CrashBackoff = r.crashes.remaining(key)
 	s.HeldBack, s.NewPod = r.backoffs.observe(s.Pods), newPodTime(s.Pods)
 	if s.Revision, err = revisionOf(&pool.Spec); err != nil {
 		return Snapshot{}, err
 	}
+	if s.Unrendered, err = unrenderedRevisionOf(&pool.Spec); err != nil {
+		return Snapshot{}, err
+	}
 	s.Window, err = r.protectionWindow(ctx, pool)
 	return s, err
+}
+
+// jobs are those of all starting Pods, ready or not: a Pod that ceases to be
+// ready while its hooks run is no reason to run them again.
+func jobs(s *Snapshot) []hooks.Job {
+	var all []hooks.Job
+	for _, pod := range s.Pods {
+		if pod.DeletionTimestamp != nil || sandbox.PhaseOf(pod) != sandbox.Starting {
+			continue
+		}
+		if job, ok := hooks.JobOf(pod, &s.Pool.Spec); ok {
+			all = append(all, job)
+		}
+	}
+	return all
 }
 
 // podsOf lists the Pods that the pool controls; once it is gone, all that name

@@ -32,6 +32,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 	"navix.sh/atoll/worker/internal/sandboxcache"
@@ -145,6 +146,9 @@ type world struct {
 	ledger    *ledger
 	lengths   *lengths
 	writes    *atomic.Int64 // requests by the Reconciler that change something
+	network   *podNetwork
+	stop      func() // ends the Reconciler; what runs on goes without it
+	restart   func() // starts another one
 }
 
 func newWorld(t *testing.T) *world {
@@ -162,7 +166,7 @@ func newWorld(t *testing.T) *world {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}}, writes: &atomic.Int64{},
-		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}}
+		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}, network: newPodNetwork(t)}
 	admin := set.Plane("pool").Config()
 	if w.live, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
@@ -179,12 +183,15 @@ func newWorld(t *testing.T) *world {
 	cfg := set.Plane("pool").Config()
 	cfg.QPS, cfg.Burst = -1, -1
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
-	w.start(ctx, cancel, cfg, scheme)
+	w.restart = func() { w.start(cfg, scheme) }
+	w.restart()
+	t.Cleanup(func() { w.stop(); cancel() })
 	return w
 }
 
-func (w *world) start(ctx context.Context, cancel func(), cfg *rest.Config, scheme *runtime.Scheme) {
+func (w *world) start(cfg *rest.Config, scheme *runtime.Scheme) {
 	t := w.t
+	ctx, cancel := context.WithCancel(w.ctx)
 	skip := true
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                 scheme,
@@ -197,12 +204,23 @@ func (w *world) start(ctx context.Context, cancel func(), cfg *rest.Config, sche
 	if err != nil {
 		t.Fatal(err)
 	}
+	cluster, err := hooks.NewCluster(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runner, err := hooks.New(hooks.Options{Pods: cluster, Exec: cluster, Dial: w.network.dial, Log: mgr.GetLogger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mgr.Add(runner); err != nil {
+		t.Fatal(err)
+	}
 	if err := sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		t.Fatal(err)
 	}
 	w.Reconciler, err = New(Options{
 		Client: mgr.GetClient(), Recorder: w.ledger, Events: mgr.GetEventRecorder("pool"),
-		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths,
+		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths, Hooks: runner,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +230,7 @@ func (w *world) start(ctx context.Context, cancel func(), cfg *rest.Config, sche
 	}
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
+	w.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("manager: %v", err)

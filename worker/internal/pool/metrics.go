@@ -26,6 +26,8 @@ type metrics struct {
 	waiting      *prometheus.GaugeVec
 	actions      *prometheus.CounterVec
 	startSeconds prometheus.Histogram
+	// How long Pods are missing between two sandboxes.
+	recycleSeconds, replaceSeconds prometheus.Histogram
 
 	mu     sync.Mutex
 	series map[types.NamespacedName]bool
@@ -50,9 +52,19 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Help:    "From the swap of a sandbox's image, as seen here, to the sandbox running.",
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120},
 		}),
+		recycleSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "atoll_worker_pool_recycle_seconds",
+			Help:    "From the end of a sandbox, as seen here, to its Pod idle again.",
+			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120},
+		}),
+		replaceSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "atoll_worker_pool_replace_seconds",
+			Help:    "From the deletion of a Pod that is replaced to another one of the pool ready.",
+			Buckets: []float64{.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600},
+		}),
 		series: map[types.NamespacedName]bool{},
 	}
-	for _, c := range []prometheus.Collector{m.pods, m.waiting, m.actions, m.startSeconds} {
+	for _, c := range []prometheus.Collector{m.pods, m.waiting, m.actions, m.startSeconds, m.recycleSeconds, m.replaceSeconds} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/runtimes"
 )
 
 const (
@@ -33,13 +34,27 @@ func podName(pool *v1alpha1.SandboxPool) string {
 	return base + "-" + rand.String(nameSuffix)
 }
 
-// revisionOf identifies what Pods are made from.
+// revisionOf identifies what Pods are made from, the pool's runtimes included.
 func revisionOf(spec *v1alpha1.SandboxPoolSpec) (string, error) {
+	template := spec.Template.DeepCopy()
+	runtimes.Render(spec, &template.Spec)
+	return hashOf(template, spec)
+}
+
+// unrenderedRevisionOf is revisionOf as it was before runtimes became part of
+// Pods. Pods that carry it are not replaced for want of a port and a probe, which
+// they have done without so far: an update of the worker would replace every warm
+// Pod. Any other change of the template changes this one as well.
+func unrenderedRevisionOf(spec *v1alpha1.SandboxPoolSpec) (string, error) {
+	return hashOf(&spec.Template, spec)
+}
+
+func hashOf(template *corev1.PodTemplateSpec, spec *v1alpha1.SandboxPoolSpec) (string, error) {
 	data, err := json.Marshal(struct {
 		Template  corev1.PodTemplateSpec
 		IdleImage string
 		Policy    v1alpha1.PodCreationImagePolicy
-	}{spec.Template, spec.IdleImage, spec.PodCreationImagePolicy})
+	}{*template, spec.IdleImage, spec.PodCreationImagePolicy})
 	if err != nil {
 		return "", fmt.Errorf("encoding pod template: %w", err)
 	}
@@ -78,6 +93,7 @@ func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
 		pool.Spec.IdleImage != "" && len(pod.Spec.Containers) > 0 {
 		pod.Spec.Containers[0].Image = pool.Spec.IdleImage
 	}
+	runtimes.Render(&pool.Spec, &pod.Spec)
 	return pod
 }
 

@@ -4,6 +4,7 @@ package pool
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,6 +92,53 @@ func TestRevisionFollowsWhatPodsAreMadeFrom(t *testing.T) {
 			t.Errorf("%s does not change the revision", name)
 		}
 	}
+}
+
+// An update of the worker must not replace warm Pods: the text of a revision is on them. What runtimes add is a change of what
+// Pods are made from for those that were made with it, and none for those from before.
+func TestRuntimesChangeTheRevisionOfPodsMadeWithThem(t *testing.T) {
+	pool := examplePool()
+	pool.Spec.IdleImage = ""
+	plain, err := revisionOf(&pool.Spec)
+	if err != nil || plain != "384dea46b7177c0b" {
+		t.Fatalf("the revision of Pods without runtimes has become %s (%v)", plain, err)
+	}
+	made := map[string]*corev1.Pod{"before": newPod(pool, plain, "before")}
+	snapshot := func() *Snapshot {
+		now, err := revisionOf(&pool.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := unrenderedRevisionOf(&pool.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &Snapshot{Revision: now, Unrendered: before}
+	}
+	check := func(when string, want ...string) {
+		t.Helper()
+		s := snapshot()
+		for name, pod := range made {
+			if got := outdated(s, pod); got != slices.Contains(want, name) {
+				t.Errorf("%s: outdated(%s) is %v", when, name, got)
+			}
+		}
+	}
+	check("no runtimes")
+	pool.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "e2b", Port: new(int32(1))}}
+	made["with"] = newPod(pool, snapshot().Revision, "with")
+	if c := made["with"].Spec.Containers[0]; len(c.Ports) != 1 || c.ReadinessProbe == nil {
+		t.Errorf("the runtime adds %v, %v", c.Ports, c.ReadinessProbe)
+	}
+	check("with a runtime")
+	pool.Spec.Runtimes[0].Description = "for people"
+	check("described")
+	pool.Spec.Runtimes[0].Port = new(int32(2))
+	check("another port", "with")
+	pool.Spec.Runtimes = nil
+	check("without it", "with")
+	pool.Spec.Template.Labels["app"] = "y"
+	check("another template", "before", "with")
 }
 
 // TestPatchesApply applies each patch to the Pod that it was made for, and to one

@@ -26,6 +26,8 @@ func stageOf(pod *corev1.Pod) string {
 		return "ending/" + pod.Labels[v1alpha1.SandboxIDLabelKey]
 	case phase == sandbox.Idle && marking(pod) != "":
 		return "marked/" + marking(pod)
+	case phase == sandbox.Idle && !ready(pod):
+		return "unready"
 	}
 	return ""
 }
@@ -69,7 +71,7 @@ func restarts(pod *corev1.Pod) int32 {
 // and nothing says that they differ.
 func outdated(s *Snapshot, pod *corev1.Pod) bool {
 	revision := pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey]
-	return revision != "" && revision != s.Revision
+	return revision != "" && revision != s.Revision && revision != s.Unrendered
 }
 
 // holdsBack reports whether the Pod is on a node that was seen to keep a container waiting, which ran there before, for
@@ -97,7 +99,8 @@ func startupTimeout(pool *v1alpha1.SandboxPool, pod *corev1.Pod) time.Duration {
 // cost a write a sandbox.
 func noteworthy(reason string) bool {
 	switch reason {
-	case "", "Pending", "Swapping", "NotReady", "PodNotReady", "ContainerCreating", "PodInitializing":
+	case "", "Pending", "Swapping", "ContainerCreating", "PodInitializing",
+		sandbox.ReasonPulling, sandbox.ReasonNotReady, sandbox.ReasonHooks:
 		return false
 	}
 	return true

@@ -28,6 +28,8 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/hooks"
+	"navix.sh/atoll/worker/internal/stages"
 )
 
 const (
@@ -64,6 +66,24 @@ type noQueues struct{}
 func (noQueues) Waiting(types.NamespacedName) int32      { return 0 }
 func (noQueues) OnQueue(func(pool types.NamespacedName)) {}
 
+// Hooks is what has to happen in a Pod before its sandbox runs; see package
+// hooks.
+type Hooks interface {
+	// Follow answers how far a pool's jobs are, and ends all others of its jobs.
+	Follow(pool types.NamespacedName, jobs []hooks.Job) map[types.UID]hooks.State
+	// Begin begins a job; it does not block.
+	Begin(job hooks.Job)
+	// OnChange calls f when there is news of a pool's jobs. f does not block.
+	OnChange(f func(pool types.NamespacedName))
+}
+
+// noHooks is a worker that starts sandboxes as soon as their Pods are ready.
+type noHooks struct{}
+
+func (noHooks) Follow(types.NamespacedName, []hooks.Job) map[types.UID]hooks.State { return nil }
+func (noHooks) Begin(hooks.Job)                                                    {}
+func (noHooks) OnChange(func(pool types.NamespacedName))                           {}
+
 // Options are what a Reconciler needs.
 type Options struct {
 	// Client reads from a cache and writes to the API server.
@@ -73,6 +93,10 @@ type Options struct {
 	ClusterID string
 	// Queues are written into status.pendingRequests; nil when there are none.
 	Queues Queues
+	// Hooks are run before a sandbox does; nil when there are none.
+	Hooks Hooks
+	// Stages takes the times of starts; nil when nobody wants them.
+	Stages *stages.Stages
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
 	// Clock measures windows and timeouts; the real one unless given.
@@ -87,9 +111,11 @@ type Options struct {
 type Reconciler struct {
 	client    client.Client
 	recorder  Recorder
-	events    events.EventRecorder
+	notices   *notices
 	clusterID string
 	queues    Queues
+	hooks     Hooks
+	stages    *stages.Stages
 	clock     clock.PassiveClock
 	times     interface{ Now() time.Time }
 	workers   int
@@ -98,6 +124,7 @@ type Reconciler struct {
 	timeline     *timeline
 	crashes      *crashes
 	backoffs     *backoffs
+	replacements *replacements
 	statuses     *throttle
 	pendings     *throttle
 	metrics      *metrics
@@ -114,6 +141,9 @@ func New(o Options) (*Reconciler, error) {
 	if o.Queues == nil {
 		o.Queues = noQueues{}
 	}
+	if o.Hooks == nil {
+		o.Hooks = noHooks{}
+	}
 	if o.Workers == 0 {
 		o.Workers = 16
 	}
@@ -122,12 +152,13 @@ func New(o Options) (*Reconciler, error) {
 		return nil, err
 	}
 	return &Reconciler{
-		client: o.Client, recorder: o.Recorder, events: o.Events, clusterID: o.ClusterID,
-		queues: o.Queues, clock: o.Clock, times: o.Times, workers: o.Workers,
+		client: o.Client, recorder: o.Recorder, notices: newNotices(o.Events, o.Clock), clusterID: o.ClusterID,
+		queues: o.Queues, hooks: o.Hooks, stages: o.Stages, clock: o.Clock, times: o.Times, workers: o.Workers,
 		expectations: NewExpectations(o.Clock),
 		timeline:     newTimeline(o.Clock),
 		crashes:      newCrashes(o.Clock),
 		backoffs:     newBackoffs(o.Clock),
+		replacements: newReplacements(o.Clock),
 		statuses:     newThrottle(o.Clock, statusInterval),
 		pendings:     newThrottle(o.Clock, pendingInterval),
 		metrics:      m,
@@ -151,6 +182,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(notStatus)).
 		Watches(&corev1.Pod{}, podHandler{r.expectations}).
 		WatchesRawSource(source.Func(r.watchQueues)).
+		WatchesRawSource(source.Func(r.watchHooks)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.workers,
 			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
@@ -171,6 +203,12 @@ func (r *Reconciler) watchQueues(_ context.Context, q queue) error {
 	r.queues.OnQueue(func(pool types.NamespacedName) {
 		q.AddAfter(reconcile.Request{NamespacedName: pool}, max(countDelay, r.pendings.wait(pool)))
 	})
+	return nil
+}
+
+// watchHooks wakes a pool at once: a caller waits for what follows.
+func (r *Reconciler) watchHooks(_ context.Context, q queue) error {
+	r.hooks.OnChange(func(pool types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: pool}) })
 	return nil
 }
 
@@ -239,9 +277,12 @@ func (r *Reconciler) setFinalizer(ctx context.Context, s *Snapshot, present bool
 }
 
 func (r *Reconciler) forget(key types.NamespacedName) {
+	r.hooks.Follow(key, nil)
 	r.expectations.Forget(key)
 	r.timeline.observe(key, nil)
 	r.crashes.forget(key)
+	r.notices.forget(key)
+	r.replacements.forget(key)
 	r.statuses.forget(key)
 	r.pendings.forget(key)
 	r.metrics.forget(key)

@@ -13,9 +13,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/stages"
 )
 
 // statusInterval is the shortest time between two writes of a pool's status.
@@ -28,9 +30,15 @@ const statusInterval = time.Second
 func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Snapshot, gone bool) (time.Duration, error) {
 	c, waiting := countPods(s), r.queues.Waiting(key)
 	r.metrics.observe(key, c, waiting)
+	for _, took := range r.replacements.observe(key, s.Pods) {
+		r.metrics.replaceSeconds.Observe(took.Seconds())
+	}
 	if gone {
 		return 0, nil
 	}
+	causes := stuck(s)
+	c.causes = describeCauses(causes)
+	r.notices.stuck(s.Pool, causes)
 	pool := s.Pool.DeepCopy()
 	helper := patch.NewPatchHelper(r.client, pool)
 	pending, later := r.mirror(key, pool.Status.PendingRequests, waiting)
@@ -76,18 +84,46 @@ func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {
 	switch a.Verb {
 	case Start:
 		r.metrics.startSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
-	case Release, Fail:
-		kind := corev1.EventTypeNormal
-		if a.End.Reason != "" {
-			kind = corev1.EventTypeWarning
+		if _, prepared := s.Preparations[a.Pod.UID]; !prepared {
+			r.swapped(s, a.Pod)
 		}
-		r.events.Eventf(s.Pool, a.Pod, kind, "SandboxEnded", string(a.Verb), "sandbox %s on pod %s ended: %s %s",
-			sandbox.Read(a.Pod).ID, a.Pod.Name, a.End.StopReason, strings.TrimSpace(a.End.Reason+" "+a.End.Message))
+	case Prepare:
+		r.swapped(s, a.Pod)
+	case Release, Fail:
+		r.ended(s, a.Pod, string(a.Verb), string(a.End.StopReason), a.End.Reason, a.End.Message)
+	case Recycle:
+		r.metrics.recycleSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
+	case Bury:
+		// Nobody has ended it: its Pod was taken away.
+		if state := sandbox.Read(a.Pod); state.Phase.Live() && state.StopReason == "" && s.Pool != nil {
+			record := sandbox.TerminalRecord(a.Pod, nil, r.clusterID, r.times.Now())
+			r.ended(s, a.Pod, string(a.Verb), record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
+		}
 	case Delete:
 		switch a.Reason {
+		case ReasonScaleDown, ReasonPoolTerminating:
+			return
 		case ReasonResetTimeout, ReasonResetBackoff, ReasonIdleCrashed:
-			r.events.Eventf(s.Pool, a.Pod, corev1.EventTypeWarning, string(a.Reason), string(a.Verb), "pod %s is replaced", a.Pod.Name)
+			r.notices.warn(s.Pool, a.Pod, a.Reason, string(a.Verb), "pod %s is replaced", a.Pod.Name)
 		}
+		r.replacements.gone(client.ObjectKeyFromObject(s.Pool))
+	}
+}
+
+// ended tells of a sandbox that has failed. One that has completed, or whose owner
+// or timeout ended it, is as it should be.
+func (r *Reconciler) ended(s *Snapshot, pod *corev1.Pod, action, stop, reason, message string) {
+	if reason == "" {
+		return
+	}
+	r.notices.warn(s.Pool, pod, ReasonSandboxEnded, action, "sandbox %s on pod %s ended: %s %s",
+		sandbox.Read(pod).ID, pod.Name, stop, strings.TrimSpace(reason+" "+message))
+}
+
+// swapped measures the swap of a Pod that has just become ready, if it had one.
+func (r *Reconciler) swapped(s *Snapshot, pod *corev1.Pod) {
+	if sandbox.Read(pod).SwapFrom != "" {
+		r.stages.Took(stages.Swap, s.Ages[pod.UID])
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -19,10 +20,15 @@ type Snapshot struct {
 	Pool *v1alpha1.SandboxPool
 	// Revision is the pool's template revision now.
 	Revision string
+	// Unrendered is the same template's revision from before runtimes were part of
+	// Pods; those that carry it are current, too.
+	Unrendered string
 	// Pods are those that the pool controls, in the order of their names.
 	Pods []*corev1.Pod
 	// Ages tells how long this process has seen each Pod in its present stage.
 	Ages map[types.UID]time.Duration
+	// Noted is for how long the status detail of a Pod is not written again.
+	Noted map[types.UID]time.Duration
 	// Stale names the Pods that the cache holds as they were before our last
 	// write.
 	Stale map[types.UID]bool
@@ -34,6 +40,9 @@ type Snapshot struct {
 	CrashBackoff time.Duration
 	// NewPod is how long a new Pod takes to be ready.
 	NewPod time.Duration
+	// Preparations are how far the hooks and readiness checks of starting Pods
+	// are; Pods that need none are not in it.
+	Preparations map[types.UID]hooks.State
 	// HeldBack is the longest time for which each node was seen to hold back a
 	// container that ran before; nodes that were not seen to do so are not in it.
 	HeldBack map[string]time.Duration
@@ -47,6 +56,9 @@ type Verb string
 const (
 	// Start: a starting sandbox runs.
 	Start Verb = "Start"
+	// Prepare: the Pod of a starting sandbox is ready; what has to happen before
+	// it runs begins.
+	Prepare Verb = "Prepare"
 	// Release: a sandbox ended, and its Pod may be worth resetting.
 	Release Verb = "Release"
 	// Fail: a sandbox ended in a way that takes its Pod along.
@@ -74,6 +86,8 @@ type Reason string
 const (
 	ReasonRunning         Reason = "Running"
 	ReasonStartupTimeout  Reason = "StartupTimeout"
+	ReasonHooksDue        Reason = "HooksDue"
+	ReasonHookFailed      Reason = hooks.ReasonFailed
 	ReasonEnded           Reason = "Ended"
 	ReasonReset           Reason = "Reset"
 	ReasonNotRecyclable   Reason = "NotRecyclable"
@@ -89,6 +103,17 @@ const (
 	ReasonReplicasRaised  Reason = "ReplicasRaised"
 	ReasonPoolTerminating Reason = "PoolTerminating"
 	ReasonWaiting         Reason = "Waiting"
+)
+
+// Reasons of Events alone.
+const (
+	// ReasonSandboxEnded: a sandbox ended in another way than by itself or by its
+	// owner.
+	ReasonSandboxEnded Reason = "SandboxEnded"
+	// ReasonCreationFailed: the API server refuses a Pod, for a quota say.
+	ReasonCreationFailed Reason = "PodCreationFailed"
+	// ReasonPodsNotReady: idle Pods do not become ready.
+	ReasonPodsNotReady Reason = "PodsNotReady"
 )
 
 // Action is one thing to do to one Pod.

@@ -18,12 +18,15 @@ import (
 // the pool's any more.
 type counts struct {
 	idle, unavailable, starting, running, stopping, failed int32
+	dying                                                  int32  // being deleted, and there still
+	causes                                                 string // why idle Pods are stuck
 }
 
 func countPods(s *Snapshot) counts {
 	var c counts
 	for _, pod := range s.Pods {
 		if pod.DeletionTimestamp != nil {
+			c.dying++
 			continue
 		}
 		switch sandbox.PhaseOf(pod) {
@@ -68,11 +71,11 @@ func phaseOf(pool *v1alpha1.SandboxPool, c counts) v1alpha1.SandboxPoolPhase {
 	switch {
 	case pool.DeletionTimestamp != nil:
 		return v1alpha1.SandboxPoolPhaseTerminating
-	case want == 0 && have == 0 && c.failed == 0:
+	case want == 0 && have == 0 && c.failed == 0 && c.dying == 0:
 		return v1alpha1.SandboxPoolPhasePending
 	case have < want:
 		return v1alpha1.SandboxPoolPhaseScalingUp
-	case have > want:
+	case have > want, want == 0 && c.dying > 0:
 		return v1alpha1.SandboxPoolPhaseScalingDown
 	case c.unavailable > 0 || c.failed > 0:
 		return v1alpha1.SandboxPoolPhaseDegraded
@@ -120,7 +123,7 @@ func scaling(pool *v1alpha1.SandboxPool, c counts) patch.Condition {
 	switch have, want := c.replicas(), pool.Spec.Replicas; {
 	case have < want && pool.DeletionTimestamp == nil:
 		cond.Reason = v1alpha1.SandboxPoolReasonScalingUp
-	case have > want, pool.DeletionTimestamp != nil && have > 0:
+	case have > want, want == 0 && c.dying > 0, pool.DeletionTimestamp != nil && have > 0:
 		cond.Reason = v1alpha1.SandboxPoolReasonScalingDown
 	default:
 		cond.Status, cond.Reason = metav1.ConditionFalse, v1alpha1.SandboxPoolReasonReplicasReady
@@ -132,6 +135,9 @@ func degraded(c counts) patch.Condition {
 	cond := patch.Condition{
 		Type: v1alpha1.SandboxPoolConditionDegraded, Status: metav1.ConditionTrue,
 		Message: fmt.Sprintf("idle Pods that are not ready: %d, failed Pods: %d", c.unavailable, c.failed),
+	}
+	if c.causes != "" {
+		cond.Message += "; not becoming ready: " + c.causes
 	}
 	switch {
 	case c.unavailable > 0 && c.failed > 0:

@@ -35,6 +35,8 @@ func TestPhase(t *testing.T) {
 			reasons: [3]string{"NoIdlePodsAvailable", "ReplicasReady", "UnhealthyAndFailedPods"}},
 		"failed does not count": {replicas: 1, counts: counts{failed: 1}, phase: "ScalingUp",
 			reasons: [3]string{"NoIdlePodsAvailable", "ScalingUp", "FailedPodsPresent"}},
+		"going to nothing": {counts: counts{dying: 2}, phase: "ScalingDown", reasons: [3]string{"NoIdlePodsAvailable", "ScalingDown", "AllPodsHealthy"}},
+		"replacing":        {replicas: 1, counts: counts{idle: 1, dying: 1}, phase: "Ready", reasons: [3]string{"IdlePodsAvailable", "ReplicasReady", "AllPodsHealthy"}},
 		"deleted": {replicas: 2, deleting: true, counts: counts{running: 1}, phase: "Terminating",
 			reasons: [3]string{"NoIdlePodsAvailable", "ScalingDown", "AllPodsHealthy"}},
 	}

@@ -25,6 +25,40 @@ type timeline struct {
 type stage struct {
 	name  string
 	since time.Time
+	noted time.Time // when its status detail was written last
+}
+
+// noteEvery is the shortest time between two status details of one Pod: what a
+// kubelet says about a container that keeps failing changes with each try.
+const noteEvery = 10 * time.Second
+
+// note tells that a Pod's status detail was written.
+func (t *timeline) note(pool types.NamespacedName, uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s, ok := t.pools[pool][uid]; ok {
+		s.noted = t.clock.Now()
+		t.pools[pool][uid] = s
+	}
+}
+
+// noted answers for how long the details of Pods are not to be written again.
+func (t *timeline) noted(pool types.NamespacedName) map[types.UID]time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var wait map[types.UID]time.Duration
+	for uid, s := range t.pools[pool] {
+		if s.noted.IsZero() {
+			continue
+		}
+		if left := noteEvery - t.clock.Since(s.noted); left > 0 {
+			if wait == nil {
+				wait = map[types.UID]time.Duration{}
+			}
+			wait[uid] = left
+		}
+	}
+	return wait
 }
 
 func newTimeline(clk clock.PassiveClock) *timeline {

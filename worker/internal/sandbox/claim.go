@@ -30,6 +30,10 @@ type Grant struct {
 	Labels      map[string]string
 	Metadata    map[string]string
 	Image       string // what the sandbox is to run
+	// Hooks are its post-start hooks, as package hook encodes them.
+	Hooks string
+	// Hold keeps a sandbox whose image is right starting all the same: something is to happen before it runs.
+	Hold bool
 
 	IdleTimeout          time.Duration // zero: none, as of the two below
 	MaxLifetime          time.Duration
@@ -42,17 +46,17 @@ type Grant struct {
 var ErrLabelTaken = errors.New("label is set by the pool's template")
 
 // ClaimPatch is the one write that hands a Pod out, and the phase that it leads to: Running if the Pod runs the image
-// already, else Starting.
+// already and nothing holds the sandbox, else Starting.
 func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
-	phase := Starting
-	if Runs(pod, g.Image) {
+	phase, kept := Starting, Runs(pod, g.Image)
+	if kept && !g.Hold && g.Hooks == "" {
 		phase = Running
 	}
 	p := newPatch(2048)
 	p.testUID(pod)
 	p.testLabel(v1alpha1.SandboxPhaseLabelKey, string(Idle))
 	p.testAlive()
-	if phase == Running {
+	if kept {
 		p.testImage(pod.Spec.Containers[0].Image)
 	}
 	p.setPhase(phase)
@@ -74,8 +78,11 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	// Written even when the mark is not seen: it may have been made a moment ago, and would condemn the Pod once it is
 	// idle again.
 	p.setAnnotation(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "")
+	p.setText(v1alpha1.SandboxPostStartHooksAnnotationKey, g.Hooks)
 	if phase == Running {
 		p.setTime(v1alpha1.SandboxStartedAtAnnotationKey, g.Now)
+	}
+	if kept {
 		p.setAnnotation(v1alpha1.SandboxContainerIDAnnotationKey, ContainerID(pod))
 	} else {
 		p.setAnnotation(v1alpha1.SwapFromContainerIDAnnotationKey, ContainerID(pod))

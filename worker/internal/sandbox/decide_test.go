@@ -191,6 +191,15 @@ func TestObserve(t *testing.T) {
 		"done before it was seen running": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"), status(func(c *corev1.ContainerStatus) {
 			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
 		})}, want{Over, v1alpha1.SandboxStopReasonCompleted, ""}},
+		"kept, up":                   {Starting, []func(*corev1.Pod){running}, want{progress: Up}},
+		"kept, no name of its image": {Starting, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) { c.Image = "sha256:0123" })}, want{progress: Up}},
+		"kept, not ready":            {Starting, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) { c.Ready = false })}, want{Waiting, "", "NotReady"}},
+		"kept, restarted":            {Starting, []func(*corev1.Pod){running, runs(tenantImage, "c4")}, want{Over, v1alpha1.SandboxStopReasonFailed, "ContainerRestarted"}},
+		"kept, killed": {Starting, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
+			c.State = corev1.ContainerState{Terminated: ended("c2", 137, "OOMKilled")}
+		})}, want{Over, v1alpha1.SandboxStopReasonFailed, "OOMKilled"}},
+		// The Pod's condition is of the container before: only the new one's own readiness counts.
+		"swapped, not ready, and the Pod still is": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"), status(func(c *corev1.ContainerStatus) { c.Ready = false })}, want{Waiting, "", "NotReady"}},
 		"not ready yet": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2"), status(func(c *corev1.ContainerStatus) { c.Ready = false })}, want{Waiting, "", "NotReady"}},
 		"up":            {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "c2")}, want{progress: Up}},
 	} {

@@ -9,6 +9,8 @@
 //	any ──fail──▶ failed
 //
 // A pause (package pause) is no phase: a sandbox that is paused is running, with less CPU.
+// A claim with post-start hooks starts even where the image is right, and keeps its container meanwhile: that it runs is what
+// says that they are done.
 //
 // # Every transition is one patch that tests what it relies on
 //

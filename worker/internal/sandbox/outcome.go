@@ -54,10 +54,35 @@ func Observe(pod *corev1.Pod) Observation {
 		return Observation{Progress: Over, End: podEnd(pod)}
 	}
 	cs := mainStatus(pod)
-	if PhaseOf(pod) == Running {
+	switch {
+	case PhaseOf(pod) == Running:
 		return observeRunning(pod, cs)
+	case keeps(pod):
+		return observeKept(pod, cs)
+	default:
+		return observeStarting(pod, cs)
 	}
-	return observeStarting(pod, cs)
+}
+
+// keeps reports whether a starting sandbox has the container that its Pod had when it was claimed.
+func keeps(pod *corev1.Pod) bool {
+	return pod.Annotations[v1alpha1.SwapFromContainerIDAnnotationKey] == "" && pod.Annotations[v1alpha1.SandboxContainerIDAnnotationKey] != ""
+}
+
+// observeKept looks at a sandbox that starts without a swap. What ends its container ends it, as if it ran.
+func observeKept(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
+	o := observeRunning(pod, cs)
+	switch {
+	case o.Progress == Ending:
+		o.Progress = Over
+	case o.Progress == Up && (cs == nil || cs.State.Running == nil || !cs.Ready):
+		return waits("NotReady", "its container is not ready")
+	}
+	return o
+}
+
+func waits(reason, message string) Observation {
+	return Observation{Progress: Waiting, Detail: v1alpha1.SandboxStatusDetail{Reason: reason, Message: message}}
 }
 
 // observeRunning recognises the end of the one container that the sandbox has, also when its successor runs already.
@@ -85,11 +110,8 @@ func observeRunning(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 func observeStarting(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	old := pod.Annotations[v1alpha1.SwapFromContainerIDAnnotationKey]
 	image := pod.Spec.Containers[0].Image
-	wait := func(reason, message string) Observation {
-		return Observation{Progress: Waiting, Detail: v1alpha1.SandboxStatusDetail{Reason: reason, Message: message}}
-	}
 	if cs == nil {
-		return wait("Pending", "the kubelet has not reported the container")
+		return waits("Pending", "the kubelet has not reported the container")
 	}
 	if t := ended(cs); t != nil && t.ContainerID != old && cs.ContainerID != old && reports(cs, image) {
 		return Observation{Progress: Over, End: containerEnd(t)}
@@ -100,13 +122,13 @@ func observeStarting(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 				StopReason: v1alpha1.SandboxStopReasonFailed, Reason: w.Reason, Message: w.Message,
 			}}
 		}
-		return wait(w.Reason, w.Message)
+		return waits(w.Reason, w.Message)
 	}
 	if cs.State.Running == nil || cs.ContainerID == "" || cs.ContainerID == old || !reports(cs, image) {
-		return wait("Swapping", "waiting for a container of "+image)
+		return waits("Swapping", "waiting for a container of "+image)
 	}
 	if !cs.Ready {
-		return wait("NotReady", "the container of "+image+" is not ready yet")
+		return waits("NotReady", "the container of "+image+" is not ready yet")
 	}
 	return Observation{Progress: Up}
 }

@@ -50,6 +50,12 @@ func TestPatchesAreWhatTheyWere(t *testing.T) {
 	patch, _ = mustClaim(t, idlePod(), &Grant{ID: "01hx-east", Image: idleImage, Incarnation: 7, Now: noon})
 	golden(t, "claim-bare", patch)
 
+	patch, phase = mustClaim(t, idlePod(), &Grant{ID: "01hx-east", Image: idleImage, Hooks: `[{"exec":{"command":["true"]}}]`, Now: noon})
+	if phase != Starting {
+		t.Errorf("phase %s with hooks to run, want starting", phase)
+	}
+	golden(t, "claim-hooks", patch)
+
 	golden(t, "start", StartPatch(idlePod(holds(Starting), runs(tenantImage, "containerd://c2"),
 		annotated(v1alpha1.SandboxStatusDetailAnnotationKey, `{}`)), noon))
 
@@ -131,8 +137,13 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 		}
 		pod = next
 	}
-	patch, _ := mustClaim(t, pod, fullGrant(tenantImage))
+	grant := fullGrant(tenantImage)
+	grant.Hooks = `[{"http":{"port":1,"body":"secret"}}]`
+	patch, _ := mustClaim(t, pod, grant)
 	step(patch)
+	if got := Read(pod).Hooks; got != grant.Hooks {
+		t.Errorf("the hooks are %q", got)
+	}
 	runs(tenantImage, "containerd://c2")(pod)
 	if got := Observe(pod).Progress; got != Up {
 		t.Fatalf("swapped container: %s, want Up", got)

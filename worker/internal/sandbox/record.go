@@ -47,6 +47,9 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 		Images: imagesOf(pod), ContainerId: containerOf(pod, &s), Node: pod.Spec.NodeName,
 	}
 	record.Cpu, record.Memory = resourcesOf(pod)
+	if d := Diagnose(pod); d.Reason != "" {
+		record.StatusDetail = &sandboxv1.StatusDetail{Reason: d.Reason, Message: d.Message}
+	}
 	return record
 }
 
@@ -57,7 +60,7 @@ func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clu
 	if record == nil {
 		return nil
 	}
-	record.Phase, record.Pause = sandboxv1.Phase_ENDED, nil
+	record.Phase, record.Pause, record.StatusDetail = sandboxv1.Phase_ENDED, nil, nil
 	if record.StopReason == "" {
 		end := lostPod(pod)
 		record.StopReason = string(end.StopReason)

@@ -66,6 +66,9 @@ type State struct {
 	SwapFrom string
 	// RunningImage is the image at the end, before the idle image was put back.
 	RunningImage string
+	// Hooks are the post-start hooks, as they are written. They stay there until the identity goes; that they are done is what
+	// the phase Running says.
+	Hooks string
 }
 
 // Read gathers the state of a Pod. What cannot be parsed reads as absent.
@@ -99,6 +102,7 @@ func Read(pod *corev1.Pod) State {
 
 		ContainerID: a[v1alpha1.SandboxContainerIDAnnotationKey],
 		SwapFrom:    a[v1alpha1.SwapFromContainerIDAnnotationKey],
+		Hooks:       a[v1alpha1.SandboxPostStartHooksAnnotationKey],
 	}
 	if n, err := strconv.ParseInt(a[v1alpha1.ClaimAttemptAnnotationKey], 10, 32); err == nil && n > 0 {
 		s.Attempt = int32(n)

@@ -74,13 +74,23 @@ func stripPod(object any) (any, error) {
 	spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints = nil, nil, nil
 	spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil
 	if !paused {
-		pod.Status.InitContainerStatuses = nil
+		pod.Status.InitContainerStatuses = stuck(pod.Status.InitContainerStatuses)
 		for i := range pod.Status.ContainerStatuses {
 			cs := &pod.Status.ContainerStatuses[i]
 			cs.Resources, cs.AllocatedResources = nil, nil
 		}
 	}
 	return pod, nil
+}
+
+// stuck are those of the init containers that keep a Pod from being ready: they tell why.
+func stuck(all []corev1.ContainerStatus) (out []corev1.ContainerStatus) {
+	for _, cs := range all {
+		if w, t := cs.State.Waiting, cs.State.Terminated; w != nil && w.Reason != "PodInitializing" || t != nil && t.ExitCode != 0 {
+			out = append(out, corev1.ContainerStatus{Name: cs.Name, State: cs.State})
+		}
+	}
+	return out
 }
 
 // shown are the resources that a sandbox's record tells.

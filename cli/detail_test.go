@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+func TestShowSandboxSaysWhyItDoesNotRun(t *testing.T) {
+	show := func(output string, s *sandboxv1.Sandbox) string {
+		t.Helper()
+		var out bytes.Buffer
+		if err := showSandbox(&out, output, s); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	waiting := &sandboxv1.Sandbox{Id: "01-east", Phase: sandboxv1.Phase_STARTING, StatusDetail: &sandboxv1.StatusDetail{
+		Reason: "ErrImagePull", Message: "no such\nimage\x1b[31m",
+		Events: []*sandboxv1.PodEvent{{Reason: "Failed", Message: "not found", Count: 3, LastTime: timestamppb.New(time.Now().Add(-90 * time.Second))}},
+	}}
+	want := "\nErrImagePull: no such image [31m\n\nLAST  COUNT  EVENT   MESSAGE\n90s   3      Failed  not found\n"
+	if got := show("table", waiting); !strings.HasSuffix(got, want) {
+		t.Errorf("waiting:\n%q, want the end\n%q", got, want)
+	}
+	if got := show("json", waiting); !strings.HasPrefix(got, "{") || !strings.HasSuffix(got, "}\n") || !strings.Contains(got, `"lastTime"`) {
+		t.Errorf("as JSON: %s", got)
+	}
+	if got := show("name", waiting); got != "01-east\n" {
+		t.Errorf("as name: %q", got)
+	}
+	failed := &sandboxv1.Sandbox{Id: "01-east", Phase: sandboxv1.Phase_ENDED, StopReason: "Failed", FailureReason: "OOMKilled", FailureMessage: "too big"}
+	if got := show("table", failed); !strings.HasSuffix(got, "\nOOMKilled: too big\n") {
+		t.Errorf("failed: %q", got)
+	}
+	if got := show("table", &sandboxv1.Sandbox{Id: "01-east", Phase: sandboxv1.Phase_RUNNING}); strings.Count(got, "\n") != 2 {
+		t.Errorf("running: %q", got)
+	}
+}
+
+func TestReadHooks(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hooks.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("- exec: {command: [sh, -c, 'true']}\n  retries: 2\n- http: {port: 80}\n")
+	hooks, err := readHooks(file)
+	if err != nil || len(hooks) != 2 || hooks[0].GetFields()["retries"].GetNumberValue() != 2 {
+		t.Errorf("%v, %v", hooks, err)
+	}
+	write("exec: {}")
+	if _, err := readHooks(file); err == nil || !strings.Contains(err.Error(), "want a list") {
+		t.Errorf("no list: %v", err)
+	}
+	if hooks, err := readHooks(""); hooks != nil || err != nil {
+		t.Errorf("no file: %v, %v", hooks, err)
+	}
+}

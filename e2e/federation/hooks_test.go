@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// A hook that fails ends its sandbox before anybody is told that it runs, and a sandbox that does not run says why: through
+// the hub.
+func TestHooksAndDiagnosis(t *testing.T) {
+	ctx := testContext(t)
+	e := newEnv(ctx, t, "hooks", equally(1)...)
+	t.Cleanup(rest.CloseIdleConnections)
+
+	// Nothing listens there, neither in a Pod nor in what plays one.
+	key := unused("hooks")
+	failed := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(
+		`{"env": %q, "postStartHooks": [{"name": "init", "http": {"port": 9, "path": "/init", "body": "hunter2"}, "timeout": "500ms", "retries": 0}]}`, e.name),
+		"Idempotency-Key", key)
+	if !strings.Contains(failed.Detail, `PostStartHookFailed: hook 0 (http, "init") failed 1 of 1 times`) || strings.Contains(failed.text, "hunter2") {
+		t.Errorf("a claim whose hook fails is answered %s", failed.text)
+	}
+	ended := call(ctx, t, 200, "GET", "/v1/claims/"+url.PathEscape(key), "")
+	wait(ctx, t, "the record of the sandbox whose hook failed", func(ctx context.Context) (bool, string) {
+		got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+ended.Sandbox.Id, "")
+		return got.Phase == "ENDED" && strings.Contains(got.text, `"failureReason":"PostStartHookFailed"`) && !strings.Contains(got.text, "startedAt"), got.text
+	})
+	refused := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(
+		`{"env": %q, "postStartHooks": [{"exec": {"command": ["no-such-program", "hunter2"]}, "retries": 0}]}`, e.name))
+	if !strings.Contains(refused.Detail, `PostStartHookFailed: hook 0 (exec) failed 1 of 1 times`) || strings.Contains(refused.text, "hunter2") {
+		t.Errorf("a claim whose command fails is answered %s", refused.text)
+	}
+	call(ctx, t, 400, "POST", "/v1/sandboxes", fmt.Sprintf(`{"env": %q, "postStartHooks": [{"http": {"port": 80, "host": "elsewhere"}}]}`, e.name))
+
+	waiting := call(ctx, t, 200, "POST", "/v1/sandboxes", fmt.Sprintf(
+		`{"env": %q, "image": "registry.invalid/fail-pull:1", "wait": "ASSIGNED"}`, e.name), "Idempotency-Key", unused("hooks"))
+	wait(ctx, t, "a reason why the sandbox does not run", func(ctx context.Context) (bool, string) {
+		got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+waiting.Id, "")
+		pulls := strings.Contains(got.text, `"reason":"ErrImagePull"`) || strings.Contains(got.text, `"reason":"ImagePullBackOff"`)
+		return pulls || strings.Contains(got.text, `"failureReason":"ImagePullBackOff"`), got.text
+	})
+	mustVerify(ctx, t)
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
+// +kubebuilder:rbac:groups="",resources=pods/exec,verbs=get;create
+
+// Cluster reads Pods and runs commands in them through a cluster's API server.
+type Cluster struct {
+	cfg    *rest.Config
+	client typedv1.CoreV1Interface
+}
+
+// NewCluster builds it from the worker's configuration.
+func NewCluster(cfg *rest.Config) (*Cluster, error) {
+	client, err := typedv1.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("building the client for hooks: %w", err)
+	}
+	return &Cluster{cfg: cfg, client: client}, nil
+}
+
+// Pod is a live read, past every cache.
+func (c *Cluster) Pod(ctx context.Context, name types.NamespacedName) (*corev1.Pod, error) {
+	return c.client.Pods(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+}
+
+// Exec runs a command, and answers an error unless it ends with 0. What it prints is thrown away.
+func (c *Cluster) Exec(ctx context.Context, pod types.NamespacedName, container string, command []string) error {
+	at := c.client.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+	executor, err := c.executor(at)
+	if err != nil {
+		return err
+	}
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
+	var ended exec.CodeExitError
+	if errors.As(err, &ended) {
+		return fmt.Errorf("exit code %d", ended.Code)
+	}
+	return err
+}
+
+// executor speaks WebSocket, and SPDY where a proxy in between does not.
+func (c *Cluster) executor(at *url.URL) (remotecommand.Executor, error) {
+	socket, err := remotecommand.NewWebSocketExecutor(c.cfg, "GET", at.String())
+	if err != nil {
+		return nil, fmt.Errorf("preparing exec: %w", err)
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(c.cfg, "POST", at)
+	if err != nil {
+		return nil, fmt.Errorf("preparing exec: %w", err)
+	}
+	executor, err := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing exec: %w", err)
+	}
+	return executor, nil
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/hook"
+	"navix.sh/atoll/worker/internal/runtimes"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	defaultTimeout = 10 * time.Second
+	defaultRetries = 5
+	// forever is for checks: the startup timeout ends them.
+	forever = -1
+)
+
+// Job is what has to happen in one container of one Pod.
+type Job struct {
+	Pool    types.NamespacedName
+	Pod     types.NamespacedName
+	UID     types.UID
+	Sandbox string
+	// Container is the id of the container that the sandbox has.
+	Container string
+	// Main is the name of the Pod's first container.
+	Main  string
+	Steps []Step
+	// Invalid is why the hooks on the Pod cannot be read. Somebody else wrote them, for a claim's were checked.
+	Invalid error
+}
+
+// Step is one thing to do.
+type Step struct {
+	Title   string // of a message
+	Timeout time.Duration
+	Retries int
+	Exec    *hook.Exec
+	HTTP    *hook.HTTP
+	TCP     int32
+}
+
+// JobOf reads from a Pod, and its pool, what has to happen before its sandbox runs; false for nothing.
+func JobOf(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) (Job, bool) {
+	state := sandbox.Read(pod)
+	if state.Phase != sandbox.Starting || len(pod.Spec.Containers) == 0 {
+		return Job{}, false
+	}
+	job := Job{
+		Pool: state.Pool, Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID,
+		Sandbox: state.ID, Container: sandbox.ContainerID(pod), Main: pod.Spec.Containers[0].Name,
+	}
+	for _, c := range runtimes.Checks(pool) {
+		job.Steps = append(job.Steps, Step{
+			Title: fmt.Sprintf("readiness of runtime %q", c.Runtime), Timeout: c.Timeout, Retries: forever, Exec: c.Exec, HTTP: c.HTTP, TCP: c.TCP,
+		})
+	}
+	actions, err := hook.Decode(state.Hooks)
+	if err != nil {
+		job.Invalid = err
+		return job, true
+	}
+	for i := range actions {
+		a := &actions[i]
+		step := Step{Title: a.Title(i), Timeout: defaultTimeout, Retries: defaultRetries, Exec: a.Exec, HTTP: a.HTTP}
+		if a.Timeout != nil {
+			step.Timeout = a.Timeout.Duration
+		}
+		if a.Retries != nil {
+			step.Retries = int(*a.Retries)
+		}
+		job.Steps = append(job.Steps, step)
+	}
+	return job, len(job.Steps) > 0
+}

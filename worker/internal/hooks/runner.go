@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/stages"
+)
+
+const (
+	backoffMin = 200 * time.Millisecond
+	backoffMax = 5 * time.Second
+	// checkEvery is the longest pause between two tries of a check: a caller waits for it.
+	checkEvery = time.Second
+)
+
+// ReasonFailed is the failure reason of a sandbox whose hook failed for good.
+const ReasonFailed = "PostStartHookFailed"
+
+// Status is how far a job is.
+type Status string
+
+// The statuses.
+const (
+	Due     Status = "Due" // not begun here
+	Working Status = "Working"
+	Done    Status = "Done"
+	Failed  Status = "Failed"
+)
+
+// State is how far a job is, and what is to be said about it: while working of the last failure, if there was one.
+type State struct {
+	Status  Status
+	Message string
+}
+
+// Reader reads a Pod live.
+type Reader interface {
+	Pod(ctx context.Context, name types.NamespacedName) (*corev1.Pod, error)
+}
+
+// Execer runs a command in a container, and keeps nothing of what it prints.
+type Execer interface {
+	Exec(ctx context.Context, pod types.NamespacedName, container string, command []string) error
+}
+
+// Options are what a Runner needs: Pods and Exec.
+type Options struct {
+	Pods Reader
+	Exec Execer
+	// Held reports whether this process leads still; nil is for ever.
+	Held func() bool
+	// Dial makes connections to Pods; net's own unless given.
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Clock  clock.Clock
+	Stages *stages.Stages
+	Log    logr.Logger
+}
+
+// Runner carries jobs out.
+type Runner struct {
+	opts Options
+	tls  *tls.Config
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	leading context.Context
+	jobs    map[types.NamespacedName]map[types.UID]*work
+	changed func(pool types.NamespacedName)
+}
+
+// work is a job that was begun.
+type work struct {
+	container, sandbox string
+	cancel             context.CancelFunc
+	state              State
+}
+
+// New returns a Runner. It begins jobs while Start runs.
+func New(o Options) (*Runner, error) {
+	if o.Pods == nil || o.Exec == nil {
+		return nil, errors.New("a runner of hooks needs a way to read Pods and one to run commands in them")
+	}
+	if o.Held == nil {
+		o.Held = func() bool { return true }
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Runner{
+		opts: o, jobs: map[types.NamespacedName]map[types.UID]*work{}, changed: func(types.NamespacedName) {},
+		tls: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a Pod has no certificate for its address; kubelets' probes do the same
+	}, nil
+}
+
+// NeedLeaderElection makes the manager call Start on the leader only.
+func (r *Runner) NeedLeaderElection() bool { return true }
+
+// Start lets jobs begin until ctx ends, then ends those under way.
+func (r *Runner) Start(ctx context.Context) error {
+	r.mu.Lock()
+	r.leading = ctx
+	r.mu.Unlock()
+	<-ctx.Done()
+	r.mu.Lock()
+	r.leading = nil
+	r.mu.Unlock()
+	r.wg.Wait()
+	return nil
+}
+
+// OnChange calls f when there is news of a pool's jobs. f must not block.
+func (r *Runner) OnChange(f func(pool types.NamespacedName)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = f
+}
+
+// Follow answers how far the jobs of a pool are, and ends and forgets those that are not among them any more: their Pods
+// have another container, another sandbox, or left starting.
+func (r *Runner) Follow(pool types.NamespacedName, jobs []Job) map[types.UID]State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	begun := r.jobs[pool]
+	states := make(map[types.UID]State, len(jobs))
+	for i := range jobs {
+		j := &jobs[i]
+		states[j.UID] = State{Status: Due}
+		if w := begun[j.UID]; w != nil && w.container == j.Container && w.sandbox == j.Sandbox {
+			states[j.UID] = w.state
+		}
+	}
+	for uid, w := range begun {
+		if s, wanted := states[uid]; !wanted || s.Status == Due {
+			w.cancel()
+			delete(begun, uid)
+		}
+	}
+	if len(begun) == 0 {
+		delete(r.jobs, pool)
+	}
+	return states
+}
+
+// Begin begins a job, unless it was begun or this process does not lead.
+func (r *Runner) Begin(job Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leading == nil || r.jobs[job.Pool][job.UID] != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(r.leading)
+	w := &work{container: job.Container, sandbox: job.Sandbox, cancel: cancel, state: State{Status: Working}}
+	if r.jobs[job.Pool] == nil {
+		r.jobs[job.Pool] = map[types.UID]*work{}
+	}
+	r.jobs[job.Pool][job.UID] = w
+	r.wg.Go(func() {
+		defer cancel()
+		began := r.opts.Clock.Now()
+		err := r.carryOut(ctx, &job, w)
+		switch {
+		case err == nil:
+			r.opts.Stages.Took(stages.Hook, r.opts.Clock.Since(began))
+			r.set(&job, w, State{Status: Done})
+		case errors.Is(err, errNotOurs) || ctx.Err() != nil:
+			r.drop(&job, w)
+		default:
+			r.opts.Log.Info("A sandbox's hook failed", "pool", job.Pool.String(), "pod", job.Pod.Name, "sandbox", job.Sandbox, "error", err.Error())
+			r.set(&job, w, State{Status: Failed, Message: err.Error()})
+		}
+	})
+}
+
+func (r *Runner) set(job *Job, w *work, s State) {
+	r.mu.Lock()
+	news := w.state != s
+	w.state = s
+	changed := r.changed
+	r.mu.Unlock()
+	if news {
+		changed(job.Pool)
+	}
+}
+
+// drop forgets a job whose Pod turned out to be another one's, so that it is begun again should that have been wrong.
+func (r *Runner) drop(job *Job, w *work) {
+	r.mu.Lock()
+	if r.jobs[job.Pool][job.UID] == w {
+		delete(r.jobs[job.Pool], job.UID)
+		if len(r.jobs[job.Pool]) == 0 {
+			delete(r.jobs, job.Pool)
+		}
+	}
+	r.mu.Unlock()
+}
+
+// InFlight counts the jobs that are remembered.
+func (r *Runner) InFlight() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, jobs := range r.jobs {
+		n += len(jobs)
+	}
+	return n
+}
+
+func (r *Runner) carryOut(ctx context.Context, job *Job, w *work) error {
+	if job.Invalid != nil {
+		return fmt.Errorf("the hooks on the Pod cannot be read: %w", job.Invalid)
+	}
+	for i := range job.Steps {
+		if err := r.step(ctx, job, &job.Steps[i], w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step tries until it succeeds, has failed for good, or the job is over.
+func (r *Runner) step(ctx context.Context, job *Job, s *Step, w *work) error {
+	wait, failures := backoffMin, 0
+	for {
+		err := r.try(ctx, job, s)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil, errors.Is(err, errNotOurs):
+			return err
+		case !errors.Is(err, errUnsure):
+			failures++
+		}
+		err = describe(s, failures, err)
+		if s.Retries != forever && failures > s.Retries || errors.Is(err, errHopeless) {
+			return err
+		}
+		r.set(job, w, State{Status: Working, Message: err.Error()})
+		if err := r.pause(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, backoffMax)
+		if s.Retries == forever {
+			wait = min(wait, checkEvery)
+		}
+	}
+}
+
+func describe(s *Step, failures int, err error) error {
+	if s.Retries == forever {
+		return fmt.Errorf("%s: %w", s.Title, err) // without a count, which would be news every time
+	}
+	return fmt.Errorf("%s failed %d of %d times: %w", s.Title, failures, s.Retries+1, err)
+}
+
+func (r *Runner) pause(ctx context.Context, d time.Duration) error {
+	timer := r.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ours reports whether a Pod is the job's still.
+func (j *Job) ours(pod *corev1.Pod) bool {
+	s := sandbox.Read(pod)
+	return pod.UID == j.UID && pod.DeletionTimestamp == nil && s.ID == j.Sandbox && s.Phase == sandbox.Starting && sandbox.ContainerID(pod) == j.Container
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"navix.sh/atoll/pkg/hook"
+)
+
+var (
+	// errNotOurs: the Pod is no longer the job's. There is nobody to tell.
+	errNotOurs = errors.New("the Pod has no such sandbox starting any more")
+	// errUnsure: whose Pod it is could not be found out, so nothing was tried.
+	errUnsure = errors.New("reading the Pod")
+	// errHopeless: no retry changes it.
+	errHopeless = errors.New("refused")
+)
+
+const (
+	readTimeout = 5 * time.Second
+	maxHeader   = 64 << 10
+	maxMessage  = 256
+)
+
+// try makes one try of a step, in the Pod that it is for.
+func (r *Runner) try(ctx context.Context, job *Job, s *Step) error {
+	pod, err := r.look(ctx, job)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	if !r.opts.Held() {
+		return fmt.Errorf("%w: the lease is not held", errUnsure)
+	}
+	switch {
+	case s.Exec != nil:
+		container := s.Exec.Container
+		if container == "" {
+			container = job.Main
+		}
+		err = r.opts.Exec.Exec(ctx, job.Pod, container, s.Exec.Command)
+	case s.HTTP != nil:
+		err = r.request(ctx, pod, s.HTTP)
+	default:
+		err = r.connect(ctx, pod, s.TCP)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errHopeless):
+		return err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("no success within %s", s.Timeout)
+	}
+	return errors.New(s.redact(err))
+}
+
+// look reads the Pod live, and makes sure of it.
+func (r *Runner) look(ctx context.Context, job *Job) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	pod, err := r.opts.Pods.Pod(ctx, job.Pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, errNotOurs
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errUnsure, err)
+	case !job.ours(pod):
+		return nil, errNotOurs
+	}
+	return pod, nil
+}
+
+// addressOf is the Pod's own, and of no use for reaching anything else.
+func addressOf(pod *corev1.Pod, port int32) (string, error) {
+	if pod.Spec.HostNetwork {
+		return "", fmt.Errorf("%w: the Pod is on its node's network", errHopeless)
+	}
+	ip, err := netip.ParseAddr(pod.Status.PodIP)
+	if err != nil || !ip.IsGlobalUnicast() {
+		return "", fmt.Errorf("the Pod's address is %q", pod.Status.PodIP)
+	}
+	return net.JoinHostPort(ip.String(), strconv.Itoa(int(port))), nil
+}
+
+func (r *Runner) connect(ctx context.Context, pod *corev1.Pod, port int32) error {
+	address, err := addressOf(pod, port)
+	if err != nil {
+		return err
+	}
+	conn, err := r.opts.Dial(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func (r *Runner) request(ctx context.Context, pod *corev1.Pod, h *hook.HTTP) error {
+	address, err := addressOf(pod, h.Port)
+	if err != nil {
+		return err
+	}
+	req, err := requestOf(ctx, address, h)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{
+		// To this address and no other, whatever the request says.
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return r.opts.Dial(ctx, network, address)
+		},
+		TLSClientConfig: r.tls, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader,
+	}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
+}
+
+func requestOf(ctx context.Context, address string, h *hook.HTTP) (*http.Request, error) {
+	method, path := h.Method, h.Path
+	if method == "" {
+		method = http.MethodGet
+		if h.Body != "" {
+			method = http.MethodPost
+		}
+	}
+	if path == "" {
+		path = "/"
+	}
+	target, err := url.ParseRequestURI(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the path cannot be read", errHopeless)
+	}
+	target.Scheme, target.Host, target.User = "http", address, nil
+	if strings.EqualFold(h.Scheme, "https") {
+		target.Scheme = "https"
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), strings.NewReader(h.Body))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the request cannot be made", errHopeless)
+	}
+	for name, value := range h.Headers {
+		req.Header.Set(name, value)
+		if strings.EqualFold(name, "host") {
+			req.Host = value
+		}
+	}
+	return req, nil
+}
+
+// redact keeps from an error what the caller may not want to be seen: a client repeats whole URLs, an API server commands.
+func (s *Step) redact(err error) string {
+	var of *url.Error
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	text := err.Error()
+	for _, secret := range s.secrets() {
+		for _, form := range []string{secret, url.QueryEscape(secret), strconv.Quote(secret)} {
+			text = strings.ReplaceAll(text, form, "…")
+		}
+	}
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage], string(utf8.RuneError)) + "…"
+	}
+	return text
+}
+
+func (s *Step) secrets() []string {
+	var all []string
+	if s.Exec != nil && len(s.Exec.Command) > 0 {
+		all = append(all, s.Exec.Command[1:]...)
+	}
+	if s.HTTP != nil {
+		all = append(all, s.HTTP.Body)
+		if _, query, found := strings.Cut(s.HTTP.Path, "?"); found {
+			all = append(all, query)
+		}
+		for _, value := range s.HTTP.Headers {
+			all = append(all, value)
+		}
+	}
+	kept := all[:0]
+	for _, secret := range all {
+		if len(secret) > 3 { // what is shorter hides nothing, and would take words apart
+			kept = append(kept, secret)
+		}
+	}
+	return kept
+}

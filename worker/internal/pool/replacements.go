@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// maxReplaced bounds how many Pods of a pool are waited for; more are not measured.
+const maxReplaced = 1000
+
+// replacements measures how long it takes until another Pod is ready in the place
+// of one that is replaced. Which one replaces which is nobody's decision: the Pods
+// that become ready are counted against those that went, in their order.
+type replacements struct {
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	pools map[types.NamespacedName]*replaced
+}
+
+type replaced struct {
+	ready map[types.UID]bool
+	went  []time.Time
+}
+
+func newReplacements(clk clock.PassiveClock) *replacements {
+	return &replacements{clock: clk, pools: map[types.NamespacedName]*replaced{}}
+}
+
+func (r *replacements) at(key types.NamespacedName) *replaced {
+	if r.pools[key] == nil {
+		r.pools[key] = &replaced{}
+	}
+	return r.pools[key]
+}
+
+// gone tells that a Pod was deleted to be replaced.
+func (r *replacements) gone(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.at(key); len(p.went) < maxReplaced {
+		p.went = append(p.went, r.clock.Now())
+	}
+}
+
+// observe answers the times of the replacements that have become ready since the
+// last look.
+func (r *replacements) observe(key types.NamespacedName, pods []*corev1.Pod) []time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, now := r.at(key), r.clock.Now()
+	first := p.ready == nil
+	is := make(map[types.UID]bool, len(pods))
+	var took []time.Duration
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil || !p.ready[pod.UID] && !ready(pod) {
+			continue
+		}
+		is[pod.UID] = true
+		if !first && !p.ready[pod.UID] && len(p.went) > 0 {
+			took = append(took, now.Sub(p.went[0]))
+			p.went = p.went[1:]
+		}
+	}
+	p.ready = is
+	return took
+}
+
+func (r *replacements) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pools, key)
+}

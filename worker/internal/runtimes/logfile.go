@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runtimes
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// LogFile is where a runtime's log is.
+type LogFile struct {
+	Container string
+	Path      string // absolute
+}
+
+// Log finds the log of a sandbox's runtime by the runtime's name: the file that its logDir says, in the container that it
+// belongs to.
+func Log(pod *corev1.Pod, specs []v1alpha1.SandboxRuntimeSpec, name string) (LogFile, error) {
+	var having []string
+	for i := range specs {
+		r := &specs[i]
+		if r.LogDir == "" {
+			continue
+		}
+		if r.Name != name {
+			having = append(having, r.Name)
+			continue
+		}
+		if !path.IsAbs(r.LogDir) || strings.ContainsRune(r.LogDir, 0) || len(pod.Spec.Containers) == 0 {
+			return LogFile{}, problem.New(problem.NotFound, "logDir of runtime %q is %q, which is no absolute path of a file", name, r.LogDir)
+		}
+		return LogFile{Container: pod.Spec.Containers[0].Name, Path: path.Clean(r.LogDir)}, nil
+	}
+	if len(having) == 0 {
+		having = append(having, "none")
+	}
+	return LogFile{}, problem.New(problem.NotFound, "there is no runtime %q with a log; there are: %s", name, strings.Join(having, ", "))
+}
+
+// Tail is the command that reads the last lines of a log, all of it for lines < 0, and goes on with follow. It runs in the
+// log's container: nothing of it is a shell's to interpret.
+func (l LogFile) Tail(lines int64, follow bool) []string {
+	count := "+1"
+	if lines >= 0 {
+		count = strconv.FormatInt(lines, 10)
+	}
+	command := []string{"tail", "-n", count}
+	if follow {
+		command = append(command, "-f")
+	}
+	return append(command, "--", l.Path)
+}

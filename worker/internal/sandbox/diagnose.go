@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Reasons of a Diagnosis that are not a kubelet's or the scheduler's own.
+const (
+	// ReasonPulling: an image is being pulled or a container made of it; kubelets do not report which of the two.
+	ReasonPulling = "Pulling"
+	// ReasonNotReady: a container runs and its readiness probe has not succeeded.
+	ReasonNotReady = "NotReady"
+	// ReasonHooks: the Pod is ready, and what has to happen before the sandbox runs is under way.
+	ReasonHooks = "PostStartHooks"
+	// ReasonHookFailing: a hook has failed and is tried again.
+	ReasonHookFailing = "PostStartHookFailing"
+)
+
+// Diagnosis is why a Pod does not serve; zero if it does, or nothing can be said.
+type Diagnosis struct{ Reason, Message string }
+
+// Diagnose tells, from nothing but the Pod, why a starting or failed sandbox does not run, or why an idle Pod is not ready.
+func Diagnose(pod *corev1.Pod) Diagnosis {
+	if pod.DeletionTimestamp != nil {
+		return Diagnosis{}
+	}
+	var d Diagnosis
+	switch PhaseOf(pod) {
+	case Failed:
+		d = Diagnosis{pod.Annotations[v1alpha1.SandboxFailureReasonAnnotationKey], pod.Annotations[v1alpha1.SandboxFailureMessageAnnotationKey]}
+		if d.Reason == "" {
+			d = unready(pod)
+		}
+	case Starting:
+		d = starting(pod)
+	case Idle:
+		if !podCondition(pod, corev1.PodReady) {
+			d = unready(pod)
+		}
+	}
+	d.Message = clip(d.Message)
+	return d
+}
+
+func starting(pod *corev1.Pod) Diagnosis {
+	o := Observe(pod)
+	switch o.Progress {
+	case Over:
+		return Diagnosis{o.End.Reason, o.End.Message}
+	case Up:
+		if !podCondition(pod, corev1.PodReady) {
+			return unready(pod)
+		}
+		return Diagnosis{ReasonHooks, "the Pod is ready; its readiness checks and post-start hooks are under way"}
+	}
+	switch o.Detail.Reason {
+	case "", "Pending", "Swapping", "ContainerCreating", "PodInitializing":
+		image := ""
+		if len(pod.Spec.Containers) > 0 {
+			image = pod.Spec.Containers[0].Image
+		}
+		return Diagnosis{ReasonPulling, "the image " + image + " is being pulled, or its container made"}
+	}
+	// Of a container that is held back after a swap the last end that is reported is an earlier one's, and another tenant's.
+	return Diagnosis{o.Detail.Reason, o.Detail.Message}
+}
+
+// unready names the first cause in the order in which a Pod meets them.
+func unready(pod *corev1.Pod) Diagnosis {
+	if Finished(pod) {
+		end := podEnd(pod)
+		if end.Reason == "" {
+			end.Reason = "PodFinished"
+		}
+		return Diagnosis{end.Reason, end.Message}
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return Diagnosis{c.Reason, c.Message}
+		}
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if d := trouble(&statuses[i]); d.Reason != "" {
+				return d
+			}
+		}
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if cs := &pod.Status.ContainerStatuses[i]; cs.State.Running != nil && !cs.Ready {
+			return Diagnosis{ReasonNotReady, "container " + cs.Name + " runs and is not ready"}
+		}
+	}
+	return Diagnosis{ReasonPulling, "containers are being made, or their images pulled"}
+}
+
+// trouble is what keeps a container from running; nothing of one that runs, is done, or is being made.
+func trouble(cs *corev1.ContainerStatus) Diagnosis {
+	if w := cs.State.Waiting; w != nil {
+		switch w.Reason {
+		case "", "ContainerCreating", "PodInitializing":
+			return Diagnosis{}
+		case "CrashLoopBackOff":
+			return crashing(cs, w.Message)
+		}
+		return Diagnosis{w.Reason, w.Message}
+	}
+	if t := cs.State.Terminated; t != nil && t.ExitCode != 0 {
+		end := containerEnd(t)
+		return Diagnosis{end.Reason, "container " + cs.Name + ": " + end.Message}
+	}
+	return Diagnosis{}
+}
+
+// crashing says of a container that is held back why: how it ended last tells more than that it is held back.
+func crashing(cs *corev1.ContainerStatus, message string) Diagnosis {
+	t := ended(cs)
+	if t == nil {
+		return Diagnosis{"CrashLoopBackOff", message}
+	}
+	if t.Reason == "OOMKilled" {
+		return Diagnosis{t.Reason, fmt.Sprintf("container %s ran out of memory (exit code %d); %s", cs.Name, t.ExitCode, message)}
+	}
+	return Diagnosis{"CrashLoopBackOff", fmt.Sprintf("%s; container %s ended before: %s, exit code %d", message, cs.Name, t.Reason, t.ExitCode)}
+}
+
+// maxMessage bounds what is written for people: kubelets pass on whole pages.
+const maxMessage = 1024
+
+func clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], string(utf8.RuneError)) + "…"
+}
