@@ -22,4 +22,9 @@
 //
 // Everything else waits for as long as its context does: a keyed claim may not go elsewhere anyway. A sandbox that
 // arrives for a claim without a key that nobody waits for any more is released.
+//
+// # Tunnels
+//
+// A call to reach a sandbox carries a token, which the worker names on a stream that it opens for it. The token is random,
+// good once, for the cluster that was called, and only while somebody waits.
 package attach

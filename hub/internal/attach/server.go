@@ -47,6 +47,7 @@ type Server struct {
 	federationv1.UnimplementedLinkServer
 	opts    Options
 	metrics *metrics
+	tunnels *tunnels
 
 	mu    sync.RWMutex
 	conns map[string]*conn
@@ -63,7 +64,7 @@ func NewServer(opts Options) *Server {
 	if opts.OnRestored == nil {
 		opts.OnRestored = func(string, []*federationv1.KeyHolder) {}
 	}
-	return &Server{opts: opts, metrics: newMetrics(), conns: map[string]*conn{}}
+	return &Server{opts: opts, metrics: newMetrics(), tunnels: newTunnels(), conns: map[string]*conn{}}
 }
 
 var errNoStore = errors.New("this hub keeps no records")
