@@ -48,12 +48,16 @@ either direction counts as activity, so a sandbox in use does not end as idle.`,
   tar c src | atollctl exec -i 01j9zq3p3k5m8x7c2v4b6n8d0f-east -- tar x -C /work`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			query := url.Values{"command": args[1:], "stdin": {strconv.FormatBool(stdin)}, "tty": {strconv.FormatBool(tty)}}
+			id, command := args[0], args[1:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			query := url.Values{"command": command, "stdin": {strconv.FormatBool(stdin)}, "tty": {strconv.FormatBool(tty)}}
 			if container != "" {
 				query.Set("container", container)
 			}
 			e := &execution{in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr(), stdin: stdin, tty: tty}
-			code, err := e.run(cmd.Context(), a, args[0], query)
+			code, err := e.run(cmd.Context(), a, id, query)
 			if err != nil {
 				reportError(cmd.ErrOrStderr(), err)
 			}

@@ -45,6 +45,8 @@ var beyondRequests = map[string]string{
 	"atoll-worker may update sandboxenvs/finalizers.agents.navix.sh":  "the admission plugin OwnerReferencesPermissionEnforcement asks for it, where pools are made",
 	"atoll-worker may update sandboxpools/finalizers.agents.navix.sh": "the same, where Pods are made",
 	"atoll-worker may get pods":                                       "follows a claim write that was lost or whose outcome is unclear: package claim's tests have both",
+	"atoll-worker may create pods/exec":                               "API servers from 1.35 on ask for it beside get, where a WebSocket is opened",
+	"atoll-worker may create pods/portforward":                        "the same, and it is how ports are forwarded before 1.31",
 	"atoll-worker may patch events.events.k8s.io":                     "an event that is repeated within minutes becomes a series",
 }
 

@@ -398,3 +398,16 @@ func TestAWorkerThatLostItsLeaseLetsGo(t *testing.T) {
 		t.Errorf("exec at a worker that leads no more: %v", err)
 	}
 }
+
+// A kubelet answers with the first line. Until there is one, whoever follows is not sent away.
+func TestASilentLogIsFollowed(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	answer, err := http.Get(w.server.URL + "/v1/sandboxes/" + id + "/logs?follow=true")
+	w.must(err)
+	defer answer.Body.Close()
+	w.must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c", `echo first >> "$`+plane.ContainerLogEnv+`"`))
+	if lines := bufio.NewScanner(answer.Body); answer.StatusCode != http.StatusOK || !lines.Scan() || lines.Text() != "first" {
+		t.Errorf("%s, then %q, %v", answer.Status, lines.Text(), lines.Err())
+	}
+}

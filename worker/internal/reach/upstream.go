@@ -176,20 +176,58 @@ func (a *APIServer) logs(ctx context.Context, place claim.Place, logs *federatio
 		seconds := max(1, int64((since.AsDuration()+time.Second-1)/time.Second))
 		options.SinceSeconds = &seconds
 	}
-	stream, err := a.client.CoreV1().Pods(place.Pod.Namespace).GetLogs(place.Pod.Name, options).Stream(ctx)
-	if err != nil {
-		return nil, refused(place, err)
+	ctx, cancel := context.WithCancel(ctx)
+	t := &logTunnel{cancel: cancel, begun: make(chan struct{})}
+	go func() {
+		defer close(t.begun)
+		t.stream, t.err = a.client.CoreV1().Pods(place.Pod.Namespace).GetLogs(place.Pod.Name, options).Stream(ctx)
+		if t.err != nil {
+			t.err = refused(place, t.err)
+		}
+	}()
+	var silent <-chan time.Time
+	if logs.GetFollow() {
+		silent = time.After(silentAfter)
 	}
-	return &readTunnel{stream: stream}, nil
+	select {
+	case <-t.begun:
+		if t.err != nil {
+			cancel()
+			return nil, t.err
+		}
+	case <-silent: // a kubelet answers with the first line
+	}
+	return t, nil
 }
 
-// readTunnel is a sandbox that only talks.
-type readTunnel struct {
+// silentAfter is when a log that is followed and has no line yet counts as one that began.
+const silentAfter = time.Second
+
+// logTunnel is a sandbox that only talks.
+type logTunnel struct {
+	cancel context.CancelFunc
+	begun  chan struct{} // closed when the two below are set
 	stream io.ReadCloser
+	err    error
 	buffer [reach.MaxMessage - 1]byte
 }
 
-func (r *readTunnel) Recv() ([]byte, error) { return read(r.stream, r.buffer[:]) }
+func (t *logTunnel) Recv() ([]byte, error) {
+	<-t.begun
+	if t.err != nil {
+		return nil, t.err
+	}
+	return read(t.stream, t.buffer[:])
+}
+
+func (t *logTunnel) Send([]byte) error { return nil }
+func (t *logTunnel) CloseSend() error  { return nil }
+
+func (t *logTunnel) Close(error) {
+	t.cancel() // ends the stream as well
+}
+
+func (t *logTunnel) Cut() <-chan struct{} { return nil }
 
 // read answers what there is, and an error only when there is nothing.
 func read(from io.Reader, buffer []byte) ([]byte, error) {
@@ -206,11 +244,6 @@ func read(from io.Reader, buffer []byte) ([]byte, error) {
 		return nil, broke(err)
 	}
 }
-
-func (r *readTunnel) Send([]byte) error    { return nil }
-func (r *readTunnel) CloseSend() error     { return nil }
-func (r *readTunnel) Close(error)          { _ = r.stream.Close() }
-func (r *readTunnel) Cut() <-chan struct{} { return nil }
 
 // broke is a conversation that ended in the middle.
 func broke(err error) error {
