@@ -13,6 +13,7 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -105,7 +106,13 @@ func (t *Tunnels) open(ctx context.Context, hub federationv1.LinkClient, token s
 		err = stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Token{Token: token}})
 	}
 	if err == nil || errors.Is(err, io.EOF) {
-		_, err = stream.Header() // of a hub that knows the token
+		// A hub that knows the token says so by its headers. Without any the stream is over, and Recv knows why.
+		var known metadata.MD
+		if known, err = stream.Header(); err == nil && known == nil {
+			if _, err = stream.Recv(); err == nil {
+				err = errTunnelOver
+			}
+		}
 	}
 	if err == nil && !opened() {
 		err = ctx.Err()
