@@ -93,7 +93,7 @@ func (e *execution) run(ctx context.Context, a *app, id string, query url.Values
 	if e.conn, err = p.connect(ctx, id, "exec", query, reach.ExecProtocol); err != nil {
 		return exitNotRun, err
 	}
-	defer e.conn.Close()
+	defer func() { _ = e.conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = e.conn.Close() })()
 	if e.tty {
 		restore, err := e.takeTerminal()

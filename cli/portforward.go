@@ -90,7 +90,7 @@ func (f *forwarding) run(ctx context.Context, out io.Writer, address string, por
 			return fmt.Errorf("listening for port %d of the sandbox: %w", remote, err)
 		}
 		defer context.AfterFunc(ctx, func() { _ = lis.Close() })
-		defer lis.Close()
+		defer func() { _ = lis.Close() }()
 		fmt.Fprintf(out, "%s is port %d of %s\n", lis.Addr(), remote, f.id)
 		accepting.Go(func() { f.accept(ctx, lis, remote) })
 	}
@@ -105,7 +105,7 @@ func (f *forwarding) accept(ctx context.Context, lis net.Listener, remote uint16
 			return
 		}
 		f.conns.Go(func() {
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			if err := f.forward(ctx, conn, remote); err != nil && ctx.Err() == nil {
 				fmt.Fprintf(f.errOut, "port %d: ", remote)
 				reportError(f.errOut, err)
@@ -120,7 +120,7 @@ func (f *forwarding) forward(ctx context.Context, conn net.Conn, remote uint16) 
 	if err != nil {
 		return err
 	}
-	defer socket.Close()
+	defer func() { _ = socket.Close() }()
 	defer context.AfterFunc(ctx, func() {
 		_ = socket.Close()
 		_ = conn.Close()

@@ -16,10 +16,10 @@ import (
 
 	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
+	"k8s.io/streaming/pkg/httpstream"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/plane"
@@ -71,7 +71,7 @@ func reaching(ctx context.Context, binDir, outDir string) (results []result, err
 	if err != nil {
 		return nil, err
 	}
-	defer inside.Close()
+	defer func() { _ = inside.Close() }()
 	_, port, _ := net.SplitHostPort(inside.Addr().String())
 	direct, err := directArm(set.Plane("bench").Config(), sandbox, port)
 	if err != nil {
@@ -109,7 +109,7 @@ func newInside() (net.Listener, error) {
 				return
 			}
 			go func() {
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				first := make([]byte, 1)
 				if _, err := io.ReadFull(conn, first); err != nil {
 					return
@@ -138,7 +138,7 @@ func directArm(config *restclient.Config, sandbox *sandboxv1.Sandbox, port strin
 	}
 	url := kube.CoreV1().RESTClient().Get().Namespace(sandbox.GetNamespace()).Resource("pods").Name(sandbox.GetPod()).SubResource("portforward").URL()
 	return func(context.Context) (io.ReadWriteCloser, error) {
-		dialer, err := portforward.NewSPDYOverWebsocketDialer(url, config)
+		dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, config)
 		if err != nil {
 			return nil, err
 		}
@@ -174,10 +174,11 @@ func tunnelArm(hub stack.Endpoint, sandbox *sandboxv1.Sandbox, port string) reac
 	url := "ws" + strings.TrimPrefix(hub.URL(), "http") + "/v1/sandboxes/" + sandbox.GetId() + "/ports/" + port
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
 		dialer := websocket.Dialer{Subprotocols: []string{reach.TCPProtocol}, ReadBufferSize: reach.MaxMessage, WriteBufferSize: reach.MaxMessage}
-		conn, _, err := dialer.DialContext(ctx, url, nil)
+		conn, answer, err := dialer.DialContext(ctx, url, nil)
 		if err != nil {
 			return nil, err
 		}
+		_ = answer.Body.Close()
 		return &socketStream{Conn: conn}, nil
 	}
 }

@@ -185,10 +185,11 @@ func TestI7_ASlowReaderHoldsUpNobody(t *testing.T) {
 	for range slow {
 		dialer := websocket.Dialer{Subprotocols: []string{reach.TCPProtocol}}
 		url := "ws" + strings.TrimPrefix(atoll.HubEndpoint().URL(), "http") + "/v1/sandboxes/" + sandbox.GetId() + "/ports/" + port
-		socket, _, err := dialer.DialContext(ctx, url, nil)
+		socket, answer, err := dialer.DialContext(ctx, url, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		answer.Body.Close()
 		defer socket.Close()
 	}
 	var last int64

@@ -176,13 +176,24 @@ func runOnTerminal(cmd *exec.Cmd, in io.Reader, out io.Writer, resize <-chan rem
 	if err != nil {
 		return err
 	}
-	defer terminal.Close()
+	var mu sync.Mutex // of the terminal's end, against a change of its size
+	over := false
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		_ = terminal.Close()
+	}()
 	if in != nil {
 		go func() { _, _ = io.Copy(terminal, in) }()
 	}
 	go func() {
 		for size := range resize {
-			_ = pty.Setsize(terminal, &pty.Winsize{Rows: size.Height, Cols: size.Width})
+			mu.Lock()
+			if !over {
+				_ = pty.Setsize(terminal, &pty.Winsize{Rows: size.Height, Cols: size.Width})
+			}
+			mu.Unlock()
 		}
 	}()
 	_, _ = io.Copy(out, terminal) // ends with an error when the command has closed the other side
@@ -208,7 +219,7 @@ func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, strea
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(f.ctx, func() { _ = conn.Close() })()
 	go func() {
 		_, err := io.Copy(conn, stream)

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	streamspdy "k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
+	streamspdy "k8s.io/streaming/pkg/httpstream/spdy"
 
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -63,7 +63,7 @@ func (a *APIServer) forward(ctx context.Context, place claim.Place) (httpstream.
 	if prepareErr != nil {
 		return nil, fmt.Errorf("preparing to forward a port: %w", prepareErr)
 	}
-	conn, _, err := spdy.Negotiate(upgrader, &http.Client{Transport: transport}, request, portProtocol)
+	conn, _, err := spdy.NegotiateStreaming(upgrader, &http.Client{Transport: transport}, request, portProtocol)
 	return conn, err
 }
 

@@ -18,13 +18,20 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/pkg/problem"
 	tunnel "navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/reach"
 )
 
 func handlerOf(h *tunnel.Handler) http.Handler {
@@ -52,9 +59,16 @@ func (w *world) run(ctx context.Context, id string, options remotecommand.Stream
 	return executor.StreamWithContext(ctx, options)
 }
 
-func (w *world) dial(id, rest string, protocols ...string) (*websocket.Conn, *http.Response, error) {
+func (w *world) dial(id, rest string, protocols ...string) (*websocket.Conn, error) {
 	dialer := websocket.Dialer{Subprotocols: protocols}
-	return dialer.DialContext(w.t.Context(), "ws"+strings.TrimPrefix(w.server.URL, "http")+"/v1/sandboxes/"+id+"/"+rest, nil)
+	conn, answer, err := dialer.DialContext(w.t.Context(), "ws"+strings.TrimPrefix(w.server.URL, "http")+"/v1/sandboxes/"+id+"/"+rest, nil)
+	if answer != nil {
+		defer answer.Body.Close()
+	}
+	if errors.Is(err, websocket.ErrBadHandshake) {
+		err = problem.Read(answer.StatusCode, answer.Body)
+	}
+	return conn, err
 }
 
 // listen has every connection to a port of this machine, which stands for every Pod's, served.
@@ -133,16 +147,21 @@ func TestLogs(t *testing.T) {
 	}
 	print("one")
 	print("two")
-	get := func(query string) *http.Response {
-		answer, err := http.Get(w.server.URL + "/v1/sandboxes/" + id + "/logs?" + query)
+	url := w.server.URL + "/v1/sandboxes/" + id + "/logs?"
+	get := func(query string) (status int, body string) {
+		answer, err := http.Get(url + query)
 		w.must(err)
-		t.Cleanup(func() { _ = answer.Body.Close() })
-		return answer
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		w.must(err)
+		return answer.StatusCode, string(text)
 	}
-	if body, err := io.ReadAll(get("tail=1").Body); err != nil || string(body) != "two\n" {
-		t.Errorf("the last line: %q, %v", body, err)
+	if _, body := get("tail=1"); body != "two\n" {
+		t.Errorf("the last line: %q", body)
 	}
-	follow := get("follow=true")
+	follow, err := http.Get(url + "follow=true")
+	w.must(err)
+	defer follow.Body.Close()
 	lines := bufio.NewScanner(follow.Body)
 	for _, want := range []string{"one", "two", "three"} {
 		if want == "three" {
@@ -160,8 +179,8 @@ func TestLogs(t *testing.T) {
 		t.Errorf("the log ended because of %q", why)
 	}
 	for query, status := range map[string]int{"tail=x": 400, "previous=true": 400, "container=other": 404} {
-		if answer := get(query); answer.StatusCode != status {
-			t.Errorf("%s is answered %s", query, answer.Status)
+		if got, body := get(query); got != status {
+			t.Errorf("%s is answered %d: %s", query, got, body)
 		}
 	}
 }
@@ -220,7 +239,7 @@ func TestHTTPToAPort(t *testing.T) {
 		t.Errorf("the redirect leads to %q", location)
 	}
 
-	socket, _, err := w.dial(id, "ports/"+port+"/socket")
+	socket, err := w.dial(id, "ports/"+port+"/socket")
 	w.must(err)
 	w.must(socket.WriteMessage(websocket.TextMessage, []byte("hello")))
 	if kind, message, err := socket.ReadMessage(); err != nil || kind != websocket.TextMessage || string(message) != "echo hello" {
@@ -243,7 +262,7 @@ func TestTCPToAPort(t *testing.T) {
 		all, _ := io.ReadAll(conn) // until the caller has nothing more to say
 		_, _ = fmt.Fprintf(conn, "heard %d bytes", len(all))
 	})
-	socket, _, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+	socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
 	w.must(err)
 	defer socket.Close()
 	const much = 3<<20 + 17
@@ -282,7 +301,7 @@ func TestASlowReaderHoldsUpItselfAlone(t *testing.T) {
 			}
 		}
 	})
-	socket, _, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+	socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
 	w.must(err)
 	defer socket.Close()
 	if _, _, err := socket.ReadMessage(); err != nil {
@@ -336,7 +355,7 @@ func TestATunnelEndsBeforeItsReleaseIsAnswered(t *testing.T) {
 			}
 		}
 	})
-	socket, _, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+	socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
 	w.must(err)
 	defer socket.Close()
 	stop := make(chan struct{})
@@ -375,8 +394,7 @@ func TestATunnelEndsBeforeItsReleaseIsAnswered(t *testing.T) {
 	if after := inside.Load(); after > atRelease+64<<10 { // what was under way in the API server
 		t.Errorf("%d bytes arrived after the release was answered", after-atRelease)
 	}
-	_, answer, err := w.dial(id, "exec?command=true", tunnel.ExecProtocol)
-	if err == nil || answer.StatusCode != http.StatusNotFound || answer.Header.Get("Content-Type") != problem.ContentType {
+	if _, err := w.dial(id, "exec?command=true", tunnel.ExecProtocol); err == nil || problem.FromError(err).Reason != problem.NotFound {
 		t.Errorf("exec after the release: %v", err)
 	}
 	if known, err := w.activity.GetLastActive(t.Context()); err != nil || len(known) > 0 {
@@ -388,13 +406,15 @@ func TestAWorkerThatLostItsLeaseLetsGo(t *testing.T) {
 	w := newWorld(t)
 	id := w.claim().GetId()
 	failed := make(chan error, 1)
-	go func() { failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sleep", "60") }()
+	go func() {
+		failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sleep", "60")
+	}()
 	w.tunnels(1)
 	w.lost.Store(true)
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "does not lead") {
 		t.Errorf("a silent exec at a worker that leads no more: %v", err)
 	}
-	if _, answer, err := w.dial(id, "exec?command=true", tunnel.ExecProtocol); err == nil || answer.StatusCode != http.StatusServiceUnavailable {
+	if _, err := w.dial(id, "exec?command=true", tunnel.ExecProtocol); err == nil || problem.FromError(err).Reason != problem.Unavailable {
 		t.Errorf("exec at a worker that leads no more: %v", err)
 	}
 }
@@ -410,4 +430,74 @@ func TestASilentLogIsFollowed(t *testing.T) {
 	if lines := bufio.NewScanner(answer.Body); answer.StatusCode != http.StatusOK || !lines.Scan() || lines.Text() != "first" {
 		t.Errorf("%s, then %q, %v", answer.Status, lines.Text(), lines.Err())
 	}
+}
+
+// stuck is an API server that holds on to what it is asked for.
+type stuck struct{ asked chan struct{} }
+
+func (s stuck) Dial(ctx context.Context, _ claim.Place, _ *federationv1.ReachCall) (tunnel.Tunnel, error) {
+	s.asked <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// I13: an exec that the API server has not answered may yet be carried out, in whatever container the Pod has by then. So the
+// Pod is not reset for the next tenant.
+func TestI13APodWithAnUnansweredExecIsReplaced(t *testing.T) {
+	upstream := stuck{make(chan struct{}, 1)}
+	w := newWorld(t, func(o *reach.Options) { o.Upstream = upstream })
+	for _, asked := range []bool{false, true} {
+		sandbox := w.claim()
+		failed := make(chan error, 1)
+		if asked {
+			go func() {
+				_, err := w.dial(sandbox.GetId(), "exec?command=true", tunnel.ExecProtocol)
+				failed <- err
+			}()
+			<-upstream.asked
+		}
+		w.release(sandbox.GetId())
+		if asked {
+			if err := <-failed; err == nil || problem.FromError(err).Reason != problem.NotFound {
+				t.Errorf("an exec that was under way at the release: %v", err)
+			}
+		}
+		w.eventually("the Pod to be reset or gone", func() error {
+			pod := &corev1.Pod{}
+			err := w.live.Get(t.Context(), types.NamespacedName{Namespace: w.namespace, Name: sandbox.GetPod()}, pod)
+			reset := err == nil && pod.DeletionTimestamp == nil && pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle
+			gone := apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
+			switch {
+			case reset && asked, gone && !asked:
+				t.Fatalf("with an unanswered exec %t, the Pod is reset %t, gone %t", asked, reset, gone)
+			case !reset && !gone:
+				return errNotYet
+			}
+			return nil
+		})
+	}
+	w.tunnels(0)
+}
+
+func TestTunnelsOfASandboxAreBounded(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	port := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	refused := 0
+	for range 130 {
+		socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+		if err != nil {
+			if problem.FromError(err).Reason != problem.RateLimited {
+				t.Fatal(err)
+			}
+			refused++
+			continue
+		}
+		defer socket.Close()
+	}
+	if refused != 2 {
+		t.Errorf("%d of 130 were refused, want 2", refused)
+	}
+	w.release(id)
+	w.tunnels(0)
 }
