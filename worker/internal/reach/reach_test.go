@@ -406,10 +406,12 @@ func TestAWorkerThatLostItsLeaseLetsGo(t *testing.T) {
 	w := newWorld(t)
 	id := w.claim().GetId()
 	failed := make(chan error, 1)
+	out, in := io.Pipe()
 	go func() {
-		failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sleep", "60")
+		failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: in}, "sh", "-c", "echo up; exec sleep 60")
 	}()
-	w.tunnels(1)
+	_, err := io.ReadFull(out, make([]byte, len("up\n"))) // and nothing after that
+	w.must(err)
 	w.lost.Store(true)
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "does not lead") {
 		t.Errorf("a silent exec at a worker that leads no more: %v", err)
