@@ -28,7 +28,8 @@
 // what is opened while it is being written is shut by what comes of it.
 //
 // What was sent to the API server cannot be called back: a request that it holds on to for longer than a Pod takes to be
-// reset could still be carried out in the Pod's next container. Such a Pod is not reset but replaced: see Unsettled.
+// reset could still be carried out in the Pod's next container. Where that can be said of an
+// exec, the Pod is not reset but replaced: see claim.Executing.
 //
 // # Activity
 //
