@@ -87,8 +87,20 @@ func (a *app) dial(f func(conn *grpc.ClientConn) error) error {
 }
 
 func (a *app) credentials() (credentials.TransportCredentials, error) {
-	if a.plaintext || (a.caFile == "" && loopback(a.server)) {
+	config, err := a.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	if config == nil {
 		return insecure.NewCredentials(), nil
+	}
+	return credentials.NewTLS(config), nil
+}
+
+// tlsConfig is nil for plain text.
+func (a *app) tlsConfig() (*tls.Config, error) {
+	if a.plaintext || (a.caFile == "" && loopback(a.server)) {
+		return nil, nil
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if a.caFile != "" {
@@ -101,7 +113,7 @@ func (a *app) credentials() (credentials.TransportCredentials, error) {
 			return nil, fmt.Errorf("--ca-file %s holds no PEM certificate", a.caFile)
 		}
 	}
-	return credentials.NewTLS(config), nil
+	return config, nil
 }
 
 func (a *app) bearer() (string, error) {

@@ -48,6 +48,7 @@ The server is a hub, or a worker's local address: both speak the same API. Every
 environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --config names.`,
 		Example: `  atollctl clusters
   atollctl create --env default/python --image registry.example/py:3.13 --claim-key build-17
+  atollctl exec -it 01j9zq3p3k5m8x7c2v4b6n8d0f-east -- sh
   atollctl explain default/python
   atollctl release 01j9zq3p3k5m8x7c2v4b6n8d0f-east`,
 		Version:       version.String(),
@@ -59,7 +60,7 @@ environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --con
 	root.AddCommand(
 		hubCommand(app), clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
 		createCommand(app), releaseCommand(app), touchCommand(app), updateCommand(app), pauseCommand(app), resumeCommand(app), explainCommand(app), topCommand(app), pkiCommand(),
-		verifyCommand(app), doctorCommand(app),
+		verifyCommand(app), doctorCommand(app), execCommand(app), logsCommand(app), portForwardCommand(app),
 	)
 	return root
 }

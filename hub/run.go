@@ -24,7 +24,7 @@ import (
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
-	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
@@ -44,7 +44,7 @@ type hub struct {
 	claims *claims.Service
 	auth   *api.Authenticator // nil without keys
 	link   *grpc.Server
-	public *serve.Server
+	public *api.Server
 }
 
 // registry is where metrics are registered and served from.
@@ -129,7 +129,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	}
 	h.link = link.NewServer(credentials, linkMetrics, h.log.WithName("link"))
 	federationv1.RegisterLinkServer(h.link, workers)
-	return h.buildAPI(o, credentials, real)
+	return h.buildAPI(o, credentials, real, workers)
 }
 
 // openStore opens both files. A Pod that was deleted by force may still be ending when the one in its place starts, so a
@@ -161,7 +161,11 @@ func (h *hub) openStore(ctx context.Context, o *options) error {
 	return nil
 }
 
-func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.WithTicker) (err error) {
+func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.WithTicker, workers *attach.Server) (err error) {
+	measures, err := reach.NewMetrics(h.metrics, "atoll_hub")
+	if err != nil {
+		return err
+	}
 	if !o.open() {
 		if h.auth, err = api.NewAuthenticator(o.apiKeysFile, real, h.log.WithName("auth")); err != nil {
 			return err
@@ -175,12 +179,32 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 		files: hubstate.Files{Claims: h.claimsFile, Registry: h.registryFile, Dir: dir, Version: version.String()},
 		hub:   h, clock: real, expiry: credentials.Expiry,
 	}
-	options := api.Options{Claims: h.claims, Fleet: h.fleet, Hub: keeper, Auth: h.auth, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api")}
+	options := api.Options{Claims: h.claims, Reach: measures.Measure(sandboxes{h.claims, workers}), Fleet: h.fleet, Hub: keeper, Auth: h.auth, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api")}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()
 	}
 	h.public, err = api.New(options)
 	return err
+}
+
+// sandboxes are reached through their clusters' workers.
+type sandboxes struct {
+	claims  *claims.Service
+	workers *attach.Server
+}
+
+func (s sandboxes) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
+	return s.claims.Reach(ctx, tunnels{s.workers}, id, what)
+}
+
+type tunnels struct{ workers *attach.Server }
+
+func (t tunnels) Open(ctx context.Context, cluster string, tell func(ctx context.Context, token string) error) (reach.Tunnel, error) {
+	opened, err := t.workers.OpenTunnel(ctx, cluster, tell)
+	if err != nil {
+		return nil, err
+	}
+	return opened, nil
 }
 
 // serve ends in order: callers first, while workers are still attached to answer them, then everything else.

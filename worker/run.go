@@ -26,6 +26,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/link"
+	tunnel "navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/pkg/wallclock"
@@ -35,9 +36,11 @@ import (
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/hooks"
+	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/reach"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/stages"
 	"navix.sh/atoll/worker/internal/sync"
@@ -103,11 +106,16 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, times, log)
+	activity := reach.NewActivity(local)
+	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, activity, times, log)
 	if err != nil {
 		return err
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, local, tracing.Provider, log)
+	sandboxes, err := newReach(mgr, cfg, claims, activity, lock, local, log)
+	if err != nil {
+		return err
+	}
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, sandboxes, local, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
@@ -119,7 +127,8 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
-		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Traces: tracing.Provider, Log: log.WithName("localapi"),
+		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Reach: sandboxes,
+		Traces: tracing.Provider, Log: log.WithName("localapi"),
 	})
 	if err != nil {
 		return fmt.Errorf("building the local API: %w", err)
@@ -221,7 +230,7 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 
 func newClaims(
 	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, books *history.History, local clock.WithTicker, serverTime *apitime.Clock,
-	times *stages.Stages, log logr.Logger,
+	activity *reach.Activity, times *stages.Stages, log logr.Logger,
 ) (*claim.Service, error) {
 	pods, err := claim.NewPods(cfg)
 	if err != nil {
@@ -229,7 +238,7 @@ func newClaims(
 	}
 	claims, err := claim.New(claim.Options{
 		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local, History: books,
-		QueueCapacity: o.queueCapacity, Stages: times, Metrics: metrics.Registry, Log: log.WithName("claim"),
+		QueueCapacity: o.queueCapacity, Stages: times, Activity: []idle.LastActiveSource{activity}, Metrics: metrics.Registry, Log: log.WithName("claim"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the claim service: %w", err)
@@ -254,14 +263,38 @@ func newClaims(
 	return claims, nil
 }
 
+// newReach adds the way into sandboxes, for callers here and the hub's. Its OnShut comes before the claim service's Watch.
+func newReach(
+	mgr ctrl.Manager, cfg *rest.Config, claims *claim.Service, activity *reach.Activity, lock *lease.Lock, local clock.WithTicker, log logr.Logger,
+) (tunnel.Opener, error) {
+	upstream, err := reach.NewAPIServer(cfg)
+	if err != nil {
+		return nil, err
+	}
+	service, err := reach.New(reach.Options{
+		Claims: claims, Activity: activity, Lease: lock, Upstream: upstream, Clock: local, Log: log.WithName("reach"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the way into sandboxes: %w", err)
+	}
+	if err := mgr.Add(service); err != nil {
+		return nil, fmt.Errorf("adding the way into sandboxes: %w", err)
+	}
+	measures, err := tunnel.NewMetrics(metrics.Registry, "atoll_worker")
+	if err != nil {
+		return nil, err
+	}
+	return measures.Measure(service), nil
+}
+
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, local clock.WithTicker, traces trace.TracerProvider,
-	log logr.Logger,
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, sandboxes tunnel.Opener, local clock.WithTicker,
+	traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
+		Claims: claims, Reach: sandboxes, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
 		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {

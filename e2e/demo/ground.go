@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -25,6 +26,8 @@ type ground interface {
 	down() error
 	// kubectl is the command that fits the clusters.
 	kubectl() string
+	// exits is a command, for inside a sandbox, that ends with an exit code.
+	exits(code int) []string
 }
 
 var grounds = map[string]func() ground{
@@ -54,6 +57,10 @@ func (g *onPlanes) down() error {
 }
 
 func (g *onPlanes) kubectl() string { return g.set.KubectlPath() }
+
+func (g *onPlanes) exits(code int) []string {
+	return []string{"sh", "-c", "exit " + strconv.Itoa(code)}
+}
 
 // kindClusters are those of the demo's clusters in their order; the hub is in the first.
 var kindClusters = []string{"hub", "worker-a", "worker-b"}
@@ -95,6 +102,8 @@ func (g *onKind) down() error {
 }
 
 func (g *onKind) kubectl() string { return "kubectl" }
+
+func (g *onKind) exits(code int) []string { return []string{"/tenant", "exit", strconv.Itoa(code)} }
 
 // bringUp brings up the clusters.
 func (w *world) bringUp(ctx context.Context) (string, error) { return w.ground.up(ctx, w) }

@@ -6,7 +6,10 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +37,7 @@ func (w *world) steps(ctx context.Context) error {
 		{"apply template and Env", w.apply},
 		{"warm Pods", w.warm},
 		{"claims follow priority and room", w.spread},
+		{"exec into another cluster's sandbox", w.execute},
 		{"a cluster runs out", w.overflow},
 		{"swap an image in place", w.swap},
 		{"release and recycle", w.releaseAll},
@@ -88,6 +92,28 @@ func (w *world) spread(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("claims went to %v, want east and north alone, both", got)
 	}
 	return fmt.Sprintf("8 claims: %d in east, %d in north (priority 0), none in west (priority 10)", got["east"], got["north"]), nil
+}
+
+// execute runs a command, through the hub, in a sandbox of a cluster that is not the hub's.
+func (w *world) execute(ctx context.Context) (string, error) {
+	w.mu.Lock()
+	var id string
+	for _, sandbox := range w.live {
+		if sandbox.GetClusterId() == "north" {
+			id = sandbox.GetId()
+		}
+	}
+	w.mu.Unlock()
+	const code = 7
+	args := append([]string{"exec"}, w.stack.HubEndpoint().Flags()...)
+	args = append(append(args, id, "--"), w.ground.exits(code)...)
+	begin := time.Now()
+	out, err := exec.CommandContext(ctx, filepath.Join(w.binDir, "atollctl"), args...).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != code {
+		return "", fmt.Errorf("atollctl exec ended with %w, want exit code %d\n%s", err, code, out)
+	}
+	return fmt.Sprintf("atollctl exec %s -- …: exit code %d, after %d ms", id, code, time.Since(begin).Milliseconds()), nil
 }
 
 // overflow claims more than the preferred clusters have.

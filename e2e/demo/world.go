@@ -193,6 +193,7 @@ func (w *world) printUsage(on string) {
 	}
 	fmt.Fprintf(w.out, "  %s top\n", atollctl)
 	fmt.Fprintf(w.out, "  %s create --env python --claim-key mine\n", atollctl)
+	fmt.Fprintf(w.out, "  %s exec -it SANDBOX -- sh\n", atollctl)
 	fmt.Fprintf(w.out, "  %s explain python\n", atollctl)
 	fmt.Fprintf(w.out, "  %s %s/v1/clusters\n", curl, hub.URL())
 	var kubeconfigs string

@@ -107,9 +107,6 @@ func TestRESTAndProblems(t *testing.T) {
 	t.Run("list", func(t *testing.T) { e.wantLists(ctx, t, ids) })
 	t.Run("problems", func(t *testing.T) { e.wantProblems(ctx, t, ids[0], keys[0]) })
 	t.Run("unbuilt", func(t *testing.T) {
-		for _, path := range []string{"/logs", "/exec", "/ports/8000/", "/ports/8000/deep/path"} {
-			wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/sandboxes/"+ids[0]+path, ""))
-		}
 		wantUnbuilt(t, call(ctx, t, 501, "PUT", "/v1/envs/default/rest", "{}"))
 		wantUnbuilt(t, call(ctx, t, 501, "GET", "/v1/templates/rest", ""))
 	})

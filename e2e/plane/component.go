@@ -80,6 +80,10 @@ func (p *Plane) apiServerArgs(port int) []string {
 		"--client-ca-file=" + p.file("ca.crt"),
 		"--tls-cert-file=" + p.file("apiserver.crt"),
 		"--tls-private-key-file=" + p.file("apiserver.key"),
+		"--kubelet-client-certificate=" + p.file("kubelet-client.crt"),
+		"--kubelet-client-key=" + p.file("kubelet-client.key"),
+		"--kubelet-certificate-authority=" + p.file("ca.crt"),
+		"--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + p.file("service-account.key"),
 		"--service-account-signing-key-file=" + p.file("service-account.key"),
@@ -135,7 +139,6 @@ func (p *Plane) kwokArgs() []string {
 		// Nodes post their status instead. A lease would keep a kwok that is started again from its predecessor's nodes,
 		// and so from their Pods, until it expires.
 		"--node-lease-duration-seconds=0",
-		// An address of a range kept for documentation: nothing may ever be sent there.
-		"--node-ip=192.0.2.1",
+		"--node-ip=127.0.0.1",
 	}
 }

@@ -30,6 +30,13 @@
 // no grace; as with a kubelet, a finalizer keeps the object until it is removed. Init containers complete, sidecars
 // (restartable ones) run; fault names are looked for in main containers only.
 //
+// # Reaching Pods
+//
+// Exec, logs and port-forward work through the API server, answered by this process in the kubelets' place (kubelet.go). A
+// command runs on this machine, with a terminal if that is asked for, and goes on when its caller is gone. A port of a Pod
+// is the same port of this machine's loopback address. A container's log is a file that commands executed in it find in
+// their environment as ContainerLogEnv.
+//
 // What is not imitated: probes, readiness gates, node leases, the back-off of a kubelet for an image that the Pod ran
 // before, and the normalisation of image names by a container runtime (status shows the name as the spec has it). These
 // differ on kind, which runs the same suites.
@@ -47,7 +54,7 @@
 //
 // # Ports
 //
-// etcd listens on Unix sockets in the plane's directory. The API server's port is the only one; it is bound by this
+// The kubelets' port is this process' own. etcd listens on Unix sockets in the plane's directory. The API server's port is the only one beside it; it is bound by this
 // process with SO_REUSEPORT, without listening, for as long as the plane exists, and the API server shares it. So it
 // can be taken neither by another set, nor while a test has the API server stopped.
 //

@@ -124,6 +124,9 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
+// kubeletClient is the user as whom API servers call kubelets.
+const kubeletClient = "kube-apiserver-kubelet-client"
+
 // Users of the planes' own components, told apart in audit logs. The controller manager runs all its controllers under
 // its own name, which saves a plane some thirty token requests at every start.
 var componentUsers = map[string]identity{
@@ -146,6 +149,14 @@ func writePKI(dir, name, server string) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
+	kubeletCert, kubeletKey, err := ca.issue(identity{user: "kubelet", hosts: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		return nil, err
+	}
+	clientCert, clientKey, err := ca.issue(identity{user: kubeletClient})
+	if err != nil {
+		return nil, err
+	}
 	_, accountKey, err := newKey()
 	if err != nil {
 		return nil, err
@@ -153,6 +164,8 @@ func writePKI(dir, name, server string) (*authority, error) {
 	for file, content := range map[string][]byte{
 		"ca.crt": ca.certPEM, "ca.key": ca.keyPEM,
 		"apiserver.crt": serverCert, "apiserver.key": serverKey,
+		"kubelet.crt": kubeletCert, "kubelet.key": kubeletKey,
+		"kubelet-client.crt": clientCert, "kubelet-client.key": clientKey,
 		"service-account.key": accountKey,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {

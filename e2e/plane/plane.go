@@ -36,6 +36,7 @@ type Plane struct {
 	adopt      func(*exec.Cmd)
 	log        *progress
 	port       *port
+	kubelet    *kubelet
 	caPEM      []byte
 	admin      *rest.Config
 	procs      []*process // as components orders them, then further API servers
@@ -68,6 +69,9 @@ func newPlane(opts Options, log *progress, set *Set, index int, name string) (*P
 	var err error
 	if p.port, err = reservePort(); err != nil {
 		return nil, err
+	}
+	if p.kubelet, err = newKubelet(p.file("containers"), p.adopt); err != nil {
+		return nil, errors.Join(err, p.port.release())
 	}
 	p.procs = p.components()
 	return p, nil
@@ -106,7 +110,10 @@ func (p *Plane) configure(opts Options) error {
 	}
 	// A client that is built by hand gets 5 requests a second; tests want to wait for nothing but the server.
 	p.admin.QPS, p.admin.Burst = 1000, 2000
-	stages, err := kwokConfig(opts.Delays)
+	if err := p.kubelet.serve(p.file("kubelet.crt"), p.file("kubelet.key"), p.caPEM); err != nil {
+		return err
+	}
+	stages, err := kwokConfig(opts.Delays, p.kubelet.port())
 	if err != nil {
 		return err
 	}
@@ -227,6 +234,7 @@ func (p *Plane) Down() error {
 		for i := len(p.procs) - 1; i >= 0; i-- {
 			p.procs[i].stop()
 		}
+		p.kubelet.close()
 		p.downErr = errors.Join(os.RemoveAll(p.dir), p.port.release())
 		for _, port := range p.morePorts {
 			p.downErr = errors.Join(p.downErr, port.release())

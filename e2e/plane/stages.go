@@ -17,12 +17,12 @@ var stageFiles embed.FS
 
 // kwokConfig is the configuration of kwok: our Stages, with the delays filled in. The placeholders of this step are in
 // double square brackets, as the Stages' own templates, which kwok fills in for each object, are in double braces.
-func kwokConfig(delays Delays) ([]byte, error) {
+func kwokConfig(delays Delays, kubeletPort int) ([]byte, error) {
 	podStatus, err := fill("stages/pod-status.gotmpl", nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	nodeStatus, err := fill("stages/node-status.gotmpl", nil, nil)
+	nodeStatus, err := fill("stages/node-status.gotmpl", nil, kubeletPort)
 	if err != nil {
 		return nil, err
 	}

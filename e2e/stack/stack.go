@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -210,6 +211,25 @@ func (s *Stack) UpgradeWorker(ctx context.Context, cluster string, to Version) e
 
 // HubEndpoint is where the hub serves its public API.
 func (s *Stack) HubEndpoint() Endpoint { return s.endpoints[""] }
+
+// WorkerEndpoint is where a worker serves its local API.
+func (s *Stack) WorkerEndpoint(cluster string) Endpoint { return s.endpoints[cluster] }
+
+// Metrics are those of a worker, or with "hub" the hub's, as text.
+func (s *Stack) Metrics(ctx context.Context, program string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.metrics[program], nil)
+	if err != nil {
+		return "", fmt.Errorf("asking %s for metrics: %w", program, err)
+	}
+	request.Close = true
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", fmt.Errorf("asking %s for metrics: %w", program, err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return string(text), err
+}
 
 // LogDir holds the programs' logs.
 func (s *Stack) LogDir() string { return s.opts.LogDir }

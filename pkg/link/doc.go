@@ -23,6 +23,13 @@
 // from the next connection on. Files that do not fit together, as in the middle of a rotation, leave the last good ones
 // in use. Sessions are not resumed: a resumed one would outlive the CA that vouched for it.
 //
+// # Tunnels
+//
+// A tunnel is a stream of its own, on a second connection, which Tunnels keeps beside the first: gRPC keeps a stream that is
+// not read from holding up the others of its connection, but bytes that are under way on it would still be ahead of a
+// heartbeat on a slow path. Its flow control is gRPC's, with windows of fixed size. Its identity is that of its own
+// certificate, and its token must be one that was given to this cluster.
+//
 // # Where it departs from the design's mechanism
 //
 // gRPC's own reconnecting is not used: every attempt is a ClientConn of its own, because gRPC's back-off starts at one

@@ -61,11 +61,9 @@ type Dial struct {
 // if the target cannot be understood.
 func Run(ctx context.Context, d Dial, serve Serve) error {
 	if d.ServerName == "" {
-		host, _, err := net.SplitHostPort(d.Target)
-		if err != nil {
+		if _, _, err := net.SplitHostPort(d.Target); err != nil {
 			return fmt.Errorf("reading the hub's address %q: %w", d.Target, err)
 		}
-		d.ServerName = host
 	}
 	if d.Random == nil {
 		d.Random = rand.Int64N
@@ -120,6 +118,23 @@ func (p *presence) lasted() time.Duration {
 }
 
 func (d Dial) connect(ctx context.Context, seen *presence, serve Serve) (err error) {
+	conn, err := d.client(seen)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return serve(ctx, federationv1.NewLinkClient(conn))
+}
+
+// client prepares a connection, which is dialled when it is first used.
+func (d Dial) client(seen stats.Handler, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	if d.ServerName == "" {
+		host, _, err := net.SplitHostPort(d.Target)
+		if err != nil {
+			return nil, fmt.Errorf("reading the hub's address %q: %w", d.Target, err)
+		}
+		d.ServerName = host
+	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport{Credentials: d.Credentials, serverName: d.ServerName}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
@@ -132,13 +147,12 @@ func (d Dial) connect(ctx context.Context, seen *presence, serve Serve) (err err
 	if d.Open != nil {
 		options = append(options, grpc.WithContextDialer(d.Open))
 	}
-	options = append(options, clientFaults()...)
+	options = append(append(options, clientFaults()...), more...)
 	conn, err := grpc.NewClient(d.Target, options...)
 	if err != nil {
-		return fmt.Errorf("preparing to dial: %w", err)
+		return nil, fmt.Errorf("preparing to dial: %w", err)
 	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	return serve(ctx, federationv1.NewLinkClient(conn))
+	return conn, nil
 }
 
 func reason(err error) string {

@@ -34,6 +34,8 @@ func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Serv
 		grpc.ReadBufferSize(readBuffer),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
+		grpc.InitialWindowSize(tunnelWindow),
+		grpc.InitialConnWindowSize(connWindow),
 		grpc.StatsHandler(metrics.handler()),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{contain(log), clustersOnly(log)}, serverFaults()...)...),
 	)

@@ -4,9 +4,11 @@ package problem
 
 import (
 	"encoding/json"
+	"io"
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // ContentType is the media type of a problem document.
@@ -44,4 +46,26 @@ func (e *Error) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", ContentType)
 	w.WriteHeader(code)
 	_, _ = w.Write(append(body, '\n'))
+}
+
+// Read answers the error that an HTTP response tells.
+func Read(status int, body io.Reader) *Error {
+	text, err := io.ReadAll(io.LimitReader(body, maxDocument))
+	var d document
+	if err != nil || json.Unmarshal(text, &d) != nil || d.Reason == "" {
+		return New(reasonOfHTTP(status), "the server answered %d %s: %s", status, http.StatusText(status), strings.TrimSpace(string(text)))
+	}
+	return &Error{Reason: d.Reason, Message: d.Detail, Fields: d.Errors, ClaimKey: d.ClaimKey}
+}
+
+// maxDocument bounds what is read of an answer.
+const maxDocument = 64 << 10
+
+func reasonOfHTTP(status int) Reason {
+	for _, reason := range []Reason{Invalid, Unauthenticated, Forbidden, NotFound, RateLimited, Unavailable, Deadline, Unimplemented} {
+		if reason.HTTPStatus() == status {
+			return reason
+		}
+	}
+	return Internal
 }

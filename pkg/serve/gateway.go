@@ -44,16 +44,23 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 			_, _ = w.Write(s.opts.OpenAPI)
 		})
 	}
-	for pattern, h := range s.opts.Handlers {
-		extra.Handle(pattern, h)
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	bounded := http.MaxBytesHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Asked rather than mounted: a ServeMux would redirect paths whose segments hold escaped slashes.
 		if _, pattern := extra.Handler(r); pattern != "" {
 			extra.ServeHTTP(w, r)
 			return
 		}
 		gateway.ServeHTTP(w, carrySlashes(r))
+	}), maxBody)
+	if s.opts.Further == nil {
+		return bounded, nil
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h := s.opts.Further(r); h != nil {
+			h.ServeHTTP(w, r)
+			return
+		}
+		bounded.ServeHTTP(w, r)
 	}), nil
 }
 

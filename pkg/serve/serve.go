@@ -36,8 +36,9 @@ type Options struct {
 	Unary []grpc.UnaryServerInterceptor
 	// Stream interceptors see gRPC streams.
 	Stream []grpc.StreamServerInterceptor
-	// Handlers are further HTTP handlers, by net/http pattern. They go before the translated calls.
-	Handlers map[string]http.Handler
+	// Further answers the handler of a request that is none of the translated calls, else nil. It sees paths as they were
+	// written, and bodies of any size. What it has taken over (upgrades) is its own to end.
+	Further func(*http.Request) http.Handler
 	// OpenAPI is served at /openapi.json.
 	OpenAPI []byte
 	// TLS serves over TLS. Its NextProtos are set here.
@@ -85,7 +86,7 @@ func New(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s.http = &http.Server{
-		Handler:           http.MaxBytesHandler(handler, maxBody),
+		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          nil,

@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -66,9 +67,16 @@ func start(t *testing.T, change ...func(*Options)) string {
 	opts := Options{
 		Services: Public(echo{}, echo{}, echo{}, echo{}, echo{}),
 		OpenAPI:  sandboxv1.OpenAPI,
-		Handlers: map[string]http.Handler{"GET /v1/extra/{id}": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "extra "+r.PathValue("id"))
-		})},
+		Further: func(r *http.Request) http.Handler {
+			id, ok := strings.CutPrefix(r.URL.EscapedPath(), "/v1/extra/")
+			if !ok {
+				return nil
+			}
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				n, err := io.Copy(io.Discard, r.Body)
+				_, _ = fmt.Fprint(w, "extra ", id, " ", n, " ", err)
+			})
+		},
 		Drain: 100 * time.Millisecond,
 	}
 	for _, f := range change {
@@ -156,7 +164,8 @@ func TestBothProtocolsOnOnePort(t *testing.T) {
 		}{
 			{"POST", "/v1/sandboxes", `{"env":"demo"}`, 200, `"env":"demo"`},
 			{"GET", "/v1/claims/a%2F%2Fb:c?namespace=ns", "", 200, `"claimKey":"a//b:c"`},
-			{"GET", "/v1/extra/7", "", 200, "extra 7"},
+			{"GET", "/v1/extra/7", "", 200, "extra 7 0"},
+			{"POST", "/v1/extra/a//..%2fb", strings.Repeat("x", maxBody+1), 200, fmt.Sprint("extra a//..%2fb ", maxBody+1, " <nil>")},
 			{"GET", "/openapi.json", "", 200, `"swagger"`},
 			{"GET", "/healthz", "", 200, "ok"},
 			{"POST", "/v1/sandboxes", `{}`, 400, `"errors":[{"field":"env","value":"","valid":"the name of an Env"}]`},

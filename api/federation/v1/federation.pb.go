@@ -1541,6 +1541,7 @@ type Dispatch struct {
 	//	*Dispatch_Cancel
 	//	*Dispatch_Update
 	//	*Dispatch_Touch
+	//	*Dispatch_Reach
 	//	*Dispatch_Pause
 	//	*Dispatch_Resume
 	Call          isDispatch_Call `protobuf_oneof:"call"`
@@ -1685,6 +1686,15 @@ func (x *Dispatch) GetTouch() *v1.TouchSandboxRequest {
 	return nil
 }
 
+func (x *Dispatch) GetReach() *ReachCall {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Reach); ok {
+			return x.Reach
+		}
+	}
+	return nil
+}
+
 func (x *Dispatch) GetPause() *v1.PauseSandboxRequest {
 	if x != nil {
 		if x, ok := x.Call.(*Dispatch_Pause); ok {
@@ -1739,6 +1749,10 @@ type Dispatch_Touch struct {
 	Touch *v1.TouchSandboxRequest `protobuf:"bytes,12,opt,name=touch,proto3,oneof"`
 }
 
+type Dispatch_Reach struct {
+	Reach *ReachCall `protobuf:"bytes,25,opt,name=reach,proto3,oneof"`
+}
+
 type Dispatch_Pause struct {
 	Pause *v1.PauseSandboxRequest `protobuf:"bytes,30,opt,name=pause,proto3,oneof"`
 }
@@ -1762,6 +1776,8 @@ func (*Dispatch_Cancel) isDispatch_Call() {}
 func (*Dispatch_Update) isDispatch_Call() {}
 
 func (*Dispatch_Touch) isDispatch_Call() {}
+
+func (*Dispatch_Reach) isDispatch_Call() {}
 
 func (*Dispatch_Pause) isDispatch_Call() {}
 
@@ -2538,6 +2554,444 @@ func (x *ForeignSegment) GetMembers() []*MemberSegment {
 	return nil
 }
 
+// ReachCall asks the worker to reach into a sandbox and to open a Tunnel to it. It is answered without a result once the
+// Tunnel is open, or with the reason why there is none.
+type ReachCall struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Token     string                 `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"` // used once, by the cluster that the call went to
+	// Types that are valid to be assigned to What:
+	//
+	//	*ReachCall_Exec
+	//	*ReachCall_Logs
+	//	*ReachCall_Port
+	What          isReachCall_What `protobuf_oneof:"what"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReachCall) Reset() {
+	*x = ReachCall{}
+	mi := &file_federation_v1_federation_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReachCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReachCall) ProtoMessage() {}
+
+func (x *ReachCall) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReachCall.ProtoReflect.Descriptor instead.
+func (*ReachCall) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ReachCall) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *ReachCall) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *ReachCall) GetWhat() isReachCall_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *ReachCall) GetExec() *ExecReach {
+	if x != nil {
+		if x, ok := x.What.(*ReachCall_Exec); ok {
+			return x.Exec
+		}
+	}
+	return nil
+}
+
+func (x *ReachCall) GetLogs() *LogsReach {
+	if x != nil {
+		if x, ok := x.What.(*ReachCall_Logs); ok {
+			return x.Logs
+		}
+	}
+	return nil
+}
+
+func (x *ReachCall) GetPort() *PortReach {
+	if x != nil {
+		if x, ok := x.What.(*ReachCall_Port); ok {
+			return x.Port
+		}
+	}
+	return nil
+}
+
+type isReachCall_What interface {
+	isReachCall_What()
+}
+
+type ReachCall_Exec struct {
+	Exec *ExecReach `protobuf:"bytes,25,opt,name=exec,proto3,oneof"`
+}
+
+type ReachCall_Logs struct {
+	Logs *LogsReach `protobuf:"bytes,26,opt,name=logs,proto3,oneof"`
+}
+
+type ReachCall_Port struct {
+	Port *PortReach `protobuf:"bytes,27,opt,name=port,proto3,oneof"`
+}
+
+func (*ReachCall_Exec) isReachCall_What() {}
+
+func (*ReachCall_Logs) isReachCall_What() {}
+
+func (*ReachCall_Port) isReachCall_What() {}
+
+// ExecReach runs a command. Messages are those of the protocol v5.channel.k8s.io: a byte for the channel, then its data.
+type ExecReach struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Command       []string               `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`
+	Container     string                 `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"` // the sandbox's own, unless said
+	Stdin         bool                   `protobuf:"varint,3,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	Stdout        bool                   `protobuf:"varint,4,opt,name=stdout,proto3" json:"stdout,omitempty"`
+	Stderr        bool                   `protobuf:"varint,5,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	Tty           bool                   `protobuf:"varint,6,opt,name=tty,proto3" json:"tty,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecReach) Reset() {
+	*x = ExecReach{}
+	mi := &file_federation_v1_federation_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecReach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecReach) ProtoMessage() {}
+
+func (x *ExecReach) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecReach.ProtoReflect.Descriptor instead.
+func (*ExecReach) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ExecReach) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *ExecReach) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *ExecReach) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *ExecReach) GetStdout() bool {
+	if x != nil {
+		return x.Stdout
+	}
+	return false
+}
+
+func (x *ExecReach) GetStderr() bool {
+	if x != nil {
+		return x.Stderr
+	}
+	return false
+}
+
+func (x *ExecReach) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+// LogsReach reads what a container has printed. Messages are pieces of it.
+type LogsReach struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
+	Tail          *int64                 `protobuf:"varint,3,opt,name=tail,proto3,oneof" json:"tail,omitempty"` // lines
+	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	Timestamps    bool                   `protobuf:"varint,5,opt,name=timestamps,proto3" json:"timestamps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogsReach) Reset() {
+	*x = LogsReach{}
+	mi := &file_federation_v1_federation_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogsReach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogsReach) ProtoMessage() {}
+
+func (x *LogsReach) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogsReach.ProtoReflect.Descriptor instead.
+func (*LogsReach) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *LogsReach) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *LogsReach) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+func (x *LogsReach) GetTail() int64 {
+	if x != nil && x.Tail != nil {
+		return *x.Tail
+	}
+	return 0
+}
+
+func (x *LogsReach) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *LogsReach) GetTimestamps() bool {
+	if x != nil {
+		return x.Timestamps
+	}
+	return false
+}
+
+// PortReach connects to a TCP port. Messages are pieces of what the two ends say.
+type PortReach struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Port          int32                  `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PortReach) Reset() {
+	*x = PortReach{}
+	mi := &file_federation_v1_federation_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PortReach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PortReach) ProtoMessage() {}
+
+func (x *PortReach) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PortReach.ProtoReflect.Descriptor instead.
+func (*PortReach) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *PortReach) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+// TunnelFrame is a message of a Tunnel. The two ends take turns with nobody: what one does not read, the other cannot send.
+type TunnelFrame struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*TunnelFrame_Token
+	//	*TunnelFrame_Data
+	//	*TunnelFrame_End
+	//	*TunnelFrame_Failed
+	Body          isTunnelFrame_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelFrame) Reset() {
+	*x = TunnelFrame{}
+	mi := &file_federation_v1_federation_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelFrame) ProtoMessage() {}
+
+func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_federation_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelFrame.ProtoReflect.Descriptor instead.
+func (*TunnelFrame) Descriptor() ([]byte, []int) {
+	return file_federation_v1_federation_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *TunnelFrame) GetBody() isTunnelFrame_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *TunnelFrame) GetToken() string {
+	if x != nil {
+		if x, ok := x.Body.(*TunnelFrame_Token); ok {
+			return x.Token
+		}
+	}
+	return ""
+}
+
+func (x *TunnelFrame) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Body.(*TunnelFrame_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *TunnelFrame) GetEnd() bool {
+	if x != nil {
+		if x, ok := x.Body.(*TunnelFrame_End); ok {
+			return x.End
+		}
+	}
+	return false
+}
+
+func (x *TunnelFrame) GetFailed() *Error {
+	if x != nil {
+		if x, ok := x.Body.(*TunnelFrame_Failed); ok {
+			return x.Failed
+		}
+	}
+	return nil
+}
+
+type isTunnelFrame_Body interface {
+	isTunnelFrame_Body()
+}
+
+type TunnelFrame_Token struct {
+	Token string `protobuf:"bytes,25,opt,name=token,proto3,oneof"` // the worker's first frame
+}
+
+type TunnelFrame_Data struct {
+	Data []byte `protobuf:"bytes,26,opt,name=data,proto3,oneof"` // one message
+}
+
+type TunnelFrame_End struct {
+	End bool `protobuf:"varint,27,opt,name=end,proto3,oneof"` // the sender has nothing more to say, and still listens
+}
+
+type TunnelFrame_Failed struct {
+	Failed *Error `protobuf:"bytes,28,opt,name=failed,proto3,oneof"` // the worker's last frame, if the sandbox cannot be reached any more
+}
+
+func (*TunnelFrame_Token) isTunnelFrame_Body() {}
+
+func (*TunnelFrame_Data) isTunnelFrame_Body() {}
+
+func (*TunnelFrame_End) isTunnelFrame_Body() {}
+
+func (*TunnelFrame_Failed) isTunnelFrame_Body() {}
+
 var File_federation_v1_federation_proto protoreflect.FileDescriptor
 
 const file_federation_v1_federation_proto_rawDesc = "" +
@@ -2661,7 +3115,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\apod_uid\x18\x04 \x01(\tR\x06podUid\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\bR\x05ended\"\xdf\x06\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\"\x97\a\n" +
 	"\bDispatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x123\n" +
@@ -2675,7 +3129,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x06cancel\x18\n" +
 	" \x01(\v2\x1f.atoll.federation.v1.CancelCallH\x00R\x06cancel\x12@\n" +
 	"\x06update\x18\v \x01(\v2&.atoll.sandbox.v1.UpdateSandboxRequestH\x00R\x06update\x12=\n" +
-	"\x05touch\x18\f \x01(\v2%.atoll.sandbox.v1.TouchSandboxRequestH\x00R\x05touch\x12=\n" +
+	"\x05touch\x18\f \x01(\v2%.atoll.sandbox.v1.TouchSandboxRequestH\x00R\x05touch\x126\n" +
+	"\x05reach\x18\x19 \x01(\v2\x1e.atoll.federation.v1.ReachCallH\x00R\x05reach\x12=\n" +
 	"\x05pause\x18\x1e \x01(\v2%.atoll.sandbox.v1.PauseSandboxRequestH\x00R\x05pause\x12@\n" +
 	"\x06resume\x18\x1f \x01(\v2&.atoll.sandbox.v1.ResumeSandboxRequestH\x00R\x06resume\x1a8\n" +
 	"\n" +
@@ -2739,7 +3194,39 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
 	"\x05stale\x18\x02 \x01(\bR\x05stale\x12+\n" +
 	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12<\n" +
-	"\amembers\x18\x04 \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers*e\n" +
+	"\amembers\x18\x04 \x03(\v2\".atoll.federation.v1.MemberSegmentR\amembers\"\xea\x01\n" +
+	"\tReachCall\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\x124\n" +
+	"\x04exec\x18\x19 \x01(\v2\x1e.atoll.federation.v1.ExecReachH\x00R\x04exec\x124\n" +
+	"\x04logs\x18\x1a \x01(\v2\x1e.atoll.federation.v1.LogsReachH\x00R\x04logs\x124\n" +
+	"\x04port\x18\x1b \x01(\v2\x1e.atoll.federation.v1.PortReachH\x00R\x04portB\x06\n" +
+	"\x04what\"\x9b\x01\n" +
+	"\tExecReach\x12\x18\n" +
+	"\acommand\x18\x01 \x03(\tR\acommand\x12\x1c\n" +
+	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x14\n" +
+	"\x05stdin\x18\x03 \x01(\bR\x05stdin\x12\x16\n" +
+	"\x06stdout\x18\x04 \x01(\bR\x06stdout\x12\x16\n" +
+	"\x06stderr\x18\x05 \x01(\bR\x06stderr\x12\x10\n" +
+	"\x03tty\x18\x06 \x01(\bR\x03tty\"\xb4\x01\n" +
+	"\tLogsReach\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x16\n" +
+	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x17\n" +
+	"\x04tail\x18\x03 \x01(\x03H\x00R\x04tail\x88\x01\x01\x12/\n" +
+	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x1e\n" +
+	"\n" +
+	"timestamps\x18\x05 \x01(\bR\n" +
+	"timestampsB\a\n" +
+	"\x05_tail\"\x1f\n" +
+	"\tPortReach\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\x05R\x04port\"\x8d\x01\n" +
+	"\vTunnelFrame\x12\x16\n" +
+	"\x05token\x18\x19 \x01(\tH\x00R\x05token\x12\x14\n" +
+	"\x04data\x18\x1a \x01(\fH\x00R\x04data\x12\x12\n" +
+	"\x03end\x18\x1b \x01(\bH\x00R\x03end\x124\n" +
+	"\x06failed\x18\x1c \x01(\v2\x1a.atoll.federation.v1.ErrorH\x00R\x06failedB\x06\n" +
+	"\x04body*e\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -2752,9 +3239,10 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x04DONE\x10\x01\x12\v\n" +
 	"\aREFUSED\x10\x02\x12\x11\n" +
 	"\rSTALE_SESSION\x10\x03\x12\v\n" +
-	"\aUNCLEAR\x10\x042U\n" +
+	"\aUNCLEAR\x10\x042\xa7\x01\n" +
 	"\x04Link\x12M\n" +
-	"\x06Attach\x12 .atoll.federation.v1.WorkerFrame\x1a\x1d.atoll.federation.v1.HubFrame(\x010\x01B/Z-navix.sh/atoll/api/federation/v1;federationv1b\x06proto3"
+	"\x06Attach\x12 .atoll.federation.v1.WorkerFrame\x1a\x1d.atoll.federation.v1.HubFrame(\x010\x01\x12P\n" +
+	"\x06Tunnel\x12 .atoll.federation.v1.TunnelFrame\x1a .atoll.federation.v1.TunnelFrame(\x010\x01B/Z-navix.sh/atoll/api/federation/v1;federationv1b\x06proto3"
 
 var (
 	file_federation_v1_federation_proto_rawDescOnce sync.Once
@@ -2769,7 +3257,7 @@ func file_federation_v1_federation_proto_rawDescGZIP() []byte {
 }
 
 var file_federation_v1_federation_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_federation_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_federation_v1_federation_proto_goTypes = []any{
 	(MemberState)(0),                 // 0: atoll.federation.v1.MemberState
 	(Disposition)(0),                 // 1: atoll.federation.v1.Disposition
@@ -2801,20 +3289,25 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*Foreign)(nil),                  // 27: atoll.federation.v1.Foreign
 	(*ForeignEnv)(nil),               // 28: atoll.federation.v1.ForeignEnv
 	(*ForeignSegment)(nil),           // 29: atoll.federation.v1.ForeignSegment
-	nil,                              // 30: atoll.federation.v1.Dispatch.TraceEntry
-	(*durationpb.Duration)(nil),      // 31: google.protobuf.Duration
-	(*v1.GetSandboxRequest)(nil),     // 32: atoll.sandbox.v1.GetSandboxRequest
-	(*v1.ListSandboxesRequest)(nil),  // 33: atoll.sandbox.v1.ListSandboxesRequest
-	(*v1.ReleaseSandboxRequest)(nil), // 34: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*v1.UpdateSandboxRequest)(nil),  // 35: atoll.sandbox.v1.UpdateSandboxRequest
-	(*v1.TouchSandboxRequest)(nil),   // 36: atoll.sandbox.v1.TouchSandboxRequest
-	(*v1.PauseSandboxRequest)(nil),   // 37: atoll.sandbox.v1.PauseSandboxRequest
-	(*v1.ResumeSandboxRequest)(nil),  // 38: atoll.sandbox.v1.ResumeSandboxRequest
-	(*v1.CreateSandboxRequest)(nil),  // 39: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 40: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 41: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 42: atoll.sandbox.v1.ListSandboxesResponse
-	(*timestamppb.Timestamp)(nil),    // 43: google.protobuf.Timestamp
+	(*ReachCall)(nil),                // 30: atoll.federation.v1.ReachCall
+	(*ExecReach)(nil),                // 31: atoll.federation.v1.ExecReach
+	(*LogsReach)(nil),                // 32: atoll.federation.v1.LogsReach
+	(*PortReach)(nil),                // 33: atoll.federation.v1.PortReach
+	(*TunnelFrame)(nil),              // 34: atoll.federation.v1.TunnelFrame
+	nil,                              // 35: atoll.federation.v1.Dispatch.TraceEntry
+	(*durationpb.Duration)(nil),      // 36: google.protobuf.Duration
+	(*v1.GetSandboxRequest)(nil),     // 37: atoll.sandbox.v1.GetSandboxRequest
+	(*v1.ListSandboxesRequest)(nil),  // 38: atoll.sandbox.v1.ListSandboxesRequest
+	(*v1.ReleaseSandboxRequest)(nil), // 39: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*v1.UpdateSandboxRequest)(nil),  // 40: atoll.sandbox.v1.UpdateSandboxRequest
+	(*v1.TouchSandboxRequest)(nil),   // 41: atoll.sandbox.v1.TouchSandboxRequest
+	(*v1.PauseSandboxRequest)(nil),   // 42: atoll.sandbox.v1.PauseSandboxRequest
+	(*v1.ResumeSandboxRequest)(nil),  // 43: atoll.sandbox.v1.ResumeSandboxRequest
+	(*v1.CreateSandboxRequest)(nil),  // 44: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 45: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 46: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 47: atoll.sandbox.v1.ListSandboxesResponse
+	(*timestamppb.Timestamp)(nil),    // 48: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	4,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
@@ -2832,49 +3325,57 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	27, // 12: atoll.federation.v1.HubFrame.foreign:type_name -> atoll.federation.v1.Foreign
 	26, // 13: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
 	5,  // 14: atoll.federation.v1.Hello.untold:type_name -> atoll.federation.v1.Untold
-	31, // 15: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	36, // 15: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	9,  // 16: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
-	31, // 17: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
+	36, // 17: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration
 	14, // 18: atoll.federation.v1.Report.segments:type_name -> atoll.federation.v1.EnvSegment
 	9,  // 19: atoll.federation.v1.Report.removed:type_name -> atoll.federation.v1.EnvKey
 	16, // 20: atoll.federation.v1.Report.keys:type_name -> atoll.federation.v1.KeyHolder
 	9,  // 21: atoll.federation.v1.EnvSegment.key:type_name -> atoll.federation.v1.EnvKey
 	15, // 22: atoll.federation.v1.EnvSegment.members:type_name -> atoll.federation.v1.MemberSegment
 	0,  // 23: atoll.federation.v1.MemberSegment.state:type_name -> atoll.federation.v1.MemberState
-	31, // 24: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
-	31, // 25: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
-	30, // 26: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
+	36, // 24: atoll.federation.v1.MemberSegment.saturated_for:type_name -> google.protobuf.Duration
+	36, // 25: atoll.federation.v1.Dispatch.timeout:type_name -> google.protobuf.Duration
+	35, // 26: atoll.federation.v1.Dispatch.trace:type_name -> atoll.federation.v1.Dispatch.TraceEntry
 	18, // 27: atoll.federation.v1.Dispatch.claim:type_name -> atoll.federation.v1.ClaimCall
-	32, // 28: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
-	33, // 29: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
-	34, // 30: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
+	37, // 28: atoll.federation.v1.Dispatch.get:type_name -> atoll.sandbox.v1.GetSandboxRequest
+	38, // 29: atoll.federation.v1.Dispatch.list:type_name -> atoll.sandbox.v1.ListSandboxesRequest
+	39, // 30: atoll.federation.v1.Dispatch.release:type_name -> atoll.sandbox.v1.ReleaseSandboxRequest
 	19, // 31: atoll.federation.v1.Dispatch.lookup:type_name -> atoll.federation.v1.LookupCall
 	20, // 32: atoll.federation.v1.Dispatch.cancel:type_name -> atoll.federation.v1.CancelCall
-	35, // 33: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
-	36, // 34: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
-	37, // 35: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
-	38, // 36: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
-	39, // 37: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	40, // 38: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
-	1,  // 39: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
-	22, // 40: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	41, // 41: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	42, // 42: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	25, // 43: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	41, // 44: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	43, // 45: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	28, // 46: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	9,  // 47: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	29, // 48: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	31, // 49: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	15, // 50: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	2,  // 51: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	3,  // 52: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	52, // [52:53] is the sub-list for method output_type
-	51, // [51:52] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	40, // 33: atoll.federation.v1.Dispatch.update:type_name -> atoll.sandbox.v1.UpdateSandboxRequest
+	41, // 34: atoll.federation.v1.Dispatch.touch:type_name -> atoll.sandbox.v1.TouchSandboxRequest
+	30, // 35: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
+	42, // 36: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
+	43, // 37: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
+	44, // 38: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	45, // 39: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	1,  // 40: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
+	22, // 41: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
+	46, // 42: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	47, // 43: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	25, // 44: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
+	46, // 45: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	48, // 46: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	28, // 47: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	9,  // 48: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	29, // 49: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	36, // 50: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	15, // 51: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	31, // 52: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
+	32, // 53: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
+	33, // 54: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
+	36, // 55: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
+	22, // 56: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
+	2,  // 57: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	34, // 58: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	3,  // 59: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	34, // 60: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	59, // [59:61] is the sub-list for method output_type
+	57, // [57:59] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -2909,6 +3410,7 @@ func file_federation_v1_federation_proto_init() {
 		(*Dispatch_Cancel)(nil),
 		(*Dispatch_Update)(nil),
 		(*Dispatch_Touch)(nil),
+		(*Dispatch_Reach)(nil),
 		(*Dispatch_Pause)(nil),
 		(*Dispatch_Resume)(nil),
 	}
@@ -2916,13 +3418,25 @@ func file_federation_v1_federation_proto_init() {
 		(*Answer_Sandbox)(nil),
 		(*Answer_List)(nil),
 	}
+	file_federation_v1_federation_proto_msgTypes[28].OneofWrappers = []any{
+		(*ReachCall_Exec)(nil),
+		(*ReachCall_Logs)(nil),
+		(*ReachCall_Port)(nil),
+	}
+	file_federation_v1_federation_proto_msgTypes[30].OneofWrappers = []any{}
+	file_federation_v1_federation_proto_msgTypes[32].OneofWrappers = []any{
+		(*TunnelFrame_Token)(nil),
+		(*TunnelFrame_Data)(nil),
+		(*TunnelFrame_End)(nil),
+		(*TunnelFrame_Failed)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_federation_proto_rawDesc), len(file_federation_v1_federation_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   29,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -42,6 +42,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Link_Attach_FullMethodName = "/atoll.federation.v1.Link/Attach"
+	Link_Tunnel_FullMethodName = "/atoll.federation.v1.Link/Tunnel"
 )
 
 // LinkClient is the client API for Link service.
@@ -53,6 +54,9 @@ type LinkClient interface {
 	// Attach is the one stream of a worker. A second stream of the same cluster with a higher stream number replaces the
 	// first; one with a lower number is refused.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkerFrame, HubFrame], error)
+	// Tunnel carries one conversation of a caller with a sandbox. The worker opens it because a ReachCall told it to, and names
+	// the call's token in its first frame.
+	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelFrame, TunnelFrame], error)
 }
 
 type linkClient struct {
@@ -76,6 +80,19 @@ func (c *linkClient) Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_AttachClient = grpc.BidiStreamingClient[WorkerFrame, HubFrame]
 
+func (c *linkClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelFrame, TunnelFrame], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Link_ServiceDesc.Streams[1], Link_Tunnel_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TunnelFrame, TunnelFrame]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_TunnelClient = grpc.BidiStreamingClient[TunnelFrame, TunnelFrame]
+
 // LinkServer is the server API for Link service.
 // All implementations must embed UnimplementedLinkServer
 // for forward compatibility.
@@ -85,6 +102,9 @@ type LinkServer interface {
 	// Attach is the one stream of a worker. A second stream of the same cluster with a higher stream number replaces the
 	// first; one with a lower number is refused.
 	Attach(grpc.BidiStreamingServer[WorkerFrame, HubFrame]) error
+	// Tunnel carries one conversation of a caller with a sandbox. The worker opens it because a ReachCall told it to, and names
+	// the call's token in its first frame.
+	Tunnel(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error
 	mustEmbedUnimplementedLinkServer()
 }
 
@@ -97,6 +117,9 @@ type UnimplementedLinkServer struct{}
 
 func (UnimplementedLinkServer) Attach(grpc.BidiStreamingServer[WorkerFrame, HubFrame]) error {
 	return status.Error(codes.Unimplemented, "method Attach not implemented")
+}
+func (UnimplementedLinkServer) Tunnel(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error {
+	return status.Error(codes.Unimplemented, "method Tunnel not implemented")
 }
 func (UnimplementedLinkServer) mustEmbedUnimplementedLinkServer() {}
 func (UnimplementedLinkServer) testEmbeddedByValue()              {}
@@ -126,6 +149,13 @@ func _Link_Attach_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_AttachServer = grpc.BidiStreamingServer[WorkerFrame, HubFrame]
 
+func _Link_Tunnel_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(LinkServer).Tunnel(&grpc.GenericServerStream[TunnelFrame, TunnelFrame]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_TunnelServer = grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]
+
 // Link_ServiceDesc is the grpc.ServiceDesc for Link service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -137,6 +167,12 @@ var Link_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Attach",
 			Handler:       _Link_Attach_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Tunnel",
+			Handler:       _Link_Tunnel_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -127,6 +128,20 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 		return err
 	}
 	return handler(srv, stream)
+}
+
+// HTTP lets requests through whose caller may use sandboxes, with the principal in their context. Who may only read sees what
+// a sandbox is, not what is in it.
+func (a *Authenticator) HTTP(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := metadata.NewIncomingContext(r.Context(), metadata.MD{"authorization": r.Header.Values("Authorization")})
+		p, err := a.authenticate(ctx, ScopeClaim)
+		if err != nil {
+			problem.FromError(err).Write(w)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(claims.WithPrincipal(r.Context(), p)))
+	})
 }
 
 // scopeOf answers what a method needs. One that is not listed here needs admin.

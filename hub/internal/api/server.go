@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"crypto/tls"
+	"net"
 	"net/http"
 
 	"github.com/go-logr/logr"
@@ -14,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -22,6 +23,7 @@ import (
 // Options configure the server.
 type Options struct {
 	Claims  Claims
+	Reach   reach.Opener // nil: sandboxes cannot be reached
 	Fleet   Fleet
 	Hub     Hub
 	Auth    *Authenticator        // nil: every caller may do everything
@@ -32,7 +34,7 @@ type Options struct {
 }
 
 // New answers a server of the public API, to be run on a listener.
-func New(o Options) (*serve.Server, error) {
+func New(o Options) (*Server, error) {
 	measure, err := calls(o.Metrics)
 	if err != nil {
 		return nil, err
@@ -40,24 +42,40 @@ func New(o Options) (*serve.Server, error) {
 	opts := serve.Options{
 		Services: append(serve.Public(sandboxes{claims: o.Claims}, claimKeys{claims: o.Claims}, clusters{fleet: o.Fleet},
 			envs{fleet: o.Fleet, claims: o.Claims}, templates{}), serve.HubOnly(&hub{opts: o.Hub})),
-		Handlers: map[string]http.Handler{},
-		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure},
-		OpenAPI:  sandboxv1.OpenAPI,
-		TLS:      o.TLS,
-		Log:      o.Log,
+		Unary:   []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure},
+		OpenAPI: sandboxv1.OpenAPI,
+		TLS:     o.TLS,
+		Log:     o.Log,
 	}
 	if o.Auth != nil {
 		opts.Unary = append(opts.Unary, o.Auth.Unary)
 		opts.Stream = []grpc.StreamServerInterceptor{o.Auth.Stream}
 	}
-	for _, reach := range []string{"logs", "exec", "ports/{port}/{path...}"} {
-		opts.Handlers["/v1/sandboxes/{id}/"+reach] = http.HandlerFunc(noReach)
+	handler := reach.NewHandler(o.Reach, o.Log)
+	opts.Further = func(r *http.Request) http.Handler {
+		h := handler.Match(r)
+		if h == nil || o.Auth == nil {
+			return h
+		}
+		return o.Auth.HTTP(h)
 	}
-	return serve.New(opts)
+	server, err := serve.New(opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{Server: server, reach: handler}, nil
 }
 
-func noReach(w http.ResponseWriter, _ *http.Request) {
-	problem.New(problem.Unimplemented, "sandboxes cannot be reached through the hub yet; their podIp and runtimes say where they are").Write(w)
+// Server answers the public API.
+type Server struct {
+	*serve.Server
+	reach *reach.Handler
+}
+
+// Serve answers on lis until ctx ends. What sandboxes are talked with ends at once then.
+func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
+	defer context.AfterFunc(ctx, s.reach.Close)()
+	return s.Server.Serve(ctx, lis)
 }
 
 func (envs) DeleteEnv(context.Context, *sandboxv1.DeleteEnvRequest) (*emptypb.Empty, error) {

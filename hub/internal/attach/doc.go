@@ -24,4 +24,9 @@
 // arrives for a claim without a key that nobody waits for any more is released. So is one whose answer was lost with its
 // stream: the worker names it on the next one, see orphans.go; if hub or worker has died in between, it ends by its
 // first-activity timeout.
+//
+// # Tunnels
+//
+// A call to reach a sandbox carries a token, which the worker names on a stream that it opens for it. The token is random,
+// good once, for the cluster that was called, and only while somebody waits.
 package attach

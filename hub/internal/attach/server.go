@@ -48,6 +48,7 @@ type Server struct {
 	opts    Options
 	metrics *metrics
 	orphans *orphans
+	tunnels *tunnels
 
 	mu    sync.RWMutex
 	conns map[string]*conn
@@ -64,7 +65,7 @@ func NewServer(opts Options) *Server {
 	if opts.OnRestored == nil {
 		opts.OnRestored = func(string, []*federationv1.KeyHolder) {}
 	}
-	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), conns: map[string]*conn{}}
+	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(), conns: map[string]*conn{}}
 }
 
 var errNoStore = errors.New("this hub keeps no records")

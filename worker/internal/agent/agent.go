@@ -25,6 +25,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/claim"
 )
 
@@ -82,6 +83,7 @@ type Options struct {
 	// Hub is where to dial; without a target the agent keeps the incarnation and does nothing else.
 	Hub     link.Dial
 	Claims  Claims
+	Reach   reach.Opener // nil: the hub cannot reach sandboxes here
 	Foreign Foreign
 	Clock   clock.WithTicker
 	Traces  trace.TracerProvider  // nil: no spans
@@ -114,10 +116,11 @@ type Agent struct {
 	recovers bool   // the hub has lost claim keys
 	untold   []*federationv1.Untold
 
-	running   context.Context // of Start: what outlives a stream ends with it
-	executing sync.WaitGroup
-	slots     slots
-	ending    ending
+	conversations atomic.Pointer[conversations] // of the stream that there is
+	running       context.Context               // of Start: what outlives a stream ends with it
+	executing     sync.WaitGroup
+	slots         slots
+	ending        ending
 }
 
 var _ manager.LeaderElectionRunnable = (*Agent)(nil)

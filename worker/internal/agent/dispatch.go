@@ -173,9 +173,9 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	answer, err := a.call(ctx, d)
 	switch {
 	case err != nil && ctx.Err() != nil && a.ending.begun.Err() != nil:
-		return failed(d, claim.Disposition(err), errHandingOver())
+		return failed(d, dispositionOf(d, err), errHandingOver())
 	case err != nil:
-		return failed(d, claim.Disposition(err), problem.FromError(err))
+		return failed(d, dispositionOf(d, err), problem.FromError(err))
 	}
 	if size := proto.Size(answer); size > link.MaxFrame {
 		return failed(d, federationv1.Disposition_DONE, problem.New(problem.Invalid, "the answer has %d bytes; ask for a smaller page", size))
@@ -206,6 +206,8 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch) (*federation
 		sandbox, err = claims.Pause(ctx, call.Pause.GetId())
 	case *federationv1.Dispatch_Resume:
 		sandbox, err = claims.Resume(ctx, call.Resume.GetId())
+	case *federationv1.Dispatch_Reach:
+		return &federationv1.Answer{}, a.reach(ctx, call.Reach)
 	case *federationv1.Dispatch_Lookup:
 		sandbox, err = claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
 	case *federationv1.Dispatch_Cancel:

@@ -44,6 +44,11 @@
 // A claim without a key ends with its stream, and a sandbox whose answer could not be sent is released, since nobody was
 // told of it; a claim with a key goes on, for its caller will ask again.
 //
+// # Tunnels
+//
+// A call to reach a sandbox is carried out by package reach, and answered once a tunnel to the hub is open. The conversation goes
+// on behind the answer and ends with the stream, with the sandbox, or with the caller.
+//
 // # The end
 //
 // Before anything of a leader that is told to end stops serving, the agent parts from the hub: claims that wait are given up

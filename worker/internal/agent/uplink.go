@@ -79,6 +79,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 		complete: true,
 	}
 	u.hear()
+	defer a.reachOver(hub)()
 	group.Go(func() error { return u.watch(ctx) })
 	group.Go(func() error { return u.talk(ctx, hello, group) })
 	err = group.Wait()

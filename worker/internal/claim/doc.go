@@ -14,6 +14,7 @@
 //	write.go    the claim write, and what its outcome means
 //	keys.go     what became of a claim key
 //	release.go  ending sandboxes
+//	reach.go    where a sandbox runs, and until when
 //	timeouts.go activity and timeouts of sandboxes, which package idle ends by them
 //	ended.go    records of what has ended, into package history, and those that the hub has to store
 //	list.go     sandboxes in pages, live or ended

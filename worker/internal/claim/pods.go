@@ -45,6 +45,9 @@ type entry struct {
 	id      string // of its sandbox
 	hash    string // of its claim key
 
+	ending    int // ends of its sandbox that are being written
+	executing int // see Executing
+
 	// Events below floor are older than a live answer about this Pod.
 	floor      uint64
 	floorUntil time.Time
@@ -233,6 +236,7 @@ func (s *Service) forget(pod *corev1.Pod) {
 	id := e.id
 	s.unplace(e)
 	s.timeouts.Forget(id)
+	s.shut(id)
 	if id != "" {
 		s.vanished(sandbox.TerminalRecord(e.pod, runtimesOf(e.pool), s.opts.ClusterID, s.opts.Time.Now()), sandbox.Read(e.pod))
 	}

@@ -68,6 +68,7 @@ func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 
 // end writes the release until the Pod shows it, whoever wrote it.
 func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandboxv1.Sandbox, error) {
+	defer s.shutting(id, true)()
 	var last error
 	for try := range maxReleaseTries {
 		pod, patch, record, err := s.prepareEnd(id, end)
@@ -136,15 +137,11 @@ func (s *Service) prepareEnd(id string, end sandbox.End) (*corev1.Pod, []byte, *
 	if e == nil || !sandbox.PhaseOf(e.pod).Live() {
 		return nil, nil, s.showLocked(id), nil
 	}
-	spec := e.pool.spec
-	if spec == nil {
-		spec = &v1alpha1.SandboxPoolSpec{} // the pool is gone: nothing to return to
-	}
 	if end.StopReason == v1alpha1.SandboxStopReasonFailed {
 		// Whatever made it fail may still be there: the Pod is replaced.
 		return e.pod, sandbox.FailPatch(e.pod, end, s.opts.Time.Now()), nil, nil
 	}
-	patch, _, err := sandbox.ReleasePatch(e.pod, spec, end, s.opts.Time.Now())
+	patch, _, err := sandbox.ReleasePatch(e.pod, e.returnsTo(), end, s.opts.Time.Now())
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("building the release of %s: %w", id, err)
 	}

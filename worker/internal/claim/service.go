@@ -108,6 +108,8 @@ type Service struct {
 	onChange []func(types.NamespacedName, bool)
 	onQueue  []func(types.NamespacedName)
 	onEnded  []func()
+	onShut   []func(id string)
+	shutNow  []string           // to be told at unlock
 	touched  map[*pool]struct{} // to be announced at unlock
 	news     bool               // a record for the hub is to be announced
 }
@@ -263,6 +265,7 @@ func (s *Service) retire() {
 	s.mu.Lock()
 	defer s.unlock()
 	s.leading = nil
+	s.shutAll()
 }
 
 // Suspend refuses everything to come, for as long as this leadership lasts.
@@ -362,7 +365,14 @@ func (s *Service) unlock() {
 	if s.news {
 		ended, s.news = s.onEnded, false
 	}
+	shut, shutters := s.shutNow, s.onShut
+	s.shutNow = nil
 	s.mu.Unlock()
+	for _, id := range shut {
+		for _, f := range shutters {
+			f(id)
+		}
+	}
 	for _, f := range ended {
 		f()
 	}

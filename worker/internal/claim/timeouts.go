@@ -132,6 +132,7 @@ func (s *Service) liveNow(id string) (*corev1.Pod, *sandboxv1.Sandbox, error) {
 // expire ends a sandbox whose time is up, unless more is known by then. Whatever else comes of the write, its time is
 // looked at again.
 func (s *Service) expire(ctx context.Context, id string) error {
+	defer s.shutting(id, false)() // it may yet go on
 	pod, patch, err := s.prepareExpiry(id)
 	if err != nil || pod == nil {
 		return err
@@ -157,11 +158,7 @@ func (s *Service) prepareExpiry(id string) (*corev1.Pod, []byte, error) {
 	if d.Reason == "" {
 		return nil, nil, nil
 	}
-	spec := e.pool.spec
-	if spec == nil {
-		spec = &v1alpha1.SandboxPoolSpec{} // the pool is gone: nothing to return to
-	}
-	patch, _, err := sandbox.ExpirePatch(e.pod, spec, endOf(d), s.opts.Time.Now())
+	patch, _, err := sandbox.ExpirePatch(e.pod, e.returnsTo(), endOf(d), s.opts.Time.Now())
 	if err != nil {
 		return nil, nil, fmt.Errorf("building the end of %s: %w", id, err)
 	}
@@ -186,6 +183,10 @@ func endOf(d idle.Decision) sandbox.End {
 func (s *Service) follow(before string, e *entry) {
 	if before != "" && before != e.id {
 		s.timeouts.Forget(before)
+		s.shut(before)
+	}
+	if e.id != "" && !open(e.pod) {
+		s.shut(e.id)
 	}
 	if e.id == "" || s.leading == nil {
 		return

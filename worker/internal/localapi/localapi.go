@@ -16,6 +16,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
@@ -52,6 +53,7 @@ type Options struct {
 	Address   string // DefaultAddress if empty
 	Claims    Claims
 	Segments  Segments
+	Reach     reach.Opener         // nil: sandboxes cannot be reached
 	Clock     clock.PassiveClock   // for the time of decisions
 	Rand      func() uint64        // breaks the router's near-ties
 	Traces    trace.TracerProvider // nil: no spans
@@ -68,6 +70,7 @@ type API struct {
 
 	opts   Options
 	server *serve.Server
+	reach  *reach.Handler
 }
 
 // New returns an API that is run by the manager, or by Serve.
@@ -87,11 +90,12 @@ func New(opts Options) (*API, error) {
 	if err := serve.CheckAddress(opts.Address, false); err != nil {
 		return nil, err
 	}
-	api := &API{opts: opts}
+	api := &API{opts: opts, reach: reach.NewHandler(opts.Reach, opts.Log)}
 	server, err := serve.New(serve.Options{
 		Services: serve.Public(api, api, api, api, api),
 		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt},
 		OpenAPI:  sandboxv1.OpenAPI,
+		Further:  api.reach.Match,
 		Log:      opts.Log,
 	})
 	if err != nil {
@@ -116,7 +120,10 @@ func (a *API) Start(ctx context.Context) error {
 }
 
 // Serve answers on lis until ctx ends, and closes it.
-func (a *API) Serve(ctx context.Context, lis net.Listener) error { return a.server.Serve(ctx, lis) }
+func (a *API) Serve(ctx context.Context, lis net.Listener) error {
+	defer context.AfterFunc(ctx, a.reach.Close)()
+	return a.server.Serve(ctx, lis)
+}
 
 const (
 	onlyHub   = "a worker knows its own cluster only; ask the hub"

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gorilla/websocket"
+	"github.com/spf13/cobra"
+
+	"navix.sh/atoll/pkg/reach"
+)
+
+func portForwardCommand(a *app) *cobra.Command {
+	var address string
+	cmd := &cobra.Command{
+		Use:   "port-forward ID [LOCAL:]REMOTE...",
+		Short: "Make ports of a sandbox ports of this machine",
+		Long: `Make TCP ports of a sandbox ports of this machine, until Ctrl-C or the sandbox's end. LOCAL is the port here, by default the
+same number; with ":REMOTE" any that is free. Each connection here is one to the sandbox, by way of the hub and the
+sandbox's cluster; one that nobody reads from holds up no other.
+
+For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxes/ID/ports/PORT/ what the sandbox does.`,
+		Example: `  atollctl port-forward 01j9zq3p3k5m8x7c2v4b6n8d0f-east 8888
+  atollctl port-forward 01j9zq3p3k5m8x7c2v4b6n8d0f-east 15432:5432 :6379`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := a.place()
+			if err != nil {
+				return err
+			}
+			f := &forwarding{place: p, id: args[0], errOut: cmd.ErrOrStderr()}
+			return f.run(cmd.Context(), cmd.OutOrStdout(), address, args[1:])
+		},
+	}
+	cmd.Flags().StringVar(&address, "address", "127.0.0.1", "address of this machine to listen on")
+	return cmd
+}
+
+// forwarding is some ports of a sandbox.
+type forwarding struct {
+	place  *place
+	id     string
+	errOut io.Writer
+	conns  sync.WaitGroup
+}
+
+// parsePorts reads [LOCAL:]REMOTE; a local port of 0 is any.
+func parsePorts(text string) (local, remote uint16, err error) {
+	before, after, both := strings.Cut(text, ":")
+	if !both {
+		before, after = text, text
+	}
+	r, err := strconv.ParseUint(after, 10, 16)
+	if err != nil || r == 0 {
+		return 0, 0, fmt.Errorf("port %q is not valid, want [LOCAL:]REMOTE with numbers from 1 to 65535", text)
+	}
+	if before == "" {
+		return 0, uint16(r), nil
+	}
+	l, err := strconv.ParseUint(before, 10, 16)
+	if err != nil {
+		return 0, 0, fmt.Errorf("port %q is not valid, want [LOCAL:]REMOTE with numbers from 1 to 65535", text)
+	}
+	return uint16(l), uint16(r), nil
+}
+
+// run listens on all ports or none, and forwards until ctx ends.
+func (f *forwarding) run(ctx context.Context, out io.Writer, address string, ports []string) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer f.conns.Wait()
+	defer cancel()
+	var accepting sync.WaitGroup
+	defer accepting.Wait()
+	for _, text := range ports {
+		local, remote, err := parsePorts(text)
+		if err != nil {
+			return err
+		}
+		var config net.ListenConfig
+		lis, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(local))))
+		if err != nil {
+			return fmt.Errorf("listening for port %d of the sandbox: %w", remote, err)
+		}
+		defer context.AfterFunc(ctx, func() { _ = lis.Close() })
+		defer func() { _ = lis.Close() }()
+		fmt.Fprintf(out, "%s is port %d of %s\n", lis.Addr(), remote, f.id)
+		accepting.Go(func() { f.accept(ctx, lis, remote) })
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (f *forwarding) accept(ctx context.Context, lis net.Listener, remote uint16) {
+	for {
+		conn, err := lis.Accept()
+		if err != nil {
+			return
+		}
+		f.conns.Go(func() {
+			defer func() { _ = conn.Close() }()
+			if err := f.forward(ctx, conn, remote); err != nil && ctx.Err() == nil {
+				fmt.Fprintf(f.errOut, "port %d: ", remote)
+				reportError(f.errOut, err)
+			}
+		})
+	}
+}
+
+// forward carries one connection. An empty message says that its sender has nothing more to say.
+func (f *forwarding) forward(ctx context.Context, conn net.Conn, remote uint16) error {
+	socket, err := f.place.connect(ctx, f.id, "ports/"+strconv.Itoa(int(remote)), nil, reach.TCPProtocol)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = socket.Close() }()
+	defer context.AfterFunc(ctx, func() {
+		_ = socket.Close()
+		_ = conn.Close()
+	})()
+	go func() {
+		buffer := make([]byte, reach.MaxMessage-1)
+		for {
+			n, err := conn.Read(buffer)
+			if n > 0 && socket.WriteMessage(websocket.BinaryMessage, buffer[:n]) != nil {
+				return
+			}
+			if errors.Is(err, io.EOF) {
+				_ = socket.WriteMessage(websocket.BinaryMessage, nil)
+				return
+			}
+			if err != nil {
+				_ = socket.Close()
+				return
+			}
+		}
+	}()
+	for {
+		_, message, err := socket.ReadMessage()
+		switch {
+		case websocket.IsCloseError(err, websocket.CloseNormalClosure), errors.Is(err, net.ErrClosed):
+			return nil
+		case err != nil:
+			return err
+		case len(message) == 0:
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.CloseWrite()
+			}
+			continue
+		}
+		if _, err := conn.Write(message); err != nil {
+			return nil //nolint:nilerr // whoever connected here has left
+		}
+	}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
+)
+
+const (
+	handshakeTimeout = 30 * time.Second
+	keepalive        = 15 * time.Second
+)
+
+// place is where sandboxes are reached: the REST API of the server.
+type place struct {
+	base   url.URL
+	header http.Header
+	http   *http.Client
+	socket websocket.Dialer
+}
+
+func (a *app) place() (*place, error) {
+	config, err := a.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	token, err := a.bearer()
+	if err != nil {
+		return nil, err
+	}
+	dialer := net.Dialer{Timeout: handshakeTimeout, KeepAlive: keepalive}
+	p := &place{
+		base:   url.URL{Scheme: "http", Host: a.server},
+		header: http.Header{},
+		http:   &http.Client{Transport: &http.Transport{TLSClientConfig: config, DialContext: dialer.DialContext, DisableKeepAlives: true}},
+		socket: websocket.Dialer{
+			TLSClientConfig: config, NetDialContext: dialer.DialContext, HandshakeTimeout: handshakeTimeout,
+			ReadBufferSize: reach.MaxMessage, WriteBufferSize: reach.MaxMessage,
+		},
+	}
+	if config != nil {
+		p.base.Scheme = "https"
+	}
+	if token != "" {
+		p.header.Set("Authorization", "Bearer "+token)
+	}
+	return p, nil
+}
+
+func (p *place) url(id, what string, query url.Values) *url.URL {
+	u := p.base
+	u.Path = "/v1/sandboxes/" + id + "/" + what
+	u.RawQuery = query.Encode()
+	return &u
+}
+
+// get answers what is at a path of a sandbox; its body is the caller's to close.
+func (p *place) get(ctx context.Context, id, what string, query url.Values) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(id, what, query).String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking %s: %w", p.base.Host, err)
+	}
+	request.Header = p.header
+	answer, err := p.http.Do(request)
+	if err != nil {
+		return nil, unreachable(p, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		defer answer.Body.Close()
+		return nil, problem.Read(answer.StatusCode, answer.Body)
+	}
+	return answer, nil
+}
+
+// connect opens a WebSocket.
+func (p *place) connect(ctx context.Context, id, what string, query url.Values, protocol string) (*websocket.Conn, error) {
+	u := p.url(id, what, query)
+	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
+	dialer := p.socket
+	dialer.Subprotocols = []string{protocol}
+	conn, answer, err := dialer.DialContext(ctx, u.String(), p.header)
+	switch {
+	case errors.Is(err, websocket.ErrBadHandshake):
+		defer answer.Body.Close()
+		return nil, problem.Read(answer.StatusCode, answer.Body)
+	case err != nil:
+		return nil, unreachable(p, err)
+	}
+	_ = answer.Body.Close()
+	return conn, nil
+}
+
+func unreachable(p *place, err error) error {
+	return problem.New(problem.Unavailable, "%s was not reached: %w", p.base.Host, err)
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/creack/pty"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+)
+
+// ContainerLogEnv names, in the environment of what is executed in a container, the file that is the container's log.
+const ContainerLogEnv = "PLANE_CONTAINER_LOG"
+
+const (
+	streamIdleTimeout = time.Hour
+	streamOpenTimeout = 30 * time.Second
+	logPoll           = 20 * time.Millisecond
+)
+
+// kubelet serves, for all nodes of a plane, what an API server asks kubelets for: exec, logs and port-forward. The caller of
+// everything is known by its certificate: commands run as whoever runs the plane.
+type kubelet struct {
+	dir    string // of containers' logs
+	adopt  func(*exec.Cmd)
+	lis    *trackedListener
+	server *http.Server
+	ctx    context.Context
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+}
+
+func newKubelet(dir string, adopt func(*exec.Cmd)) (*kubelet, error) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listening as a kubelet: %w", err)
+	}
+	k := &kubelet{dir: dir, adopt: adopt, lis: &trackedListener{Listener: lis, open: map[net.Conn]struct{}{}}}
+	k.ctx, k.stop = context.WithCancel(context.Background())
+	return k, nil
+}
+
+func (k *kubelet) port() int { return k.lis.Addr().(*net.TCPAddr).Port }
+
+// serve answers whoever has a certificate of the plane's for API servers.
+func (k *kubelet) serve(certFile, keyFile string, caPEM []byte) error {
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return fmt.Errorf("creating the folder of containers' logs: %w", err)
+	}
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return fmt.Errorf("reading a kubelet's certificate: %w", err)
+	}
+	cas := x509.NewCertPool()
+	cas.AppendCertsFromPEM(caPEM)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", k.exec)
+	mux.HandleFunc("/portForward/{namespace}/{pod}", k.portForward)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.logs)
+	k.server = &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.TLS.PeerCertificates[0].Subject.CommonName != kubeletClient {
+				http.Error(w, "not an API server", http.StatusForbidden)
+				return
+			}
+			k.work.Add(1)
+			defer k.work.Done()
+			mux.ServeHTTP(w, r)
+		}),
+		BaseContext:       func(net.Listener) context.Context { return k.ctx },
+		ReadHeaderTimeout: streamOpenTimeout,
+	}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: cas,
+	}
+	go func() { _ = k.server.Serve(tls.NewListener(k.lis, config)) }()
+	return nil
+}
+
+// close ends every command and connection.
+func (k *kubelet) close() {
+	k.stop()
+	if k.server != nil {
+		_ = k.server.Close()
+	}
+	k.lis.closeAll()
+	k.work.Wait()
+}
+
+// exec runs a command on this machine.
+func (k *kubelet) exec(w http.ResponseWriter, r *http.Request) {
+	options, err := remotecommand.NewOptions(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	remotecommand.ServeExec(w, r, container{k, k.logFile(r)}, r.PathValue("pod"), "", r.PathValue("container"), r.URL.Query()["command"],
+		options, streamIdleTimeout, streamOpenTimeout, remotecommand.SupportedStreamingProtocols)
+}
+
+// container executes commands as if inside.
+type container struct {
+	kubelet *kubelet
+	log     string
+}
+
+// ExecInContainer runs a command. It goes on when its caller is gone, as with a kubelet, for as long as the plane does.
+func (c container) ExecInContainer(
+	ctx context.Context, _, _, _ string, argv []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
+	resize <-chan remotecommand.TerminalSize, _ time.Duration,
+) error {
+	if len(argv) == 0 {
+		return errors.New("no command")
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), ContainerLogEnv+"="+c.log)
+	var err error
+	if tty {
+		err = runOnTerminal(cmd, in, out, resize)
+	} else {
+		err = c.run(cmd, in, out, errOut)
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Exited() {
+		return utilexec.CodeExitError{Err: err, Code: exit.ExitCode()}
+	}
+	return err
+}
+
+func (c container) run(cmd *exec.Cmd, in io.Reader, out, errOut io.WriteCloser) error {
+	c.kubelet.adopt(cmd)
+	if out != nil {
+		cmd.Stdout = out
+	}
+	if errOut != nil {
+		cmd.Stderr = errOut
+	}
+	if in == nil {
+		return cmd.Run()
+	}
+	// Not Cmd.Stdin, whose end Wait would wait for.
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(stdin, in)
+		_ = stdin.Close()
+	}()
+	return cmd.Wait()
+}
+
+func runOnTerminal(cmd *exec.Cmd, in io.Reader, out io.Writer, resize <-chan remotecommand.TerminalSize) error {
+	terminal, err := pty.Start(cmd)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex // of the terminal's end, against a change of its size
+	over := false
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		_ = terminal.Close()
+	}()
+	if in != nil {
+		go func() { _, _ = io.Copy(terminal, in) }()
+	}
+	go func() {
+		for size := range resize {
+			mu.Lock()
+			if !over {
+				_ = pty.Setsize(terminal, &pty.Winsize{Rows: size.Height, Cols: size.Width})
+			}
+			mu.Unlock()
+		}
+	}()
+	_, _ = io.Copy(out, terminal) // ends with an error when the command has closed the other side
+	return cmd.Wait()
+}
+
+// portForward takes this machine's loopback address for that of every Pod.
+func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
+	options, err := portforward.NewV4Options(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	portforward.ServePortForward(w, r, forwarder{k.ctx}, r.PathValue("pod"), "", options,
+		streamIdleTimeout, streamOpenTimeout, portforward.SupportedProtocols)
+}
+
+type forwarder struct{ ctx context.Context }
+
+func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(f.ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(f.ctx, func() { _ = conn.Close() })()
+	go func() {
+		_, err := io.Copy(conn, stream)
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			_ = tcp.CloseWrite()
+			return
+		}
+		_ = conn.Close()
+	}()
+	_, err = io.Copy(stream, conn)
+	return err
+}
+
+func (k *kubelet) logFile(r *http.Request) string {
+	return filepath.Join(k.dir, r.PathValue("namespace")+"_"+r.PathValue("pod")+"_"+r.PathValue("container")+".log")
+}
+
+// logs answers what was written to a container's log file: all or the last lines, and what follows.
+func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
+	file, err := os.OpenFile(k.logFile(r), os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer file.Close()
+	if tail, err := strconv.Atoi(r.FormValue("tailLines")); err == nil {
+		if err := seekLines(file, tail); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	w.Header().Set("Transfer-Encoding", "chunked")
+	flusher := http.NewResponseController(w)
+	ticker := time.NewTicker(logPoll)
+	defer ticker.Stop()
+	for follow := r.FormValue("follow") == "true"; ; {
+		n, err := io.Copy(w, file)
+		if err != nil || !follow {
+			return
+		}
+		if n > 0 && flusher.Flush() != nil {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// seekLines goes to the last lines of a file that is small enough to be read.
+func seekLines(file *os.File, lines int) error {
+	content, err := io.ReadAll(file)
+	if err != nil {
+		return err
+	}
+	all := bytes.SplitAfter(bytes.TrimSuffix(content, []byte("\n")), []byte("\n"))
+	last := all[max(0, len(all)-lines):]
+	size := len(bytes.Join(last, nil))
+	if size > 0 && bytes.HasSuffix(content, []byte("\n")) {
+		size++
+	}
+	_, err = file.Seek(-int64(size), io.SeekEnd)
+	return err
+}
+
+// trackedListener knows its connections, so that those can be closed which a handler has taken over.
+type trackedListener struct {
+	net.Listener
+	mu   sync.Mutex
+	open map[net.Conn]struct{}
+}
+
+func (l *trackedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tracked := &trackedConn{Conn: conn, listener: l}
+	l.open[tracked] = struct{}{}
+	return tracked, nil
+}
+
+func (l *trackedListener) closeAll() {
+	_ = l.Close()
+	l.mu.Lock()
+	open := l.open
+	l.open = map[net.Conn]struct{}{}
+	l.mu.Unlock()
+	for conn := range open {
+		_ = conn.Close()
+	}
+}
+
+type trackedConn struct {
+	net.Conn
+	listener *trackedListener
+}
+
+func (c *trackedConn) Close() error {
+	c.listener.mu.Lock()
+	delete(c.listener.open, c)
+	c.listener.mu.Unlock()
+	return c.Conn.Close()
+}

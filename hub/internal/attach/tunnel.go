@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	// maxTunnels bounds the tunnels of a cluster, those that are being opened included.
+	maxTunnels = 2048
+	// tunnelTimeout is how long a worker may take to name the token of a tunnel.
+	tunnelTimeout = 10 * time.Second
+)
+
+// tunnels are those that are awaited, by token, and how many each cluster has.
+type tunnels struct {
+	mu      sync.Mutex
+	awaited map[string]*awaited
+	count   map[string]int
+}
+
+func newTunnels() *tunnels { return &tunnels{awaited: map[string]*awaited{}, count: map[string]int{}} }
+
+// awaited is a tunnel that a cluster is told to open.
+type awaited struct {
+	cluster string
+	arrived chan *link.Tunnel // holds one
+}
+
+// await answers what a cluster's worker has to name. It is good once, and for that cluster alone.
+func (t *tunnels) await(cluster string) (token string, a *awaited, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count[cluster] >= maxTunnels {
+		return "", nil, problem.New(problem.RateLimited, "cluster %s has %d tunnels already", cluster, maxTunnels).WithRetryAfter(time.Second)
+	}
+	t.count[cluster]++
+	token, a = rand.Text(), &awaited{cluster: cluster, arrived: make(chan *link.Tunnel, 1)}
+	t.awaited[token] = a
+	return token, a, nil
+}
+
+// done gives a place back.
+func (t *tunnels) done(cluster string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count[cluster]--; t.count[cluster] == 0 {
+		delete(t.count, cluster)
+	}
+}
+
+// drop stops waiting. A tunnel that nobody took is closed.
+func (t *tunnels) drop(token string, a *awaited) {
+	t.mu.Lock()
+	delete(t.awaited, token)
+	t.mu.Unlock()
+	select {
+	case late := <-a.arrived:
+		late.Close(nil)
+	default:
+	}
+}
+
+// arrive hands a tunnel to whoever awaits it.
+func (t *tunnels) arrive(token, cluster string, tunnel *link.Tunnel) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.awaited[token]
+	if a == nil || a.cluster != cluster {
+		return false
+	}
+	delete(t.awaited, token)
+	a.arrived <- tunnel
+	return true
+}
+
+// OpenTunnel has a cluster's worker open a tunnel: tell passes the token on to it, and fails if the worker refuses. The
+// context bounds the opening. Whoever gets a tunnel closes it.
+func (s *Server) OpenTunnel(ctx context.Context, cluster string, tell func(ctx context.Context, token string) error) (*OpenedTunnel, error) {
+	token, a, err := s.tunnels.await(cluster)
+	if err != nil {
+		return nil, err
+	}
+	defer s.tunnels.drop(token, a)
+	told := make(chan error, 1)
+	go func() { told <- tell(context.WithoutCancel(ctx), token) }() // it has a deadline of its own
+	for {
+		select {
+		case tunnel := <-a.arrived: // ahead of the answer, which is not waited for
+			return &OpenedTunnel{Tunnel: tunnel, over: sync.OnceFunc(func() { s.tunnels.done(cluster) })}, nil
+		case err = <-told:
+			told = nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			s.tunnels.done(cluster)
+			return nil, err
+		}
+	}
+}
+
+// OpenedTunnel is a tunnel that has a place among its cluster's until it is closed.
+type OpenedTunnel struct {
+	*link.Tunnel
+	over func()
+}
+
+// Close ends the tunnel.
+func (t *OpenedTunnel) Close(reason error) {
+	t.over()
+	t.Tunnel.Close(reason)
+}
+
+// Tunnel takes a tunnel that a worker opens. Whose it is says its certificate; the token must be that cluster's (I12).
+func (s *Server) Tunnel(stream link.TunnelStream) error {
+	cluster, err := link.PeerCluster(stream.Context())
+	if err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	token, err := s.token(stream)
+	if err != nil {
+		return err
+	}
+	tunnel := link.NewTunnel(stream)
+	if !s.tunnels.arrive(token, cluster, tunnel) {
+		return status.Error(codes.NotFound, "no such tunnel is awaited")
+	}
+	if err := stream.SendHeader(nil); err != nil {
+		tunnel.Close(err)
+		return err
+	}
+	return tunnel.Serve()
+}
+
+// token waits for the first frame. Its goroutine ends with the handler, at the latest.
+func (s *Server) token(stream link.TunnelStream) (string, error) {
+	type received struct {
+		frame *federationv1.TunnelFrame
+		err   error
+	}
+	got := make(chan received, 1)
+	go func() {
+		frame, err := stream.Recv()
+		got <- received{frame, err}
+	}()
+	timer := s.opts.Clock.NewTimer(tunnelTimeout)
+	defer timer.Stop()
+	select {
+	case r := <-got:
+		return r.frame.GetToken(), r.err
+	case <-timer.C():
+		return "", status.Error(codes.DeadlineExceeded, "the worker did not name a token in time")
+	}
+}

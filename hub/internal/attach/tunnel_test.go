@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// tunnels is a worker's connection for tunnels, with the certificate of a cluster.
+func (h *hub) tunnels(id string) *link.Tunnels {
+	h.Helper()
+	files, err := h.ca.Cluster(id)
+	h.must(err)
+	creds, err := link.LoadCredentials(files, logr.Discard())
+	h.must(err)
+	dial := link.Dial{Target: h.address, Credentials: creds, Clock: clock.RealClock{}, Log: logr.Discard()}
+	t := dial.NewTunnels(nowhere{})
+	h.Cleanup(func() { h.must(t.Close()) })
+	return t
+}
+
+// nowhere is a stream's connection that leads to another hub, which knows no token.
+type nowhere struct{ federationv1.LinkClient }
+
+var errNowhere = status.Error(codes.NotFound, "another hub")
+
+func (nowhere) Tunnel(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[federationv1.TunnelFrame, federationv1.TunnelFrame], error) {
+	return nil, errNowhere
+}
+
+// open has a tunnel opened by a worker's connection.
+func (h *hub) open(cluster string, by *link.Tunnels) (*OpenedTunnel, *link.TunnelCaller) {
+	h.Helper()
+	var caller *link.TunnelCaller
+	opened := make(chan struct{})
+	tunnel, err := h.server.OpenTunnel(h.Context(), cluster, func(ctx context.Context, token string) (err error) {
+		defer close(opened)
+		caller, err = by.Open(ctx, token)
+		return err
+	})
+	h.must(err)
+	<-opened
+	h.Cleanup(func() { tunnel.Close(nil) })
+	return tunnel, caller
+}
+
+func TestATunnelCarriesMessagesBothWays(t *testing.T) {
+	h := newHub(t, Options{})
+	tunnel, caller := h.open("a", h.tunnels("a"))
+	h.must(tunnel.Send([]byte("in")))
+	h.must(tunnel.CloseSend())
+	if got, err := caller.Recv(); err != nil || string(got) != "in" {
+		t.Errorf("the worker heard %q, %v", got, err)
+	}
+	if _, err := caller.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("after the last word: %v", err)
+	}
+	h.must(caller.Send([]byte("out")))
+	if got, err := tunnel.Recv(); err != nil || string(got) != "out" {
+		t.Errorf("the hub heard %q, %v", got, err)
+	}
+	caller.Close(problem.New(problem.NotFound, "sandbox x has ended"))
+	if _, err := tunnel.Recv(); problem.FromError(err).Reason != problem.NotFound {
+		t.Errorf("the hub heard of the end: %v", err)
+	}
+	tunnel.Close(nil)
+	if _, err := caller.Recv(); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// I12: a token is good for the cluster that was called, by its certificate, once, and while somebody waits.
+func TestI12ATokenIsGoodForItsClusterAlone(t *testing.T) {
+	h := newHub(t, Options{})
+	own, other := h.tunnels("a"), h.tunnels("b")
+	var stolen string
+	tunnel, err := h.server.OpenTunnel(t.Context(), "a", func(ctx context.Context, token string) error {
+		if _, err := other.Open(ctx, token); status.Code(err) != codes.NotFound {
+			t.Errorf("another cluster names the token: %v", err)
+		}
+		stolen = token
+		_, err := own.Open(ctx, token)
+		return err
+	})
+	h.must(err)
+	defer tunnel.Close(nil)
+	if _, err := own.Open(t.Context(), stolen); status.Code(err) != codes.NotFound {
+		t.Errorf("a token is named again: %v", err)
+	}
+	want := errors.New("refused")
+	if _, err := h.server.OpenTunnel(t.Context(), "a", func(_ context.Context, token string) error {
+		stolen = token
+		return want
+	}); !errors.Is(err, want) {
+		t.Errorf("a worker's refusal comes out as %v", err)
+	}
+	if _, err := own.Open(t.Context(), stolen); status.Code(err) != codes.NotFound {
+		t.Errorf("a token that nobody waits for is named: %v", err)
+	}
+	if n := h.server.tunnels.count["a"]; n != 1 {
+		t.Errorf("cluster a has %d tunnels, want 1", n)
+	}
+}
+
+// I10: what nobody reads stays within the window, in both directions.
+func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
+	h := newHub(t, Options{})
+	workers := h.tunnels("a")
+	tunnel, caller := h.open("a", workers)
+	beside, other := h.open("a", workers)
+	piece := make([]byte, 32<<10)
+	for name, send := range map[string]func([]byte) error{"hub": tunnel.Send, "worker": caller.Send} {
+		var sent atomic.Int64
+		go func() {
+			for send(piece) == nil {
+				sent.Add(int64(len(piece)))
+			}
+		}()
+		var last int64 = -1
+		for now := sent.Load(); now != last; now = sent.Load() {
+			last = now
+			time.Sleep(200 * time.Millisecond) // without progress
+		}
+		if last > 4<<20 {
+			t.Errorf("%d bytes of the %s wait for nobody", last, name)
+		}
+	}
+	// The other tunnel of the same connection goes on.
+	for range 100 {
+		h.must(beside.Send(piece))
+		if got, err := other.Recv(); err != nil || len(got) != len(piece) {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+		h.must(other.Send(piece))
+		if got, err := beside.Recv(); err != nil || len(got) != len(piece) {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+	}
+}

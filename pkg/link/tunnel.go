@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	// tunnelWindow bounds what one end sends on a stream and the other has not read (I10). Fixed, since gRPC would let it grow
+	// to 16 MiB for each of a thousand.
+	tunnelWindow = 256 << 10
+	// connWindow is that of all streams of a connection together. It is given back as bytes arrive, read or not.
+	connWindow = 4 << 20
+	// tunnelHurry is how long a last word may take to be sent.
+	tunnelHurry = 2 * time.Second
+)
+
+// errTunnelOver is what an end answers once the other one has ended the stream.
+var errTunnelOver = errors.New("the tunnel is over")
+
+// errTunnelBroke is what an end answers that did not hear the other one end.
+func errTunnelBroke(err error) error {
+	return problem.New(problem.Unavailable, "the tunnel broke: %w", err).WithRetryAfter(time.Second)
+}
+
+// Tunnels opens tunnels to a hub, on a connection of their own: however much they carry, the stream of reports and dispatches
+// does not queue behind it. It is dialled for the first tunnel.
+type Tunnels struct {
+	dial     Dial
+	attached federationv1.LinkClient
+	ctx      context.Context
+	end      context.CancelFunc
+
+	mu   sync.Mutex
+	conn *grpc.ClientConn
+}
+
+// NewTunnels answers tunnels for as long as a connection is used for a stream.
+func (d Dial) NewTunnels(attached federationv1.LinkClient) *Tunnels {
+	t := &Tunnels{dial: d, attached: attached}
+	t.ctx, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// Close ends all tunnels.
+func (t *Tunnels) Close() error {
+	t.end()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conn == nil {
+		return nil
+	}
+	return t.conn.Close()
+}
+
+func (t *Tunnels) client() (federationv1.LinkClient, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return nil, errTunnelOver
+	}
+	if t.conn == nil {
+		conn, err := t.dial.client(ignore{}, grpc.WithInitialWindowSize(tunnelWindow), grpc.WithInitialConnWindowSize(connWindow))
+		if err != nil {
+			return nil, err
+		}
+		t.conn = conn
+	}
+	return federationv1.NewLinkClient(t.conn), nil
+}
+
+// Open opens the tunnel that a token is for. The context bounds the opening alone.
+func (t *Tunnels) Open(ctx context.Context, token string) (*TunnelCaller, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	caller, err := t.open(ctx, client, token)
+	if status.Code(err) == codes.NotFound {
+		// Where a name stands for several hubs, the connection may lead to another one than the stream's.
+		caller, err = t.open(ctx, t.attached, token)
+	}
+	return caller, err
+}
+
+func (t *Tunnels) open(ctx context.Context, hub federationv1.LinkClient, token string) (*TunnelCaller, error) {
+	streaming, cancel := context.WithCancel(t.ctx)
+	opened := context.AfterFunc(ctx, cancel)
+	stream, err := hub.Tunnel(streaming)
+	if err == nil {
+		err = stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Token{Token: token}})
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		// A hub that knows the token says so by its headers. Without any the stream is over, and Recv knows why.
+		var known metadata.MD
+		if known, err = stream.Header(); err == nil && known == nil {
+			if _, err = stream.Recv(); err == nil {
+				err = errTunnelOver
+			}
+		}
+	}
+	if err == nil && !opened() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("opening a tunnel: %w", err)
+	}
+	return &TunnelCaller{stream: stream, cancel: cancel}, nil
+}
+
+// TunnelCaller is a worker's end of a tunnel: at the other one is a caller of the hub.
+type TunnelCaller struct {
+	stream grpc.BidiStreamingClient[federationv1.TunnelFrame, federationv1.TunnelFrame]
+	cancel context.CancelFunc
+}
+
+// Recv answers what the caller says.
+func (c *TunnelCaller) Recv() ([]byte, error) {
+	for {
+		frame, err := c.stream.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errTunnelOver
+			}
+			return nil, err
+		}
+		switch body := frame.GetBody().(type) {
+		case *federationv1.TunnelFrame_Data:
+			return body.Data, nil
+		case *federationv1.TunnelFrame_End:
+			return nil, io.EOF
+		}
+	}
+}
+
+// Send tells the caller something.
+func (c *TunnelCaller) Send(message []byte) error {
+	return c.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Data{Data: message}})
+}
+
+// CloseSend tells the caller that this was all.
+func (c *TunnelCaller) CloseSend() error {
+	return c.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_End{End: true}})
+}
+
+// Close ends the tunnel: at once, or if there is a reason when the hub has taken that.
+func (c *TunnelCaller) Close(reason error) {
+	if reason == nil {
+		c.cancel()
+		return
+	}
+	c.Hurry()
+	st := problem.FromError(reason).GRPCStatus().Proto()
+	_ = c.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Failed{Failed: &federationv1.Error{
+		Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails(),
+	}}})
+	_ = c.stream.CloseSend()
+}
+
+// Hurry ends the tunnel soon, whatever it is held up by.
+func (c *TunnelCaller) Hurry() { time.AfterFunc(tunnelHurry, c.cancel) }
+
+// TunnelStream is the hub's side of a tunnel's stream.
+type TunnelStream = grpc.BidiStreamingServer[federationv1.TunnelFrame, federationv1.TunnelFrame]
+
+// Tunnel is a hub's end of a tunnel: at the other one is a sandbox.
+type Tunnel struct {
+	stream TunnelStream
+	closed chan struct{}
+	once   sync.Once
+	reason error
+}
+
+// NewTunnel answers the end of a stream whose token was read.
+func NewTunnel(stream TunnelStream) *Tunnel {
+	return &Tunnel{stream: stream, closed: make(chan struct{})}
+}
+
+// Serve returns when the tunnel is over, with what the stream's handler is to answer.
+func (t *Tunnel) Serve() error {
+	select {
+	case <-t.closed:
+		return t.reason
+	case <-t.stream.Context().Done():
+		return t.stream.Context().Err()
+	}
+}
+
+// Recv answers what the sandbox says.
+func (t *Tunnel) Recv() ([]byte, error) {
+	for {
+		frame, err := t.stream.Recv()
+		if err != nil {
+			return nil, errTunnelBroke(err)
+		}
+		switch body := frame.GetBody().(type) {
+		case *federationv1.TunnelFrame_Data:
+			return body.Data, nil
+		case *federationv1.TunnelFrame_End:
+			return nil, io.EOF
+		case *federationv1.TunnelFrame_Failed:
+			failed := body.Failed
+			st := status.FromProto(&spb.Status{Code: failed.GetCode(), Message: failed.GetMessage(), Details: failed.GetDetails()})
+			return nil, problem.FromStatus(st, nil)
+		}
+	}
+}
+
+// Send tells the sandbox something.
+func (t *Tunnel) Send(message []byte) error {
+	return t.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Data{Data: message}})
+}
+
+// CloseSend tells the sandbox that this was all.
+func (t *Tunnel) CloseSend() error {
+	return t.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_End{End: true}})
+}
+
+// Close ends the tunnel.
+func (t *Tunnel) Close(reason error) {
+	t.once.Do(func() {
+		if reason != nil {
+			t.reason = status.Error(codes.Aborted, problem.FromError(reason).Message)
+		}
+		close(t.closed)
+	})
+}
+
+// Cut is closed when the worker has ended the tunnel, or is gone.
+func (t *Tunnel) Cut() <-chan struct{} { return t.stream.Context().Done() }

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	prefix = "/v1/sandboxes/"
+	// openTimeout bounds how long a caller waits for a conversation to begin.
+	openTimeout = 20 * time.Second
+)
+
+// ErrGoingAway ends conversations whose server ends.
+var ErrGoingAway = problem.New(problem.Unavailable, "the server is going away").WithRetryAfter(time.Second)
+
+// Handler answers the paths logs, exec and ports of sandboxes.
+type Handler struct {
+	opener Opener
+	log    logr.Logger
+	ctx    context.Context // of all conversations
+	end    context.CancelFunc
+	proxy  http.Handler
+}
+
+// NewHandler answers a handler for what the opener reaches.
+func NewHandler(opener Opener, log logr.Logger) *Handler {
+	h := &Handler{opener: opener, log: log}
+	h.ctx, h.end = context.WithCancel(context.Background())
+	h.proxy = h.newProxy()
+	return h
+}
+
+// Close ends every conversation, and refuses those to come. Handlers that are under way return soon.
+func (h *Handler) Close() { h.end() }
+
+// target is what a path names.
+type target struct {
+	id   string
+	what string // logs, exec or ports
+	port string
+	base string // of a port: the path of its root, without the last slash
+	rest string // of a port: what follows, as it was written
+}
+
+// parse reads a path as its caller wrote it: what a port is asked for is not ours to clean.
+func parse(escaped string) (target, bool) {
+	below, ok := strings.CutPrefix(escaped, prefix)
+	if !ok {
+		return target{}, false
+	}
+	id, what, ok := strings.Cut(below, "/")
+	if !ok {
+		return target{}, false
+	}
+	id, err := url.PathUnescape(id)
+	if err != nil {
+		return target{}, false
+	}
+	if what == "logs" || what == "exec" {
+		return target{id: id, what: what}, true
+	}
+	port, ok := strings.CutPrefix(what, "ports/")
+	if !ok {
+		return target{}, false
+	}
+	port, rest, slash := strings.Cut(port, "/")
+	t := target{id: id, what: "ports", port: port, base: strings.TrimSuffix(escaped, rest)}
+	if slash {
+		t.base, t.rest = strings.TrimSuffix(t.base, "/"), "/"+rest
+	}
+	return t, true
+}
+
+// Match answers nil for a request that is not for this handler.
+func (h *Handler) Match(r *http.Request) http.Handler {
+	t, ok := parse(r.URL.EscapedPath())
+	if !ok {
+		return nil
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := h.serve(w, r, t); err != nil {
+			problem.FromError(err).Write(w)
+		}
+	})
+}
+
+// serve answers an error as long as nothing else has been answered.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t target) error {
+	if err := sameOrigin(r); err != nil {
+		return err
+	}
+	if t.what != "ports" && r.Method != http.MethodGet {
+		return problem.New(problem.Invalid, "%s is not a method of %s, want GET", r.Method, t.what)
+	}
+	switch t.what {
+	case "logs":
+		return h.logs(w, r, t)
+	case "exec":
+		return h.exec(w, r, t)
+	default:
+		return h.port(w, r, t)
+	}
+}
+
+// sameOrigin keeps pages of others from using a caller's browser to get in: where loopback is all that protects, no
+// credentials are asked for.
+func sameOrigin(r *http.Request) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return nil
+	}
+	if u, err := url.Parse(origin); err == nil && strings.EqualFold(u.Host, r.Host) {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "pages of %s cannot reach sandboxes here, only those of %s", origin, r.Host)
+}
+
+// open opens a conversation that ends with the handler's, whoever closes it first.
+func (h *Handler) open(ctx context.Context, id string, what *federationv1.ReachCall) (Tunnel, error) {
+	switch {
+	case h.ctx.Err() != nil:
+		return nil, ErrGoingAway
+	case h.opener == nil:
+		return nil, problem.New(problem.Unimplemented, "sandboxes cannot be reached here")
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	defer context.AfterFunc(h.ctx, cancel)()
+	tunnel, err := h.opener.Open(ctx, id, what)
+	switch {
+	case err != nil && h.ctx.Err() != nil:
+		return nil, ErrGoingAway
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, problem.New(problem.Deadline, "sandbox %s was not reached within %s", id, openTimeout)
+	case err != nil:
+		return nil, err
+	}
+	t := &ending{Tunnel: tunnel}
+	t.stop = context.AfterFunc(h.ctx, func() { tunnel.Close(ErrGoingAway) })
+	return t, nil
+}
+
+// ending is a tunnel that ends with its handler.
+type ending struct {
+	Tunnel
+	stop func() bool
+}
+
+func (e *ending) Close(reason error) {
+	e.stop()
+	e.Tunnel.Close(reason)
+}
+
+// query reads parameters, and remembers everything that is wrong with them.
+type query struct {
+	values url.Values
+	faults []problem.Field
+}
+
+func (q *query) flag(name string) bool {
+	text := q.values.Get(name)
+	if text == "" {
+		return q.values.Has(name)
+	}
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		q.fault(name, text, "true or false")
+	}
+	return value
+}
+
+func (q *query) fault(field, value, valid string) {
+	q.faults = append(q.faults, problem.Field{Field: field, Value: value, Valid: valid})
+}
+
+// known refuses parameters that would be without effect.
+func (q *query) known(names string) error {
+	for name, values := range q.values {
+		if !strings.Contains(" "+names+" ", " "+name+" ") {
+			q.fault(name, strings.Join(values, ","), "one of the parameters: "+strings.ReplaceAll(names, " ", ", "))
+		}
+	}
+	if len(q.faults) > 0 {
+		return problem.InvalidFields(q.faults...)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func TestPathsAreReadAsTheyWereWritten(t *testing.T) {
+	for path, want := range map[string]*target{
+		"/v1/sandboxes/a-east/logs":               {id: "a-east", what: "logs"},
+		"/v1/sandboxes/a-east/exec":               {id: "a-east", what: "exec"},
+		"/v1/sandboxes/a-east/ports/80":           {id: "a-east", what: "ports", port: "80", base: "/v1/sandboxes/a-east/ports/80"},
+		"/v1/sandboxes/a-east/ports/80/":          {id: "a-east", what: "ports", port: "80", base: "/v1/sandboxes/a-east/ports/80", rest: "/"},
+		"/v1/sandboxes/a-east/ports/80//x/..%2fy": {id: "a-east", what: "ports", port: "80", base: "/v1/sandboxes/a-east/ports/80", rest: "//x/..%2fy"},
+		"/v1/sandboxes/a-east":                    nil,
+		"/v1/sandboxes/a-east:touch":              nil,
+		"/v1/sandboxes/a-east/logs/x":             nil,
+		"/v1/envs/a/logs":                         nil,
+	} {
+		got, ok := parse(path)
+		if ok != (want != nil) {
+			t.Errorf("%s is a path of this handler: %t", path, ok)
+		} else if ok {
+			if diff := cmp.Diff(*want, got, cmp.AllowUnexported(target{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", path, diff)
+			}
+		}
+	}
+}
+
+// nobody reaches nothing.
+type nobody struct{}
+
+func (nobody) Open(context.Context, string, *federationv1.ReachCall) (Tunnel, error) {
+	return nil, problem.New(problem.NotFound, "no sandbox")
+}
+
+func TestRefusalsAreProblems(t *testing.T) {
+	h := NewHandler(nobody{}, logr.Discard())
+	ask := func(method, path string, header ...string) int {
+		r := httptest.NewRequest(method, "http://hub.example"+path, nil)
+		for i := 0; i+1 < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		w := httptest.NewRecorder()
+		h.Match(r).ServeHTTP(w, r)
+		if kind := w.Header().Get("Content-Type"); w.Code >= 400 && kind != problem.ContentType {
+			t.Errorf("%s %s is answered %d of type %s", method, path, w.Code, kind)
+		}
+		return w.Code
+	}
+	socket := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
+	for _, c := range []struct {
+		method, path string
+		header       []string
+		want         int
+	}{
+		{"GET", "/v1/sandboxes/a/logs", nil, 404},
+		{"POST", "/v1/sandboxes/a/logs", nil, 400},
+		{"GET", "/v1/sandboxes/a/logs?since=yesterday", nil, 400},
+		{"GET", "/v1/sandboxes/a/exec?command=ls", nil, 400},
+		{"GET", "/v1/sandboxes/a/exec?command=ls", socket, 400},
+		{"GET", "/v1/sandboxes/a/exec", append(socket, "Sec-WebSocket-Protocol", ExecProtocol), 400},
+		{"GET", "/v1/sandboxes/a/exec?command=ls", append(socket, "Sec-WebSocket-Protocol", "v1.other, "+ExecProtocolV4), 404},
+		{"GET", "/v1/sandboxes/a/ports/0/", nil, 400},
+		{"GET", "/v1/sandboxes/a/ports/65536/", nil, 400},
+		{"GET", "/v1/sandboxes/a/ports/80", nil, http.StatusPermanentRedirect},
+		{"DELETE", "/v1/sandboxes/a/ports/80/x", nil, 404},
+		{"GET", "/v1/sandboxes/a/ports/80/", []string{"Origin", "https://evil.example"}, 403},
+		{"GET", "/v1/sandboxes/a/ports/80/", []string{"Origin", "http://hub.example"}, 404},
+	} {
+		if got := ask(c.method, c.path, c.header...); got != c.want {
+			t.Errorf("%s %s %v is answered %d, want %d", c.method, c.path, c.header, got, c.want)
+		}
+	}
+	h.Close()
+	if got := ask("GET", "/v1/sandboxes/a/logs"); got != http.StatusServiceUnavailable {
+		t.Errorf("a server that ends answers %d", got)
+	}
+}
+
+func TestAReasonFitsACloseMessage(t *testing.T) {
+	if _, text := closeCode(problem.New(problem.NotFound, "%s", strings.Repeat("ä", 200))); len(text) > maxReason || !strings.HasPrefix(text, "ää") {
+		t.Errorf("%d bytes: %q", len(text), text)
+	}
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/gorilla/websocket"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// TCPProtocol is the subprotocol of a WebSocket that is a TCP connection to a sandbox's port.
+const TCPProtocol = "tcp.atoll.navix.sh"
+
+func portCall(text string) (*federationv1.ReachCall, error) {
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return nil, problem.InvalidField("port", text, "1 to 65535")
+	}
+	return &federationv1.ReachCall{What: &federationv1.ReachCall_Port{Port: &federationv1.PortReach{Port: int32(port)}}}, nil
+}
+
+func (h *Handler) port(w http.ResponseWriter, r *http.Request, t target) error {
+	call, err := portCall(t.port)
+	if err != nil {
+		return err
+	}
+	if t.rest == "" && slices.Contains(websocket.Subprotocols(r), TCPProtocol) {
+		return h.connect(w, r, t.id, call)
+	}
+	if t.rest == "" {
+		// Links of a page are relative to its folder.
+		to := url.URL{Path: path.Base(r.URL.Path) + "/", RawQuery: r.URL.RawQuery}
+		w.Header().Set("Location", to.String())
+		w.WriteHeader(http.StatusPermanentRedirect)
+		return nil
+	}
+	_ = http.NewResponseController(w).EnableFullDuplex() // what answers before it has read everything may
+	ctx := context.WithValue(r.Context(), forwarded{}, forwarded{target: t, call: call})
+	h.proxy.ServeHTTP(w, r.WithContext(ctx))
+	return nil
+}
+
+// connect carries a TCP connection.
+func (h *Handler) connect(w http.ResponseWriter, r *http.Request, id string, call *federationv1.ReachCall) error {
+	if err := wants(r, TCPProtocol); err != nil {
+		return err
+	}
+	tunnel, err := h.open(r.Context(), id, call)
+	if err != nil {
+		return err
+	}
+	socket, err := upgrade(w, r, TCPProtocol)
+	if err != nil {
+		tunnel.Close(err)
+		return nil //nolint:nilerr // the upgrader has answered
+	}
+	if err := Join(&tcpCaller{socket: socket}, tunnel); err != nil {
+		h.log.V(1).Info("A connection broke off", "sandbox", id, "port", call.GetPort().GetPort(), "reason", err.Error())
+	}
+	return nil
+}
+
+// forwarded is what a proxied request is for.
+type forwarded struct {
+	target
+	call *federationv1.ReachCall
+}
+
+func forwardedOf(ctx context.Context) forwarded {
+	f, _ := ctx.Value(forwarded{}).(forwarded)
+	return f
+}
+
+// newProxy forwards HTTP to the port that a request's context names. Each request has a connection of its own.
+func (h *Handler) newProxy() http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite:        rewrite,
+		ModifyResponse: keepBelow,
+		FlushInterval:  -1,
+		Transport: &http.Transport{
+			DisableKeepAlives: true, DisableCompression: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				f := forwardedOf(ctx)
+				tunnel, err := h.open(ctx, f.id, f.call)
+				if err != nil {
+					return nil, err
+				}
+				return newConn(tunnel), nil
+			},
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			var known *problem.Error
+			if !errors.As(err, &known) {
+				known = problem.New(problem.Unavailable, "port %s of sandbox %s did not answer as HTTP: %w", forwardedOf(r.Context()).port,
+					forwardedOf(r.Context()).id, err)
+			}
+			known.Write(w)
+		},
+	}
+}
+
+// rewrite makes the request that the sandbox sees. It knows its port as one of localhost.
+func rewrite(p *httputil.ProxyRequest) {
+	f := forwardedOf(p.In.Context())
+	host := "localhost:" + f.port
+	p.SetXForwarded()
+	p.Out.Header.Set("X-Forwarded-Prefix", f.base)
+	p.Out.Header.Del("Authorization") // the caller's for Atoll
+	if p.In.Header.Get("Origin") != "" {
+		p.Out.Header.Set("Origin", "http://"+host)
+	}
+	p.Out.Host = host
+	p.Out.URL.Scheme, p.Out.URL.Host = "http", host
+	p.Out.URL.Path, p.Out.URL.RawPath = f.rest, ""
+	if unescaped, err := url.PathUnescape(f.rest); err == nil {
+		p.Out.URL.Path, p.Out.URL.RawPath = unescaped, f.rest
+	}
+}
+
+// keepBelow keeps redirects and cookies of a sandbox below its path: everything is one origin to a browser.
+func keepBelow(r *http.Response) error {
+	f := forwardedOf(r.Request.Context())
+	if to, err := url.Parse(r.Header.Get("Location")); err == nil && r.Header.Get("Location") != "" {
+		if here := to.Host == "" || to.Host == r.Request.URL.Host; here && strings.HasPrefix(to.Path, "/") {
+			to.Scheme, to.Host = "", ""
+			r.Header.Set("Location", f.base+to.String())
+		}
+	}
+	cookies := r.Cookies()
+	r.Header.Del("Set-Cookie")
+	for _, cookie := range cookies {
+		cookie.Domain = ""
+		cookie.Path = f.base + path.Join("/", cookie.Path)
+		r.Header.Add("Set-Cookie", cookie.String())
+	}
+	return nil
+}
+
+// tcpCaller is the caller's end of a TCP connection.
+type tcpCaller struct {
+	*socket
+	ends atomic.Int32 // of the two sides, those that have nothing more to say
+}
+
+func (c *tcpCaller) Recv() ([]byte, error) {
+	for {
+		piece, begins, err := c.next(0)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(piece) > 0:
+			return piece, nil
+		case begins:
+			c.ended()
+			return nil, io.EOF
+		}
+	}
+}
+
+func (c *tcpCaller) CloseSend() error {
+	defer c.ended()
+	return c.Send(nil)
+}
+
+func (c *tcpCaller) ended() {
+	if c.ends.Add(1) == 2 {
+		_ = c.part(nil)
+	}
+}

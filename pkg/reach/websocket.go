@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gorilla/websocket"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	// pongEvery is how often a peer gets a sign of life that it need not answer.
+	pongEvery = 15 * time.Second
+	// controlTimeout bounds the wait for a place among what is being sent.
+	controlTimeout = time.Second
+	// partingPatience is how long a caller that has heard everything may take to leave.
+	partingPatience = 5 * time.Second
+	// hurry is how long somebody who is held up may stay so when the conversation is cut.
+	hurry = 2 * time.Second
+	// maxReason is the room for a text in a close message.
+	maxReason = 123
+)
+
+// upgrade takes a WebSocket over. Requests from pages of others were refused before.
+func upgrade(w http.ResponseWriter, r *http.Request, protocols ...string) (*socket, error) {
+	upgrader := websocket.Upgrader{
+		Subprotocols: protocols, CheckOrigin: func(*http.Request) bool { return true },
+		ReadBufferSize: MaxMessage, WriteBufferSize: MaxMessage,
+	}
+	conn, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{conn: conn, done: make(chan struct{}), buffer: make([]byte, MaxMessage)}
+	go s.beat()
+	return s, nil
+}
+
+// wants refuses what is no WebSocket of one of the protocols.
+func wants(r *http.Request, protocols ...string) error {
+	if !websocket.IsWebSocketUpgrade(r) {
+		return problem.New(problem.Invalid, "%s is a WebSocket, with the subprotocol %s", r.URL.Path, protocols[0])
+	}
+	for _, offered := range websocket.Subprotocols(r) {
+		for _, protocol := range protocols {
+			if offered == protocol {
+				return nil
+			}
+		}
+	}
+	return problem.InvalidField("Sec-WebSocket-Protocol", r.Header.Get("Sec-WebSocket-Protocol"), protocols[0])
+}
+
+// socket is a WebSocket whose messages are read in pieces, so that their size is of no matter.
+type socket struct {
+	conn   *websocket.Conn
+	piece  io.Reader // the rest of the message that is being read
+	buffer []byte
+	done   chan struct{}
+	once   sync.Once
+}
+
+// beat keeps middle boxes from forgetting the connection.
+func (s *socket) beat() {
+	ticker := time.NewTicker(pongEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-ticker.C:
+			_ = s.conn.WriteControl(websocket.PongMessage, nil, time.Now().Add(controlTimeout))
+		}
+	}
+}
+
+// next answers the next piece of a message, into the buffer from an offset, and whether it begins one.
+func (s *socket) next(offset int) (piece []byte, begins bool, err error) {
+	for {
+		if s.piece == nil {
+			kind, reader, err := s.conn.NextReader()
+			if err != nil {
+				return nil, false, err
+			}
+			if kind != websocket.BinaryMessage {
+				return nil, false, errors.New("a message that is not binary")
+			}
+			s.piece, begins = reader, true
+		}
+		n, err := s.piece.Read(s.buffer[offset:])
+		if err != nil {
+			s.piece = nil
+			if !errors.Is(err, io.EOF) {
+				return nil, false, err
+			}
+		}
+		if n > 0 || begins {
+			return s.buffer[offset : offset+n], begins, nil
+		}
+	}
+}
+
+func (s *socket) Send(message []byte) error {
+	return s.conn.WriteMessage(websocket.BinaryMessage, message)
+}
+
+func (s *socket) Hurry() { _ = s.conn.NetConn().SetWriteDeadline(time.Now().Add(hurry)) }
+
+// part says goodbye, and gives the peer a while to do so, too.
+func (s *socket) part(reason error) error {
+	code, text := websocket.CloseNormalClosure, ""
+	if reason != nil {
+		code, text = closeCode(reason)
+	}
+	_ = s.conn.SetReadDeadline(time.Now().Add(partingPatience))
+	return s.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, text), time.Now().Add(controlTimeout))
+}
+
+func closeCode(reason error) (code int, text string) {
+	p := problem.FromError(reason)
+	code, text = websocket.CloseInternalServerErr, p.Message
+	switch p.Reason {
+	case problem.Unavailable:
+		code = websocket.CloseTryAgainLater
+	case problem.NotFound:
+		code = websocket.CloseGoingAway
+	}
+	for len(text) > maxReason || !utf8.ValidString(text) {
+		text = text[:min(len(text)-1, maxReason)]
+	}
+	return code, text
+}
+
+func (s *socket) Close(reason error) {
+	s.once.Do(func() {
+		close(s.done)
+		if reason != nil {
+			_ = s.part(reason)
+		}
+		_ = s.conn.Close()
+	})
+}

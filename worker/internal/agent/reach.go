@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+// conversations are those of the hub's callers, over one stream.
+type conversations struct {
+	tunnels *link.Tunnels
+	joined  sync.WaitGroup
+
+	mu   sync.Mutex // of over, against those that are just beginning
+	over bool
+}
+
+// join carries a conversation. It reports false once the stream is over.
+func (c *conversations) join(carry func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return false
+	}
+	c.joined.Go(carry)
+	return true
+}
+
+// end ends all of them.
+func (c *conversations) end() error {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	err := c.tunnels.Close()
+	c.joined.Wait()
+	return err
+}
+
+var errStreamOver = problem.New(problem.Unavailable, "the stream to the hub has ended").WithRetryAfter(time.Second)
+
+// reachOver lets the hub's callers reach sandboxes for as long as a stream lasts. The answer ends that, and them.
+func (a *Agent) reachOver(hub federationv1.LinkClient) (end func()) {
+	c := &conversations{tunnels: a.opts.Hub.NewTunnels(hub)}
+	a.conversations.Store(c)
+	return func() {
+		a.conversations.CompareAndSwap(c, nil)
+		if err := c.end(); err != nil {
+			a.opts.Log.Info("Could not close the connection for tunnels", "error", err.Error())
+		}
+	}
+}
+
+// reach gets into a sandbox, and opens the tunnel that the hub waits for. The conversation goes on behind the answer.
+func (a *Agent) reach(ctx context.Context, call *federationv1.ReachCall) error {
+	c := a.conversations.Load()
+	switch {
+	case a.opts.Reach == nil:
+		return problem.New(problem.Unimplemented, "this worker does not reach into sandboxes")
+	case c == nil:
+		return errStreamOver
+	}
+	sandbox, err := a.opts.Reach.Open(ctx, call.GetSandboxId(), call)
+	if err != nil {
+		return err
+	}
+	caller, err := c.tunnels.Open(ctx, call.GetToken())
+	if err != nil {
+		sandbox.Close(err)
+		return problem.New(problem.Unavailable, "the hub did not take a tunnel: %w", err).WithRetryAfter(time.Second)
+	}
+	if c.join(func() {
+		if err := reach.Join(caller, sandbox); err != nil {
+			a.opts.Log.V(1).Info("A tunnel broke off", "sandbox", call.GetSandboxId(), "kind", reach.Kind(call), "reason", err.Error())
+		}
+	}) {
+		return nil
+	}
+	sandbox.Close(errStreamOver)
+	caller.Close(nil)
+	return errStreamOver
+}
+
+// dispositionOf tells what an error means for where a claim may go next; other calls are over with it.
+func dispositionOf(d *federationv1.Dispatch, err error) federationv1.Disposition {
+	if d.GetReach() != nil {
+		return federationv1.Disposition_DONE
+	}
+	return claim.Disposition(err)
+}

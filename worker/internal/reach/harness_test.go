@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	tunnel "navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/reach"
+	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
+)
+
+const (
+	patience  = 60 * time.Second
+	clusterID = "east"
+)
+
+var (
+	downNeeded atomic.Bool
+	planeUp    = sync.OnceValues(func() (*plane.Set, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+		defer cancel()
+		return plane.Up(ctx, plane.Options{Delays: plane.Delays{
+			Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
+		}}, clusterID)
+	})
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if downNeeded.Load() {
+		set, err := planeUp()
+		if err == nil {
+			err = set.Down(context.Background())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// world is a pool on a real control plane with a claim service, and a way into its sandboxes.
+type world struct {
+	t         *testing.T
+	namespace string
+	live      client.Client
+	claims    *claim.Service
+	activity  *reach.Activity
+	service   *reach.Service
+	metrics   *prometheus.Registry
+	server    *httptest.Server
+	lost      atomic.Bool // the lease
+}
+
+func (w *world) Held() bool { return !w.lost.Load() }
+
+// newWorld makes a world of two Pods. change may put another way to Pods in place.
+func newWorld(t *testing.T, change ...func(*reach.Options)) *world {
+	t.Helper()
+	w := &world{t: t, metrics: prometheus.NewRegistry()}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		w.must(add(scheme))
+	}
+	var err error
+	w.live, err = client.New(w.config(), client.Options{Scheme: scheme})
+	w.must(err)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "reach-"}}
+	w.must(w.live.Create(t.Context(), ns))
+	w.namespace = ns.Name
+	w.eventually("the default service account", func() error {
+		return w.live.Get(t.Context(), types.NamespacedName{Namespace: w.namespace, Name: "default"}, &corev1.ServiceAccount{})
+	})
+	skip := true
+	mgr, err := ctrl.NewManager(w.config(), ctrl.Options{
+		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Controller: config.Controller{SkipNameValidation: &skip},
+	})
+	w.must(err)
+	w.lead(mgr)
+	w.open(change...)
+	pools, err := pool.New(pool.Options{
+		Client: mgr.GetClient(), Recorder: w.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID, Registry: prometheus.NewRegistry(),
+	})
+	w.must(err)
+	w.must(pools.SetupWithManager(t.Context(), mgr))
+	w.must(w.claims.Watch(t.Context(), mgr.GetCache()))
+	w.inBackground("manager", mgr.Start)
+	w.inBackground("claims", w.claims.Start)
+	w.inBackground("reach", w.service.Start)
+	w.claims.SetIncarnation(1)
+	w.makePool()
+	return w
+}
+
+func (w *world) lead(mgr ctrl.Manager) {
+	cfg := w.config()
+	times := apitime.New(clock.RealClock{})
+	times.Watch(cfg)
+	pods, err := claim.NewPods(cfg)
+	w.must(err)
+	w.activity = reach.NewActivity(clock.RealClock{})
+	w.claims, err = claim.New(claim.Options{
+		ClusterID: clusterID, Pods: pods, Lease: w, Time: times, Activity: []idle.LastActiveSource{w.activity},
+	})
+	w.must(err)
+	_ = mgr
+}
+
+func (w *world) open(change ...func(*reach.Options)) {
+	upstream, err := reach.NewAPIServer(w.config())
+	w.must(err)
+	opts := reach.Options{Claims: w.claims, Activity: w.activity, Lease: w, Upstream: upstream}
+	for _, f := range change {
+		f(&opts)
+	}
+	w.service, err = reach.New(opts)
+	w.must(err)
+	measures, err := tunnel.NewMetrics(w.metrics, "test")
+	w.must(err)
+	handler := tunnel.NewHandler(measures.Measure(w.service), logr.Discard())
+	w.server = httptest.NewServer(handlerOf(handler))
+	w.t.Cleanup(func() {
+		handler.Close()
+		w.server.Close()
+	})
+}
+
+func (w *world) config() *rest.Config {
+	w.t.Helper()
+	set, err := planeUp()
+	w.must(err)
+	downNeeded.Store(true)
+	cfg := set.Plane(clusterID).Config()
+	cfg.QPS = -1
+	return cfg
+}
+
+func (w *world) makePool() {
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "p"}}
+	p.Spec.Replicas = 2
+	p.Spec.IdleImage = "test.local/idle:1"
+	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/default:1"}}
+	p.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
+	sandboxtest.Close(&p.Spec.Template.Spec)
+	w.must(w.live.Create(w.t.Context(), p))
+}
+
+// claim answers a running sandbox.
+func (w *world) claim(change ...func(*sandboxv1.CreateSandboxRequest)) *sandboxv1.Sandbox {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	r := &sandboxv1.CreateSandboxRequest{Namespace: w.namespace, Team: "red", User: "ann"}
+	for _, f := range change {
+		f(r)
+	}
+	var got *sandboxv1.Sandbox
+	w.eventually("a sandbox", func() (err error) {
+		got, err = w.claims.Create(ctx, claim.Claim{Request: r, Pool: types.NamespacedName{Namespace: w.namespace, Name: "p"}})
+		return err
+	})
+	if got.GetPhase() != sandboxv1.Phase_RUNNING {
+		w.t.Fatalf("the sandbox is %s", got.GetPhase())
+	}
+	return got
+}
+
+func (w *world) release(id string) {
+	w.t.Helper()
+	_, err := w.claims.Release(w.t.Context(), id)
+	w.must(err)
+}
+
+func (w *world) inBackground(what string, run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("%s: %v", what, err)
+		}
+	})
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) eventually(what string, try func() error) {
+	w.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			w.t.Fatalf("waiting for %s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// tunnels wants so many tunnels to be open.
+func (w *world) tunnels(n int) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%d open tunnels", n), func() error {
+		if got := w.service.Tunnels(); got != n {
+			return fmt.Errorf("%d are open", got)
+		}
+		return nil
+	})
+}
+
+var errNotYet = errors.New("not yet")

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
+	streamspdy "k8s.io/streaming/pkg/httpstream/spdy"
+
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+const (
+	// portProtocol over a WebSocket is what Kubernetes 1.31 speaks; the one without before that.
+	portProtocol     = "portforward.k8s.io"
+	tunneledProtocol = "SPDY/3.1+" + portProtocol
+	pingEvery        = 30 * time.Second
+	// errorPatience is how long a reason may follow the end that it explains.
+	errorPatience = time.Second
+	maxErrorText  = 1 << 10
+)
+
+// port connects to a port in a Pod's network.
+func (a *APIServer) port(ctx context.Context, place claim.Place, port int32) (reach.Tunnel, error) {
+	conn, err := a.forward(ctx, place)
+	if err != nil {
+		return nil, refused(place, err)
+	}
+	tunnel, err := newPortTunnel(conn, port)
+	if err != nil {
+		_ = conn.Close()
+		return nil, refused(place, err)
+	}
+	return tunnel, nil
+}
+
+func (a *APIServer) forward(ctx context.Context, place claim.Place) (httpstream.Connection, error) {
+	u := a.url(place, "portforward", nil)
+	socket, err := a.upgrade(ctx, u, tunneledProtocol)
+	if err == nil {
+		return streamspdy.NewClientConnectionWithPings(portforward.NewTunnelingConnection("atoll", socket), pingEvery)
+	}
+	if !httpstream.IsUpgradeFailure(err) {
+		return nil, err
+	}
+	transport, upgrader, prepareErr := spdy.RoundTripperFor(a.config)
+	if prepareErr != nil {
+		return nil, fmt.Errorf("preparing to forward a port: %w", prepareErr)
+	}
+	request, prepareErr := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), nil)
+	if prepareErr != nil {
+		return nil, fmt.Errorf("preparing to forward a port: %w", prepareErr)
+	}
+	conn, _, err := spdy.NegotiateStreaming(upgrader, &http.Client{Transport: transport}, request, portProtocol)
+	return conn, err
+}
+
+// portTunnel is a TCP connection: one stream for what is said, one for what went wrong.
+type portTunnel struct {
+	conn   httpstream.Connection
+	data   httpstream.Stream
+	failed chan string // the kubelet's word, once that stream has ended
+	buffer [reach.MaxMessage - 1]byte
+}
+
+func newPortTunnel(conn httpstream.Connection, port int32) (*portTunnel, error) {
+	headers := http.Header{}
+	headers.Set(corev1.StreamType, corev1.StreamTypeError)
+	headers.Set(corev1.PortHeader, strconv.Itoa(int(port)))
+	headers.Set(corev1.PortForwardRequestIDHeader, "0")
+	errorStream, err := conn.CreateStream(headers)
+	if err != nil {
+		return nil, fmt.Errorf("opening a stream for errors: %w", err)
+	}
+	_ = errorStream.Close() // nothing is said on it
+	headers.Set(corev1.StreamType, corev1.StreamTypeData)
+	data, err := conn.CreateStream(headers)
+	if err != nil {
+		return nil, fmt.Errorf("opening a stream: %w", err)
+	}
+	t := &portTunnel{conn: conn, data: data, failed: make(chan string, 1)}
+	go func() {
+		text, _ := io.ReadAll(io.LimitReader(errorStream, maxErrorText)) // ends with the connection
+		t.failed <- string(text)
+	}()
+	return t, nil
+}
+
+func (t *portTunnel) Recv() ([]byte, error) {
+	message, err := read(t.data, t.buffer[:])
+	if err == nil {
+		return message, nil
+	}
+	select {
+	case why := <-t.failed:
+		t.failed <- why
+		if why != "" {
+			return nil, problem.New(problem.Unavailable, "the port did not answer: %s", strings.TrimSpace(why))
+		}
+	case <-time.After(errorPatience): // the stream for errors outlives an orderly end
+	}
+	return nil, err
+}
+
+func (t *portTunnel) Send(message []byte) error {
+	_, err := t.data.Write(message)
+	return err
+}
+
+func (t *portTunnel) CloseSend() error     { return t.data.Close() }
+func (t *portTunnel) Close(error)          { _ = t.conn.Close() }
+func (t *portTunnel) Cut() <-chan struct{} { return nil }

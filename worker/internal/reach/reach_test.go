@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	utilexec "k8s.io/client-go/util/exec"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/pkg/problem"
+	tunnel "navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/reach"
+)
+
+func handlerOf(h *tunnel.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if match := h.Match(r); match != nil {
+			match.ServeHTTP(w, r)
+			return
+		}
+		http.NotFound(w, r)
+	})
+}
+
+// run executes a command with Kubernetes' own client.
+func (w *world) run(ctx context.Context, id string, options remotecommand.StreamOptions, command ...string) error {
+	w.t.Helper()
+	query := url.Values{"command": command}
+	for name, wanted := range map[string]bool{
+		"stdin": options.Stdin != nil, "stdout": options.Stdout != nil, "stderr": options.Stderr != nil, "tty": options.Tty,
+	} {
+		query.Set(name, fmt.Sprint(wanted))
+	}
+	executor, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: w.server.URL}, http.MethodGet,
+		w.server.URL+"/v1/sandboxes/"+id+"/exec?"+query.Encode())
+	w.must(err)
+	return executor.StreamWithContext(ctx, options)
+}
+
+func (w *world) dial(id, rest string, protocols ...string) (*websocket.Conn, error) {
+	dialer := websocket.Dialer{Subprotocols: protocols}
+	conn, answer, err := dialer.DialContext(w.t.Context(), "ws"+strings.TrimPrefix(w.server.URL, "http")+"/v1/sandboxes/"+id+"/"+rest, nil)
+	if answer != nil {
+		defer answer.Body.Close()
+	}
+	if errors.Is(err, websocket.ErrBadHandshake) {
+		err = problem.Read(answer.StatusCode, answer.Body)
+	}
+	return conn, err
+}
+
+// listen has every connection to a port of this machine, which stands for every Pod's, served.
+func listen(t *testing.T, serve func(net.Conn)) (port string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lis.Close() })
+	go func() {
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				serve(conn)
+			}()
+		}
+	}()
+	_, port, _ = net.SplitHostPort(lis.Addr().String())
+	return port
+}
+
+func TestExec(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+
+	var stdout, stderr bytes.Buffer
+	long := strings.Repeat("0123456789abcdef", 64<<10)
+	err := w.run(t.Context(), id, remotecommand.StreamOptions{Stdin: strings.NewReader(long), Stdout: &stdout, Stderr: &stderr},
+		"sh", "-c", "cat; echo oops >&2; exit 3")
+	var exit utilexec.CodeExitError
+	if !errors.As(err, &exit) || exit.Code != 3 {
+		t.Errorf("a command that exits with 3: %v", err)
+	}
+	if stdout.String() != long || stderr.String() != "oops\n" {
+		t.Errorf("stdout has %d bytes of %d, stderr is %q", stdout.Len(), len(long), stderr.String())
+	}
+
+	stdout.Reset()
+	sizes := make(sizeQueue, 1)
+	sizes <- &remotecommand.TerminalSize{Width: 123, Height: 45}
+	err = w.run(t.Context(), id, remotecommand.StreamOptions{
+		Stdin: strings.NewReader(""), Stdout: &stdout, Tty: true, TerminalSizeQueue: sizes,
+	}, "sh", "-c", "until [ \"$(stty size)\" = '45 123' ]; do :; done; test -t 0 && echo terminal")
+	if err != nil || !strings.Contains(stdout.String(), "terminal") {
+		t.Errorf("a terminal of 123 by 45: %q, %v", stdout.String(), err)
+	}
+
+	if err := w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: &stdout}, "/no/such/command"); err == nil {
+		t.Error("a command that is not there succeeded")
+	}
+	w.tunnels(0)
+}
+
+type sizeQueue chan *remotecommand.TerminalSize
+
+func (q sizeQueue) Next() *remotecommand.TerminalSize {
+	select {
+	case size := <-q:
+		return size
+	default:
+		close(q)
+		return nil
+	}
+}
+
+func TestLogs(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	print := func(line string) {
+		w.must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c", "echo "+line+` >> "$`+plane.ContainerLogEnv+`"`))
+	}
+	print("one")
+	print("two")
+	url := w.server.URL + "/v1/sandboxes/" + id + "/logs?"
+	get := func(query string) (status int, body string) {
+		answer, err := http.Get(url + query)
+		w.must(err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		w.must(err)
+		return answer.StatusCode, string(text)
+	}
+	if _, body := get("tail=1"); body != "two\n" {
+		t.Errorf("the last line: %q", body)
+	}
+	follow, err := http.Get(url + "follow=true")
+	w.must(err)
+	defer follow.Body.Close()
+	lines := bufio.NewScanner(follow.Body)
+	for _, want := range []string{"one", "two", "three"} {
+		if want == "three" {
+			print(want)
+		}
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("line %q, want %q: %v", lines.Text(), want, lines.Err())
+		}
+	}
+	w.release(id)
+	if lines.Scan() || lines.Err() != nil {
+		t.Errorf("after the release: %q, %v", lines.Text(), lines.Err())
+	}
+	if why := follow.Trailer.Get("Atoll-Error"); !strings.Contains(why, "has ended") {
+		t.Errorf("the log ended because of %q", why)
+	}
+	for query, status := range map[string]int{"tail=x": 400, "previous=true": 400, "container=other": 404} {
+		if got, body := get(query); got != status {
+			t.Errorf("%s is answered %d: %s", query, got, body)
+		}
+	}
+}
+
+func TestHTTPToAPort(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	upgrader := websocket.Upgrader{}
+	var seen atomic.Pointer[http.Request]
+	inside := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/socket" {
+			seen.Store(r)
+			out.Header().Add("Set-Cookie", "a=b; Path=/app; Domain=example.org")
+			out.Header().Set("Location", "/login?x=1")
+			body, _ := io.ReadAll(r.Body)
+			_, _ = out.Write(body)
+			return
+		}
+		conn, err := upgrader.Upgrade(out, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		kind, message, err := conn.ReadMessage()
+		if err == nil {
+			_ = conn.WriteMessage(kind, append([]byte("echo "), message...))
+		}
+	})}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	go func() { _ = inside.Serve(lis) }()
+	t.Cleanup(func() { _ = inside.Close() })
+	_, port, _ := net.SplitHostPort(lis.Addr().String())
+	base := "/v1/sandboxes/" + id + "/ports/" + port
+
+	body := strings.Repeat("much", 2<<20)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.server.URL+base+"/a//b%2Fc/../d?q=1", strings.NewReader(body))
+	w.must(err)
+	request.Header.Set("Authorization", "Bearer atoll_secret")
+	request.Header.Set("X-Own", "kept")
+	answer, err := http.DefaultTransport.RoundTrip(request)
+	w.must(err)
+	got, err := io.ReadAll(answer.Body)
+	if err != nil || string(got) != body {
+		t.Errorf("%d bytes of %d came back, %v", len(got), len(body), err)
+	}
+	_ = answer.Body.Close()
+	r := seen.Load()
+	if r.RequestURI != "/a//b%2Fc/../d?q=1" || r.Header.Get("Authorization") != "" || r.Header.Get("X-Own") != "kept" || r.Host != "localhost:"+port {
+		t.Errorf("the sandbox saw %s at %s with %v", r.RequestURI, r.Host, r.Header)
+	}
+	if cookie := answer.Header.Get("Set-Cookie"); cookie != "a=b; Path="+base+"/app" {
+		t.Errorf("the cookie is %q", cookie)
+	}
+	if location := answer.Header.Get("Location"); location != base+"/login?x=1" {
+		t.Errorf("the redirect leads to %q", location)
+	}
+
+	socket, err := w.dial(id, "ports/"+port+"/socket")
+	w.must(err)
+	w.must(socket.WriteMessage(websocket.TextMessage, []byte("hello")))
+	if kind, message, err := socket.ReadMessage(); err != nil || kind != websocket.TextMessage || string(message) != "echo hello" {
+		t.Errorf("the WebSocket inside said %q, %v", message, err)
+	}
+	_ = socket.Close()
+
+	w.must(inside.Close())
+	if answer, err = http.Get(w.server.URL + base + "/"); err != nil || answer.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a port that nobody listens on: %v, %v", answer, err)
+	}
+	_ = answer.Body.Close()
+	w.tunnels(0)
+}
+
+func TestTCPToAPort(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	port := listen(t, func(conn net.Conn) {
+		all, _ := io.ReadAll(conn) // until the caller has nothing more to say
+		_, _ = fmt.Fprintf(conn, "heard %d bytes", len(all))
+	})
+	socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+	w.must(err)
+	defer socket.Close()
+	const much = 3<<20 + 17
+	w.must(socket.WriteMessage(websocket.BinaryMessage, make([]byte, much)))
+	w.must(socket.WriteMessage(websocket.BinaryMessage, nil))
+	var said []byte
+	for {
+		_, message, err := socket.ReadMessage()
+		w.must(err)
+		if len(message) == 0 {
+			break
+		}
+		said = append(said, message...)
+	}
+	if want := fmt.Sprintf("heard %d bytes", much); string(said) != want {
+		t.Errorf("said %q, want %q", said, want)
+	}
+	if _, _, err := socket.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+		t.Errorf("after both had their say: %v", err)
+	}
+	w.tunnels(0)
+}
+
+// One that does not read holds up its own source, after a bounded number of bytes, and nobody else (I10).
+func TestASlowReaderHoldsUpItselfAlone(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	var written atomic.Int64
+	port := listen(t, func(conn net.Conn) {
+		piece := make([]byte, 64<<10)
+		for {
+			n, err := conn.Write(piece)
+			written.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	})
+	socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+	w.must(err)
+	defer socket.Close()
+	if _, _, err := socket.ReadMessage(); err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	w.eventually("the source to be held up", func() error {
+		now := written.Load()
+		defer func() { last = now }()
+		time.Sleep(200 * time.Millisecond) // of no progress
+		if now == 0 || written.Load() != now || last != now {
+			return errNotYet
+		}
+		return nil
+	})
+	if last > 64<<20 {
+		t.Errorf("%d bytes wait for somebody who does not read", last)
+	}
+	t.Logf("%d KiB wait", last>>10)
+	for range 20 {
+		began := time.Now()
+		var out bytes.Buffer
+		if err := w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: &out}, "echo", "quick"); err != nil || out.String() != "quick\n" {
+			t.Fatalf("%q, %v", out.String(), err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("an exec beside it took %s", took)
+		}
+	}
+	w.release(id)
+	w.eventually("the source to be let go", func() error {
+		if w.service.Tunnels() > 0 {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// I13: what is open ends with the release, not after it, and nobody gets in any more.
+func TestATunnelEndsBeforeItsReleaseIsAnswered(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	var inside atomic.Int64
+	port := listen(t, func(conn net.Conn) {
+		piece := make([]byte, 1)
+		for {
+			n, err := conn.Read(piece)
+			inside.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	})
+	socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+	w.must(err)
+	defer socket.Close()
+	stop := make(chan struct{})
+	flooded := make(chan struct{})
+	go func() {
+		defer close(flooded)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if socket.WriteMessage(websocket.BinaryMessage, []byte("x")) != nil {
+					return
+				}
+			}
+		}
+	}()
+	failed := make(chan error, 1)
+	go func() {
+		failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c", "while :; do echo still here; sleep 0.01; done")
+	}()
+	w.eventually("bytes to arrive", func() error {
+		if inside.Load() == 0 || w.service.Tunnels() < 2 {
+			return errNotYet
+		}
+		return nil
+	})
+	w.release(id)
+	atRelease := inside.Load()
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("an exec that a release ended: %v", err)
+	}
+	<-flooded
+	close(stop)
+	w.tunnels(0)
+	if after := inside.Load(); after > atRelease+64<<10 { // what was under way in the API server
+		t.Errorf("%d bytes arrived after the release was answered", after-atRelease)
+	}
+	if _, err := w.dial(id, "exec?command=true", tunnel.ExecProtocol); err == nil || problem.FromError(err).Reason != problem.NotFound {
+		t.Errorf("exec after the release: %v", err)
+	}
+	if known, err := w.activity.GetLastActive(t.Context()); err != nil || len(known) > 0 {
+		t.Errorf("activity of ended sandboxes is kept: %v, %v", known, err)
+	}
+}
+
+func TestAWorkerThatLostItsLeaseLetsGo(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	failed := make(chan error, 1)
+	out, in := io.Pipe()
+	go func() {
+		failed <- w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: in}, "sh", "-c", "echo up; exec sleep 60")
+	}()
+	_, err := io.ReadFull(out, make([]byte, len("up\n"))) // and nothing after that
+	w.must(err)
+	w.lost.Store(true)
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "does not lead") {
+		t.Errorf("a silent exec at a worker that leads no more: %v", err)
+	}
+	if _, err := w.dial(id, "exec?command=true", tunnel.ExecProtocol); err == nil || problem.FromError(err).Reason != problem.Unavailable {
+		t.Errorf("exec at a worker that leads no more: %v", err)
+	}
+}
+
+// A kubelet answers with the first line. Until there is one, whoever follows is not sent away.
+func TestASilentLogIsFollowed(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	answer, err := http.Get(w.server.URL + "/v1/sandboxes/" + id + "/logs?follow=true")
+	w.must(err)
+	defer answer.Body.Close()
+	w.must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c", `echo first >> "$`+plane.ContainerLogEnv+`"`))
+	if lines := bufio.NewScanner(answer.Body); answer.StatusCode != http.StatusOK || !lines.Scan() || lines.Text() != "first" {
+		t.Errorf("%s, then %q, %v", answer.Status, lines.Text(), lines.Err())
+	}
+}
+
+// stuck is an API server that holds on to what it is asked for.
+type stuck struct{ asked chan struct{} }
+
+func (s stuck) Dial(ctx context.Context, _ claim.Place, _ *federationv1.ReachCall) (tunnel.Tunnel, error) {
+	s.asked <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// I13: an exec that the API server has not answered may yet be carried out, in whatever container the Pod has by then. So the
+// Pod is not reset for the next tenant.
+func TestI13APodWithAnUnansweredExecIsReplaced(t *testing.T) {
+	upstream := stuck{make(chan struct{}, 1)}
+	w := newWorld(t, func(o *reach.Options) { o.Upstream = upstream })
+	for _, asked := range []bool{false, true} {
+		sandbox := w.claim()
+		failed := make(chan error, 1)
+		if asked {
+			go func() {
+				_, err := w.dial(sandbox.GetId(), "exec?command=true", tunnel.ExecProtocol)
+				failed <- err
+			}()
+			<-upstream.asked
+		}
+		w.release(sandbox.GetId())
+		if asked {
+			if err := <-failed; err == nil || problem.FromError(err).Reason != problem.NotFound {
+				t.Errorf("an exec that was under way at the release: %v", err)
+			}
+		}
+		w.eventually("the Pod to be reset or gone", func() error {
+			pod := &corev1.Pod{}
+			err := w.live.Get(t.Context(), types.NamespacedName{Namespace: w.namespace, Name: sandbox.GetPod()}, pod)
+			reset := err == nil && pod.DeletionTimestamp == nil && pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle
+			gone := apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
+			switch {
+			case reset && asked, gone && !asked:
+				t.Fatalf("with an unanswered exec %t, the Pod is reset %t, gone %t", asked, reset, gone)
+			case !reset && !gone:
+				return errNotYet
+			}
+			return nil
+		})
+	}
+	w.tunnels(0)
+}
+
+func TestTunnelsOfASandboxAreBounded(t *testing.T) {
+	w := newWorld(t)
+	id := w.claim().GetId()
+	port := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	refused := 0
+	for range 130 {
+		socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+		if err != nil {
+			if problem.FromError(err).Reason != problem.RateLimited {
+				t.Fatal(err)
+			}
+			refused++
+			continue
+		}
+		defer socket.Close()
+	}
+	if refused != 2 {
+		t.Errorf("%d of 130 were refused, want 2", refused)
+	}
+	w.release(id)
+	w.tunnels(0)
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+const (
+	// maxTunnels bounds the tunnels of a sandbox, and all: each has buffers, and a connection to the API server.
+	maxTunnelsEach = 128
+	maxTunnels     = 2048
+	// dialTimeout bounds how long the API server and the kubelet may take to begin.
+	dialTimeout = 10 * time.Second
+	// leaseCheck is how late a silent tunnel may notice that this process leads no more.
+	leaseCheck = time.Second
+)
+
+// Claims is the claim service.
+type Claims interface {
+	Locate(id string) (claim.Place, error)
+	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	OnShut(f func(id string))
+	Executing(pod types.UID, more int)
+}
+
+// Upstream is how Pods are reached.
+type Upstream interface {
+	// Dial opens a conversation. The context is that of the whole of it.
+	Dial(ctx context.Context, place claim.Place, what *federationv1.ReachCall) (reach.Tunnel, error)
+}
+
+// Options configure a Service. Claims, Activity, Lease and Upstream are required.
+type Options struct {
+	Claims   Claims
+	Activity *Activity
+	Lease    claim.Lease
+	Upstream Upstream
+	Clock    clock.WithTicker
+	Log      logr.Logger
+}
+
+// Service opens tunnels to sandboxes.
+type Service struct {
+	opts Options
+
+	mu       sync.Mutex
+	sessions map[string]map[*session]struct{} // by sandbox id
+	open     int
+}
+
+var _ reach.Opener = (*Service)(nil)
+
+// errShut ends what is open when its sandbox cannot be reached any more.
+func errShut(id string) error {
+	return problem.New(problem.NotFound, "sandbox %s has ended, or is about to", id)
+}
+
+var errNotLeading = problem.New(problem.Unavailable, "this worker does not lead any more").WithRetryAfter(time.Second)
+
+// New answers a service. It needs to be run for what is said of losing the lease.
+func New(opts Options) (*Service, error) {
+	if opts.Claims == nil || opts.Activity == nil || opts.Lease == nil || opts.Upstream == nil {
+		return nil, errors.New("reach needs claims, their activity, a lease and a way to Pods")
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	s := &Service{opts: opts, sessions: map[string]map[*session]struct{}{}}
+	opts.Claims.OnShut(s.shut)
+	return s, nil
+}
+
+// NeedLeaderElection says that followers have nothing to watch over: they open nothing.
+func (s *Service) NeedLeaderElection() bool { return true }
+
+// Start watches over the lease until ctx ends, and ends all tunnels then.
+func (s *Service) Start(ctx context.Context) error {
+	ticker := s.opts.Clock.NewTicker(leaseCheck)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.end("", reach.ErrGoingAway)
+			return nil
+		case <-ticker.C():
+			if !s.opts.Lease.Held() {
+				s.end("", errNotLeading)
+			}
+		}
+	}
+}
+
+// Open reaches into a sandbox.
+func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
+	opened, err := s.begin(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.reach(ctx, opened, what); err != nil {
+		opened.Close(nil)
+		return nil, err
+	}
+	return opened, nil
+}
+
+// begin notes a session before anything is looked at, so that whatever happens from now on ends it.
+func (s *Service) begin(id string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.open >= maxTunnels:
+		return nil, problem.New(problem.RateLimited, "the worker has %d tunnels open already", maxTunnels).WithRetryAfter(time.Second)
+	case len(s.sessions[id]) >= maxTunnelsEach:
+		return nil, problem.New(problem.RateLimited, "sandbox %s has %d tunnels open already", id, maxTunnelsEach).WithRetryAfter(time.Second)
+	}
+	opened := newSession(s, id)
+	if s.sessions[id] == nil {
+		s.sessions[id] = map[*session]struct{}{}
+	}
+	s.sessions[id][opened] = struct{}{}
+	s.open++
+	return opened, nil
+}
+
+// forget is called once for each session.
+func (s *Service) forget(session *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	delete(s.sessions[session.id], session)
+	if len(s.sessions[session.id]) == 0 {
+		delete(s.sessions, session.id)
+	}
+}
+
+func (s *Service) reach(ctx context.Context, session *session, what *federationv1.ReachCall) error {
+	if _, err := s.opts.Claims.Locate(session.id); err != nil {
+		return err
+	}
+	// It waits for an end that is being written, and what it cannot write down is no reason to stay out.
+	if _, err := s.opts.Claims.Touch(ctx, session.id); err != nil && ctx.Err() != nil {
+		return err
+	}
+	place, err := s.opts.Claims.Locate(session.id)
+	if err != nil {
+		return err
+	}
+	if err := s.dial(ctx, session, place, what); err != nil {
+		if cause := context.Cause(session.ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	session.note()
+	return session.check()
+}
+
+// dial goes on until it is known what came of it, the session ends, or time is up.
+func (s *Service) dial(ctx context.Context, session *session, place claim.Place, what *federationv1.ReachCall) error {
+	left := context.AfterFunc(ctx, func() { session.cut(context.Cause(ctx)) })
+	defer left()
+	late := s.opts.Clock.NewTimer(dialTimeout)
+	defer late.Stop()
+	dialled := make(chan struct{})
+	defer close(dialled)
+	go func() {
+		select {
+		case <-late.C():
+			session.cut(problem.New(problem.Deadline, "the cluster did not reach sandbox %s within %s", session.id, dialTimeout))
+		case <-dialled:
+		}
+	}()
+	if what.GetExec() != nil {
+		s.opts.Claims.Executing(place.UID, 1)
+	}
+	inner, err := s.opts.Upstream.Dial(session.ctx, place, what)
+	if what.GetExec() != nil && (err == nil || session.ctx.Err() == nil) {
+		s.opts.Claims.Executing(place.UID, -1)
+	}
+	if err != nil {
+		return err
+	}
+	session.attach(inner)
+	return nil
+}
+
+// shut ends the tunnels of a sandbox, or with an empty id all.
+func (s *Service) shut(id string) {
+	if id == "" {
+		s.end("", errNotLeading)
+		return
+	}
+	s.end(id, errShut(id))
+	s.opts.Activity.forget(id)
+}
+
+func (s *Service) end(id string, reason error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id != "" {
+		for session := range s.sessions[id] {
+			session.cut(reason)
+		}
+		return
+	}
+	for _, sessions := range s.sessions {
+		for session := range sessions {
+			session.cut(reason)
+		}
+	}
+}
+
+// Tunnels counts the tunnels that are open (I10).
+func (s *Service) Tunnels() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"context"
+	"sync"
+
+	"navix.sh/atoll/pkg/reach"
+)
+
+// session is one tunnel. What it is to the API server is inner.
+type session struct {
+	service *Service
+	id      string
+	ctx     context.Context
+	cut     context.CancelCauseFunc // does not block
+	once    sync.Once
+
+	inner reach.Tunnel // set before anybody but the service has the session
+	stop  func() bool
+}
+
+func newSession(s *Service, id string) *session {
+	session := &session{service: s, id: id}
+	session.ctx, session.cut = context.WithCancelCause(context.Background())
+	return session
+}
+
+// attach gives the session what it is about. From now on a cut closes it.
+func (s *session) attach(inner reach.Tunnel) {
+	s.inner = inner
+	s.stop = context.AfterFunc(s.ctx, func() { inner.Close(nil) })
+}
+
+// check is asked before every message is passed on.
+func (s *session) check() error {
+	if s.ctx.Err() == nil && !s.service.opts.Lease.Held() {
+		s.cut(errNotLeading)
+	}
+	return context.Cause(s.ctx)
+}
+
+// note notes activity, unless the session has been cut: nobody asks for that of a sandbox that has ended.
+func (s *session) note() {
+	s.service.noteActive(s.id)
+	if s.ctx.Err() != nil {
+		s.service.opts.Activity.forget(s.id)
+	}
+}
+
+// Recv answers what the sandbox says.
+func (s *session) Recv() ([]byte, error) {
+	message, err := s.inner.Recv()
+	if cause := s.check(); cause != nil {
+		return nil, cause
+	}
+	if len(message) > 0 {
+		s.note()
+	}
+	return message, err
+}
+
+// Send tells the sandbox something.
+func (s *session) Send(message []byte) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	s.note()
+	return s.inner.Send(message)
+}
+
+// CloseSend tells the sandbox that this was all.
+func (s *session) CloseSend() error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	return s.inner.CloseSend()
+}
+
+// Close ends the session, for a reason of its caller's that concerns nobody here.
+func (s *session) Close(error) {
+	s.once.Do(func() {
+		if s.stop != nil {
+			s.stop()
+			s.inner.Close(nil)
+		}
+		s.cut(nil)
+		s.service.forget(s)
+	})
+}
+
+// Cut is closed when the session has ended.
+func (s *session) Cut() <-chan struct{} { return s.ctx.Done() }
