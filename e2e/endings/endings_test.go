@@ -216,9 +216,10 @@ func (b *book) check(ctx context.Context, when string) {
 		if s.GetStopReason() != reason || s.GetTerminatedAt() == nil || s.GetPodUid() == "" || s.GetMemory() != "16Mi" || s.GetMetadata()["n"] == "" {
 			b.t.Errorf("%s: the record of %s is %v, want %s", when, id, s, reason)
 		}
-		if got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id}); err != nil || got.GetStopReason() != reason {
-			b.t.Errorf("%s: %s is answered %v, %v", when, id, got, err)
-		}
+		b.eventually(ctx, when+": "+id+" to be answered as its record", func(ctx context.Context) (bool, string) { // its Pod may still be stopping
+			got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
+			return err == nil && got.GetStopReason() == reason, fmt.Sprintf("%v, %v", got, err)
+		})
 	}
 	for id := range all {
 		if b.ends[id] == "" {
