@@ -75,6 +75,10 @@ func decidePod(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 	if !hasPodFinalizer(pod) || orphaned(pod) {
 		d.add(Action{Verb: Protect, Pod: pod, Reason: ReasonUnprotected})
 	}
+	if nobodys(pod) {
+		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonNobodys})
+		return true
+	}
 	switch sandbox.PhaseOf(pod) {
 	case sandbox.Idle:
 		return decideIdle(s, pod, d)
@@ -89,6 +93,16 @@ func decidePod(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 		return true
 	}
 	return false
+}
+
+// nobodys reports a Pod whose phase was edited by hand: it is not idle, and has no sandbox, whose id is written with the
+// phase. It can be handed out no more, and takes up a replica.
+func nobodys(pod *corev1.Pod) bool {
+	switch sandbox.PhaseOf(pod) {
+	case sandbox.Idle, sandbox.Stopping, sandbox.Failed:
+		return false
+	}
+	return sandbox.Read(pod).ID == "" && pod.Annotations[v1alpha1.SandboxIDAnnotationKey] == ""
 }
 
 // decideIdle leaves idle Pods that never become ready in place: a new one would

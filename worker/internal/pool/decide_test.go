@@ -195,7 +195,7 @@ func readPod(t *testing.T, s *Snapshot, name, phase string, w words) {
 			pod.Annotations[v1alpha1.SandboxRunningImagesAnnotationKey] = `{"main":"tenant:1"}`
 		}
 	}
-	if phase != "idle" {
+	if phase != "idle" && !w.has("nobodys") {
 		pod.Labels[v1alpha1.SandboxIDLabelKey] = "id-" + name
 	}
 	if w.has("bare") {

@@ -97,6 +97,7 @@ const (
 	ReasonOutdated        Reason = "TemplateOutdated"
 	ReasonFailed          Reason = "SandboxFailed"
 	ReasonIdleCrashed     Reason = "IdlePodFinished"
+	ReasonNobodys         Reason = "PhaseWithoutSandbox"
 	ReasonTerminating     Reason = "PodTerminating"
 	ReasonUnprotected     Reason = "FinalizerOrOwnerMissing"
 	ReasonScaleDown       Reason = "ScaleDown"
