@@ -35,6 +35,9 @@ var faults = []struct {
 	{20, "disk-full", diskFull},
 	{21, "leader-changes", leaderChanges},
 	{22, "late-dispatch", lateDispatch},
+	{23, "killed-over-and-over", killedOverAndOver},
+	{24, "started-twice", startedTwice},
+	{25, "pods-edited", podsEdited},
 }
 
 // I1, I2, I4, I6: whatever breaks, answers hold, and afterwards everything agrees again.

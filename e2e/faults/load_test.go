@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,6 +137,20 @@ func (l *load) answeredIn(cluster string, since time.Time) []string {
 			ids = append(ids, id)
 		}
 	}
+	return ids
+}
+
+// toldOf are the sandboxes that somebody was told of and that may not be gone for a reason.
+func (l *load) toldOf() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ids []string
+	for id := range l.answered {
+		if l.excused[id] == "" {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
 	return ids
 }
 

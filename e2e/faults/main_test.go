@@ -36,6 +36,7 @@ var (
 	faultsFlag  = flag.String("faults", "", "numbers of the faults to run, with commas between them, or all; a few by default")
 	seedsFlag   = flag.String("seeds", "1", "seeds of the runs of each fault, with commas between them")
 	patchesFlag = flag.Int("patches", 10_000, "how many writes the two writers of fault 19 make between them")
+	killsFlag   = flag.Int("kills", 200, "how many times workers are killed in fault 23, all together")
 	claimsFlag  = flag.Int("claims", 100, "how many claims are made under random continuous faults")
 )
 

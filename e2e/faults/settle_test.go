@@ -36,8 +36,9 @@ func (l *load) giveBack(ctx context.Context) {
 // straysAfter is how long the federation may take to end by itself what was granted and never answered.
 const straysAfter = 45 * time.Second
 
-// wantNobodyElse is that no sandbox is left, now that all have been given back. Nobody but a first-activity timeout, which
-// is not built, can end a sandbox without a key whose caller was never told of it: these are released here, and counted.
+// wantNobodyElse is that no sandbox is left, now that all have been given back. If hub or worker has died, nobody but a
+// first-activity timeout, which these claims have none of, can end a sandbox without a key whose caller was never told of it:
+// these are released here, and counted.
 func (l *load) wantNobodyElse(ctx context.Context) error {
 	left := func(ctx context.Context) error {
 		live, err := l.world.live(ctx)

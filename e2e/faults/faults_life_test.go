@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/stack"
+)
+
+// leaseGone is how long after a kill -9 the lease of the one that was killed may still hold up the next.
+const leaseGone = 16 * time.Second
+
+// killedOverAndOver kills the workers of all clusters at random moments: while they start, wait for the lease, list, serve.
+func killedOverAndOver(ctx context.Context, s *scenario) error {
+	rounds := (*killsFlag + len(clusters) - 1) / len(clusters)
+	s.details = fmt.Sprintf(" and all others %d times each", rounds)
+	for range rounds {
+		for _, cluster := range clusters {
+			p := s.programs[cluster]
+			if err := p.kill(); err != nil {
+				return err
+			}
+			if err := p.start(ctx); err != nil {
+				return err
+			}
+		}
+		if s.random.IntN(4) == 0 {
+			s.between(ctx, 0, time.Second) // before anybody leads
+		} else {
+			s.between(ctx, leaseGone, leaseGone+3*time.Second)
+		}
+	}
+	return s.heal()
+}
+
+// startedTwice starts two workers of one cluster in the same moment, again and again.
+func startedTwice(ctx context.Context, s *scenario) error {
+	for range 3 {
+		p := s.programs[s.victim]
+		if err := p.kill(); err != nil {
+			return err
+		}
+		var starting sync.WaitGroup
+		var first error
+		starting.Go(func() { first = p.start(ctx) })
+		_, _, end, err := s.second(ctx)
+		starting.Wait()
+		if err := errors.Join(first, err); err != nil {
+			return err
+		}
+		s.between(ctx, leaseGone, leaseGone+8*time.Second)
+		if err := end(); err != nil {
+			return err
+		}
+	}
+	return s.heal()
+}
+
+// edits are what a person may do to a Pod by hand.
+var edits = []struct {
+	name string
+	edit func(pod *corev1.Pod)
+	idle bool // only done to idle Pods: done to others it ends the sandbox
+	// forced is done as the worker, whom no admission policy holds back, as in a cluster without them.
+	forced bool
+}{
+	{"an odd phase", func(pod *corev1.Pod) { pod.Labels[v1alpha1.SandboxPhaseLabelKey] = "odd" }, true, true},
+	{"no phase", func(pod *corev1.Pod) { delete(pod.Labels, v1alpha1.SandboxPhaseLabelKey) }, true, true},
+	{"running without a sandbox", func(pod *corev1.Pod) { pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseRunning }, true, true},
+	{"stopping", func(pod *corev1.Pod) { pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseStopping }, true, true},
+	{"another image", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "registry.example/other:1" }, true, true},
+	{"no finalizer", func(pod *corev1.Pod) { controllerutil.RemoveFinalizer(pod, v1alpha1.SandboxProtectionFinalizer) }, false, true},
+	{"idle while it runs", func(pod *corev1.Pod) { pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseIdle }, false, false},
+}
+
+// podsEdited edits Pods by hand, some past the admission policies: claims go on, and in the end every Pod is as
+// the pool wants it.
+func podsEdited(ctx context.Context, s *scenario) error {
+	config := s.set.Plane(s.victim).Config()
+	config.Impersonate.UserName = "system:serviceaccount:" + stack.Namespace + ":atoll-worker"
+	worker, err := client.New(config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("building a client: %w", err)
+	}
+	done, refused := 0, 0
+	for range 24 {
+		e := edits[s.random.IntN(len(edits))]
+		by := s.kube[s.victim]
+		if e.forced && s.random.IntN(4) > 0 {
+			by = worker
+		}
+		switch ok, err := s.editOne(ctx, by, e.edit, e.idle); {
+		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+			refused++
+		case err != nil:
+			return fmt.Errorf("editing a Pod (%s): %w", e.name, err)
+		case ok:
+			done++
+		}
+		s.between(ctx, 0, time.Second)
+	}
+	s.details = fmt.Sprintf(" %d edits, %d refused", done, refused)
+	if err := s.heal(); err != nil {
+		return err
+	}
+	return eventually(ctx, patience, "every Pod to be as it should", func(ctx context.Context) error { return s.wantTidy(ctx) })
+}
+
+// editOne edits a Pod, and reports false if there is none that fits, or somebody was faster.
+func (s *scenario) editOne(ctx context.Context, by client.Client, edit func(*corev1.Pod), idle bool) (bool, error) {
+	var pods corev1.PodList
+	if err := s.kube[s.victim].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
+		return false, err
+	}
+	fits := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		isIdle := pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle
+		return pod.DeletionTimestamp != nil || isIdle != idle
+	})
+	if len(fits) == 0 {
+		return false, nil
+	}
+	pod := fits[s.random.IntN(len(fits))]
+	before := pod.DeepCopy()
+	edit(&pod)
+	// With the resourceVersion: a Pod that is claimed meanwhile is left alone.
+	err := by.Patch(ctx, &pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// wantTidy is that the victim's Pods are as many as wanted, with the finalizer, and in a phase of theirs.
+func (s *scenario) wantTidy(ctx context.Context) error {
+	var pods corev1.PodList
+	if err := s.kube[s.victim].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		labels := pod.Labels
+		switch phase := labels[v1alpha1.SandboxPhaseLabelKey]; phase {
+		case v1alpha1.SandboxPhaseIdle:
+			if pod.Spec.Containers[0].Image == "registry.example/other:1" {
+				return fmt.Errorf("idle pod %s has an image that nobody asked for", pod.Name)
+			}
+		case v1alpha1.SandboxPhaseRunning, v1alpha1.SandboxPhaseStarting:
+			if labels[v1alpha1.SandboxIDLabelKey] == "" {
+				return fmt.Errorf("pod %s is %s and no sandbox", pod.Name, phase)
+			}
+		case v1alpha1.SandboxPhaseStopping: // on its way
+		default:
+			return fmt.Errorf("pod %s is in phase %q", pod.Name, phase)
+		}
+		if !controllerutil.ContainsFinalizer(pod, v1alpha1.SandboxProtectionFinalizer) {
+			return fmt.Errorf("pod %s has no finalizer", pod.Name)
+		}
+	}
+	return nil
+}
+
+// wantRecorded is that every sandbox which was answered and has been ended shows its record, whoever asks the hub now.
+func (s *scenario) wantRecorded(ctx context.Context) error {
+	held := s.load.books.Held()
+	live := map[string]bool{}
+	for _, sandbox := range held {
+		live[sandbox.GetId()] = true
+	}
+	for _, id := range s.load.toldOf() {
+		if live[id] {
+			continue
+		}
+		err := eventually(ctx, patience, "the record of "+id, func(ctx context.Context) error {
+			got, err := s.hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
+			if err != nil {
+				return err
+			}
+			if got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() == "" { // its Pod may still be stopping
+				return fmt.Errorf("it was ended and is %s, stop reason %q", got.GetPhase(), got.GetStopReason())
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
