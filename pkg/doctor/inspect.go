@@ -170,6 +170,11 @@ type right struct {
 // needed is what the worker's roles grant.
 var needed = []right{
 	{"atoll-worker", "", "pods", "", false, "create delete get list patch watch"},
+	{"atoll-worker", "", "pods/exec", "", false, "create get"},
+	{"atoll-worker", "", "pods/log", "", false, "get"},
+	{"atoll-worker", "", "pods/portforward", "", false, "create get"},
+	{"atoll-worker", "", "pods/resize", "", false, "patch"},
+	{"atoll-worker", "", "events", "", false, "list"},
 	{"atoll-worker", "", "nodes", "", false, "list watch"},
 	{"atoll-worker", "", "namespaces", "kube-system", false, "get"},
 	{"atoll-worker", "agents.navix.sh", "sandboxenvs", "", false, "get list patch watch"},

@@ -35,7 +35,14 @@ func logsCall(r *http.Request) (*federationv1.ReachCall, error) {
 		}
 		logs.Since = durationpb.New(since)
 	}
-	if err := q.known("container follow tail since timestamps"); err != nil {
+	if logs.Runtime = q.values.Get("runtime"); logs.Runtime != "" {
+		for _, other := range []string{"container", "since", "timestamps"} {
+			if text := q.values.Get(other); text != "" && text != "false" {
+				q.fault(other, text, "nothing beside runtime, whose log is a file")
+			}
+		}
+	}
+	if err := q.known("container runtime follow tail since timestamps"); err != nil {
 		return nil, err
 	}
 	return &federationv1.ReachCall{What: &federationv1.ReachCall_Logs{Logs: logs}}, nil

@@ -2755,7 +2755,7 @@ func (x *ExecReach) GetTty() bool {
 	return false
 }
 
-// LogsReach reads what a container has printed. Messages are pieces of it.
+// LogsReach reads what a container has printed, or the log file of a runtime. Messages are pieces of it.
 type LogsReach struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
@@ -2763,6 +2763,7 @@ type LogsReach struct {
 	Tail          *int64                 `protobuf:"varint,3,opt,name=tail,proto3,oneof" json:"tail,omitempty"` // lines
 	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	Timestamps    bool                   `protobuf:"varint,5,opt,name=timestamps,proto3" json:"timestamps,omitempty"`
+	Runtime       string                 `protobuf:"bytes,6,opt,name=runtime,proto3" json:"runtime,omitempty"` // whose logDir is read, with follow and tail alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2830,6 +2831,13 @@ func (x *LogsReach) GetTimestamps() bool {
 		return x.Timestamps
 	}
 	return false
+}
+
+func (x *LogsReach) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
 }
 
 // PortReach connects to a TCP port. Messages are pieces of what the two ends say.
@@ -3209,7 +3217,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x05stdin\x18\x03 \x01(\bR\x05stdin\x12\x16\n" +
 	"\x06stdout\x18\x04 \x01(\bR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x05 \x01(\bR\x06stderr\x12\x10\n" +
-	"\x03tty\x18\x06 \x01(\bR\x03tty\"\xb4\x01\n" +
+	"\x03tty\x18\x06 \x01(\bR\x03tty\"\xce\x01\n" +
 	"\tLogsReach\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x17\n" +
@@ -3217,7 +3225,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x1e\n" +
 	"\n" +
 	"timestamps\x18\x05 \x01(\bR\n" +
-	"timestampsB\a\n" +
+	"timestamps\x12\x18\n" +
+	"\aruntime\x18\x06 \x01(\tR\aruntimeB\a\n" +
 	"\x05_tail\"\x1f\n" +
 	"\tPortReach\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\x05R\x04port\"\x8d\x01\n" +

@@ -182,7 +182,7 @@ func TestAPodRemovedByForceIsRecorded(t *testing.T) {
 	if again, err := l.create(keyed("k", 1)); err != nil || again.GetId() != s.GetId() {
 		t.Errorf("I2: its key was answered %v, %v", again, err)
 	}
-	page, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED})
+	page, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, Namespace: w.namespace})
 	if err != nil || len(page.GetSandboxes()) != 1 {
 		t.Errorf("the list of ended ones: %v, %v", page, err)
 	}
@@ -214,6 +214,7 @@ func TestListOfEndedSandboxes(t *testing.T) {
 	}
 	list := func(r *sandboxv1.ListSandboxesRequest) (ids []string) {
 		t.Helper()
+		r.Namespace = w.namespace // the control plane is shared
 		for {
 			page, err := l.List(t.Context(), r)
 			w.must(err)
@@ -230,12 +231,12 @@ func TestListOfEndedSandboxes(t *testing.T) {
 		r    *sandboxv1.ListSandboxesRequest
 		want []string
 	}{
-		"live":          {&sandboxv1.ListSandboxesRequest{Namespace: w.namespace}, []string{lived.GetId()}},
+		"live":          {&sandboxv1.ListSandboxesRequest{}, []string{lived.GetId()}},
 		"ended":         {&sandboxv1.ListSandboxesRequest{Phase: ended}, gone},
 		"in pages":      {&sandboxv1.ListSandboxesRequest{Phase: ended, PageSize: 2}, gone},
 		"one by one":    {&sandboxv1.ListSandboxesRequest{StopReason: "Released", PageSize: 1}, gone},
 		"failed":        {&sandboxv1.ListSandboxesRequest{StopReason: "Failed"}, nil},
-		"of the team":   {&sandboxv1.ListSandboxesRequest{Phase: ended, Team: "red", User: "ann", Pool: "p", Namespace: w.namespace}, gone},
+		"of the team":   {&sandboxv1.ListSandboxesRequest{Phase: ended, Team: "red", User: "ann", Pool: "p"}, gone},
 		"of another":    {&sandboxv1.ListSandboxesRequest{Phase: ended, Team: "blue"}, nil},
 		"of a pool":     {&sandboxv1.ListSandboxesRequest{Phase: ended, Pool: "q"}, nil},
 		"since":         {&sandboxv1.ListSandboxesRequest{EndedAfter: timestamppb.New(began)}, gone},

@@ -20,7 +20,8 @@ const startingRetry = time.Second
 type Place struct {
 	Pod        types.NamespacedName
 	UID        types.UID
-	Containers []string // the sandbox's own first
+	Containers []string // the sandbox's own first, to which runtimes belong
+	Runtimes   []v1alpha1.SandboxRuntimeSpec
 }
 
 // Locate answers where a running sandbox is.
@@ -42,7 +43,7 @@ func (s *Service) Locate(id string) (Place, error) {
 			return Place{}, notFound("sandbox %s has ended, or is about to: %s", id, record.GetStopReason())
 		}
 	}
-	place := Place{Pod: types.NamespacedName{Namespace: e.pod.Namespace, Name: e.pod.Name}, UID: e.pod.UID}
+	place := Place{Pod: types.NamespacedName{Namespace: e.pod.Namespace, Name: e.pod.Name}, UID: e.pod.UID, Runtimes: runtimesOf(e.pool)}
 	for i := range e.pod.Spec.Containers {
 		place.Containers = append(place.Containers, e.pod.Spec.Containers[i].Name)
 	}

@@ -9,6 +9,7 @@
 //	session.go   one tunnel, and what holds for every message of it
 //	activity.go  when sandboxes were last talked with
 //	upstream.go  the API server: exec and logs
+//	logfile.go   the log file of a runtime, by exec
 //	port.go      the API server: ports
 //
 // # By way of the API server

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,10 +36,12 @@ import (
 	tunnel "navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/reach"
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const (
@@ -80,6 +83,7 @@ func TestMain(m *testing.M) {
 type world struct {
 	t         *testing.T
 	namespace string
+	logFile   string // of the runtime "app"
 	live      client.Client
 	claims    *claim.Service
 	activity  *reach.Activity
@@ -94,7 +98,7 @@ func (w *world) Held() bool { return !w.lost.Load() }
 // newWorld makes a world of two Pods. change may put another way to Pods in place.
 func newWorld(t *testing.T, change ...func(*reach.Options)) *world {
 	t.Helper()
-	w := &world{t: t, metrics: prometheus.NewRegistry()}
+	w := &world{t: t, metrics: prometheus.NewRegistry(), logFile: filepath.Join(t.TempDir(), "app.log")}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		w.must(add(scheme))
@@ -115,7 +119,8 @@ func newWorld(t *testing.T, change ...func(*reach.Options)) *world {
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	w.must(err)
-	w.lead(mgr)
+	w.must(sandboxcache.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
+	w.lead()
 	w.open(change...)
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: w.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID, Registry: prometheus.NewRegistry(),
@@ -131,7 +136,7 @@ func newWorld(t *testing.T, change ...func(*reach.Options)) *world {
 	return w
 }
 
-func (w *world) lead(mgr ctrl.Manager) {
+func (w *world) lead() {
 	cfg := w.config()
 	times := apitime.New(clock.RealClock{})
 	times.Watch(cfg)
@@ -139,10 +144,9 @@ func (w *world) lead(mgr ctrl.Manager) {
 	w.must(err)
 	w.activity = reach.NewActivity(clock.RealClock{})
 	w.claims, err = claim.New(claim.Options{
-		ClusterID: clusterID, Pods: pods, Lease: w, Time: times, Activity: []idle.LastActiveSource{w.activity},
+		ClusterID: clusterID, Pods: pods, Lease: w, Time: times, Activity: []idle.LastActiveSource{w.activity}, History: historytest.New(w.t, times),
 	})
 	w.must(err)
-	_ = mgr
 }
 
 func (w *world) open(change ...func(*reach.Options)) {
@@ -178,6 +182,7 @@ func (w *world) makePool() {
 	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "p"}}
 	p.Spec.Replicas = 2
 	p.Spec.IdleImage = "test.local/idle:1"
+	p.Spec.Runtimes = []v1alpha1.SandboxRuntimeSpec{{Name: "app", LogDir: w.logFile}, {Name: "lost", LogDir: w.logFile + ".1"}, {Name: "quiet"}}
 	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "test.local/default:1"}}
 	p.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
 	sandboxtest.Close(&p.Spec.Template.Spec)

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -182,6 +183,54 @@ func TestLogs(t *testing.T) {
 		if got, body := get(query); got != status {
 			t.Errorf("%s is answered %d: %s", query, got, body)
 		}
+	}
+}
+
+// The log of a runtime is a file in the container, as commands there see it.
+func TestTheLogFileOfARuntime(t *testing.T) {
+	w := newWorld(t)
+	w.must(os.WriteFile(w.logFile, []byte("one\ntwo\n"), 0o600))
+	id := w.claim().GetId()
+	url := w.server.URL + "/v1/sandboxes/" + id + "/logs?"
+	get := func(query string) (status int, body, why string) {
+		answer, err := http.Get(url + query)
+		w.must(err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		w.must(err)
+		return answer.StatusCode, string(text), answer.Trailer.Get("Atoll-Error")
+	}
+	for query, want := range map[string]string{"runtime=app": "one\ntwo\n", "runtime=app&tail=1": "two\n"} {
+		if _, body, why := get(query); body != want || why != "" {
+			t.Errorf("%s: %q, %s", query, body, why)
+		}
+	}
+	if status, _, why := get("runtime=lost"); status != 200 || !strings.Contains(why, "could not be read") {
+		t.Errorf("a file that is not there: %d, %s", status, why)
+	}
+	for query, status := range map[string]int{"runtime=quiet": 404, "runtime=other": 404, "runtime=app&since=1s": 400, "runtime=app&container=main": 400} {
+		if got, body, _ := get(query); got != status {
+			t.Errorf("%s is answered %d: %s", query, got, body)
+		}
+	}
+	follow, err := http.Get(url + "runtime=app&follow=true&tail=1")
+	w.must(err)
+	defer follow.Body.Close()
+	lines := bufio.NewScanner(follow.Body)
+	for _, want := range []string{"two", "three"} {
+		if want == "three" {
+			file, err := os.OpenFile(w.logFile, os.O_APPEND|os.O_WRONLY, 0)
+			w.must(err)
+			_, err = file.WriteString(want + "\n")
+			w.must(errors.Join(err, file.Close()))
+		}
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("line %q, want %q: %v", lines.Text(), want, lines.Err())
+		}
+	}
+	w.release(id)
+	if lines.Scan() || lines.Err() != nil {
+		t.Errorf("after the release: %q, %v", lines.Text(), lines.Err())
 	}
 }
 

@@ -184,11 +184,11 @@ func (s *Service) dial(ctx context.Context, session *session, place claim.Place,
 		case <-dialled:
 		}
 	}()
-	if what.GetExec() != nil {
+	if runs(what) {
 		s.opts.Claims.Executing(place.UID, 1)
 	}
 	inner, err := s.opts.Upstream.Dial(session.ctx, place, what)
-	if what.GetExec() != nil && (err == nil || session.ctx.Err() == nil) {
+	if runs(what) && (err == nil || session.ctx.Err() == nil) {
 		s.opts.Claims.Executing(place.UID, -1)
 	}
 	if err != nil {
@@ -196,6 +196,11 @@ func (s *Service) dial(ctx context.Context, session *session, place claim.Place,
 	}
 	session.attach(inner)
 	return nil
+}
+
+// runs reports whether a command runs in the Pod for a call.
+func runs(what *federationv1.ReachCall) bool {
+	return what.GetExec() != nil || what.GetLogs().GetRuntime() != ""
 }
 
 // shut ends the tunnels of a sandbox, or with an empty id all.

@@ -59,6 +59,9 @@ func (a *APIServer) Dial(ctx context.Context, place claim.Place, what *federatio
 	case *federationv1.ReachCall_Exec:
 		return a.exec(ctx, place, call.Exec)
 	case *federationv1.ReachCall_Logs:
+		if call.Logs.GetRuntime() != "" {
+			return a.logFile(ctx, place, call.Logs)
+		}
 		return a.logs(ctx, place, call.Logs)
 	case *federationv1.ReachCall_Port:
 		return a.port(ctx, place, call.Port.GetPort())

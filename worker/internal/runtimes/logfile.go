@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -19,9 +17,9 @@ type LogFile struct {
 	Path      string // absolute
 }
 
-// Log finds the log of a sandbox's runtime by the runtime's name: the file that its logDir says, in the container that it
-// belongs to.
-func Log(pod *corev1.Pod, specs []v1alpha1.SandboxRuntimeSpec, name string) (LogFile, error) {
+// Log finds the log of a sandbox's runtime by the runtime's name: the file that its logDir says, in the container that
+// runtimes belong to.
+func Log(container string, specs []v1alpha1.SandboxRuntimeSpec, name string) (LogFile, error) {
 	var having []string
 	for i := range specs {
 		r := &specs[i]
@@ -32,10 +30,10 @@ func Log(pod *corev1.Pod, specs []v1alpha1.SandboxRuntimeSpec, name string) (Log
 			having = append(having, r.Name)
 			continue
 		}
-		if !path.IsAbs(r.LogDir) || strings.ContainsRune(r.LogDir, 0) || len(pod.Spec.Containers) == 0 {
+		if !path.IsAbs(r.LogDir) || strings.ContainsRune(r.LogDir, 0) {
 			return LogFile{}, problem.New(problem.NotFound, "logDir of runtime %q is %q, which is no absolute path of a file", name, r.LogDir)
 		}
-		return LogFile{Container: pod.Spec.Containers[0].Name, Path: path.Clean(r.LogDir)}, nil
+		return LogFile{Container: container, Path: path.Clean(r.LogDir)}, nil
 	}
 	if len(having) == 0 {
 		having = append(having, "none")

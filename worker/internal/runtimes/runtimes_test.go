@@ -124,9 +124,8 @@ func TestRenderLeavesThePoolAlone(t *testing.T) {
 }
 
 func TestLog(t *testing.T) {
-	pod := &corev1.Pod{Spec: pool().Template.Spec}
 	specs := []spec{{Name: "quiet"}, {Name: "e2b", LogDir: "/tmp/../tmp/envd.log"}, {Name: "rel", LogDir: "envd.log"}}
-	got, err := Log(pod, specs, "e2b")
+	got, err := Log("main", specs, "e2b")
 	if err != nil || got != (LogFile{"main", "/tmp/envd.log"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -137,7 +136,7 @@ func TestLog(t *testing.T) {
 		t.Error(tail)
 	}
 	for name, want := range map[string]string{"quiet": "there are: e2b, rel", "": "there are: e2b, rel", "rel": "no absolute path"} {
-		_, err := Log(pod, specs, name)
+		_, err := Log("main", specs, name)
 		if e := problem.FromError(err); e == nil || e.Reason != problem.NotFound || !strings.Contains(e.Message, want) {
 			t.Errorf("log of %q: %v, want %s", name, err, want)
 		}

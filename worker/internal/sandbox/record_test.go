@@ -82,7 +82,7 @@ func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "evicting",
 		})
 	}
-	starting := Record(idlePod(holds(Starting)), nil, "east")
+	starting := Record(idlePod(holds(Starting), annotated(v1alpha1.SwapFromContainerIDAnnotationKey, "containerd://c1")), nil, "east")
 	if starting.GetContainerId() != "" {
 		t.Errorf("before its swap a sandbox has the container %s of another tenant", starting.GetContainerId())
 	}
