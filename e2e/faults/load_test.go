@@ -146,7 +146,7 @@ func (l *load) toldOf() []string {
 	defer l.mu.Unlock()
 	var ids []string
 	for id := range l.answered {
-		if l.excused[id] == "" {
+		if l.excused[id] == "" && id != "" { // a claim that was cancelled early never had one
 			ids = append(ids, id)
 		}
 	}
