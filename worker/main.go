@@ -54,8 +54,12 @@ type options struct {
 	tracing telemetry.Flags
 }
 
+// garbage is how much the heap of a worker may grow between collections: what goes through tunnels would have it grow to
+// several times what claims need, and stay there.
+const garbage = 64 << 20
+
 func main() {
-	heap.Relax()
+	heap.RelaxWithin(garbage)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command().ExecuteContext(ctx)
 	stop()

@@ -54,6 +54,9 @@ func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result 
 	defer ticker.Stop()
 	for {
 		last := f.Look(ctx, j.first)
+		if ctx.Err() != nil && j.looks > 1 {
+			return j.result(time.Now(), grace) // that look was cut off, and tells of nothing but that
+		}
 		clean := j.take(last, time.Now())
 		spent := time.Since(begin)
 		unseen := len(last.Blind) > 0 && spent < min(blindPatience, patience)
