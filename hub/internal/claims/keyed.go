@@ -13,6 +13,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -161,7 +162,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			return nil, err
 		}
 		remaining := k.deadline.Sub(s.clock.Now())
-		if remaining <= 0 || !s.sleep(ctx, min(pause, remaining)) {
+		if remaining <= 0 || wallclock.Sleep(ctx, s.clock, min(pause, remaining)) != nil {
 			if err == nil {
 				return nil, problem.New(problem.Deadline, "sandbox %s is not running yet", r.SandboxID)
 			}
@@ -261,7 +262,7 @@ func (k *keyed) learn() {
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
 		// As long as nobody knows later that the sandbox was answered, its end must not be what makes its key free again: while
 		// this flight lasts, it is not released.
-		if next.State != stateAnswered || !s.sleep(s.base, learnPause) {
+		if next.State != stateAnswered || wallclock.Sleep(s.base, s.clock, learnPause) != nil {
 			return
 		}
 	}

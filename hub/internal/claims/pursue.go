@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -96,7 +97,7 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			p.at.staleRetried = true
 		case askLater:
 			p.at.open = true
-			if !p.service.sleep(ctx, min(pause, p.remaining())) {
+			if wallclock.Sleep(ctx, p.service.clock, min(pause, p.remaining())) != nil {
 				return nil, p.unknown()
 			}
 			pause = min(2*pause, maxPause)
@@ -156,7 +157,7 @@ func (p *pursuit) pickSettled(ctx context.Context) (*router.View, router.Decisio
 		}
 		picked := p.pick(ctx, view)
 		waits := picked.OK() && picked.Tier >= router.CanGrow
-		if !waits || len(s.fleet.Awaited()) == 0 || !s.clock.Now().Before(until) || !s.sleep(ctx, settlePause) {
+		if !waits || len(s.fleet.Awaited()) == 0 || !s.clock.Now().Before(until) || wallclock.Sleep(ctx, s.clock, settlePause) != nil {
 			return view, picked
 		}
 	}
@@ -292,18 +293,6 @@ func (p *pursuit) unknown() error {
 	return problem.New(problem.OutcomeUnknown,
 		"cluster %s may hold this claim and does not answer; the same call with the same claimKey asks it again", p.target.cluster).
 		WithRetryAfter(retrySoon)
-}
-
-// sleep pauses, and reports whether it did so to the end.
-func (s *Service) sleep(ctx context.Context, d time.Duration) bool {
-	timer := s.clock.NewTimer(max(d, 0))
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // stamp sets the cluster that answered (I12), and refuses a sandbox whose id says that another one minted it.

@@ -11,6 +11,7 @@ import (
 
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 // that they have not confirmed.
 func (s *Service) Run(ctx context.Context) error {
 	for s.recovered(ctx) != nil {
-		if !s.sleep(ctx, recoveryPoll) {
+		if wallclock.Sleep(ctx, s.clock, recoveryPoll) != nil {
 			return nil
 		}
 	}

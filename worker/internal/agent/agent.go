@@ -26,6 +26,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/claim"
 )
 
@@ -275,7 +276,7 @@ func (a *Agent) lead(ctx context.Context) error {
 			return nil
 		}
 		a.opts.Log.Error(err, "cannot persist the incarnation, serving nothing until then")
-		if !a.sleep(ctx, pause.Step()) {
+		if wallclock.Sleep(ctx, a.opts.Clock, pause.Step()) != nil {
 			return nil
 		}
 	}
@@ -298,7 +299,7 @@ func (a *Agent) awaitServing(ctx context.Context) bool {
 		return false
 	}
 	for !a.opts.Claims.Serving() {
-		if !a.sleep(ctx, servingPoll) {
+		if wallclock.Sleep(ctx, a.opts.Clock, servingPoll) != nil {
 			return false
 		}
 	}
@@ -310,17 +311,6 @@ const (
 	// hubPatience is how long claims wait for the hub's word on etcd. A hub that is there takes milliseconds.
 	hubPatience = 2 * time.Second
 )
-
-func (a *Agent) sleep(ctx context.Context, d time.Duration) bool {
-	timer := a.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C():
-		return true
-	}
-}
 
 // setConnected tells sync when it changes.
 func (a *Agent) setConnected(connected bool) {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
@@ -112,7 +113,7 @@ func (a *Agent) afterRestore(ctx context.Context) error {
 			return errRestored
 		}
 		a.opts.Log.Error(err, "Serving nothing until idle Pods are replaced")
-		if !a.sleep(ctx, replacePause) {
+		if wallclock.Sleep(ctx, a.opts.Clock, replacePause) != nil {
 			return errRestored
 		}
 	}

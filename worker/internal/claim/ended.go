@@ -10,6 +10,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -137,7 +138,7 @@ func (s *Service) keepVanished() {
 			} else if ctx.Err() == nil {
 				s.opts.Log.Error(err, "Cannot record a sandbox whose Pod is gone", "sandbox", r.Sandbox.GetId())
 			}
-			if s.pause(ctx, wait) != nil {
+			if wallclock.Sleep(ctx, s.opts.Clock, wait) != nil {
 				s.stopKeeping()
 				return
 			}

@@ -13,6 +13,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/await"
 	"navix.sh/atoll/worker/internal/pause"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -152,7 +153,7 @@ func (s *Service) carryTurn(ctx context.Context, id string, t *turn) {
 
 // nudge looks again, after a while, at a sandbox of which a write has failed.
 func (s *Service) nudge(ctx context.Context, id string, tries int) {
-	err := s.pause(ctx, min(time.Second<<min(tries, 5), 30*time.Second))
+	err := wallclock.Sleep(ctx, s.opts.Clock, min(time.Second<<min(tries, 5), 30*time.Second))
 	s.mu.Lock()
 	defer s.unlock()
 	delete(s.nudged, id)
@@ -254,7 +255,7 @@ func (s *Service) steps(ctx context.Context, id string, target pause.Target, fir
 			return true, errors.New("the API server does not resize Pods, which it can since Kubernetes 1.33"), nil
 		}
 		last := err
-		if err := s.pause(ctx, min(20*time.Millisecond<<try, time.Second)); err != nil || try == maxTurnSteps-1 {
+		if err := wallclock.Sleep(ctx, s.opts.Clock, min(20*time.Millisecond<<try, time.Second)); err != nil || try == maxTurnSteps-1 {
 			return true, nil, doubt("resizing sandbox %s: %w", id, errors.Join(err, last))
 		}
 	}

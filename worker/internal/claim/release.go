@@ -14,6 +14,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/sandbox"
 
 	corev1 "k8s.io/api/core/v1"
@@ -88,7 +89,7 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 			return nil, fault(problem.New(problem.Internal, "releasing sandbox %s: %w", id, err))
 		}
 		last = err // an API server that has just started refuses what it will allow
-		if err := s.pause(ctx, 20*time.Millisecond<<try); err != nil {
+		if err := wallclock.Sleep(ctx, s.opts.Clock, 20*time.Millisecond<<try); err != nil {
 			break
 		}
 	}

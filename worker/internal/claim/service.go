@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/await"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
@@ -210,7 +211,7 @@ func (s *Service) ready(ctx context.Context) error {
 		return ctx.Err()
 	}
 	for !s.informed() {
-		if err := s.pause(ctx, 20*time.Millisecond); err != nil {
+		if err := wallclock.Sleep(ctx, s.opts.Clock, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -235,7 +236,7 @@ func (s *Service) listClaimed(ctx context.Context) ([]corev1.Pod, error) {
 			return pods, nil
 		}
 		s.opts.Log.Error(err, "Cannot serve claims yet", "cluster", s.opts.ClusterID)
-		if err := s.pause(ctx, wait); err != nil {
+		if err := wallclock.Sleep(ctx, s.opts.Clock, wait); err != nil {
 			return nil, err
 		}
 	}
@@ -395,16 +396,4 @@ func (s *Service) spawn(work func(ctx context.Context)) {
 	}
 	ctx := s.lasting
 	s.work.Go(func() { work(ctx) })
-}
-
-// pause sleeps unless ctx ends first.
-func (s *Service) pause(ctx context.Context, d time.Duration) error {
-	timer := s.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // ErrSetBack is an etcd that was restored from a backup under a running worker. What this process knows of its cluster is
@@ -124,7 +126,7 @@ func (s *Service) compare(e *entry, pod *corev1.Pod, now time.Time) {
 // watchPods compares what is known of Pods with what they are, until ctx ends or etcd was set back.
 func (s *Service) watchPods(ctx context.Context) {
 	pause := lookEvery
-	for s.pause(ctx, pause) == nil && !s.wasSetBack() {
+	for wallclock.Sleep(ctx, s.opts.Clock, pause) == nil && !s.wasSetBack() {
 		pause = lookEvery
 		for _, seen := range s.toLookAt() {
 			live, err := s.opts.Pods.read(ctx, seen.pod)

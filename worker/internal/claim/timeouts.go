@@ -15,6 +15,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -100,7 +101,7 @@ func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.
 			return nil, fault(problem.New(problem.Internal, "changing sandbox %s: %w", id, err))
 		}
 		last = err
-		if err := s.pause(ctx, 20*time.Millisecond<<try); err != nil {
+		if err := wallclock.Sleep(ctx, s.opts.Clock, 20*time.Millisecond<<try); err != nil {
 			break
 		}
 	}

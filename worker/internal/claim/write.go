@@ -13,6 +13,7 @@ import (
 
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/runtimes"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/stages"
@@ -116,7 +117,7 @@ func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byt
 			return got, answer, err
 		}
 		repeated = true
-		if waitErr := s.pause(ctx, 50*time.Millisecond<<try); waitErr != nil {
+		if waitErr := wallclock.Sleep(ctx, s.opts.Clock, 50*time.Millisecond<<try); waitErr != nil {
 			return unclear, nil, errors.Join(err, waitErr)
 		}
 	}

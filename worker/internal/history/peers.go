@@ -19,6 +19,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -144,7 +145,7 @@ func (p *Peers) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		address, self := p.opts.Leader.Address()
 		if address == "" || self {
-			p.pause(ctx, leaderPoll)
+			_ = wallclock.Sleep(ctx, p.opts.Clock, leaderPoll)
 			continue
 		}
 		start := p.opts.Clock.Now()
@@ -156,7 +157,7 @@ func (p *Peers) follow(ctx context.Context) {
 		if wait = min(2*wait, maxDialAgain); p.opts.Clock.Since(start) > maxDialAgain {
 			wait = dialAgain
 		}
-		p.pause(ctx, wait)
+		_ = wallclock.Sleep(ctx, p.opts.Clock, wait)
 	}
 }
 
@@ -176,7 +177,7 @@ func (p *Peers) followAt(ctx context.Context, address string) (err error) {
 			if now, self := p.opts.Leader.Address(); now != address || self {
 				cancel(errNewLeader)
 			}
-			p.pause(ctx, leaderPoll)
+			_ = wallclock.Sleep(ctx, p.opts.Clock, leaderPoll)
 		}
 	}()
 	stream, err := federationv1.NewHistoryClient(conn).Copy(ctx)
@@ -278,14 +279,5 @@ func (p *Peers) tell(ids []string) {
 	defer p.mu.Unlock()
 	for s := range p.sessions {
 		s.tell(ids)
-	}
-}
-
-func (p *Peers) pause(ctx context.Context, d time.Duration) {
-	timer := p.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-ctx.Done():
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/stages"
 )
@@ -252,7 +253,7 @@ func (r *Runner) step(ctx context.Context, job *Job, s *Step, w *work) error {
 			return err
 		}
 		r.set(job, w, State{Status: Working, Message: err.Error()})
-		if err := r.pause(ctx, wait); err != nil {
+		if err := wallclock.Sleep(ctx, r.opts.Clock, wait); err != nil {
 			return err
 		}
 		wait = min(2*wait, backoffMax)
@@ -267,17 +268,6 @@ func describe(s *Step, failures int, err error) error {
 		return fmt.Errorf("%s: %w", s.Title, err) // without a count, which would be news every time
 	}
 	return fmt.Errorf("%s failed %d of %d times: %w", s.Title, failures, s.Retries+1, err)
-}
-
-func (r *Runner) pause(ctx context.Context, d time.Duration) error {
-	timer := r.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // ours reports whether a Pod is the job's still.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -48,7 +50,7 @@ func (k *Keeper) Run(ctx context.Context) {
 				k.end(ctx, e)
 			})
 		}
-		if !k.sleep(ctx, pace) {
+		if wallclock.Sleep(ctx, k.opts.Clock, pace) != nil {
 			return
 		}
 	}
@@ -173,7 +175,7 @@ func (k *Keeper) settle(e *entry) {
 
 // keepWriting writes down what sources know, so that a later leader knows it.
 func (k *Keeper) keepWriting(ctx context.Context) {
-	for k.sleep(ctx, writeEvery) {
+	for wallclock.Sleep(ctx, k.opts.Clock, writeEvery) == nil {
 		_ = k.ask(ctx) // one that does not answer is asked again; what the others know is written
 		var writes sync.WaitGroup
 		slots := make(chan struct{}, parallel)
@@ -200,15 +202,4 @@ func (k *Keeper) behind() map[string]time.Time {
 		}
 	}
 	return behind
-}
-
-func (k *Keeper) sleep(ctx context.Context, d time.Duration) bool {
-	timer := k.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wallclock
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Sleep waits for d on a clock. If ctx ends first, it answers ctx's error.
+func Sleep(ctx context.Context, on clock.Clock, d time.Duration) error {
+	timer := on.NewTimer(max(d, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
