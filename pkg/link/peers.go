@@ -13,22 +13,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
 
 // NewPeerServer returns a gRPC server that lets in replicas of the same cluster's worker and nobody else: who has its
 // certificate.
 func NewPeerServer(creds *Credentials, clusterID string, log logr.Logger) *grpc.Server {
-	return grpc.NewServer(
-		grpc.Creds(peerTransport{transport{Credentials: creds}, clusterID}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
-		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.MaxRecvMsgSize(maxMessage),
-		grpc.MaxSendMsgSize(maxMessage),
+	return grpc.NewServer(append(serving(peerTransport{transport{Credentials: creds}, clusterID}),
 		grpc.ChainStreamInterceptor(contain(log), peersOnly(clusterID, log)),
-	)
+	)...)
 }
 
 func peersOnly(clusterID string, log logr.Logger) grpc.StreamServerInterceptor {
@@ -45,12 +38,7 @@ func peersOnly(clusterID string, log logr.Logger) grpc.StreamServerInterceptor {
 // address that no certificate can name.
 func DialPeer(target, clusterID string, creds *Credentials) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+target,
-		grpc.WithTransportCredentials(peerTransport{transport{Credentials: creds}, clusterID}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithNoProxy(),
-	)
+		append(calling(peerTransport{transport{Credentials: creds}, clusterID}), grpc.WithNoProxy())...)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to dial a replica: %w", err)
 	}

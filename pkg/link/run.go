@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/stats"
 	"k8s.io/utils/clock"
@@ -135,15 +136,11 @@ func (d Dial) client(seen stats.Handler, more ...grpc.DialOption) (*grpc.ClientC
 		}
 		d.ServerName = host
 	}
-	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(transport{Credentials: d.Credentials, serverName: d.ServerName}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+	options := append(calling(transport{Credentials: d.Credentials, serverName: d.ServerName}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithDisableServiceConfig(),
 		grpc.WithStatsHandler(d.Metrics.handler()),
 		grpc.WithStatsHandler(seen),
-	}
+	)
 	if d.Open != nil {
 		options = append(options, grpc.WithContextDialer(d.Open))
 	}
@@ -153,6 +150,16 @@ func (d Dial) client(seen stats.Handler, more ...grpc.DialOption) (*grpc.ClientC
 		return nil, fmt.Errorf("preparing to dial: %w", err)
 	}
 	return conn, nil
+}
+
+// calling is what workers have in common as callers, of the hub and of each other.
+func calling(creds credentials.TransportCredentials) []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithDisableServiceConfig(),
+	}
 }
 
 func reason(err error) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
@@ -26,19 +27,25 @@ const readBuffer = 4 << 10
 
 // NewServer returns a gRPC server that lets in clusters and nobody else. A handler that panics ends its own stream.
 func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Server {
-	return grpc.NewServer(
-		grpc.Creds(transport{Credentials: creds}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
-		grpc.ConnectionTimeout(handshakeTimeout),
+	return grpc.NewServer(append(serving(transport{Credentials: creds}),
 		grpc.ReadBufferSize(readBuffer),
-		grpc.MaxRecvMsgSize(maxMessage),
-		grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(tunnelWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.StatsHandler(metrics.handler()),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{contain(log), clustersOnly(log)}, serverFaults()...)...),
-	)
+	)...)
+}
+
+// serving is what hub and replicas have in common as servers.
+func serving(creds credentials.TransportCredentials) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(creds),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxSendMsgSize(maxMessage),
+	}
 }
 
 func clustersOnly(log logr.Logger) grpc.StreamServerInterceptor {

@@ -99,7 +99,7 @@ func (s *Server) Attach(stream stream) error {
 
 // open goes from Hello to Begin. A refusal is told to the worker and returned as a status.
 func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fleet.Session, error) {
-	frame, err := s.receive(stream, helloTimeout)
+	frame, err := receive(stream.Recv, s.opts.Clock, helloTimeout, errNotIntroduced)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,7 +123,7 @@ func (s *Server) begin(stream stream, session *fleet.Session, welcome *federatio
 	if err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Welcome{Welcome: welcome}}); err != nil {
 		return err
 	}
-	frame, err := s.receive(stream, beginTimeout)
+	frame, err := receive(stream.Recv, s.opts.Clock, beginTimeout, errNotIntroduced)
 	if err != nil {
 		return err
 	}
@@ -137,24 +137,27 @@ func (s *Server) begin(stream stream, session *fleet.Session, welcome *federatio
 	return nil
 }
 
-// receive waits for one frame. Its goroutine ends with the handler, at the latest.
-func (s *Server) receive(stream stream, timeout time.Duration) (*federationv1.WorkerFrame, error) {
+var errNotIntroduced = status.Error(codes.DeadlineExceeded, "the worker did not introduce itself in time")
+
+// receive waits for one frame of a stream; late is the error if it does not come in time. The goroutine ends with the
+// stream's handler, at the latest.
+func receive[F any](recv func() (F, error), on clock.Clock, timeout time.Duration, late error) (F, error) {
 	type received struct {
-		frame *federationv1.WorkerFrame
+		frame F
 		err   error
 	}
 	got := make(chan received, 1)
 	go func() {
-		frame, err := stream.Recv()
+		frame, err := recv()
 		got <- received{frame, err}
 	}()
-	timer := s.opts.Clock.NewTimer(timeout)
+	timer := on.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case r := <-got:
 		return r.frame, r.err
 	case <-timer.C():
-		return nil, status.Error(codes.DeadlineExceeded, "the worker did not introduce itself in time")
+		return *new(F), late
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -123,18 +122,20 @@ func (t *OpenedTunnel) Close(reason error) {
 	t.Tunnel.Close(reason)
 }
 
+var errNoToken = status.Error(codes.DeadlineExceeded, "the worker did not name a token in time")
+
 // Tunnel takes a tunnel that a worker opens. Whose it is says its certificate; the token must be that cluster's (I12).
 func (s *Server) Tunnel(stream link.TunnelStream) error {
 	cluster, err := link.PeerCluster(stream.Context())
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	token, err := s.token(stream)
+	frame, err := receive(stream.Recv, s.opts.Clock, tunnelTimeout, errNoToken)
 	if err != nil {
 		return err
 	}
 	tunnel := link.NewTunnel(stream)
-	if !s.tunnels.arrive(token, cluster, tunnel) {
+	if !s.tunnels.arrive(frame.GetToken(), cluster, tunnel) {
 		return status.Error(codes.NotFound, "no such tunnel is awaited")
 	}
 	if err := stream.SendHeader(nil); err != nil {
@@ -142,25 +143,4 @@ func (s *Server) Tunnel(stream link.TunnelStream) error {
 		return err
 	}
 	return tunnel.Serve()
-}
-
-// token waits for the first frame. Its goroutine ends with the handler, at the latest.
-func (s *Server) token(stream link.TunnelStream) (string, error) {
-	type received struct {
-		frame *federationv1.TunnelFrame
-		err   error
-	}
-	got := make(chan received, 1)
-	go func() {
-		frame, err := stream.Recv()
-		got <- received{frame, err}
-	}()
-	timer := s.opts.Clock.NewTimer(tunnelTimeout)
-	defer timer.Stop()
-	select {
-	case r := <-got:
-		return r.frame.GetToken(), r.err
-	case <-timer.C():
-		return "", status.Error(codes.DeadlineExceeded, "the worker did not name a token in time")
-	}
 }

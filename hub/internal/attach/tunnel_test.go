@@ -5,6 +5,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync/atomic"
 	"testing"
@@ -131,11 +132,17 @@ func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
 				sent.Add(int64(len(piece)))
 			}
 		}()
-		var last int64 = -1
-		for now := sent.Load(); now != last; now = sent.Load() {
-			last = now
-			time.Sleep(200 * time.Millisecond) // without progress
-		}
+		var last int64
+		since := time.Now()
+		h.eventually(func() error {
+			if now := sent.Load(); now != last {
+				last, since = now, time.Now()
+			}
+			if still := time.Since(since); still < 200*time.Millisecond {
+				return fmt.Errorf("%d bytes were sent, the last %s ago", last, still)
+			}
+			return nil
+		})
 		if last > 4<<20 {
 			t.Errorf("%d bytes of the %s wait for nobody", last, name)
 		}
