@@ -109,11 +109,28 @@ func run(ctx context.Context, binDir, outDir, only string) error {
 }
 
 // claims measures against one plane, a hub and a worker.
-func claims(ctx context.Context, binDir, outDir, only string) (results []result, err error) {
+func claims(ctx context.Context, binDir, outDir, only string) ([]result, error) {
+	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs"), func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
+		hub, err := atoll.HubClient()
+		if err != nil {
+			return nil, err
+		}
+		fmt.Printf("  stocking %d Pods for each arm\n", stockSize)
+		s, err := newStock(ctx, p, hub)
+		if err != nil {
+			return nil, err
+		}
+		return s.measure(ctx, only)
+	})
+}
+
+// onOnePlane measures against one plane, a hub and a worker.
+func onOnePlane(
+	ctx context.Context, binDir, logDir string, measure func(*plane.Plane, *stack.Stack) ([]result, error),
+) (results []result, err error) {
 	if binDir, err = filepath.Abs(binDir); err != nil {
 		return nil, fmt.Errorf("resolving --bin-dir: %w", err)
 	}
-	logDir := filepath.Join(outDir, "logs")
 	if err := errors.Join(os.RemoveAll(logDir), os.MkdirAll(logDir, 0o755)); err != nil {
 		return nil, fmt.Errorf("preparing the logs' folder: %w", err)
 	}
@@ -127,16 +144,7 @@ func claims(ctx context.Context, binDir, outDir, only string) (results []result,
 		return nil, fmt.Errorf("starting hub and worker: %w", err)
 	}
 	defer func() { err = errors.Join(err, atoll.Close()) }()
-	hub, err := atoll.HubClient()
-	if err != nil {
-		return nil, err
-	}
-	fmt.Printf("  stocking %d Pods for each arm\n", stockSize)
-	s, err := newStock(ctx, set.Plane("bench"), hub)
-	if err != nil {
-		return nil, err
-	}
-	return s.measure(ctx, only)
+	return measure(set.Plane("bench"), atoll)
 }
 
 func (s *stock) measure(ctx context.Context, only string) ([]result, error) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -45,39 +44,24 @@ type reachArm func(ctx context.Context) (io.ReadWriteCloser, error)
 
 // reaching measures connections to a port of a sandbox, through hub, tunnel and worker, beside ones through the same API
 // server alone. Each connection of either arm has one of its own to the API server.
-func reaching(ctx context.Context, binDir, outDir string) (results []result, err error) {
-	if binDir, err = filepath.Abs(binDir); err != nil {
-		return nil, fmt.Errorf("resolving --bin-dir: %w", err)
-	}
-	logDir := filepath.Join(outDir, "logs-reach")
-	if err := errors.Join(os.RemoveAll(logDir), os.MkdirAll(logDir, 0o755)); err != nil {
-		return nil, fmt.Errorf("preparing the logs' folder: %w", err)
-	}
-	set, err := plane.Up(ctx, plane.Options{LogDir: filepath.Join(logDir, "planes")}, "bench")
-	if err != nil {
-		return nil, fmt.Errorf("bringing up a plane: %w", err)
-	}
-	defer func() { err = errors.Join(err, set.Down(ctx)) }()
-	atoll, err := stack.Start(ctx, set, stack.Options{BinDir: binDir, LogDir: logDir})
-	if err != nil {
-		return nil, fmt.Errorf("starting hub and worker: %w", err)
-	}
-	defer func() { err = errors.Join(err, atoll.Close()) }()
-	sandbox, err := oneSandbox(ctx, set.Plane("bench"), atoll)
-	if err != nil {
-		return nil, err
-	}
-	inside, err := newInside()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = inside.Close() }()
-	_, port, _ := net.SplitHostPort(inside.Addr().String())
-	direct, err := directArm(set.Plane("bench").Config(), sandbox, port)
-	if err != nil {
-		return nil, err
-	}
-	return compareReach(ctx, direct, tunnelArm(atoll.HubEndpoint(), sandbox, port))
+func reaching(ctx context.Context, binDir, outDir string) ([]result, error) {
+	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs-reach"), func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
+		sandbox, err := oneSandbox(ctx, p, atoll)
+		if err != nil {
+			return nil, err
+		}
+		inside, err := newInside()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = inside.Close() }()
+		_, port, _ := net.SplitHostPort(inside.Addr().String())
+		direct, err := directArm(p.Config(), sandbox, port)
+		if err != nil {
+			return nil, err
+		}
+		return compareReach(ctx, direct, tunnelArm(atoll.HubEndpoint(), sandbox, port))
+	})
 }
 
 func oneSandbox(ctx context.Context, p *plane.Plane, atoll *stack.Stack) (*sandboxv1.Sandbox, error) {

@@ -17,7 +17,6 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/e2e/stack"
 )
 
 // leaseGone is how long after a kill -9 the lease of the one that was killed may still hold up the next.
@@ -89,9 +88,7 @@ var edits = []struct {
 // podsEdited edits Pods by hand, some past the admission policies: claims go on, and in the end every Pod is as
 // the pool wants it.
 func podsEdited(ctx context.Context, s *scenario) error {
-	config := s.set.Plane(s.victim).Config()
-	config.Impersonate.UserName = "system:serviceaccount:" + stack.Namespace + ":atoll-worker"
-	worker, err := client.New(config, client.Options{})
+	worker, err := s.as("atoll-worker")
 	if err != nil {
 		return fmt.Errorf("building a client: %w", err)
 	}
@@ -121,11 +118,11 @@ func podsEdited(ctx context.Context, s *scenario) error {
 
 // editOne edits a Pod, and reports false if there is none that fits, or somebody was faster.
 func (s *scenario) editOne(ctx context.Context, by client.Client, edit func(*corev1.Pod), idle bool) (bool, error) {
-	var pods corev1.PodList
-	if err := s.kube[s.victim].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
+	pods, err := s.pods(ctx, s.victim)
+	if err != nil {
 		return false, err
 	}
-	fits := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+	fits := slices.DeleteFunc(pods, func(pod corev1.Pod) bool {
 		isIdle := pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle
 		return pod.DeletionTimestamp != nil || isIdle != idle
 	})
@@ -136,7 +133,7 @@ func (s *scenario) editOne(ctx context.Context, by client.Client, edit func(*cor
 	before := pod.DeepCopy()
 	edit(&pod)
 	// With the resourceVersion: a Pod that is claimed meanwhile is left alone.
-	err := by.Patch(ctx, &pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err = by.Patch(ctx, &pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -145,12 +142,12 @@ func (s *scenario) editOne(ctx context.Context, by client.Client, edit func(*cor
 
 // wantTidy is that the victim's Pods are as many as wanted, with the finalizer, and in a phase of theirs.
 func (s *scenario) wantTidy(ctx context.Context) error {
-	var pods corev1.PodList
-	if err := s.kube[s.victim].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
+	pods, err := s.pods(ctx, s.victim)
+	if err != nil {
 		return err
 	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
+	for i := range pods {
+		pod := &pods[i]
 		if pod.DeletionTimestamp != nil {
 			continue
 		}

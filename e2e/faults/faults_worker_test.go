@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
@@ -37,12 +36,12 @@ func (s *scenario) podWith(ctx context.Context, cluster, key string) (pod *corev
 }
 
 func (s *scenario) podsWith(ctx context.Context, cluster, key string) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := s.kube[cluster].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
+	pods, err := s.pods(ctx, cluster)
+	if err != nil {
 		return nil, err
 	}
 	var out []corev1.Pod
-	for _, pod := range pods.Items {
+	for _, pod := range pods {
 		if pod.Annotations[v1alpha1.ClaimKeyAnnotationKey] == key && pod.DeletionTimestamp == nil {
 			out = append(out, pod)
 		}

@@ -74,19 +74,28 @@ func (l *load) clear(ctx context.Context) {
 	}
 }
 
+// pods are all of the Env's in a cluster, from its API server.
+func (w *world) pods(ctx context.Context, cluster string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := w.kube[cluster].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
+		return nil, fmt.Errorf("listing Pods in %s: %w", cluster, err)
+	}
+	return pods.Items, nil
+}
+
 // live are the Pods with sandboxes, from the API servers.
 func (w *world) live(ctx context.Context) ([]corev1.Pod, error) {
 	var out []corev1.Pod
-	for id, c := range w.kube {
-		var pods corev1.PodList
-		if err := c.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
-			return nil, fmt.Errorf("listing Pods in %s: %w", id, err)
+	for id := range w.kube {
+		pods, err := w.pods(ctx, id)
+		if err != nil {
+			return nil, err
 		}
-		for i := range pods.Items {
-			switch pods.Items[i].Labels[v1alpha1.SandboxPhaseLabelKey] {
+		for i := range pods {
+			switch pods[i].Labels[v1alpha1.SandboxPhaseLabelKey] {
 			case v1alpha1.SandboxPhaseRunning, v1alpha1.SandboxPhaseStarting:
-				if pods.Items[i].DeletionTimestamp == nil {
-					out = append(out, pods.Items[i])
+				if pods[i].DeletionTimestamp == nil {
+					out = append(out, pods[i])
 				}
 			}
 		}

@@ -193,11 +193,12 @@ func TestI7_ASlowReaderHoldsUpNobody(t *testing.T) {
 		defer socket.Close()
 	}
 	var last int64
+	since := time.Now()
 	wait(ctx, t, "the sources to be held up", func(context.Context) (bool, string) {
-		before := last
-		last = written.Load()
-		time.Sleep(300 * time.Millisecond) // without a byte
-		return last > 0 && before == last && written.Load() == last, fmt.Sprint(last)
+		if now := written.Load(); now != last {
+			last, since = now, time.Now()
+		}
+		return last > 0 && time.Since(since) >= 300*time.Millisecond, fmt.Sprint(last)
 	})
 	if last > slow*(64<<20) {
 		t.Errorf("%d MiB wait for those who do not read", last>>20)
