@@ -47,20 +47,20 @@ func openHistory(ctx context.Context, o options, local clock.WithTicker, times *
 }
 
 // addPeers has the replicas of this worker share their histories.
-func addPeers(mgr ctrl.Manager, o options, lock *lease.Lock, books *history.History, local clock.Clock, log logr.Logger) error {
+func addPeers(mgr ctrl.Manager, o options, lock *lease.Lock, books *history.History, local clock.Clock, log logr.Logger) (*history.Peers, error) {
 	credentials, err := link.LoadCredentials(o.tls, log)
 	if err != nil {
-		return fmt.Errorf("loading the certificate for other replicas: %w", err)
+		return nil, fmt.Errorf("loading the certificate for other replicas: %w", err)
 	}
 	peers, err := history.NewPeers(history.PeerOptions{
 		History: books, ClusterID: o.clusterID, Credentials: credentials, Leader: lock, Listen: o.peerListen,
 		Clock: local, Metrics: metrics.Registry, Log: log,
 	})
 	if err != nil {
-		return fmt.Errorf("building the copies of the history: %w", err)
+		return nil, fmt.Errorf("building the copies of the history: %w", err)
 	}
 	if err := mgr.Add(peers); err != nil {
-		return fmt.Errorf("adding the copies of the history: %w", err)
+		return nil, fmt.Errorf("adding the copies of the history: %w", err)
 	}
 	err = mgr.AddReadyzCheck("history", func(*http.Request) error {
 		if !peers.Caught() {
@@ -69,9 +69,9 @@ func addPeers(mgr ctrl.Manager, o options, lock *lease.Lock, books *history.Hist
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("adding the readiness check of the history: %w", err)
+		return nil, fmt.Errorf("adding the readiness check of the history: %w", err)
 	}
-	return nil
+	return peers, nil
 }
 
 // lockWait is how long a process in whose place this one starts may take to let go of its file.

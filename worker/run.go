@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -97,10 +98,13 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 			log.Error(err, "Closing the history")
 		}
 	}()
+	var peers *history.Peers
+	var elsewhere func() grpc.ClientConnInterface
 	if o.peerListen != "" {
-		if err := addPeers(mgr, o, lock, books, local, log.WithName("history")); err != nil {
+		if peers, err = addPeers(mgr, o, lock, books, local, log.WithName("history")); err != nil {
 			return err
 		}
+		elsewhere = peers.Elsewhere
 	}
 	times, err := stages.New(metrics.Registry)
 	if err != nil {
@@ -127,11 +131,14 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
-		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Reach: sandboxes,
+		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Reach: sandboxes, Elsewhere: elsewhere,
 		Traces: tracing.Provider, Log: log.WithName("localapi"),
 	})
 	if err != nil {
 		return fmt.Errorf("building the local API: %w", err)
+	}
+	if peers != nil {
+		peers.Offer(front)
 	}
 	if err := mgr.Add(front); err != nil {
 		return fmt.Errorf("adding the local API: %w", err)

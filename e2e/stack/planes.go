@@ -249,6 +249,7 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 	if err != nil {
 		return nil, err
 	}
+	p.stack.endpoints[worker] = Endpoint{Address: addresses[0]}
 	return &process{
 		env:  p.env(worker),
 		name: "worker of " + cluster + " as " + clusterID + " with certificate of " + certificateOf,

@@ -187,6 +187,7 @@ func (s *Stack) Worker(cluster string) Program { return s.workers[cluster] }
 
 // WorkerAs prepares, without starting it, a further worker in a cluster, under any name and with any cluster's certificate.
 // It shares the lease with the cluster's own worker. Only one such worker of a cluster and name may run at a time.
+// WorkerClient finds the cluster's first further worker as CLUSTER+2, the next as CLUSTER+3.
 func (s *Stack) WorkerAs(cluster, clusterID, certificateOf string) (Program, error) {
 	return s.platform.workerAs(cluster, clusterID, certificateOf)
 }

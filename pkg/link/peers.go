@@ -18,19 +18,33 @@ import (
 
 // NewPeerServer returns a gRPC server that lets in replicas of the same cluster's worker and nobody else: who has its
 // certificate.
-func NewPeerServer(creds *Credentials, clusterID string, log logr.Logger) *grpc.Server {
+func NewPeerServer(creds *Credentials, clusterID string, log logr.Logger, unary ...grpc.UnaryServerInterceptor) *grpc.Server {
+	only := peersOnly(clusterID, log)
 	return grpc.NewServer(append(serving(peerTransport{transport{Credentials: creds}, clusterID}),
-		grpc.ChainStreamInterceptor(contain(log), peersOnly(clusterID, log)),
+		grpc.ChainStreamInterceptor(contain(log), func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if err := only(stream.Context()); err != nil {
+				return err
+			}
+			return handler(srv, stream)
+		}),
+		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{
+			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+				if err := only(ctx); err != nil {
+					return nil, err
+				}
+				return handler(ctx, req)
+			},
+		}, unary...)...),
 	)...)
 }
 
-func peersOnly(clusterID string, log logr.Logger) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if who, err := PeerCluster(stream.Context()); err != nil || who != clusterID {
+func peersOnly(clusterID string, log logr.Logger) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if who, err := PeerCluster(ctx); err != nil || who != clusterID {
 			log.Info("Refused who is no replica of this worker", "cluster", who, "error", err)
 			return status.Errorf(codes.PermissionDenied, "this is a worker of cluster %s, for its replicas alone", clusterID)
 		}
-		return handler(srv, stream)
+		return nil
 	}
 }
 

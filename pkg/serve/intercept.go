@@ -22,8 +22,8 @@ const (
 	pathClaimKey = "atoll-path-claim-key"
 )
 
-// explainErrors lets no error out that has no reason, and names the claim key that the call was about.
-func explainErrors(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// ExplainErrors lets no error out that has no reason, and names the claim key that the call was about.
+func ExplainErrors(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	resp, err := handler(ctx, req)
 	if err == nil {
 		return resp, nil

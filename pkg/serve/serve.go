@@ -61,7 +61,7 @@ func New(opts Options) (*Server, error) {
 	if opts.Drain <= 0 {
 		opts.Drain = defaultDrain
 	}
-	unary := append([]grpc.UnaryServerInterceptor{explainErrors}, opts.Unary...)
+	unary := append([]grpc.UnaryServerInterceptor{ExplainErrors}, opts.Unary...)
 	s := &Server{
 		opts:   opts,
 		health: health.NewServer(),

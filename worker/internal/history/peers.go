@@ -60,11 +60,19 @@ type Peers struct {
 	opts    PeerOptions
 	began   time.Time
 	readers sync.WaitGroup
+	calls   Calls
 
 	mu       sync.Mutex
+	leader   *grpc.ClientConn // to whoever leads, while this replica follows it
 	sessions map[*session]*follower
 	changed  chan struct{} // closed when one of them has changed
 	caught   bool
+}
+
+// Calls are what replicas may ask of each other besides copies.
+type Calls interface {
+	Register(server grpc.ServiceRegistrar)
+	Interceptors() []grpc.UnaryServerInterceptor
 }
 
 // follower is what is known of a session's other side.
@@ -91,6 +99,28 @@ func NewPeers(opts PeerOptions) (*Peers, error) {
 	return p, nil
 }
 
+// Offer has calls answered for other replicas. It comes before Start.
+func (p *Peers) Offer(calls Calls) { p.calls = calls }
+
+// Elsewhere is a connection to the replica that leads; nil if that is this one, or cannot be reached.
+func (p *Peers) Elsewhere() grpc.ClientConnInterface {
+	if _, self := p.opts.Leader.Address(); self {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leader == nil {
+		return nil
+	}
+	return p.leader
+}
+
+func (p *Peers) connected(conn *grpc.ClientConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leader = conn
+}
+
 // NeedLeaderElection makes every replica listen and follow.
 func (p *Peers) NeedLeaderElection() bool { return false }
 
@@ -104,8 +134,15 @@ func (p *Peers) Start(ctx context.Context) error {
 			return fmt.Errorf("listening for replicas: %w", err)
 		}
 	}
-	server := link.NewPeerServer(p.opts.Credentials, p.opts.ClusterID, p.opts.Log)
+	var interceptors []grpc.UnaryServerInterceptor
+	if p.calls != nil {
+		interceptors = p.calls.Interceptors()
+	}
+	server := link.NewPeerServer(p.opts.Credentials, p.opts.ClusterID, p.opts.Log, interceptors...)
 	federationv1.RegisterHistoryServer(server, p)
+	if p.calls != nil {
+		p.calls.Register(server)
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(lis) }()
 	p.opts.Log.Info("Listening for replicas", "address", lis.Addr().String())
@@ -184,6 +221,8 @@ func (p *Peers) followAt(ctx context.Context, address string) (err error) {
 	if err != nil {
 		return fmt.Errorf("following: %w", err)
 	}
+	p.connected(conn)
+	defer p.connected(nil)
 	return newSession(p.opts.History, stream, func(uint64, bool) {}, p.hasCaught).run(ctx, &p.readers)
 }
 

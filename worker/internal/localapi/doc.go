@@ -12,5 +12,6 @@
 //
 // Logs, exec and ports of sandboxes are answered as at a hub, by package reach of this worker.
 //
-// Followers listen as well and answer UNAVAILABLE: only the leader hands out Pods.
+// Only the leader hands out Pods. Followers listen as well, and have the leader answer, over the connection on which they
+// copy its history; while they have none they answer UNAVAILABLE, and so they do for logs, exec and ports.
 package localapi

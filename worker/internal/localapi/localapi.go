@@ -53,7 +53,9 @@ type Options struct {
 	Address   string // DefaultAddress if empty
 	Claims    Claims
 	Segments  Segments
-	Reach     reach.Opener         // nil: sandboxes cannot be reached
+	Reach     reach.Opener // nil: sandboxes cannot be reached
+	// Elsewhere is the replica that leads, if that is another one; nil, or nil from it: calls are answered here.
+	Elsewhere func() grpc.ClientConnInterface
 	Clock     clock.PassiveClock   // for the time of decisions
 	Rand      func() uint64        // breaks the router's near-ties
 	Traces    trace.TracerProvider // nil: no spans
@@ -92,8 +94,8 @@ func New(opts Options) (*API, error) {
 	}
 	api := &API{opts: opts, reach: reach.NewHandler(opts.Reach, opts.Log)}
 	server, err := serve.New(serve.Options{
-		Services: serve.Public(api, api, api, api, api),
-		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt},
+		Services: api.services(),
+		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward},
 		OpenAPI:  sandboxv1.OpenAPI,
 		Further:  api.reach.Match,
 		Log:      opts.Log,
@@ -104,6 +106,8 @@ func New(opts Options) (*API, error) {
 	api.server = server
 	return api, nil
 }
+
+func (a *API) services() []serve.Service { return serve.Public(a, a, a, a, a) }
 
 // NeedLeaderElection lets followers listen as well.
 func (a *API) NeedLeaderElection() bool { return false }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endings_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Whichever replica is asked, the one that leads answers; and after it has died, the next one.
+func TestEveryReplicaAnswers(t *testing.T) {
+	ctx := t.Context()
+	b := newBook(t)
+	var replicas []*stack.Client
+	for _, name := range []string{cluster, cluster + "+2"} {
+		c, err := atoll.WorkerClient(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replicas = append(replicas, c)
+	}
+	create := func(at *stack.Client, key string) (got *sandboxv1.Sandbox) {
+		t.Helper()
+		b.eventually(ctx, "a sandbox", func(ctx context.Context) (bool, string) {
+			var err error
+			got, err = at.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: b.env, ClaimKey: key})
+			return err == nil, fmt.Sprint(err)
+		})
+		return got
+	}
+	for i, at := range replicas {
+		other := replicas[1-i]
+		mine := create(at, "")
+		if got, err := other.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: mine.GetId()}); err != nil || got.GetPodUid() != mine.GetPodUid() {
+			t.Errorf("replica %d created %s, the other one shows %v (%v)", i, mine.GetId(), got, err)
+		}
+		if _, err := other.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: mine.GetId()}); err != nil {
+			t.Errorf("the other replica does not release what replica %d created: %v", i, err)
+		}
+		_, err := at.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "nowhere"})
+		if e := problem.FromError(err); e.Reason != problem.NotFound {
+			t.Errorf("replica %d about an Env that is not there: %v, want %s", i, err, problem.NotFound)
+		}
+	}
+	first := create(replicas[0], "of-a-replica")
+	if second := create(replicas[1], "of-a-replica"); second.GetId() != first.GetId() {
+		t.Errorf("I2: the same key at two replicas: %s and %s", first.GetId(), second.GetId())
+	}
+	if err := atoll.Worker(cluster).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if again := create(replicas[1], "of-a-replica"); again.GetId() != first.GetId() {
+		t.Errorf("I2: the same key after a replica died: %s and %s", first.GetId(), again.GetId())
+	}
+	if err := atoll.Worker(cluster).Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if again := create(replicas[0], "of-a-replica"); again.GetId() != first.GetId() {
+		t.Errorf("I2: the same key at the replica that is back: %s and %s", first.GetId(), again.GetId())
+	}
+	if _, err := replicas[0].ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
+		t.Error(err)
+	}
+}

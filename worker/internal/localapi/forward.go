@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localapi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/telemetry"
+)
+
+// forward has the replica that leads answer. An answer that is lost with that replica's connection is UNAVAILABLE, as it is
+// for who called the leader itself.
+func (a *API) forward(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if a.opts.Elsewhere == nil {
+		return handler(ctx, req)
+	}
+	leader := a.opts.Elsewhere()
+	if leader == nil {
+		return handler(ctx, req)
+	}
+	reply, err := replyOf(info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		ctx = metadata.NewOutgoingContext(ctx, md)
+	}
+	if err := leader.Invoke(ctx, info.FullMethod, req, reply); err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+// replyOf makes an empty answer of a method, "/package.Service/Method".
+func replyOf(method string) (proto.Message, error) {
+	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("forwarding %s: %w", method, err)
+	}
+	described, ok := found.(protoreflect.MethodDescriptor)
+	if !ok {
+		return nil, fmt.Errorf("forwarding %s: it is no method", method)
+	}
+	reply, err := protoregistry.GlobalTypes.FindMessageByName(described.Output().FullName())
+	if err != nil {
+		return nil, fmt.Errorf("forwarding %s: %w", method, err)
+	}
+	return reply.New().Interface(), nil
+}
+
+// Register and Interceptors are for calls that other replicas have forwarded. They are answered here, whoever leads by now:
+// two replicas that take each other for the leader do not pass a call to and fro.
+func (a *API) Register(server grpc.ServiceRegistrar) {
+	for _, service := range a.services() {
+		service.Register(server)
+	}
+}
+
+// Interceptors see forwarded calls.
+func (a *API) Interceptors() []grpc.UnaryServerInterceptor {
+	return []grpc.UnaryServerInterceptor{serve.ExplainErrors, telemetry.Unary(a.opts.Traces), refuseUnbuilt}
+}
