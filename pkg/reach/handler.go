@@ -128,15 +128,15 @@ func sameOrigin(r *http.Request) error {
 	return problem.New(problem.Forbidden, "pages of %s cannot reach sandboxes here, only those of %s", origin, r.Host)
 }
 
-// open opens a conversation that ends with the handler's, whoever closes it first.
-func (h *Handler) open(ctx context.Context, id string, what *federationv1.ReachCall) (Tunnel, error) {
+// open opens a conversation that ends with the handler, and when its request is ended for a reason that can be told.
+func (h *Handler) open(request context.Context, id string, what *federationv1.ReachCall) (Tunnel, error) {
 	switch {
 	case h.ctx.Err() != nil:
 		return nil, ErrGoingAway
 	case h.opener == nil:
 		return nil, problem.New(problem.Unimplemented, "sandboxes cannot be reached here")
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(request, openTimeout)
 	defer cancel()
 	defer context.AfterFunc(h.ctx, cancel)()
 	tunnel, err := h.opener.Open(ctx, id, what)
@@ -149,18 +149,25 @@ func (h *Handler) open(ctx context.Context, id string, what *federationv1.ReachC
 		return nil, err
 	}
 	t := &ending{Tunnel: tunnel}
-	t.stop = context.AfterFunc(h.ctx, func() { tunnel.Close(ErrGoingAway) })
+	t.closing = context.AfterFunc(h.ctx, func() { tunnel.Close(ErrGoingAway) })
+	t.expelled = context.AfterFunc(request, func() {
+		// A caller that has left is the conversation's own business.
+		if reason := (*problem.Error)(nil); errors.As(context.Cause(request), &reason) {
+			tunnel.Close(reason)
+		}
+	})
 	return t, nil
 }
 
-// ending is a tunnel that ends with its handler.
+// ending is a tunnel that ends with its handler or its request.
 type ending struct {
 	Tunnel
-	stop func() bool
+	closing, expelled func() bool
 }
 
 func (e *ending) Close(reason error) {
-	e.stop()
+	e.closing()
+	e.expelled()
 	e.Tunnel.Close(reason)
 }
 

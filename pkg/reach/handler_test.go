@@ -95,3 +95,38 @@ func TestAReasonFitsACloseMessage(t *testing.T) {
 		t.Errorf("%d bytes: %q", len(text), text)
 	}
 }
+
+// closed notes why it was closed.
+type closed struct {
+	Tunnel
+	reason chan error
+}
+
+func (c closed) Close(reason error) { c.reason <- reason }
+
+func (c closed) Open(context.Context, string, *federationv1.ReachCall) (Tunnel, error) { return c, nil }
+
+// Conversations end when their request does, if that has a reason to be told; that the caller left is for them to find out.
+func TestConversationsAreExpelled(t *testing.T) {
+	c := closed{reason: make(chan error, 1)}
+	h := NewHandler(c, logr.Discard())
+	expelled := problem.New(problem.Unauthenticated, "the key expired")
+	for _, cause := range []error{nil, error(expelled)} {
+		request, end := context.WithCancelCause(t.Context())
+		if _, err := h.open(request, "a", nil); err != nil {
+			t.Fatal(err)
+		}
+		end(cause)
+		if cause != nil {
+			if got := <-c.reason; got != cause {
+				t.Errorf("closed with %v", got)
+			}
+		}
+	}
+	select {
+	case got := <-c.reason:
+		t.Errorf("closed with %v when the caller left", got)
+	default:
+	}
+	h.Close()
+}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,11 +34,21 @@ type Authenticator struct {
 	log   logr.Logger
 	keys  atomic.Pointer[Keys]
 	last  []byte
+
+	mu     sync.Mutex
+	guests map[*guest]struct{}
+}
+
+// guest is a request that may go on for longer than its key.
+type guest struct {
+	token string
+	needs Scope
+	end   context.CancelCauseFunc
 }
 
 // NewAuthenticator reads the file, which must be valid to begin with.
 func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
-	a := &Authenticator{path: path, clock: c, log: log}
+	a := &Authenticator{path: path, clock: c, log: log, guests: map[*guest]struct{}{}}
 	if _, err := a.reread(); err != nil {
 		return nil, err
 	}
@@ -59,6 +70,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 			case changed:
 				a.log.Info("API keys taken up", "file", a.path, "keys", len(a.keys.Load().keys))
 			}
+			a.review()
 		}
 	}
 }
@@ -86,6 +98,10 @@ func (a *Authenticator) authenticate(ctx context.Context, needs Scope) (claims.P
 	if err != nil {
 		return claims.Principal{}, err
 	}
+	return a.admit(token, needs)
+}
+
+func (a *Authenticator) admit(token string, needs Scope) (claims.Principal, error) {
 	key := a.keys.Load().find(token)
 	switch {
 	case key == nil:
@@ -131,17 +147,49 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 }
 
 // HTTP lets requests through whose caller may use sandboxes, with the principal in their context. Who may only read sees what
-// a sandbox is, not what is in it.
+// a sandbox is, not what is in it. The context ends, and its cause says why, once the key would not be let in any more: a
+// conversation with a sandbox can last for days.
 func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := metadata.NewIncomingContext(r.Context(), metadata.MD{"authorization": r.Header.Values("Authorization")})
-		p, err := a.authenticate(ctx, ScopeClaim)
+		token, err := bearer(ctx)
 		if err != nil {
 			problem.FromError(err).Write(w)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(claims.WithPrincipal(r.Context(), p)))
+		ctx, end := context.WithCancelCause(r.Context())
+		defer end(nil)
+		// It is a guest before its key is looked at: a key that is taken away meanwhile is noticed.
+		defer a.enter(&guest{token: token, needs: ScopeClaim, end: end})()
+		p, err := a.admit(token, ScopeClaim)
+		if err != nil {
+			problem.FromError(err).Write(w)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(claims.WithPrincipal(ctx, p)))
 	})
+}
+
+func (a *Authenticator) enter(g *guest) (leave func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.guests[g] = struct{}{}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.guests, g)
+	}
+}
+
+// review ends the requests whose keys have expired, were taken away, or may do less.
+func (a *Authenticator) review() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for g := range a.guests {
+		if _, err := a.admit(g.token, g.needs); err != nil {
+			g.end(err)
+		}
+	}
 }
 
 // scopeOf answers what a method needs. One that is not listed here needs admin.

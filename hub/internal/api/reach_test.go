@@ -8,10 +8,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/claims"
@@ -65,5 +68,93 @@ func TestReachNeedsTheScopeClaim(t *testing.T) {
 		if allowed != (len(*reached) == 2) || allowed && (*reached)[0] != "red" {
 			t.Errorf("with the scope %s, shown %t, these got through: %v", c.scope, c.shows, *reached)
 		}
+	}
+}
+
+// conversation is one that lasts until it is ended.
+type conversation struct {
+	reach.Tunnel
+	cut chan struct{}
+	end func()
+}
+
+func (c *conversation) Recv() ([]byte, error) {
+	<-c.cut
+	return nil, reach.ErrGoingAway
+}
+func (c *conversation) CloseSend() error     { return nil }
+func (c *conversation) Cut() <-chan struct{} { return c.cut }
+func (c *conversation) Close(error)          { c.end() }
+
+type host struct{ opened chan *conversation }
+
+func (h host) Open(context.Context, string, *federationv1.ReachCall) (reach.Tunnel, error) {
+	cut := make(chan struct{})
+	c := &conversation{cut: cut, end: sync.OnceFunc(func() { close(cut) })}
+	h.opened <- c
+	return c, nil
+}
+
+// A conversation outlives neither its key's time nor the key.
+func TestConversationsEndWithTheirKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		until time.Duration
+		taken bool // the key is taken out of the file
+		ends  bool
+	}{"expired": {until: time.Minute, ends: true}, "taken away": {until: time.Hour, taken: true, ends: true}, "good": {until: time.Hour}} {
+		t.Run(name, func(t *testing.T) {
+			now := clocktesting.NewFakeClock(time.Now())
+			expires := now.Now().Add(c.until)
+			token, entry, err := NewToken(Key{Name: "n", Team: "red", Scopes: []Scope{ScopeClaim}, Expires: &expires})
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "keys.yaml")
+			if err := os.WriteFile(path, entry, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			auth, err := NewAuthenticator(path, now, logr.Discard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := host{make(chan *conversation, 1)}
+			handler := reach.NewHandler(h, logr.Discard())
+			over := make(chan struct{})
+			r := httptest.NewRequest(http.MethodGet, "/v1/sandboxes/a-east/logs?follow", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			go func() {
+				defer close(over)
+				auth.HTTP(handler.Match(r)).ServeHTTP(httptest.NewRecorder(), r)
+			}()
+			talk := <-h.opened
+
+			now.Step(2 * time.Minute)
+			if c.taken {
+				if _, entry, err = NewToken(Key{Name: "other", Team: "red", Scopes: []Scope{ScopeClaim}}); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, entry, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := auth.reread(); err != nil {
+				t.Fatal(err)
+			}
+			auth.review()
+			if c.ends {
+				<-talk.cut
+			} else {
+				select {
+				case <-talk.cut:
+					t.Error("the conversation was ended though its key is good")
+				default:
+				}
+				talk.Close(nil)
+			}
+			<-over
+			if len(auth.guests) != 0 {
+				t.Error("a guest that has left is remembered (I10)")
+			}
+		})
 	}
 }
