@@ -75,7 +75,7 @@ func choose(live, room uint64) int {
 const (
 	// A heap is collected often if that is less than often apart for as long as lasting; a gap of more than seldom is enough to
 	// take room back. They are more than twofold apart, or the factor would go to and fro.
-	often, lasting = 2 * time.Second, 5 * time.Second
+	often, lasting = 2 * time.Second, 2 * time.Second
 	seldom         = 10 * time.Second
 	maxFactor      = 8
 )

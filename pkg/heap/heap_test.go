@@ -55,9 +55,9 @@ func TestPace(t *testing.T) {
 		n     int
 		want  int
 	}{
-		{700 * time.Millisecond, 7, 1}, // not for long
+		{700 * time.Millisecond, 2, 1}, // not for long
 		{700 * time.Millisecond, 1, 2},
-		{700 * time.Millisecond, 24, 8},
+		{700 * time.Millisecond, 9, 8},
 		{700 * time.Millisecond, 24, 8}, // the most
 		{3 * time.Second, 10, 8},        // neither often nor seldom
 		{time.Minute, 1, 4},

@@ -52,8 +52,9 @@ func newCluster(f *Fleet, id string) *cluster {
 // tell notes for this cluster's stream, if there is one, that another cluster's part of an Env has changed.
 func (c *cluster) tell(env *slot, about *cluster, hurry bool, w woken) {
 	if s := c.session.Load(); s != nil {
-		s.outbox.mark(env, about, hurry)
-		w[&s.outbox] = struct{}{}
+		if s.outbox.mark(env, about, hurry) {
+			w[&s.outbox] = struct{}{}
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/segment"
@@ -43,6 +44,17 @@ type feed struct {
 	fullAt  time.Duration // when it was begun
 	rest    []reference   // changed parts that did not fit into the last message
 	paused  time.Duration
+	timer   clock.Timer // one for all waits: a stream waits every second of its life
+}
+
+// after is as time.After; the channel of the call before is not used any more.
+func (f *feed) after(on clock.Clock, d time.Duration) <-chan time.Time {
+	if f.timer == nil {
+		f.timer = on.NewTimer(d)
+		return f.timer.C()
+	}
+	f.timer.Reset(d)
+	return f.timer.C()
 }
 
 // fullSync walks all Envs of the receiver for everything that some clusters have of them.
@@ -87,12 +99,12 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 		var pause <-chan time.Time
 		wake := s.outbox.wake
 		if changes := dirty || len(f.rest) > 0; changes && untilChanges > 0 {
-			pause = c.fleet.clock.After(untilChanges)
+			pause = f.after(c.fleet.clock, untilChanges)
 			if !calm {
 				wake = nil // nothing is urgent enough to end this wait
 			}
 		} else if (owed || !f.started) && untilFull > 0 {
-			pause = c.fleet.clock.After(untilFull)
+			pause = f.after(c.fleet.clock, untilFull)
 		}
 		select {
 		case <-ctx.Done():

@@ -62,17 +62,20 @@ func (o *outbox) owe(c *cluster) {
 }
 
 // mark does not wake the receiver: who marks many Envs does so at the end, or the first of them would travel alone, and the
-// others a pause later.
-func (o *outbox) mark(s *slot, about *cluster, hurry bool) {
+// others a pause later. It reports whether the receiver is to be woken: one that waits until it may send what is dirty
+// already learns nothing from more of it, and with a thousand streams those wake-ups would be most of what a report costs.
+func (o *outbox) mark(s *slot, about *cluster, hurry bool) (news bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.opened {
-		return
+		return false
 	}
+	news = len(o.dirty) == 0 || hurry && !o.hurry
 	o.hurry = o.hurry || hurry
 	if marked := o.dirty[s]; !slices.Contains(marked, about) {
 		o.dirty[s] = append(marked, about)
 	}
+	return news
 }
 
 // woken are the receivers that have something to send once a report is in the view.
