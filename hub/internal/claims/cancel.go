@@ -13,6 +13,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/validate"
 )
 
 // keyRef is a claim key as a caller names it.
@@ -24,11 +25,11 @@ func resolveKey(p Principal, key, namespace, team string) (keyRef, error) {
 	if namespace == "" {
 		namespace = "default"
 	}
-	var f faults
-	f.claimKey(key)
-	f.namespace(namespace)
-	f.check(len(team) <= maxName && printable(team), "team", clip(team), "at most 128 printable characters")
-	if err := f.err(); err != nil {
+	var f validate.Faults
+	f.ClaimKey(key)
+	f.Namespace(namespace)
+	f.Tenant("team", team)
+	if err := f.Err(); err != nil {
 		return keyRef{}, err
 	}
 	team, err := own("team", team, p.Team)

@@ -16,6 +16,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/validate"
 )
 
 const (
@@ -28,11 +29,11 @@ const (
 
 // Explain tells where a hypothetical claim would go, or why a past one went where it did.
 func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
-	var f faults
-	f.namespace(req.GetNamespace())
-	f.check(isSubdomain(req.GetName()), "name", clip(req.GetName()), "the name of an Env")
-	f.check(req.GetSandboxId() == "" || req.GetClaimKey() == "", "claimKey", clip(req.GetClaimKey()), "nothing, where sandboxId is given")
-	if err := f.err(); err != nil {
+	var f validate.Faults
+	f.Namespace(req.GetNamespace())
+	f.Check(validate.IsName(req.GetName()), "name", validate.Clip(req.GetName()), "the name of an Env")
+	f.Check(req.GetSandboxId() == "" || req.GetClaimKey() == "", "claimKey", validate.Clip(req.GetClaimKey()), "nothing, where sandboxId is given")
+	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	p := PrincipalFrom(ctx)
@@ -69,9 +70,9 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p Principal) 
 }
 
 func (s *Service) explainSandbox(ctx context.Context, id string) (*sandboxv1.Decision, error) {
-	var f faults
-	f.sandboxID(id)
-	if err := f.err(); err != nil {
+	var f validate.Faults
+	f.SandboxID(id)
+	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	// The sandbox's own visibility decides.
@@ -175,7 +176,7 @@ func UnknownEnv(fleet interface {
 }, namespace, name string) error {
 	if awaited := fleet.Awaited(); len(awaited) > 0 {
 		return problem.New(problem.Recovering, "this hub has just started, knows no Env %s/%s yet, and waits to hear from %s",
-			clip(namespace), clip(name), strings.Join(awaited, ", ")).WithRetryAfter(retrySoon)
+			validate.Clip(namespace), validate.Clip(name), strings.Join(awaited, ", ")).WithRetryAfter(retrySoon)
 	}
 	there := "that namespace has none"
 	keys := fleet.Keys(namespace)
@@ -189,7 +190,7 @@ func UnknownEnv(fleet interface {
 	if more := len(keys) - namedEnvs; more > 0 {
 		there += fmt.Sprintf(" and %d more", more)
 	}
-	return problem.New(problem.NotFound, "no Env %s/%s; %s", clip(namespace), clip(name), there)
+	return problem.New(problem.NotFound, "no Env %s/%s; %s", validate.Clip(namespace), validate.Clip(name), there)
 }
 
 // decisions is a bounded memory of how claims were decided, by sandbox id. The oldest goes first.

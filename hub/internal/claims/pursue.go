@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/pkg/wallclock"
 )
 
@@ -297,8 +298,8 @@ func (p *pursuit) unknown() error {
 
 // stamp sets the cluster that answered (I12), and refuses a sandbox whose id says that another one minted it.
 func stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
-	if from, ok := clusterOf(sandbox.GetId()); !ok || from != cluster {
-		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster, clip(sandbox.GetId()))
+	if from, ok := validate.ClusterOf(sandbox.GetId()); !ok || from != cluster {
+		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster, validate.Clip(sandbox.GetId()))
 	}
 	sandbox.ClusterId = cluster
 	dropUnshowable(sandbox)

@@ -14,6 +14,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/validate"
 )
 
 // Get answers a sandbox: from the store where a terminal record is kept, else from the cluster in its id.
@@ -57,12 +58,12 @@ func (s *Service) ask(ctx context.Context, cluster string, d *federationv1.Dispa
 
 // parseID answers the cluster that minted the id.
 func parseID(id string) (string, error) {
-	var f faults
-	f.sandboxID(id)
-	if err := f.err(); err != nil {
+	var f validate.Faults
+	f.SandboxID(id)
+	if err := f.Err(); err != nil {
 		return "", err
 	}
-	cluster, _ := clusterOf(id)
+	cluster, _ := validate.ClusterOf(id)
 	return cluster, nil
 }
 
@@ -110,7 +111,7 @@ func (s *Service) find(ctx context.Context, id string) (cluster string, ended *s
 
 // Update changes the timeouts of a sandbox, where it is. One that has ended answers its record.
 func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	if err := checkUpdate(r); err != nil {
+	if err := validate.Update(r).Err(); err != nil {
 		return nil, err
 	}
 	return s.tell(ctx, r.GetId(), &federationv1.Dispatch{Call: &federationv1.Dispatch_Update{Update: r}})
@@ -210,19 +211,19 @@ func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) 
 
 func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesRequest, []string, error) {
 	p := PrincipalFrom(ctx)
-	var f faults
+	var f validate.Faults
 	if in.GetNamespace() != "" {
-		f.namespace(in.GetNamespace())
+		f.Namespace(in.GetNamespace())
 	}
-	f.check(in.GetEnv() == "" || isSubdomain(in.GetEnv()), "env", clip(in.GetEnv()), "the name of an Env")
-	f.check(in.GetClusterId() == "" || clusterID.MatchString(in.GetClusterId()), "clusterId", clip(in.GetClusterId()), validClusterID)
-	f.check(in.GetPool() == "" || isSubdomain(in.GetPool()), "pool", clip(in.GetPool()), "the name of a pool")
+	f.Check(in.GetEnv() == "" || validate.IsName(in.GetEnv()), "env", validate.Clip(in.GetEnv()), "the name of an Env")
+	f.Check(in.GetClusterId() == "" || validate.IsClusterID(in.GetClusterId()), "clusterId", validate.Clip(in.GetClusterId()), validate.ValidClusterID)
+	f.Check(in.GetPool() == "" || validate.IsName(in.GetPool()), "pool", validate.Clip(in.GetPool()), "the name of a pool")
 	f = append(f, serve.ListFaults(in)...)
 	if token := in.GetPageToken(); token != "" {
-		_, ok := clusterOf(token)
-		f.check(ok, "pageToken", clip(token), "what nextPageToken said")
+		_, ok := validate.ClusterOf(token)
+		f.Check(ok, "pageToken", validate.Clip(token), "what nextPageToken said")
 	}
-	if err := f.err(); err != nil {
+	if err := f.Err(); err != nil {
 		return nil, nil, err
 	}
 	team, err := own("team", in.GetTeam(), p.Team)
@@ -272,8 +273,8 @@ func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.Lis
 		return page{cluster: cluster, err: err}
 	}
 	out := page{cluster: cluster, next: answer.GetList().GetNextPageToken()}
-	if _, ok := clusterOf(out.next); out.next != "" && (!ok || out.next <= req.GetPageToken()) {
-		return page{cluster: cluster, err: problem.New(problem.Internal, "cluster %s names %q as its next page", cluster, clip(out.next))}
+	if _, ok := validate.ClusterOf(out.next); out.next != "" && (!ok || out.next <= req.GetPageToken()) {
+		return page{cluster: cluster, err: problem.New(problem.Internal, "cluster %s names %q as its next page", cluster, validate.Clip(out.next))}
 	}
 	for _, sandbox := range answer.GetList().GetSandboxes() {
 		if err := stamp(sandbox, cluster); err != nil {

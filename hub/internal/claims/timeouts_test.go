@@ -8,13 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/pkg/serve"
 )
 
 func TestChangesGoToTheSandboxsCluster(t *testing.T) {
@@ -99,23 +97,4 @@ func TestAnEndedSandboxIsTouchedInVain(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestUpdateRefuses(t *testing.T) {
-	const id = "01hzzzzzzzzzzzzzzzzzzz0001-east"
-	for name, tc := range map[string]struct {
-		request *sandboxv1.UpdateSandboxRequest
-		field   string
-	}{
-		"nothing":             {&sandboxv1.UpdateSandboxRequest{Id: id}, "idleTimeout"},
-		"no sandbox":          {&sandboxv1.UpdateSandboxRequest{Id: "x", IdleTimeout: durationpb.New(0)}, "id"},
-		"negative":            {&sandboxv1.UpdateSandboxRequest{Id: id, IdleTimeout: durationpb.New(-1)}, "idleTimeout"},
-		"more than a year":    {&sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: durationpb.New(serve.MaxTimeout + 1)}, "maxLifetime"},
-		"not even a duration": {&sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: &durationpb.Duration{Seconds: 1, Nanos: -1}}, "maxLifetime"},
-	} {
-		e := problem.FromError(checkUpdate(proto.CloneOf(tc.request)))
-		if e.Reason != problem.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != tc.field || e.Fields[0].Valid == "" {
-			t.Errorf("%s: %v, want %s", name, e, tc.field)
-		}
-	}
 }

@@ -17,8 +17,8 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -312,7 +312,7 @@ func checkRequest(c *Claim) error {
 			return fault(problem.InvalidField("labels", key, "keys outside agentbox.navix.sh, agentbox.io, agents.navix.sh and scheduling.navix.sh"))
 		}
 	}
-	if faults := serve.TimeoutFaults(r); len(faults) > 0 {
+	if faults := validate.Timeouts(r); len(faults) > 0 {
 		return fault(problem.InvalidFields(faults...))
 	}
 	if faults := hook.Faults(r.GetPostStartHooks()); len(faults) > 0 {

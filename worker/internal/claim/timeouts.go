@@ -14,7 +14,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -45,7 +45,7 @@ func resolveTimeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
 
 // Update changes the timeouts of a live sandbox. One that has ended answers its record.
 func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	if faults := serve.UpdateFaults(r); len(faults) > 0 {
+	if faults := validate.Update(r); len(faults) > 0 {
 		return nil, fault(problem.InvalidFields(faults...))
 	}
 	change := sandbox.TimeoutsChange{Idle: durationOf(r.GetIdleTimeout()), Lifetime: durationOf(r.GetMaxLifetime())}

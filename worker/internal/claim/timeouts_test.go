@@ -18,7 +18,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/idle"
 )
@@ -182,7 +182,7 @@ func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
 
 	for field, r := range map[string]*sandboxv1.UpdateSandboxRequest{
 		"idleTimeout":  {IdleTimeout: durationpb.New(-1)},
-		"maxLifetime":  {MaxLifetime: durationpb.New(serve.MaxTimeout + 1)},
+		"maxLifetime":  {MaxLifetime: durationpb.New(validate.MaxTimeout + 1)},
 		"idleTimeout ": {},
 	} {
 		r.Id = told.GetId()
@@ -203,7 +203,7 @@ func TestTimeoutsOutOfBoundsAreRefused(t *testing.T) {
 	l := w.lead(1)
 	for field, change := range map[string]func(*claim.Claim){
 		"idleTimeout":           idleTimeout(-time.Second),
-		"maxLifetime":           maxLifetime(serve.MaxTimeout + time.Second),
+		"maxLifetime":           maxLifetime(validate.MaxTimeout + time.Second),
 		"firstActivityTimeout":  func(c *claim.Claim) { c.Request.FirstActivityTimeout = &durationpb.Duration{Seconds: 1 << 60} },
 		"firstActivityTimeout ": func(c *claim.Claim) { firstActivity(time.Minute)(c); keyed("k", 1)(c) },
 	} {

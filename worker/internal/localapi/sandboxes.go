@@ -13,11 +13,10 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
-	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -27,14 +26,13 @@ const (
 	maxPools = 3
 	// onlyAttempt is the attempt of every local claim: there is nowhere else to go with its key.
 	onlyAttempt = 1
-	maxClaimKey = 128
 )
 
 // CreateSandbox claims a Pod of one of the Env's pools.
 func (a *API) CreateSandbox(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	r := proto.CloneOf(in)
 	r.Namespace = namespaceOf(in)
-	if err := a.check(r); err != nil {
+	if err := validate.Create(r).Err(); err != nil {
 		return nil, err
 	}
 	c := claim.Claim{Request: r, Local: true}
@@ -95,37 +93,6 @@ func noCandidate(seg *segment.Segment, reason router.Reason) error {
 	return problem.New(kind, "Env %s has no eligible pool here: %s; explain tells more", seg.Key(), reason).WithRetryAfter(2 * time.Second)
 }
 
-func (a *API) check(r *sandboxv1.CreateSandboxRequest) error {
-	var faults []problem.Field
-	if r.GetEnv() == "" {
-		faults = append(faults, problem.Field{Field: "env", Valid: "the name of an Env"})
-	}
-	if key := r.GetClaimKey(); key != "" && !validKey(key) {
-		faults = append(faults, problem.Field{Field: "claimKey", Value: key, Valid: "1 to 128 printable ASCII characters"})
-	}
-	if d := r.GetStartupTimeout(); d != nil && (!d.IsValid() || d.AsDuration() <= 0) {
-		faults = append(faults, problem.Field{Field: "startupTimeout", Value: d.AsDuration().String(), Valid: "more than 0"})
-	}
-	if r.GetWait() == sandboxv1.CreateSandboxRequest_NONE && r.GetClaimKey() == "" {
-		faults = append(faults, problem.Field{Field: "wait", Value: "NONE", Valid: "READY or ASSIGNED, where no claimKey is given"})
-	}
-	faults = append(faults, serve.TimeoutFaults(r)...)
-	faults = append(faults, hook.Faults(r.GetPostStartHooks())...)
-	if len(faults) > 0 {
-		return problem.InvalidFields(faults...)
-	}
-	return nil
-}
-
-func validKey(key string) bool {
-	for i := range len(key) {
-		if key[i] < ' ' || key[i] > '~' {
-			return false
-		}
-	}
-	return key != "" && len(key) <= maxClaimKey
-}
-
 // GetSandbox answers a live sandbox, or the record of one that has ended.
 func (a *API) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
 	return a.opts.Claims.Get(ctx, r.GetId())
@@ -173,10 +140,14 @@ func (a *API) GetClaim(ctx context.Context, r *sandboxv1.GetClaimRequest) (*sand
 
 // CancelClaim ends a claim, wherever it is.
 func (a *API) CancelClaim(ctx context.Context, r *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error) {
-	if !validKey(r.GetClaimKey()) {
-		return nil, problem.InvalidField("claimKey", r.GetClaimKey(), "1 to 128 printable ASCII characters")
-	}
 	namespace := namespaceOf(r)
+	var f validate.Faults
+	f.ClaimKey(r.GetClaimKey())
+	f.Namespace(namespace)
+	f.Tenant("team", r.GetTeam())
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
 	got, err := a.opts.Claims.Cancel(ctx, a.keyHash(r.GetTeam(), namespace, r.GetClaimKey()), onlyAttempt)
 	if err != nil {
 		return nil, err

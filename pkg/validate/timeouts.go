@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serve
+package validate
 
 import (
 	"time"
@@ -14,8 +14,8 @@ import (
 // MaxTimeout is the longest idle, lifetime or first-activity timeout that a request may name.
 const MaxTimeout = 8760 * time.Hour
 
-// TimeoutFaults are what is wrong with the timeouts of a claim.
-func TimeoutFaults(r *sandboxv1.CreateSandboxRequest) []problem.Field {
+// Timeouts are what is wrong with the timeouts of a claim.
+func Timeouts(r *sandboxv1.CreateSandboxRequest) Faults {
 	faults := timeoutFaults(nil, "idleTimeout", r.GetIdleTimeout())
 	faults = timeoutFaults(faults, "maxLifetime", r.GetMaxLifetime())
 	d := r.GetFirstActivityTimeout()
@@ -30,14 +30,16 @@ func TimeoutFaults(r *sandboxv1.CreateSandboxRequest) []problem.Field {
 	return faults
 }
 
-// UpdateFaults are what is wrong with the timeouts that a change of a live sandbox names.
-func UpdateFaults(r *sandboxv1.UpdateSandboxRequest) []problem.Field {
-	faults := timeoutFaults(nil, "idleTimeout", r.GetIdleTimeout())
-	faults = timeoutFaults(faults, "maxLifetime", r.GetMaxLifetime())
+// Update are the faults of a change to a live sandbox.
+func Update(r *sandboxv1.UpdateSandboxRequest) Faults {
+	var f Faults
+	f.SandboxID(r.GetId())
+	f = timeoutFaults(f, "idleTimeout", r.GetIdleTimeout())
+	f = timeoutFaults(f, "maxLifetime", r.GetMaxLifetime())
 	if r.GetIdleTimeout() == nil && r.GetMaxLifetime() == nil {
-		faults = append(faults, problem.Field{Field: "idleTimeout", Valid: "a duration, here or as maxLifetime: a timeout to change"})
+		f.Add("idleTimeout", "", "a duration, here or as maxLifetime: a timeout to change")
 	}
-	return faults
+	return f
 }
 
 func timeoutFaults(faults []problem.Field, field string, d *durationpb.Duration) []problem.Field {

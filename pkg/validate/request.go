@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package validate
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hook"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Bounds of a request.
+const (
+	maxStartupTimeout = 24 * time.Hour
+	maxClaimKey       = 128
+	maxName           = 128
+	maxLabels         = 64
+	maxMetadata       = 32 << 10 // bytes of keys and values
+	maxClusters       = 64
+	maxImage          = 512
+)
+
+var (
+	clusterID = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`)
+	// The grammar of image references: [host[:port]/]path[:tag][@digest].
+	imageReference = regexp.MustCompile(`^(?:[a-zA-Z0-9][-.a-zA-Z0-9]*(?::[0-9]+)?/)?` +
+		`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*` +
+		`(?::[a-zA-Z0-9_][-.a-zA-Z0-9_]{0,127})?(?:@[a-zA-Z][a-zA-Z0-9]*(?:[-_+.][a-zA-Z][a-zA-Z0-9]*)*:[0-9a-fA-F]{32,})?$`)
+	reservedDomains = []string{"agentbox.navix.sh", "agentbox.io", "agents.navix.sh", "scheduling.navix.sh"}
+)
+
+// IsClusterID reports whether a text can be the id of a cluster.
+func IsClusterID(s string) bool { return clusterID.MatchString(s) }
+
+// ValidClusterID is what IsClusterID wants.
+const ValidClusterID = "a ClusterID: up to 30 of a-z, 0-9 and -, beginning with a letter"
+
+// Faults collect everything that is wrong with a request, so that the caller hears of it at once.
+type Faults []problem.Field
+
+// Add adds one.
+func (f *Faults) Add(field, value, valid string) {
+	*f = append(*f, problem.Field{Field: field, Value: value, Valid: valid})
+}
+
+// Check adds one unless a field is right.
+func (f *Faults) Check(ok bool, field, value, valid string) {
+	if !ok {
+		f.Add(field, value, valid)
+	}
+}
+
+// Err is nil if there are none.
+func (f Faults) Err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return problem.InvalidFields(f...)
+}
+
+// Create are the faults of a request for a sandbox, whose namespace is filled in.
+func Create(r *sandboxv1.CreateSandboxRequest) Faults {
+	var f Faults
+	f.names(r)
+	f.claim(r)
+	f.Tenant("team", r.GetTeam())
+	f.Tenant("user", r.GetUser())
+	f.maps(r)
+	f.durations(r)
+	return append(f, hook.Faults(r.GetPostStartHooks())...)
+}
+
+func (f *Faults) names(r *sandboxv1.CreateSandboxRequest) {
+	f.Namespace(r.GetNamespace())
+	f.Check(IsName(r.GetEnv()), "env", r.GetEnv(), "the name of an Env: a DNS name of at most 253 characters")
+	f.Check(r.GetImage() == "" || len(r.GetImage()) <= maxImage && imageReference.MatchString(r.GetImage()),
+		"image", Clip(r.GetImage()), "an image reference such as registry.example/team/app:v1, at most 512 characters")
+	f.Check(r.GetMultiplier() >= 0, "multiplier", strconv.Itoa(int(r.GetMultiplier())), "0 or more")
+	for field, value := range map[string]string{"instanceType": r.GetInstanceType(), "scalingGroup": r.GetScalingGroup()} {
+		f.Check(len(value) <= validation.DNS1123SubdomainMaxLength && printable(value), field, Clip(value),
+			"at most 253 printable characters")
+	}
+	f.Check(len(r.GetClusters()) <= maxClusters, "clusters", fmt.Sprintf("%d of them", len(r.GetClusters())), "at most 64")
+	for i, c := range r.GetClusters() {
+		field := fmt.Sprintf("clusters[%d]", i)
+		f.Check(IsClusterID(c), field, Clip(c), ValidClusterID)
+		f.Check(!slices.Contains(r.GetClusters()[:i], c), field, Clip(c), "each cluster once")
+	}
+	f.Check(!r.GetRequireClusters() || len(r.GetClusters()) > 0, "requireClusters", "true", "false, where no clusters are named")
+}
+
+func (f *Faults) claim(r *sandboxv1.CreateSandboxRequest) {
+	if r.GetClaimKey() != "" {
+		f.ClaimKey(r.GetClaimKey())
+	}
+	_, known := sandboxv1.CreateSandboxRequest_Wait_name[int32(r.GetWait())]
+	f.Check(known, "wait", r.GetWait().String(), "READY, ASSIGNED or NONE")
+	f.Check(r.GetWait() != sandboxv1.CreateSandboxRequest_NONE || r.GetClaimKey() != "", "wait", "NONE",
+		"READY or ASSIGNED, where no claimKey is given: nothing else could name the sandbox later")
+}
+
+// Tenant checks a team or a user.
+func (f *Faults) Tenant(field, value string) {
+	f.Check(len(value) <= maxName && printable(value), field, Clip(value), "at most 128 printable characters")
+}
+
+func (f *Faults) maps(r *sandboxv1.CreateSandboxRequest) {
+	f.Check(len(r.GetLabels()) <= maxLabels, "labels", fmt.Sprintf("%d of them", len(r.GetLabels())), "at most 64")
+	for _, key := range sortedKeys(r.GetLabels()) {
+		field, value := "labels["+Clip(key)+"]", r.GetLabels()[key]
+		f.Check(!reserved(key), field, Clip(key), "a label key outside "+strings.Join(reservedDomains, ", "))
+		f.Check(len(validation.IsQualifiedName(key)) == 0, field, Clip(key), "a Kubernetes label key")
+		f.Check(len(validation.IsValidLabelValue(value)) == 0, field, Clip(value), "a Kubernetes label value")
+	}
+	size := 0
+	for key, value := range r.GetMetadata() {
+		size += len(key) + len(value)
+		f.Check(key != "", "metadata", Clip(value), "keys that are not empty")
+	}
+	f.Check(size <= maxMetadata, "metadata", fmt.Sprintf("%d bytes", size), "at most 32768 bytes of keys and values")
+}
+
+func reserved(label string) bool {
+	domain, _, prefixed := strings.Cut(label, "/")
+	return prefixed && slices.ContainsFunc(reservedDomains, func(d string) bool {
+		return domain == d || strings.HasSuffix(domain, "."+d)
+	})
+}
+
+func (f *Faults) durations(r *sandboxv1.CreateSandboxRequest) {
+	if d := r.GetStartupTimeout(); d != nil {
+		f.Check(d.IsValid() && d.AsDuration() > 0 && d.AsDuration() <= maxStartupTimeout, "startupTimeout", DurationValue(d),
+			"a duration such as \"90s\", more than 0 and at most 24h")
+	}
+	*f = append(*f, Timeouts(r)...)
+}
+
+// Namespace checks the name of a namespace.
+func (f *Faults) Namespace(value string) {
+	f.Check(len(validation.IsDNS1123Label(value)) == 0, "namespace", Clip(value), "a namespace: a DNS label of at most 63 characters")
+}
+
+// ClaimKey checks a key that is there.
+func (f *Faults) ClaimKey(key string) {
+	ok := len(key) >= 1 && len(key) <= maxClaimKey
+	for i := range len(key) {
+		ok = ok && key[i] >= 0x20 && key[i] <= 0x7e
+	}
+	f.Check(ok, "claimKey", Clip(key), "1 to 128 printable ASCII characters")
+}
+
+// SandboxID checks an id for its form.
+func (f *Faults) SandboxID(id string) {
+	_, ok := ClusterOf(id)
+	f.Check(ok, "id", Clip(id), "a sandbox id: a lowercase ULID, -, and a ClusterID")
+}
+
+// ClusterOf answers the cluster that minted a sandbox id.
+func ClusterOf(id string) (string, bool) {
+	const ulidLen = 26
+	if len(id) < ulidLen+2 || id[ulidLen] != '-' || !IsClusterID(id[ulidLen+1:]) {
+		return "", false
+	}
+	for i := range ulidLen {
+		if !strings.ContainsRune("0123456789abcdefghjkmnpqrstvwxyz", rune(id[i])) {
+			return "", false
+		}
+	}
+	return id[ulidLen+1:], true
+}
+
+// IsName reports whether a text can name an Env or a pool.
+func IsName(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
+
+// printable also keeps NUL out, which separates the parts of a key hash.
+func printable(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
+
+// Clip keeps an error from repeating a request of megabytes.
+func Clip(s string) string {
+	const most = 160
+	if len(s) <= most {
+		return strings.ToValidUTF8(s, "�")
+	}
+	return strings.ToValidUTF8(s[:most], "�") + "…"
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
