@@ -15,7 +15,7 @@ import (
 // routing runs the fleet's own benchmark, which sees what only the hub may import, and judges its figures. Every run of
 // it measures the three arms in turns, and so is one pair.
 func routing(ctx context.Context) ([]result, error) {
-	metrics, err := fleetBenchmark(ctx, "BenchmarkRoute", "1s", 10, "bare-ns", "pick-ns", "rwmutex-ns", "pick/bare", "pick-allocs", "segments/s")
+	metrics, err := goBenchmark(ctx, "hub/internal/fleet", "BenchmarkRoute", "1s", 10, "bare-ns", "pick-ns", "rwmutex-ns", "pick/bare", "pick-allocs", "segments/s")
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func routing(ctx context.Context) ([]result, error) {
 
 // ingest compares taking reports in with decoding them.
 func (*linkBench) ingest(ctx context.Context) ([]result, error) {
-	metrics, err := fleetBenchmark(ctx, "BenchmarkIngest", "50x", 3, "bare-ns", "ingest-ns", "ingest/bare", "bytes/segment")
+	metrics, err := goBenchmark(ctx, "hub/internal/fleet", "BenchmarkIngest", "50x", 3, "bare-ns", "ingest-ns", "ingest/bare", "bytes/segment")
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (r result) spreadRates(nanos []float64) result {
 
 // memoryOfMembers compares what a member costs in the fleet with what it costs as a decoded message.
 func memoryOfMembers(ctx context.Context) ([]result, error) {
-	metrics, err := fleetBenchmark(ctx, "BenchmarkMemory", "1x", 2, "B/member", "proto-B/member", "fleet/proto")
+	metrics, err := goBenchmark(ctx, "hub/internal/fleet", "BenchmarkMemory", "1x", 2, "B/member", "proto-B/member", "fleet/proto")
 	if err != nil {
 		return nil, err
 	}
@@ -65,12 +65,23 @@ func memoryOfMembers(ctx context.Context) ([]result, error) {
 	return []result{r.spread(metrics["B/member"]).against(median(metrics["proto-B/member"]), ratio, bounds, 0.5, true)}, nil
 }
 
-// fleetBenchmark runs one of the fleet's benchmarks and answers what it reports, by unit.
-func fleetBenchmark(ctx context.Context, name, time string, count int, units ...string) (map[string][]float64, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^"+name+"$", "-benchtime="+time, "-count="+strconv.Itoa(count), "navix.sh/atoll/hub/internal/fleet")
+// queueing compares a decision of a full claim queue with one of a short queue.
+func queueing(ctx context.Context) ([]result, error) {
+	metrics, err := goBenchmark(ctx, "worker/internal/claim", "BenchmarkQueue", "1s", 5, "few-ns", "many-ns", "many/few")
+	if err != nil {
+		return nil, err
+	}
+	ratio, bounds := medianWithInterval(metrics["many/few"])
+	r := result{Name: "queue decision with 8192 that wait, beside 64", Value: round(median(metrics["many-ns"])), Unit: "ns"}
+	return []result{r.spread(metrics["many-ns"]).against(median(metrics["few-ns"]), ratio, bounds, 2, true)}, nil
+}
+
+// goBenchmark runs one of a package's benchmarks and answers what it reports, by unit.
+func goBenchmark(ctx context.Context, pkg, name, time string, count int, units ...string) (map[string][]float64, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^"+name+"$", "-benchtime="+time, "-count="+strconv.Itoa(count), "navix.sh/atoll/"+pkg)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return nil, fmt.Errorf("benchmarking the fleet: %w\n%s", err, out)
+		return nil, fmt.Errorf("benchmarking %s: %w\n%s", pkg, err, out)
 	}
 	metrics, err := parseBenchmark(out, name)
 	if err != nil {
@@ -78,7 +89,7 @@ func fleetBenchmark(ctx context.Context, name, time string, count int, units ...
 	}
 	for _, unit := range units {
 		if len(metrics[unit]) == 0 {
-			return nil, fmt.Errorf("the fleet's %s does not report %s:\n%s", name, unit, out)
+			return nil, fmt.Errorf("%s of %s does not report %s:\n%s", name, pkg, unit, out)
 		}
 	}
 	return metrics, nil

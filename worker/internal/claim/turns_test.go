@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // play carries out a script and answers what it tells. "a1" is claim 1 of tenant a:
@@ -328,4 +329,39 @@ func BenchmarkComeBack(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkQueue compares a decision among 8192 that wait with one among 64, in turns.
+func BenchmarkQueue(b *testing.B) {
+	queueOf := func(waiting int) *waitQueue {
+		q := newWaitQueue()
+		for i := range waiting {
+			o := &op{tenant: tenant{user: fmt.Sprint(i % 100)}}
+			q.number(o)
+			q.add(o)
+		}
+		return &q
+	}
+	few, many := queueOf(64), queueOf(8192)
+	decide := func(q *waitQueue) time.Duration {
+		const n = 1000
+		began := time.Now()
+		for range n {
+			o := q.next()
+			o.ticket, o.turn = 0, 0
+			q.number(o)
+			q.add(o)
+		}
+		return time.Since(began) / n
+	}
+	var ofFew, ofMany time.Duration
+	rounds := 0
+	for b.Loop() {
+		ofFew += decide(few)
+		ofMany += decide(many)
+		rounds++
+	}
+	b.ReportMetric(float64(ofFew)/float64(rounds), "few-ns")
+	b.ReportMetric(float64(ofMany)/float64(rounds), "many-ns")
+	b.ReportMetric(float64(ofMany)/float64(ofFew), "many/few")
 }
