@@ -234,7 +234,8 @@ func (p *asked) await(ctx context.Context, call func(context.Context) (Verdict, 
 		var a answer
 		defer func() {
 			if r := recover(); r != nil {
-				a = answer{err: fmt.Errorf("panicked: %v\n%s", r, debug.Stack())}
+				a = answer{err: fmt.Errorf("panicked: %v", r)}
+				log.FromContext(ctx).Error(a.err, "An admission plugin panicked", "plugin", p.Name(), "stack", string(debug.Stack()))
 			}
 			<-p.slots
 			answers <- a

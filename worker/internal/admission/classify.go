@@ -3,6 +3,7 @@
 package admission
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 
@@ -33,10 +34,11 @@ var causes = []struct {
 // LimitRange of its namespace, and makes a Verdict of it. Anything else is an error like any other: a right that is
 // missing, say, is no limit that anybody set.
 func OfPodCreation(err error) (Verdict, bool) {
-	if !apierrors.IsForbidden(err) {
+	var status apierrors.APIStatus
+	if !apierrors.IsForbidden(err) || !errors.As(err, &status) {
 		return Verdict{}, false
 	}
-	message := prefix.ReplaceAllString(err.Error(), "")
+	message := prefix.ReplaceAllString(status.Status().Message, "")
 	for _, cause := range causes {
 		if strings.HasPrefix(message, cause.begins) {
 			return Refuse(0, cause.reason, "ResourceQuota: "+message, 0), true
