@@ -215,6 +215,7 @@ func TestTwoPoolsAndTheLastPlace(t *testing.T) {
 	w.addPool(a)
 	w.addPool(b)
 	w.expect("a probe", w.ask(a, 4, 6, true), 6)
+	w.expect("b, after a's probe", w.ask(b, 4, 6, true), 6)
 	w.expect("a", w.ask(a, 4, 6, false), 6)
 	w.expect("b, after a has all", w.ask(b, 4, 6, false), 4)
 	w.expect("a again", w.ask(a, 4, 6, false), 6)
