@@ -43,6 +43,7 @@ type options struct {
 	metricsListen string
 	healthListen  string
 	queueCapacity int32
+	teamQuotas    bool
 
 	dataDir        string
 	retention      time.Duration
@@ -114,6 +115,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.metricsListen, "metrics-listen", "127.0.0.1:9090", "address of /metrics; 0 is off")
 	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
 	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
+	flags.BoolVar(&o.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
 	flags.StringVar(&o.dataDir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
 	flags.DurationVar(&o.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
 	flags.IntVar(&o.historyRecords, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")

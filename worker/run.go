@@ -31,6 +31,8 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/admission/quota"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
@@ -127,7 +129,11 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := addReconcilers(ctx, mgr, o, claims, prepare, times, serverTime); err != nil {
+	gate, err := newAdmission(ctx, mgr, cfg, o, local, log)
+	if err != nil {
+		return err
+	}
+	if err := addReconcilers(ctx, mgr, o, claims, prepare, gate, times, serverTime); err != nil {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
@@ -373,16 +379,42 @@ func newHooks(
 	return runner, nil
 }
 
+// gate is who is asked before pools and Pods are made, and what was refused of late.
+type gate struct {
+	chain    *admission.Chain
+	refusals *admission.Refusals
+}
+
+// newAdmission lists the admission plugins, in the order in which they are asked: those that reserve something last.
+func newAdmission(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, local clock.PassiveClock, log logr.Logger) (gate, error) {
+	refusals := admission.NewRefusals(local)
+	plugins := []admission.Plugin{refusals}
+	if o.teamQuotas {
+		limits, err := quota.NewSource(ctx, cfg, o.namespace, log.WithName("quota"))
+		if err != nil {
+			return gate{}, err
+		}
+		if err := mgr.Add(limits); err != nil {
+			return gate{}, fmt.Errorf("adding the teams' quotas: %w", err)
+		}
+		plugins = append(plugins, quota.New(quota.Options{
+			ClusterID: o.clusterID, Reader: mgr.GetCache(), Limits: limits.Limits, Clock: local,
+		}))
+	}
+	chain := admission.New(plugins...)
+	return gate{chain, refusals}, chain.Register(metrics.Registry)
+}
+
 func addReconcilers(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, prepare *hooks.Runner, times *stages.Stages, serverTime *apitime.Clock,
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, prepare *hooks.Runner, gate gate, times *stages.Stages, serverTime *apitime.Clock,
 ) error {
-	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Registerer: metrics.Registry})
+	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Admission: gate.chain, Registerer: metrics.Registry})
 	if err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: claims, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
-		Queues: claims, Hooks: prepare, Stages: times, Registry: metrics.Registry, Times: serverTime,
+		Queues: claims, Hooks: prepare, Admission: gate.chain, Refusals: gate.refusals, Stages: times, Registry: metrics.Registry, Times: serverTime,
 	})
 	if err != nil {
 		return fmt.Errorf("building the pool reconciler: %w", err)

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
@@ -27,7 +28,11 @@ const busy = 1.0
 func main() {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
-	only := flag.String("only", "", "routing, queue, link, one of its figures, reach, claims, or of those the ceiling or the swap alone; default: all")
+	only := flag.String("only", "", "routing, queue, link, one of its figures, reach, claims, or of those the ceiling or the swap alone, big; default: all")
+	var s size
+	flag.IntVar(&s.envs, "envs", 1000, "Envs of the part big")
+	flag.IntVar(&s.pods, "pods", 10, "Pods of each of them")
+	flag.DurationVar(&s.idle, "idle", time.Minute, "how long they are left alone; ten minutes is what is promised for")
 	flag.Parse()
 	if args := flag.Args(); len(args) == 5 && args[0] == bareCommand {
 		fmt.Fprintln(os.Stderr, "bench:", decodeOnly(args[1], link.Files{Cert: args[2], Key: args[3], CA: args[4]}))
@@ -49,7 +54,7 @@ func main() {
 		}
 		return
 	}
-	err := run(ctx, *binDir, *outDir, *only)
+	err := run(ctx, *binDir, *outDir, *only, s)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -57,7 +62,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, binDir, outDir, only string) error {
+func run(ctx context.Context, binDir, outDir, only string, s size) error {
 	doc := document{Schema: 1, Commit: commit(ctx), Load: loadAverage()}
 	fmt.Printf("commit %s, load %.2f, etcd with fsync\n", doc.Commit, doc.Load)
 	if only == "" || only == "routing" {
@@ -95,6 +100,14 @@ func run(ctx context.Context, binDir, outDir, only string) error {
 	if only == "" || only == "claims" || only == "ceiling" || only == "swap" {
 		fmt.Println("claims:")
 		results, err := claims(ctx, binDir, outDir, only)
+		if err != nil {
+			return err
+		}
+		doc.Results = append(doc.Results, results...)
+	}
+	if only == "" || only == "big" {
+		fmt.Println("big:")
+		results, err := big(ctx, binDir, outDir, s)
 		if err != nil {
 			return err
 		}

@@ -44,6 +44,7 @@ networkPolicy:
 serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
 tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
+teamQuotas: {enabled: true, teams: {ml: {maxReplicas: 40, cpu: "80", memory: 256Gi}, _default: {maxReplicas: 10}}}
 `
 
 func renderWorker(t *testing.T, values string) harness.Objects {
@@ -80,6 +81,9 @@ func TestWorkerRefusesValues(t *testing.T) {
 		"clusterID: e\ntls: {secretName: Not_A_Name}":                                     "'/tls/secretName'",
 		"clusterID: e\nreplicas: '2'":                                                     "'/replicas': got string, want integer",
 		"clusterID: e\nqueueCapacity: 0":                                                  "'/queueCapacity'",
+		"clusterID: e\nteamQuotas: {teams: {ml: {maxReplicas: -1}}}":                      "'/teamQuotas/teams/ml/maxReplicas'",
+		"clusterID: e\nteamQuotas: {teams: {ml: {gpus: 1}}}":                              "'/teamQuotas/teams/ml': additional properties 'gpus' not allowed",
+		"clusterID: e\nteamQuotas: {teams: {'*': {}}}":                                    "at '': invalid propertyName '*'",
 		"clusterID: e\nhistory: {records: 0}":                                             "'/history/records'",
 		"clusterID: e\nhistory: {days: 7}":                                                "'/history': additional properties 'days' not allowed",
 		"clusterID: e\nlogLevel: loud":                                                    "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
@@ -133,7 +137,7 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 	}
 	for values, want := range map[string]map[string]int{
 		"":                                    always,
-		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1}),
+		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1, "ConfigMap": 1}),
 		"crds: {install: false}":              without(nil, "CustomResourceDefinition"),
 		"admissionPolicies: {enabled: false}": without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),

@@ -29,6 +29,10 @@ const (
 type Change struct {
 	// Env owns the pool; empty for a pool without one.
 	Env types.NamespacedName
+	// Key names the change whatever becomes of the process that asks: the same for the same Env (by uid), member and
+	// configuration. A plugin that reserves something has one reservation a key: asked again, with less or as much as
+	// before, it replaces it. Empty where nobody keeps one.
+	Key string
 	// Pool is the candidate. PreCreatePool may edit its labels, annotations and spec, but neither its name nor its
 	// replicas; all others only read it.
 	Pool *v1alpha1.SandboxPool
@@ -59,6 +63,15 @@ type Verdict struct {
 
 // Admit admits a change whole.
 func Admit(to int32) Verdict { return Verdict{Replicas: to} }
+
+// Refuse admits nothing of a change that begins at from.
+func Refuse(from int32, reason Reason, message string, retryAfter time.Duration) Verdict {
+	return Verdict{Replicas: from, Reason: reason, Message: message, RetryAfter: retryAfter}
+}
+
+// Whole tells whether a change that ends at to is admitted as it is. With a reason it is not, whatever the number: that
+// is how the creation of a pool without replicas is refused.
+func (v Verdict) Whole(to int32) bool { return v.Replicas == to && v.Reason == "" }
 
 // PreCreatePool is asked before a pool is made.
 type PreCreatePool interface {

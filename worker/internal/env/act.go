@@ -35,7 +35,7 @@ type actor struct {
 // refused becomes its member's message. The answer is whether anything was given up because it has changed meanwhile.
 func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bool, err error) {
 	a := &actor{Reconciler: r, o: o}
-	failures := []error{a.editEnv(ctx, p)}
+	failures := []error{a.admit(ctx, p), a.editEnv(ctx, p)}
 	for i := range p.members {
 		m := &p.members[i]
 		switch m.verb {
@@ -61,9 +61,11 @@ func (a *actor) settle(ctx context.Context, m *memberPlan, err error) error {
 	return err
 }
 
-// count returns the error unless it is a lost race, which is no failure.
+// count returns the error unless it is a lost race or a refusal, which are no failures.
 func (a *actor) count(ctx context.Context, v verb, err error) error {
 	switch {
+	case errors.Is(err, errRefused):
+		return nil
 	case err == nil:
 		a.metrics.actions.WithLabelValues(string(v)).Inc()
 	case errors.Is(err, errStale):
@@ -232,6 +234,9 @@ func (a *actor) deleteOrphan(ctx context.Context, name string) error {
 		return fmt.Errorf("member %s: %w", name, errStale)
 	}
 	pool := a.o.pools[name]
+	if err := a.mayDelete(ctx, pool); err != nil {
+		return err
+	}
 	err = a.client.Delete(ctx, &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: name}},
 		client.Preconditions{UID: &pool.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if raceLost(err) {

@@ -41,7 +41,7 @@ func readyOf(o *observation, p *plan) patch.Condition {
 		}
 		return patch.False(ready, v1alpha1.ReasonNoMembers, "spec.clusters has no members; add one")
 	}
-	var missing, inconsistent []string
+	var missing, inconsistent, full []string
 	reason := v1alpha1.ReasonMembersMissing
 	for i := range p.members {
 		m := &p.members[i]
@@ -54,16 +54,24 @@ func readyOf(o *observation, p *plan) patch.Condition {
 			}
 		case v1alpha1.ObservedMemberStateInconsistent:
 			inconsistent = append(inconsistent, line)
+		case v1alpha1.ObservedMemberStateSaturated:
+			if m.message != "" {
+				full = append(full, line)
+			}
 		}
 	}
-	lines := strings.Join(append(missing, inconsistent...), "; ")
+	lines := strings.Join(slices.Concat(missing, inconsistent, full), "; ")
 	switch {
 	case len(missing) > 0:
 		return patch.False(ready, reason, lines)
 	case len(inconsistent) > 0:
 		return patch.False(ready, v1alpha1.ReasonMembersInconsistent, lines)
 	}
-	return patch.True(ready, v1alpha1.ReasonMembersReady, fmt.Sprintf("%d members in cluster %s", len(p.members), o.clusterID))
+	message := fmt.Sprintf("%d members in cluster %s", len(p.members), o.clusterID)
+	if lines != "" {
+		message += "; " + lines
+	}
+	return patch.True(ready, v1alpha1.ReasonMembersReady, message)
 }
 
 // elsewhere reports whether any other cluster has members of the Env.

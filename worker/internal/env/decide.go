@@ -56,8 +56,9 @@ type memberPlan struct {
 	drift []drift
 	// replicas are those to write into the Env, for the verbs that do.
 	replicas int32
-	// snapshot is what Admit freezes.
+	// snapshot is what Admit freezes, and key names it to admission plugins.
 	snapshot *snapshot
+	key      string
 }
 
 // decide says what is to be done. It is a function of the observation alone.
@@ -171,6 +172,12 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 	}
 	p.verb, p.reason, p.message = verbAdmit, reasonAdmitted, "its pool is being created"
 	p.replicas, p.snapshot = replicas, rendered
+	if p.key, err = changeKey(o.env.UID, &p); err != nil {
+		return refuse(v1alpha1.ObservedMemberStateMissing, reasonMemberInvalid, err.Error())
+	}
+	if h := o.refused[askedAbout{verbAdmit, member.Name}]; h.question == (question{p.key, replicas}) {
+		p.refuse(h.verdict)
+	}
 	return p
 }
 

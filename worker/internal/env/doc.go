@@ -30,6 +30,16 @@
 //
 // A pool that no member names is deleted; its finalizer lets running sandboxes end on their own terms.
 //
+// # Admission
+//
+// Plugins (package admission) are asked when a member is rendered, and never again: what they add to the pool and the
+// replicas that they admit are frozen with the rest. A member that gets nothing has no pool; it is Saturated for want of
+// room, and Missing for anything else, and is asked about again when the plugin said, or as soon as it is changed. The
+// question has a key, made from the Env's uid, the member and what it is rendered to, so that asking again after a crash
+// reserves nothing twice. Replicas that a user sets later are not asked about: they are his decision, and a plugin can
+// refuse the Pods. What grows them for us, the autoscaler, asks for itself. Before an orphan is deleted plugins are asked as
+// well.
+//
 // # Invariants
 //
 // I3, a worker's reconcilers write no segment but their own, and a user's re-apply loses nothing: all reads and writes
@@ -50,7 +60,7 @@
 //
 // # Where it departs from the design's mechanism
 //
-// Admission by plugins and instance types are not built: a member with an instance type and no inlineResources is
+// Instance types are not built: a member with an instance type and no inlineResources is
 // refused. Saturated means at maxReplicas, of the member or of the group's local part. A member that no manager but ours
 // owns is not looked for: snapshots are written by patch, which owns fields below a member and never the member itself,
 // so that server-side apply of a manifest without it takes it away whole.

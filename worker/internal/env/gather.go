@@ -34,7 +34,7 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	if terminating(env) {
 		return nil, nil
 	}
-	o := &observation{clusterID: r.clusterID, env: env, pools: map[string]*v1alpha1.SandboxPool{}}
+	o := &observation{clusterID: r.clusterID, env: env, pools: map[string]*v1alpha1.SandboxPool{}, refused: r.asks.waiting(name)}
 	if err := r.gatherPools(ctx, o); err != nil {
 		return nil, err
 	}

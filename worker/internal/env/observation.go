@@ -24,6 +24,8 @@ type observation struct {
 	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. It comes from the
 	// document: in the Go type, `spec: {replicas: 0}` and no spec at all are the same.
 	explicitReplicas map[string]int32
+	// refused are the questions that admission plugins are not to be asked again yet.
+	refused map[askedAbout]held
 }
 
 // members is the local segment; no other is ever materialised.

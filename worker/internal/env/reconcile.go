@@ -14,6 +14,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"navix.sh/atoll/worker/internal/admission"
 )
 
 const (
@@ -42,6 +44,8 @@ type Reconciler struct {
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	metrics   *metrics
+	admission *admission.Chain
+	asks      *asks
 }
 
 // Reconcile looks at one Env: gather, decide, act, report.
@@ -57,10 +61,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("gathering: %w", err)
 	case o == nil:
 		r.metrics.setMembers(request.NamespacedName, nil)
+		r.asks.keep(request.NamespacedName, nil)
 		return ctrl.Result{}, nil
 	}
 	p := decide(o)
 	stale, err := r.act(ctx, o, &p)
+	r.asks.keep(request.NamespacedName, &p)
 	reported := r.report(ctx, o, &p)
 	if errors.Is(reported, errStale) {
 		stale, reported = true, nil
@@ -71,7 +77,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case stale:
 		return ctrl.Result{RequeueAfter: retryPeriod}, nil
 	}
-	return ctrl.Result{RequeueAfter: resync()}, nil
+	next := resync()
+	for _, h := range r.asks.waiting(request.NamespacedName) {
+		next = min(next, h.wait)
+	}
+	return ctrl.Result{RequeueAfter: next}, nil
 }
 
 func resync() time.Duration {

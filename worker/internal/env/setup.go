@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 	ClusterID string
 	// Clock gives times in status.
 	Clock clock.PassiveClock
+	// Admission is asked before a pool is made, and before one that no member names is deleted; nil admits everything.
+	Admission *admission.Chain
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
@@ -63,6 +66,8 @@ func Setup(_ context.Context, mgr ctrl.Manager, opts Options) error {
 		recorder:  mgr.GetEventRecorder("atoll-worker"),
 		clock:     opts.Clock,
 		metrics:   metrics,
+		admission: opts.Admission,
+		asks:      newAsks(clock.RealClock{}),
 	}
 	if opts.MaxConcurrentReconciles == 0 {
 		opts.MaxConcurrentReconciles = 4

@@ -8,47 +8,105 @@ import (
 	"fmt"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"navix.sh/atoll/worker/internal/admission"
 )
 
 // create makes n Pods in batches of 1, 2, 4, … up to what the API server takes
-// at once. A batch with a failure is the last one: a quota that is used up or a
-// template that is refused costs a few requests and not hundreds.
+// at once. A batch with a failure or a refusal is the last one: a quota that is
+// used up or a template that is refused costs a few requests and not hundreds.
 func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *Snapshot, n int) error {
+	made := 0
 	for batch := 1; n > 0; batch = min(2*batch, 2*parallel) {
 		batch = min(batch, n)
-		if err := r.createBatch(ctx, key, s, batch); err != nil {
+		b := r.createBatch(ctx, key, s, batch)
+		made += b.made
+		if b.refusal != nil {
+			r.refused(ctx, key, s, *b.refusal, made)
+		}
+		if err := errors.Join(b.errs...); err != nil {
 			r.notices.warn(s.Pool, nil, ReasonCreationFailed, "Create", "creating a pod: %s", firstLine(err))
 			return fmt.Errorf("creating pods: %w", err)
 		}
+		if b.refusal != nil {
+			return nil
+		}
 		n -= batch
 	}
+	r.refusals.Admitted(key)
 	return nil
 }
 
-func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, s *Snapshot, n int) error {
-	var wg sync.WaitGroup
-	errs := make([]error, n)
-	for i := range n {
+// refused has the pool wait before it makes Pods again, and tells of it once: a
+// limit that somebody set is no error, and stays what it is for long.
+func (r *Reconciler) refused(ctx context.Context, key types.NamespacedName, s *Snapshot, v admission.Verdict, made int) {
+	if !r.refusals.Refused(key, s.Revision, v, made > 0) {
+		return
+	}
+	log.FromContext(ctx).Info("pods are refused", "reason", v.Reason, "message", v.Message)
+	r.notices.warn(s.Pool, nil, Reason(v.Reason), "Create", "pods are refused, and tried again at least once a minute: %s", v.Message)
+}
+
+// batch is what came of one.
+type batch struct {
+	made    int
+	refusal *admission.Verdict
+	errs    []error
+}
+
+func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, s *Snapshot, n int) batch {
+	var (
+		wg sync.WaitGroup
+		mu sync.Mutex
+		b  batch
+	)
+	for range n {
 		pod := newPod(s.Pool, s.Revision, podName(s.Pool))
-		// Before the request: its event may be here before its answer.
-		r.expectations.ExpectCreation(key, pod.Name)
 		wg.Go(func() {
-			err := r.client.Create(ctx, pod)
-			outcome := outcomeDone
-			if err != nil {
-				outcome = outcomeError
-				r.expectations.CreationSeen(key, pod.Name)
-			}
-			if apierrors.IsAlreadyExists(err) {
-				// The name was taken. The next round chooses another.
-				err = nil
-			}
-			errs[i] = err
+			refusal, outcome, err := r.createPod(ctx, key, s, pod)
 			r.metrics.actions.WithLabelValues("Create", string(ScaleUp), outcome).Inc()
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				b.errs = append(b.errs, err)
+			case refusal != nil:
+				b.refusal = refusal
+			default:
+				b.made++
+			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return b
+}
+
+// createPod asks the plugins, and then the API server, which may refuse as well.
+func (r *Reconciler) createPod(ctx context.Context, key types.NamespacedName, s *Snapshot, pod *corev1.Pod) (*admission.Verdict, string, error) {
+	request := &admission.PodRequest{Pool: s.Pool, Pod: pod}
+	verdict, err := r.admission.PreCreatePod(ctx, request)
+	if err != nil {
+		return nil, outcomeError, err
+	}
+	if !verdict.Whole(1) {
+		return &verdict, outcomeRefused, nil
+	}
+	// Before the request: its event may be here before its answer.
+	r.expectations.ExpectCreation(key, pod.Name)
+	if err = r.client.Create(ctx, request.Pod); err == nil {
+		return nil, outcomeDone, nil
+	}
+	r.expectations.CreationSeen(key, pod.Name)
+	if apierrors.IsAlreadyExists(err) {
+		// The name was taken. The next round chooses another.
+		return nil, outcomeError, nil
+	}
+	if refusal, ok := admission.OfPodCreation(err); ok {
+		return &refusal, outcomeRefused, nil
+	}
+	return nil, outcomeError, err
 }

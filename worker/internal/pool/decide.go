@@ -262,6 +262,10 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 	switch {
 	case surplus < 0 && unrecorded(s) > max(maxUnrecorded, 2*int(s.Pool.Spec.Replicas)):
 		d.Scale = ScaleUnrecorded
+	case surplus < 0 && s.Held > 0:
+		d.Scale = ScaleRefused
+		d.wake(s.Held)
+		unmark(s, idle, d)
 	case surplus < 0:
 		d.Scale, d.Create = ScaleUp, min(-surplus, maxCreate)
 		unmark(s, idle, d)

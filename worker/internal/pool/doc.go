@@ -80,6 +80,13 @@
 // The queue tells of its first claim and its last; in between its length is looked
 // at. Nothing is decided by it.
 //
+// # Pods that are refused
+//
+// Package admission is asked before each Pod. Its refusal, and that of a namespace's
+// ResourceQuota or LimitRange, is no error: the pool waits, a second at first and a
+// minute at most, says why in its condition Scaling and in one Event, and then tries a
+// single Pod. What refuses is remembered for whoever raises replicas.
+//
 // # Not built
 //
 // Pods are made from the typed template, so fields newer than this module's

@@ -67,6 +67,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 	if s.Unrendered, err = unrenderedRevisionOf(&pool.Spec); err != nil {
 		return Snapshot{}, err
 	}
+	s.Held = r.refusals.Hold(key, s.Revision)
 	s.Window, err = r.protectionWindow(ctx, pool)
 	return s, err
 }

@@ -32,6 +32,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
@@ -147,6 +148,8 @@ type world struct {
 	lengths   *lengths
 	writes    *atomic.Int64 // requests by the Reconciler that change something
 	network   *podNetwork
+	gate      *gate
+	events    *tally
 	stop      func() // ends the Reconciler; what runs on goes without it
 	restart   func() // starts another one
 }
@@ -166,7 +169,7 @@ func newWorld(t *testing.T) *world {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}}, writes: &atomic.Int64{},
-		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}, network: newPodNetwork(t)}
+		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}, network: newPodNetwork(t), gate: &gate{}, events: &tally{}}
 	admin := set.Plane("pool").Config()
 	if w.live, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
@@ -219,8 +222,8 @@ func (w *world) start(cfg *rest.Config, scheme *runtime.Scheme) {
 		t.Fatal(err)
 	}
 	w.Reconciler, err = New(Options{
-		Client: mgr.GetClient(), Recorder: w.ledger, Events: mgr.GetEventRecorder("pool"),
-		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths, Hooks: runner,
+		Client: mgr.GetClient(), Recorder: w.ledger, Events: &teller{mgr.GetEventRecorder("pool"), w.events},
+		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths, Hooks: runner, Admission: admission.New(w.gate),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -12,9 +12,10 @@ import (
 
 // Values of the label outcome.
 const (
-	outcomeDone  = "done"
-	outcomeLost  = "lost"
-	outcomeError = "error"
+	outcomeDone    = "done"
+	outcomeLost    = "lost"
+	outcomeError   = "error"
+	outcomeRefused = "refused" // by a quota, a limit or a plugin
 )
 
 // maxPoolSeries bounds the series that carry a pool's name. Pools beyond it are
@@ -45,7 +46,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"namespace", "pool"}),
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_pool_actions_total",
-			Help: "What was done to Pods, and why; lost means that somebody else was first.",
+			Help: "What was done to Pods, and why; lost means that somebody else was first, refused that a quota, a limit or an admission plugin was against it.",
 		}, []string{"verb", "reason", "outcome"}),
 		startSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "atoll_worker_pool_start_seconds",

@@ -28,6 +28,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/stages"
 )
@@ -95,6 +96,11 @@ type Options struct {
 	Queues Queues
 	// Hooks are run before a sandbox does; nil when there are none.
 	Hooks Hooks
+	// Admission is asked before each Pod is made; nil admits all.
+	Admission *admission.Chain
+	// Refusals remembers which pools are refused Pods, for whoever raises
+	// replicas; one of its own unless given.
+	Refusals *admission.Refusals
 	// Stages takes the times of starts; nil when nobody wants them.
 	Stages *stages.Stages
 	// Registry takes the metrics.
@@ -116,6 +122,8 @@ type Reconciler struct {
 	queues    Queues
 	hooks     Hooks
 	stages    *stages.Stages
+	admission *admission.Chain
+	refusals  *admission.Refusals
 	clock     clock.PassiveClock
 	times     interface{ Now() time.Time }
 	workers   int
@@ -147,13 +155,16 @@ func New(o Options) (*Reconciler, error) {
 	if o.Workers == 0 {
 		o.Workers = 16
 	}
+	if o.Refusals == nil {
+		o.Refusals = admission.NewRefusals(o.Clock)
+	}
 	m, err := newMetrics(o.Registry)
 	if err != nil {
 		return nil, err
 	}
 	return &Reconciler{
 		client: o.Client, recorder: o.Recorder, notices: newNotices(o.Events, o.Clock), clusterID: o.ClusterID,
-		queues: o.Queues, hooks: o.Hooks, stages: o.Stages, clock: o.Clock, times: o.Times, workers: o.Workers,
+		queues: o.Queues, hooks: o.Hooks, stages: o.Stages, admission: o.Admission, refusals: o.Refusals, clock: o.Clock, times: o.Times, workers: o.Workers,
 		expectations: NewExpectations(o.Clock),
 		timeline:     newTimeline(o.Clock),
 		crashes:      newCrashes(o.Clock),
@@ -238,7 +249,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: r.next(key, &s, d.Wake, wait)}, nil
+	return reconcile.Result{RequeueAfter: r.next(key, &s, d.Wake, wait, r.refusals.Hold(key, s.Revision))}, nil
 }
 
 // next is when to look again without an event.
@@ -281,6 +292,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.expectations.Forget(key)
 	r.timeline.observe(key, nil)
 	r.crashes.forget(key)
+	r.refusals.Forget(key)
 	r.notices.forget(key)
 	r.replacements.forget(key)
 	r.statuses.forget(key)

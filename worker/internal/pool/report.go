@@ -38,6 +38,9 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Sn
 	}
 	causes := stuck(s)
 	c.causes = describeCauses(causes)
+	if last, ok := r.refusals.Last(key); ok {
+		c.refused = last.Message
+	}
 	r.notices.stuck(s.Pool, causes)
 	pool := s.Pool.DeepCopy()
 	helper := patch.NewPatchHelper(r.client, pool)

@@ -38,6 +38,8 @@ type Snapshot struct {
 	Window time.Duration
 	// CrashBackoff is how long Pods that crashed while idle are left alone.
 	CrashBackoff time.Duration
+	// Held is for how long no Pods are made, because the latest was refused.
+	Held time.Duration
 	// NewPod is how long a new Pod takes to be ready.
 	NewPod time.Duration
 	// Preparations are how far the hooks and readiness checks of starting Pods
@@ -138,6 +140,7 @@ const (
 	ScaleUnsettled  ScaleReason = "AwaitingEvents"
 	ScaleDraining   ScaleReason = "Draining"
 	ScalePoolAbsent ScaleReason = "PoolAbsent"
+	ScaleRefused    ScaleReason = "PodsRefused"     // a quota, a limit or a plugin is against more
 	ScaleUnrecorded ScaleReason = "AwaitingRecords" // too many Pods wait for their records to be kept
 )
 

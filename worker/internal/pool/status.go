@@ -20,6 +20,7 @@ type counts struct {
 	idle, unavailable, starting, running, stopping, failed int32
 	dying                                                  int32  // being deleted, and there still
 	causes                                                 string // why idle Pods are stuck
+	refused                                                string // why there are fewer Pods than wanted
 }
 
 func countPods(s *Snapshot) counts {
@@ -123,6 +124,9 @@ func scaling(pool *v1alpha1.SandboxPool, c counts) patch.Condition {
 	switch have, want := c.replicas(), pool.Spec.Replicas; {
 	case have < want && pool.DeletionTimestamp == nil:
 		cond.Reason = v1alpha1.SandboxPoolReasonScalingUp
+		if c.refused != "" {
+			cond.Message += "; refused: " + clipNote(c.refused)
+		}
 	case have > want, want == 0 && c.dying > 0, pool.DeletionTimestamp != nil && have > 0:
 		cond.Reason = v1alpha1.SandboxPoolReasonScalingDown
 	default:

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quiet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/stack"
+)
+
+const (
+	// Template is what all Envs refer to.
+	Template = "quiet"
+	// patience is how long a fill may take, whatever its size.
+	patience = 30 * time.Minute
+	writers  = 16
+)
+
+const template = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: quiet}
+spec:
+  template:
+    spec:
+      automountServiceAccountToken: false
+      containers: [{name: main, image: registry.example/quiet:1}]
+`
+
+const env = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: %[1]s, namespace: %[2]s}
+spec:
+  mode: WarmPool
+  templateRef: {name: quiet}
+  overrides: {podCreationImagePolicy: PoolDefaultImage}
+  clusters:
+    - clusterID: %[3]s
+      members:
+        - {name: %[1]s, spec: {replicas: %[4]d}, config: {inlineResources: {requests: {cpu: 1m, memory: 1Mi}}}}
+`
+
+// Ground is a cluster to be filled.
+type Ground struct {
+	Kube      client.Client
+	Cluster   string
+	Namespace string
+}
+
+// Prepare makes the namespace and the template.
+func (g Ground) Prepare(ctx context.Context) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: g.Namespace}}
+	if err := client.IgnoreAlreadyExists(g.Kube.Create(ctx, ns)); err != nil {
+		return fmt.Errorf("creating namespace %s: %w", g.Namespace, err)
+	}
+	if err := client.IgnoreAlreadyExists(g.create(ctx, template)); err != nil {
+		return fmt.Errorf("creating template %s: %w", Template, err)
+	}
+	return stack.Eventually(ctx, time.Minute, "the default service account", func(ctx context.Context) (bool, string) {
+		err := g.Kube.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: "default"}, &corev1.ServiceAccount{})
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
+func (g Ground) create(ctx context.Context, manifest string) error {
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(manifest), &object.Object); err != nil {
+		return fmt.Errorf("reading a manifest: %w", err)
+	}
+	return g.Kube.Create(ctx, object)
+}
+
+// EnvName is that of the i-th Env, and of its member and pool.
+func EnvName(i int) string { return fmt.Sprintf("quiet-%04d", i) }
+
+// Fill makes Envs of so many Pods each, and waits until all of them are ready.
+func (g Ground) Fill(ctx context.Context, envs, pods int) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range envs {
+		group.Go(func() error { return g.CreateEnv(groupCtx, EnvName(i), pods) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return stack.Eventually(ctx, patience, "all Pods to be ready", func(ctx context.Context) (bool, string) {
+		full, ready, err := g.count(ctx, pods)
+		if err != nil {
+			return false, err.Error()
+		}
+		return full == envs && ready == envs, fmt.Sprintf("%d pools full and %d Envs ready of %d", full, ready, envs)
+	})
+}
+
+// CreateEnv makes one Env with one pool.
+func (g Ground) CreateEnv(ctx context.Context, name string, pods int) error {
+	if err := g.create(ctx, fmt.Sprintf(env, name, g.Namespace, g.Cluster, pods)); err != nil {
+		return fmt.Errorf("creating Env %s: %w", name, err)
+	}
+	return nil
+}
+
+// count says how many pools have so many Pods that are ready, and how many Envs say that they are.
+func (g Ground) count(ctx context.Context, pods int) (full, ready int, err error) {
+	var pools v1alpha1.SandboxPoolList
+	var envs v1alpha1.SandboxEnvList
+	for _, list := range []client.ObjectList{&pools, &envs} {
+		if err := g.Kube.List(ctx, list, client.InNamespace(g.Namespace)); err != nil {
+			return 0, 0, fmt.Errorf("counting: %w", err)
+		}
+	}
+	for i := range pools.Items {
+		if st := &pools.Items[i].Status; st.IdleReplicas-st.UnavailableIdleReplicas == int32(pods) {
+			full++
+		}
+	}
+	for i := range envs.Items {
+		st := &envs.Items[i].Status
+		if meta.IsStatusConditionTrue(st.Conditions, v1alpha1.SandboxEnvConditionReady) && st.IdleReplicas == int32(pods) {
+			ready++
+		}
+	}
+	return full, ready, nil
+}
+
+// DeleteEnv deletes an Env and waits until its Pods are gone.
+func (g Ground) DeleteEnv(ctx context.Context, name string) error {
+	object := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: g.Namespace, Name: name}}
+	if err := client.IgnoreNotFound(g.Kube.Delete(ctx, object)); err != nil {
+		return fmt.Errorf("deleting Env %s: %w", name, err)
+	}
+	return stack.Eventually(ctx, patience, "the pool to be gone", func(ctx context.Context) (bool, string) {
+		err := g.Kube.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: name}, &v1alpha1.SandboxPool{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quiet_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/quiet"
+	"navix.sh/atoll/e2e/stack"
+)
+
+var (
+	envs = flag.Int("envs", 50, "Envs to make")
+	pods = flag.Int("pods", 10, "Pods of each")
+	idle = flag.Duration("idle", 20*time.Second, "how long nothing may be written; twice the resync at least")
+)
+
+const cluster = "quiet"
+
+var (
+	set   *plane.Set
+	atoll *stack.Stack
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	stack.RunSuite("quiet", func(ctx context.Context, dir, logDir string) (code int, err error) {
+		bin := filepath.Join(dir, "bin")
+		if err := stack.Build(ctx, bin, true); err != nil {
+			return 1, err
+		}
+		if set, err = plane.Up(ctx, plane.Options{AuditLog: true, LogDir: filepath.Join(dir, "planes")}, cluster); err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, set.Down(ctx)) }()
+		if atoll, err = stack.Start(ctx, set, stack.Options{BinDir: bin, LogDir: logDir, Log: os.Stderr}); err != nil {
+			return 1, err
+		}
+		code = m.Run()
+		return code, errors.Join(atoll.Close(), stack.CheckLogs(logDir, nil))
+	})
+}
+
+// TestQuiet: with everything as it should be, Atoll renews its lease and writes nothing else. Then a pool is claimed from
+// as fast as it can be, and writes its status twice a second at most.
+func TestQuiet(t *testing.T) {
+	ctx, p := t.Context(), set.Plane(cluster)
+	kube, err := atoll.Kube(cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ground := quiet.Ground{Kube: kube, Cluster: cluster, Namespace: "quiet"}
+	if err := ground.Prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if err := ground.Fill(ctx, *envs, *pods); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d Envs with %d Pods each took %s", *envs, *pods, time.Since(begun).Round(time.Millisecond))
+	if err := quiet.Settle(ctx, p, 3*time.Second, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	begun = time.Now()
+	select {
+	case <-time.After(*idle):
+	case <-ctx.Done():
+		t.Fatal(ctx.Err())
+	}
+	wrote, others, err := quiet.Since(p, begun, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(wrote) > 0 {
+		t.Errorf("written within %s of rest: %s", *idle, wrote)
+	}
+	t.Logf("by others: %s", others)
+	busy(t, ctx, p, ground)
+}
+
+func busy(t *testing.T, ctx context.Context, p *plane.Plane, ground quiet.Ground) {
+	t.Helper()
+	const size, callers = 120, 10
+	if err := ground.CreateEnv(ctx, "busy", size); err != nil {
+		t.Fatal(err)
+	}
+	hub, err := atoll.HubClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stack.Eventually(ctx, time.Minute, "the busy pool", func(ctx context.Context) (bool, string) {
+		env, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: ground.Namespace, Name: "busy"})
+		var ready int32
+		for _, c := range env.GetClusters() {
+			for _, m := range c.GetMembers() {
+				ready += m.GetReadyIdle()
+			}
+		}
+		return ready == size, fmt.Sprint(ready, err)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range size / callers {
+				if _, err := hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: ground.Namespace, Env: "busy"}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(begun)
+	if err := quiet.Settle(ctx, p, 3*time.Second, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	most, all, err := quiet.BusiestSecond(p, "sandboxpools", ground.Namespace, "busy", begun, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d claims in %s, %d writes of status, %d in the busiest second", size, took.Round(time.Millisecond), all, most)
+	if most > 2 || all == 0 {
+		t.Errorf("%d writes of status in a second, of %d", most, all)
+	}
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// deadline of one question to one plugin.
+	deadline = 5 * time.Second
+	// maxAsked questions may be with one plugin at a time, those included that it was given up on: a plugin that never
+	// answers holds that many goroutines and no more.
+	maxAsked = 32
+)
+
+// question is what a plugin is asked, as metrics and messages have it.
+type question string
+
+const (
+	preCreatePool question = "PreCreatePool"
+	preUpdatePool question = "PreUpdatePool"
+	preDeletePool question = "PreDeletePool"
+	preCreatePod  question = "PreCreatePod"
+)
+
+// Chain asks its plugins in order. A nil one admits everything.
+type Chain struct {
+	plugins []*asked
+	metrics *metrics
+}
+
+// asked is a plugin and the questions that are with it.
+type asked struct {
+	Plugin
+	slots chan struct{}
+}
+
+// New makes a Chain. One that decides without reserving anything is best put before one that reserves.
+func New(plugins ...Plugin) *Chain {
+	c := &Chain{metrics: newMetrics()}
+	for _, p := range plugins {
+		c.plugins = append(c.plugins, &asked{Plugin: p, slots: make(chan struct{}, maxAsked)})
+	}
+	return c
+}
+
+// Register adds the chain's metrics.
+func (c *Chain) Register(registerer prometheus.Registerer) error {
+	return c.metrics.register(registerer)
+}
+
+// PreCreatePool answers how many replicas a pool may be made with. Edits by the plugins are in change.Pool afterwards,
+// unless there is an error.
+func (c *Chain) PreCreatePool(ctx context.Context, change *Change) (Verdict, error) {
+	return c.grow(ctx, preCreatePool, change, func(p Plugin) poolQuestion {
+		if p, ok := p.(PreCreatePool); ok {
+			return p.PreCreatePool
+		}
+		return nil
+	})
+}
+
+// PreUpdatePool answers up to how many replicas a pool may grow. Nobody is asked about one that does not.
+func (c *Chain) PreUpdatePool(ctx context.Context, change *Change) (Verdict, error) {
+	if change.To <= change.From {
+		return Admit(change.To), nil
+	}
+	return c.grow(ctx, preUpdatePool, change, func(p Plugin) poolQuestion {
+		if p, ok := p.(PreUpdatePool); ok {
+			return p.PreUpdatePool
+		}
+		return nil
+	})
+}
+
+// PreDeletePool answers whether a pool may be deleted: Replicas is 0 then. The first refusal counts.
+func (c *Chain) PreDeletePool(ctx context.Context, change *Change) (Verdict, error) {
+	if c == nil {
+		return Admit(0), nil
+	}
+	for _, p := range c.plugins {
+		ask, ok := p.Plugin.(PreDeletePool)
+		if !ok {
+			continue
+		}
+		seen := *change
+		seen.Pool = change.Pool.DeepCopy()
+		v, err := c.ask(ctx, preDeletePool, p, 0, func(ctx context.Context) (Verdict, error) { return ask.PreDeletePool(ctx, &seen) })
+		if err != nil {
+			return Verdict{}, err
+		}
+		if !v.Whole(0) {
+			v.Replicas = change.From
+			return v, nil
+		}
+	}
+	return Admit(0), nil
+}
+
+// PreCreatePod answers whether a Pod may be made: Replicas is 1 then, and edits by the plugins are in request.Pod. The
+// first refusal counts.
+func (c *Chain) PreCreatePod(ctx context.Context, request *PodRequest) (Verdict, error) {
+	if c == nil {
+		return Admit(1), nil
+	}
+	for _, p := range c.plugins {
+		ask, ok := p.Plugin.(PreCreatePod)
+		if !ok {
+			continue
+		}
+		seen := PodRequest{Pool: request.Pool, Pod: request.Pod.DeepCopy()}
+		v, err := c.ask(ctx, preCreatePod, p, 1, func(ctx context.Context) (Verdict, error) { return ask.PreCreatePod(ctx, &seen) })
+		if err != nil {
+			return Verdict{}, err
+		}
+		if !v.Whole(1) {
+			v.Replicas = 0
+			return v, nil
+		}
+		if !sameIdentity(request.Pod, seen.Pod) {
+			return Verdict{}, fmt.Errorf("admission plugin %s changed the Pod's name, owner, finalizers or a reserved key, which are the pool's", p.Name())
+		}
+		request.Pod = seen.Pod
+	}
+	return Admit(1), nil
+}
+
+type poolQuestion func(ctx context.Context, change *Change) (Verdict, error)
+
+// grow asks each plugin for what those before it admit, and again from the first whenever a later one admits less: what
+// an earlier one reserved is then too much. It ends with the first round in which nobody admits less.
+func (c *Chain) grow(ctx context.Context, q question, change *Change, of func(Plugin) poolQuestion) (Verdict, error) {
+	if c == nil {
+		return Admit(change.To), nil
+	}
+	seen := *change
+	seen.Pool = change.Pool.DeepCopy()
+	least := Admit(change.To)
+	for range len(c.plugins) + 1 {
+		others, again := 0, false
+		for _, p := range c.plugins {
+			ask := of(p.Plugin)
+			if ask == nil {
+				continue
+			}
+			v, err := c.askAbout(ctx, q, p, &seen, ask)
+			if err != nil {
+				return Verdict{}, err
+			}
+			if !v.Whole(seen.To) && (v.Replicas < seen.To || least.Reason == "") {
+				least, seen.To, again = v, v.Replicas, others > 0
+			}
+			others++
+		}
+		if !again || change.Probe {
+			if q == preCreatePool {
+				*change.Pool = *seen.Pool
+			}
+			return least, nil
+		}
+	}
+	return Verdict{}, errors.New("admission plugins do not agree: each round of questions admitted less than the one before")
+}
+
+// askAbout asks one plugin about a pool. The plugin works on a copy: it may be at it still when it was given up on.
+func (c *Chain) askAbout(ctx context.Context, q question, p *asked, change *Change, ask poolQuestion) (Verdict, error) {
+	seen := *change
+	seen.Pool = change.Pool.DeepCopy()
+	v, err := c.ask(ctx, q, p, change.To, func(ctx context.Context) (Verdict, error) { return ask(ctx, &seen) })
+	if err != nil {
+		return Verdict{}, err
+	}
+	v.Replicas = min(max(v.Replicas, change.From), change.To)
+	if v.Replicas < change.To && v.Reason == "" {
+		v.Reason, v.Message = InsufficientResources, fmt.Sprintf("%s admits %d of %d replicas and gives no reason", p.Name(), v.Replicas, change.To)
+	}
+	if q != preCreatePool {
+		return v, nil
+	}
+	if seen.Pool.Name != change.Pool.Name || seen.Pool.Namespace != change.Pool.Namespace || seen.Pool.Spec.Replicas != change.Pool.Spec.Replicas {
+		return Verdict{}, fmt.Errorf("admission plugin %s changed the pool's name or replicas; it may edit labels, annotations and the rest of spec", p.Name())
+	}
+	change.Pool = seen.Pool
+	return v, nil
+}
+
+// ask puts one question to one plugin, with a deadline; a panic is an error.
+func (c *Chain) ask(ctx context.Context, q question, p *asked, to int32, call func(context.Context) (Verdict, error)) (Verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	begun := time.Now()
+	v, err := p.await(ctx, call)
+	outcome := resultOf(v, err, to)
+	c.metrics.observe(p.Name(), q, outcome, time.Since(begun))
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent("admission", trace.WithAttributes(attribute.String("plugin", p.Name()), attribute.String("question", string(q)),
+			attribute.String("result", string(outcome)), attribute.String("reason", string(v.Reason))))
+	}
+	if err != nil {
+		return Verdict{}, fmt.Errorf("admission plugin %s, %s: %w", p.Name(), q, err)
+	}
+	log.FromContext(ctx).V(1).Info("asked an admission plugin", "plugin", p.Name(), "question", q, "result", outcome,
+		"replicas", v.Replicas, "reason", v.Reason, "message", v.Message)
+	return v, nil
+}
+
+// await waits for the answer no longer than ctx allows, whatever the plugin makes of its own.
+func (p *asked) await(ctx context.Context, call func(context.Context) (Verdict, error)) (Verdict, error) {
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		return Verdict{}, fmt.Errorf("%d questions are with it already: %w", maxAsked, ctx.Err())
+	}
+	type answer struct {
+		verdict Verdict
+		err     error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			if r := recover(); r != nil {
+				a = answer{err: fmt.Errorf("panicked: %v", r)}
+				log.FromContext(ctx).Error(a.err, "An admission plugin panicked", "plugin", p.Name(), "stack", string(debug.Stack()))
+			}
+			<-p.slots
+			answers <- a
+		}()
+		a.verdict, a.err = call(ctx)
+	}()
+	select {
+	case a := <-answers:
+		return a.verdict, a.err
+	case <-ctx.Done():
+		return Verdict{}, fmt.Errorf("no answer: %w", ctx.Err())
+	}
+}
+
+// sameIdentity compares what the pool's reconciler knows its Pods by.
+func sameIdentity(a, b metav1.Object) bool {
+	return a.GetName() == b.GetName() && a.GetNamespace() == b.GetNamespace() &&
+		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences()) &&
+		equality.Semantic.DeepEqual(a.GetFinalizers(), b.GetFinalizers()) &&
+		maps.Equal(reserved(a.GetLabels()), reserved(b.GetLabels())) &&
+		maps.Equal(reserved(a.GetAnnotations()), reserved(b.GetAnnotations()))
+}
+
+func reserved(keys map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range keys {
+		if strings.HasPrefix(key, "agentbox.navix.sh/") || strings.HasPrefix(key, "agentbox.io/") {
+			out[key] = value
+		}
+	}
+	return out
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// result is what came of a question. There are as many series as plugins, which are compiled in, times these.
+type result string
+
+const (
+	resultAdmitted result = "admitted"
+	resultReduced  result = "reduced" // a part, or none
+	resultError    result = "error"   // no answer
+)
+
+func resultOf(v Verdict, err error, to int32) result {
+	switch {
+	case err != nil:
+		return resultError
+	case v.Whole(to):
+		return resultAdmitted
+	default:
+		return resultReduced
+	}
+}
+
+type metrics struct {
+	answers *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_worker_admission_answers_total",
+			Help: "Answers of admission plugins: reduced is a part or nothing of what was asked for, error is no answer.",
+		}, []string{"plugin", "question", "result"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "atoll_worker_admission_seconds",
+			Help:    "Time that admission plugins took to answer.",
+			Buckets: []float64{.0001, .001, .01, .1, .5, 1, 2.5, 5},
+		}, []string{"plugin"}),
+	}
+}
+
+func (m *metrics) register(registerer prometheus.Registerer) error {
+	for _, c := range []prometheus.Collector{m.answers, m.seconds} {
+		if err := registerer.Register(c); err != nil {
+			return fmt.Errorf("registering metrics of admission: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *metrics) observe(plugin string, q question, r result, took time.Duration) {
+	m.answers.WithLabelValues(plugin, string(q), string(r)).Inc()
+	m.seconds.WithLabelValues(plugin).Observe(took.Seconds())
+}

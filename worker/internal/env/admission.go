@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	jsondiff "gomodules.xyz/jsonpatch/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/admission"
+)
+
+const (
+	// A plugin that has refused is asked again when it said, within these bounds, or after askAgain if it said nothing, and
+	// up to a fifth later. A member that was changed is asked about at once.
+	askAgain       = 30 * time.Second
+	askAgainMin    = 5 * time.Second
+	askAgainMax    = 5 * time.Minute
+	askAgainSpread = 0.2
+)
+
+// errRefused: a plugin has refused, which is no failure.
+var errRefused = errors.New("refused")
+
+// admit asks about the members that are about to be frozen: what the plugins add, and how much they admit, is frozen with
+// the rest. A member that is refused, or about which there is no answer, is not.
+func (a *actor) admit(ctx context.Context, p *plan) error {
+	var failures []error
+	for i := range p.members {
+		m := &p.members[i]
+		if m.verb != verbAdmit {
+			continue
+		}
+		if err := a.admitMember(ctx, m); err != nil {
+			failures = append(failures, a.settle(ctx, m, err))
+			m.verb = verbKeep
+		}
+	}
+	return errors.Join(failures...)
+}
+
+func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
+	before, err := candidate(a.o.env, m)
+	if err != nil {
+		return err
+	}
+	change := &admission.Change{
+		Env: client.ObjectKeyFromObject(a.o.env), Key: m.key, Pool: before.DeepCopy(), To: m.replicas,
+	}
+	verdict, err := a.admission.PreCreatePool(ctx, change)
+	if err != nil {
+		return fmt.Errorf("asking about member %s: %w", m.name, err)
+	}
+	if !verdict.Whole(m.replicas) && verdict.Replicas == 0 {
+		a.asks.refused(change.Env, verbAdmit, m.name, question{m.key, m.replicas}, verdict)
+		m.refuse(verdict)
+		return nil
+	}
+	if err := m.snapshot.edit(before, change.Pool); err != nil {
+		return fmt.Errorf("what admission plugins made of member %s: %w", m.name, err)
+	}
+	if wanted := m.replicas; verdict.Replicas < wanted {
+		m.replicas = verdict.Replicas
+		m.snapshot.spec["replicas"] = int64(verdict.Replicas)
+		a.tell(ctx, m.name, corev1.EventTypeWarning, v1alpha1.ConditionReason(verdict.Reason), verbAdmit,
+			"member %s gets %d of %d replicas: %s", m.name, verdict.Replicas, wanted, verdict.Message)
+	}
+	return nil
+}
+
+// mayDelete asks whether an orphan may go; errRefused if not, or not yet to be asked again.
+func (a *actor) mayDelete(ctx context.Context, pool *v1alpha1.SandboxPool) error {
+	env, asked := client.ObjectKeyFromObject(a.o.env), question{key: string(pool.UID)}
+	if a.asks.waiting(env)[askedAbout{verbDelete, pool.Name}].question == asked {
+		return errRefused
+	}
+	verdict, err := a.admission.PreDeletePool(ctx, &admission.Change{Env: env, Key: asked.key, Pool: pool, From: pool.Spec.Replicas})
+	if err != nil {
+		return fmt.Errorf("asking about the deletion of pool %s: %w", pool.Name, err)
+	}
+	if verdict.Whole(0) {
+		return nil
+	}
+	if a.asks.refused(env, verbDelete, pool.Name, asked, verdict) {
+		a.record(pool.Name, corev1.EventTypeWarning, v1alpha1.ConditionReason(verdict.Reason), verbDelete,
+			fmt.Sprintf("pool %s, which no member names any more, is not deleted yet: %s", pool.Name, verdict.Message))
+	}
+	return errRefused
+}
+
+// candidate is the pool that a member's snapshot would make.
+func candidate(env *v1alpha1.SandboxEnv, m *memberPlan) (*v1alpha1.SandboxPool, error) {
+	content, err := json.Marshal(m.snapshot.spec)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the spec of member %s: %w", m.name, err)
+	}
+	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
+		Namespace: env.Namespace, Name: m.name,
+		Labels: merged(map[string]string{}, m.snapshot.labels), Annotations: merged(map[string]string{}, m.snapshot.annotations),
+	}}
+	if err := json.Unmarshal(content, &pool.Spec); err != nil {
+		return nil, fmt.Errorf("reading the spec of member %s: %w", m.name, err)
+	}
+	return pool, nil
+}
+
+// edit puts into the snapshot what differs between two pools. The difference is applied to the document, so that fields
+// which Go types do not know stay.
+func (s *snapshot) edit(before, after *v1alpha1.SandboxPool) error {
+	s.labels, s.annotations = orEmpty(after.Labels), orEmpty(after.Annotations)
+	var content [3][]byte
+	for i, value := range []any{before.Spec, after.Spec, s.spec} {
+		var err error
+		if content[i], err = json.Marshal(value); err != nil {
+			return fmt.Errorf("encoding a spec: %w", err)
+		}
+	}
+	ops, err := jsondiff.CreatePatch(content[0], content[1])
+	if err != nil || len(ops) == 0 {
+		return err
+	}
+	body, err := json.Marshal(ops)
+	if err != nil {
+		return fmt.Errorf("encoding the edits: %w", err)
+	}
+	patch, err := jsonpatch.DecodePatch(body)
+	if err != nil {
+		return fmt.Errorf("reading the edits: %w", err)
+	}
+	options := jsonpatch.NewApplyOptions()
+	// Go types have empty objects where the document has nothing.
+	options.EnsurePathExistsOnAdd, options.AllowMissingPathOnRemove = true, true
+	edited, err := patch.ApplyWithOptions(content[2], options)
+	if err != nil {
+		return fmt.Errorf("applying the edits: %w", err)
+	}
+	spec := map[string]any{}
+	if err := json.Unmarshal(edited, &spec); err != nil {
+		return fmt.Errorf("reading the edited spec: %w", err)
+	}
+	s.spec = spec
+	return readable(spec)
+}
+
+// changeKey names a member's creation: the Env by uid, the member, and a hash of what it is rendered to, but for replicas.
+func changeKey(env types.UID, m *memberPlan) (string, error) {
+	spec := map[string]any{}
+	for field, value := range m.snapshot.spec {
+		if field != "replicas" {
+			spec[field] = value
+		}
+	}
+	content, err := json.Marshal([]any{m.snapshot.labels, m.snapshot.annotations, spec})
+	if err != nil {
+		return "", fmt.Errorf("encoding the snapshot of member %s: %w", m.name, err)
+	}
+	sum := sha256.Sum256(content)
+	return fmt.Sprintf("%s/%s/%s", env, m.name, hex.EncodeToString(sum[:8])), nil
+}
+
+// refuse makes a member's plan one that does nothing. Without room it is Saturated, which may pass; what can never be
+// admitted as it is, is Missing.
+func (m *memberPlan) refuse(v admission.Verdict) {
+	m.verb, m.reason, m.state = verbRefuse, v1alpha1.ConditionReason(v.Reason), v1alpha1.ObservedMemberStateMissing
+	if v.Reason == admission.QuotaExceeded || v.Reason == admission.InsufficientResources {
+		m.state = v1alpha1.ObservedMemberStateSaturated
+	}
+	m.message = "its pool is not made yet: " + v.Message
+}
+
+// asks remembers what plugins have refused, so that they are not asked again at every look. Memory is bounded by the
+// members and pools of Envs (I10).
+type asks struct {
+	clock clock.PassiveClock
+
+	mu   sync.Mutex
+	envs map[types.NamespacedName]map[askedAbout]held
+}
+
+type askedAbout struct {
+	verb verb
+	name string
+}
+
+// question is what was asked; another one need not wait.
+type question struct {
+	key      string
+	replicas int32
+}
+
+type held struct {
+	question
+	verdict admission.Verdict
+	wait    time.Duration
+	since   time.Time
+}
+
+func newAsks(clk clock.PassiveClock) *asks {
+	return &asks{clock: clk, envs: map[types.NamespacedName]map[askedAbout]held{}}
+}
+
+// refused notes a refusal, and tells whether it is news.
+func (a *asks) refused(env types.NamespacedName, v verb, name string, q question, verdict admission.Verdict) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.envs[env] == nil {
+		a.envs[env] = map[askedAbout]held{}
+	}
+	about := askedAbout{v, name}
+	before, known := a.envs[env][about]
+	wait := askAgain
+	if verdict.RetryAfter > 0 {
+		wait = min(max(verdict.RetryAfter, askAgainMin), askAgainMax)
+	}
+	wait += time.Duration(rand.Float64() * askAgainSpread * float64(wait))
+	a.envs[env][about] = held{question: q, verdict: verdict, wait: wait, since: a.clock.Now()}
+	return !known || before.question != q || before.verdict.Reason != verdict.Reason
+}
+
+// waiting are the refusals of an Env that stand, with what is left of their waits.
+func (a *asks) waiting(env types.NamespacedName) map[askedAbout]held {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out map[askedAbout]held
+	for about, h := range a.envs[env] {
+		if h.wait -= a.clock.Since(h.since); h.wait > 0 {
+			if out == nil {
+				out = map[askedAbout]held{}
+			}
+			out[about] = h
+		}
+	}
+	return out
+}
+
+// keep forgets what an Env has no more: members that are made or gone, orphans that are deleted.
+func (a *asks) keep(env types.NamespacedName, p *plan) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.envs[env]) == 0 {
+		return
+	}
+	stands := map[askedAbout]bool{}
+	if p != nil {
+		for i := range p.members {
+			stands[askedAbout{verbAdmit, p.members[i].name}] = p.members[i].verb == verbRefuse
+		}
+		for _, name := range p.orphans {
+			stands[askedAbout{verbDelete, name}] = true
+		}
+	}
+	for about := range a.envs[env] {
+		if !stands[about] {
+			delete(a.envs[env], about)
+		}
+	}
+	if len(a.envs[env]) == 0 {
+		delete(a.envs, env)
+	}
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/admission/quota"
+)
+
+// plugin answers what a test says, and notes what it was asked.
+type plugin struct {
+	mu             sync.Mutex
+	asked, deleted []admission.Change
+	create         func(*admission.Change) (admission.Verdict, error)
+	drop           func(*admission.Change) (admission.Verdict, error)
+}
+
+func (p *plugin) Name() string { return "test" }
+
+func (p *plugin) PreCreatePool(_ context.Context, change *admission.Change) (admission.Verdict, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, *change)
+	if p.create == nil {
+		return admission.Admit(change.To), nil
+	}
+	return p.create(change)
+}
+
+func (p *plugin) PreDeletePool(_ context.Context, change *admission.Change) (admission.Verdict, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deleted = append(p.deleted, *change)
+	if p.drop == nil {
+		return admission.Admit(change.To), nil
+	}
+	return p.drop(change)
+}
+
+func (p *plugin) set(create, drop func(*admission.Change) (admission.Verdict, error)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.create, p.drop = create, drop
+}
+
+func (p *plugin) questions() (created, deleted []admission.Change) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.asked), slices.Clone(p.deleted)
+}
+
+func refusing(reason admission.Reason, message string) func(*admission.Change) (admission.Verdict, error) {
+	return func(c *admission.Change) (admission.Verdict, error) {
+		return admission.Refuse(c.From, reason, message, time.Hour), nil
+	}
+}
+
+// startWith is start with admission plugins.
+func (w *world) startWith(plugins ...admission.Plugin) {
+	w.t.Helper()
+	cfg := w.plane.Config()
+	cfg.QPS, cfg.Burst = -1, -1
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: worker}
+	w.stop = w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
+		return Setup(ctx, mgr, Options{
+			ClusterID: local, Clock: clock.RealClock{}, Admission: admission.New(plugins...), Registerer: prometheus.NewRegistry(),
+		})
+	})
+}
+
+// touch has the Env looked at, without a change of what it says.
+func (w *world) touch(env, value string) {
+	w.t.Helper()
+	w.must(w.patchEnv(env, "by-hand", types.MergePatchType, fmt.Sprintf(`{"metadata":{"annotations":{"touched":%q}}}`, value)))
+}
+
+// TestAdmissionIsFrozen: a member gets what is admitted and what is added, and nobody is asked again: not at later looks,
+// not after a restart, not when a re-applied manifest has wiped the snapshot out.
+func TestAdmissionIsFrozen(t *testing.T) {
+	w := newIdleWorld(t)
+	p := &plugin{}
+	p.set(func(c *admission.Change) (admission.Verdict, error) {
+		c.Pool.Labels["added"] = "label"
+		c.Pool.Spec.Template.Annotations = map[string]string{"added": "annotation"}
+		main := &c.Pool.Spec.Template.Spec.Containers[0]
+		main.Env = append(main.Env, corev1.EnvVar{Name: "ADDED", Value: "variable"})
+		main.Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: *main.Resources.Limits.Cpu()}
+		return admission.Verdict{Replicas: 2, Reason: admission.QuotaExceeded, Message: "room for two"}, nil
+	}, nil)
+	w.startWith(p)
+	w.apply(templateManifest)
+	manifest := kiosk(`{name: m, spec: {replicas: 5}, config: {inlineResources: {limits: {cpu: 250m}}}}`)
+	w.apply(manifest)
+	w.awaitReady("kiosk")
+	check := func(replicas int32) {
+		t.Helper()
+		pool := w.pool("m")
+		if pool.Spec.Replicas != replicas || pool.Labels["added"] != "label" || pool.Spec.Template.Annotations["added"] != "annotation" ||
+			!slices.ContainsFunc(pool.Spec.Template.Spec.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "ADDED" }) {
+			t.Errorf("the pool: %s", toJSON(pool))
+		}
+		if frozen := w.frozen("kiosk", "m"); !strings.Contains(frozen, `"added":"label"`) || !strings.Contains(frozen, fmt.Sprintf(`"replicas":%d`, replicas)) {
+			t.Errorf("the snapshot: %s", frozen)
+		}
+	}
+	check(2)
+	if note := w.awaitEvent("kiosk", v1alpha1.ConditionReason(admission.QuotaExceeded)); !strings.Contains(note, "member m gets 2 of 5 replicas: room for two") {
+		t.Errorf("the event: %s", note)
+	}
+	asked, _ := p.questions()
+	if len(asked) != 1 || asked[0].From != 0 || asked[0].To != 5 || asked[0].Env != w.key("kiosk") || asked[0].Probe ||
+		!strings.HasPrefix(asked[0].Key, string(w.env("kiosk").UID)+"/m/") {
+		t.Errorf("was asked %+v", asked)
+	}
+	w.stop()
+	w.startWith(p)
+	// What the user says now holds.
+	w.apply(manifest)
+	w.eventually("the user's replicas", func() error {
+		if n := w.pool("m").Spec.Replicas; n != 5 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	w.eventually("the snapshot to be back", func() error {
+		if !strings.Contains(w.frozen("kiosk", "m"), `"added":"label"`) {
+			return errors.New(w.frozen("kiosk", "m"))
+		}
+		return nil
+	})
+	check(5)
+	if again, _ := p.questions(); len(again) != 1 {
+		t.Errorf("was asked again: %+v", again[1:])
+	}
+}
+
+// TestRefusedMember: no pool is made, the status says why, and nobody is asked at every look; a changed member is asked
+// about at once, an unchanged one with the same key as before a restart.
+func TestRefusedMember(t *testing.T) {
+	w := newIdleWorld(t)
+	p := &plugin{}
+	p.set(refusing(admission.QuotaExceeded, "nothing left"), nil)
+	w.startWith(p)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: m, spec: {replicas: 3}}`))
+	w.awaitState("kiosk", "m", v1alpha1.ObservedMemberStateSaturated)
+	ready := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
+	if !strings.Contains(ready, "m: its pool is not made yet: nothing left") {
+		t.Errorf("Ready says %q", ready)
+	}
+	w.awaitEvent("kiosk", v1alpha1.ConditionReason(admission.QuotaExceeded))
+	for i := range 5 {
+		w.touch("kiosk", fmt.Sprint(i))
+	}
+	w.awaitNoPool("m")
+	asked, _ := p.questions()
+	if len(asked) != 1 {
+		t.Errorf("was asked %d times", len(asked))
+	}
+	w.stop()
+	w.startWith(p)
+	w.eventually("the question after a restart", func() error {
+		if again, _ := p.questions(); len(again) < 2 {
+			return errors.New("not yet")
+		} else if again[1].Key != asked[0].Key {
+			t.Errorf("key %s, before the restart %s", again[1].Key, asked[0].Key)
+		}
+		return nil
+	})
+	p.set(refusing(admission.InvalidSpec, "never"), nil)
+	w.must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`))
+	w.awaitState("kiosk", "m", v1alpha1.ObservedMemberStateMissing)
+	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
+	p.set(nil, nil)
+	w.must(w.patchEnv("kiosk", "by-hand", types.JSONPatchType, `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":1}]`))
+	w.awaitReady("kiosk")
+	if n := w.awaitPool("m").Spec.Replicas; n != 1 {
+		t.Errorf("%d replicas", n)
+	}
+}
+
+// TestPluginWithoutAnAnswer: the member waits, and is asked about again with the usual back-off; others are not held up.
+func TestPluginWithoutAnAnswer(t *testing.T) {
+	w := newIdleWorld(t)
+	p := &plugin{}
+	p.set(func(c *admission.Change) (admission.Verdict, error) {
+		if c.Pool.Name == "bad" {
+			panic("no idea")
+		}
+		return admission.Admit(c.To), nil
+	}, nil)
+	w.startWith(p)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: bad, spec: {replicas: 1}}`, `{name: good, spec: {replicas: 1}}`))
+	w.awaitPool("good")
+	ready := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
+	if !strings.Contains(ready, "bad: asking about member bad: admission plugin test, PreCreatePool: panicked: no idea") || strings.Contains(ready, "\n") {
+		t.Errorf("Ready says %q", ready)
+	}
+	p.set(nil, nil)
+	w.awaitPool("bad")
+	w.awaitReady("kiosk")
+}
+
+// TestOrphanThatMustNotGo stays, and goes once that is admitted.
+func TestOrphanThatMustNotGo(t *testing.T) {
+	w := newIdleWorld(t)
+	p := &plugin{}
+	p.set(nil, func(c *admission.Change) (admission.Verdict, error) {
+		return admission.Refuse(c.From, "InUse", "still billed", time.Millisecond), nil
+	})
+	w.startWith(p)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: stays, spec: {replicas: 1}}`, `{name: goes, spec: {replicas: 3}}`))
+	w.awaitPool("goes")
+	w.awaitReady("kiosk")
+	w.apply(kiosk(`{name: stays, spec: {replicas: 1}}`))
+	note := w.awaitEvent("kiosk", "InUse")
+	if !strings.Contains(note, "pool goes, which no member names any more, is not deleted yet: still billed") {
+		t.Errorf("the event: %s", note)
+	}
+	for i := range 5 {
+		w.touch("kiosk", fmt.Sprint(i))
+	}
+	if _, deleted := p.questions(); len(deleted) != 1 || deleted[0].From != 3 || deleted[0].To != 0 || deleted[0].Key != string(w.pool("goes").UID) {
+		t.Errorf("was asked %+v", deleted)
+	}
+	p.set(nil, nil)
+	w.awaitNoPool("goes") // after askAgainMin at the latest
+}
+
+// TestTeamQuota: of two members of one team that are made at the same time, one gets what is left by the other.
+func TestTeamQuota(t *testing.T) {
+	w := newIdleWorld(t)
+	source := make(chan *quota.Source, 1)
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: quota.Name}, Data: map[string]string{"tools": "maxReplicas: 5"}}
+	w.must(w.live.Create(w.ctx, config))
+	w.stop = w.run(w.plane.Config(), func(ctx context.Context, mgr ctrl.Manager) error {
+		limits, err := quota.NewSource(ctx, mgr.GetConfig(), w.namespace, logr.Discard())
+		if err != nil {
+			return err
+		}
+		source <- limits
+		team := quota.New(quota.Options{ClusterID: local, Reader: mgr.GetCache(), Limits: limits.Limits, Clock: clock.RealClock{}})
+		return errors.Join(mgr.Add(limits), Setup(ctx, mgr, Options{
+			ClusterID: local, Clock: clock.RealClock{}, Admission: admission.New(team), Registerer: prometheus.NewRegistry(),
+		}))
+	})
+	w.apply(templateManifest)
+	var manifests []string
+	envs := []string{"one", "two", "three", "four"}
+	for _, name := range envs {
+		manifests = append(manifests, strings.ReplaceAll(kiosk(`{name: `+name+`, spec: {replicas: 2}, config: {labels: {scheduling.navix.sh/team: tools}}}`), "kiosk", name))
+	}
+	w.apply(strings.Join(manifests, "\n---"))
+	count := func() (sum int32, pools int) {
+		list := &v1alpha1.SandboxPoolList{}
+		w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace)))
+		for i := range list.Items {
+			sum += list.Items[i].Spec.Replicas
+		}
+		return sum, len(list.Items)
+	}
+	saturated := func() (n int) {
+		for _, name := range envs {
+			c := meta.FindStatusCondition(w.env(name).Status.Conditions, v1alpha1.SandboxEnvConditionReady)
+			if c != nil && strings.Contains(c.Message, "the quota of team tools has room for 0 of 2 replicas: its other pools hold 5 of 5 replicas") {
+				n++
+			}
+		}
+		return n
+	}
+	w.eventually("the team to have all it may", func() error {
+		sum, pools := count()
+		if sum != 5 || pools != 3 || saturated() != 1 {
+			return fmt.Errorf("%d replicas in %d pools, %d members refused", sum, pools, saturated())
+		}
+		return nil
+	})
+	// A limit that is lowered takes nothing away.
+	config.Data["tools"] = "maxReplicas: 1"
+	w.must(w.live.Update(w.ctx, config))
+	limits := <-source
+	w.eventually("the new limit to be read", func() error {
+		if all, ok := limits.Limits(); !ok || *all.Of("tools").Replicas != 1 {
+			return fmt.Errorf("%+v, %t", all, ok)
+		}
+		return nil
+	})
+	for _, name := range envs {
+		w.touch(name, "1")
+		w.awaitCondition(name, v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
+	}
+	if sum, pools := count(); sum != 5 || pools != 3 {
+		t.Errorf("%d replicas in %d pools after the limit was lowered", sum, pools)
+	}
+}
+
+// TestAsksAreForgotten with the members, orphans and Envs that they were about.
+func TestAsksAreForgotten(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	a := newAsks(clk)
+	env := types.NamespacedName{Name: "e"}
+	refuse := func(v verb, name string) {
+		a.refused(env, v, name, question{key: name}, admission.Refuse(0, admission.QuotaExceeded, "", time.Minute))
+	}
+	refuse(verbAdmit, "a")
+	refuse(verbAdmit, "b")
+	refuse(verbDelete, "c")
+	refuse(verbDelete, "d")
+	a.keep(env, &plan{members: []memberPlan{{name: "a", verb: verbRefuse}, {name: "b", verb: verbAdmit}}, orphans: []string{"c"}})
+	if got := a.waiting(env); len(got) != 2 || got[askedAbout{verbAdmit, "a"}].wait == 0 || got[askedAbout{verbDelete, "c"}].wait == 0 {
+		t.Errorf("what stands: %+v", got)
+	}
+	clk.SetTime(clk.Now().Add(2 * time.Minute))
+	if got := a.waiting(env); got != nil {
+		t.Errorf("after the wait: %+v", got)
+	}
+	a.keep(env, nil)
+	if len(a.envs) != 0 {
+		t.Errorf("kept: %+v", a.envs)
+	}
+}
+
+// TestEditsKeepUnknownFields: what plugins change is changed in the document, and what Go types do not know stays.
+func TestEditsKeepUnknownFields(t *testing.T) {
+	s := &snapshot{spec: map[string]any{"replicas": int64(1), "template": map[string]any{"spec": map[string]any{
+		"futurePod": "x", "containers": []any{map[string]any{"name": "main", "image": "i", "futureContainer": map[string]any{"a": "b"}}},
+	}}}}
+	m := &memberPlan{name: "m", snapshot: s}
+	before, err := candidate(&v1alpha1.SandboxEnv{}, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := before.DeepCopy()
+	main := &after.Spec.Template.Spec.Containers[0]
+	main.Env = []corev1.EnvVar{{Name: "A", Value: "1"}}
+	main.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
+	main.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	after.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "j"}}
+	if err := s.edit(before, after); err != nil {
+		t.Fatal(err)
+	}
+	doc := unstructured.Unstructured{Object: s.spec}
+	spec, _, _ := unstructured.NestedMap(doc.Object, "template", "spec")
+	text := toJSON(spec)
+	for _, want := range []string{`"futurePod":"x"`, `"futureContainer":{"a":"b"}`, `"env":[{"name":"A","value":"1"}]`, `"privileged":false`, `"cpu":"1"`, `"name":"init"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+}
