@@ -96,16 +96,16 @@ type Options struct {
 	// Namespace of the ConfigMap atoll-worker-state.
 	Namespace string
 	// Hub is where to dial; without a target the agent keeps the incarnation and does nothing else.
-	Hub     link.Dial
-	Claims  Claims
+	Hub    link.Dial
+	Claims Claims
 	// Outlooks of pools; nil where nothing scales them.
 	Outlooks Outlooks
-	Reach   reach.Opener // nil: the hub cannot reach sandboxes here
-	Foreign Foreign
-	Clock   clock.WithTicker
-	Traces  trace.TracerProvider  // nil: no spans
-	Metrics prometheus.Registerer // nil: none
-	Log     logr.Logger
+	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
+	Foreign  Foreign
+	Clock    clock.WithTicker
+	Traces   trace.TracerProvider  // nil: no spans
+	Metrics  prometheus.Registerer // nil: none
+	Log      logr.Logger
 }
 
 // Agent is the worker's end of the link.
