@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -35,6 +36,7 @@ import (
 	"navix.sh/atoll/worker/internal/admission/quota"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/autoscale"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/history"
@@ -121,7 +123,16 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, sandboxes, local, tracing.Provider, log)
+	gate, err := newAdmission(ctx, mgr, cfg, o, local, log)
+	if err != nil {
+		return err
+	}
+	contests := env.NewContests(local)
+	scaler, err := newAutoscaler(ctx, mgr, o, claims, contests, gate, local, serverTime)
+	if err != nil {
+		return err
+	}
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, scaler, sandboxes, local, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
@@ -129,11 +140,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	gate, err := newAdmission(ctx, mgr, cfg, o, local, log)
-	if err != nil {
-		return err
-	}
-	if err := addReconcilers(ctx, mgr, o, claims, prepare, gate, times, serverTime); err != nil {
+	if err := addReconcilers(ctx, mgr, o, claims, contests, prepare, gate, times, serverTime); err != nil {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
@@ -302,12 +309,12 @@ func newReach(
 
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, sandboxes tunnel.Opener, local clock.WithTicker,
-	traces trace.TracerProvider, log logr.Logger,
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, scaler *autoscale.Reconciler, sandboxes tunnel.Opener,
+	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Reach: sandboxes, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
+		Claims: claims, Outlooks: scaler, Reach: sandboxes, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
 		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {
@@ -385,6 +392,12 @@ type gate struct {
 	refusals *admission.Refusals
 }
 
+// refused is why a pool's latest Pod was refused, and how long ago.
+func (g gate) refused(pool types.NamespacedName) (message string, age time.Duration, ok bool) {
+	last, ok := g.refusals.Last(pool)
+	return last.Message, last.Age, ok
+}
+
 // newAdmission lists the admission plugins, in the order in which they are asked: those that reserve something last.
 func newAdmission(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, local clock.PassiveClock, log logr.Logger) (gate, error) {
 	refusals := admission.NewRefusals(local)
@@ -405,10 +418,31 @@ func newAdmission(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o opt
 	return gate{chain, refusals}, chain.Register(metrics.Registry)
 }
 
+// newAutoscaler adds what scales the groups of Envs, on the leader.
+func newAutoscaler(
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, gate gate, local clock.WithTicker,
+	serverTime *apitime.Clock,
+) (*autoscale.Reconciler, error) {
+	scaler, err := autoscale.New(autoscale.Options{
+		Client: mgr.GetClient(), ClusterID: o.clusterID, Claims: claims, Contests: contests, Events: mgr.GetEventRecorder("atoll-worker"),
+		Registry: metrics.Registry, Clock: local, Times: serverTime, Admission: gate.chain, Refused: gate.refused,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the autoscaler: %w", err)
+	}
+	if err := scaler.SetupWithManager(ctx, mgr); err != nil {
+		return nil, fmt.Errorf("adding the autoscaler: %w", err)
+	}
+	return scaler, nil
+}
+
 func addReconcilers(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, prepare *hooks.Runner, gate gate, times *stages.Stages, serverTime *apitime.Clock,
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, prepare *hooks.Runner, gate gate,
+	times *stages.Stages, serverTime *apitime.Clock,
 ) error {
-	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Admission: gate.chain, Registerer: metrics.Registry})
+	err := env.Setup(ctx, mgr, env.Options{
+		ClusterID: o.clusterID, Clock: serverTime, Admission: gate.chain, Contests: contests, Registerer: metrics.Registry,
+	})
 	if err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}

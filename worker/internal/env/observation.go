@@ -26,6 +26,10 @@ type observation struct {
 	explicitReplicas map[string]int32
 	// refused are the questions that admission plugins are not to be asked again yet.
 	refused map[askedAbout]held
+	// autoscaler: this process runs one.
+	autoscaler bool
+	// contested are the members whose replicas somebody else keeps setting.
+	contested map[string]bool
 }
 
 // members is the local segment; no other is ever materialised.

@@ -46,6 +46,7 @@ type Reconciler struct {
 	metrics   *metrics
 	admission *admission.Chain
 	asks      *asks
+	contests  *Contests // nil: there is no autoscaler
 }
 
 // Reconcile looks at one Env: gather, decide, act, report.
@@ -62,6 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case o == nil:
 		r.metrics.setMembers(request.NamespacedName, nil)
 		r.asks.keep(request.NamespacedName, nil)
+		r.contests.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	p := decide(o)

@@ -44,6 +44,8 @@ type Options struct {
 	Admission *admission.Chain
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
+	// Contests tell the autoscaler which members it leaves alone; nil where there is no autoscaler.
+	Contests *Contests
 	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
 	MaxConcurrentReconciles int
 }
@@ -68,6 +70,7 @@ func Setup(_ context.Context, mgr ctrl.Manager, opts Options) error {
 		metrics:   metrics,
 		admission: opts.Admission,
 		asks:      newAsks(clock.RealClock{}),
+		contests:  opts.Contests,
 	}
 	if opts.MaxConcurrentReconciles == 0 {
 		opts.MaxConcurrentReconciles = 4

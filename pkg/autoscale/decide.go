@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Decide says what to do about a group. The order of the members makes no difference.
+func Decide(g Group) Decision {
+	d := &deciding{Group: g, members: make([]*member, len(g.Members))}
+	d.out.Misconfigured = Misconfigured(&g.Policy)
+	for i := range g.Members {
+		m := &g.Members[i]
+		d.members[i] = &member{Member: m, out: MemberDecision{Name: m.Name, Direction: None, From: m.Replicas, To: m.Replicas}}
+		for j := range m.IdlePods {
+			if m.IdlePods[j].Marked {
+				d.members[i].marked = append(d.members[i].marked, m.IdlePods[j])
+			}
+		}
+	}
+	if d.decidable() {
+		d.observe()
+		preferred := slices.SortedFunc(slices.Values(d.members), func(a, b *member) int {
+			return cmp.Or(cmp.Compare(a.ScaleUpPriority, b.ScaleUpPriority), cmp.Compare(a.Name, b.Name))
+		})
+		d.floors(preferred)
+		for i, m := range preferred {
+			d.grow(m, preferred[:i])
+		}
+		d.shrink()
+	}
+	for _, m := range d.members {
+		d.out.Members = append(d.out.Members, m.finish())
+	}
+	return d.out
+}
+
+// Misconfigured says what keeps a policy from being followed; empty: nothing. New objects with such a policy are refused by
+// their schema.
+func Misconfigured(p *v1alpha1.EnvAutoscalingGroup) string {
+	switch {
+	case !p.Enabled:
+		return ""
+	case p.ScaleUpPolicy.Mode == v1alpha1.PoolScaleUpModeAggressive && p.MaxReplicas == nil:
+		return fmt.Sprintf("group %s: mode Aggressive needs maxReplicas, or it would double without end", p.Name)
+	case p.MaxReplicas != nil && value(p.MinReplicas) > *p.MaxReplicas:
+		return fmt.Sprintf("group %s: minReplicas %d is above maxReplicas %d", p.Name, *p.MinReplicas, *p.MaxReplicas)
+	}
+	switch p.ScaleUpPolicy.Mode {
+	case v1alpha1.PoolScaleUpModeConservative, v1alpha1.PoolScaleUpModeDefault, v1alpha1.PoolScaleUpModeAggressive, "":
+		return ""
+	}
+	return fmt.Sprintf("group %s: mode %q is not known; want Conservative, Default or Aggressive", p.Name, p.ScaleUpPolicy.Mode)
+}
+
+// deciding is a decision being made.
+type deciding struct {
+	Group
+	members []*member
+	out     Decision
+}
+
+// member is one member and what has been decided about it so far.
+type member struct {
+	*Member
+	marked    []IdlePod
+	saturated time.Time
+	triggered bool
+	out       MemberDecision
+}
+
+// alone: nothing is decided about it, but it counts.
+func (m *member) alone() bool { return m.Contested || m.Unsettled }
+
+// held is what the group's limits count.
+func (m *member) held() int32 { return max(m.out.To, m.Pods.Live()) }
+
+// unmet are claims that wait and for which no Pod is idle or on its way.
+func (m *member) unmet() int32 { return m.Queue - m.Pods.ReadyIdle - m.Provisioning }
+
+func (m *member) stop(reason Reason, format string, args ...any) {
+	m.out.Stops = append(m.out.Stops, Stop{Reason: reason, Text: fmt.Sprintf(format, args...)})
+}
+
+// finish names the reason of a decision that changes nothing: the first gate that stopped it.
+func (m *member) finish() MemberDecision {
+	if m.out.Reason == "" && len(m.out.Stops) > 0 {
+		m.out.Reason, m.out.Text = m.out.Stops[0].Reason, m.out.Stops[0].Text
+	}
+	return m.out
+}
+
+// decidable is the first gate.
+func (d *deciding) decidable() bool {
+	for _, m := range d.members {
+		switch {
+		case !d.Policy.Enabled:
+			m.stop(ReasonDisabled, "group %s is not enabled", d.Policy.Name)
+		case d.out.Misconfigured != "":
+			m.stop(ReasonMisconfigured, "%s", d.out.Misconfigured)
+			m.out.Status = d.statusOf(m)
+		}
+	}
+	return d.Policy.Enabled && d.out.Misconfigured == ""
+}
+
+// observe brings the status up to what is seen, and finds who can grow at all.
+func (d *deciding) observe() {
+	for _, m := range d.members {
+		m.out.Status = d.statusOf(m)
+		m.saturated = SaturatedUntil(m.out.Status, &d.Policy.ScaleUpPolicy, d.Now)
+		m.out.SaturatedUntil = m.saturated
+		d.wake(m.saturated.Sub(d.Now))
+	}
+	for _, m := range d.members {
+		_, _, full := d.ceiling(m)
+		m.out.CanGrow = full == "" && m.saturated.IsZero() && !m.Contested
+	}
+}
+
+func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
+	s := clone(m.Status)
+	s.ObservedGeneration = m.Generation
+	switch {
+	case m.Pods.ReadyIdle > 0:
+		s.IdleZeroSince = nil
+	case s.IdleZeroSince == nil:
+		s.IdleZeroSince = &metav1.Time{Time: d.Now}
+	}
+	if r := m.Refused; r != nil && (s.LastScaleUpAttemptTime == nil || r.At.After(s.LastScaleUpAttemptTime.Time)) {
+		s.LastScaleUpAttemptTime = &metav1.Time{Time: r.At}
+		s.LastScaleUpAttemptResult = v1alpha1.PoolScaleUpAttemptInsufficient
+		s.ScaleUpErrorMessage = oneLine(r.Message)
+	}
+	return s
+}
+
+// floors raises replicas to the Pods that are there, which makes the group hold no more, and to the floors.
+func (d *deciding) floors(preferred []*member) {
+	for _, m := range preferred {
+		if m.alone() {
+			continue
+		}
+		if there := m.Pods.Live() - int32(len(m.marked)); there > m.out.To {
+			m.out.Floor = there
+			m.move(ReasonLivePods, there, "%d Pods are there that nobody has chosen for removal", there)
+		}
+		m.out.Floor = m.out.To
+	}
+	for _, m := range preferred {
+		d.raise(m, value(m.MinReplicas), "its minReplicas")
+	}
+	for _, m := range preferred {
+		sum := d.sum()
+		if missing := value(d.Policy.MinReplicas) - sum; missing > 0 {
+			d.raise(m, m.out.To+missing, "the group's minReplicas")
+		}
+	}
+}
+
+// raise brings a member up to a floor, as far as ceilings, room and a refusal a while ago let it. There is no cooldown: a
+// floor is not approached step by step.
+func (d *deciding) raise(m *member, to int32, whose string) {
+	if m.alone() || m.out.To >= to {
+		return
+	}
+	if !m.saturated.IsZero() {
+		m.stop(ReasonSaturated, "%s", d.saturation(m))
+		return
+	}
+	capped := d.cap(m, to)
+	if capped > m.out.To {
+		m.move(ReasonBelowFloor, capped, "%d is %s", to, whose)
+	}
+}
+
+// grow goes through the gates of one member. All are looked at, so that each that stops it is told; what was raised to a
+// floor goes on from there.
+func (d *deciding) grow(m *member, before []*member) {
+	switch {
+	case m.Contested:
+		m.stop(ReasonContested, "another writer keeps setting its replicas")
+		return
+	case m.Unsettled:
+		m.stop(ReasonUnsettled, "its pool does not have the Env's replicas yet")
+		return
+	}
+	reason, why := d.trigger(m)
+	if reason == "" {
+		return
+	}
+	m.triggered = true
+	stopped := false
+	policy := &d.Policy.ScaleUpPolicy
+	if wait := left(m.out.Status.LastScaleUpTime, policy.CooldownSeconds, d.Now); wait > 0 {
+		m.stop(ReasonSuccessCooldown, "%s; it last grew %s ago, and cooldownSeconds is %d",
+			why, d.since(m.out.Status.LastScaleUpTime), policy.CooldownSeconds)
+		d.wake(wait)
+		stopped = true
+	}
+	if !m.saturated.IsZero() {
+		m.stop(ReasonSaturated, "%s; %s", why, d.saturation(m))
+		stopped = true
+	}
+	if sibling := d.yields(m, before); sibling != "" && reason == ReasonIdleZero {
+		m.stop(ReasonYields, "%s; member %s is preferred and has Pods or room", why, sibling)
+		stopped = true
+	}
+	to := d.cap(m, step(policy.Mode, m.out.To))
+	if stopped || to <= m.out.To {
+		return
+	}
+	m.move(reason, to, "%s", why)
+}
+
+// trigger says why a member should grow; without a reason it tells why it should not.
+func (d *deciding) trigger(m *member) (reason Reason, why string) {
+	if unmet := m.unmet(); unmet > 0 {
+		return ReasonUnmetDemand, fmt.Sprintf("claims that wait: %d, idle Pods: %d, on their way: %d", m.Queue, m.Pods.ReadyIdle, m.Provisioning)
+	}
+	switch policy := &d.Policy.ScaleUpPolicy; {
+	case m.Pods.ReadyIdle > 0:
+		m.stop(ReasonNoTrigger, "%s idle", plural(m.Pods.ReadyIdle, "Pod is", "Pods are"))
+	case m.Provisioning > 0:
+		m.stop(ReasonNoTrigger, "%s on the way", plural(m.Provisioning, "Pod is", "Pods are"))
+	case policy.IdleThresholdSeconds == 0:
+		m.stop(ReasonProactiveOff, "nobody waits, and idleThresholdSeconds is 0")
+	case !d.recent(m):
+		m.stop(ReasonQuietWindow, "no Pod is idle, and nobody has asked for one within %d s", policy.IdleZeroQuietWindowSeconds)
+	default:
+		if wait := left(m.out.Status.IdleZeroSince, policy.IdleThresholdSeconds, d.Now); wait > 0 {
+			m.stop(ReasonIdleThreshold, "no Pod has been idle for less than idleThresholdSeconds, which is %d", policy.IdleThresholdSeconds)
+			d.wake(wait)
+			return "", ""
+		}
+		return ReasonIdleZero, fmt.Sprintf("no Pod has been idle for %d s, and creates are recent", policy.IdleThresholdSeconds)
+	}
+	return "", ""
+}
+
+// quietIn is when growth ahead of demand will be held back, if nobody asks for a sandbox; 0: it is, or never will be.
+func (d *deciding) quietIn(m *member) time.Duration {
+	if quiet := time.Duration(d.Policy.ScaleUpPolicy.IdleZeroQuietWindowSeconds) * time.Second; quiet > 0 {
+		return quiet - d.Now.Sub(m.LastCreate) + time.Millisecond
+	}
+	return 0
+}
+
+// recent reports that growth ahead of demand is not held back by the quiet window.
+func (d *deciding) recent(m *member) bool {
+	quiet := time.Duration(d.Policy.ScaleUpPolicy.IdleZeroQuietWindowSeconds) * time.Second
+	return quiet == 0 || !m.LastCreate.IsZero() && d.Now.Sub(m.LastCreate) <= quiet
+}
+
+// yields names the sibling to which a member leaves growth ahead of demand.
+func (d *deciding) yields(m *member, before []*member) string {
+	for _, sibling := range before {
+		if sibling.Contested || !sibling.saturated.IsZero() && sibling.Pods.ReadyIdle == 0 {
+			continue
+		}
+		_, _, full := d.ceiling(sibling)
+		if full == "" || sibling.Pods.ReadyIdle > 0 || sibling.Provisioning > 0 {
+			return sibling.Name
+		}
+	}
+	return ""
+}
+
+// step is one decision's growth, as the modes are documented.
+func step(mode v1alpha1.PoolScaleUpMode, from int32) int32 {
+	by := int64(1)
+	switch current := int64(from); mode {
+	case v1alpha1.PoolScaleUpModeConservative:
+	case v1alpha1.PoolScaleUpModeAggressive:
+		by = current
+	default:
+		by = (current + 1) / 2
+	}
+	return int32(min(int64(from)+max(1, by), math.MaxInt32))
+}
+
+// cap cuts growth short at the ceilings, and says at which.
+func (d *deciding) cap(m *member, to int32) int32 {
+	ceiling, text, reason := d.limits(m)
+	if to <= ceiling {
+		return to
+	}
+	m.stop(reason, "%s", text)
+	return max(ceiling, m.out.To)
+}
+
+// ceiling is the most replicas that a member may have now. full names the limit that leaves it no growth.
+func (d *deciding) ceiling(m *member) (most int32, text string, full Reason) {
+	most, text, reason := d.limits(m)
+	if most > m.out.To {
+		reason = ""
+	}
+	return most, text, reason
+}
+
+// limits finds the lowest of a member's ceilings. A limit that was lowered below what there is takes nothing away.
+func (d *deciding) limits(m *member) (most int32, text string, reason Reason) {
+	most = math.MaxInt32
+	lower := func(to int32, r Reason, format string, args ...any) {
+		if to < most {
+			most, reason, text = to, r, fmt.Sprintf(format, args...)
+		}
+	}
+	if m.MaxReplicas != nil {
+		lower(*m.MaxReplicas, ReasonMemberCeiling, "its maxReplicas is %d", *m.MaxReplicas)
+	}
+	var others int64
+	for _, sibling := range d.members {
+		if sibling != m {
+			others += int64(sibling.held())
+		}
+	}
+	share := func(limit int32) int32 {
+		return int32(max(int64(limit)-others, 0))
+	}
+	if limit := d.Policy.MaxReplicas; limit != nil {
+		lower(max(share(*limit), m.out.To), ReasonGroupCeiling, "the group's maxReplicas is %d, and it holds %d", *limit, others+int64(m.held()))
+	}
+	if d.Room != nil {
+		lower(max(share(*d.Room), m.out.To), ReasonNoRoom, "the room granted to this cluster is %d, and the group holds %d", *d.Room, others+int64(m.held()))
+	}
+	return most, text, reason
+}
+
+func (m *member) move(reason Reason, to int32, format string, args ...any) {
+	m.out.Direction, m.out.Probe = Up, to > m.out.Floor
+	m.out.To = to
+	if m.out.Reason == "" {
+		m.out.Reason, m.out.Text = reason, fmt.Sprintf(format, args...)
+	}
+}
+
+func (d *deciding) sum() (n int32) {
+	for _, m := range d.members {
+		n += m.out.To
+	}
+	return n
+}
+
+func (d *deciding) saturation(m *member) string {
+	text := fmt.Sprintf("the last attempt was %s, and saturationCooldownSeconds is %d",
+		m.out.Status.LastScaleUpAttemptResult, d.Policy.ScaleUpPolicy.SaturationCooldownSeconds)
+	if m.out.Status.ScaleUpErrorMessage != "" {
+		text += ": " + m.out.Status.ScaleUpErrorMessage
+	}
+	return text
+}
+
+// wake asks for another look in that long.
+func (d *deciding) wake(in time.Duration) {
+	if in > 0 && (d.out.Again == 0 || in < d.out.Again) {
+		d.out.Again = in
+	}
+}
+
+func (d *deciding) since(t *metav1.Time) time.Duration {
+	return max(0, d.Now.Sub(t.Time)).Round(time.Second)
+}
+
+// left is what is left of a time that began at since; a beginning in the future is now.
+func left(since *metav1.Time, seconds int32, now time.Time) time.Duration {
+	if since == nil {
+		return 0
+	}
+	whole := time.Duration(seconds) * time.Second
+	return max(0, whole-max(0, now.Sub(since.Time)))
+}
+
+func value(p *int32) int32 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+// longestMessage is what a status is given of a message.
+const longestMessage = 256
+
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > longestMessage {
+		text = strings.ToValidUTF8(text[:longestMessage], "") + "…"
+	}
+	return text
+}
+
+func plural(n int32, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

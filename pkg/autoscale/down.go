@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// maxBatch bounds how many Pods are marked at once.
+const maxBatch = 250
+
+// shrink follows the marks up, and makes new ones once all of a batch are gone.
+func (d *deciding) shrink() {
+	under := false
+	for _, m := range slices.SortedFunc(slices.Values(d.members), func(a, b *member) int {
+		return cmp.Or(cmp.Compare(b.ScaleDownPriority, a.ScaleDownPriority), cmp.Compare(a.Name, b.Name))
+	}) {
+		if len(m.marked) > 0 {
+			under = true
+			if !m.alone() {
+				d.follow(m)
+			}
+		}
+	}
+	d.mark(under)
+}
+
+// follow lowers replicas by the marked Pods whose window is over, or takes marks back that are not wanted any more.
+func (d *deciding) follow(m *member) {
+	if m.triggered || m.out.Direction == Up && m.out.To > m.Pods.Live() {
+		m.out.Unmark = m.marked
+		m.stop(ReasonDemand, "its marks are taken back, since it is to grow")
+		return
+	}
+	if m.out.Direction == Up {
+		return
+	}
+	// What replicas were already lowered by is being deleted: nothing is counted twice.
+	due := int32(len(m.marked)) - max(0, m.Pods.Live()-m.out.To)
+	if due <= 0 {
+		return
+	}
+	policy := &d.Policy.ScaleDownPolicy
+	// Marks that this policy would not have made are taken back at once.
+	marked := slices.SortedFunc(slices.Values(m.marked), oldest)
+	ripe := slices.IndexFunc(marked, func(pod IdlePod) bool { return pod.IdleFor < seconds(policy.IdleTimeoutSeconds) })
+	if ripe >= 0 {
+		back := marked[max(ripe, len(marked)-int(due)):]
+		m.out.Unmark = back
+		due -= int32(len(back))
+		marked = marked[:len(marked)-len(back)]
+	}
+	var wait time.Duration
+	for _, pod := range marked {
+		wait = max(wait, seconds(policy.ProtectionWindowSeconds)-pod.MarkedFor)
+	}
+	if due > 0 && wait > 0 {
+		m.stop(ReasonProtectionWindow, "%s marked and can be claimed for %d s", plural(due, "Pod is", "Pods are"), policy.ProtectionWindowSeconds)
+		d.wake(wait)
+		return
+	}
+	going := int32(len(m.marked)) - int32(len(m.out.Unmark)) - due
+	by := max(0, min(due, d.spare(m), d.groupSpare(), int32(len(m.IdlePods))-going-d.buffer(m)))
+	if by < due {
+		m.out.Unmark = append(m.out.Unmark, marked[int32(len(marked))-(due-by):]...)
+		m.stop(ReasonMemberFloor, "%s kept: a floor is reached, or creates are recent", plural(due-by, "marked Pod is", "marked Pods are"))
+	}
+	if by == 0 {
+		return
+	}
+	m.out.Direction, m.out.To = Down, m.out.To-by
+	m.out.Reason, m.out.Text = ReasonWindowOver, plural(by, "idle Pod was", "idle Pods were")+" marked and not claimed"
+}
+
+// mark chooses the next batch: the idle Pods of those members that shrink first.
+func (d *deciding) mark(under bool) {
+	type candidate struct {
+		IdlePod
+		of *member
+	}
+	var candidates []candidate
+	first := int32(math.MinInt32)
+	for _, m := range d.members {
+		for _, pod := range d.ripe(m, under) {
+			candidates = append(candidates, candidate{pod, m})
+			first = max(first, m.ScaleDownPriority)
+		}
+	}
+	slices.SortFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(oldest(a.IdlePod, b.IdlePod), cmp.Compare(a.of.Name, b.of.Name))
+	})
+	group, taken, told := d.groupSpare(), map[*member]int32{}, map[*member]bool{}
+	for _, c := range candidates {
+		m := c.of
+		reason, text := Reason(""), ""
+		switch {
+		case m.ScaleDownPriority < first:
+			reason, text = ReasonLaterBatch, "members with a higher scaleDownPriority shrink first"
+		case taken[m] >= d.spare(m):
+			reason, text = ReasonMemberFloor, "its floor is reached"
+		case group <= 0:
+			reason, text = ReasonGroupFloor, "the group's minReplicas is reached"
+		case d.buffer(m) > 0 && taken[m] >= int32(len(m.IdlePods))-d.buffer(m):
+			reason, text = ReasonBufferKept, "creates are recent, so that one idle Pod stays"
+			d.wake(d.quietIn(m))
+		case len(m.out.Mark) >= maxBatch:
+			reason, text = ReasonLaterBatch, "the batch is full"
+		default:
+			m.out.Mark = append(m.out.Mark, c.IdlePod)
+			taken[m]++
+			group--
+			continue
+		}
+		if !told[m] {
+			told[m] = true
+			m.stop(reason, "%s", text)
+		}
+	}
+	for _, m := range d.members {
+		if n := int32(len(m.out.Mark)); n > 0 && m.out.Reason == "" {
+			m.out.Reason = ReasonIdleTimeout
+			m.out.Text = plural(n, "Pod has", "Pods have") + " been idle for long enough"
+		}
+	}
+}
+
+// ripe are the Pods of a member that have been idle for long enough, if it may shrink now. Others ripen later.
+func (d *deciding) ripe(m *member, under bool) []IdlePod {
+	if m.alone() || m.triggered || m.out.Direction == Up || m.Queue > 0 || len(m.IdlePods) == 0 {
+		return nil
+	}
+	policy := &d.Policy.ScaleDownPolicy
+	timeout := seconds(policy.IdleTimeoutSeconds)
+	var ripe []IdlePod
+	var next time.Duration
+	for _, pod := range m.IdlePods {
+		switch wait := timeout - pod.IdleFor; {
+		case pod.Marked:
+		case wait <= 0:
+			ripe = append(ripe, pod)
+		case next == 0 || wait < next:
+			next = wait
+		}
+	}
+	if next > 0 && d.spare(m) > 0 {
+		d.wake(next)
+	}
+	switch wait := left(m.out.Status.LastScaleDownTime, policy.StabilizationSeconds, d.Now); {
+	case len(ripe) == 0:
+		if next > 0 {
+			m.stop(ReasonNotIdleEnough, "no idle Pod has been so for idleTimeoutSeconds, which is %d", policy.IdleTimeoutSeconds)
+		}
+		return nil
+	case under:
+		m.stop(ReasonLaterBatch, "marked Pods go first")
+		return nil
+	case wait > 0:
+		m.stop(ReasonStabilizing, "it last shrank %s ago, and stabilizationSeconds is %d",
+			d.since(m.out.Status.LastScaleDownTime), policy.StabilizationSeconds)
+		d.wake(wait)
+		return nil
+	}
+	return ripe
+}
+
+// spare is by how much a member may shrink.
+func (d *deciding) spare(m *member) int32 {
+	return m.out.To - max(value(m.MinReplicas), m.Pods.busy())
+}
+
+// groupSpare is by how much the group may shrink.
+func (d *deciding) groupSpare() int32 { return d.sum() - value(d.Policy.MinReplicas) }
+
+// buffer are the idle Pods that growth ahead of demand would make again.
+func (d *deciding) buffer(m *member) int32 {
+	if d.Policy.ScaleUpPolicy.IdleThresholdSeconds > 0 && d.recent(m) {
+		return 1
+	}
+	return 0
+}
+
+func oldest(a, b IdlePod) int {
+	return cmp.Or(cmp.Compare(b.IdleFor, a.IdleFor), cmp.Compare(a.Name, b.Name))
+}
+
+func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }

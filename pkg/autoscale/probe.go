@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Answer is what admission says about a number of replicas.
+type Answer struct {
+	// Admitted is how many of them may be: the whole target, a part of it, or what there was.
+	Admitted int32
+	// Invalid: what is asked for can never be admitted as it is.
+	Invalid bool
+	// Message says why less than everything is admitted, in one line.
+	Message string
+}
+
+// Ask asks whether replicas may grow to a target. An error means that there is no answer.
+type Ask func(ctx context.Context, target int32) (Answer, error)
+
+// Outcome is what came of an attempt to grow.
+type Outcome struct {
+	// From and To are replicas before and after.
+	From, To int32
+	Result   v1alpha1.PoolScaleUpAttemptResult
+	// Message is why it is not Enough, in one line.
+	Message string
+	// Asked is how often admission was asked.
+	Asked int
+}
+
+// Search asks for the whole target, and if it is refused looks for the greatest number that is admitted. A part that an
+// answer names is taken. The error is the context's: nothing was tried then.
+func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
+	out := Outcome{From: from, To: from, Result: v1alpha1.PoolScaleUpAttemptEnough}
+	low, high := from, to // low is admitted; nothing above high is
+	for target := to; low < high; target = low + (high-low+1)/2 {
+		answer, err := ask(ctx, target)
+		out.Asked++
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return Outcome{}, errors.Join(err, ctx.Err())
+		case err != nil:
+			out.To, out.Result, out.Message = low, v1alpha1.PoolScaleUpAttemptFailed, oneLine(err.Error())
+			return out, nil
+		case answer.Admitted >= target:
+			low = target
+			continue
+		}
+		out.Result, out.Message = v1alpha1.PoolScaleUpAttemptInsufficient, oneLine(answer.Message)
+		if answer.Invalid {
+			// A smaller number is no more valid.
+			out.To, out.Result = low, v1alpha1.PoolScaleUpAttemptFailed
+			return out, nil
+		}
+		if answer.Admitted > low {
+			low, high = answer.Admitted, answer.Admitted
+			continue
+		}
+		high = target - 1
+	}
+	out.To = low
+	return out, nil
+}
+
+// Record is the status after an attempt to grow. The status may be nil, and is not changed.
+func Record(status *v1alpha1.PoolAutoScalingStatus, outcome Outcome, now time.Time) *v1alpha1.PoolAutoScalingStatus {
+	next := clone(status)
+	at := metav1.NewTime(now)
+	if outcome.To > outcome.From {
+		next.LastScaleUpTime = &at
+	}
+	next.LastScaleUpAttemptTime, next.LastScaleUpAttemptResult = &at, outcome.Result
+	next.ScaleUpErrorMessage = outcome.Message
+	return next
+}
+
+// RecordDown is the status after replicas went down. The status may be nil, and is not changed.
+func RecordDown(status *v1alpha1.PoolAutoScalingStatus, now time.Time) *v1alpha1.PoolAutoScalingStatus {
+	next := clone(status)
+	at := metav1.NewTime(now)
+	next.LastScaleDownTime = &at
+	return next
+}
+
+// SaturatedUntil is when a pool may be probed again after an attempt that was not Enough; zero if it may be now.
+func SaturatedUntil(status *v1alpha1.PoolAutoScalingStatus, policy *v1alpha1.PoolScaleUpPolicy, now time.Time) time.Time {
+	if status == nil || status.LastScaleUpAttemptTime == nil {
+		return time.Time{}
+	}
+	switch status.LastScaleUpAttemptResult {
+	case "", v1alpha1.PoolScaleUpAttemptEnough:
+		return time.Time{}
+	}
+	until := now.Add(left(status.LastScaleUpAttemptTime, policy.SaturationCooldownSeconds, now))
+	if !until.After(now) {
+		return time.Time{}
+	}
+	return until
+}
+
+func clone(status *v1alpha1.PoolAutoScalingStatus) *v1alpha1.PoolAutoScalingStatus {
+	if status == nil {
+		return &v1alpha1.PoolAutoScalingStatus{}
+	}
+	return status.DeepCopy()
+}
