@@ -62,6 +62,13 @@ func (d *deciding) follow(m *member) {
 		d.wake(wait)
 		return
 	}
+	// Marks that were made one after the other do not make one shrinking follow another: they go together, later.
+	if wait := left(m.out.Status.LastScaleDownTime, policy.StabilizationSeconds, d.Now); due > 0 && wait > 0 {
+		m.stop(ReasonStabilizing, "%s marked; it last shrank %s ago, and stabilizationSeconds is %d",
+			plural(due, "Pod is", "Pods are"), d.since(m.out.Status.LastScaleDownTime), policy.StabilizationSeconds)
+		d.wake(wait)
+		return
+	}
 	going := int32(len(m.marked)) - int32(len(m.out.Unmark)) - due
 	by := max(0, min(due, d.spare(m), d.groupSpare(), int32(len(m.IdlePods))-going-d.buffer(m)))
 	if by < due {
