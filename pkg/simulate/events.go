@@ -4,6 +4,8 @@ package simulate
 
 import (
 	"container/heap"
+	"context"
+	"fmt"
 	"time"
 )
 
@@ -47,11 +49,16 @@ func (a *agenda) when(at time.Duration, do func()) {
 }
 
 // run lets happen what is planned up to the end.
-func (a *agenda) run(end time.Duration) {
-	for len(a.heap) > 0 && a.heap[0].at <= end {
+func (a *agenda) run(ctx context.Context, end time.Duration) error {
+	const often = 1 << 12
+	for n := 0; len(a.heap) > 0 && a.heap[0].at <= end; n++ {
+		if n%often == 0 && ctx.Err() != nil {
+			return fmt.Errorf("simulated as far as %s: %w", a.now, context.Cause(ctx))
+		}
 		next := heap.Pop(&a.heap).(event)
 		a.now = next.at
 		next.do()
 	}
 	a.now = end
+	return nil
 }

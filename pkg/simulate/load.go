@@ -38,7 +38,12 @@ func (l *Load) mean() time.Duration {
 	return max(time.Millisecond, (l.runs.Min+2*l.runs.Typical+l.runs.Max)/4)
 }
 
+func (l *Load) full() bool { return len(l.claims) >= MaxClaims }
+
 func (l *Load) add(at time.Duration) {
+	if l.full() {
+		return
+	}
 	l.claims = append(l.claims, Claim{At: at.Round(time.Millisecond), Runs: l.runs.draw(l.random), Group: l.group})
 }
 
@@ -56,7 +61,7 @@ func (l *Load) Steady(from, to time.Duration, wanted float64) *Load {
 		return l
 	}
 	gap := time.Duration(float64(l.mean()) / wanted)
-	for at := from; at < to; at += max(gap, time.Microsecond) {
+	for at := from; at < to && !l.full(); at += max(gap, time.Microsecond) {
 		l.add(at)
 	}
 	return l
@@ -70,7 +75,7 @@ func (l *Load) Curve(from, to time.Duration, most float64, wanted func(at time.D
 	gap := float64(l.mean()) / most
 	for at := from; ; {
 		at += time.Duration(gap * -math.Log(1-l.random.Float64()))
-		if at >= to {
+		if at >= to || l.full() {
 			return l
 		}
 		if l.random.Float64()*most < wanted(at) {

@@ -14,6 +14,7 @@ import (
 
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -85,7 +86,12 @@ func parseEnv(document []byte) (env Env, is bool, err error) {
 		return Env{}, false, nil
 	}
 	object := &v1alpha1.SandboxEnv{}
-	if err := yaml.UnmarshalStrict(document, object); err != nil {
+	plain, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return Env{}, false, fmt.Errorf("reading the SandboxEnv: %w", err)
+	}
+	unknown, err := kjson.UnmarshalStrict(plain, object)
+	if err = errors.Join(append(unknown, err)...); err != nil {
 		return Env{}, false, fmt.Errorf("reading the SandboxEnv: %w", err)
 	}
 	env = Env{Name: object.Name}
@@ -102,7 +108,7 @@ func parseEnv(document []byte) (env Env, is bool, err error) {
 			} `json:"clusters"`
 		} `json:"spec"`
 	}
-	if err := yaml.Unmarshal(document, &raw); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(plain, &raw); err != nil {
 		return Env{}, false, fmt.Errorf("reading the SandboxEnv: %w", err)
 	}
 	for _, message := range raw.Spec.Autoscaling.Groups {
@@ -130,7 +136,7 @@ func overlay(message json.RawMessage, into any) error {
 	if len(message) == 0 || string(message) == "null" {
 		return nil
 	}
-	if err := json.Unmarshal(message, into); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(message, into); err != nil {
 		return fmt.Errorf("reading the SandboxEnv: %w", err)
 	}
 	return nil
@@ -212,6 +218,13 @@ func (e Env) faults() []problem.Field {
 		bound(path+".config", p.Config.MinReplicas, p.Config.MaxReplicas)
 	}
 	return all
+}
+
+// Autoscaled reports whether anything in the Env is.
+func (e Env) Autoscaled() bool {
+	return slices.ContainsFunc(e.Pools, func(p Pool) bool {
+		return slices.ContainsFunc(e.Groups, func(g v1alpha1.EnvAutoscalingGroup) bool { return g.Enabled && g.Name == p.Config.ScalingGroup })
+	})
 }
 
 func (e Env) clusters() []string {

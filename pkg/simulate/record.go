@@ -20,6 +20,8 @@ type Run struct {
 	Events []Event
 	// Omitted is how many more there were.
 	Omitted int
+	// Claims are those that came, Waiting those that still do at the end.
+	Claims, Waiting int
 	// Refused counts claims that no pool took, by reason.
 	Refused map[string]int
 	// Decisions is how often Decide was asked.

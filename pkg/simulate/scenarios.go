@@ -64,7 +64,7 @@ func (s Scenario) Plan(env Env, settings Settings) Plan {
 	}
 	wanted := settings.Wanted
 	if wanted <= 0 {
-		wanted = env.usual()
+		wanted = env.Usual()
 	}
 	load := NewLoad(settings.Seed, settings.Runs)
 	s.load(load, p.Duration, wanted)
@@ -75,8 +75,8 @@ func (s Scenario) Plan(env Env, settings Settings) Plan {
 	return p
 }
 
-// usual is a demand that the Env was probably made for.
-func (e Env) usual() float64 {
+// Usual is a demand that the Env was probably made for.
+func (e Env) Usual() float64 {
 	var most, has int32
 	for i := range e.Groups {
 		if limit := e.Groups[i].MaxReplicas; limit != nil {

@@ -14,28 +14,37 @@ import (
 
 // Summary is a run in numbers.
 type Summary struct {
-	Claims, Served, Refused, Lost int
+	Claims  int `json:"claims"`
+	Served  int `json:"served"`
+	Refused int `json:"refused"`
+	Lost    int `json:"lost"`
+	Waiting int `json:"waiting"`
 	// ServedAtOnce is how many of them found an idle Pod.
-	ServedAtOnce           int
-	WaitedP50, WaitedP99   time.Duration
-	WaitedMost             time.Duration
-	RunningHours           float64
-	IdleHours, OtherHours  float64
-	Peak                   int32
-	Grew, Shrank, Kept     int
-	Reasons, RefusedReason map[string]int
+	ServedAtOnce   int            `json:"servedAtOnce"`
+	WaitedP50      time.Duration  `json:"waitedP50Nanos"`
+	WaitedP99      time.Duration  `json:"waitedP99Nanos"`
+	WaitedMost     time.Duration  `json:"waitedMostNanos"`
+	RunningHours   float64        `json:"podHoursRunning"`
+	IdleHours      float64        `json:"podHoursIdle"`
+	OtherHours     float64        `json:"podHoursBetween"`
+	Peak           int32          `json:"mostReplicas"`
+	Grew           int            `json:"grew"`
+	Shrank         int            `json:"shrank"`
+	Kept           int            `json:"markedPodsClaimed"`
+	RefusedReasons map[string]int `json:"refusedByReason"`
+	Reasons        map[string]int `json:"decidedByReason"`
 }
 
 // Summarize adds a run up.
 func (r *Run) Summarize() Summary {
-	s := Summary{Claims: len(r.Plan.Claims), Reasons: map[string]int{}, RefusedReason: maps.Clone(r.Refused)}
+	s := Summary{Claims: r.Claims, Waiting: r.Waiting, Reasons: map[string]int{}, RefusedReasons: maps.Clone(r.Refused)}
 	var waits []time.Duration
 	for i := range r.Pools {
 		p := &r.Pools[i]
 		waits = append(waits, p.Waits...)
 		s.Lost += p.Lost
 		for reason, n := range p.Refused {
-			s.RefusedReason[reason] += n
+			s.RefusedReasons[reason] += n
 		}
 		for reason, n := range p.Reasons {
 			s.Reasons[reason] += n
@@ -44,7 +53,7 @@ func (r *Run) Summarize() Summary {
 		s.IdleHours += p.PodTime[idle].Hours()
 		s.OtherHours += (p.PodTime[starting] + p.PodTime[stopping]).Hours()
 	}
-	for _, n := range s.RefusedReason {
+	for _, n := range s.RefusedReasons {
 		s.Refused += n
 	}
 	for _, p := range r.Total("") {
@@ -96,6 +105,7 @@ func WriteTable(out io.Writer, names []string, summaries []Summary) error {
 	row("served at once", func(s *Summary) string { return share(s.ServedAtOnce, s.Claims) })
 	row("served after waiting", func(s *Summary) string { return share(s.Served-s.ServedAtOnce, s.Claims) })
 	row("refused", func(s *Summary) string { return share(s.Refused, s.Claims) })
+	row("waiting at the end", func(s *Summary) string { return fmt.Sprint(s.Waiting) })
 	row("lost with their Pods", func(s *Summary) string { return fmt.Sprint(s.Lost) })
 	row("waited p50", func(s *Summary) string { return s.WaitedP50.String() })
 	row("waited p99", func(s *Summary) string { return s.WaitedP99.String() })
@@ -118,7 +128,7 @@ func WriteTable(out io.Writer, names []string, summaries []Summary) error {
 			row(title+" "+reason, func(s *Summary) string { return fmt.Sprint(of(s)[reason]) })
 		}
 	}
-	counts("refused", func(s *Summary) map[string]int { return s.RefusedReason })
+	counts("refused", func(s *Summary) map[string]int { return s.RefusedReasons })
 	counts("decided", func(s *Summary) map[string]int { return s.Reasons })
 	return t.Flush()
 }

@@ -84,7 +84,7 @@ func escape(s string) string {
 }
 
 func (p *picture) heading() string {
-	return fmt.Sprintf("%s: %d claims, seed %d", p.run.Plan.Name, len(p.run.Plan.Claims), p.run.Plan.Seed)
+	return fmt.Sprintf("%s: %d claims, seed %d", p.run.Plan.Name, p.run.Claims, p.run.Plan.Seed)
 }
 
 func (p *picture) legend(y int) {

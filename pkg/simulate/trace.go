@@ -15,10 +15,12 @@ import (
 )
 
 const (
-	// maxClaims bounds what a run holds in memory.
-	maxClaims = 5_000_000
-	// maxSpan is the longest trace, and the longest run.
-	maxSpan = 366 * 24 * time.Hour
+	// MaxClaims bounds what a run holds in memory. A scenario makes no more, a trace may not have more.
+	MaxClaims = 5_000_000
+	// MaxDuration is the longest trace, and the longest run.
+	MaxDuration = 366 * 24 * time.Hour
+	// MaxWanted is the highest demand of a scenario.
+	MaxWanted = 100_000
 )
 
 // Columns of a trace; the order is free, all but the first may be missing.
@@ -43,6 +45,10 @@ Lines that begin with # are comments.`
 
 // ReadTrace makes claims of a trace. runs is for rows that do not say how long their sandboxes are used.
 func ReadTrace(r io.Reader, runs Spread, seed uint64) ([]Claim, error) {
+	return readTrace(r, runs, seed, MaxClaims)
+}
+
+func readTrace(r io.Reader, runs Spread, seed uint64, most int) ([]Claim, error) {
 	in := csv.NewReader(r)
 	in.Comment, in.TrimLeadingSpace, in.ReuseRecord = '#', true, true
 	header, err := in.Read()
@@ -52,7 +58,7 @@ func ReadTrace(r io.Reader, runs Spread, seed uint64) ([]Claim, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the trace's header: %w", err)
 	}
-	t := tracer{at: map[string]int{}, runs: runs, random: rand.New(rand.NewPCG(seed, 2))}
+	t := tracer{most: most, at: map[string]int{}, runs: runs, random: rand.New(rand.NewPCG(seed, 2))}
 	for i, name := range header {
 		name = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
 		if !slices.Contains([]string{columnTime, columnClaims, columnDuration, columnOver, columnGroup}, name) {
@@ -95,6 +101,7 @@ type tracer struct {
 	start  *time.Time // of a trace with calendar times
 	offset bool       // a row had an offset
 	claims []Claim
+	most   int // of them
 }
 
 func (t *tracer) row(record []string) error {
@@ -108,8 +115,8 @@ func (t *tracer) row(record []string) error {
 			return wrong(columnClaims, text, "a whole number, 0 or more")
 		}
 	}
-	if n > maxClaims-len(t.claims) {
-		return wrong(columnClaims, strconv.Itoa(n), fmt.Sprintf("no more than %d claims in all", maxClaims))
+	if n > t.most-len(t.claims) {
+		return wrong(columnClaims, strconv.Itoa(n), fmt.Sprintf("no more than %d claims in all", t.most))
 	}
 	runs := t.runs
 	if text := t.field(record, columnDuration); text != "" {
@@ -125,7 +132,7 @@ func (t *tracer) row(record []string) error {
 			return wrong(columnOver, text, "a duration such as 60s or 60, of a year at most")
 		}
 	}
-	if offset+over > maxSpan {
+	if offset+over > MaxDuration {
 		return wrong(columnTime, t.field(record, columnTime), "a trace of a year at most")
 	}
 	for range n {
@@ -161,7 +168,7 @@ func (t *tracer) when(text string) (time.Duration, error) {
 		if offset < 0 {
 			return 0, wrong(columnTime, text, "no time before the first row's, "+t.start.Format(time.RFC3339))
 		}
-		if offset > maxSpan {
+		if offset > MaxDuration {
 			return 0, wrong(columnTime, text, "a time within a year of the first row's, "+t.start.Format(time.RFC3339))
 		}
 		return offset, nil
@@ -179,12 +186,12 @@ func parseSpan(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		seconds, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(seconds >= 0 && seconds <= maxSpan.Seconds()) {
+		if err != nil || !(seconds >= 0 && seconds <= MaxDuration.Seconds()) {
 			return 0, fmt.Errorf("%q is no duration", text)
 		}
 		d = time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 	}
-	if d < 0 || d > maxSpan {
+	if d < 0 || d > MaxDuration {
 		return 0, fmt.Errorf("%q is not between 0 and a year", text)
 	}
 	return d, nil

@@ -3,6 +3,7 @@
 package simulate
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -26,8 +27,8 @@ type world struct {
 	loops                        []*loop
 }
 
-// Simulate carries a plan out.
-func Simulate(plan Plan) *Run {
+// Simulate carries a plan out, unless the context ends first.
+func Simulate(ctx context.Context, plan Plan) (*Run, error) {
 	if plan.decide == nil {
 		plan.decide = autoscale.Decide
 	}
@@ -48,11 +49,14 @@ func Simulate(plan Plan) *Run {
 	w.planDisturbances()
 	w.nextClaim(0)
 	w.sampleEvery(w.run.Step)
-	w.agenda.run(plan.Duration)
+	if err := w.agenda.run(ctx, plan.Duration); err != nil {
+		return nil, err
+	}
 	for _, p := range w.pools {
 		p.account()
+		w.run.Waiting += p.queue.Len()
 	}
-	return w.run
+	return w.run, nil
 }
 
 // nextClaim plans one claim at a time: a trace may have millions.
@@ -61,6 +65,7 @@ func (w *world) nextClaim(i int) {
 		return
 	}
 	w.when(w.plan.Claims[i].At, func() {
+		w.run.Claims++
 		w.claim(&w.plan.Claims[i])
 		w.nextClaim(i + 1)
 	})
