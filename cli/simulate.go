@@ -258,6 +258,10 @@ func readFile(cmd *cobra.Command, name string, read func(io.Reader) error) error
 	}
 	defer f.Close()
 	if err := read(f); err != nil {
+		if p := (*problem.Error)(nil); errors.As(err, &p) {
+			p.Message = name + ": " + p.Message // which wrapping would not show
+			return p
+		}
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil

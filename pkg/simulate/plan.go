@@ -83,7 +83,7 @@ type Model struct {
 // DefaultModel is a cluster that is well.
 func DefaultModel() Model {
 	return Model{
-		PodStart:      Spread{4 * time.Second, 8 * time.Second, 20 * time.Second},
+		PodStart:      Typical(8 * time.Second),
 		Recycle:       Spread{2 * time.Second, 4 * time.Second, 10 * time.Second},
 		CacheLag:      Spread{20 * time.Millisecond, 80 * time.Millisecond, 400 * time.Millisecond},
 		Apply:         Spread{50 * time.Millisecond, 150 * time.Millisecond, 600 * time.Millisecond},

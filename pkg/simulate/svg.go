@@ -20,7 +20,7 @@ const (
 	stripHeight        = labelHeight + 22 // where decisions are marked
 	gap                = 14
 	axisHeight         = 22
-	headHeight         = 58
+	headHeight         = 66
 )
 
 // mostSections is up to how many pools each have a section of their own.
@@ -60,7 +60,7 @@ func (r *Run) WriteSVG(out io.Writer) error {
 	for i, pool := range sections {
 		p.section(headHeight+i*sectionHeight, pool)
 	}
-	p.printf("</svg>\n")
+	p.printf("</svg>")
 	_, err := io.WriteString(out, p.b.String())
 	return err
 }
