@@ -32,6 +32,7 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/autoscale"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/history"
@@ -115,7 +116,12 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, sandboxes, local, tracing.Provider, log)
+	contests := env.NewContests(local)
+	scaler, err := newAutoscaler(ctx, mgr, o, claims, contests, local, serverTime)
+	if err != nil {
+		return err
+	}
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, scaler, sandboxes, local, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
@@ -123,7 +129,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := addReconcilers(ctx, mgr, o, claims, prepare, times, serverTime); err != nil {
+	if err := addReconcilers(ctx, mgr, o, claims, contests, prepare, times, serverTime); err != nil {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
@@ -289,12 +295,12 @@ func newReach(
 
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, sandboxes tunnel.Opener, local clock.WithTicker,
-	traces trace.TracerProvider, log logr.Logger,
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, scaler *autoscale.Reconciler, sandboxes tunnel.Opener,
+	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Reach: sandboxes, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
+		Claims: claims, Outlooks: scaler, Reach: sandboxes, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
 		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {
@@ -366,10 +372,28 @@ func newHooks(
 	return runner, nil
 }
 
+// newAutoscaler adds what scales the groups of Envs, on the leader.
+func newAutoscaler(
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, local clock.WithTicker, serverTime *apitime.Clock,
+) (*autoscale.Reconciler, error) {
+	scaler, err := autoscale.New(autoscale.Options{
+		Client: mgr.GetClient(), ClusterID: o.clusterID, Claims: claims, Contests: contests, Events: mgr.GetEventRecorder("atoll-worker"),
+		Registry: metrics.Registry, Clock: local, Times: serverTime,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the autoscaler: %w", err)
+	}
+	if err := scaler.SetupWithManager(ctx, mgr); err != nil {
+		return nil, fmt.Errorf("adding the autoscaler: %w", err)
+	}
+	return scaler, nil
+}
+
 func addReconcilers(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, prepare *hooks.Runner, times *stages.Stages, serverTime *apitime.Clock,
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, prepare *hooks.Runner, times *stages.Stages,
+	serverTime *apitime.Clock,
 ) error {
-	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Registerer: metrics.Registry})
+	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Contests: contests, Registerer: metrics.Registry})
 	if err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}

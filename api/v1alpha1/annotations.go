@@ -92,6 +92,10 @@ const (
 	// claim in that window clears it and keeps the Pod.
 	SandboxScaleDownProtectedAnnotationKey = "agentbox.navix.sh/scale-down-protected"
 
+	// SandboxIdleSinceAnnotationKey is the RFC 3339 time at which the Pod was
+	// last made idle; a Pod that never ran a sandbox is idle since its creation.
+	SandboxIdleSinceAnnotationKey = "agentbox.navix.sh/idle-since"
+
 	// TemplateRevisionAnnotationKey is the revision of the pool's Pod template
 	// that the Pod was made from.
 	TemplateRevisionAnnotationKey = "agentbox.navix.sh/template-revision"

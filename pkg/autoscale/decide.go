@@ -79,6 +79,9 @@ type member struct {
 	out       MemberDecision
 }
 
+// alone: nothing is decided about it, but it counts.
+func (m *member) alone() bool { return m.Contested || m.Unsettled }
+
 // held is what the group's limits count.
 func (m *member) held() int32 { return max(m.out.To, m.Pods.Live()) }
 
@@ -146,7 +149,7 @@ func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
 // floors raises replicas to the Pods that are there, which makes the group hold no more, and to the floors.
 func (d *deciding) floors(preferred []*member) {
 	for _, m := range preferred {
-		if m.Contested {
+		if m.alone() {
 			continue
 		}
 		if there := m.Pods.Live() - int32(len(m.marked)); there > m.out.To {
@@ -169,7 +172,7 @@ func (d *deciding) floors(preferred []*member) {
 // raise brings a member up to a floor, as far as ceilings, room and a refusal a while ago let it. There is no cooldown: a
 // floor is not approached step by step.
 func (d *deciding) raise(m *member, to int32, whose string) {
-	if m.Contested || m.out.To >= to {
+	if m.alone() || m.out.To >= to {
 		return
 	}
 	if !m.saturated.IsZero() {
@@ -185,8 +188,12 @@ func (d *deciding) raise(m *member, to int32, whose string) {
 // grow goes through the gates of one member. All are looked at, so that each that stops it is told; what was raised to a
 // floor goes on from there.
 func (d *deciding) grow(m *member, before []*member) {
-	if m.Contested {
+	switch {
+	case m.Contested:
 		m.stop(ReasonContested, "another writer keeps setting its replicas")
+		return
+	case m.Unsettled:
+		m.stop(ReasonUnsettled, "its pool does not have the Env's replicas yet")
 		return
 	}
 	reason, why := d.trigger(m)

@@ -127,6 +127,9 @@ func setMember(m *autoscale.Member, key, value string) error {
 	case "contested":
 		m.Contested = true
 		return nil
+	case "unsettled":
+		m.Unsettled = true
+		return nil
 	case "result":
 		status().LastScaleUpAttemptResult = v1alpha1.PoolScaleUpAttemptResult(value)
 		return nil

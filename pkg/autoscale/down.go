@@ -20,7 +20,7 @@ func (d *deciding) shrink() {
 	}) {
 		if len(m.marked) > 0 {
 			under = true
-			if !m.Contested {
+			if !m.alone() {
 				d.follow(m)
 			}
 		}
@@ -136,7 +136,7 @@ func (d *deciding) mark(under bool) {
 
 // ripe are the Pods of a member that have been idle for long enough, if it may shrink now. Others ripen later.
 func (d *deciding) ripe(m *member, under bool) []IdlePod {
-	if m.Contested || m.triggered || m.out.Direction == Up || m.Queue > 0 || len(m.IdlePods) == 0 {
+	if m.alone() || m.triggered || m.out.Direction == Up || m.Queue > 0 || len(m.IdlePods) == 0 {
 		return nil
 	}
 	policy := &d.Policy.ScaleDownPolicy

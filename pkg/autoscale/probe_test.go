@@ -126,7 +126,7 @@ func check(g *autoscale.Group, d autoscale.Decision) error {
 		switch {
 		case (m.Status == nil) == g.Policy.Enabled:
 			return fmt.Errorf("%s: status %v while enabled is %v", m.Name, m.Status, g.Policy.Enabled)
-		case (in.Contested || !g.Policy.Enabled || d.Misconfigured != "") && (m.To != m.From || len(m.Mark) > 0):
+		case (in.Contested || in.Unsettled || !g.Policy.Enabled || d.Misconfigured != "") && (m.To != m.From || len(m.Mark) > 0):
 			return fmt.Errorf("%s: is to be left alone", m.Name)
 		case m.To < m.From && (m.To < busy || in.MinReplicas != nil && m.To < *in.MinReplicas):
 			return fmt.Errorf("%s: shrinks below a floor", m.Name)
@@ -181,7 +181,7 @@ func anyGroup(r *rand.Rand) autoscale.Group {
 	for i := range 1 + r.IntN(4) {
 		m := autoscale.Member{
 			Name: fmt.Sprintf("m%d", i), Replicas: r.Int32N(12), MinReplicas: maybe(8), MaxReplicas: maybe(16),
-			ScaleUpPriority: r.Int32N(3), ScaleDownPriority: r.Int32N(3), Contested: r.IntN(8) == 0,
+			ScaleUpPriority: r.Int32N(3), ScaleDownPriority: r.Int32N(3), Contested: r.IntN(8) == 0, Unsettled: r.IntN(8) == 0,
 			Provisioning: r.Int32N(3), Queue: r.Int32N(3) * r.Int32N(20),
 			Pods:   autoscale.Counts{Running: r.Int32N(5), Starting: r.Int32N(2), Stopping: r.Int32N(2)},
 			Status: &v1alpha1.PoolAutoScalingStatus{},

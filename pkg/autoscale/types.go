@@ -50,6 +50,8 @@ type Member struct {
 	Refused *Refusal
 	// Contested: another writer keeps setting the replicas.
 	Contested bool
+	// Unsettled: the pool does not have the Env's replicas yet, so that nothing is known of what they bring.
+	Unsettled bool
 }
 
 // Counts are Pods by phase.
@@ -116,6 +118,7 @@ const (
 	ReasonDisabled      Reason = "Disabled"
 	ReasonMisconfigured Reason = "Misconfigured"
 	ReasonContested     Reason = "ReplicasContested"
+	ReasonUnsettled     Reason = "Unsettled"
 
 	ReasonNoTrigger       Reason = "NoTrigger"
 	ReasonProactiveOff    Reason = "ProactiveOff"

@@ -189,7 +189,7 @@ func (k *keeper) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *core
 		if !sandbox.ResetDone(pod, &pool.Spec) {
 			return nil
 		}
-		return errors.Join(k.record(ctx, pod), k.patch(ctx, pod, sandbox.IdlePatch(pod, &pool.Spec)))
+		return errors.Join(k.record(ctx, pod), k.patch(ctx, pod, sandbox.IdlePatch(pod, &pool.Spec, now)))
 	case phase == sandbox.Stopping, phase == sandbox.Failed:
 		return k.remove(ctx, pod)
 	}

@@ -69,6 +69,20 @@ type Claims interface {
 	OnEnded(more func())
 }
 
+// Outlooks are the autoscaler's.
+type Outlooks interface {
+	// Outlook tells whether a pool can grow, and for how long it is saturated.
+	Outlook(pool types.NamespacedName) (canGrow bool, saturated time.Duration)
+	// OnOutlook calls back when that has changed. The callback does not block.
+	OnOutlook(changed func(pool types.NamespacedName))
+}
+
+// noOutlooks is a worker without an autoscaler: nothing grows by itself.
+type noOutlooks struct{}
+
+func (noOutlooks) Outlook(types.NamespacedName) (bool, time.Duration) { return false, 0 }
+func (noOutlooks) OnOutlook(func(types.NamespacedName))               {}
+
 // Foreign takes what the hub tells of other clusters. Its methods do not block.
 type Foreign interface {
 	Connected(connected bool)
@@ -82,14 +96,16 @@ type Options struct {
 	// Namespace of the ConfigMap atoll-worker-state.
 	Namespace string
 	// Hub is where to dial; without a target the agent keeps the incarnation and does nothing else.
-	Hub     link.Dial
-	Claims  Claims
-	Reach   reach.Opener // nil: the hub cannot reach sandboxes here
-	Foreign Foreign
-	Clock   clock.WithTicker
-	Traces  trace.TracerProvider  // nil: no spans
-	Metrics prometheus.Registerer // nil: none
-	Log     logr.Logger
+	Hub    link.Dial
+	Claims Claims
+	// Outlooks of pools; nil where nothing scales them.
+	Outlooks Outlooks
+	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
+	Foreign  Foreign
+	Clock    clock.WithTicker
+	Traces   trace.TracerProvider  // nil: no spans
+	Metrics  prometheus.Registerer // nil: none
+	Log      logr.Logger
 }
 
 // Agent is the worker's end of the link.
@@ -150,12 +166,15 @@ func (a *Agent) Farewell() manager.Runnable { return farewell{a} }
 
 // New makes an agent of a client that reads from informers, and a reader that does not.
 func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {
+	if opts.Outlooks == nil {
+		opts.Outlooks = noOutlooks{}
+	}
 	a := &Agent{
 		opts:     opts,
 		client:   cached,
 		reader:   live,
 		informer: informers,
-		source:   &source{cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, dirty: newMarks()},
+		source:   &source{cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, outlooks: opts.Outlooks, dirty: newMarks()},
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
 		metrics:  newMetrics(),

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"slices"
+	"time"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/segment"
@@ -15,6 +16,8 @@ type poolFacts struct {
 	readyIdle     int32
 	waiting       int32
 	queueCapacity int32
+	canGrow       bool          // an unmet claim makes it grow
+	saturated     time.Duration // for how long it will not
 }
 
 func (f poolFacts) image() string {
@@ -77,6 +80,10 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 	out.ReadyIdle = facts.readyIdle
 	out.Pending = facts.waiting
 	out.QueueCapacity = facts.queueCapacity
+	out.CanGrow, out.SaturatedFor = facts.canGrow, facts.saturated
+	if out.SaturatedFor > 0 && out.State == segment.Active {
+		out.State = segment.Saturated // before the Env's status says so
+	}
 	return out
 }
 

@@ -32,8 +32,8 @@
 // without a local member is reported without members, because the hub sends foreign segments to whoever has the Env. The
 // first report of a stream is complete.
 //
-// The agent never says can_grow: this worker has no autoscaler, so nothing grows by itself, and a hub that queued claims
-// for growth would wait for nobody. For the same reason no member is saturated for a time, and saturated_for is not sent.
+// can_grow and saturated_for are what the autoscaler expects: that a claim which waits makes the pool grow, or for how long
+// nothing will. Without one nothing grows by itself, and a hub that queued claims for growth would wait for nobody.
 //
 // # Dispatches
 //

@@ -66,6 +66,7 @@ type source struct {
 	cache     client.Reader
 	clusterID string
 	claims    Claims
+	outlooks  Outlooks
 
 	dirty *marks
 	owner sync.Map // of a pool: types.NamespacedName → segment.Key
@@ -90,6 +91,7 @@ func (s *source) watch(ctx context.Context, informers cache.Informers) error {
 		return fmt.Errorf("watching pools: %w", err)
 	}
 	s.claims.OnChange(func(pool types.NamespacedName, _ bool) { s.markOwner(pool) })
+	s.outlooks.OnOutlook(s.markOwner)
 	return nil
 }
 
@@ -196,6 +198,7 @@ func (s *source) pool(ctx context.Context, name types.NamespacedName) (poolFacts
 		return poolFacts{}, fmt.Errorf("reading pool %s: %w", name, err)
 	}
 	facts := poolFacts{pool: pool}
+	facts.canGrow, facts.saturated = s.outlooks.Outlook(name)
 	if stats, ok := s.claims.Stats(name); ok {
 		facts.readyIdle, facts.waiting, facts.queueCapacity = stats.ReadyIdle, stats.Waiting, stats.WaitCapacity
 	}

@@ -147,6 +147,7 @@ func (s *Service) enter(caller context.Context, c Claim) (*op, *sandboxv1.Sandbo
 	if err != nil {
 		return nil, nil, err
 	}
+	p.asked = o.started
 	if callerDeadline, bounded := caller.Deadline(); bounded {
 		if left := o.started.Add(time.Until(callerDeadline)); left.Before(o.deadline) {
 			o.deadline = left

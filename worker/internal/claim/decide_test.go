@@ -210,12 +210,29 @@ func TestIdlePodsArePreferredByImage(t *testing.T) {
 		q.push(e)
 		q.push(e)
 	}
-	for _, step := range []struct{ image, want string }{{"b:1", "1"}, {"b:1", "0"}, {"a:1", "2"}} {
+	for _, step := range []struct{ image, want string }{{"b:1", "1"}, {"b:1", "2"}, {"a:1", "0"}} {
 		if got := q.pop(step.image); got != entries[step.want] {
 			t.Errorf("for %s got Pod %v, want %s", step.image, got.pod.UID, step.want)
 		}
 	}
 	if q.pop("a:1") != nil || q.len() != 0 || len(q.byImage) != 0 {
 		t.Errorf("%d left of %d images", q.len(), len(q.byImage))
+	}
+}
+
+// What a pool has too much of stays idle: the autoscaler removes Pods that have been idle for long, and with the oldest
+// handed out first a trickle of claims would keep all of them young.
+func TestTheLastIdlePodIsHandedOutFirst(t *testing.T) {
+	var q idleQueue
+	push := func(failed bool) *entry {
+		e := &entry{failed: failed, pod: &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "a:1"}}}}}
+		q.push(e)
+		return e
+	}
+	old, young, failed := push(false), push(false), push(true)
+	for i, want := range []*entry{young, old, failed} {
+		if got := q.pop("a:1"); got != want {
+			t.Errorf("claim %d got another Pod", i)
+		}
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"container/list"
 )
 
-// idleQueue holds the Pods of a pool that can be handed out, oldest first, also by the image that they run.
+// idleQueue holds the Pods of a pool that can be handed out, also by the image that they run. The one that came last is
+// handed out first: so those that a pool has too many stay idle, and the autoscaler, which marks what has been idle for
+// long, finds them. One on which a claim was not written is the last choice.
 type idleQueue struct {
 	all     list.List // of *entry
 	byImage map[string]*list.List
@@ -26,6 +28,10 @@ func (q *idleQueue) push(e *entry) {
 	if same == nil {
 		same = list.New()
 		q.byImage[image] = same
+	}
+	if e.failed {
+		e.place = place{image: image, all: q.all.PushFront(e), same: same.PushFront(e)}
+		return
 	}
 	e.place = place{image: image, all: q.all.PushBack(e), same: same.PushBack(e)}
 }
@@ -48,11 +54,11 @@ func (q *idleQueue) pop(image string) *entry {
 	if same := q.byImage[image]; same != nil {
 		from = same
 	}
-	front := from.Front()
-	if front == nil {
+	last := from.Back()
+	if last == nil {
 		return nil
 	}
-	e, ok := front.Value.(*entry)
+	e, ok := last.Value.(*entry)
 	if !ok {
 		return nil
 	}

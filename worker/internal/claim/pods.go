@@ -31,6 +31,7 @@ type pool struct {
 	pods    int
 	idle    idleQueue
 	waiting waitQueue
+	asked   time.Time // when a sandbox was last asked for
 	// Whether it had idle Pods, and claims that waited, when last announced.
 	stocked, queued bool
 }
@@ -42,6 +43,7 @@ type entry struct {
 	pool    *pool
 	place   place
 	taken   bool   // a claim is being written on it
+	failed  bool   // the last claim of it was not written
 	id      string // of its sandbox
 	hash    string // of its claim key
 
@@ -143,7 +145,7 @@ func (s *Service) see(pod *corev1.Pod, live bool) {
 	}
 	before, had := e.pool, e.id
 	s.unplace(e)
-	e.pod, e.version = pod, version
+	e.pod, e.version, e.failed = pod, version, false
 	s.put(e)
 	s.follow(had, e)
 	s.followTurn(e.id, 0)

@@ -71,8 +71,11 @@ func TestQueueIsBoundedOrderedAndPatient(t *testing.T) {
 		first = next.got
 	}
 	stats, ok := l.Stats(l.pool("p"))
-	if want := (claim.Stats{WaitCapacity: 3}); !ok || stats != want {
+	if want := (claim.Stats{WaitCapacity: 3, LastCreate: stats.LastCreate}); !ok || stats != want {
 		t.Errorf("stats %+v, want %+v", stats, want)
+	}
+	if ago := time.Since(stats.LastCreate); ago < 0 || ago > patience {
+		t.Errorf("a sandbox was last asked for %s ago", ago)
 	}
 }
 

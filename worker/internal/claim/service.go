@@ -299,6 +299,8 @@ type Stats struct {
 	ReadyIdle    int32 // Pods that can be handed out now
 	Waiting      int32 // claims in the queue
 	WaitCapacity int32 // claims that may be in the queue
+	// LastCreate is when a sandbox was last asked for, on the service's Clock; zero if this process has not been asked.
+	LastCreate time.Time
 }
 
 // Stats answers the numbers of a pool; false for a pool that is not known.
@@ -309,7 +311,9 @@ func (s *Service) Stats(key types.NamespacedName) (Stats, bool) {
 	if !ok || p.spec == nil {
 		return Stats{}, false
 	}
-	return Stats{ReadyIdle: int32(p.idle.len()), Waiting: int32(p.waiting.len()), WaitCapacity: s.opts.QueueCapacity}, true
+	return Stats{
+		ReadyIdle: int32(p.idle.len()), Waiting: int32(p.waiting.len()), WaitCapacity: s.opts.QueueCapacity, LastCreate: p.asked,
+	}, true
 }
 
 // OnChange calls f whenever the numbers of a pool have changed; urgent when it went from none idle to some or back. f

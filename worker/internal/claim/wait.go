@@ -113,7 +113,7 @@ func (s *Service) stopWaiting(o *op, e *entry, why admission) (*entry, error) {
 
 // putBack returns a Pod that was taken and not written. The lock is held.
 func (s *Service) putBack(e *entry) {
-	e.taken = false
+	e.taken, e.failed = false, true
 	if s.pods[e.pod.UID] == e {
 		s.offer(e)
 	}

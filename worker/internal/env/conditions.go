@@ -17,7 +17,7 @@ import (
 // conditionsOf are the three conditions that this package owns, with the times of those in the Env where their status
 // has not changed.
 func conditionsOf(o *observation, p *plan, clk clock.PassiveClock) []metav1.Condition {
-	wanted := []patch.Condition{readyOf(o, p), templateConsistentOf(o), autoscalingActiveOf(o.env)}
+	wanted := []patch.Condition{readyOf(o, p), templateConsistentOf(o), autoscalingActiveOf(o)}
 	var conditions []metav1.Condition
 	for _, c := range o.env.Status.Conditions {
 		if slices.ContainsFunc(wanted, func(w patch.Condition) bool { return w.Type == c.Type }) {
@@ -112,22 +112,4 @@ func templateConsistentOf(o *observation) patch.Condition {
 	}
 	return patch.True(consistent, v1alpha1.ReasonTemplateMatches,
 		fmt.Sprintf("template %s, version %q, revision %s", ref.Name, o.template.version, o.template.revision))
-}
-
-func autoscalingActiveOf(env *v1alpha1.SandboxEnv) patch.Condition {
-	const active = v1alpha1.SandboxEnvConditionAutoscalingActive
-	if env.Spec.Autoscaling == nil || len(env.Spec.Autoscaling.Groups) == 0 {
-		return patch.False(active, v1alpha1.ReasonAutoscalingNotConfigured, "spec.autoscaling has no groups; replicas are set by hand")
-	}
-	var enabled []string
-	for i := range env.Spec.Autoscaling.Groups {
-		if g := &env.Spec.Autoscaling.Groups[i]; g.Enabled {
-			enabled = append(enabled, g.Name)
-		}
-	}
-	if len(enabled) == 0 {
-		return patch.False(active, v1alpha1.ReasonAutoscalingDisabled, "no group is enabled; replicas are set by hand")
-	}
-	return patch.False(active, v1alpha1.ReasonAutoscalerNotRunning,
-		fmt.Sprintf("this worker runs no autoscaler; replicas of groups %s stay as they are", strings.Join(enabled, ", ")))
 }

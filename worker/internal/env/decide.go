@@ -181,7 +181,7 @@ func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember,
 	}
 	points := driftOf(o.env, member, pool)
 	switch {
-	case contested(o, member, pool):
+	case interfered(o, member, pool) && !o.contested[member.Name]:
 		p.verb, p.reason, p.replicas = verbRestoreReplicas, reasonReplicasOfOther, pool.Spec.Replicas
 	case len(points) > 0:
 		p.verb, p.reason, p.drift = verbRepair, v1alpha1.ReasonPoolUpdated, points
@@ -191,10 +191,10 @@ func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember,
 	return p
 }
 
-// contested reports that somebody else set the member's replicas while they are the autoscaler's: the Env's number is not
+// interfered reports that somebody else set the member's replicas while they are the autoscaler's: the Env's number is not
 // ours, and the live pool still has the one that is. That happens when an old object is put back whole. Where both were
 // set by others the Env's holds, as everywhere.
-func contested(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
+func interfered(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
 	return member.Spec.Replicas != pool.Spec.Replicas && o.autoscaled(member.Config.ScalingGroup) &&
 		replicasSetByOther(o.env, o.clusterID, member) && poolReplicasSetByUs(pool)
 }

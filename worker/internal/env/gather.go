@@ -42,7 +42,11 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	if o.template, err = r.templates.get(ctx, env.Spec.TemplateRef.Name); err != nil {
 		return nil, err
 	}
-	return o, r.gatherExplicitReplicas(ctx, o)
+	if err := r.gatherExplicitReplicas(ctx, o); err != nil {
+		return nil, err
+	}
+	o.autoscaler, o.contested = r.contests != nil, r.contests.look(o)
+	return o, nil
 }
 
 func (r *Reconciler) gatherPools(ctx context.Context, o *observation) error {

@@ -24,6 +24,10 @@ type observation struct {
 	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. It comes from the
 	// document: in the Go type, `spec: {replicas: 0}` and no spec at all are the same.
 	explicitReplicas map[string]int32
+	// autoscaler: this process runs one.
+	autoscaler bool
+	// contested are the members whose replicas somebody else keeps setting.
+	contested map[string]bool
 }
 
 // members is the local segment; no other is ever materialised.

@@ -42,6 +42,7 @@ type Reconciler struct {
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	metrics   *metrics
+	contests  *Contests // nil: there is no autoscaler
 }
 
 // Reconcile looks at one Env: gather, decide, act, report.
@@ -57,6 +58,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("gathering: %w", err)
 	case o == nil:
 		r.metrics.setMembers(request.NamespacedName, nil)
+		r.contests.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	p := decide(o)

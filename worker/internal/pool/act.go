@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -96,16 +95,16 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *Snaps
 	case Detail:
 		body, err = sandbox.DetailPatch(a.Pod, a.Detail, now)
 	case Recycle:
-		body, err = sandbox.IdlePatch(a.Pod, &s.Pool.Spec), r.record(ctx, s.Pool, a.Pod)
+		body, err = sandbox.IdlePatch(a.Pod, &s.Pool.Spec, now), r.record(ctx, s.Pool, a.Pod)
 	case Bury:
 		body, err = buryPatch(a.Pod)
 		err = errors.Join(err, r.record(ctx, s.Pool, a.Pod))
 	case Protect:
 		body, err = protectPatch(a.Pod, s.Pool)
 	case Mark:
-		body, err = markPatch(a.Pod, now.UTC().Format(time.RFC3339))
+		body = sandbox.MarkPatch(a.Pod, now)
 	case Unmark:
-		body, err = markPatch(a.Pod, "")
+		body = sandbox.UnmarkPatch(a.Pod)
 	default:
 		err = fmt.Errorf("unknown verb %q", a.Verb)
 	}

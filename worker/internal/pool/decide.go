@@ -308,8 +308,8 @@ func scaleDown(s *Snapshot, idle []*corev1.Pod, surplus int, d *Decision) ScaleR
 		marked = marked[:surplus]
 	}
 	for i, pod := range marked {
-		if age := s.Ages[pod.UID]; age < s.Window {
-			d.wake(s.Window - age)
+		if age := s.Ages[pod.UID]; age < s.window() {
+			d.wake(s.window() - age)
 		} else if i < maxScaleDown {
 			d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonScaleDown})
 		}
@@ -317,7 +317,7 @@ func scaleDown(s *Snapshot, idle []*corev1.Pod, surplus int, d *Decision) ScaleR
 	slices.SortStableFunc(free, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })
 	for _, pod := range free[:min(len(free), surplus-len(marked), maxScaleDown)] {
 		verb := Mark
-		if s.Window <= 0 {
+		if s.window() <= 0 {
 			verb = Delete
 		}
 		d.add(Action{Verb: verb, Pod: pod, Reason: ReasonScaleDown})
@@ -334,14 +334,6 @@ func leastMissed(s *Snapshot, a, b *corev1.Pod) int {
 		b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
 		cmp.Compare(a.Name, b.Name),
 	)
-}
-
-func unmark(s *Snapshot, pods []*corev1.Pod, d *Decision) {
-	for _, pod := range pods {
-		if marking(pod) != "" && !s.Stale[pod.UID] {
-			d.add(Action{Verb: Unmark, Pod: pod, Reason: ReasonReplicasRaised})
-		}
-	}
 }
 
 // replaceOutdated rolls the idle Pods of an old template over, and those that a

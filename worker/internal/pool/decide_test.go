@@ -134,6 +134,7 @@ func readPool(t *testing.T, s *Snapshot, w words) {
 	if w.has("window") {
 		s.Window = w.duration(t, "window")
 	}
+	s.Autoscaled = w.has("autoscaled")
 	if w.has("gone") {
 		return
 	}

@@ -67,7 +67,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 	if s.Unrendered, err = unrenderedRevisionOf(&pool.Spec); err != nil {
 		return Snapshot{}, err
 	}
-	s.Window, err = r.protectionWindow(ctx, pool)
+	s.Window, s.Autoscaled, err = r.protectionWindow(ctx, pool)
 	return s, err
 }
 
@@ -104,26 +104,26 @@ func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool 
 }
 
 // protectionWindow is the one of the Env's autoscaling group that the pool is a
-// member of.
-func (r *Reconciler) protectionWindow(ctx context.Context, pool *v1alpha1.SandboxPool) (time.Duration, error) {
+// member of, and whether that group is enabled.
+func (r *Reconciler) protectionWindow(ctx context.Context, pool *v1alpha1.SandboxPool) (window time.Duration, autoscaled bool, err error) {
 	name, group := pool.Labels[v1alpha1.LabelEnv], pool.Labels[v1alpha1.LabelScalingGroup]
 	if name == "" || group == "" {
-		return defaultWindow, nil
+		return defaultWindow, false, nil
 	}
 	env := &v1alpha1.SandboxEnv{}
-	err := r.client.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: name}, env, client.UnsafeDisableDeepCopy)
+	err = r.client.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: name}, env, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err):
-		return defaultWindow, nil
+		return defaultWindow, false, nil
 	case err != nil:
-		return 0, fmt.Errorf("reading env: %w", err)
+		return 0, false, fmt.Errorf("reading env: %w", err)
 	}
 	if env.Spec.Autoscaling != nil {
 		for i := range env.Spec.Autoscaling.Groups {
 			if g := &env.Spec.Autoscaling.Groups[i]; g.Name == group {
-				return time.Duration(g.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second, nil
+				return time.Duration(g.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second, g.Enabled, nil
 			}
 		}
 	}
-	return defaultWindow, nil
+	return defaultWindow, false, nil
 }

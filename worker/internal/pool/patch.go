@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,15 +21,6 @@ type op struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// nullTest tests that a member is missing; omitempty would drop its null.
-type nullTest struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
-var escape = strings.NewReplacer("~", "~0", "/", "~1")
-
 func encode(ops ...any) ([]byte, error) {
 	data, err := json.Marshal(ops)
 	if err != nil {
@@ -45,17 +35,6 @@ func asSeen(pod *corev1.Pod) []any {
 		op{"test", "/metadata/uid", pod.UID},
 		op{"test", "/metadata/resourceVersion", pod.ResourceVersion},
 	}
-}
-
-// markPatch marks an idle Pod for scale-down, or takes the mark off with an empty
-// value. It loses to a claim, which changes the phase.
-func markPatch(pod *corev1.Pod, value string) ([]byte, error) {
-	return encode(
-		op{"test", "/metadata/uid", pod.UID},
-		op{"test", "/metadata/labels/" + escape.Replace(v1alpha1.SandboxPhaseLabelKey), v1alpha1.SandboxPhaseIdle},
-		nullTest{"test", "/metadata/deletionTimestamp", nil},
-		nullTest{"add", "/metadata/annotations/" + escape.Replace(v1alpha1.SandboxScaleDownProtectedAnnotationKey), value},
-	)
 }
 
 // protectPatch adds what a Pod of the pool must have and this one lacks: the

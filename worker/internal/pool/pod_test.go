@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 func examplePool() *v1alpha1.SandboxPool {
@@ -159,10 +161,10 @@ func TestPatchesApply(t *testing.T) {
 		check func(*corev1.Pod) bool
 		moved func(*corev1.Pod)
 	}{
-		"mark": {make: func() ([]byte, error) { return markPatch(seen, "now") }, pod: seen,
+		"mark": {make: func() ([]byte, error) { return sandbox.MarkPatch(seen, time.Now()), nil }, pod: seen,
 			check: func(p *corev1.Pod) bool { return marking(p) == "now" },
 			moved: func(p *corev1.Pod) { p.Labels[v1alpha1.SandboxPhaseLabelKey] = "running" }},
-		"unmark": {make: func() ([]byte, error) { return markPatch(seen, "") }, pod: seen,
+		"unmark": {make: func() ([]byte, error) { return sandbox.UnmarkPatch(seen), nil }, pod: seen,
 			check: func(p *corev1.Pod) bool { return marking(p) == "" },
 			moved: func(p *corev1.Pod) { p.DeletionTimestamp = dying.DeletionTimestamp }},
 		"protect": {make: func() ([]byte, error) { return protectPatch(bare, pool) }, pod: bare,

@@ -34,7 +34,7 @@ func stageOf(pod *corev1.Pod) string {
 
 // marking is when the Pod was marked for scale-down; "" if it is not.
 func marking(pod *corev1.Pod) string {
-	return pod.Annotations[v1alpha1.SandboxScaleDownProtectedAnnotationKey]
+	return sandbox.MarkedAt(pod)
 }
 
 // holdsReplica reports whether the Pod counts towards replicas.

@@ -36,6 +36,8 @@ type Snapshot struct {
 	Settled bool
 	// Window is how long a Pod that is marked for scale-down can be claimed.
 	Window time.Duration
+	// Autoscaled: the autoscaler marks Pods, and lowers replicas once their window is over.
+	Autoscaled bool
 	// CrashBackoff is how long Pods that crashed while idle are left alone.
 	CrashBackoff time.Duration
 	// NewPod is how long a new Pod takes to be ready.
@@ -102,6 +104,7 @@ const (
 	ReasonUnprotected     Reason = "FinalizerOrOwnerMissing"
 	ReasonScaleDown       Reason = "ScaleDown"
 	ReasonReplicasRaised  Reason = "ReplicasRaised"
+	ReasonNotFollowedUp   Reason = "MarkNotFollowedUp"
 	ReasonPoolTerminating Reason = "PoolTerminating"
 	ReasonWaiting         Reason = "Waiting"
 )

@@ -83,7 +83,7 @@ func TestPatchesAreWhatTheyWere(t *testing.T) {
 	golden(t, "timeouts", TimeoutsPatch(idlePod(holds(Running), annotated(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, "300")),
 		TimeoutsChange{Idle: &hour, Lifetime: &none}))
 	golden(t, "active", ActivePatch(idlePod(holds(Running)), noon))
-	golden(t, "idle", IdlePatch(stopped(), poolSpec()))
+	golden(t, "idle", IdlePatch(stopped(), poolSpec(), noon))
 	golden(t, "fail", FailPatch(idlePod(holds(Running)), End{Reason: "Evicted"}, noon))
 
 	detail, err := DetailPatch(idlePod(holds(Starting)), v1alpha1.SandboxStatusDetail{Reason: "Pulling"}, noon)
@@ -171,7 +171,7 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 	if !ResetDone(pod, poolSpec()) {
 		t.Error("reset not done with a new container of the idle image")
 	}
-	step(IdlePatch(pod, poolSpec()))
+	step(IdlePatch(pod, poolSpec(), noon))
 	if got := Read(pod); got != before {
 		t.Errorf("idle again as %+v, was %+v", got, before)
 	}
@@ -179,7 +179,7 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 		t.Errorf("labels left behind: %v", pod.Labels)
 	}
 	for key, value := range pod.Annotations {
-		if value != "" && key != v1alpha1.TemplateRevisionAnnotationKey {
+		if value != "" && key != v1alpha1.TemplateRevisionAnnotationKey && key != v1alpha1.SandboxIdleSinceAnnotationKey {
 			t.Errorf("annotation left behind: %s=%s", key, value)
 		}
 	}

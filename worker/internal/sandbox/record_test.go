@@ -137,7 +137,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%q reads as a timeout of %s", value, s.StartupTimeout)
 		}
 		TerminalRecord(pod, nil, "east", noon)
-		if _, err := apply(t, pod, IdlePatch(pod, poolSpec())); err != nil {
+		if _, err := apply(t, pod, IdlePatch(pod, poolSpec(), noon)); err != nil {
 			t.Errorf("%q leaves a Pod that cannot become idle: %v", value, err)
 		}
 	})

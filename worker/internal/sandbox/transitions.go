@@ -145,7 +145,7 @@ var late = []string{v1alpha1.SandboxLastActiveAnnotationKey, v1alpha1.SandboxSta
 
 // IdlePatch turns stopping into idle and takes the identity off in the same write, once ResetDone says so and the
 // record is kept. Tenant labels that the pool's template sets get their value back.
-func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) []byte {
+func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, now time.Time) []byte {
 	p := newPatch(2048)
 	p.testSandbox(pod)
 	p.testAlive()
@@ -174,5 +174,6 @@ func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) []byte {
 	for _, key := range splitKeys(pod.Annotations[v1alpha1.SandboxManagedAnnotationKeysAnnotationKey]) {
 		p.clear(pod, key)
 	}
+	p.setTime(v1alpha1.SandboxIdleSinceAnnotationKey, now)
 	return p.bytes()
 }

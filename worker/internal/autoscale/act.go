@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	// parallel is how many Pods are marked at once.
+	parallel = 16
+	// betweenAttempts bounds how often admission is asked about a pool whose cooldowns are 0.
+	betweenAttempts = time.Second
+)
+
+// act carries one member's decision out. What fails is tried again: nothing of it is recorded.
+func (r *Reconciler) act(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *autoscale.MemberDecision) error {
+	var err error
+	switch d.Direction {
+	case autoscale.Up:
+		err = r.grow(ctx, e, g, t, d)
+	case autoscale.Down:
+		if err = r.setReplicas(ctx, e, t, d.To); err == nil {
+			t.memo.status = autoscale.RecordDown(t.memo.status, r.steady.now())
+			r.tellMoved(ctx, e, t, d.From, d.To, d)
+		}
+	}
+	if errors.Is(err, env.ErrMoved) {
+		log.FromContext(ctx).V(1).Info("given up for now", "pool", t.key.Name, "cause", err.Error())
+		err = nil
+	}
+	return errors.Join(err, r.mark(ctx, t, d))
+}
+
+func (r *Reconciler) setReplicas(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, to int32) error {
+	version, err := env.SetReplicas(ctx, r.client, e, r.clusterID, t.pool.Name, to)
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.ParseUint(version, 10, 64); err == nil {
+		r.memory.wrote(client.ObjectKeyFromObject(e), n)
+	}
+	return nil
+}
+
+// grow asks admission for what it would have the group hold more, and raises replicas to what is admitted.
+func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *autoscale.MemberDecision) error {
+	if !d.Probe {
+		err := r.setReplicas(ctx, e, t, d.To)
+		if err == nil {
+			r.tellMoved(ctx, e, t, d.From, d.To, d)
+		}
+		return err
+	}
+	if !t.memo.attempt.IsZero() && r.clock.Since(t.memo.attempt) < betweenAttempts {
+		return nil
+	}
+	t.memo.attempt = r.clock.Now()
+	outcome, err := r.admit(ctx, e, t, d)
+	if err != nil {
+		return err
+	}
+	if outcome.To > d.From {
+		if err := r.setReplicas(ctx, e, t, outcome.To); err != nil {
+			return err
+		}
+		r.tellMoved(ctx, e, t, d.From, outcome.To, d)
+	}
+	t.memo.status = autoscale.Record(t.memo.status, outcome, r.steady.now())
+	r.metrics.probes.WithLabelValues(string(outcome.Result)).Inc()
+	if outcome.Result != v1alpha1.PoolScaleUpAttemptEnough {
+		r.tellRefused(ctx, e, t, g, d, outcome)
+	}
+	return nil
+}
+
+// admit finds how far growth is admitted. The whole target is asked for as what is to be done; a smaller one is looked for
+// with probes, and asked for again once it is found.
+func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *autoscale.MemberDecision) (autoscale.Outcome, error) {
+	ask := func(ctx context.Context, to int32, probe bool) (autoscale.Answer, error) {
+		if r.admission == nil {
+			return autoscale.Answer{Admitted: to}, nil
+		}
+		verdict, err := r.admission.PreUpdatePool(ctx, &admission.Change{
+			Env: client.ObjectKeyFromObject(e), Pool: t.pool.DeepCopy(), From: d.Floor, To: to, Probe: probe,
+		})
+		message := verdict.Message
+		if verdict.Reason != "" {
+			message = fmt.Sprintf("%s: %s", verdict.Reason, verdict.Message)
+		}
+		return autoscale.Answer{Admitted: verdict.Replicas, Invalid: verdict.Reason == admission.InvalidSpec, Message: message}, err
+	}
+	outcome, err := autoscale.Search(ctx, d.Floor, d.To, func(ctx context.Context, to int32) (autoscale.Answer, error) {
+		return ask(ctx, to, to != d.To)
+	})
+	if err != nil || outcome.To == d.Floor || outcome.To == d.To {
+		return outcome, err
+	}
+	answer, err := ask(ctx, outcome.To, false)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return autoscale.Outcome{}, err
+	case err != nil:
+		outcome.To, outcome.Result, outcome.Message = d.Floor, v1alpha1.PoolScaleUpAttemptFailed, err.Error()
+	default:
+		outcome.To = min(outcome.To, max(answer.Admitted, d.Floor))
+	}
+	return outcome, nil
+}
+
+// mark writes marks on idle Pods, and takes them off. One that was claimed meanwhile keeps what the claim made of it.
+func (r *Reconciler) mark(ctx context.Context, t *target, d *autoscale.MemberDecision) error {
+	if len(d.Mark)+len(d.Unmark) == 0 {
+		return nil
+	}
+	var work errgroup.Group
+	work.SetLimit(parallel)
+	write := func(pods []autoscale.IdlePod, verb string, patch func(*corev1.Pod) []byte) {
+		for _, one := range pods {
+			pod := t.pods[one.UID]
+			work.Go(func() error {
+				answer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+				err := r.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, patch(pod)))
+				if lost(err) {
+					return nil
+				}
+				if err != nil {
+					return fmt.Errorf("%s pod %s: %w", verb, pod.Name, err)
+				}
+				r.metrics.marks.WithLabelValues(verb).Inc()
+				return nil
+			})
+		}
+	}
+	now := r.times.Now()
+	write(d.Mark, verbMark, func(pod *corev1.Pod) []byte { return sandbox.MarkPatch(pod, now) })
+	write(d.Unmark, verbUnmark, sandbox.UnmarkPatch)
+	log.FromContext(ctx).Info("idle Pods chosen for removal", "pool", t.key.Name, "marked", len(d.Mark), "kept", len(d.Unmark), "reason", d.Reason, "text", d.Text)
+	return work.Wait()
+}
+
+// lost reports a Pod that is not what was seen any more: a failed test is a 422 without causes.
+func lost(err error) bool {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || len(details.Causes) == 0
+}

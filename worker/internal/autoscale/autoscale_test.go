@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	member = `{name: a, spec: {replicas: 1}, config: {priority: 1}}`
+	// quick is a group whose times are short.
+	quick = `{name: default, enabled: true, maxReplicas: 8, scaleUpPolicy: {mode: Aggressive, cooldownSeconds: 1, idleThresholdSeconds: 0, saturationCooldownSeconds: 2},
+  scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 1, protectionWindowSeconds: 1}}`
+)
+
+// A burst at a small pool makes it grow, and every claim is served; when all is over it shrinks to its floor.
+func TestGrowsAndShrinks(t *testing.T) {
+	w := newWorld(t)
+	w.env(quick, `{name: a, spec: {replicas: 1}, config: {minReplicas: 1}}`)
+	w.idle("a", 1)
+	w.awaitActive(metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning)
+	w.burst("a", 5)
+	if got := w.replicas("a"); got < 5 || got > 8 {
+		t.Errorf("%d replicas for 5 sandboxes, want between them and the ceiling", got)
+	}
+	status := w.pool("a").Status.AutoScaling
+	if status == nil || status.LastScaleUpTime == nil || status.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptEnough {
+		t.Errorf("status %+v", status)
+	}
+	w.awaitPool("a", "the time of the last create", func(p *v1alpha1.SandboxPool) error {
+		at, err := time.Parse(time.RFC3339, p.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey])
+		if err == nil && time.Since(at) > time.Minute {
+			return fmt.Errorf("it is %s", at)
+		}
+		return err
+	})
+	for _, pod := range w.livePods("a") {
+		if id := sandbox.Read(&pod).ID; id != "" {
+			_, err := w.claims.Release(t.Context(), id)
+			w.must(err)
+		}
+	}
+	w.await("a", 1)
+	if status := w.pool("a").Status.AutoScaling; status.LastScaleDownTime == nil {
+		t.Errorf("status %+v", status)
+	}
+}
+
+// A running sandbox is not ended by a scale-down, and a marked Pod that is claimed is kept: replicas are not lowered for
+// it, and nothing is deleted in its place (I6).
+func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
+	w := newWorld(t)
+	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0},
+  scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 5}}`, `{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
+	w.idle("a", 3)
+	w.eventually("marks", func() error {
+		for _, pod := range w.livePods("a") {
+			if sandbox.MarkedAt(&pod) == "" {
+				return fmt.Errorf("%s is not marked", pod.Name)
+			}
+		}
+		return nil
+	})
+	if got := w.replicas("a"); got != 3 {
+		t.Errorf("%d replicas while the window is open", got)
+	}
+	got, err := w.claim("a", "ann")
+	w.must(err)
+	w.await("a", 1)
+	pod := w.livePods("a")[0]
+	if sandbox.Read(&pod).ID != got.GetId() || sandbox.MarkedAt(&pod) != "" {
+		t.Errorf("what is left runs %q, marked %q", sandbox.Read(&pod).ID, sandbox.MarkedAt(&pod))
+	}
+}
+
+// What admission lets in is found, the member is saturated, and not asked about again until that is over.
+func TestPartialAdmissionSaturates(t *testing.T) {
+	w := newWorld(t)
+	w.most.Store(3)
+	w.env(`{name: default, enabled: true, maxReplicas: 16, scaleUpPolicy: {mode: Aggressive, cooldownSeconds: 0, idleThresholdSeconds: 0, saturationCooldownSeconds: 3600}}`,
+		`{name: a, spec: {replicas: 2}, config: {priority: 1}}`)
+	w.idle("a", 2)
+	w.burst("a", 2)
+	go func() { _, _ = w.claim("a", "third") }()
+	go func() { _, _ = w.claim("a", "fourth") }()
+	w.awaitPool("a", "an attempt that got a part", func(p *v1alpha1.SandboxPool) error {
+		s := p.Status.AutoScaling
+		if p.Spec.Replicas != 3 || s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient ||
+			s.ScaleUpErrorMessage != "QuotaExceeded: no more than 3" || s.LastScaleUpTime == nil {
+			return fmt.Errorf("%d replicas, %+v", p.Spec.Replicas, s)
+		}
+		return nil
+	})
+	w.eventually("the outlook", func() error {
+		if grow, left := w.scaler.Outlook(w.key("a")); grow || left < 50*time.Minute {
+			return fmt.Errorf("can grow: %v, saturated for %s", grow, left)
+		}
+		return nil
+	})
+	asked := w.asked.Load()
+	w.stays("admission is left alone", 2*time.Second, func() error {
+		if n := w.asked.Load(); n != asked {
+			return fmt.Errorf("asked %d times more", n-asked)
+		}
+		return nil
+	})
+	// A restart loses nothing of it.
+	w.stop()
+	w.start()
+	w.eventually("the outlook", func() error {
+		if grow, left := w.scaler.Outlook(w.key("a")); grow || left < 50*time.Minute {
+			return fmt.Errorf("can grow: %v, saturated for %s", grow, left)
+		}
+		return nil
+	})
+	if n := w.asked.Load(); n != asked {
+		t.Errorf("asked %d times more after a restart", n-asked)
+	}
+}
+
+// Pods that the API server refuses saturate the member.
+func TestRefusedPodsSaturate(t *testing.T) {
+	w := newWorld(t)
+	w.env(quick, member)
+	w.idle("a", 1)
+	w.eventually("an outlook", func() error {
+		if grow, _ := w.scaler.Outlook(w.key("a")); !grow {
+			return errors.New("it cannot grow")
+		}
+		return nil
+	})
+	w.refused.Store(true)
+	w.burst("a", 1) // something happens
+	w.awaitPool("a", "the refusal", func(p *v1alpha1.SandboxPool) error {
+		if s := p.Status.AutoScaling; s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient || s.ScaleUpErrorMessage != "exceeded quota" {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+}
+
+// The first value that somebody else sets is undone; one that comes back is let stand, until the user changes what he wants.
+func TestContestedReplicasAreLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	w.env(quick, `{name: a, spec: {replicas: 2}, config: {minReplicas: 2}}`)
+	w.await("a", 2)
+	w.awaitActive(metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning)
+	w.setReplicas(4)
+	w.await("a", 2)
+	w.setReplicas(4)
+	w.awaitActive(metav1.ConditionFalse, v1alpha1.ReasonReplicasContested)
+	w.await("a", 4)
+	w.stays("it is left alone", 5*time.Second, func() error {
+		if got := w.replicas("a"); got != 4 {
+			return fmt.Errorf("%d replicas", got)
+		}
+		return nil
+	})
+	w.apply(w.manifest(quick, `{name: a, config: {minReplicas: 1}}`))
+	w.awaitActive(metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning)
+	w.await("a", 1)
+}
+
+// I3: a user who applies a manifest again, snapshots and all gone, loses no replicas.
+func TestReapplyKeepsReplicas(t *testing.T) {
+	w := newWorld(t)
+	groups := `{name: default, enabled: true, scaleUpPolicy: {cooldownSeconds: 0}}`
+	w.env(groups, member)
+	w.idle("a", 1)
+	w.burst("a", 4)
+	grown := w.replicas("a")
+	if grown < 4 {
+		t.Fatalf("%d replicas for 4 sandboxes", grown)
+	}
+	for range 3 {
+		// Replaced as a whole, as a client-side apply does it.
+		w.replace(w.manifest(groups, member))
+		w.eventually("the replicas", func() error {
+			if got := w.replicas("a"); got != grown || len(w.getEnv().Spec.Clusters[0].Members[0].Spec.Template.Spec.Containers) == 0 {
+				return fmt.Errorf("%d, want %d and the snapshot", got, grown)
+			}
+			return nil
+		})
+	}
+	if got := len(w.livePods("a")); int32(got) < grown {
+		t.Errorf("%d Pods, were %d", got, grown)
+	}
+	w.awaitActive(metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning)
+}
+
+// Off means that nothing is decided and nothing is remembered.
+func TestDisabled(t *testing.T) {
+	w := newWorld(t)
+	w.env(quick, member)
+	w.idle("a", 1)
+	w.awaitPool("a", "a status", func(p *v1alpha1.SandboxPool) error {
+		if p.Status.AutoScaling == nil {
+			return errors.New("none")
+		}
+		return nil
+	})
+	w.apply(w.manifest(`{name: default, enabled: false}`, member))
+	w.awaitPool("a", "no status", func(p *v1alpha1.SandboxPool) error {
+		if p.Status.AutoScaling != nil {
+			return fmt.Errorf("%+v", p.Status.AutoScaling)
+		}
+		return nil
+	})
+	w.awaitActive(metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled)
+	w.burst("a", 1)
+	w.stays("its replicas are the user's", 3*time.Second, func() error {
+		if got := w.replicas("a"); got != 1 {
+			return fmt.Errorf("%d", got)
+		}
+		return nil
+	})
+	if grow, saturated := w.scaler.Outlook(w.key("a")); grow || saturated > 0 {
+		t.Errorf("can grow: %v, saturated for %s", grow, saturated)
+	}
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxcache"
+)
+
+// errNotReady says that the caches or the claim service are behind. Their event brings the next look.
+var errNotReady = errors.New("not all of it is known yet")
+
+// group is one enabled group, and whom its decisions are about.
+type group struct {
+	autoscale.Group
+	members []*target // as Group.Members
+}
+
+// target is a member with its pool.
+type target struct {
+	key  types.NamespacedName
+	pool *v1alpha1.SandboxPool // the cache's own
+	memo *memo
+	pods map[types.UID]*corev1.Pod // idle ones, the cache's own
+}
+
+// gather collects the enabled groups of an Env, and the pools that are in none.
+func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (groups []*group, others []*v1alpha1.SandboxPool, err error) {
+	owned, err := sandboxcache.PoolsOf(ctx, r.client, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	pools := map[string]*v1alpha1.SandboxPool{}
+	for i := range owned {
+		pools[owned[i].Name] = &owned[i]
+	}
+	byName := map[string]*group{}
+	if env.Spec.Autoscaling != nil {
+		for i := range env.Spec.Autoscaling.Groups {
+			if policy := &env.Spec.Autoscaling.Groups[i]; policy.Enabled {
+				g := &group{Group: autoscale.Group{ClusterID: r.clusterID, Policy: *policy, Now: r.steady.now()}}
+				byName[policy.Name] = g
+				groups = append(groups, g)
+			}
+		}
+	}
+	for _, member := range membersOf(env, r.clusterID) {
+		g, pool := byName[member.Config.ScalingGroup], pools[member.Name]
+		if pool == nil || g == nil || member.Config.ScalingGroup == "" {
+			continue
+		}
+		delete(pools, member.Name)
+		if err := r.gatherMember(ctx, env, g, member, pool); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, pool := range pools {
+		others = append(others, pool)
+	}
+	return groups, others, nil
+}
+
+func membersOf(env *v1alpha1.SandboxEnv, clusterID string) (members []*v1alpha1.EnvClusterMember) {
+	for i := range env.Spec.Clusters {
+		if cluster := &env.Spec.Clusters[i]; cluster.ClusterID == clusterID {
+			for j := range cluster.Members {
+				members = append(members, &cluster.Members[j])
+			}
+		}
+	}
+	return members
+}
+
+func (r *Reconciler) gatherMember(
+	ctx context.Context, env *v1alpha1.SandboxEnv, g *group, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool,
+) error {
+	key, name := client.ObjectKeyFromObject(pool), client.ObjectKeyFromObject(env)
+	stats, ok := r.claims.Stats(key)
+	if !ok {
+		return fmt.Errorf("pool %s has no queue yet: %w", key, errNotReady)
+	}
+	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool), pods: map[types.UID]*corev1.Pod{}}
+	if !stats.LastCreate.IsZero() {
+		t.memo.created = g.Now.Add(-r.clock.Since(stats.LastCreate))
+	}
+	m := autoscale.Member{
+		Name: member.Name, Replicas: member.Spec.Replicas,
+		MinReplicas: member.Config.MinReplicas, MaxReplicas: member.Config.MaxReplicas,
+		ScaleUpPriority:   member.Config.EffectiveScaleUpPriority(),
+		ScaleDownPriority: member.Config.EffectiveScaleDownPriority(),
+		Queue:             stats.Waiting, LastCreate: t.memo.created,
+		Status: t.memo.status, Generation: pool.Generation,
+		Contested: r.contests.Contested(name, member.Name),
+		Unsettled: pool.DeletionTimestamp != nil || member.Spec.Replicas != pool.Spec.Replicas || versionOf(pool) < t.memo.version,
+	}
+	if r.refused != nil {
+		if message, age, ok := r.refused(key); ok {
+			// The same refusal has the same time at each look, or its seconds would flicker.
+			if at := g.Now.Add(-age); at.Sub(t.memo.refused).Abs() > time.Second/2 {
+				t.memo.refused = at
+			}
+			m.Refused = &autoscale.Refusal{At: t.memo.refused, Message: message}
+		}
+	}
+	if err := r.gatherPods(ctx, t, &m); err != nil {
+		return err
+	}
+	m.Pods.ReadyIdle = min(stats.ReadyIdle, m.Pods.Idle)
+	m.Provisioning += max(0, m.Replicas-m.Pods.Live())
+	g.Members, g.members = append(g.Members, m), append(g.members, t)
+	return nil
+}
+
+// gatherPods counts the Pods of a member, and times those that are idle.
+func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *autoscale.Member) error {
+	pods, err := sandboxcache.Cached(r.client).InPool(ctx, t.key)
+	if err != nil {
+		return err
+	}
+	idle := map[types.UID]idleTime{}
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil || !metav1.IsControlledBy(pod, t.pool) {
+			continue
+		}
+		switch sandbox.PhaseOf(pod) {
+		case sandbox.Running:
+			m.Pods.Running++
+		case sandbox.Starting:
+			m.Pods.Starting++
+		case sandbox.Stopping:
+			m.Pods.Stopping++
+			m.Provisioning++
+		case sandbox.Idle:
+			m.Pods.Idle++
+			if coming(pod) {
+				m.Provisioning++
+			}
+			at := r.timed(t.memo.idle[pod.UID], pod)
+			idle[pod.UID], t.pods[pod.UID] = at, pod
+			one := autoscale.IdlePod{Name: pod.Name, UID: pod.UID, IdleFor: at.age + r.clock.Since(at.seen), Marked: at.mark != ""}
+			if one.Marked {
+				one.MarkedFor = r.clock.Since(at.since)
+			}
+			m.IdlePods = append(m.IdlePods, one)
+		}
+	}
+	t.memo.idle = idle
+	return nil
+}
+
+// coming reports an idle Pod that is not ready and will be. On a node that does not serve it may never be.
+func coming(pod *corev1.Pod) bool {
+	switch sandbox.Claimable(pod, nil) {
+	case sandbox.NotReady, sandbox.ImageMismatch:
+		return true
+	}
+	return false
+}
+
+// timed goes on with what is known of an idle Pod, or begins.
+func (r *Reconciler) timed(known idleTime, pod *corev1.Pod) idleTime {
+	since, mark := sandbox.IdleSince(pod), sandbox.MarkedAt(pod)
+	if value := since.UTC().Format(time.RFC3339); known.value != value {
+		known = idleTime{value: value, age: max(0, r.times.Now().Sub(since)), seen: r.clock.Now()}
+	}
+	if known.mark != mark {
+		known.mark, known.since = mark, r.clock.Now()
+	}
+	return known
+}
+
+// versionOf reads a resourceVersion. Those of one cluster are ordered.
+func versionOf(object client.Object) uint64 {
+	n, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

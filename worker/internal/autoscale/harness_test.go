@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/yaml"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/autoscale"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/history/historytest"
+	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sandboxcache"
+)
+
+const (
+	// patience is how long a test waits for what should take a second or two.
+	patience  = 60 * time.Second
+	clusterID = "east"
+)
+
+var (
+	up atomic.Bool
+	// planeUp brings up the one plane of this package when the first test asks.
+	planeUp = sync.OnceValues(func() (*plane.Set, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+		defer cancel()
+		return plane.Up(ctx, plane.Options{Delays: plane.Delays{
+			Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
+		}}, clusterID)
+	})
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard()) // for what has no logger of a test's manager
+	code := m.Run()
+	if up.Load() {
+		set, _ := planeUp()
+		if err := set.Down(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// world is a namespace of a real control plane, with all that a worker does about pools at work in it.
+type world struct {
+	t         *testing.T
+	set       *plane.Set
+	scheme    *runtime.Scheme
+	namespace string
+	live      client.Client // of an administrator, without a cache
+
+	// Of the worker that runs now.
+	claims  *claim.Service
+	scaler  *autoscale.Reconciler
+	stop    func()
+	most    atomic.Int32 // replicas that admission lets a pool have; 0: all
+	refused atomic.Bool  // Pods are refused
+	asked   atomic.Int32
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, scheme: runtime.NewScheme()}
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		w.must(add(w.scheme))
+	}
+	var err error
+	w.set, err = planeUp()
+	w.must(err)
+	up.Store(true)
+	w.live, err = client.New(w.set.Plane(clusterID).Config(), client.Options{Scheme: w.scheme})
+	w.must(err)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scale-"}}
+	w.must(w.live.Create(t.Context(), ns))
+	w.namespace = ns.Name
+	w.eventually("the default service account", func() error {
+		return w.live.Get(t.Context(), w.key("default"), &corev1.ServiceAccount{})
+	})
+	w.start()
+	return w
+}
+
+// PreUpdatePool is what admission says.
+func (w *world) PreUpdatePool(_ context.Context, c *admission.Change) (admission.Verdict, error) {
+	w.asked.Add(1)
+	if most := w.most.Load(); most > 0 && c.To > most {
+		return admission.Verdict{Replicas: c.From, Reason: admission.QuotaExceeded, Message: fmt.Sprintf("no more than %d", most)}, nil
+	}
+	return admission.Admit(c.To), nil
+}
+
+// Ended keeps no records: the claim service of the moment does.
+func (w *world) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
+	return w.claims.Ended(ctx, record, keyHash, attempt)
+}
+
+type held struct{}
+
+func (held) Held() bool { return true }
+
+// start runs a worker's reconcilers and claim service under one manager.
+func (w *world) start() {
+	t := w.t
+	t.Helper()
+	cfg := w.set.Plane(clusterID).Config()
+	cfg.QPS = -1
+	times := apitime.New(clock.RealClock{})
+	times.Watch(cfg)
+	skip := true
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: w.scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Cache:      cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Controller: config.Controller{SkipNameValidation: &skip},
+	})
+	w.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.must(sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()))
+	pods, err := claim.NewPods(cfg)
+	w.must(err)
+	registry := prometheus.NewRegistry()
+	w.claims, err = claim.New(claim.Options{
+		ClusterID: clusterID, Pods: pods, Lease: held{}, Time: times, History: historytest.New(t, times), Metrics: registry,
+	})
+	w.must(err)
+	w.must(mgr.Add(w.claims))
+	contests := env.NewContests(clock.RealClock{})
+	w.scaler, err = autoscale.New(autoscale.Options{
+		Client: mgr.GetClient(), ClusterID: clusterID, Claims: w.claims, Admission: w, Contests: contests,
+		Events: mgr.GetEventRecorder("atoll-worker"), Registry: registry, Times: times,
+		Refused: func(types.NamespacedName) (string, time.Duration, bool) {
+			return "exceeded quota", time.Second, w.refused.Load()
+		},
+	})
+	w.must(err)
+	w.must(w.scaler.SetupWithManager(ctx, mgr))
+	w.must(w.claims.Watch(ctx, mgr.GetCache()))
+	w.must(env.Setup(ctx, mgr, env.Options{ClusterID: clusterID, Clock: times, Contests: contests, Registerer: registry}))
+	pools, err := pool.New(pool.Options{
+		Client: mgr.GetClient(), Recorder: w, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: clusterID,
+		Queues: w.claims, Registry: registry, Times: times,
+	})
+	w.must(err)
+	w.must(pools.SetupWithManager(ctx, mgr))
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("manager: %v", err)
+		}
+	})
+	t.Cleanup(w.stop)
+	w.claims.SetIncarnation(1)
+	w.eventually("claims to be served", func() error {
+		if !w.claims.Serving() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: w.namespace, Name: name}
+}
+
+// eventually waits for something that somebody else brings about.
+func (w *world) eventually(what string, check func() error) {
+	w.t.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if err = check(); err == nil {
+			return
+		}
+		select {
+		case <-w.t.Context().Done():
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+	w.t.Fatalf("waited for %s: %v", what, err)
+}
+
+// stays wants something to be so for a while.
+func (w *world) stays(what string, d time.Duration, check func() error) {
+	w.t.Helper()
+	for deadline := time.Now().Add(d); time.Now().Before(deadline); {
+		if err := check(); err != nil {
+			w.t.Fatalf("%s: %v", what, err)
+		}
+		select {
+		case <-w.t.Context().Done():
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+}
+
+const template = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: NS-template}
+spec:
+  version: "1"
+  template:
+    spec:
+      automountServiceAccountToken: false
+      containers:
+      - name: main
+        image: test.local/default:1
+`
+
+// apply puts a manifest, server-side, as its user would. NS is the world's namespace.
+func (w *world) apply(manifest string) {
+	w.t.Helper()
+	object := &unstructured.Unstructured{}
+	w.must(yaml.Unmarshal([]byte(strings.ReplaceAll(manifest, "NS", w.namespace)), &object.Object))
+	w.must(w.live.Patch(w.t.Context(), object, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership)) //nolint:staticcheck // the typed Apply needs apply configurations
+}
+
+// env applies an Env with these groups and members, in flow style.
+func (w *world) env(groups, members string) {
+	w.t.Helper()
+	w.apply(template)
+	w.apply(w.manifest(groups, members))
+}
+
+func (w *world) manifest(groups, members string) string {
+	return `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: e, namespace: NS}
+spec:
+  templateRef: {name: NS-template}
+  mode: WarmPool
+  autoscaling: {groups: [` + groups + `]}
+  clusters:
+  - clusterID: east
+    members: [` + members + `]
+`
+}
+
+func (w *world) getEnv() *v1alpha1.SandboxEnv {
+	w.t.Helper()
+	e := &v1alpha1.SandboxEnv{}
+	w.must(w.live.Get(w.t.Context(), w.key("e"), e))
+	return e
+}
+
+// replicas are a member's in the Env.
+func (w *world) replicas(name string) int32 {
+	w.t.Helper()
+	for _, m := range w.getEnv().Spec.Clusters[0].Members {
+		if m.Name == name {
+			return m.Spec.Replicas
+		}
+	}
+	w.t.Fatalf("there is no member %s", name)
+	return 0
+}
+
+// await waits for replicas of a member, in the Env and in Pods that live.
+func (w *world) await(name string, replicas int32) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%d replicas of %s", replicas, name), func() error {
+		if got, pods := w.replicas(name), w.livePods(name); got != replicas || int32(len(pods)) != replicas {
+			return fmt.Errorf("%d in the Env, %d Pods", got, len(pods))
+		}
+		return nil
+	})
+}
+
+// idle waits until as many Pods of a pool can be claimed.
+func (w *world) idle(name string, count int32) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%d idle Pods of %s", count, name), func() error {
+		if stats, ok := w.claims.Stats(w.key(name)); !ok || stats.ReadyIdle != count {
+			return fmt.Errorf("%+v", stats)
+		}
+		return nil
+	})
+}
+
+func (w *world) livePods(name string) (out []corev1.Pod) {
+	w.t.Helper()
+	list := &corev1.PodList{}
+	w.must(w.live.List(w.t.Context(), list, client.InNamespace(w.namespace), client.MatchingLabels{v1alpha1.SandboxPoolLabelKey: name}))
+	for _, pod := range list.Items {
+		if pod.DeletionTimestamp == nil {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+func (w *world) pool(name string) *v1alpha1.SandboxPool {
+	w.t.Helper()
+	p := &v1alpha1.SandboxPool{}
+	w.must(w.live.Get(w.t.Context(), w.key(name), p))
+	return p
+}
+
+// awaitPool waits for a pool to exist and to be as check wants it.
+func (w *world) awaitPool(name, what string, check func(*v1alpha1.SandboxPool) error) {
+	w.t.Helper()
+	w.eventually(what, func() error {
+		p := &v1alpha1.SandboxPool{}
+		if err := w.live.Get(w.t.Context(), w.key(name), p); err != nil {
+			return err
+		}
+		return check(p)
+	})
+}
+
+func (w *world) awaitActive(status metav1.ConditionStatus, reason v1alpha1.ConditionReason) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("AutoscalingActive %s, %s", status, reason), func() error {
+		for _, c := range w.getEnv().Status.Conditions {
+			if c.Type == v1alpha1.SandboxEnvConditionAutoscalingActive {
+				if c.Status == status && c.Reason == string(reason) {
+					return nil
+				}
+				return fmt.Errorf("%+v", c)
+			}
+		}
+		return errors.New("no such condition")
+	})
+}
+
+// claim takes a sandbox, waiting for it.
+func (w *world) claim(name, user string) (*sandboxv1.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	return w.claims.Create(ctx, claim.Claim{
+		Request: &sandboxv1.CreateSandboxRequest{Namespace: w.namespace, Team: "red", User: user},
+		Pool:    w.key(name),
+	})
+}
+
+// burst takes several sandboxes at once.
+func (w *world) burst(name string, count int) {
+	w.t.Helper()
+	failures := make(chan error, count)
+	for i := range count {
+		go func() {
+			_, err := w.claim(name, fmt.Sprintf("user-%d", i))
+			failures <- err
+		}()
+	}
+	for range count {
+		if err := <-failures; err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// setReplicas is somebody who edits the Env by hand.
+func (w *world) setReplicas(replicas int) {
+	w.t.Helper()
+	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "e"}}
+	body := fmt.Sprintf(`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":%d}]`, replicas)
+	w.must(w.live.Patch(w.t.Context(), e, client.RawPatch(types.JSONPatchType, []byte(body)), client.FieldOwner("kubectl-edit")))
+}
+
+// replace is a client-side apply: what the manifest does not have is gone.
+func (w *world) replace(manifest string) {
+	w.t.Helper()
+	w.eventually("the replacement", func() error {
+		object := &unstructured.Unstructured{}
+		w.must(yaml.Unmarshal([]byte(strings.ReplaceAll(manifest, "NS", w.namespace)), &object.Object))
+		object.SetResourceVersion(w.getEnv().ResourceVersion)
+		return w.live.Update(w.t.Context(), object, client.FieldOwner("kubectl-client-side-apply"))
+	})
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/autoscale"
+)
+
+// steady is the API server's time at the start of this process, and goes on monotonically.
+type steady struct {
+	local clock.PassiveClock
+	times interface{ Now() time.Time }
+
+	once  sync.Once
+	base  time.Time
+	start time.Time
+}
+
+func (s *steady) now() time.Time {
+	s.once.Do(func() { s.base, s.start = s.times.Now(), s.local.Now() })
+	return s.base.Add(s.local.Since(s.start))
+}
+
+// memo is what is remembered of one pool. One reconcile at a time uses it.
+type memo struct {
+	uid types.UID
+	env types.NamespacedName
+	// status is the truth; what is in the pool follows it.
+	status *v1alpha1.PoolAutoScalingStatus
+	// version is the pool's after our last write: an older one in the cache is not compared with.
+	version uint64
+	// softSince is since when only what need not be written at once differs.
+	softSince time.Time
+
+	created time.Time // when a sandbox was last asked for, by steady
+	flushed time.Time // the one of it that the annotation has
+	flushAt time.Time // when that was written
+
+	refused time.Time // of the latest refusal of a Pod, by steady
+
+	idle     map[types.UID]idleTime
+	attempt  time.Time // of the last question to admission
+	decided  autoscale.Reason
+	toldFull bool
+}
+
+type idleTime struct {
+	value string
+	age   time.Duration // at seen
+	seen  time.Time
+	mark  string
+	since time.Time // of the mark
+}
+
+// memory is bounded by the pools of enabled groups.
+type memory struct {
+	mu    sync.Mutex
+	pools map[types.NamespacedName]*memo
+	envs  map[types.NamespacedName]uint64 // the Env's version after our last write
+}
+
+func newMemory() *memory {
+	return &memory{pools: map[types.NamespacedName]*memo{}, envs: map[types.NamespacedName]uint64{}}
+}
+
+// of is the memo of a pool, made from what its last leader left in it if there is none.
+func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool) *memo {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.pools[key]
+	if known == nil || known.uid != pool.UID {
+		known = &memo{uid: pool.UID, env: env, status: pool.Status.AutoScaling.DeepCopy()}
+		at, err := time.Parse(time.RFC3339, pool.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey])
+		if err == nil {
+			known.created, known.flushed = at, at
+		}
+		m.pools[key] = known
+	}
+	known.env = env
+	return known
+}
+
+// keep forgets the Env's pools that are not named.
+func (m *memory) keep(env types.NamespacedName, named map[types.NamespacedName]bool) (gone []types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, known := range m.pools {
+		if known.env == env && !named[key] {
+			delete(m.pools, key)
+			gone = append(gone, key)
+		}
+	}
+	if len(named) == 0 {
+		delete(m.envs, env)
+	}
+	return gone
+}
+
+// behind reports an Env older than our last write of it.
+func (m *memory) behind(env types.NamespacedName, version uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return version < m.envs[env]
+}
+
+func (m *memory) wrote(env types.NamespacedName, version uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.envs[env] = max(m.envs[env], version)
+}
+
+// sameTime compares as a status is stored, in whole seconds.
+func sameTime(a, b *metav1.Time) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Unix() == b.Unix()
+}
+
+// urgent tells whether statuses differ in what is written at once, and whether in anything.
+func urgent(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
+	if a == nil || b == nil {
+		return a != b, a != b
+	}
+	now = !sameTime(a.LastScaleUpTime, b.LastScaleUpTime) || !sameTime(a.LastScaleDownTime, b.LastScaleDownTime) ||
+		!sameTime(a.LastScaleUpAttemptTime, b.LastScaleUpAttemptTime) ||
+		a.LastScaleUpAttemptResult != b.LastScaleUpAttemptResult || a.ScaleUpErrorMessage != b.ScaleUpErrorMessage
+	return now, now || !sameTime(a.IdleZeroSince, b.IdleZeroSince) || a.ObservedGeneration != b.ObservedGeneration
+}

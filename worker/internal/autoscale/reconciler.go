@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/env"
+)
+
+const (
+	// resync, give or take a fifth, is how often an Env with an enabled group is looked at without an event.
+	resync = 10 * time.Second
+	// settle gathers changes of queues and Pods, which come in hundreds a second.
+	settle = 250 * time.Millisecond
+	// firstWaits is how long the first claim that waits may have company.
+	firstWaits = 20 * time.Millisecond
+
+	retryMin = 100 * time.Millisecond
+	retryMax = 10 * time.Second
+)
+
+// Claims are the live queues.
+type Claims interface {
+	// Serving is false while queues say nothing yet.
+	Serving() bool
+	Stats(pool types.NamespacedName) (claim.Stats, bool)
+	// OnChange calls f when Stats of a pool changed, OnQueue when its queue got its first claim or lost its last. f does
+	// not block.
+	OnChange(f func(pool types.NamespacedName, urgent bool))
+	OnQueue(f func(pool types.NamespacedName))
+}
+
+// Options are what a Reconciler needs.
+type Options struct {
+	// Client reads from a cache and writes to the API server.
+	Client    client.Client
+	ClusterID string
+	Claims    Claims
+	// Admission is asked before a group holds more Pods; nil admits all.
+	Admission admission.PreUpdatePool
+	// Refused is the latest refusal of a Pod of a pool, if none was admitted since, and how old it is; nil: there are none.
+	Refused func(pool types.NamespacedName) (message string, age time.Duration, ok bool)
+	// Contests tell which members are left alone.
+	Contests *env.Contests
+	Events   events.EventRecorder
+	Registry prometheus.Registerer
+	// Clock measures; the real one unless given. Queues are timed by the same.
+	Clock clock.PassiveClock
+	// Times is the API server's clock; Clock unless given.
+	Times interface{ Now() time.Time }
+}
+
+// Reconciler scales the groups of Envs.
+type Reconciler struct {
+	client    client.Client
+	clusterID string
+	claims    Claims
+	admission admission.PreUpdatePool
+	refused   func(pool types.NamespacedName) (string, time.Duration, bool)
+	contests  *env.Contests
+	events    events.EventRecorder
+	clock     clock.PassiveClock
+	times     interface{ Now() time.Time }
+	steady    *steady
+	memory    *memory
+	outlooks  *outlooks
+	metrics   *metrics
+	owners    sync.Map // of pools: types.NamespacedName → the Env's
+}
+
+// New returns a Reconciler, to be set up with a manager.
+func New(o Options) (*Reconciler, error) {
+	if o.Client == nil || o.ClusterID == "" || o.Claims == nil || o.Events == nil {
+		return nil, errors.New("the autoscaler needs a client, a cluster id, the claim service and a recorder of events")
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Times == nil {
+		o.Times = o.Clock
+	}
+	m, err := newMetrics(o.Registry)
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{
+		client: o.Client, clusterID: o.ClusterID, claims: o.Claims, admission: o.Admission, refused: o.Refused,
+		contests: o.Contests, events: o.Events, clock: o.Clock, times: o.Times,
+		steady: &steady{local: o.Clock, times: o.Times}, memory: newMemory(), outlooks: newOutlooks(o.Clock), metrics: m,
+	}, nil
+}
+
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// SetupWithManager registers the watches and the controller. The manager's cache has the indexes of package sandboxcache.
+func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) error {
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("autoscale").
+		Watches(&v1alpha1.SandboxEnv{}, &handler.EnqueueRequestForObject{}).
+		Watches(&v1alpha1.SandboxPool{}, r.poolHandler()).
+		WatchesRawSource(source.Func(r.watchClaims)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 4,
+			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
+			UsePriorityQueue: new(false),
+			RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryMin, retryMax),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("building the autoscaler's controller: %w", err)
+	}
+	return nil
+}
+
+// poolHandler keeps up whose pool is whose, and looks at the Env when one has changed.
+func (r *Reconciler) poolHandler() handler.EventHandler {
+	seen := func(q queue, object client.Object) {
+		key := client.ObjectKeyFromObject(object)
+		if name := object.GetLabels()[v1alpha1.LabelEnv]; name != "" {
+			r.owners.Store(key, types.NamespacedName{Namespace: key.Namespace, Name: name})
+			r.wake(q, key, settle)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { seen(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { seen(q, e.ObjectNew) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			key := client.ObjectKeyFromObject(e.Object)
+			r.wake(q, key, 0)
+			r.owners.Delete(key)
+		},
+	}
+}
+
+func (r *Reconciler) watchClaims(_ context.Context, q queue) error {
+	r.claims.OnQueue(func(pool types.NamespacedName) { r.wake(q, pool, firstWaits) })
+	r.claims.OnChange(func(pool types.NamespacedName, _ bool) { r.wake(q, pool, settle) })
+	return nil
+}
+
+func (r *Reconciler) wake(q queue, pool types.NamespacedName, in time.Duration) {
+	if name, ok := r.owners.Load(pool); ok {
+		q.AddAfter(reconcile.Request{NamespacedName: name.(types.NamespacedName)}, in)
+	}
+}
+
+// Reconcile looks at one Env: gather, decide, act, report.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("env", req.NamespacedName, "cluster", r.clusterID))
+	e := &v1alpha1.SandboxEnv{}
+	err := r.client.Get(ctx, req.NamespacedName, e, client.UnsafeDisableDeepCopy)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && e.DeletionTimestamp != nil:
+		r.forget(req.NamespacedName, nil)
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading the Env: %w", err)
+	case !r.claims.Serving():
+		// Queues are empty, and nobody may have been asked: that is no reason to shrink.
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	case r.memory.behind(req.NamespacedName, versionOf(e)):
+		return reconcile.Result{RequeueAfter: settle}, nil
+	}
+	groups, others, err := r.gather(ctx, e)
+	if errors.Is(err, errNotReady) {
+		return reconcile.Result{RequeueAfter: settle}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var failures []error
+	named := map[types.NamespacedName]bool{}
+	next := time.Duration(float64(resync) * (0.8 + 0.4*rand.Float64()))
+	for _, g := range groups {
+		again, err := r.scale(ctx, e, g)
+		failures = append(failures, err)
+		if again > 0 {
+			next = min(next, again)
+		}
+		for _, t := range g.members {
+			named[t.key] = true
+		}
+	}
+	for _, pool := range others {
+		failures = append(failures, r.clear(ctx, pool))
+	}
+	r.forget(req.NamespacedName, named)
+	if err := errors.Join(failures...); err != nil || len(groups) == 0 {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// scale decides about one group, and has it so. It answers when to look again.
+func (r *Reconciler) scale(ctx context.Context, e *v1alpha1.SandboxEnv, g *group) (again time.Duration, err error) {
+	decided := autoscale.Decide(g.Group)
+	again = decided.Again
+	var failures []error
+	for i, t := range g.members {
+		d := &decided.Members[i]
+		t.memo.status = d.Status
+		failures = append(failures, r.act(ctx, e, g, t, d))
+		wait, err := r.report(ctx, e, g, t, d)
+		failures = append(failures, err)
+		for _, in := range []time.Duration{wait, untilAttempt(r, t, d)} {
+			if in > 0 && (again == 0 || in < again) {
+				again = in
+			}
+		}
+	}
+	return again, errors.Join(failures...)
+}
+
+// untilAttempt is when a member that wants to grow may ask admission again.
+func untilAttempt(r *Reconciler, t *target, d *autoscale.MemberDecision) time.Duration {
+	if d.Direction != autoscale.Up {
+		return 0
+	}
+	return max(betweenAttempts-r.clock.Since(t.memo.attempt), settle)
+}
+
+func (r *Reconciler) forget(name types.NamespacedName, keep map[types.NamespacedName]bool) {
+	for _, pool := range r.memory.keep(name, keep) {
+		r.outlooks.forget(pool)
+		r.metrics.forget(pool)
+	}
+}
+
+// Outlook tells whether a pool can grow, and for how long it is saturated; false and 0 for one that nobody scales.
+func (r *Reconciler) Outlook(pool types.NamespacedName) (canGrow bool, saturated time.Duration) {
+	return r.outlooks.get(pool)
+}
+
+// OnOutlook calls f when the Outlook of a pool has changed. f does not block. Call it before the manager starts.
+func (r *Reconciler) OnOutlook(f func(pool types.NamespacedName)) { r.outlooks.onChange(f) }

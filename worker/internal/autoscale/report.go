@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/patch"
+)
+
+const (
+	// softDelay is how long what need not be written at once must have lasted.
+	softDelay = 5 * time.Second
+	// flushInterval is between two writes of when a sandbox was last asked for.
+	flushInterval = 5 * time.Second
+)
+
+// report writes what is remembered of a pool into it, if it is news, and answers when to come back if it is too early.
+func (r *Reconciler) report(
+	ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *autoscale.MemberDecision,
+) (later time.Duration, err error) {
+	r.observe(ctx, e, g, t, d)
+	if versionOf(t.pool) < t.memo.version {
+		return settle, nil // the cache is behind our last write
+	}
+	pool := t.pool.DeepCopy()
+	helper := patch.NewPatchHelper(r.client, pool)
+	status := r.dueStatus(t, &later)
+	if status {
+		pool.Status.AutoScaling = t.memo.status.DeepCopy()
+	}
+	flush := r.dueFlush(t, &later)
+	if flush {
+		ago := r.steady.now().Sub(t.memo.created)
+		if pool.Annotations == nil {
+			pool.Annotations = map[string]string{}
+		}
+		pool.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey] = r.times.Now().Add(-ago).UTC().Format(time.RFC3339)
+	}
+	if !status && !flush || pool.DeletionTimestamp != nil {
+		return later, nil
+	}
+	if err := helper.Patch(ctx, pool); err != nil {
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return later, nil
+		}
+		return 0, fmt.Errorf("writing what the autoscaler remembers of pool %s: %w", t.key.Name, err)
+	}
+	t.memo.version = versionOf(pool)
+	if flush {
+		t.memo.flushed, t.memo.flushAt = t.memo.created, r.clock.Now()
+	}
+	return later, nil
+}
+
+// dueStatus tells whether the status is to be written now.
+func (r *Reconciler) dueStatus(t *target, later *time.Duration) bool {
+	now, atAll := urgent(t.memo.status, t.pool.Status.AutoScaling)
+	switch {
+	case !atAll:
+		t.memo.softSince = time.Time{}
+		return false
+	case now:
+		t.memo.softSince = time.Time{}
+		return true
+	case t.memo.softSince.IsZero():
+		t.memo.softSince = r.clock.Now()
+	}
+	if left := softDelay - r.clock.Since(t.memo.softSince); left > 0 {
+		*later = sooner(*later, left)
+		return false
+	}
+	t.memo.softSince = time.Time{}
+	return true
+}
+
+// dueFlush tells whether the annotation is to be written now.
+func (r *Reconciler) dueFlush(t *target, later *time.Duration) bool {
+	if t.memo.created.Sub(t.memo.flushed) < time.Second {
+		return false
+	}
+	if t.memo.flushAt.IsZero() {
+		return true
+	}
+	if left := flushInterval - r.clock.Since(t.memo.flushAt); left > 0 {
+		*later = sooner(*later, left)
+		return false
+	}
+	return true
+}
+
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
+}
+
+// clear takes the status off a pool that nobody scales.
+func (r *Reconciler) clear(ctx context.Context, cached *v1alpha1.SandboxPool) error {
+	if cached.Status.AutoScaling == nil || cached.DeletionTimestamp != nil {
+		return nil
+	}
+	pool := cached.DeepCopy()
+	helper := patch.NewPatchHelper(r.client, pool)
+	pool.Status.AutoScaling = nil
+	if err := helper.Patch(ctx, pool); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("clearing the autoscaler's status of pool %s: %w", pool.Name, err)
+	}
+	return nil
+}
+
+// observe tells metrics, logs and the agent what was decided. A member that wants to grow and is at a ceiling is told of
+// once, until it is not any more.
+func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *autoscale.MemberDecision) {
+	if d.Direction == autoscale.None {
+		r.metrics.setDesired(t.key, d.To)
+	}
+	if d.Direction != autoscale.None || d.Reason != t.memo.decided {
+		r.metrics.decisions.WithLabelValues(string(d.Direction), string(d.Reason)).Inc()
+		log.FromContext(ctx).V(1).Info("decided", "pool", t.key.Name, "direction", d.Direction, "from", d.From, "to", d.To, "reason", d.Reason, "text", d.Text)
+	}
+	t.memo.decided = d.Reason
+	full := d.Direction == autoscale.None && isCeiling(d.Reason)
+	if full && !t.memo.toldFull {
+		r.events.Eventf(t.pool, e, corev1.EventTypeWarning, string(d.Reason), "ScaleUp",
+			"claims wait and the pool cannot grow beyond %d: %s", d.From, d.Text)
+	}
+	t.memo.toldFull = full
+	saturated := autoscale.SaturatedUntil(t.memo.status, &g.Policy.ScaleUpPolicy, g.Now)
+	var left time.Duration
+	if !saturated.IsZero() {
+		left = saturated.Sub(g.Now)
+	}
+	r.outlooks.set(t.key, d.CanGrow && left == 0, left)
+}
+
+func isCeiling(reason autoscale.Reason) bool {
+	switch reason {
+	case autoscale.ReasonMemberCeiling, autoscale.ReasonGroupCeiling, autoscale.ReasonNoRoom:
+		return true
+	}
+	return false
+}
+
+// tellMoved records that replicas were changed.
+func (r *Reconciler) tellMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, from, to int32, d *autoscale.MemberDecision) {
+	reason, action := "ScaledUp", "ScaleUp"
+	if to < from {
+		reason, action = "ScaledDown", "ScaleDown"
+	}
+	r.metrics.setDesired(t.key, to)
+	r.events.Eventf(t.pool, e, corev1.EventTypeNormal, reason, action, "replicas from %d to %d: %s: %s", from, to, d.Reason, d.Text)
+	log.FromContext(ctx).Info("replicas changed", "pool", t.key.Name, "from", from, "to", to, "reason", d.Reason, "text", d.Text)
+}
+
+// tellRefused records that admission did not let a pool grow as far as it was to.
+func (r *Reconciler) tellRefused(
+	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, g *group, d *autoscale.MemberDecision, outcome autoscale.Outcome,
+) {
+	r.events.Eventf(t.pool, e, corev1.EventTypeWarning, "ScaleUp"+string(outcome.Result), "ScaleUp",
+		"replicas were to go from %d to %d, and %d are admitted: %s; the next attempt is in %d s",
+		d.From, d.To, outcome.To, outcome.Message, g.Policy.ScaleUpPolicy.SaturationCooldownSeconds)
+	log.FromContext(ctx).Info("growth not admitted", "pool", t.key.Name, "env", client.ObjectKeyFromObject(e),
+		"wanted", d.To, "admitted", outcome.To, "result", outcome.Result, "message", outcome.Message)
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// ErrMoved says that the Env is not as it was read any more. Nothing was written.
+var ErrMoved = errors.New("the member's replicas are not what they were")
+
+// SetReplicas is the autoscaler's one write to an Env: the replicas of a local member, if it still has those that env
+// says. It answers the Env's resourceVersion afterwards. The patch is raw, as all writes of Envs are, and tests who is at
+// the member's place; what else has changed meanwhile does not matter.
+func SetReplicas(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv, clusterID, member string, to int32) (version string, err error) {
+	ops, err := replicasPatch(env, clusterID, member, to)
+	if err != nil {
+		return "", err
+	}
+	body, err := json.Marshal(ops)
+	if err != nil {
+		return "", fmt.Errorf("encoding the patch of the Env: %w", err)
+	}
+	answer := &v1alpha1.SandboxEnv{}
+	answer.Namespace, answer.Name = env.Namespace, env.Name
+	err = c.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(FieldManager))
+	switch {
+	case raceLost(err):
+		return "", fmt.Errorf("%w: %w", ErrMoved, err)
+	case err != nil:
+		return "", fmt.Errorf("setting replicas of member %s: %w", member, err)
+	}
+	return answer.ResourceVersion, nil
+}
+
+func replicasPatch(env *v1alpha1.SandboxEnv, clusterID, member string, to int32) ([]operation, error) {
+	for i := range env.Spec.Clusters {
+		cluster := &env.Spec.Clusters[i]
+		if cluster.ClusterID != clusterID {
+			continue
+		}
+		at := "/spec/clusters/" + strconv.Itoa(i)
+		for j := range cluster.Members {
+			if m := &cluster.Members[j]; m.Name == member {
+				place := at + "/members/" + strconv.Itoa(j)
+				return []operation{
+					{Op: "test", Path: "/metadata/uid", Value: string(env.UID)},
+					{Op: "test", Path: at + "/clusterID", Value: clusterID},
+					{Op: "test", Path: place + "/name", Value: member},
+					{Op: "test", Path: place + "/spec/replicas", Value: m.Spec.Replicas},
+					{Op: "replace", Path: place + "/spec/replicas", Value: to},
+				}, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("member %s: %w", member, ErrMoved)
+}
