@@ -62,10 +62,11 @@ func (d *deciding) follow(m *member) {
 		d.wake(wait)
 		return
 	}
-	// Marks that were made one after the other do not make one shrinking follow another: they go together, later.
+	// Marks from before it shrank, which a cache that lags lets happen, do not make it shrink again at once.
 	if wait := left(m.out.Status.LastScaleDownTime, policy.StabilizationSeconds, d.Now); due > 0 && wait > 0 {
-		m.stop(ReasonStabilizing, "%s marked; it last shrank %s ago, and stabilizationSeconds is %d",
-			plural(due, "Pod is", "Pods are"), d.since(m.out.Status.LastScaleDownTime), policy.StabilizationSeconds)
+		m.out.Unmark = append(m.out.Unmark, marked...)
+		m.stop(ReasonStabilizing, "%s kept: it last shrank %s ago, and stabilizationSeconds is %d",
+			plural(due, "marked Pod is", "marked Pods are"), d.since(m.out.Status.LastScaleDownTime), policy.StabilizationSeconds)
 		d.wake(wait)
 		return
 	}
