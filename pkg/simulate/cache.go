@@ -3,26 +3,22 @@
 package simulate
 
 import (
+	"slices"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"navix.sh/atoll/api/v1alpha1"
 )
 
-// cache is a pool as its worker sees it: late, and now and then not at all.
+// cache is a pool, and the Env's part of it, as the worker sees them: late, and now and then not at all.
 type cache struct {
 	pool *pool
 	pods map[string]seen
 	// order keeps names as they came, so that a run does not depend on a map.
 	order    []string
-	replicas int32
-	status   *v1alpha1.PoolAutoScalingStatus
-	written  *v1alpha1.PoolAutoScalingStatus // what the API server has
-	// unseen are writes of the worker's own that are not here yet. It decides nothing until they are.
-	unseen   int
-	latest   time.Duration // when the last change on its way arrives: changes do not overtake each other
-	onChange func()
+	replicas int32 // of the Env
+	applied  int32 // of the pool
+	// behindEnv and behindPool are writes of the worker's own that are not here yet. It decides nothing until they are.
+	behindEnv, behindPool int
+	latest                time.Duration // when the last change on its way arrives: changes do not overtake each other
+	onChange              func(in time.Duration)
 }
 
 // seen is a Pod in a cache.
@@ -31,10 +27,12 @@ type seen struct {
 	since  time.Duration
 	marked bool
 	mark   time.Duration
+	// noticed is when the mark got here, from which it is timed.
+	noticed time.Duration
 }
 
 func newCache(p *pool) *cache {
-	return &cache{pool: p, pods: map[string]seen{}, replicas: p.replicas, onChange: func() {}}
+	return &cache{pool: p, pods: map[string]seen{}, replicas: p.replicas, applied: p.applied, onChange: func(time.Duration) {}}
 }
 
 // arrive does something when a change that is made now is seen.
@@ -47,46 +45,57 @@ func (c *cache) arrive(do func()) {
 	c.latest = max(c.latest, w.now+lag.draw(w.caches))
 	w.when(c.latest, func() {
 		do()
-		c.onChange()
+		c.onChange(settle)
 	})
 }
 
-// podChanged sends a Pod on its way into the cache, and reports whether it will get there.
-func (c *cache) podChanged(n *pod) bool {
+// expect has the worker wait for what was sent on its way just now.
+func (c *cache) expect(missing *int) {
+	*missing++
+	c.pool.world.when(c.latest, func() {
+		*missing--
+		c.onChange(settle)
+	})
+}
+
+// podChanged sends a Pod on its way, unless its news are lost.
+func (c *cache) podChanged(n *pod) {
 	w := c.pool.world
 	if d := w.active(LostUpdates, c.pool.Cluster); d != nil && w.faults.Float64() < d.Factor {
-		return false
+		return
 	}
-	now, name := seen{n.state, n.since, n.marked, n.mark}, n.name
-	gone := n.gone
-	c.arrive(func() { c.put(name, now, gone) })
-	return true
+	is, name, gone := n.seen(), n.name, n.gone
+	c.arrive(func() {
+		if gone {
+			c.drop(name)
+		} else {
+			c.put(name, is)
+		}
+	})
 }
 
-// expect has the worker wait for what was sent on its way just now.
-func (c *cache) expect() {
-	c.unseen++
-	c.pool.world.when(c.latest, func() { c.unseen--; c.onChange() })
+func (n *pod) seen() seen {
+	return seen{state: n.state, since: n.since, marked: n.marked, mark: n.mark}
 }
 
-func (c *cache) put(name string, s seen, gone bool) {
-	_, known := c.pods[name]
-	switch {
-	case gone && known:
-		delete(c.pods, name)
-		c.pool.reconcileSoon()
-		for i, other := range c.order {
-			if other == name {
-				c.order = append(c.order[:i], c.order[i+1:]...)
-				break
-			}
-		}
-	case !gone:
-		if !known {
-			c.order = append(c.order, name)
-		}
-		c.pods[name] = s
+func (c *cache) put(name string, is seen) {
+	before, known := c.pods[name]
+	if !known {
+		c.order = append(c.order, name)
 	}
+	is.noticed = c.pool.world.now
+	if before.marked && before.mark == is.mark {
+		is.noticed = before.noticed
+	}
+	c.pods[name] = is
+}
+
+func (c *cache) drop(name string) {
+	delete(c.pods, name)
+	if i := slices.Index(c.order, name); i >= 0 {
+		c.order = slices.Delete(c.order, i, i+1)
+	}
+	c.pool.reconcileSoon()
 }
 
 func (c *cache) envChanged() {
@@ -94,34 +103,24 @@ func (c *cache) envChanged() {
 	c.arrive(func() { c.replicas = replicas })
 }
 
-// writeStatus is a write of the pool's status.autoscaling, whose times have whole seconds.
-func (c *cache) writeStatus(s *v1alpha1.PoolAutoScalingStatus) {
-	s = s.DeepCopy()
-	if s != nil {
-		for _, t := range []**metav1.Time{&s.LastScaleUpTime, &s.LastScaleDownTime, &s.IdleZeroSince, &s.LastScaleUpAttemptTime} {
-			if *t != nil {
-				(*t).Time = (*t).Truncate(time.Second)
-			}
-		}
-	}
-	c.written = s
-	c.pool.out.StatusWrites++
-	c.arrive(func() { c.status = s })
-	c.expect()
+func (c *cache) poolChanged() {
+	applied := c.pool.applied
+	c.arrive(func() { c.applied = applied })
 }
-
-// wake tells of what is known without a cache.
-func (c *cache) wake() { c.onChange() }
 
 // relist makes good what was lost.
 func (c *cache) relist() { c.arrive(c.relistNow) }
 
 func (c *cache) relistNow() {
-	clear(c.pods)
-	c.order = c.order[:0]
+	before := c.pods
+	c.pods, c.order = map[string]seen{}, nil
 	for _, n := range c.pool.pods {
-		c.put(n.name, seen{n.state, n.since, n.marked, n.mark}, false)
+		c.put(n.name, n.seen())
+		if was, is := before[n.name], c.pods[n.name]; was.marked && was.mark == is.mark {
+			is.noticed = was.noticed
+			c.pods[n.name] = is
+		}
 	}
-	c.replicas, c.status = c.pool.replicas, c.written
+	c.replicas, c.applied = c.pool.replicas, c.pool.applied
 	c.pool.reconcileSoon()
 }

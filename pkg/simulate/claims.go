@@ -71,7 +71,10 @@ func (p *pool) take(c *Claim) {
 	}
 	w.place = p.queue.PushBack(w)
 	p.changed()
-	p.cache.wake()
+	if p.queue.Len() == 1 {
+		p.cache.onChange(firstWaits)
+	}
+	p.cache.onChange(settle)
 	p.world.in(p.world.plan.Model.Patience, func() {
 		if w.place != nil {
 			p.leave(w)
@@ -98,7 +101,7 @@ func (p *pool) leave(w *waiting) {
 	p.queue.Remove(w.place)
 	w.place = nil
 	p.changed()
-	p.cache.wake()
+	p.cache.onChange(settle)
 }
 
 // serve is the claim write: it takes a mark away.

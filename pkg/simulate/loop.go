@@ -9,14 +9,20 @@ import (
 	"math"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/autoscale"
 )
 
-// react is how long the worker takes from an event to a decision. Events in between are part of it.
-var react = Spread{20 * time.Millisecond, 50 * time.Millisecond, 250 * time.Millisecond}
+// As at a worker: how long changes are gathered before somebody decides, and the first claim that waits has company; how long
+// what a status need not say at once has lasted before it is written; how far apart admission is asked.
+const (
+	settle          = 250 * time.Millisecond
+	firstWaits      = 20 * time.Millisecond
+	softDelay       = 5 * time.Second
+	betweenAttempts = time.Second
+)
 
 // loop is the worker of one cluster, as far as one scaling group goes: it gathers, decides, acts and reports.
 type loop struct {
@@ -24,46 +30,60 @@ type loop struct {
 	cluster string
 	policy  v1alpha1.EnvAutoscalingGroup
 	pools   []*pool
-	planned bool
-	again   uint64 // counts plans to look again: a later one replaces an earlier
+	due     time.Duration // when it decides next; below 0: when somebody wakes it
+	turn    uint64        // counts plans to decide: a later one replaces an earlier
+	again   uint64        // the same of plans to wake
 	started time.Duration
-	said    []autoscale.Reason // by member, what was last said of it
+}
+
+// memo is what the worker remembers of a pool, and loses when it ends.
+type memo struct {
+	status  *v1alpha1.PoolAutoScalingStatus // the truth; what is in the pool follows it
+	written *v1alpha1.PoolAutoScalingStatus // in the pool, which outlives the worker
+	soft    time.Duration                   // since when only what need not be written at once differs; below 0: it does not
+	attempt time.Duration                   // when admission was last asked; below 0: never
+	said    autoscale.Reason                // what was last said of it
 }
 
 func (w *world) startLoops() {
 	for i := range w.plan.Env.Groups {
 		for _, id := range w.plan.Env.clusters() {
-			l := &loop{world: w, cluster: id, policy: w.plan.Env.Groups[i]}
+			l := &loop{world: w, cluster: id, policy: w.plan.Env.Groups[i], due: -1}
 			for _, p := range w.pools {
 				if p.Cluster == id && p.Config.ScalingGroup == l.policy.Name {
 					l.pools = append(l.pools, p)
-					p.loop, p.cache.onChange = l, l.wake
+					p.loop, p.cache.onChange, p.memo = l, l.wake, memo{soft: -1, attempt: -1}
 				}
 			}
 			if len(l.pools) > 0 {
-				l.said = make([]autoscale.Reason, len(l.pools))
 				w.loops = append(w.loops, l)
-				l.wake()
+				l.wake(0)
 				l.resync()
 			}
 		}
 	}
 }
 
-func (l *loop) wake() {
-	if l.planned {
+// wake has it decide in a while, or sooner if that is planned.
+func (l *loop) wake(in time.Duration) {
+	at := l.world.now + in
+	if l.due >= 0 && l.due <= at {
 		return
 	}
-	l.planned = true
-	l.world.in(react.draw(l.world.caches), func() {
-		l.planned = false
-		l.decide()
+	l.due = at
+	l.turn++
+	turn := l.turn
+	l.world.when(at, func() {
+		if turn == l.turn {
+			l.due = -1
+			l.decide()
+		}
 	})
 }
 
 func (l *loop) resync() {
 	l.world.in(l.world.plan.Model.Resync, func() {
-		l.wake()
+		l.wake(0)
 		l.resync()
 	})
 }
@@ -72,6 +92,8 @@ func (l *loop) resync() {
 func (l *loop) restart() {
 	l.started = l.world.now
 	for _, p := range l.pools {
+		p.memo = memo{status: p.memo.written.DeepCopy(), written: p.memo.written, soft: -1, attempt: -1}
+		p.contest = contest{}
 		p.cache.relist()
 		p.reconcileSoon()
 	}
@@ -82,21 +104,28 @@ func (l *loop) decide() {
 		return
 	}
 	for _, p := range l.pools {
-		if p.cache.unseen > 0 && !l.world.plan.forgetful {
+		if p.cache.behindEnv > 0 {
 			return
 		}
 	}
 	group := l.gather()
 	decision := l.world.plan.decide(group)
 	l.world.run.Decisions++
-	for i := range decision.Members {
-		l.act(i, &group.Members[i], &decision.Members[i])
+	again := decision.Again
+	for i, p := range l.pools {
+		d := &decision.Members[i]
+		p.canGrow, p.saturatedUntil, p.saw = d.CanGrow, d.SaturatedUntil, group.Members[i].Pods.Running
+		p.memo.status = d.Status
+		p.act(d)
+		if wait := p.report(); wait > 0 && (again == 0 || wait < again) {
+			again = wait
+		}
 	}
 	l.again++
-	if n := l.again; decision.Again > 0 {
-		l.world.in(decision.Again, func() {
+	if n := l.again; again > 0 {
+		l.world.in(again, func() {
 			if n == l.again {
-				l.wake()
+				l.wake(0)
 			}
 		})
 	}
@@ -111,7 +140,8 @@ func (l *loop) gather() autoscale.Group {
 			Name: p.Name, Replicas: p.cache.replicas,
 			MinReplicas: p.Config.MinReplicas, MaxReplicas: p.Config.MaxReplicas,
 			ScaleUpPriority: p.Config.EffectiveScaleUpPriority(), ScaleDownPriority: p.Config.EffectiveScaleDownPriority(),
-			Queue: int32(p.queue.Len()), Status: p.cache.status,
+			Queue: int32(p.queue.Len()), Status: p.memo.status, Contested: p.contest.contested,
+			Unsettled: p.cache.replicas != p.cache.applied || p.cache.behindPool > 0,
 		}
 		if p.lastCreate >= 0 {
 			m.LastCreate = epoch.Add(p.lastCreate)
@@ -143,7 +173,7 @@ func (l *loop) count(p *pool, m *autoscale.Member) {
 		m.Pods.Idle++
 		one := autoscale.IdlePod{Name: name, IdleFor: l.world.now - s.since, Marked: s.marked}
 		if s.marked {
-			one.MarkedFor = l.world.now - max(s.mark, l.started)
+			one.MarkedFor = l.world.now - max(s.noticed, l.started)
 		}
 		m.IdlePods = append(m.IdlePods, one)
 	}
@@ -151,64 +181,66 @@ func (l *loop) count(p *pool, m *autoscale.Member) {
 }
 
 // act carries out what was decided for one member.
-func (l *loop) act(i int, m *autoscale.Member, d *autoscale.MemberDecision) {
-	p := l.pools[i]
-	p.saw = m.Pods.Running
-	p.canGrow, p.saturatedUntil = d.CanGrow, d.SaturatedUntil
-	status := d.Status
+func (p *pool) act(d *autoscale.MemberDecision) {
 	switch d.Direction {
 	case autoscale.Up:
-		status = l.grow(i, d, status)
+		p.grow(d)
 	case autoscale.Down:
 		if p.write(d.From, d.To) {
-			l.note(i, Shrank, d, d.To)
-			status = autoscale.RecordDown(status, l.world.time())
+			p.note(Shrank, d, d.To)
+			p.memo.status = autoscale.RecordDown(p.memo.status, p.world.time())
 		}
 	default:
-		l.note(i, Held, d, d.To)
+		p.note(Held, d, d.To)
 	}
 	p.mark(d)
-	if !equality.Semantic.DeepEqual(status, m.Status) {
-		p.cache.writeStatus(status)
-	}
 }
 
 // grow asks admission where that is due, and writes what it admits.
-func (l *loop) grow(i int, d *autoscale.MemberDecision, status *v1alpha1.PoolAutoScalingStatus) *v1alpha1.PoolAutoScalingStatus {
-	p := l.pools[i]
-	outcome := autoscale.Outcome{From: d.From, To: d.To, Result: v1alpha1.PoolScaleUpAttemptEnough}
-	if d.Probe {
-		var err error
-		if outcome, err = autoscale.Search(context.Background(), max(d.From, d.Floor), d.To, l.ask(p, d.From)); err != nil {
-			return status
+func (p *pool) grow(d *autoscale.MemberDecision) {
+	if !d.Probe {
+		if p.write(d.From, d.To) {
+			p.note(Grew, d, d.To)
 		}
-		p.event(Event{Kind: Probed, From: d.From, To: outcome.To, Asked: d.To,
-			Reason: string(outcome.Result), Text: outcome.Message,
-		})
+		return
 	}
-	if !p.write(d.From, outcome.To) {
-		return status
+	if p.memo.attempt >= 0 && p.world.now-p.memo.attempt < betweenAttempts {
+		p.world.in(betweenAttempts, func() { p.loop.wake(0) })
+		return
 	}
-	l.note(i, Grew, d, outcome.To)
-	return autoscale.Record(status, outcome, l.world.time())
+	p.memo.attempt = p.world.now
+	outcome, err := autoscale.Search(context.Background(), d.Floor, d.To, p.ask(d.Floor))
+	if err != nil {
+		return
+	}
+	p.event(Event{Kind: Probed, From: d.From, To: outcome.To, Asked: d.To, Reason: string(outcome.Result), Text: outcome.Message})
+	if outcome.To > d.From {
+		if !p.write(d.From, outcome.To) {
+			return
+		}
+		p.note(Grew, d, outcome.To)
+	} else {
+		p.note(Probed, d, outcome.To)
+	}
+	p.memo.status = autoscale.Record(p.memo.status, outcome, p.world.time())
 }
 
 // ask is admission: it says yes or no to a number of replicas.
-func (l *loop) ask(p *pool, from int32) autoscale.Ask {
+func (p *pool) ask(from int32) autoscale.Ask {
 	return func(_ context.Context, target int32) (autoscale.Answer, error) {
-		if l.world.active(AdmissionFails, l.cluster) != nil {
+		if p.world.active(AdmissionFails, p.Cluster) != nil {
 			return autoscale.Answer{}, errors.New("admission does not answer")
 		}
 		limit := int32(math.MaxInt32)
-		if quota := l.world.plan.Model.Quota; quota >= 0 {
+		if quota := p.world.plan.Model.Quota; quota >= 0 {
 			limit = quota
 		}
-		if d := l.world.active(TeamQuota, l.cluster); d != nil {
+		if d := p.world.active(TeamQuota, p.Cluster); d != nil {
 			limit = min(limit, d.Limit)
 		}
 		others := int32(0)
-		for _, o := range l.world.pools {
-			if o != p && o.Cluster == l.cluster {
+		for _, o := range p.world.pools {
+			if o != p && o.Cluster == p.Cluster {
 				others += o.replicas
 			}
 		}
@@ -225,23 +257,61 @@ func (p *pool) write(from, to int32) bool {
 	if p.replicas != from {
 		return false
 	}
-	if to != from {
-		p.setReplicas(to)
-		p.cache.expect()
-	}
+	p.setReplicas(to)
+	p.cache.expect(&p.cache.behindEnv)
 	return true
 }
 
+// report writes the status if it is news, and answers when to come back if it is too early. What is in it keeps whole seconds.
+func (p *pool) report() (later time.Duration) {
+	now, atAll := differ(p.memo.status, p.memo.written)
+	switch {
+	case !atAll:
+		p.memo.soft = -1
+		return 0
+	case p.cache.behindPool > 0:
+		return settle
+	case !now && p.memo.soft < 0:
+		p.memo.soft = p.world.now
+		return softDelay
+	case !now && p.world.now-p.memo.soft < softDelay:
+		return softDelay - (p.world.now - p.memo.soft)
+	}
+	p.memo.soft = -1
+	p.memo.written = p.memo.status.DeepCopy()
+	if s := p.memo.written; s != nil {
+		for _, t := range []**metav1.Time{&s.LastScaleUpTime, &s.LastScaleDownTime, &s.IdleZeroSince, &s.LastScaleUpAttemptTime} {
+			if *t != nil {
+				(*t).Time = (*t).Truncate(time.Second)
+			}
+		}
+	}
+	p.out.StatusWrites++
+	p.cache.poolChanged()
+	p.cache.expect(&p.cache.behindPool)
+	return 0
+}
+
+// differ tells whether statuses differ in what is written at once, and whether in anything, as they are stored.
+func differ(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
+	if a == nil || b == nil {
+		return a != b, a != b
+	}
+	other := func(a, b *metav1.Time) bool { return (a == nil) != (b == nil) || a != nil && a.Unix() != b.Unix() }
+	now = other(a.LastScaleUpTime, b.LastScaleUpTime) || other(a.LastScaleDownTime, b.LastScaleDownTime) ||
+		other(a.LastScaleUpAttemptTime, b.LastScaleUpAttemptTime) ||
+		a.LastScaleUpAttemptResult != b.LastScaleUpAttemptResult || a.ScaleUpErrorMessage != b.ScaleUpErrorMessage
+	return now, now || other(a.IdleZeroSince, b.IdleZeroSince)
+}
+
 // note remembers a change, and of what held one back the first time that it did.
-func (l *loop) note(i int, kind EventKind, d *autoscale.MemberDecision, to int32) {
-	p := l.pools[i]
-	if kind == Held && l.said[i] == d.Reason {
+func (p *pool) note(kind EventKind, d *autoscale.MemberDecision, to int32) {
+	if kind == Held && p.memo.said == d.Reason {
 		return
 	}
-	l.said[i] = d.Reason
+	p.memo.said = d.Reason
 	p.out.Reasons[string(d.Reason)]++
-	if kind == Grew && to == d.From {
-		return // admission granted nothing
+	if kind != Probed { // which has its event
+		p.event(Event{Kind: kind, From: d.From, To: to, Busy: p.saw, Reason: string(d.Reason), Text: d.Text})
 	}
-	p.event(Event{Kind: kind, From: d.From, To: to, Busy: p.saw, Reason: string(d.Reason), Text: d.Text})
 }

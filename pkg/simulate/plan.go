@@ -31,8 +31,6 @@ type Plan struct {
 
 	// decide is Decide, or what a test has in its place.
 	decide func(autoscale.Group) autoscale.Decision
-	// forgetful is a worker that decides although its own writes are missing in its caches.
-	forgetful bool
 }
 
 // Env is the part of a SandboxEnv that matters to the autoscaler.

@@ -60,6 +60,8 @@ type pool struct {
 	loop           *loop // nil: the pool is in no group
 	canGrow        bool
 	saw            int32 // Pods that ran, by the last decision
+	memo           memo
+	contest        contest
 	saturatedUntil time.Time
 	planned        bool // a reconcile
 	accounted      time.Duration
@@ -116,15 +118,18 @@ func (p *pool) sample() {
 	p.out.Points = append(p.out.Points, is)
 }
 
-// setReplicas is a write to the Env, by whomever.
+// setReplicas is a write to the Env, by the autoscaler. The Env's reconciler takes it to the pool.
 func (p *pool) setReplicas(n int32) {
 	p.replicas = n
 	p.changed()
-	p.world.in(p.world.plan.Model.Apply.draw(p.world.caches), func() {
-		p.applied = p.replicas
-		p.reconcile()
-	})
 	p.cache.envChanged()
+	p.world.in(p.world.plan.Model.Apply.draw(p.world.caches), p.apply)
+}
+
+func (p *pool) apply() {
+	p.applied = p.replicas
+	p.cache.poolChanged()
+	p.reconcile()
 }
 
 func (p *pool) reconcileSoon() {
@@ -145,12 +150,14 @@ func (p *pool) reconcile() {
 		return // it looks at everything when it is back
 	}
 	switch missing := p.applied - p.held(); {
+	case missing == 0:
+		p.unmarkForgotten()
 	case missing > 0:
-		p.unmarkAll()
+		p.unmarkForgotten()
 		if n := p.applied - max(p.held(), int32(len(p.cache.pods))); n > 0 {
 			p.createPods(n)
 		}
-	case missing < 0:
+	default:
 		p.removeMarked(-missing)
 	}
 }
@@ -170,32 +177,42 @@ func (p *pool) createPods(n int32) {
 	p.changed()
 	if n > room {
 		p.refusedAt = p.world.now
-		p.cache.wake()
+		p.cache.onChange(settle)
 		p.world.in(refusalBackoff, p.reconcileSoon)
 	}
 }
 
-// mark writes marks on Pods that are still as they were seen to be, and takes others away.
+// mark writes marks on Pods that are idle still, and takes others away.
 func (p *pool) mark(d *autoscale.MemberDecision) {
-	sent, n := false, int32(0)
+	n := int32(0)
 	for _, chosen := range d.Mark {
-		if one := p.named(chosen.Name); one != nil && (one.state == idle || one.state == starting) && !one.marked {
-			one.marked, one.mark, one.idleFor = true, p.world.now, chosen.IdleFor
-			sent = p.cache.podChanged(one) || sent
+		one := p.named(chosen.Name)
+		if one == nil || !one.removable() {
+			continue
+		}
+		if !one.marked {
 			n++
 		}
+		one.marked, one.mark, one.idleFor = true, p.world.now, chosen.IdleFor
+		p.cache.podChanged(one)
 	}
 	if n > 0 {
 		p.event(Event{Kind: Marked, From: p.replicas, To: p.replicas - n, Reason: string(d.Reason), Text: d.Text})
 	}
 	for _, chosen := range d.Unmark {
-		if one := p.named(chosen.Name); one != nil && one.marked {
-			one.marked = false
-			sent = p.cache.podChanged(one) || sent
+		if one := p.named(chosen.Name); one != nil && one.removable() {
+			p.unmark(one)
 		}
 	}
-	if sent {
-		p.cache.expect()
+}
+
+// removable Pods are those that no sandbox has or had since they were reset.
+func (n *pod) removable() bool { return n.state == idle || n.state == starting }
+
+func (p *pool) unmark(n *pod) {
+	if n.marked {
+		n.marked = false
+		p.cache.podChanged(n)
 	}
 }
 
@@ -208,12 +225,19 @@ func (p *pool) named(name string) *pod {
 	return nil
 }
 
-func (p *pool) unmarkAll() {
+// followUp is how long after its window the pool takes a mark off that nobody has lowered replicas for.
+const followUp = 30 * time.Second
+
+func (p *pool) unmarkForgotten() {
 	for _, n := range p.pods {
-		if n.marked {
-			n.marked = false
-			p.cache.podChanged(n)
+		if !n.marked {
+			continue
 		}
+		if left := n.mark + p.window() + followUp - p.world.now; left > 0 && p.loop != nil {
+			p.world.in(left, p.reconcileSoon)
+			continue
+		}
+		p.unmark(n)
 	}
 }
 
@@ -224,7 +248,7 @@ func (p *pool) removeMarked(surplus int32) {
 	var marked, free []*pod
 	for _, n := range p.pods {
 		switch {
-		case n.state != idle && n.state != starting:
+		case !n.removable():
 		case n.marked:
 			marked = append(marked, n)
 		default:
@@ -255,7 +279,8 @@ func (p *pool) window() time.Duration {
 	if p.loop == nil {
 		return 10 * time.Second
 	}
-	return time.Duration(p.loop.policy.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second
+	// Time enough for the autoscaler to raise replicas again for a marked Pod that was claimed at the last moment.
+	return max(time.Second, time.Duration(p.loop.policy.ScaleDownPolicy.ProtectionWindowSeconds)*time.Second)
 }
 
 // saturated is what the router is told: there is no use in waiting for growth.

@@ -194,9 +194,6 @@ func TestRulesAreSeenToBreak(t *testing.T) {
 	}{
 		{rule: "success cooldown", scenario: "bursts", feed: func(g *group) { g.Policy.ScaleUpPolicy.CooldownSeconds = 0 }},
 		{rule: "probe while saturated", scenario: "refusals", feed: func(g *group) { g.Policy.ScaleUpPolicy.SaturationCooldownSeconds = 0 }},
-		{rule: "probe while saturated", scenario: "refusals", plan: func(p *Plan) {
-			p.forgetful, p.Model.CacheLag = true, Exactly(2*time.Second)
-		}},
 		{rule: "stabilization", scenario: "bursts", feed: func(g *group) { g.Policy.ScaleDownPolicy.StabilizationSeconds = 0 }},
 		{rule: "idle timeout", scenario: "daily", feed: func(g *group) { g.Policy.ScaleDownPolicy.IdleTimeoutSeconds = 60 }},
 		{rule: "protection window", scenario: "bursts", feed: func(g *group) { g.Policy.ScaleDownPolicy.ProtectionWindowSeconds = 1 }},

@@ -5,7 +5,6 @@ package simulate
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"navix.sh/atoll/pkg/autoscale"
@@ -153,18 +152,5 @@ func (w *world) end(d *Disturbance) {
 		for _, l := range w.loops {
 			l.restart()
 		}
-	}
-}
-
-// edit sets a pool's replicas as somebody would by hand, or a controller that has the manifest.
-func (w *world) edit(d *Disturbance) {
-	i := max(0, slices.IndexFunc(w.pools, func(p *pool) bool { return p.Name == d.Pool }))
-	p := w.pools[i]
-	if p.replicas != d.Replicas {
-		p.event(Event{Kind: Edited, From: p.replicas, To: d.Replicas, Reason: string(ManualEdit), Text: "edited by hand"})
-		p.setReplicas(d.Replicas)
-	}
-	if next := w.now + d.Every; d.Every > 0 && next < d.To {
-		w.when(next, func() { w.edit(d) })
 	}
 }
