@@ -18,6 +18,7 @@
 //     own with a low priority plays, beside claims while they do not. Every Env there has one pool, and is in four clusters.
 //  4. Reaching a sandbox: one connection to a port of it through hub, tunnel and worker, beside one through the same API
 //     server alone, as kubectl port-forward makes it: a byte's round trip, opening, and how much goes through.
+//  5. The autoscaler: a decision about an Env of 32 members, and how many days are simulated in a second, beside nothing.
 //
 // A target counts as missed when its 90 % bootstrap interval over the pairs lies on the wrong side. The command prints a
 // table, writes bin/bench/latest.json, and exits non-zero when a target is missed; on a machine whose load is above 1 at

@@ -27,7 +27,7 @@ const busy = 1.0
 func main() {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
-	only := flag.String("only", "", "routing, link, one of its figures, reach, claims, or of those the ceiling or the swap alone; default: all")
+	only := flag.String("only", "", "routing, autoscaling, link, one of its figures, reach, claims, or of those the ceiling or the swap alone; default: all")
 	flag.Parse()
 	if args := flag.Args(); len(args) == 5 && args[0] == bareCommand {
 		fmt.Fprintln(os.Stderr, "bench:", decodeOnly(args[1], link.Files{Cert: args[2], Key: args[3], CA: args[4]}))
@@ -63,6 +63,14 @@ func run(ctx context.Context, binDir, outDir, only string) error {
 	if only == "" || only == "routing" {
 		fmt.Println("routing:")
 		results, err := routing(ctx)
+		if err != nil {
+			return err
+		}
+		doc.Results = append(doc.Results, results...)
+	}
+	if only == "" || only == "autoscaling" {
+		fmt.Println("autoscaling:")
+		results, err := autoscaling(ctx)
 		if err != nil {
 			return err
 		}
