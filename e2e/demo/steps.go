@@ -45,6 +45,7 @@ func (w *world) steps(ctx context.Context) error {
 		{"hub killed, local claims go on", w.hubDown},
 		{"hub back, same key, same sandbox", w.hubBack},
 		{"one cluster cut off, the rest unharmed", w.cutOff},
+		{"a burst makes a small pool grow", w.burst},
 		{"every invariant that can be seen holds", w.verify},
 	}
 	for i, s := range steps {

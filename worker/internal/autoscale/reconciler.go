@@ -178,7 +178,7 @@ func (r *Reconciler) wake(q queue, pool types.NamespacedName, in time.Duration) 
 
 // Reconcile looks at one Env: gather, decide, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("env", req.NamespacedName, "cluster", r.clusterID))
+	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("env", req.NamespacedName))
 	e := &v1alpha1.SandboxEnv{}
 	err := r.client.Get(ctx, req.NamespacedName, e, client.UnsafeDisableDeepCopy)
 	switch {

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// TestContests plays somebody who sets replicas by hand, step by step.
+func TestContests(t *testing.T) {
+	type step struct {
+		after  time.Duration
+		value  int32
+		other  bool // somebody else set it
+		change func(*v1alpha1.SandboxEnv)
+		uid    types.UID
+		want   bool
+	}
+	higher := func(e *v1alpha1.SandboxEnv) {
+		four := int32(4)
+		e.Spec.Clusters[0].Members[0].Config.MinReplicas = &four
+	}
+	off := func(e *v1alpha1.SandboxEnv) { e.Spec.Autoscaling.Groups[0].Enabled = false }
+	for name, steps := range map[string][]step{
+		"once":                        {{value: 3, other: true}, {value: 5}},
+		"comes back":                  {{value: 3, other: true}, {value: 5}, {value: 3, other: true, want: true}},
+		"comes back late":             {{value: 3, other: true}, {value: 5}, {after: 6 * time.Minute, value: 3, other: true}},
+		"another value":               {{value: 3, other: true}, {value: 5}, {value: 4, other: true}},
+		"stays so":                    {{value: 3, other: true}, {value: 3, other: true, want: true}, {after: time.Hour, value: 3, want: true}},
+		"until the member changes":    {{value: 3, other: true}, {value: 3, other: true, want: true}, {value: 3, change: higher}},
+		"until autoscaling changes":   {{value: 3, other: true}, {value: 3, other: true, want: true}, {value: 3, change: off}},
+		"not in an Env made anew":     {{value: 3, other: true}, {value: 3, other: true, want: true}, {value: 3, uid: "new"}},
+		"our own writes do not count": {{value: 3}, {value: 3}, {value: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+			contests := NewContests(clk)
+			for i, s := range steps {
+				clk.SetTime(clk.Now().Add(s.after))
+				o := scaled(int64(i), s.value, s.other)
+				if s.change != nil {
+					s.change(o.env)
+				}
+				if s.uid != "" {
+					o.env.UID = s.uid
+					o.pools["a"].OwnerReferences[0].UID = s.uid
+				}
+				for range 2 { // a generation that is looked at twice counts once
+					if got := contests.look(o)["a"]; got != s.want {
+						t.Fatalf("step %d: contested is %v", i, got)
+					}
+				}
+				if got := contests.Contested(types.NamespacedName{Namespace: "ns", Name: "e"}, "a"); got != s.want {
+					t.Fatalf("step %d: the autoscaler hears %v", i, got)
+				}
+			}
+			contests.forget(types.NamespacedName{Namespace: "ns", Name: "e"})
+			if len(contests.members) > 0 {
+				t.Error("something is left of an Env that is gone")
+			}
+		})
+	}
+}
+
+// scaled is an Env of one autoscaled member, whose pool has 5 replicas that we set.
+func scaled(generation int64, replicas int32, other bool) *observation {
+	fields := func(manager string, path string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(path)}
+	}
+	member := v1alpha1.EnvClusterMember{Name: "a", Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default"}}
+	member.Spec.Replicas = replicas
+	member.Spec.Template.Spec.Containers = append(member.Spec.Template.Spec.Containers, corev1.Container{Name: "main"})
+	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e", UID: "env", Generation: generation}}
+	e.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{member}}}
+	e.Spec.Autoscaling = &v1alpha1.EnvAutoscalingSpec{Groups: []v1alpha1.EnvAutoscalingGroup{{Name: "default", Enabled: true}}}
+	if other {
+		e.ManagedFields = append(e.ManagedFields, fields("kubectl-edit",
+			`{"f:spec":{"f:clusters":{"k:{\"clusterID\":\"east\"}":{"f:members":{"k:{\"name\":\"a\"}":{"f:spec":{"f:replicas":{}}}}}}}}`))
+	}
+	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a",
+		OwnerReferences: []metav1.OwnerReference{{UID: "env"}}, ManagedFields: []metav1.ManagedFieldsEntry{fields(FieldManager, `{"f:spec":{"f:replicas":{}}}`)}}}
+	pool.Spec.Replicas = 5
+	return &observation{clusterID: "east", env: e, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
+}
+
+func TestAutoscalingActive(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*observation)
+		status metav1.ConditionStatus
+		reason v1alpha1.ConditionReason
+	}{
+		"running":        {func(*observation) {}, metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning},
+		"no autoscaler":  {func(o *observation) { o.autoscaler = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalerNotRunning},
+		"no groups":      {func(o *observation) { o.env.Spec.Autoscaling = nil }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingNotConfigured},
+		"none enabled":   {func(o *observation) { o.env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled},
+		"contested":      {func(o *observation) { o.contested = map[string]bool{"a": true} }, metav1.ConditionFalse, v1alpha1.ReasonReplicasContested},
+		"misconfigured":  {misconfigure, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingMisconfigured},
+		"wrong, but off": {func(o *observation) { misconfigure(o); o.env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled},
+	} {
+		o := scaled(1, 5, false)
+		o.autoscaler = true
+		c.change(o)
+		if got := autoscalingActiveOf(o); got.Status != c.status || got.Reason != c.reason || got.Message == "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func misconfigure(o *observation) {
+	o.env.Spec.Autoscaling.Groups[0].ScaleUpPolicy.Mode = v1alpha1.PoolScaleUpModeAggressive
+}
