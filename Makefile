@@ -43,11 +43,11 @@ quickstart: ## Follow the README's quick start in kind clusters, and remove them
 	cd tools && GOBIN= go build -o $(TOOLS)/ helm.sh/helm/v4/cmd/helm
 	PATH="$(TOOLS):$$PATH" tools/quickstart
 
-generate: ## Regenerate protobuf, deepcopy, apply configurations, CRDs and RBAC
+generate: ## Regenerate protobuf, deepcopy, apply configurations, CRDs, RBAC, and the pictures of simulations
 	@mkdir -p $(TOOLS)
 	cd tools && GOBIN= go build -o $(TOOLS)/ $(PROTOPLUGINS)
 	cd api && PATH="$(TOOLS):$$PATH" $(GOTOOL) buf generate --template buf.gen.yaml
-	go generate ./api/... ./worker/...
+	go generate ./api/... ./worker/... ./pkg/simulate/...
 
 fmt: ## Format
 	$(GOTOOL) golangci-lint fmt

@@ -60,7 +60,7 @@ environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --con
 	root.AddCommand(
 		hubCommand(app), clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
 		createCommand(app), releaseCommand(app), touchCommand(app), updateCommand(app), pauseCommand(app), resumeCommand(app), explainCommand(app), topCommand(app), pkiCommand(),
-		verifyCommand(app), doctorCommand(app), execCommand(app), logsCommand(app), portForwardCommand(app),
+		verifyCommand(app), doctorCommand(app), execCommand(app), logsCommand(app), portForwardCommand(app), simulateCommand(app),
 	)
 	return root
 }

@@ -20,6 +20,8 @@
 //     server alone, as kubectl port-forward makes it: a byte's round trip, opening, and how much goes through.
 //  5. A worker with 1000 Envs and 10,000 Pods: how fast a pool is filled, beside Pods that are made one by one and bound by
 //     the same scheduler; what is written while nothing happens; what a Pod takes in the worker's memory.
+//  6. The autoscaler: a decision about an Env of 32 members, and how many days are simulated in a second, beside nothing.
+//     And a claim queue: a decision with 8192 that wait, beside one with 64.
 //
 // A target counts as missed when its 90 % bootstrap interval over the pairs lies on the wrong side. The command prints a
 // table, writes bin/bench/latest.json, and exits non-zero when a target is missed; on a machine whose load is above 1 at

@@ -28,7 +28,7 @@ const busy = 1.0
 func main() {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
-	only := flag.String("only", "", "routing, queue, link, one of its figures, reach, claims, or of those the ceiling or the swap alone, big; default: all")
+	only := flag.String("only", "", "routing, queue, autoscaling, link, one of its figures, reach, claims, or of those the ceiling or the swap alone, big; default: all")
 	var s size
 	flag.IntVar(&s.envs, "envs", 1000, "Envs of the part big")
 	flag.IntVar(&s.pods, "pods", 10, "Pods of each of them")
@@ -65,49 +65,28 @@ func main() {
 func run(ctx context.Context, binDir, outDir, only string, s size) error {
 	doc := document{Schema: 1, Commit: commit(ctx), Load: loadAverage()}
 	fmt.Printf("commit %s, load %.2f, etcd with fsync\n", doc.Commit, doc.Load)
-	if only == "" || only == "routing" {
-		fmt.Println("routing:")
-		results, err := routing(ctx)
-		if err != nil {
-			return err
+	for _, part := range []struct {
+		name    string
+		wanted  bool
+		measure func() ([]result, error)
+	}{
+		{"routing", only == "routing", func() ([]result, error) { return routing(ctx) }},
+		{"queue", only == "queue", func() ([]result, error) { return queueing(ctx) }},
+		{"autoscaling", only == "autoscaling", func() ([]result, error) { return autoscaling(ctx) }},
+		{"link", linkWanted(only), func() ([]result, error) {
+			return linkResults(ctx, binDir, filepath.Join(outDir, "logs-link"), only)
+		}},
+		{"reach", only == "reach", func() ([]result, error) { return reaching(ctx, binDir, outDir) }},
+		{"claims", only == "claims" || only == "ceiling" || only == "swap", func() ([]result, error) {
+			return claims(ctx, binDir, outDir, only)
+		}},
+		{"big", only == "big", func() ([]result, error) { return big(ctx, binDir, outDir, s) }},
+	} {
+		if only != "" && !part.wanted {
+			continue
 		}
-		doc.Results = append(doc.Results, results...)
-	}
-	if only == "" || only == "queue" {
-		fmt.Println("queue:")
-		results, err := queueing(ctx)
-		if err != nil {
-			return err
-		}
-		doc.Results = append(doc.Results, results...)
-	}
-	if linkWanted(only) {
-		fmt.Println("link:")
-		results, err := linkResults(ctx, binDir, filepath.Join(outDir, "logs-link"), only)
-		if err != nil {
-			return err
-		}
-		doc.Results = append(doc.Results, results...)
-	}
-	if only == "" || only == "reach" {
-		fmt.Println("reach:")
-		results, err := reaching(ctx, binDir, outDir)
-		if err != nil {
-			return err
-		}
-		doc.Results = append(doc.Results, results...)
-	}
-	if only == "" || only == "claims" || only == "ceiling" || only == "swap" {
-		fmt.Println("claims:")
-		results, err := claims(ctx, binDir, outDir, only)
-		if err != nil {
-			return err
-		}
-		doc.Results = append(doc.Results, results...)
-	}
-	if only == "" || only == "big" {
-		fmt.Println("big:")
-		results, err := big(ctx, binDir, outDir, s)
+		fmt.Println(part.name + ":")
+		results, err := part.measure()
 		if err != nil {
 			return err
 		}

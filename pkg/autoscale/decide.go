@@ -137,8 +137,9 @@ func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
 	case s.IdleZeroSince == nil:
 		s.IdleZeroSince = &metav1.Time{Time: d.Now}
 	}
-	if r := m.Refused; r != nil && (s.LastScaleUpAttemptTime == nil || r.At.After(s.LastScaleUpAttemptTime.Time)) {
-		s.LastScaleUpAttemptTime = &metav1.Time{Time: r.At}
+	// A status has whole seconds: with parts of one the same refusal would be a new one each time.
+	if r := m.Refused; r != nil && (s.LastScaleUpAttemptTime == nil || r.At.Truncate(time.Second).After(s.LastScaleUpAttemptTime.Time)) {
+		s.LastScaleUpAttemptTime = &metav1.Time{Time: r.At.Truncate(time.Second)}
 		s.LastScaleUpAttemptResult = v1alpha1.PoolScaleUpAttemptInsufficient
 		s.ScaleUpErrorMessage = oneLine(r.Message)
 	}

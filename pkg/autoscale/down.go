@@ -62,6 +62,14 @@ func (d *deciding) follow(m *member) {
 		d.wake(wait)
 		return
 	}
+	// Marks from before it shrank, which a cache that lags lets happen, do not make it shrink again at once.
+	if wait := left(m.out.Status.LastScaleDownTime, policy.StabilizationSeconds, d.Now); due > 0 && wait > 0 {
+		m.out.Unmark = append(m.out.Unmark, marked...)
+		m.stop(ReasonStabilizing, "%s kept: it last shrank %s ago, and stabilizationSeconds is %d",
+			plural(due, "marked Pod is", "marked Pods are"), d.since(m.out.Status.LastScaleDownTime), policy.StabilizationSeconds)
+		d.wake(wait)
+		return
+	}
 	going := int32(len(m.marked)) - int32(len(m.out.Unmark)) - due
 	by := max(0, min(due, d.spare(m), d.groupSpare(), int32(len(m.IdlePods))-going-d.buffer(m)))
 	if by < due {

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/autoscale"
+)
+
+// As at a worker: how long changes are gathered before somebody decides, and the first claim that waits has company; how long
+// what a status need not say at once has lasted before it is written; how far apart admission is asked.
+const (
+	settle          = 250 * time.Millisecond
+	firstWaits      = 20 * time.Millisecond
+	softDelay       = 5 * time.Second
+	betweenAttempts = time.Second
+)
+
+// loop is the worker of one cluster, as far as one scaling group goes: it gathers, decides, acts and reports.
+type loop struct {
+	world   *world
+	cluster string
+	policy  v1alpha1.EnvAutoscalingGroup
+	pools   []*pool
+	due     time.Duration // when it decides next; below 0: when somebody wakes it
+	turn    uint64        // counts plans to decide: a later one replaces an earlier
+	again   uint64        // the same of plans to wake
+	started time.Duration
+}
+
+// memo is what the worker remembers of a pool, and loses when it ends.
+type memo struct {
+	status  *v1alpha1.PoolAutoScalingStatus // the truth; what is in the pool follows it
+	written *v1alpha1.PoolAutoScalingStatus // in the pool, which outlives the worker
+	soft    time.Duration                   // since when only what need not be written at once differs; below 0: it does not
+	attempt time.Duration                   // when admission was last asked; below 0: never
+	said    autoscale.Reason                // what was last said of it
+}
+
+func (w *world) startLoops() {
+	for i := range w.plan.Env.Groups {
+		for _, id := range w.plan.Env.clusters() {
+			l := &loop{world: w, cluster: id, policy: w.plan.Env.Groups[i], due: -1}
+			for _, p := range w.pools {
+				if p.Cluster == id && p.Config.ScalingGroup == l.policy.Name {
+					l.pools = append(l.pools, p)
+					p.loop, p.cache.onChange, p.memo = l, l.wake, memo{soft: -1, attempt: -1}
+				}
+			}
+			if len(l.pools) > 0 {
+				w.loops = append(w.loops, l)
+				l.wake(0)
+				l.resync()
+			}
+		}
+	}
+}
+
+// wake has it decide in a while, or sooner if that is planned.
+func (l *loop) wake(in time.Duration) {
+	at := l.world.now + in
+	if l.due >= 0 && l.due <= at {
+		return
+	}
+	l.due = at
+	l.turn++
+	turn := l.turn
+	l.world.when(at, func() {
+		if turn == l.turn {
+			l.due = -1
+			l.decide()
+		}
+	})
+}
+
+func (l *loop) resync() {
+	l.world.in(l.world.plan.Model.Resync, func() {
+		l.wake(0)
+		l.resync()
+	})
+}
+
+// restart is a new process: what it knows is what is written.
+func (l *loop) restart() {
+	l.started = l.world.now
+	for _, p := range l.pools {
+		p.memo = memo{status: p.memo.written.DeepCopy(), written: p.memo.written, soft: -1, attempt: -1}
+		p.contest = contest{}
+		p.cache.relist()
+		p.reconcileSoon()
+	}
+}
+
+func (l *loop) decide() {
+	if l.world.active(WorkerAway, l.cluster) != nil {
+		return
+	}
+	for _, p := range l.pools {
+		if p.cache.behindEnv > 0 {
+			return
+		}
+	}
+	group := l.gather()
+	decision := l.world.plan.decide(group)
+	l.world.run.Decisions++
+	again := decision.Again
+	for i, p := range l.pools {
+		d := &decision.Members[i]
+		p.canGrow, p.saturatedUntil, p.saw = d.CanGrow, d.SaturatedUntil, group.Members[i].Pods.Running
+		p.memo.status = d.Status
+		p.act(d)
+		if wait := p.report(); wait > 0 && (again == 0 || wait < again) {
+			again = wait
+		}
+	}
+	l.again++
+	if n := l.again; again > 0 {
+		l.world.in(again, func() {
+			if n == l.again {
+				l.wake(0)
+			}
+		})
+	}
+}
+
+// gather sees what the caches show, and of claims what the process itself knows.
+func (l *loop) gather() autoscale.Group {
+	g := autoscale.Group{ClusterID: l.cluster, Policy: l.policy, Now: l.world.time(), Members: make([]autoscale.Member, len(l.pools))}
+	for i, p := range l.pools {
+		m := &g.Members[i]
+		*m = autoscale.Member{
+			Name: p.Name, Replicas: p.cache.replicas,
+			MinReplicas: p.Config.MinReplicas, MaxReplicas: p.Config.MaxReplicas,
+			ScaleUpPriority: p.Config.EffectiveScaleUpPriority(), ScaleDownPriority: p.Config.EffectiveScaleDownPriority(),
+			Queue: int32(p.queue.Len()), Status: p.memo.status, Contested: p.contest.contested,
+			Unsettled: p.cache.replicas != p.cache.applied || p.cache.behindPool > 0,
+		}
+		if p.lastCreate >= 0 {
+			m.LastCreate = epoch.Add(p.lastCreate)
+		}
+		if p.refusedAt >= 0 {
+			m.Refused = &autoscale.Refusal{At: epoch.Add(p.refusedAt), Message: "exceeded quota"}
+		}
+		l.count(p, m)
+	}
+	return g
+}
+
+func (l *loop) count(p *pool, m *autoscale.Member) {
+	for _, name := range p.cache.order {
+		s := p.cache.pods[name]
+		switch s.state {
+		case running:
+			m.Pods.Running++
+			continue
+		case stopping:
+			m.Pods.Stopping++
+			m.Provisioning++
+			continue
+		case starting:
+			m.Provisioning++
+		case idle:
+			m.Pods.ReadyIdle++
+		}
+		m.Pods.Idle++
+		one := autoscale.IdlePod{Name: name, IdleFor: l.world.now - s.since, Marked: s.marked}
+		if s.marked {
+			one.MarkedFor = l.world.now - max(s.noticed, l.started)
+		}
+		m.IdlePods = append(m.IdlePods, one)
+	}
+	m.Provisioning += max(0, m.Replicas-m.Pods.Live())
+}
+
+// act carries out what was decided for one member.
+func (p *pool) act(d *autoscale.MemberDecision) {
+	switch d.Direction {
+	case autoscale.Up:
+		p.grow(d)
+	case autoscale.Down:
+		if p.write(d.From, d.To) {
+			p.note(Shrank, d, d.To)
+			p.memo.status = autoscale.RecordDown(p.memo.status, p.world.time())
+		}
+	default:
+		p.note(Held, d, d.To)
+	}
+	p.mark(d)
+}
+
+// grow asks admission where that is due, and writes what it admits.
+func (p *pool) grow(d *autoscale.MemberDecision) {
+	if !d.Probe {
+		if p.write(d.From, d.To) {
+			p.note(Grew, d, d.To)
+		}
+		return
+	}
+	if p.memo.attempt >= 0 && p.world.now-p.memo.attempt < betweenAttempts {
+		p.world.in(betweenAttempts, func() { p.loop.wake(0) })
+		return
+	}
+	p.memo.attempt = p.world.now
+	outcome, err := autoscale.Search(context.Background(), d.Floor, d.To, p.ask(d.Floor))
+	if err != nil {
+		return
+	}
+	p.event(Event{Kind: Probed, From: d.From, To: outcome.To, Asked: d.To, Reason: string(outcome.Result), Text: outcome.Message})
+	if outcome.To > d.From {
+		if !p.write(d.From, outcome.To) {
+			return
+		}
+		p.note(Grew, d, outcome.To)
+	} else {
+		p.note(Probed, d, outcome.To)
+	}
+	p.memo.status = autoscale.Record(p.memo.status, outcome, p.world.time())
+}
+
+// ask is admission: it says yes or no to a number of replicas.
+func (p *pool) ask(from int32) autoscale.Ask {
+	return func(_ context.Context, target int32) (autoscale.Answer, error) {
+		if p.world.active(AdmissionFails, p.Cluster) != nil {
+			return autoscale.Answer{}, errors.New("admission does not answer")
+		}
+		limit := int32(math.MaxInt32)
+		if quota := p.world.plan.Model.Quota; quota >= 0 {
+			limit = quota
+		}
+		if d := p.world.active(TeamQuota, p.Cluster); d != nil {
+			limit = min(limit, d.Limit)
+		}
+		others := int32(0)
+		for _, o := range p.world.pools {
+			if o != p && o.Cluster == p.Cluster {
+				others += o.replicas
+			}
+		}
+		if target <= limit-others {
+			return autoscale.Answer{Admitted: target}, nil
+		}
+		return autoscale.Answer{Admitted: from, Message: fmt.Sprintf("the team's quota is %d Pods", limit)}, nil
+	}
+}
+
+// write is the patch of replicas, which tests the value that the decision was made for. One that fails the test is made up
+// for once the cache shows what there is.
+func (p *pool) write(from, to int32) bool {
+	if p.replicas != from {
+		return false
+	}
+	p.setReplicas(to)
+	p.cache.expect(&p.cache.behindEnv)
+	return true
+}
+
+// report writes the status if it is news, and answers when to come back if it is too early. What is in it keeps whole seconds.
+func (p *pool) report() (later time.Duration) {
+	now, atAll := differ(p.memo.status, p.memo.written)
+	switch {
+	case !atAll:
+		p.memo.soft = -1
+		return 0
+	case p.cache.behindPool > 0:
+		return settle
+	case !now && p.memo.soft < 0:
+		p.memo.soft = p.world.now
+		return softDelay
+	case !now && p.world.now-p.memo.soft < softDelay:
+		return softDelay - (p.world.now - p.memo.soft)
+	}
+	p.memo.soft = -1
+	p.memo.written = p.memo.status.DeepCopy()
+	if s := p.memo.written; s != nil {
+		for _, t := range []**metav1.Time{&s.LastScaleUpTime, &s.LastScaleDownTime, &s.IdleZeroSince, &s.LastScaleUpAttemptTime} {
+			if *t != nil {
+				(*t).Time = (*t).Truncate(time.Second)
+			}
+		}
+	}
+	p.out.StatusWrites++
+	p.cache.poolChanged()
+	p.cache.expect(&p.cache.behindPool)
+	return 0
+}
+
+// differ tells whether statuses differ in what is written at once, and whether in anything, as they are stored.
+func differ(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
+	if a == nil || b == nil {
+		return a != b, a != b
+	}
+	other := func(a, b *metav1.Time) bool { return (a == nil) != (b == nil) || a != nil && a.Unix() != b.Unix() }
+	now = other(a.LastScaleUpTime, b.LastScaleUpTime) || other(a.LastScaleDownTime, b.LastScaleDownTime) ||
+		other(a.LastScaleUpAttemptTime, b.LastScaleUpAttemptTime) ||
+		a.LastScaleUpAttemptResult != b.LastScaleUpAttemptResult || a.ScaleUpErrorMessage != b.ScaleUpErrorMessage
+	return now, now || other(a.IdleZeroSince, b.IdleZeroSince)
+}
+
+// note remembers a change, and of what held one back the first time that it did.
+func (p *pool) note(kind EventKind, d *autoscale.MemberDecision, to int32) {
+	if kind == Held && p.memo.said == d.Reason {
+		return
+	}
+	p.memo.said = d.Reason
+	p.out.Reasons[string(d.Reason)]++
+	if kind != Probed { // which has its event
+		p.event(Event{Kind: kind, From: d.From, To: to, Busy: p.saw, Reason: string(d.Reason), Text: d.Text})
+	}
+}

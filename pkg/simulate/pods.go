@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"cmp"
+	"container/list"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"navix.sh/atoll/pkg/autoscale"
+)
+
+// podState is where a Pod is in its life.
+type podState uint8
+
+const (
+	starting podState = iota
+	idle
+	running
+	stopping
+	podStates = iota
+)
+
+func (s podState) String() string { return [...]string{"starting", "idle", "running", "stopping"}[s] }
+
+// pod is one that exists; a Pod that is gone is dropped.
+type pod struct {
+	name    string
+	state   podState
+	since   time.Duration // in its state
+	marked  bool          // chosen for removal
+	idleFor time.Duration // for which the autoscaler had seen it idle then; below 0: the pool marked it
+	mark    time.Duration // when
+	gone    bool
+	place   *list.Element // in the pool's idle Pods
+	life    uint64        // counts states, so that an end that was planned for an earlier one is none
+}
+
+// pool is a member, its Pods and its claims.
+type pool struct {
+	Pool
+	world *world
+	index int
+	out   *PoolRun
+
+	replicas int32 // in the Env
+	applied  int32 // in the pool
+	pods     []*pod
+	counts   [podStates]int32
+	idle     list.List // of *pod, in the order in which claims take them
+	queue    list.List // of *waiting
+	count    int
+
+	lastCreate     time.Duration // of a claim; below 0: none yet
+	refusedAt      time.Duration // the API server last refused a Pod; below 0: never
+	cache          *cache
+	loop           *loop // nil: the pool is in no group
+	canGrow        bool
+	saw            int32 // Pods that ran, by the last decision
+	memo           memo
+	contest        contest
+	saturatedUntil time.Time
+	planned        bool // a reconcile
+	accounted      time.Duration
+	longest        int32 // the queue was, within this step
+}
+
+func (w *world) newPool(i int) *pool {
+	of := w.plan.Env.Pools[i]
+	p := &pool{Pool: of, world: w, index: i, out: &w.run.Pools[i], replicas: of.Replicas, applied: of.Replicas, lastCreate: -1, refusedAt: -1}
+	p.out.Pool, p.out.Reasons, p.out.Refused = of, map[string]int{}, map[string]int{}
+	p.cache = newCache(p)
+	for range of.Replicas {
+		n := p.create()
+		n.state = idle
+		p.counts[idle]++
+		n.place = p.idle.PushBack(n)
+	}
+	p.cache.relistNow()
+	return p
+}
+
+func (p *pool) create() *pod {
+	p.count++
+	n := &pod{name: fmt.Sprintf("%s-%05d", p.Name, p.count), since: p.world.now}
+	p.pods = append(p.pods, n)
+	return n
+}
+
+func (p *pool) held() int32 { return int32(len(p.pods)) }
+
+func (p *pool) current() Point {
+	return Point{p.replicas, p.counts[starting] + p.counts[stopping], p.counts[idle], p.counts[running], int32(p.queue.Len())}
+}
+
+// account is called before counts change.
+func (p *pool) account() {
+	for s, n := range p.counts {
+		p.out.PodTime[s] += time.Duration(n) * (p.world.now - p.accounted)
+	}
+	p.accounted = p.world.now
+}
+
+// changed is called after counts, the queue or replicas have.
+func (p *pool) changed() {
+	is := p.current()
+	p.longest = max(p.longest, is.Queue)
+	p.out.Peak, p.out.Wanted = max(p.out.Peak, p.held()), max(p.out.Wanted, is.Running+is.Queue)
+}
+
+// sample ends a step.
+func (p *pool) sample() {
+	is := p.current()
+	is.Queue, p.longest = max(is.Queue, p.longest), is.Queue
+	p.out.Points = append(p.out.Points, is)
+}
+
+// setReplicas is a write to the Env, by the autoscaler. The Env's reconciler takes it to the pool.
+func (p *pool) setReplicas(n int32) {
+	p.replicas = n
+	p.changed()
+	p.cache.envChanged()
+	p.world.in(p.world.plan.Model.Apply.draw(p.world.caches), p.apply)
+}
+
+func (p *pool) apply() {
+	p.applied = p.replicas
+	p.cache.poolChanged()
+	p.reconcile()
+}
+
+func (p *pool) reconcileSoon() {
+	if p.planned {
+		return
+	}
+	p.planned = true
+	p.world.in(p.world.plan.Model.CacheLag.draw(p.world.caches), func() {
+		p.planned = false
+		p.reconcile()
+	})
+}
+
+// reconcile is the pool reconciler, as far as numbers go. It is sure of what it wrote itself, and makes no Pod as long as its
+// cache shows one that is gone.
+func (p *pool) reconcile() {
+	if p.world.active(WorkerAway, p.Cluster) != nil {
+		return // it looks at everything when it is back
+	}
+	switch missing := p.applied - p.held(); {
+	case missing == 0:
+		p.unmarkForgotten()
+	case missing > 0:
+		p.unmarkForgotten()
+		if n := p.applied - max(p.held(), int32(len(p.cache.pods))); n > 0 {
+			p.createPods(n)
+		}
+	default:
+		p.removeMarked(-missing)
+	}
+}
+
+func (p *pool) createPods(n int32) {
+	room := int32(math.MaxInt32)
+	if d := p.world.active(NamespaceQuota, p.Cluster); d != nil {
+		room = max(0, d.Limit-p.world.alive(p.Cluster))
+	}
+	p.account()
+	for range min(n, room) {
+		made := p.create()
+		p.counts[starting]++
+		p.cache.podChanged(made)
+		p.later(made, p.slowed(p.world.plan.Model.PodStart), func() { p.becomeIdle(made) })
+	}
+	p.changed()
+	if n > room {
+		p.refusedAt = p.world.now
+		p.cache.onChange(settle)
+		p.world.in(refusalBackoff, p.reconcileSoon)
+	}
+}
+
+// mark writes marks on Pods that are idle still, and takes others away.
+func (p *pool) mark(d *autoscale.MemberDecision) {
+	n := int32(0)
+	for _, chosen := range d.Mark {
+		one := p.named(chosen.Name)
+		if one == nil || !one.removable() {
+			continue
+		}
+		if !one.marked {
+			n++
+		}
+		one.marked, one.mark, one.idleFor = true, p.world.now, chosen.IdleFor
+		p.cache.podChanged(one)
+	}
+	if n > 0 {
+		p.event(Event{Kind: Marked, From: p.replicas, To: p.replicas - n, Reason: string(d.Reason), Text: d.Text})
+	}
+	for _, chosen := range d.Unmark {
+		if one := p.named(chosen.Name); one != nil && one.removable() {
+			p.unmark(one)
+		}
+	}
+}
+
+// removable Pods are those that no sandbox has or had since they were reset.
+func (n *pod) removable() bool { return n.state == idle || n.state == starting }
+
+func (p *pool) unmark(n *pod) {
+	if n.marked {
+		n.marked = false
+		p.cache.podChanged(n)
+	}
+}
+
+func (p *pool) named(name string) *pod {
+	for _, n := range p.pods {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// followUp is how long after its window the pool takes a mark off that nobody has lowered replicas for.
+const followUp = 30 * time.Second
+
+func (p *pool) unmarkForgotten() {
+	for _, n := range p.pods {
+		if !n.marked {
+			continue
+		}
+		if left := n.mark + p.window() + followUp - p.world.now; left > 0 && p.loop != nil {
+			p.world.in(left, p.reconcileSoon)
+			continue
+		}
+		p.unmark(n)
+	}
+}
+
+// removeMarked deletes as many idle Pods as there are too many: marked ones whose window is over. Where there are not enough
+// marks, as after an edit by hand, the pool sets them.
+func (p *pool) removeMarked(surplus int32) {
+	window := p.window()
+	var marked, free []*pod
+	for _, n := range p.pods {
+		switch {
+		case !n.removable():
+		case n.marked:
+			marked = append(marked, n)
+		default:
+			free = append(free, n)
+		}
+	}
+	slices.SortStableFunc(marked, func(a, b *pod) int { return cmp.Compare(a.mark, b.mark) })
+	for _, n := range marked[:min(len(marked), int(surplus))] {
+		if left := n.mark + window - p.world.now; left > 0 {
+			p.world.in(left, p.reconcileSoon)
+			continue
+		}
+		p.out.Removals = append(p.out.Removals, Removal{
+			At: p.world.now, Pod: n.name, State: n.state.String(), Idle: n.idleFor, Marked: n.mark, Replicas: p.applied,
+		})
+		p.drop(n)
+	}
+	slices.SortStableFunc(free, func(a, b *pod) int { return cmp.Compare(b.since, a.since) })
+	for _, n := range free[:min(len(free), max(0, int(surplus)-len(marked)))] {
+		n.marked, n.mark, n.idleFor = true, p.world.now, -1
+		p.cache.podChanged(n)
+		p.world.in(window, p.reconcileSoon)
+	}
+}
+
+// window is the protection window, of pools without a group the one that is usual.
+func (p *pool) window() time.Duration {
+	if p.loop == nil {
+		return 10 * time.Second
+	}
+	// Time enough for the autoscaler to raise replicas again for a marked Pod that was claimed at the last moment.
+	return max(time.Second, time.Duration(p.loop.policy.ScaleDownPolicy.ProtectionWindowSeconds)*time.Second)
+}
+
+// saturated is what the router is told: there is no use in waiting for growth.
+func (p *pool) saturated() bool { return p.saturatedUntil.After(p.world.time()) }
+
+// refusalBackoff is how long the pool reconciler waits with a Pod that the API server has refused.
+const refusalBackoff = 10 * time.Second
+
+// slowed draws from a spread, which is longer while Pods are slow.
+func (p *pool) slowed(s Spread) time.Duration {
+	if d := p.world.active(SlowPods, p.Cluster); d != nil {
+		s = s.times(d.Factor)
+	}
+	return s.draw(p.world.pods)
+}
+
+// later does something to a Pod after a while, unless it has changed by then.
+func (p *pool) later(n *pod, in time.Duration, do func()) {
+	life := n.life
+	p.world.in(in, func() {
+		if !n.gone && n.life == life {
+			do()
+		}
+	})
+}
+
+// turn takes a Pod from one state to another.
+func (p *pool) turn(n *pod, to podState) {
+	p.account()
+	p.counts[n.state]--
+	p.counts[to]++
+	n.state, n.since = to, p.world.now
+	n.life++
+	p.changed()
+	p.cache.podChanged(n)
+}
+
+// becomeIdle gives the Pod to who waits longest, or lets it wait.
+func (p *pool) becomeIdle(n *pod) {
+	if next := p.nextWaiting(); next != nil {
+		p.serve(n, next)
+		return
+	}
+	p.turn(n, idle)
+	n.place = p.idle.PushBack(n)
+	if p.held() > p.applied {
+		p.reconcileSoon()
+	}
+}
+
+// drop removes a Pod, whatever it is doing.
+func (p *pool) drop(n *pod) {
+	p.account()
+	if n.place != nil {
+		p.idle.Remove(n.place)
+		n.place = nil
+	}
+	p.counts[n.state]--
+	n.gone = true
+	if at := slices.Index(p.pods, n); at >= 0 {
+		p.pods = slices.Delete(p.pods, at, at+1)
+	}
+	p.changed()
+	p.cache.podChanged(n)
+}
+
+// lose is a node that goes, with its share of Pods.
+func (p *pool) lose(share float64) {
+	for _, n := range slices.Clone(p.pods) {
+		if p.world.faults.Float64() >= share {
+			continue
+		}
+		if n.state == running {
+			p.out.Lost++
+		}
+		p.drop(n)
+	}
+	p.reconcileSoon()
+}

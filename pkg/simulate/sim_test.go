@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/autoscale"
+)
+
+// seeds is how often the usual policy is tried; the others are tried once.
+const seeds = 4
+
+// envs are policies and shapes that differ in what they rely on.
+func envs() map[string]Env {
+	with := func(change func(*v1alpha1.EnvAutoscalingGroup)) Env {
+		e := ExampleEnv()
+		change(&e.Groups[0])
+		return e
+	}
+	siblings := ExampleEnv()
+	siblings.Pools = []Pool{
+		{Cluster: "east", Name: "first", Replicas: 5, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default", MinReplicas: ptr.To[int32](4), MaxReplicas: ptr.To[int32](15)}},
+		{Cluster: "east", Name: "second", Replicas: 1, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default", Priority: 10}},
+		{Cluster: "west", Name: "third", Replicas: 2, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default", Priority: 5}},
+	}
+	siblings.Groups[0].MaxReplicas = ptr.To[int32](25)
+	return map[string]Env{
+		"default": ExampleEnv(),
+		"conservative": with(func(g *v1alpha1.EnvAutoscalingGroup) {
+			g.ScaleUpPolicy.Mode, g.ScaleUpPolicy.CooldownSeconds = v1alpha1.PoolScaleUpModeConservative, 5
+		}),
+		"aggressive":   with(func(g *v1alpha1.EnvAutoscalingGroup) { g.ScaleUpPolicy.Mode = v1alpha1.PoolScaleUpModeAggressive }),
+		"reactive":     with(func(g *v1alpha1.EnvAutoscalingGroup) { g.ScaleUpPolicy.IdleThresholdSeconds = 0 }),
+		"always ahead": with(func(g *v1alpha1.EnvAutoscalingGroup) { g.ScaleUpPolicy.IdleZeroQuietWindowSeconds = 0 }),
+		"hasty": with(func(g *v1alpha1.EnvAutoscalingGroup) {
+			g.ScaleUpPolicy.CooldownSeconds, g.ScaleUpPolicy.SaturationCooldownSeconds = 5, 10
+			g.ScaleDownPolicy = v1alpha1.PoolScaleDownPolicy{IdleTimeoutSeconds: 30, StabilizationSeconds: 10, ProtectionWindowSeconds: 5}
+		}),
+		"siblings": siblings,
+	}
+}
+
+func settings(seed uint64) Settings {
+	return Settings{Runs: Typical(5 * time.Minute), Seed: seed}
+}
+
+func run(t *testing.T, plan Plan) *Run {
+	t.Helper()
+	r, err := Simulate(t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func report(t *testing.T, found []Violation) {
+	t.Helper()
+	for _, v := range found[:min(len(found), 10)] {
+		t.Error(v)
+	}
+}
+
+// TestEveryRunKeepsTheRules goes through all scenarios with all policies and some seeds.
+func TestEveryRunKeepsTheRules(t *testing.T) {
+	for name, env := range envs() {
+		for _, s := range Scenarios() {
+			t.Run(name+"/"+s.Name, func(t *testing.T) {
+				n := uint64(1)
+				if name == "default" {
+					n = seeds
+				}
+				for seed := range n {
+					set := settings(seed)
+					set.Duration = s.Duration / 2
+					r := run(t, s.Plan(env, set))
+					report(t, r.Check())
+					if r.Omitted > 0 || r.Decisions == 0 {
+						t.Errorf("%d decisions, %d events left out", r.Decisions, r.Omitted)
+					}
+				}
+			})
+		}
+	}
+}
+
+// steady is demand that does not vary at all, for so many sandboxes.
+func steady(env Env, demand float64, seed uint64) Plan {
+	load := NewLoad(seed, Exactly(5*time.Minute)).Steady(0, 6*time.Hour, demand)
+	return Plan{Name: "steady", Env: env, Claims: load.Claims(), Model: DefaultModel(), Duration: 6 * time.Hour, Seed: seed}
+}
+
+func mode(env Env) v1alpha1.PoolScaleUpMode { return env.Groups[0].ScaleUpPolicy.Mode }
+
+func TestConstantLoadSettles(t *testing.T) {
+	for name, env := range envs() {
+		if len(env.Pools) > 1 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(seeds) {
+				r := run(t, steady(env, 20, seed))
+				report(t, r.Check())
+				report(t, settled(r, 20))
+			}
+		})
+	}
+}
+
+// settled: an hour is enough to get there, and then nothing changes for good.
+func settled(r *Run, demand int32) []Violation {
+	return append(r.Steady(0, time.Hour, r.Plan.Duration, 0), r.Grown(0, Buffer(mode(r.Plan.Env), demand+1))...)
+}
+
+// How long it takes until nobody waits any more, after something went wrong for a while.
+func TestRecovery(t *testing.T) {
+	for _, name := range []string{"refusals", "slow-pods", "lost-updates", "manual-edits"} {
+		t.Run(name, func(t *testing.T) {
+			scenario, err := FindScenario(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seed := range uint64(seeds) {
+				r := run(t, scenario.Plan(ExampleEnv(), settings(seed)))
+				report(t, recovered(r, 5*time.Minute))
+			}
+		})
+	}
+}
+
+// recovered: after each disturbance, unless the next one has begun by then.
+func recovered(r *Run, within time.Duration) (found []Violation) {
+	for i := range r.Plan.Disturbances {
+		d := &r.Plan.Disturbances[i]
+		over := max(d.From, d.To)
+		if slices.ContainsFunc(r.Plan.Disturbances, func(o Disturbance) bool { return o.From <= over && over < o.To }) {
+			continue
+		}
+		if took := r.Recovered(over, time.Minute); took < 0 || took > within {
+			found = append(found, Violation{over, "", "recovery", fmt.Sprintf("%s after %s", took, d)})
+		}
+	}
+	return found
+}
+
+func TestBurstsAreServed(t *testing.T) {
+	scenario, err := FindScenario("bursts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(seeds) {
+		s := run(t, scenario.Plan(envs()["aggressive"], settings(seed))).Summarize()
+		if s.Refused > s.Claims/10 || s.Served+s.Refused+s.Waiting != s.Claims {
+			t.Errorf("of %d claims %d were served, %d refused", s.Claims, s.Served, s.Refused)
+		}
+	}
+}
+
+// A pool that nobody wants anything of goes to its floor, and stays there.
+func TestQuietPoolEndsAtItsFloor(t *testing.T) {
+	env := ExampleEnv()
+	env.Pools[0].Replicas = 40
+	r := run(t, Plan{Env: env, Model: DefaultModel(), Duration: time.Hour})
+	report(t, r.Check())
+	if last := r.Total("")[len(r.Total(""))-1]; last.Replicas != 2 || last.Idle != 2 {
+		t.Errorf("it ends at %+v, want 2 replicas", last)
+	}
+}
+
+// TestRulesAreSeenToBreak takes one gate after the other away from Decide: each must be missed by what watches for it.
+func TestRulesAreSeenToBreak(t *testing.T) {
+	type group = autoscale.Group
+	members := func(change func(*autoscale.Member)) func(*group) {
+		return func(g *group) {
+			for i := range g.Members {
+				change(&g.Members[i])
+			}
+		}
+	}
+	cases := []struct {
+		rule, env, scenario string
+		feed                func(*group)              // what Decide is told instead
+		twist               func(*autoscale.Decision) // what becomes of its answer
+		plan                func(*Plan)
+		check               func(*Run) []Violation // Check, if nil
+	}{
+		{rule: "success cooldown", scenario: "bursts", feed: func(g *group) { g.Policy.ScaleUpPolicy.CooldownSeconds = 0 }},
+		{rule: "probe while saturated", scenario: "refusals", feed: func(g *group) { g.Policy.ScaleUpPolicy.SaturationCooldownSeconds = 0 }},
+		{rule: "stabilization", scenario: "bursts", feed: func(g *group) { g.Policy.ScaleDownPolicy.StabilizationSeconds = 0 }},
+		{rule: "idle timeout", scenario: "daily", feed: func(g *group) { g.Policy.ScaleDownPolicy.IdleTimeoutSeconds = 60 }},
+		{rule: "protection window", scenario: "bursts", feed: func(g *group) { g.Policy.ScaleDownPolicy.ProtectionWindowSeconds = 1 }},
+		{rule: "group ceiling", env: "siblings", scenario: "ramp", feed: func(g *group) { g.Policy.MaxReplicas = nil }},
+		{rule: "group ceiling", env: "aggressive", scenario: "ramp", feed: func(g *group) { *g.Policy.MaxReplicas = 60 }},
+		{rule: "member ceiling", env: "siblings", scenario: "ramp", feed: members(func(m *autoscale.Member) { m.MaxReplicas = nil })},
+		{rule: "group floor", scenario: "bursts", feed: func(g *group) { g.Policy.MinReplicas = nil }},
+		{rule: "member floor", env: "siblings", scenario: "bursts", feed: members(func(m *autoscale.Member) { m.MinReplicas = nil })},
+		{rule: "enabled", scenario: "bursts", feed: func(g *group) { g.Policy.Enabled = true }, plan: func(p *Plan) { p.Env.Groups[0].Enabled = false }},
+		{rule: "running Pods kept", scenario: "daily", twist: func(d *autoscale.Decision) {
+			for i := range d.Members {
+				if m := &d.Members[i]; m.Direction == autoscale.Down {
+					m.To = 2
+				}
+			}
+		}},
+		{
+			rule: "growth ends", scenario: "steady", check: func(r *Run) []Violation { return settled(r, 20) },
+			feed: func(g *group) {
+				for i := range g.Members {
+					g.Members[i].Provisioning, g.Members[i].Pods.ReadyIdle = 0, 0
+				}
+			},
+		},
+		{
+			rule: "no oscillation", scenario: "steady", check: func(r *Run) []Violation { return settled(r, 20) },
+			feed: func(g *group) {
+				g.Policy.ScaleUpPolicy.IdleThresholdSeconds = 0
+				g.Policy.ScaleDownPolicy = v1alpha1.PoolScaleDownPolicy{}
+			},
+		},
+		{
+			rule: "recovery", scenario: "refusals", check: func(r *Run) []Violation { return recovered(r, 5*time.Minute) },
+			feed: func(g *group) { g.Policy.ScaleUpPolicy.SaturationCooldownSeconds = math.MaxInt32 },
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.rule, func(t *testing.T) {
+			env := envs()["default"]
+			if c.env != "" {
+				env = envs()[c.env]
+			}
+			plan := steady(env, 20, 1)
+			if c.scenario != "steady" {
+				scenario, err := FindScenario(c.scenario)
+				if err != nil {
+					t.Fatal(err)
+				}
+				plan = scenario.Plan(env, settings(1))
+			}
+			if c.plan != nil {
+				c.plan(&plan)
+			}
+			plan.decide = func(g autoscale.Group) autoscale.Decision {
+				if c.feed != nil {
+					g.Policy = *g.Policy.DeepCopy()
+					c.feed(&g)
+				}
+				d := autoscale.Decide(g)
+				if c.twist != nil {
+					c.twist(&d)
+				}
+				return d
+			}
+			check := (*Run).Check
+			if c.check != nil {
+				check = c.check
+			}
+			found := check(run(t, plan))
+			if !slices.ContainsFunc(found, func(v Violation) bool { return v.Rule == c.rule }) {
+				t.Errorf("%q is not missed; found: %v", c.rule, found[:min(3, len(found))])
+			}
+		})
+	}
+}
+
+func TestTheSamePlanGivesTheSameRun(t *testing.T) {
+	draw := func(seed uint64) string {
+		scenario, err := FindScenario("lost-updates")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := run(t, scenario.Plan(envs()["siblings"], settings(seed)))
+		var out bytes.Buffer
+		for _, write := range []error{r.WriteText(&out), r.WriteSVG(&out), WriteTable(&out, []string{"x"}, []Summary{r.Summarize()})} {
+			if write != nil {
+				t.Fatal(write)
+			}
+		}
+		return out.String()
+	}
+	if draw(1) != draw(1) {
+		t.Error("two runs of one plan differ")
+	}
+	if draw(1) == draw(2) {
+		t.Error("the seed changes nothing")
+	}
+}
