@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -30,6 +31,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/worker/internal/adoption"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
@@ -41,9 +43,12 @@ import (
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/reach"
+	"navix.sh/atoll/worker/internal/rival"
 	"navix.sh/atoll/worker/internal/sandboxcache"
+	"navix.sh/atoll/worker/internal/solo"
 	"navix.sh/atoll/worker/internal/stages"
 	"navix.sh/atoll/worker/internal/sync"
+	"navix.sh/atoll/worker/internal/templates"
 )
 
 // Leader election as Kubernetes' own controllers have it, but for followers, which try four times as often: while a leader
@@ -106,6 +111,10 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
+	others, err := newRivals(mgr, o, local, log)
+	if err != nil {
+		return err
+	}
 	activity := reach.NewActivity(local)
 	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, activity, times, log)
 	if err != nil {
@@ -115,7 +124,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, sandboxes, local, tracing.Provider, log)
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, sandboxes, others, local, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
@@ -123,7 +132,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := addReconcilers(ctx, mgr, o, claims, prepare, times, serverTime); err != nil {
+	if err := addReconcilers(ctx, mgr, o, claims, prepare, others, times, serverTime); err != nil {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
@@ -203,6 +212,8 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 		// The worker's state is read when it counts, never from a cache.
 		Client:    client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 		NewClient: newClient,
+		// One process may run several workers, one after the other in tests; names need not differ between managers.
+		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the manager: %w", err)
@@ -289,12 +300,12 @@ func newReach(
 
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, sandboxes tunnel.Opener, local clock.WithTicker,
-	traces trace.TracerProvider, log logr.Logger,
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, sandboxes tunnel.Opener, others *rival.Watch,
+	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Reach: sandboxes, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
+		Claims: claims, Reach: sandboxes, Held: others.HeldPool, OnHeld: others.OnChange, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
 		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {
@@ -367,15 +378,27 @@ func newHooks(
 }
 
 func addReconcilers(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, prepare *hooks.Runner, times *stages.Stages, serverTime *apitime.Clock,
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, prepare *hooks.Runner, others *rival.Watch, times *stages.Stages,
+	serverTime *apitime.Clock,
 ) error {
-	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Registerer: metrics.Registry})
+	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Registerer: metrics.Registry, Held: others.Held})
 	if err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}
+	if err := templates.Setup(mgr, serverTime); err != nil {
+		return fmt.Errorf("adding the template reconciler: %w", err)
+	}
+	alone, err := solo.Setup(mgr, solo.Options{Held: others.HeldPool, Registerer: metrics.Registry})
+	if err != nil {
+		return fmt.Errorf("adding the reconciler of pools without an Env: %w", err)
+	}
+	err = adoption.Setup(mgr, adoption.Options{ClusterID: o.clusterID, Mode: o.adoptPools, Held: others.HeldPool, Registerer: metrics.Registry})
+	if err != nil {
+		return fmt.Errorf("adding the adoption of pools: %w", err)
+	}
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: claims, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
-		Queues: claims, Hooks: prepare, Stages: times, Registry: metrics.Registry, Times: serverTime,
+		Queues: claims, Hooks: prepare, Standings: []pool.Standings{others, alone}, Stages: times, Registry: metrics.Registry, Times: serverTime,
 	})
 	if err != nil {
 		return fmt.Errorf("building the pool reconciler: %w", err)
@@ -384,6 +407,21 @@ func addReconcilers(
 		return fmt.Errorf("adding the pool reconciler: %w", err)
 	}
 	return nil
+}
+
+// newRivals adds what knows of other controllers of the same objects.
+func newRivals(mgr ctrl.Manager, o options, local clock.WithTicker, log logr.Logger) (*rival.Watch, error) {
+	others, err := rival.New(rival.Options{
+		Leases: mgr.GetAPIReader(), Namespace: o.namespace, More: o.rivalLeases, Events: mgr.GetEventRecorder("atoll-worker"),
+		Clock: local, Metrics: metrics.Registry, Log: log.WithName("rival"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(others); err != nil {
+		return nil, fmt.Errorf("adding the look-out for other controllers: %w", err)
+	}
+	return others, nil
 }
 
 func duration(d time.Duration) *time.Duration { return &d }

@@ -42,6 +42,8 @@ type Reconciler struct {
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	metrics   *metrics
+	// held tells of objects that another controller keeps; nil: there are none.
+	held func(client.Object) bool
 }
 
 // Reconcile looks at one Env: gather, decide, act, report.
@@ -58,6 +60,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case o == nil:
 		r.metrics.setMembers(request.NamespacedName, nil)
 		return ctrl.Result{}, nil
+	case r.keptByOther(o):
+		return ctrl.Result{RequeueAfter: resync()}, nil
 	}
 	p := decide(o)
 	stale, err := r.act(ctx, o, &p)

@@ -41,6 +41,8 @@ type Options struct {
 	Clock clock.PassiveClock
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
+	// Held tells of Envs and pools that another controller keeps; nil: there are none.
+	Held func(client.Object) bool
 	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
 	MaxConcurrentReconciles int
 }
@@ -63,6 +65,7 @@ func Setup(_ context.Context, mgr ctrl.Manager, opts Options) error {
 		recorder:  mgr.GetEventRecorder("atoll-worker"),
 		clock:     opts.Clock,
 		metrics:   metrics,
+		held:      opts.Held,
 	}
 	if opts.MaxConcurrentReconciles == 0 {
 		opts.MaxConcurrentReconciles = 4

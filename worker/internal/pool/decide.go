@@ -260,6 +260,8 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 	}
 	surplus := held - int(s.Pool.Spec.Replicas)
 	switch {
+	case surplus < 0 && s.Awaits:
+		d.Scale = ScaleAwaiting
 	case surplus < 0 && unrecorded(s) > max(maxUnrecorded, 2*int(s.Pool.Spec.Replicas)):
 		d.Scale = ScaleUnrecorded
 	case surplus < 0:

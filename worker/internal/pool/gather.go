@@ -58,6 +58,9 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 		r.hooks.Follow(key, nil)
 		return s, nil
 	}
+	if err := r.gatherStanding(ctx, &s); err != nil || s.Held {
+		return s, err
+	}
 	s.Preparations = r.hooks.Follow(key, jobs(&s))
 	s.CrashBackoff = r.crashes.remaining(key)
 	s.HeldBack, s.NewPod = r.backoffs.observe(s.Pods), newPodTime(s.Pods)
