@@ -300,3 +300,76 @@ func phases(pods map[string]corev1.Pod, phase string, want int) error {
 	}
 	return nil
 }
+
+// TestAnotherController leaves the pools and Envs of a controller that is at work alone, and takes them over when it is gone.
+func TestAnotherController(t *testing.T) {
+	s := newSite(t)
+	p := s.place(t)
+	lease := func(holder string) {
+		t.Helper()
+		p.kubectl(fmt.Sprintf(`
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: 1a2b3c4d.agents.navix.sh, namespace: NS}
+spec: {holderIdentity: %q, leaseDurationSeconds: 3600}
+`, holder), "apply", "-f", "-")
+	}
+	stop := s.run(t, nil)
+	p.apply(templateManifest + "---" + envManifest)
+	p.awaitIdle("member", 2)
+	running := p.mustClaim("env")
+	p.awaitIdle("member", 1)
+
+	lease("another")
+	p.awaitEvent("member", "LeaseOfAnotherHeld")
+	p.awaitEvent("env", "LeaseOfAnotherHeld")
+	before := p.pods("member")
+	env, pool := p.env("env").ResourceVersion, p.pool("member").ResourceVersion
+	if _, err := p.claim("env"); err == nil {
+		t.Error("a Pod of another controller's pool was handed out")
+	}
+	checkStillRuns(p, running.GetId())
+	p.apply(aloneManifest)
+	p.awaitEvent("alone", "LeaseOfAnotherHeld")
+	stop()
+
+	// A new worker notices as well, before it has written anything.
+	s.run(t, func(o *options) { o.adoptPools = "all" })
+	eventually(t, "refusal", func() error {
+		_, err := p.claim("env")
+		if err == nil || !strings.Contains(err.Error(), "MemberInconsistent") {
+			return fmt.Errorf("a claim is answered %w", err)
+		}
+		return nil
+	})
+	if now := p.pool("alone"); len(now.Finalizers) > 0 || len(now.Status.Conditions) > 0 || len(p.pods("alone")) > 0 {
+		t.Errorf("written on while another controller keeps it: %+v", now)
+	}
+	if p.env("env").ResourceVersion != env || p.pool("member").ResourceVersion != pool {
+		t.Error("Env or pool was written")
+	}
+	for name, pod := range before {
+		if now := p.pods("member")[name]; now.UID != pod.UID {
+			t.Errorf("Pod %s is gone", name)
+		}
+	}
+	p.release(running.GetId())
+
+	lease("")
+	p.awaitIdle("member", 2)
+	p.awaitEnded(running.GetId())
+	p.mustClaim("env")
+	p.awaitIdle("alone", 2)
+	p.awaitEvent("alone", "PoolAdopted")
+	checkRights(t, s.plane)
+}
+
+const envManifest = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: env, namespace: NS}
+spec:
+  mode: WarmPool
+  templateRef: {name: TEMPLATE}
+  clusters: [{clusterID: east, members: [{name: member, spec: {replicas: 2}}]}]
+`

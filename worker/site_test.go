@@ -97,7 +97,8 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	running, cancel := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- run(running, o, log) }()
-	conn, err := grpc.NewClient(o.listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(o.listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)
 	}

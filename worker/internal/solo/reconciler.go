@@ -35,6 +35,9 @@ import (
 // retryPeriod is how soon a pool is looked at again that has changed under our hands. Its event usually comes first.
 const retryPeriod = 100 * time.Millisecond
 
+// heldPeriod is how soon a pool is looked at again that another controller keeps.
+const heldPeriod = 10 * time.Second
+
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -116,8 +119,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	// Whatever woke us may have changed what is to be said of the pool.
 	defer r.announce(request.NamespacedName)
-	if frozen(pool) || pool.Spec.TemplateName == "" || pool.DeletionTimestamp != nil || r.held != nil && r.held(pool) {
+	if frozen(pool) || pool.Spec.TemplateName == "" || pool.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
+	}
+	if r.held != nil && r.held(pool) {
+		return ctrl.Result{RequeueAfter: heldPeriod}, nil
 	}
 	tmpl, err := r.template(ctx, pool.Spec.TemplateName)
 	if err != nil || tmpl == nil {
