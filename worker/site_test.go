@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -223,11 +224,14 @@ func (p *place) awaitCondition(kind, name, condition string, status metav1.Condi
 		case "env":
 			conditions = p.env(name).Status.Conditions
 		case "template":
-			tmpl := &v1alpha1.SandboxTemplate{}
-			if err := p.live.Get(p.ctx, types.NamespacedName{Name: p.fill(name)}, tmpl); err != nil {
+			// As a document: a template may be one that the Go type cannot hold.
+			out, err := p.tryKubectl("", "get", "sandboxtemplate", name, "-o", "jsonpath={.status.conditions}")
+			if err != nil {
 				return err
 			}
-			conditions = tmpl.Status.Conditions
+			if err := json.Unmarshal([]byte(out), &conditions); err != nil {
+				return fmt.Errorf("%s: %w", out, err)
+			}
 		}
 		c := meta.FindStatusCondition(conditions, condition)
 		if c == nil || c.Status != status || c.Reason != string(reason) {

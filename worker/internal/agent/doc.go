@@ -35,6 +35,9 @@
 // The agent never says can_grow: this worker has no autoscaler, so nothing grows by itself, and a hub that queued claims
 // for growth would wait for nobody. For the same reason no member is saturated for a time, and saturated_for is not sent.
 //
+// A pool that no Env owns is reported as the one member of an Env of its name, unless there is such an Env (alone.go). One that
+// another controller keeps is reported as Inconsistent, which gets no claims.
+//
 // # Dispatches
 //
 // Each is confirmed at once, carried out in a goroutine of its own, and answered once. covered_by names a report that is

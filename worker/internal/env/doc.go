@@ -30,6 +30,11 @@
 //
 // A pool that no member names is deleted; its finalizer lets running sandboxes end on their own terms.
 //
+// A pool may have become a member's after it was made: package adoption makes an Env for it, snapshot included, and puts a
+// reference on it that is not a controlling one. Owned is what has any reference to the Env.
+//
+// An Env, or one with a pool, that another controller keeps is left alone (package rival).
+//
 // # Invariants
 //
 // I3, a worker's reconcilers write no segment but their own, and a user's re-apply loses nothing: all reads and writes

@@ -80,6 +80,12 @@
 // The queue tells of its first claim and its last; in between its length is looked
 // at. Nothing is decided by it.
 //
+// # Who else has a say
+//
+// Others may know what bears on a pool's keeping (standing.go): that another controller keeps it, and it is left alone
+// whole; that its template has not been copied yet, and no Pods are made; and conditions, which they hand over because a
+// pool's status has one writer.
+//
 // # Not built
 //
 // Pods are made from the typed template, so fields newer than this module's
