@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"navix.sh/atoll/pkg/logging"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
+	"navix.sh/atoll/worker/internal/adoption"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/localapi"
@@ -44,6 +46,9 @@ type options struct {
 	healthListen  string
 	queueCapacity int32
 	teamQuotas    bool
+
+	adoptPools  adoption.Mode
+	rivalLeases []string
 
 	dataDir        string
 	retention      time.Duration
@@ -116,6 +121,8 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
 	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
 	flags.BoolVar(&o.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
+	flags.StringVar((*string)(&o.adoptPools), "adopt-pools", string(adoption.Off), "SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
+	flags.StringSliceVar(&o.rivalLeases, "rival-leases", nil, "NAMESPACE/NAME of leases by which another controller of the same objects is known, besides the usual names; while one is held nothing is done here")
 	flags.StringVar(&o.dataDir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
 	flags.DurationVar(&o.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
 	flags.IntVar(&o.historyRecords, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")
@@ -139,6 +146,16 @@ func (o *options) validate() error {
 	}
 	if o.queueCapacity < 1 {
 		errs = append(errs, fmt.Errorf("--queue-capacity %d is not valid, want 1 or more", o.queueCapacity))
+	}
+	if o.adoptPools != "" {
+		if _, err := adoption.ParseMode(string(o.adoptPools)); err != nil {
+			errs = append(errs, fmt.Errorf("--adopt-pools %w", err))
+		}
+	}
+	for _, lease := range o.rivalLeases {
+		if namespace, name, ok := strings.Cut(lease, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			errs = append(errs, fmt.Errorf("--rival-leases %q is not valid, want NAMESPACE/NAME", lease))
+		}
 	}
 	if o.retention <= 0 {
 		errs = append(errs, fmt.Errorf("--history-retention %s is not valid, want more than 0", o.retention))

@@ -22,6 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -34,6 +35,7 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/admission/quota"
+	"navix.sh/atoll/worker/internal/adoption"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/autoscale"
@@ -46,9 +48,12 @@ import (
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/reach"
+	"navix.sh/atoll/worker/internal/rival"
 	"navix.sh/atoll/worker/internal/sandboxcache"
+	"navix.sh/atoll/worker/internal/solo"
 	"navix.sh/atoll/worker/internal/stages"
 	"navix.sh/atoll/worker/internal/sync"
+	"navix.sh/atoll/worker/internal/templates"
 )
 
 // Leader election as Kubernetes' own controllers have it, but for followers, which try four times as often: while a leader
@@ -114,6 +119,10 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
+	others, err := newRivals(mgr, o, local, log)
+	if err != nil {
+		return err
+	}
 	activity := reach.NewActivity(local)
 	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, activity, times, log)
 	if err != nil {
@@ -132,7 +141,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, scaler, sandboxes, local, tracing.Provider, log)
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, scaler, sandboxes, others, local, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
@@ -140,7 +149,8 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := addReconcilers(ctx, mgr, o, claims, contests, prepare, gate, times, serverTime); err != nil {
+	shared := parts{claims, contests, prepare, gate, others, times, serverTime}
+	if err := addReconcilers(ctx, mgr, o, shared); err != nil {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
@@ -223,6 +233,8 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 		// The worker's state is read when it counts, never from a cache.
 		Client:    client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 		NewClient: newClient,
+		// One process may run several workers, one after the other in tests; names need not differ between managers.
+		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the manager: %w", err)
@@ -310,11 +322,13 @@ func newReach(
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
 	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, scaler *autoscale.Reconciler, sandboxes tunnel.Opener,
+	others *rival.Watch,
 	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Outlooks: scaler, Reach: sandboxes, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
+		Claims: claims, Outlooks: scaler, Reach: sandboxes, Held: others.HeldPool, OnHeld: others.OnChange,
+		Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
 		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {
@@ -436,19 +450,39 @@ func newAutoscaler(
 	return scaler, nil
 }
 
-func addReconcilers(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, prepare *hooks.Runner, gate gate,
-	times *stages.Stages, serverTime *apitime.Clock,
-) error {
+// parts are what reconcilers share with the rest of the worker.
+type parts struct {
+	claims     *claim.Service
+	contests   *env.Contests
+	prepare    *hooks.Runner
+	gate       gate
+	others     *rival.Watch
+	times      *stages.Stages
+	serverTime *apitime.Clock
+}
+
+func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, p parts) error {
 	err := env.Setup(ctx, mgr, env.Options{
-		ClusterID: o.clusterID, Clock: serverTime, Admission: gate.chain, Contests: contests, Registerer: metrics.Registry,
+		ClusterID: o.clusterID, Clock: p.serverTime, Admission: p.gate.chain, Contests: p.contests, Registerer: metrics.Registry, Held: p.others.Held,
 	})
 	if err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}
+	if err := templates.Setup(mgr, p.serverTime); err != nil {
+		return fmt.Errorf("adding the template reconciler: %w", err)
+	}
+	alone, err := solo.Setup(mgr, solo.Options{Held: p.others.HeldPool, Registerer: metrics.Registry})
+	if err != nil {
+		return fmt.Errorf("adding the reconciler of pools without an Env: %w", err)
+	}
+	err = adoption.Setup(mgr, adoption.Options{ClusterID: o.clusterID, Mode: o.adoptPools, Held: p.others.HeldPool, Registerer: metrics.Registry})
+	if err != nil {
+		return fmt.Errorf("adding the adoption of pools: %w", err)
+	}
 	pools, err := pool.New(pool.Options{
-		Client: mgr.GetClient(), Recorder: claims, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
-		Queues: claims, Hooks: prepare, Admission: gate.chain, Refusals: gate.refusals, Stages: times, Registry: metrics.Registry, Times: serverTime,
+		Client: mgr.GetClient(), Recorder: p.claims, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
+		Queues: p.claims, Hooks: p.prepare, Admission: p.gate.chain, Refusals: p.gate.refusals, Standings: []pool.Standings{p.others, alone},
+		Stages: p.times, Registry: metrics.Registry, Times: p.serverTime,
 	})
 	if err != nil {
 		return fmt.Errorf("building the pool reconciler: %w", err)
@@ -457,6 +491,21 @@ func addReconcilers(
 		return fmt.Errorf("adding the pool reconciler: %w", err)
 	}
 	return nil
+}
+
+// newRivals adds what knows of other controllers of the same objects.
+func newRivals(mgr ctrl.Manager, o options, local clock.WithTicker, log logr.Logger) (*rival.Watch, error) {
+	others, err := rival.New(rival.Options{
+		Leases: mgr.GetAPIReader(), Namespace: o.namespace, More: o.rivalLeases, Events: mgr.GetEventRecorder("atoll-worker"),
+		Clock: local, Metrics: metrics.Registry, Log: log.WithName("rival"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(others); err != nil {
+		return nil, fmt.Errorf("adding the look-out for other controllers: %w", err)
+	}
+	return others, nil
 }
 
 func duration(d time.Duration) *time.Duration { return &d }

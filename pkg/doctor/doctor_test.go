@@ -24,6 +24,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/rival"
 	"navix.sh/atoll/pkg/verify"
 )
 
@@ -145,6 +146,39 @@ func TestDiagnose(t *testing.T) {
 			site.CRDs["sandboxenvs.agents.navix.sh"] = &CRD{Missing: []string{"spec.overrides", "status.scalingGroups"}}
 			site.Denied, site.Policies = []string{"delete pods", "atoll-sync: patch sandboxenvs/status"}, policies[1:]
 			site.Untold = []string{"Pods of atoll-system: forbidden"}
+		},
+		"another-controller": func(s *Snapshot) {
+			status := func(manager string, ago time.Duration) metav1.ManagedFieldsEntry {
+				at := metav1.NewTime(now.Add(-ago))
+				return metav1.ManagedFieldsEntry{Manager: manager, Subresource: "status", Time: &at}
+			}
+			pool := func(name string, entries ...metav1.ManagedFieldsEntry) v1alpha1.SandboxPool {
+				return v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ManagedFields: entries}}
+			}
+			s.Clusters[0].Envs[0].ManagedFields = []metav1.ManagedFieldsEntry{status("manager", 10*time.Second), status("atoll-worker", time.Minute)}
+			s.Clusters[0].Pools = []v1alpha1.SandboxPool{
+				pool("contested", status("manager", 20*time.Second)),
+				pool("moved-over", status("manager", time.Hour), status("atoll-worker", time.Minute)),
+				pool("left-alone-long-ago", status("manager", 10*time.Minute)),
+				pool("ours", status("atoll-worker", time.Second)),
+			}
+			s.Sites["east"].Rivals = []rival.Lease{
+				{Namespace: "sandbox", Name: "1a.agents.navix.sh", Holder: "old-0", Reason: rival.LeaseHeld, Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second},
+				{Namespace: "gone", Name: "atoll-worker", Holder: "x", Reason: rival.OlderInstallation, Renewed: now.Add(-time.Hour), Duration: 15 * time.Second},
+			}
+		},
+		"pools-alone": func(s *Snapshot) {
+			pool := func(name string, containers int, reason v1alpha1.ConditionReason, message string) v1alpha1.SandboxPool {
+				p := v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+				p.Spec.Template.Spec.Containers = make([]corev1.Container, containers)
+				p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxPoolConditionTemplateConsistent, Status: metav1.ConditionFalse,
+					Reason: string(reason), Message: message, LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}}
+				return p
+			}
+			s.Clusters[0].Pools = []v1alpha1.SandboxPool{
+				pool("waits", 0, v1alpha1.ReasonTemplateNotFound, `there is no SandboxTemplate "python"; create it`),
+				pool("old", 1, v1alpha1.ReasonTemplateOutdated, "made from revision a, the template is at b"),
+			}
 		},
 		"crds-missing": func(s *Snapshot) {
 			s.Sites["east"].CRDs["sandboxpools.agents.navix.sh"] = nil

@@ -81,6 +81,7 @@ func (p Place) inspect(ctx context.Context) *Site {
 	i := inspector{p, c, site}
 	for what, ask := range map[string]func(context.Context) error{
 		"CRDs": i.crds, "admission policies": i.policies, "Deployments": i.workers, "Pods of " + p.Namespace: i.pods, "rights": i.rights,
+		"leases": i.rivals,
 	} {
 		if err := ask(ctx); err != nil && ctx.Err() == nil {
 			site.Untold = append(site.Untold, fmt.Sprintf("%s: %v", what, err))
@@ -177,13 +178,15 @@ var needed = []right{
 	{"atoll-worker", "", "events", "", false, "list"},
 	{"atoll-worker", "", "nodes", "", false, "list watch"},
 	{"atoll-worker", "", "namespaces", "kube-system", false, "get"},
-	{"atoll-worker", "agents.navix.sh", "sandboxenvs", "", false, "get list patch watch"},
+	{"atoll-worker", "agents.navix.sh", "sandboxenvs", "", false, "create get list patch watch"},
 	{"atoll-worker", "agents.navix.sh", "sandboxenvs/status", "", false, "patch"},
 	{"atoll-worker", "agents.navix.sh", "sandboxenvs/finalizers", "", false, "update"},
 	{"atoll-worker", "agents.navix.sh", "sandboxpools", "", false, "create delete get list patch watch"},
 	{"atoll-worker", "agents.navix.sh", "sandboxpools/status", "", false, "patch"},
 	{"atoll-worker", "agents.navix.sh", "sandboxpools/finalizers", "", false, "update"},
 	{"atoll-worker", "agents.navix.sh", "sandboxtemplates", "", false, "list watch"},
+	{"atoll-worker", "agents.navix.sh", "sandboxtemplates/status", "", false, "patch"},
+	{"atoll-worker", "coordination.k8s.io", "leases", "", false, "list"},
 	{"atoll-worker", "events.k8s.io", "events", "", false, "create patch"},
 	{"atoll-worker", "", "configmaps", "", true, "create"},
 	{"atoll-worker", "", "configmaps", "atoll-worker-state", true, "get update"},

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"navix.sh/atoll/pkg/rival"
 	"navix.sh/atoll/pkg/verify"
 )
 
@@ -39,6 +40,8 @@ type Site struct {
 	Workers []Workload
 	// Pods of the workers' namespace.
 	Pods []corev1.Pod
+	// Rivals are leases that other controllers of the same objects hold, or held.
+	Rivals []rival.Lease
 	// Untold is what could not be asked for, with the reason.
 	Untold []string
 }
@@ -109,6 +112,7 @@ const (
 	ImagePullFailing    Reason = "ImagePullFailing"
 	ContainersCrashing  Reason = "ContainersCrashing"
 	PodsUnschedulable   Reason = "PodsUnschedulable"
+	ControlledByAnother Reason = "ControlledByAnother"
 	NotTold             Reason = "NotTold"
 )
 

@@ -93,8 +93,31 @@ func (s *Snapshot) owners() map[segmentKey]v1alpha1.EnvClusterStatus {
 				}
 			}
 		}
+		for j := range c.Pools {
+			if k, segment, alone := standsAlone(c, &c.Pools[j]); alone {
+				out[k] = segment
+			}
+		}
 	}
 	return out
+}
+
+// standsAlone reports whether a pool belongs to no Env, and how it is told of then: as the one member of an Env of its name.
+func standsAlone(c *Cluster, pool *v1alpha1.SandboxPool) (segmentKey, v1alpha1.EnvClusterStatus, bool) {
+	k := segmentKey{c.ID, pool.Namespace + "/" + pool.Name}
+	label := pool.Labels[v1alpha1.LabelEnv]
+	if v1alpha1.HasEnvOwner(pool) || label != "" && label != pool.Name ||
+		slices.ContainsFunc(c.Envs, func(e v1alpha1.SandboxEnv) bool { return envName(&e) == k.env }) {
+		return k, v1alpha1.EnvClusterStatus{}, false
+	}
+	state := v1alpha1.ObservedMemberStateActive
+	if pool.DeletionTimestamp != nil {
+		state = v1alpha1.ObservedMemberStateMissing
+	}
+	return k, v1alpha1.EnvClusterStatus{ClusterID: c.ID, ObservedMembers: []v1alpha1.EnvObservedMember{{
+		Name: pool.Name, State: state, IdleCount: pool.Status.IdleReplicas,
+		RunningCount: pool.Status.RunningReplicas + pool.Status.StartingReplicas, DesiredReplicas: pool.Spec.Replicas,
+	}}}, true
 }
 
 // foreignEqualsOwners compares every foreign segment with the one that its owner shows. A cluster that is not among those

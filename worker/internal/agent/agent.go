@@ -24,6 +24,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/wallclock"
@@ -102,10 +103,14 @@ type Options struct {
 	Outlooks Outlooks
 	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
 	Foreign  Foreign
-	Clock    clock.WithTicker
-	Traces   trace.TracerProvider  // nil: no spans
-	Metrics  prometheus.Registerer // nil: none
-	Log      logr.Logger
+	// Held tells of pools that another controller keeps, which get no claims; nil: there are none.
+	Held func(*v1alpha1.SandboxPool) bool
+	// OnHeld has f called when Held may answer otherwise; nil: it never does.
+	OnHeld  func(f func())
+	Clock   clock.WithTicker
+	Traces  trace.TracerProvider  // nil: no spans
+	Metrics prometheus.Registerer // nil: none
+	Log     logr.Logger
 }
 
 // Agent is the worker's end of the link.
@@ -158,6 +163,13 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*
 
 // Watch feeds the agent from informers. Call it before Start.
 func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
+	if a.opts.OnHeld != nil {
+		a.opts.OnHeld(func() {
+			if err := a.source.markAll(ctx, nil); err != nil {
+				a.opts.Log.Error(err, "cannot tell the hub yet of pools that another controller keeps")
+			}
+		})
+	}
 	return a.source.watch(ctx, informers)
 }
 
@@ -174,7 +186,9 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		client:   cached,
 		reader:   live,
 		informer: informers,
-		source:   &source{cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, outlooks: opts.Outlooks, dirty: newMarks()},
+		source: &source{
+			cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, outlooks: opts.Outlooks, held: opts.Held, dirty: newMarks(),
+		},
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
 		metrics:  newMetrics(),

@@ -35,6 +35,9 @@
 // can_grow and saturated_for are what the autoscaler expects: that a claim which waits makes the pool grow, or for how long
 // nothing will. Without one nothing grows by itself, and a hub that queued claims for growth would wait for nobody.
 //
+// A pool that no Env owns is reported as the one member of an Env of its name, unless there is such an Env (alone.go). One that
+// another controller keeps is reported as Inconsistent, which gets no claims.
+//
 // # Dispatches
 //
 // Each is confirmed at once, carried out in a goroutine of its own, and answered once. covered_by names a report that is

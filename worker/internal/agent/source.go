@@ -68,6 +68,8 @@ type source struct {
 	claims    Claims
 	outlooks  Outlooks
 
+	// held tells of pools that another controller keeps; nil: there are none.
+	held  func(*v1alpha1.SandboxPool) bool
 	dirty *marks
 	owner sync.Map // of a pool: types.NamespacedName → segment.Key
 }
@@ -98,12 +100,12 @@ func (s *source) watch(ctx context.Context, informers cache.Informers) error {
 func (s *source) poolEvent(o client.Object, gone bool) {
 	pool := client.ObjectKeyFromObject(o)
 	s.markOwner(pool) // the one before, if the label has changed
-	if env := o.GetLabels()[v1alpha1.LabelEnv]; env != "" && !gone {
-		s.owner.Store(pool, segment.Key{Namespace: o.GetNamespace(), Name: env})
-		s.markOwner(pool)
+	if gone {
+		s.owner.Delete(pool)
 		return
 	}
-	s.owner.Delete(pool)
+	s.owner.Store(pool, envOf(o))
+	s.markOwner(pool)
 }
 
 func (s *source) markOwner(pool types.NamespacedName) {
@@ -132,10 +134,13 @@ func (s *source) segment(ctx context.Context, k segment.Key) (*segment.Segment, 
 	env := &v1alpha1.SandboxEnv{}
 	err := s.cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, env)
 	if apierrors.IsNotFound(err) {
-		return nil, nil
+		env, err = s.alone(ctx, k)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading env %s: %w", k, err)
+	}
+	if env == nil {
+		return nil, nil
 	}
 	return s.describe(ctx, env)
 }
@@ -155,7 +160,7 @@ func (s *source) all(ctx context.Context) ([]*segment.Segment, error) {
 		}
 		out = append(out, one)
 	}
-	return out, nil
+	return s.addAlone(ctx, out)
 }
 
 // markAll has every Env looked at, those included that were reported and may be gone.
@@ -170,7 +175,7 @@ func (s *source) markAll(ctx context.Context, reported []segment.Key) error {
 	for _, k := range reported {
 		s.dirty.mark(k)
 	}
-	return nil
+	return s.markAlone(ctx)
 }
 
 func (s *source) describe(ctx context.Context, env *v1alpha1.SandboxEnv) (*segment.Segment, error) {
@@ -197,7 +202,7 @@ func (s *source) pool(ctx context.Context, name types.NamespacedName) (poolFacts
 	if err != nil {
 		return poolFacts{}, fmt.Errorf("reading pool %s: %w", name, err)
 	}
-	facts := poolFacts{pool: pool}
+	facts := poolFacts{pool: pool, held: s.held != nil && s.held(pool)}
 	facts.canGrow, facts.saturated = s.outlooks.Outlook(name)
 	if stats, ok := s.claims.Stats(name); ok {
 		facts.readyIdle, facts.waiting, facts.queueCapacity = stats.ReadyIdle, stats.Waiting, stats.WaitCapacity

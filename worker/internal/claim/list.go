@@ -62,7 +62,7 @@ func (s *Service) listOnPods(r *sandboxv1.ListSandboxesRequest, size int) (page 
 // matches asks what is on the Pod before it has the sandbox described, which costs more. The lock is held.
 func (s *Service) matches(e *entry, r *sandboxv1.ListSandboxesRequest) bool {
 	if r.GetNamespace() != "" && r.GetNamespace() != e.pod.Namespace ||
-		r.GetEnv() != "" && r.GetEnv() != e.pod.Labels[v1alpha1.LabelEnv] ||
+		r.GetEnv() != "" && r.GetEnv() != sandbox.EnvOf(e.pod) ||
 		r.GetTeam() != "" && r.GetTeam() != e.pod.Annotations[v1alpha1.LabelTeam] ||
 		r.GetUser() != "" && r.GetUser() != e.pod.Annotations[v1alpha1.LabelUser] ||
 		serve.WantsEnded(r) && sandbox.PhaseOf(e.pod) != sandbox.Failed {

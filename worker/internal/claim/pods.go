@@ -293,7 +293,7 @@ func (s *Service) poolSeen(object *v1alpha1.SandboxPool) {
 	s.mu.Lock()
 	defer s.unlock()
 	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
-	p.env, p.spec, p.closing = object.Labels[v1alpha1.LabelEnv], &object.Spec, object.DeletionTimestamp != nil
+	p.env, p.spec, p.closing = sandbox.EnvOfPool(object), &object.Spec, object.DeletionTimestamp != nil
 	if p.closing {
 		s.dismiss(p)
 	}

@@ -31,6 +31,7 @@ const (
 	reasonSnapshotLost        v1alpha1.ConditionReason = "SnapshotLost"
 	reasonReplicasOfOther     v1alpha1.ConditionReason = "ReplicasSetByOther"
 	reasonPoolNotOwned        v1alpha1.ConditionReason = "PoolNotOwned"
+	reasonPoolAdopting        v1alpha1.ConditionReason = "PoolAdopting"
 	reasonPoolTerminating     v1alpha1.ConditionReason = "PoolTerminating"
 	reasonInstanceTypeUnknown v1alpha1.ConditionReason = "InstanceTypesNotBuilt"
 	reasonMemberInvalid       v1alpha1.ConditionReason = "MemberInvalid"
@@ -98,6 +99,8 @@ func decideMember(o *observation, member *v1alpha1.EnvClusterMember) memberPlan 
 	p := memberPlan{name: member.Name, state: v1alpha1.ObservedMemberStateMissing}
 	pool := o.pools[member.Name]
 	switch {
+	case pool != nil && !owns(o.env, pool) && beingAdopted(o, pool):
+		p.verb, p.reason, p.message = verbKeep, reasonPoolAdopting, "its pool is being adopted"
 	case pool != nil && !owns(o.env, pool):
 		return decideNotOwned(p, pool)
 	case !hasSnapshot(member) && pool != nil:

@@ -39,6 +39,10 @@
 // reserves nothing twice. Replicas that a user sets later are not asked about: they are his decision, and a plugin can
 // refuse the Pods. What grows them for us, the autoscaler, asks for itself. Before an orphan is deleted plugins are asked as
 // well.
+// A pool may have become a member's after it was made: package adoption makes an Env for it, snapshot included, and puts a
+// reference on it that is not a controlling one. Owned is what has any reference to the Env.
+//
+// An Env, or one with a pool, that another controller keeps is left alone (package rival).
 //
 // # Invariants
 //

@@ -47,6 +47,8 @@ type Reconciler struct {
 	admission *admission.Chain
 	asks      *asks
 	contests  *Contests // nil: there is no autoscaler
+	// held tells of objects that another controller keeps; nil: there are none.
+	held func(client.Object) bool
 }
 
 // Reconcile looks at one Env: gather, decide, act, report.
@@ -65,6 +67,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.asks.keep(request.NamespacedName, nil)
 		r.contests.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
+	case r.keptByOther(o):
+		return ctrl.Result{RequeueAfter: resync()}, nil
 	}
 	p := decide(o)
 	stale, err := r.act(ctx, o, &p)

@@ -46,6 +46,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Contests tell the autoscaler which members it leaves alone; nil where there is no autoscaler.
 	Contests *Contests
+	// Held tells of Envs and pools that another controller keeps; nil: there are none.
+	Held func(client.Object) bool
 	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
 	MaxConcurrentReconciles int
 }
@@ -71,6 +73,7 @@ func Setup(_ context.Context, mgr ctrl.Manager, opts Options) error {
 		admission: opts.Admission,
 		asks:      newAsks(clock.RealClock{}),
 		contests:  opts.Contests,
+		held:      opts.Held,
 	}
 	if opts.MaxConcurrentReconciles == 0 {
 		opts.MaxConcurrentReconciles = 4

@@ -260,11 +260,13 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 	}
 	surplus := held - int(s.Pool.Spec.Replicas)
 	switch {
+	case surplus < 0 && s.Awaits:
+		d.Scale = ScaleAwaiting
 	case surplus < 0 && unrecorded(s) > max(maxUnrecorded, 2*int(s.Pool.Spec.Replicas)):
 		d.Scale = ScaleUnrecorded
-	case surplus < 0 && s.Held > 0:
+	case surplus < 0 && s.Refused > 0:
 		d.Scale = ScaleRefused
-		d.wake(s.Held)
+		d.wake(s.Refused)
 		unmark(s, idle, d)
 	case surplus < 0:
 		d.Scale, d.Create = ScaleUp, min(-surplus, maxCreate)

@@ -127,7 +127,7 @@ func readPool(t *testing.T, s *Snapshot, w words) {
 	t.Helper()
 	s.Settled = !w.has("unsettled")
 	s.CrashBackoff = w.duration(t, "crash-backoff")
-	s.Held = w.duration(t, "refused")
+	s.Refused = w.duration(t, "refused")
 	s.NewPod = max(w.duration(t, "new-pod"), newPodMin)
 	if w.has("held-back") {
 		s.HeldBack = map[string]time.Duration{"node": w.duration(t, "held-back")}

@@ -86,6 +86,11 @@
 // ResourceQuota or LimitRange, is no error: the pool waits, a second at first and a
 // minute at most, says why in its condition Scaling and in one Event, and then tries a
 // single Pod. What refuses is remembered for whoever raises replicas.
+// # Who else has a say
+//
+// Others may know what bears on a pool's keeping (standing.go): that another controller keeps it, and it is left alone
+// whole; that its template has not been copied yet, and no Pods are made; and conditions, which they hand over because a
+// pool's status has one writer.
 //
 // # Not built
 //

@@ -58,6 +58,9 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 		r.hooks.Follow(key, nil)
 		return s, nil
 	}
+	if err := r.gatherStanding(ctx, &s); err != nil || s.Held {
+		return s, err
+	}
 	s.Preparations = r.hooks.Follow(key, jobs(&s))
 	s.CrashBackoff = r.crashes.remaining(key)
 	s.HeldBack, s.NewPod = r.backoffs.observe(s.Pods), newPodTime(s.Pods)
@@ -67,7 +70,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 	if s.Unrendered, err = unrenderedRevisionOf(&pool.Spec); err != nil {
 		return Snapshot{}, err
 	}
-	s.Held = r.refusals.Hold(key, s.Revision)
+	s.Refused = r.refusals.Hold(key, s.Revision)
 	s.Window, s.Autoscaled, err = r.protectionWindow(ctx, pool)
 	return s, err
 }

@@ -101,6 +101,8 @@ type Options struct {
 	// Refusals remembers which pools are refused Pods, for whoever raises
 	// replicas; one of its own unless given.
 	Refusals *admission.Refusals
+	// Standings say which pools are not to be kept as usual; nil: all are.
+	Standings []Standings
 	// Stages takes the times of starts; nil when nobody wants them.
 	Stages *stages.Stages
 	// Registry takes the metrics.
@@ -121,6 +123,7 @@ type Reconciler struct {
 	clusterID string
 	queues    Queues
 	hooks     Hooks
+	standings []Standings
 	stages    *stages.Stages
 	admission *admission.Chain
 	refusals  *admission.Refusals
@@ -164,7 +167,8 @@ func New(o Options) (*Reconciler, error) {
 	}
 	return &Reconciler{
 		client: o.Client, recorder: o.Recorder, notices: newNotices(o.Events, o.Clock), clusterID: o.ClusterID,
-		queues: o.Queues, hooks: o.Hooks, stages: o.Stages, admission: o.Admission, refusals: o.Refusals, clock: o.Clock, times: o.Times, workers: o.Workers,
+		queues: o.Queues, hooks: o.Hooks, standings: o.Standings, stages: o.Stages, admission: o.Admission, refusals: o.Refusals,
+		clock: o.Clock, times: o.Times, workers: o.Workers,
 		expectations: NewExpectations(o.Clock),
 		timeline:     newTimeline(o.Clock),
 		crashes:      newCrashes(o.Clock),
@@ -194,6 +198,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 		Watches(&corev1.Pod{}, podHandler{r.expectations}).
 		WatchesRawSource(source.Func(r.watchQueues)).
 		WatchesRawSource(source.Func(r.watchHooks)).
+		WatchesRawSource(source.Func(r.watchStandings)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.workers,
 			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
@@ -233,6 +238,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if s.Pool == nil && len(s.Pods) == 0 {
 		r.forget(key)
 		return reconcile.Result{}, nil
+	}
+	if s.Held {
+		return reconcile.Result{RequeueAfter: r.next(key, &s)}, nil
 	}
 	d := Decide(s)
 	if d.ProtectPool || d.ReleasePool {

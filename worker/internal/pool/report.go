@@ -46,6 +46,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Sn
 	helper := patch.NewPatchHelper(r.client, pool)
 	pending, later := r.mirror(key, pool.Status.PendingRequests, waiting)
 	summarize(pool, c, pending, writtenTime{r.clock, r.times})
+	conclude(pool, s.Conditions, writtenTime{r.clock, r.times})
 	if !helper.HasChanges(pool) {
 		return later, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -32,6 +33,12 @@ type Snapshot struct {
 	// Stale names the Pods that the cache holds as they were before our last
 	// write.
 	Stale map[types.UID]bool
+	// Held: somebody else keeps this pool, and it is left alone.
+	Held bool
+	// Awaits: what Pods are made from is not there yet.
+	Awaits bool
+	// Conditions are those that others have found, for the pool's status.
+	Conditions []patch.Condition
 	// Settled is false while creates or deletes are missing from Pods.
 	Settled bool
 	// Window is how long a Pod that is marked for scale-down can be claimed.
@@ -40,8 +47,8 @@ type Snapshot struct {
 	Autoscaled bool
 	// CrashBackoff is how long Pods that crashed while idle are left alone.
 	CrashBackoff time.Duration
-	// Held is for how long no Pods are made, because the latest was refused.
-	Held time.Duration
+	// Refused is for how long no Pods are made, because the latest was refused.
+	Refused time.Duration
 	// NewPod is how long a new Pod takes to be ready.
 	NewPod time.Duration
 	// Preparations are how far the hooks and readiness checks of starting Pods
@@ -143,7 +150,8 @@ const (
 	ScaleUnsettled  ScaleReason = "AwaitingEvents"
 	ScaleDraining   ScaleReason = "Draining"
 	ScalePoolAbsent ScaleReason = "PoolAbsent"
-	ScaleRefused    ScaleReason = "PodsRefused"     // a quota, a limit or a plugin is against more
+	ScaleRefused    ScaleReason = "PodsRefused" // a quota, a limit or a plugin is against more
+	ScaleAwaiting   ScaleReason = "AwaitingTemplate"
 	ScaleUnrecorded ScaleReason = "AwaitingRecords" // too many Pods wait for their records to be kept
 )
 

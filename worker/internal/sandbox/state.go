@@ -77,7 +77,7 @@ func Read(pod *corev1.Pod) State {
 	s := State{
 		Phase:   PhaseOf(pod),
 		Pool:    PoolOf(pod),
-		Env:     l[v1alpha1.LabelEnv],
+		Env:     EnvOf(pod),
 		ID:      l[v1alpha1.SandboxIDLabelKey],
 		KeyHash: l[v1alpha1.ClaimKeyHashLabelKey],
 		Key:     a[v1alpha1.ClaimKeyAnnotationKey],

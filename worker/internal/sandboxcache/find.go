@@ -208,3 +208,12 @@ func EnvsOf(ctx context.Context, reader client.Reader, template string) ([]v1alp
 	}
 	return envs.Items, nil
 }
+
+// PoolsOfTemplate answers the pools that name a template, from the cache.
+func PoolsOfTemplate(ctx context.Context, reader client.Reader, template string) ([]v1alpha1.SandboxPool, error) {
+	pools := &v1alpha1.SandboxPoolList{}
+	if err := reader.List(ctx, pools, client.MatchingFields{ByPoolTemplate: template}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("finding the pools of template %s: %w", template, err)
+	}
+	return pools.Items, nil
+}

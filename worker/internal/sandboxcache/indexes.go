@@ -27,6 +27,8 @@ const (
 
 	ByController = "pool.ownerUID"    // of pools: the Env that owns them
 	ByTemplate   = "env.templateName" // of Envs
+
+	ByPoolTemplate = "pool.templateName" // of pools, whether an Env owns them or not
 )
 
 // Index is a field of one kind, and how its values are had.
@@ -47,6 +49,7 @@ func Indexes() []Index {
 		{&corev1.Pod{}, ByPhase, label(v1alpha1.SandboxPhaseLabelKey)},
 		{&v1alpha1.SandboxPool{}, ByController, controllers},
 		{&v1alpha1.SandboxEnv{}, ByTemplate, template},
+		{&v1alpha1.SandboxPool{}, ByPoolTemplate, poolTemplate},
 	}
 }
 
@@ -133,6 +136,13 @@ func controllers(object client.Object) []string {
 func template(object client.Object) []string {
 	if env, ok := object.(*v1alpha1.SandboxEnv); ok {
 		return []string{env.Spec.TemplateRef.Name}
+	}
+	return nil
+}
+
+func poolTemplate(object client.Object) []string {
+	if pool, ok := object.(*v1alpha1.SandboxPool); ok && pool.Spec.TemplateName != "" {
+		return []string{pool.Spec.TemplateName}
 	}
 	return nil
 }

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package visibility decides which tenants see a SandboxTemplate.
+//
+// In go spec.visibility and a caller; out comes yes or no. Rules are alternatives; within a rule team and user must both
+// match, and what is empty matches everybody. Without rules a template is public. It is pure, and decides what is shown, no
+// more: that a tenant does not see a template keeps nobody from an Env that was made from it.
+package visibility
+
+import (
+	"slices"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Caller is who asks. What is empty is nobody's name: it matches only rules that leave it open.
+type Caller struct{ Team, User string }
+
+// Sees reports whether a caller sees a template of this visibility.
+func (c Caller) Sees(v *v1alpha1.TemplateVisibility) bool {
+	return v == nil || len(v.Rules) == 0 || slices.ContainsFunc(v.Rules, c.matches)
+}
+
+func (c Caller) matches(rule v1alpha1.TemplateVisibilityRule) bool {
+	return (rule.Team == "" || rule.Team == c.Team) && (len(rule.Users) == 0 || c.User != "" && slices.Contains(rule.Users, c.User))
+}
+
+// Seen are those of the templates that a caller sees, in their order.
+func (c Caller) Seen(templates []v1alpha1.SandboxTemplate) []v1alpha1.SandboxTemplate {
+	var out []v1alpha1.SandboxTemplate
+	for i := range templates {
+		if c.Sees(templates[i].Spec.Visibility) {
+			out = append(out, templates[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adoption
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/env"
+)
+
+// Mode is which pools are adopted.
+type Mode string
+
+// The modes; see the package's documentation.
+const (
+	Off     Mode = "off"
+	ByLabel Mode = "label"
+	All     Mode = "all"
+)
+
+// ParseMode reads a mode.
+func ParseMode(text string) (Mode, error) {
+	switch m := Mode(text); m {
+	case Off, ByLabel, All:
+		return m, nil
+	}
+	return Off, fmt.Errorf("%q is not valid, want off, label or all", text)
+}
+
+// verb is what is to be done about a pool.
+type verb string
+
+const (
+	verbNone   verb = "None"
+	verbCreate verb = "Create" // the Env
+	verbOwn    verb = "Own"    // put the reference on the pool
+	verbWait   verb = "Wait"   // for an Env to be gone
+	verbRefuse verb = "Refuse" // until somebody has changed something
+)
+
+// Reasons of decisions, and of events.
+const (
+	reasonNotAsked      = "NotAskedFor"
+	reasonOwned         = "EnvOwned"
+	reasonWasMember     = "MemberOfEnv"
+	reasonTerminating   = "Terminating"
+	reasonPoolAdopted   = "PoolAdopted"
+	reasonEnvMade       = "EnvMadeForPool"
+	reasonEnvOfOther    = "EnvExists"
+	reasonEnvTerminates = "EnvTerminating"
+	reasonBare          = "AwaitingTemplate"
+)
+
+type decision struct {
+	verb    verb
+	reason  string
+	message string
+}
+
+// decide says what is to be done about a pool; e is the Env of its name, nil if there is none.
+func decide(mode Mode, pool *v1alpha1.SandboxPool, e *v1alpha1.SandboxEnv) decision {
+	switch {
+	case mode == Off, mode == ByLabel && pool.Labels[v1alpha1.ManagedByLabelKey] != v1alpha1.ManagedBySandboxAPIServer:
+		return decision{verb: verbNone, reason: reasonNotAsked}
+	case v1alpha1.HasEnvOwner(pool):
+		return decision{verb: verbNone, reason: reasonOwned}
+	case pool.Labels[v1alpha1.LabelEnv] != "":
+		return decision{verb: verbNone, reason: reasonWasMember}
+	case pool.DeletionTimestamp != nil:
+		return decision{verb: verbNone, reason: reasonTerminating}
+	case len(pool.Spec.Template.Spec.Containers) == 0:
+		// A snapshot without containers is none: the Env would render the member, which is not to adopt it.
+		return decision{verb: verbNone, reason: reasonBare}
+	case e == nil:
+		return decision{verb: verbCreate, reason: reasonEnvMade}
+	case e.DeletionTimestamp != nil:
+		return decision{verb: verbWait, reason: reasonEnvTerminates}
+	case e.Annotations[v1alpha1.AdoptedPoolAnnotationKey] != string(pool.UID):
+		return decision{verb: verbRefuse, reason: reasonEnvOfOther, message: fmt.Sprintf(
+			"not adopted: there is a SandboxEnv %s that was not made for this pool; rename or remove either of them", e.Name)}
+	}
+	return decision{verb: verbOwn, reason: reasonPoolAdopted}
+}
+
+// envFor is the document of the Env that is made for a pool, given the pool's spec as a document. It is no Go type, which
+// would drop the empty scaling group, and the API server would fill in the default.
+func envFor(clusterID string, pool *v1alpha1.SandboxPool, spec map[string]any) (map[string]any, error) {
+	config := map[string]any{"scalingGroup": ""}
+	if containers := pool.Spec.Template.Spec.Containers; len(containers) > 0 {
+		resources, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&containers[0].Resources)
+		if err != nil {
+			return nil, fmt.Errorf("encoding resources: %w", err)
+		}
+		if len(resources) > 0 {
+			config["inlineResources"] = resources
+		}
+	}
+	metadata, frozen := env.Frozen(pool, spec)
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		// What another system recorded of its overrides says nothing of this Env's.
+		delete(annotations, v1alpha1.SandboxPoolOverridesAnnotationKey)
+	}
+	return map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind":       v1alpha1.SandboxEnvOwnerKind,
+		"metadata": map[string]any{
+			"name": pool.Name, "namespace": pool.Namespace,
+			"annotations": map[string]any{v1alpha1.AdoptedPoolAnnotationKey: string(pool.UID)},
+		},
+		"spec": map[string]any{
+			"mode":        string(v1alpha1.SandboxEnvModeWarmPool),
+			"templateRef": map[string]any{"name": templateOf(pool)},
+			"clusters": []any{map[string]any{
+				"clusterID": clusterID,
+				"members":   []any{map[string]any{"name": pool.Name, "metadata": metadata, "spec": frozen, "config": config}},
+			}},
+		},
+	}, nil
+}
+
+func templateOf(pool *v1alpha1.SandboxPool) string {
+	if name := pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey]; name != "" {
+		return name
+	}
+	if name := pool.Spec.TemplateName; name != "" {
+		return name
+	}
+	return pool.Name
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adoption
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/env"
+)
+
+const (
+	// retryPeriod is how soon a pool is looked at again that has changed under our hands. Its event usually comes first.
+	retryPeriod = 100 * time.Millisecond
+	// heldPeriod is how soon a pool is looked at again that another controller keeps.
+	heldPeriod = 10 * time.Second
+)
+
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Options of the reconciler.
+type Options struct {
+	ClusterID string
+	Mode      Mode
+	// Held tells of pools that another controller keeps; nil: there are none.
+	Held       func(*v1alpha1.SandboxPool) bool
+	Registerer prometheus.Registerer
+}
+
+// Reconciler adopts pools.
+type Reconciler struct {
+	opts     Options
+	client   client.Client
+	live     client.Reader // past the cache
+	recorder events.EventRecorder
+	actions  *prometheus.CounterVec
+}
+
+// Setup adds the reconciler to a manager, unless nothing is to be adopted.
+func Setup(mgr ctrl.Manager, o Options) error {
+	if o.Mode == Off || o.Mode == "" {
+		return nil
+	}
+	r := &Reconciler{
+		opts: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("atoll-worker"),
+		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_worker_adoptions_total", Help: "Steps of the adoption of pools, by action and result: done, lost or failed.",
+		}, []string{"action", "result"}),
+	}
+	if err := o.Registerer.Register(r.actions); err != nil {
+		return fmt.Errorf("registering metrics of the adoption: %w", err)
+	}
+	notStatus := predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("adoption").
+		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(notStatus)).
+		Watches(&v1alpha1.SandboxEnv{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{
+			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
+			UsePriorityQueue: new(false),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				50*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("building the adoption controller: %w", err)
+	}
+	return nil
+}
+
+// errStale says that something is not as it was read. The next look is at the newer state.
+var errStale = errors.New("pool or Env has changed since it was read")
+
+// Reconcile looks at the pool, and the Env, of one name.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	pool := &v1alpha1.SandboxPool{}
+	if err := r.client.Get(ctx, request.NamespacedName, pool); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	e := &v1alpha1.SandboxEnv{}
+	switch err := r.client.Get(ctx, request.NamespacedName, e); {
+	case apierrors.IsNotFound(err):
+		e = nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading the Env: %w", err)
+	}
+	d := decide(r.opts.Mode, pool, e)
+	var err error
+	switch d.verb {
+	case verbNone, verbWait:
+		return ctrl.Result{}, nil // an event ends the wait
+	case verbRefuse:
+		r.recorder.Eventf(pool, e, corev1.EventTypeWarning, d.reason, string(d.verb), "%s", d.message)
+		return ctrl.Result{}, nil
+	}
+	if r.opts.Held != nil && r.opts.Held(pool) {
+		return ctrl.Result{RequeueAfter: heldPeriod}, nil
+	}
+	if d.verb == verbCreate {
+		err = r.makeEnv(ctx, pool)
+	} else {
+		err = r.own(ctx, pool, e)
+	}
+	switch {
+	case errors.Is(err, errStale):
+		r.actions.WithLabelValues(string(d.verb), "lost").Inc()
+		return ctrl.Result{RequeueAfter: retryPeriod}, nil
+	case err != nil:
+		r.actions.WithLabelValues(string(d.verb), "failed").Inc()
+		return ctrl.Result{}, err
+	}
+	r.actions.WithLabelValues(string(d.verb), "done").Inc()
+	return ctrl.Result{}, nil
+}
+
+// makeEnv makes the Env of a pool. The reference follows when the cache has it.
+func (r *Reconciler) makeEnv(ctx context.Context, pool *v1alpha1.SandboxPool) error {
+	doc, err := r.readLive(ctx, pool)
+	if err != nil {
+		return err
+	}
+	spec, _, err := unstructured.NestedMap(doc.Object, "spec")
+	if err != nil {
+		return fmt.Errorf("reading the spec of pool %s: %w", pool.Name, err)
+	}
+	body, err := envFor(r.opts.ClusterID, pool, spec)
+	if err != nil {
+		return fmt.Errorf("making an Env of pool %s: %w", pool.Name, err)
+	}
+	err = r.client.Create(ctx, &unstructured.Unstructured{Object: body}, client.FieldOwner(env.FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		return errStale
+	}
+	if err != nil {
+		return fmt.Errorf("creating the Env of pool %s: %w", pool.Name, err)
+	}
+	return nil
+}
+
+// own puts the reference on the pool.
+func (r *Reconciler) own(ctx context.Context, pool *v1alpha1.SandboxPool, e *v1alpha1.SandboxEnv) error {
+	doc, err := r.readLive(ctx, pool)
+	if err != nil {
+		return err
+	}
+	// No blockOwnerDeletion: it would hold up nothing that the pool's finalizer does not.
+	owners := append(doc.GetOwnerReferences(), metav1.OwnerReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SandboxEnvOwnerKind, Name: e.Name, UID: e.UID,
+	})
+	body, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": doc.GetUID()},
+		{"op": "test", "path": "/metadata/resourceVersion", "value": doc.GetResourceVersion()},
+		{"op": "add", "path": "/metadata/ownerReferences", "value": owners},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the patch of pool %s: %w", pool.Name, err)
+	}
+	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(env.FieldManager))
+	if lost(err) {
+		return fmt.Errorf("%w: %w", errStale, err)
+	}
+	if err != nil {
+		return fmt.Errorf("putting the Env's reference on pool %s: %w", pool.Name, err)
+	}
+	r.recorder.Eventf(pool, e, corev1.EventTypeNormal, reasonPoolAdopted, string(verbOwn),
+		"adopted by SandboxEnv %s; its Pods stay as they are", e.Name)
+	return nil
+}
+
+// readLive reads the pool's document, and answers errStale if it is not the pool that was decided about, or an Env has it.
+func (r *Reconciler) readLive(ctx context.Context, pool *v1alpha1.SandboxPool) (*unstructured.Unstructured, error) {
+	doc := &unstructured.Unstructured{}
+	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxPool"))
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(pool), doc)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading pool %s live: %w", pool.Name, err)
+	}
+	if err != nil || doc.GetUID() != pool.UID || doc.GetGeneration() != pool.Generation || v1alpha1.HasEnvOwner(doc) {
+		return nil, errStale
+	}
+	return doc, nil
+}
+
+// lost reports that a write found another pool than it was made for. A failed test of a JSON patch is a 422 without causes.
+func lost(err error) bool {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != http.StatusUnprocessableEntity {
+		return false
+	}
+	return status.Status().Details == nil || len(status.Status().Details.Causes) == 0
+}

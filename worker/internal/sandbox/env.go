@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// EnvOf is the Env that a Pod's sandbox is told of under. The Pods of a pool without an Env have no such label, and neither
+// have those that are older than their pool's adoption; both are told of under the pool's name.
+func EnvOf(pod *corev1.Pod) string {
+	if env := pod.Labels[v1alpha1.LabelEnv]; env != "" {
+		return env
+	}
+	return pod.Labels[v1alpha1.SandboxPoolLabelKey]
+}
+
+// EnvOfPool is the same of a pool.
+func EnvOfPool(pool metav1.Object) string {
+	if env := pool.GetLabels()[v1alpha1.LabelEnv]; env != "" {
+		return env
+	}
+	for _, ref := range pool.GetOwnerReferences() {
+		if ref.Kind == v1alpha1.SandboxEnvOwnerKind {
+			return ref.Name
+		}
+	}
+	return pool.GetName()
+}

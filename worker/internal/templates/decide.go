@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package templates
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+)
+
+// User is a pool that names a template.
+type User struct {
+	Pool string // namespace/name
+	Env  string // namespace/name of the Env that owns it; empty: none does
+	// Revision is what the pool was made from; empty: nothing was copied, or it is not recorded.
+	Revision string
+}
+
+// Snapshot is what a template's conditions are decided from.
+type Snapshot struct {
+	Version, Revision string
+	Faults            []error
+	// Deleting: the template is going, held by somebody's finalizer.
+	Deleting bool
+	Pools    []User
+	// Envs name the template, whether they have pools or not.
+	Envs []string
+}
+
+// named is how many users a message names.
+const named = 5
+
+// Decide concludes the conditions of a template.
+func Decide(s *Snapshot) []patch.Condition {
+	return []patch.Condition{available(s), degraded(s)}
+}
+
+func available(s *Snapshot) patch.Condition {
+	const condition = v1alpha1.SandboxTemplateConditionAvailable
+	if len(s.Faults) > 0 {
+		return patch.False(condition, v1alpha1.ReasonTemplateInvalid, Sentence(s.Faults))
+	}
+	return patch.True(condition, v1alpha1.ReasonValidated, Clip(fmt.Sprintf("version %q, revision %s; %s", s.Version, s.Revision, usage(s))))
+}
+
+func degraded(s *Snapshot) patch.Condition {
+	const condition = v1alpha1.SandboxTemplateConditionDegraded
+	older := s.older()
+	switch {
+	case len(s.Faults) > 0:
+		message := "no Pods can be made from it; " + usage(s)
+		if len(s.Pools) > 0 {
+			message += ", which go on with what they were made from"
+		}
+		return patch.True(condition, v1alpha1.ReasonTemplateInvalid, Clip(message))
+	case s.Deleting && len(s.Pools)+len(s.Envs) > 0:
+		return patch.True(condition, v1alpha1.ReasonTemplateDeleted,
+			Clip("being deleted; "+usage(s)+", which go on with what they were made from, and cannot be made anew"))
+	case len(older) > 0:
+		return patch.True(condition, v1alpha1.ReasonOlderRevisionsInUse, Clip(fmt.Sprintf(
+			"pools of other revisions than %s go on with what they were made from: %s", s.Revision, list(older))))
+	}
+	return patch.False(condition, v1alpha1.ReasonAllCurrent, "all pools that name it have this revision")
+}
+
+// older are the pools of other revisions, and those revisions.
+func (s *Snapshot) older() []string {
+	var out []string
+	for _, u := range s.Pools {
+		if u.Revision != "" && u.Revision != s.Revision {
+			out = append(out, u.Pool+" at "+u.Revision)
+		}
+	}
+	return out
+}
+
+// usage tells who uses a template.
+func usage(s *Snapshot) string {
+	if len(s.Pools)+len(s.Envs) == 0 {
+		return "nobody uses it"
+	}
+	var alone []string
+	current := 0
+	for _, u := range s.Pools {
+		if u.Env == "" {
+			alone = append(alone, u.Pool)
+		}
+		if u.Revision == s.Revision {
+			current++
+		}
+	}
+	parts := []string{fmt.Sprintf("pools: %d, of this revision: %d", len(s.Pools), current)}
+	if len(s.Envs) > 0 {
+		parts = append(parts, "Envs: "+list(s.Envs))
+	}
+	if len(alone) > 0 {
+		parts = append(parts, "pools without an Env: "+list(alone))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// list names the first few, in order, and counts the others.
+func list(names []string) string {
+	names = slices.Clone(names)
+	slices.SortFunc(names, cmp.Compare[string])
+	if len(names) > named {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package templates
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// mostFaults bounds a message: after so many something else is wrong than a field.
+const mostFaults = 8
+
+// Faults tell why no Pod could be made from the spec of a template or of a pool, given as a document; nothing if one could.
+// Whether the API server takes the Pod, and whether its images can be pulled, is known only when it is tried.
+func Faults(spec map[string]any) []error {
+	content, err := json.Marshal(spec)
+	if err != nil {
+		return []error{fmt.Errorf("spec cannot be encoded: %w", err)}
+	}
+	var read v1alpha1.EmbeddedSandboxTemplate
+	if err := json.Unmarshal(content, &read); err != nil {
+		return []error{fmt.Errorf("spec.template is no Pod template: %w", err)}
+	}
+	faults := append(podFaults(&read.Template.Spec), runtimeFaults(read.Runtimes)...)
+	if len(faults) > mostFaults {
+		faults = append(faults[:mostFaults], fmt.Errorf("and %d more", len(faults)-mostFaults))
+	}
+	return faults
+}
+
+func podFaults(pod *corev1.PodSpec) []error {
+	if len(pod.Containers) == 0 {
+		return []error{errors.New("spec.template.spec.containers is empty; valid: at least one container")}
+	}
+	var faults []error
+	seen := map[string]bool{}
+	for _, list := range []struct {
+		field      string
+		containers []corev1.Container
+	}{{"initContainers", pod.InitContainers}, {"containers", pod.Containers}} {
+		for i := range list.containers {
+			c := &list.containers[i]
+			at := fmt.Sprintf("spec.template.spec.%s[%d]", list.field, i)
+			if len(validation.IsDNS1123Label(c.Name)) > 0 {
+				faults = append(faults, fmt.Errorf("%s.name is %q; valid: a DNS label such as main", at, c.Name))
+			} else if seen[c.Name] {
+				faults = append(faults, fmt.Errorf("%s.name: there are two containers of the name %s", at, c.Name))
+			}
+			seen[c.Name] = true
+			if c.Image == "" {
+				faults = append(faults, fmt.Errorf("%s.image is empty; valid: the name of an image", at))
+			}
+			faults = append(faults, resourceFaults(at, &c.Resources)...)
+		}
+	}
+	return faults
+}
+
+func resourceFaults(at string, resources *corev1.ResourceRequirements) []error {
+	var faults []error
+	negative := func(field string, list corev1.ResourceList) {
+		for name, quantity := range list {
+			if quantity.Sign() < 0 {
+				faults = append(faults, fmt.Errorf("%s.resources.%s.%s is %s; valid: 0 or more", at, field, name, quantity.String()))
+			}
+		}
+	}
+	negative("requests", resources.Requests)
+	negative("limits", resources.Limits)
+	for name, request := range resources.Requests {
+		if limit, ok := resources.Limits[name]; ok && request.Cmp(limit) > 0 {
+			faults = append(faults, fmt.Errorf("%s.resources.requests.%s is %s, above its limit %s", at, name, request.String(), limit.String()))
+		}
+	}
+	return faults
+}
+
+func runtimeFaults(runtimes []v1alpha1.SandboxRuntimeSpec) []error {
+	var faults []error
+	names := map[string]bool{}
+	for i := range runtimes {
+		r := &runtimes[i]
+		at := fmt.Sprintf("spec.runtimes[%d]", i)
+		if r.Name == "" || names[r.Name] {
+			faults = append(faults, fmt.Errorf("%s.name is %q; valid: a name that no other runtime has", at, r.Name))
+		}
+		names[r.Name] = true
+		if r.Port != nil && len(validation.IsValidPortNum(int(*r.Port))) > 0 {
+			faults = append(faults, fmt.Errorf("%s.port is %d; valid: 1 to 65535", at, *r.Port))
+		}
+	}
+	return faults
+}
+
+// Sentence joins faults into a condition's message.
+func Sentence(faults []error) string {
+	text := ""
+	for i, fault := range faults {
+		if i > 0 {
+			text += "; "
+		}
+		text += fault.Error()
+	}
+	return Clip(text)
+}
+
+// longest is what a condition's message may have here, well below what the API server takes.
+const longest = 1024
+
+// Clip keeps a message bounded.
+func Clip(text string) string {
+	if runes := []rune(text); len(runes) > longest {
+		return string(runes[:longest-1]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+const templateManifest = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: TEMPLATE, labels: {kept: template, own: template}}
+spec:
+  version: v1
+  idleImage: test.local/idle:1
+  runtimes: [{name: e2b, port: 49983}]
+  template: {spec: {automountServiceAccountToken: false, containers: [{name: main, image: "test.local/python:3"}]}}
+`
+
+const aloneManifest = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxPool
+metadata: {name: alone, namespace: NS, labels: {own: pool}}
+spec: {replicas: 2, templateName: TEMPLATE, runtimes: [{name: mine, port: 8000}]}
+`
+
+// TestPoolsWithoutEnv is the life of pools that no Env owns, and of the templates that they name.
+func TestPoolsWithoutEnv(t *testing.T) {
+	s := newSite(t)
+	s.run(t, nil)
+	t.Run("life", func(t *testing.T) { testAlone(s.place(t)) })
+	t.Run("template faults", func(t *testing.T) { testTemplateFaults(s.place(t)) })
+	t.Run("an Env of the name goes first", func(t *testing.T) { testEnvOfTheName(s.place(t)) })
+	checkRights(t, s.plane)
+}
+
+func testAlone(p *place) {
+	const consistent = v1alpha1.SandboxPoolConditionTemplateConsistent
+	p.apply(aloneManifest)
+	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
+	if pods := p.pods("alone"); len(pods) > 0 || len(p.pool("alone").Spec.Template.Spec.Containers) > 0 {
+		p.t.Errorf("without its template the pool has Pods %v", slices.Collect(maps.Keys(pods)))
+	}
+	p.apply(templateManifest)
+	p.awaitIdle("alone", 2)
+	p.awaitCondition("pool", "alone", consistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches)
+	pool := p.pool("alone")
+	if pool.Spec.IdleImage != "test.local/idle:1" || pool.Spec.Template.Spec.Containers[0].Image != "test.local/python:3" ||
+		len(pool.Spec.Runtimes) != 1 || pool.Spec.Runtimes[0].Name != "mine" || pool.Labels["own"] != "pool" || pool.Labels["kept"] != "template" {
+		p.t.Errorf("inline does not go before the template: labels %v, spec %+v", pool.Labels, pool.Spec)
+	}
+	revision := pool.Annotations[v1alpha1.TemplateRevisionAnnotationKey]
+	if revision == "" || pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] != p.fill("TEMPLATE") ||
+		pool.Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] != "v1" {
+		p.t.Errorf("stamped %v", pool.Annotations)
+	}
+	if message := p.awaitCondition("template", "TEMPLATE", "Available", metav1.ConditionTrue, v1alpha1.ReasonValidated); !strings.Contains(message, revision) {
+		p.t.Errorf("the template tells %q", message)
+	}
+
+	// It takes claims under its own name, and is told of as an Env of it.
+	running := p.mustClaim("alone")
+	if running.GetEnv() != "alone" || running.GetPool() != "alone" || running.GetPhase() != sandboxv1.Phase_RUNNING {
+		p.t.Errorf("claimed %v", running)
+	}
+	shown, err := p.envs.GetEnv(p.ctx, &sandboxv1.GetEnvRequest{Namespace: p.namespace, Name: "alone"})
+	if err != nil || len(shown.GetClusters()) != 1 || shown.GetDesired() != 2 {
+		p.t.Errorf("shown as %v, %v", shown, err)
+	}
+	list, err := p.envs.ListEnvs(p.ctx, &sandboxv1.ListEnvsRequest{Namespace: p.namespace})
+	if err != nil || len(list.GetEnvs()) != 1 {
+		p.t.Errorf("listed as %v, %v", list, err)
+	}
+
+	// A newer template shows, and changes nothing.
+	p.awaitIdle("alone", 1)
+	before, spec := p.pods("alone"), p.pool("alone").Spec
+	p.apply(strings.ReplaceAll(templateManifest, "python:3", "python:4"))
+	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
+	message := p.awaitCondition("template", "TEMPLATE", "Degraded", metav1.ConditionTrue, v1alpha1.ReasonOlderRevisionsInUse)
+	if !strings.Contains(message, p.namespace+"/alone at "+revision) {
+		p.t.Errorf("the template tells %q", message)
+	}
+	p.sameAsBefore("alone", before, &spec)
+
+	// Re-applying the manifest loses nothing.
+	p.apply(aloneManifest)
+	p.sameAsBefore("alone", before, &spec)
+
+	// Without its template it goes on, and takes claims.
+	p.kubectl("", "delete", "sandboxtemplate", "TEMPLATE")
+	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
+	p.sameAsBefore("alone", before, &spec)
+	second := p.mustClaim("alone")
+
+	// It is made anew when it has lost what it was given; what runs goes on.
+	p.apply(strings.ReplaceAll(templateManifest, "python:3", "python:5"))
+	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
+	p.kubectl("", "patch", "sandboxpool", "alone", "--type=json", "-p", `[{"op":"remove","path":"/spec/template"},{"op":"remove","path":"/spec/idleImage"}]`)
+	p.awaitCondition("pool", "alone", consistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches)
+	if image := p.pool("alone").Spec.Template.Spec.Containers[0].Image; image != "test.local/python:5" {
+		p.t.Errorf("made anew with %s", image)
+	}
+	p.awaitCondition("template", "TEMPLATE", "Degraded", metav1.ConditionFalse, v1alpha1.ReasonAllCurrent)
+	for _, id := range []string{running.GetId(), second.GetId()} {
+		got, err := p.sandboxes.GetSandbox(p.ctx, &sandboxv1.GetSandboxRequest{Id: id})
+		if err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
+			p.t.Errorf("%s is %v, %v", id, got.GetPhase(), err)
+		}
+	}
+
+	// Deleted, it lets what runs end by itself.
+	p.kubectl("", "delete", "sandboxpool", "alone", "--wait=false")
+	p.release(running.GetId())
+	p.release(second.GetId())
+	p.awaitEnded(running.GetId())
+	p.awaitGone(&v1alpha1.SandboxPool{}, "alone")
+}
+
+// sameAsBefore checks that a pool's Pods and spec are what they were.
+func (p *place) sameAsBefore(pool string, before map[string]corev1.Pod, spec *v1alpha1.SandboxPoolSpec) {
+	p.t.Helper()
+	now := p.pool(pool).Spec
+	if !equal(&now, spec) {
+		p.t.Errorf("the spec of %s was %+v, is %+v", pool, spec, now)
+	}
+	after := p.pods(pool)
+	for name := range before {
+		if pod := before[name]; after[name].UID != pod.UID {
+			p.t.Errorf("Pod %s of %s is gone", name, pool)
+		}
+	}
+}
+
+func testTemplateFaults(p *place) {
+	p.apply(strings.Replace(templateManifest, `image: "test.local/python:3"`, `imagePullPolicy: Always`, 1))
+	p.apply(aloneManifest)
+	message := p.awaitCondition("template", "TEMPLATE", "Available", metav1.ConditionFalse, v1alpha1.ReasonTemplateInvalid)
+	if !strings.Contains(message, "containers[0].image is empty") {
+		p.t.Errorf("the template tells %q", message)
+	}
+	message = p.awaitCondition("pool", "alone", v1alpha1.SandboxPoolConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateInvalid)
+	if !strings.Contains(message, "containers[0].image is empty") || len(p.pods("alone")) > 0 {
+		p.t.Errorf("the pool tells %q", message)
+	}
+	p.apply(templateManifest)
+	p.awaitIdle("alone", 2)
+	p.awaitCondition("template", "TEMPLATE", "Available", metav1.ConditionTrue, v1alpha1.ReasonValidated)
+	p.kubectl("", "delete", "sandboxpool", "alone")
+}
+
+func testEnvOfTheName(p *place) {
+	p.apply(templateManifest + "---" + aloneManifest)
+	p.awaitIdle("alone", 2)
+	p.apply(`
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: alone, namespace: NS}
+spec:
+  mode: WarmPool
+  templateRef: {name: TEMPLATE}
+  clusters: [{clusterID: east, members: [{name: other, spec: {replicas: 1}}]}]
+`)
+	p.awaitIdle("other", 1)
+	if got := p.mustClaim("alone"); got.GetPool() != "other" {
+		p.t.Errorf("claimed of pool %s, want the Env's", got.GetPool())
+	}
+	list, err := p.envs.ListEnvs(p.ctx, &sandboxv1.ListEnvsRequest{Namespace: p.namespace})
+	if err != nil || len(list.GetEnvs()) != 1 {
+		p.t.Errorf("listed as %v, %v", list, err)
+	}
+}
+
+// legacyManifest is a pool as the former system made them; %s are more labels.
+const legacyManifest = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxPool
+metadata:
+  name: legacy
+  namespace: NS
+  labels: {agentbox.navix.sh/managed-by: sandbox-api-server, scheduling.navix.sh/team: red}
+  annotations: {agentbox.navix.sh/template-name: TEMPLATE, agentbox.navix.sh/overrides: '{"resources":{"limits":{"cpu":"9"}},"image":"x"}'}
+spec:
+  replicas: 3
+  templateName: TEMPLATE
+  template: {spec: {automountServiceAccountToken: false, containers: [{name: main, image: "test.local/python:3", resources: {requests: {cpu: 10m}}}]}}
+`
+
+// TestAdoption gives the pools of a former system Envs of their names; what runs in them notices nothing.
+func TestAdoption(t *testing.T) {
+	s := newSite(t)
+	stop := s.run(t, nil)
+	p := s.place(t)
+	p.apply(templateManifest + "---" + legacyManifest + "---" + strings.NewReplacer("name: legacy", "name: byhand",
+		"agentbox.navix.sh/managed-by: sandbox-api-server, ", "").Replace(legacyManifest))
+	p.awaitIdle("legacy", 3)
+	p.awaitIdle("byhand", 3)
+	running := p.mustClaim("legacy")
+	p.awaitIdle("legacy", 2)
+	before, spec := p.pods("legacy"), p.pool("legacy").Spec
+	stop()
+
+	stop = s.run(t, func(o *options) { o.adoptPools = "label" })
+	p.awaitEvent("legacy", "PoolAdopted")
+	p.awaitCondition("env", "legacy", v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
+	checkAdopted(p, before, &spec)
+	if got := p.mustClaim("legacy"); got.GetEnv() != "legacy" || got.GetPool() != "legacy" {
+		t.Errorf("claimed %v", got)
+	}
+	if err := s.live.Get(s.ctx, p.key("byhand"), &v1alpha1.SandboxEnv{}); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("a pool that was made by hand has an Env: %v", err)
+	}
+
+	// The Env sizes it from here on, also after a restart, and is made once.
+	stop()
+	uid := p.env("legacy").UID
+	s.run(t, func(o *options) { o.adoptPools = "all" })
+	p.awaitEvent("byhand", "PoolAdopted")
+	if now := p.env("legacy").UID; now != uid {
+		t.Errorf("the Env was %s, is %s", uid, now)
+	}
+	p.kubectl("", "patch", "sandboxenv", "legacy", "--type=json", "-p", `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`)
+	p.awaitIdle("legacy", 2)
+	checkStillRuns(p, running.GetId())
+
+	// Its Env deleted, idle Pods go, and what runs ends when it is released.
+	p.kubectl("", "delete", "sandboxenv", "legacy", "--wait=false")
+	p.awaitGone(&v1alpha1.SandboxEnv{}, "legacy")
+	eventually(t, "the end of idle Pods", func() error { return phases(p.pods("legacy"), v1alpha1.SandboxPhaseIdle, 0) })
+	checkStillRuns(p, running.GetId())
+
+	// Its Env deleted without it, it goes on alone, and gets no other Env.
+	p.kubectl("", "delete", "sandboxenv", "byhand", "--cascade=orphan")
+	kept := p.pool("byhand")
+	if got := p.mustClaim("byhand"); got.GetEnv() != "byhand" {
+		t.Errorf("claimed %v", got)
+	}
+	if err := s.live.Get(s.ctx, p.key("byhand"), &v1alpha1.SandboxEnv{}); err == nil {
+		t.Error("the Env is back")
+	}
+	if v1alpha1.HasEnvOwner(p.pool("byhand")) || p.pool("byhand").UID != kept.UID {
+		t.Error("the pool was not left as it was")
+	}
+	checkRights(t, s.plane)
+}
+
+func checkAdopted(p *place, before map[string]corev1.Pod, spec *v1alpha1.SandboxPoolSpec) {
+	p.t.Helper()
+	p.sameAsBefore("legacy", before, spec)
+	pool, env := p.pool("legacy"), p.env("legacy")
+	if len(pool.OwnerReferences) != 1 || pool.OwnerReferences[0].UID != env.UID || metav1.GetControllerOf(pool) != nil {
+		p.t.Errorf("owned by %+v", pool.OwnerReferences)
+	}
+	if env.Spec.TemplateRef.Name != p.fill("TEMPLATE") || len(env.Spec.Clusters) != 1 || len(env.Spec.Clusters[0].Members) != 1 {
+		p.t.Fatalf("the Env is %+v", env.Spec)
+	}
+	member := env.Spec.Clusters[0].Members[0]
+	if member.Name != "legacy" || !equal(&member.Spec, spec) || member.Config.ScalingGroup != "" ||
+		!member.Config.InlineResources.Requests.Cpu().Equal(*spec.Template.Spec.Containers[0].Resources.Requests.Cpu()) ||
+		member.Metadata.Labels["scheduling.navix.sh/team"] != "red" {
+		p.t.Errorf("the member is %+v", member)
+	}
+	if message := p.awaitCondition("env", "legacy", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches); message == "" {
+		p.t.Error("no message")
+	}
+}
+
+func checkStillRuns(p *place, id string) {
+	p.t.Helper()
+	got, err := p.sandboxes.GetSandbox(p.ctx, &sandboxv1.GetSandboxRequest{Id: id})
+	if err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
+		p.t.Errorf("%s is %v, %v", id, got.GetPhase(), err)
+	}
+}
+
+func equal(a, b *v1alpha1.SandboxPoolSpec) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// phases checks how many of the Pods are in a phase.
+func phases(pods map[string]corev1.Pod, phase string, want int) error {
+	n := 0
+	for _, pod := range pods {
+		if pod.Labels[v1alpha1.SandboxPhaseLabelKey] == phase {
+			n++
+		}
+	}
+	if n != want {
+		return fmt.Errorf("%d Pods are %s, want %d", n, phase, want)
+	}
+	return nil
+}
+
+// TestAnotherController leaves the pools and Envs of a controller that is at work alone, and takes them over when it is gone.
+func TestAnotherController(t *testing.T) {
+	s := newSite(t)
+	p := s.place(t)
+	lease := func(holder string) {
+		t.Helper()
+		p.kubectl(fmt.Sprintf(`
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: 1a2b3c4d.agents.navix.sh, namespace: NS}
+spec: {holderIdentity: %q, leaseDurationSeconds: 3600}
+`, holder), "apply", "-f", "-")
+	}
+	stop := s.run(t, nil)
+	p.apply(templateManifest + "---" + envManifest)
+	p.awaitIdle("member", 2)
+	running := p.mustClaim("env")
+	p.awaitIdle("member", 1)
+
+	lease("another")
+	p.awaitEvent("member", "LeaseOfAnotherHeld")
+	p.awaitEvent("env", "LeaseOfAnotherHeld")
+	before := p.pods("member")
+	env, pool := p.env("env").ResourceVersion, p.pool("member").ResourceVersion
+	if _, err := p.claim("env"); err == nil {
+		t.Error("a Pod of another controller's pool was handed out")
+	}
+	checkStillRuns(p, running.GetId())
+	p.apply(aloneManifest)
+	p.awaitEvent("alone", "LeaseOfAnotherHeld")
+	stop()
+
+	// A new worker notices as well, before it has written anything.
+	s.run(t, func(o *options) { o.adoptPools = "all" })
+	eventually(t, "refusal", func() error {
+		_, err := p.claim("env")
+		if err == nil || !strings.Contains(err.Error(), "MemberInconsistent") {
+			return fmt.Errorf("a claim is answered %w", err)
+		}
+		return nil
+	})
+	if now := p.pool("alone"); len(now.Finalizers) > 0 || len(now.Status.Conditions) > 0 || len(p.pods("alone")) > 0 {
+		t.Errorf("written on while another controller keeps it: %+v", now)
+	}
+	if p.env("env").ResourceVersion != env || p.pool("member").ResourceVersion != pool {
+		t.Error("Env or pool was written")
+	}
+	for name, pod := range before {
+		if now := p.pods("member")[name]; now.UID != pod.UID {
+			t.Errorf("Pod %s is gone", name)
+		}
+	}
+	p.release(running.GetId())
+
+	lease("")
+	p.awaitIdle("member", 2)
+	p.awaitEnded(running.GetId())
+	p.mustClaim("env")
+	p.awaitIdle("alone", 2)
+	p.awaitEvent("alone", "PoolAdopted")
+	checkRights(t, s.plane)
+}
+
+const envManifest = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: env, namespace: NS}
+spec:
+  mode: WarmPool
+  templateRef: {name: TEMPLATE}
+  clusters: [{clusterID: east, members: [{name: member, spec: {replicas: 2}}]}]
+`

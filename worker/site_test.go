@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history"
+)
+
+// site is a cluster with a whole worker in it, under the rights of the chart and no others, and no hub.
+type site struct {
+	ctx        context.Context
+	plane      *plane.Plane
+	live       client.Client // of an administrator
+	kubeconfig string
+	sandboxes  sandboxv1.SandboxesClient
+	envs       sandboxv1.EnvsClient
+}
+
+// newSite brings up a cluster for one test; its subtests have namespaces of their own.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	t.Cleanup(cancel)
+	set, err := plane.Up(ctx, plane.Options{AuditLog: true}, "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := set.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &site{ctx: ctx, plane: set.Plane("east")}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.live, err = client.New(s.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.plane.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join("..", "charts", "worker", "files", "rbac")); err != nil {
+		t.Fatal(err)
+	}
+	if s.kubeconfig, err = s.plane.ServiceAccountKubeconfig(ctx, "atoll-system", "atoll-worker"); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// run runs a worker until the test ends, or stop is called.
+func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
+	t.Helper()
+	registry := metrics.Registry
+	metrics.Registry = prometheus.NewRegistry()
+	o := options{
+		clusterID: "east", kubeconfig: s.kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
+		dataDir: t.TempDir(), retention: history.DefaultRetention, historyRecords: history.DefaultMaxRecords,
+		listen: freeAddress(t), healthListen: freeAddress(t), metricsListen: "0",
+	}
+	if change != nil {
+		change(&o)
+	}
+	if err := o.validate(); err != nil {
+		t.Fatal(err)
+	}
+	log := testr.NewWithOptions(t, testr.Options{})
+	ctrl.SetLogger(log)
+	running, cancel := context.WithCancel(s.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- run(running, o, log) }()
+	conn, err := grpc.NewClient(o.listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.sandboxes, s.envs = sandboxv1.NewSandboxesClient(conn), sandboxv1.NewEnvsClient(conn)
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the worker ended: %v", err)
+		}
+		conn.Close()
+		metrics.Registry = registry
+	})
+	t.Cleanup(stop)
+	eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
+	return stop
+}
+
+// place is a namespace of a site.
+type place struct {
+	*site
+	t         *testing.T
+	namespace string
+}
+
+func (s *site) place(t *testing.T) *place {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "place-"}}
+	if err := s.live.Create(s.ctx, ns); err != nil {
+		t.Fatal(err)
+	}
+	p := &place{site: s, t: t, namespace: ns.Name}
+	eventually(t, "the default service account", func() error { return s.live.Get(s.ctx, p.key("default"), &corev1.ServiceAccount{}) })
+	return p
+}
+
+func (p *place) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.namespace, Name: name}
+}
+
+func (p *place) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// fill puts the namespace for NS, and a name that is unique in the cluster for TEMPLATE.
+func (p *place) fill(text string) string {
+	return strings.NewReplacer("NS", p.namespace, "TEMPLATE", p.namespace+"-template").Replace(text)
+}
+
+// kubectl runs kubectl, and answers its output and how it fared.
+func (p *place) tryKubectl(stdin string, args ...string) (string, error) {
+	filled := []string{"-n", p.namespace}
+	for _, arg := range args {
+		filled = append(filled, p.fill(arg))
+	}
+	return p.plane.KubectlInput(p.ctx, strings.NewReader(p.fill(stdin)), filled...)
+}
+
+func (p *place) kubectl(stdin string, args ...string) string {
+	p.t.Helper()
+	out, err := p.tryKubectl(stdin, args...)
+	p.must(err)
+	return out
+}
+
+func (p *place) apply(manifest string) { p.t.Helper(); p.kubectl(manifest, "apply", "-f", "-") }
+
+func (p *place) pool(name string) *v1alpha1.SandboxPool {
+	p.t.Helper()
+	pool := &v1alpha1.SandboxPool{}
+	p.must(p.live.Get(p.ctx, p.key(name), pool))
+	return pool
+}
+
+func (p *place) env(name string) *v1alpha1.SandboxEnv {
+	p.t.Helper()
+	env := &v1alpha1.SandboxEnv{}
+	p.must(p.live.Get(p.ctx, p.key(name), env))
+	return env
+}
+
+// pods are those of a pool that are not being deleted, by name.
+func (p *place) pods(pool string) map[string]corev1.Pod {
+	p.t.Helper()
+	list := &corev1.PodList{}
+	p.must(p.live.List(p.ctx, list, client.InNamespace(p.namespace), client.MatchingLabels{v1alpha1.SandboxPoolLabelKey: pool}))
+	out := map[string]corev1.Pod{}
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp == nil {
+			out[list.Items[i].Name] = list.Items[i]
+		}
+	}
+	return out
+}
+
+// awaitIdle waits until the pool's status tells of so many idle Pods that can serve.
+func (p *place) awaitIdle(pool string, idle int32) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("%d idle Pods in %s", idle, pool), func() error {
+		got := &v1alpha1.SandboxPool{}
+		if err := p.live.Get(p.ctx, p.key(pool), got); err != nil {
+			return err
+		}
+		if s := got.Status; s.IdleReplicas-s.UnavailableIdleReplicas != idle || s.StoppingReplicas > 0 {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
+}
+
+// awaitCondition waits for a condition of any kind of object, and answers its message.
+func (p *place) awaitCondition(kind, name, condition string, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) string {
+	p.t.Helper()
+	var message string
+	eventually(p.t, fmt.Sprintf("%s=%s/%s of %s %s", condition, status, reason, kind, name), func() error {
+		var conditions []metav1.Condition
+		switch kind {
+		case "pool":
+			conditions = p.pool(name).Status.Conditions
+		case "env":
+			conditions = p.env(name).Status.Conditions
+		case "template":
+			// As a document: a template may be one that the Go type cannot hold.
+			out, err := p.tryKubectl("", "get", "sandboxtemplate", name, "-o", "jsonpath={.status.conditions}")
+			if err != nil {
+				return err
+			}
+			if err := json.Unmarshal([]byte(out), &conditions); err != nil {
+				return fmt.Errorf("%s: %w", out, err)
+			}
+		}
+		c := meta.FindStatusCondition(conditions, condition)
+		if c == nil || c.Status != status || c.Reason != string(reason) {
+			return fmt.Errorf("%+v", conditions)
+		}
+		message = c.Message
+		return nil
+	})
+	return message
+}
+
+// claim claims a sandbox of an Env by the worker's local API.
+func (p *place) claim(env string) (*sandboxv1.Sandbox, error) {
+	return p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.namespace, Env: env, Team: "team", NoQueue: true})
+}
+
+func (p *place) mustClaim(env string) *sandboxv1.Sandbox {
+	p.t.Helper()
+	var got *sandboxv1.Sandbox
+	eventually(p.t, "a sandbox of "+env, func() (err error) {
+		got, err = p.claim(env)
+		return err
+	})
+	return got
+}
+
+func (p *place) release(id string) {
+	p.t.Helper()
+	_, err := p.sandboxes.ReleaseSandbox(p.ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
+	p.must(err)
+}
+
+// awaitEnded waits for the record of a sandbox' end.
+func (p *place) awaitEnded(id string) *sandboxv1.Sandbox {
+	p.t.Helper()
+	var got *sandboxv1.Sandbox
+	eventually(p.t, "the record of "+id, func() (err error) {
+		got, err = p.sandboxes.GetSandbox(p.ctx, &sandboxv1.GetSandboxRequest{Id: id})
+		if err == nil && got.GetPhase() != sandboxv1.Phase_ENDED {
+			err = errors.New(got.GetPhase().String())
+		}
+		return err
+	})
+	return got
+}
+
+// awaitEvent waits for an event about an object of that name, and answers its note.
+func (p *place) awaitEvent(name, reason string) string {
+	p.t.Helper()
+	var note string
+	eventually(p.t, "an event "+reason+" about "+name, func() error {
+		list := &corev1.EventList{}
+		p.must(p.live.List(p.ctx, list, client.InNamespace(p.namespace)))
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Reason == reason && e.InvolvedObject.Name == name {
+				note = e.Message
+				return nil
+			}
+		}
+		return fmt.Errorf("not among %d", len(list.Items))
+	})
+	return note
+}
+
+// awaitGone waits until there is no such object any more.
+func (p *place) awaitGone(object client.Object, name string) {
+	p.t.Helper()
+	eventually(p.t, "the end of "+name, func() error {
+		err := p.live.Get(p.ctx, p.key(name), object)
+		if err == nil {
+			return errors.New("it is there")
+		}
+		return client.IgnoreNotFound(err)
+	})
+}
