@@ -137,7 +137,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		return err
 	}
 	contests := env.NewContests(local)
-	scaler, err := newAutoscaler(ctx, mgr, o, claims, contests, gate, local, serverTime)
+	scaler, err := newAutoscaler(ctx, mgr, o, claims, contests, gate, others, local, serverTime)
 	if err != nil {
 		return err
 	}
@@ -434,12 +434,12 @@ func newAdmission(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o opt
 
 // newAutoscaler adds what scales the groups of Envs, on the leader.
 func newAutoscaler(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, gate gate, local clock.WithTicker,
-	serverTime *apitime.Clock,
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, gate gate, others *rival.Watch,
+	local clock.WithTicker, serverTime *apitime.Clock,
 ) (*autoscale.Reconciler, error) {
 	scaler, err := autoscale.New(autoscale.Options{
 		Client: mgr.GetClient(), ClusterID: o.clusterID, Claims: claims, Contests: contests, Events: mgr.GetEventRecorder("atoll-worker"),
-		Registry: metrics.Registry, Clock: local, Times: serverTime, Admission: gate.chain, Refused: gate.refused,
+		Registry: metrics.Registry, Clock: local, Times: serverTime, Admission: gate.chain, Refused: gate.refused, Held: others.Held,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the autoscaler: %w", err)

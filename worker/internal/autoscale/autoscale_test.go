@@ -226,3 +226,19 @@ func TestDisabled(t *testing.T) {
 		t.Errorf("can grow: %v, saturated for %s", grow, saturated)
 	}
 }
+
+// Pools that another controller keeps are left alone, and scaled once it has gone.
+func TestWhatAnotherControllerKeepsIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	w.kept.Store(true)
+	w.env(`{name: default, enabled: true, minReplicas: 2, scaleUpPolicy: {idleThresholdSeconds: 0}}`, member)
+	w.idle("a", 1)
+	w.stays("a pool that another controller keeps", 2*time.Second, func() error {
+		if got := w.replicas("a"); got != 1 {
+			return fmt.Errorf("%d replicas", got)
+		}
+		return nil
+	})
+	w.kept.Store(false)
+	w.await("a", 2)
+}

@@ -45,7 +45,9 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 	}
 	pools := map[string]*v1alpha1.SandboxPool{}
 	for i := range owned {
-		pools[owned[i].Name] = &owned[i]
+		if !r.held(&owned[i]) {
+			pools[owned[i].Name] = &owned[i]
+		}
 	}
 	byName := map[string]*group{}
 	if env.Spec.Autoscaling != nil {

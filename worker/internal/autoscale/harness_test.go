@@ -92,6 +92,7 @@ type world struct {
 	stop    func()
 	most    atomic.Int32 // replicas that admission lets a pool have; 0: all
 	refused atomic.Bool  // Pods are refused
+	kept    atomic.Bool  // another controller keeps the pools
 	asked   atomic.Int32
 }
 
@@ -167,6 +168,7 @@ func (w *world) start() {
 		Refused: func(types.NamespacedName) (string, time.Duration, bool) {
 			return "exceeded quota", time.Second, w.refused.Load()
 		},
+		Held: func(o client.Object) bool { _, pool := o.(*v1alpha1.SandboxPool); return pool && w.kept.Load() },
 	})
 	w.must(err)
 	w.must(w.scaler.SetupWithManager(ctx, mgr))

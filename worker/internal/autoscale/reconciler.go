@@ -68,6 +68,8 @@ type Options struct {
 	Refused func(pool types.NamespacedName) (message string, age time.Duration, ok bool)
 	// Contests tell which members are left alone.
 	Contests *env.Contests
+	// Held tells of Envs and pools that another controller keeps, which are left alone; nil: there are none.
+	Held     func(client.Object) bool
 	Events   events.EventRecorder
 	Registry prometheus.Registerer
 	// Clock measures; the real one unless given. Queues are timed by the same.
@@ -84,6 +86,7 @@ type Reconciler struct {
 	admission admission.PreUpdatePool
 	refused   func(pool types.NamespacedName) (string, time.Duration, bool)
 	contests  *env.Contests
+	held      func(client.Object) bool
 	events    events.EventRecorder
 	clock     clock.PassiveClock
 	times     interface{ Now() time.Time }
@@ -105,13 +108,16 @@ func New(o Options) (*Reconciler, error) {
 	if o.Times == nil {
 		o.Times = o.Clock
 	}
+	if o.Held == nil {
+		o.Held = func(client.Object) bool { return false }
+	}
 	m, err := newMetrics(o.Registry)
 	if err != nil {
 		return nil, err
 	}
 	return &Reconciler{
 		client: o.Client, clusterID: o.ClusterID, claims: o.Claims, admission: o.Admission, refused: o.Refused,
-		contests: o.Contests, events: o.Events, clock: o.Clock, times: o.Times,
+		contests: o.Contests, held: o.Held, events: o.Events, clock: o.Clock, times: o.Times,
 		steady: &steady{local: o.Clock, times: o.Times}, memory: newMemory(), outlooks: newOutlooks(o.Clock), metrics: m,
 	}, nil
 }
@@ -187,6 +193,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the Env: %w", err)
+	case r.held(e):
+		r.forget(req.NamespacedName, nil)
+		return reconcile.Result{RequeueAfter: resync}, nil
 	case !r.claims.Serving():
 		// Queues are empty, and nobody may have been asked: that is no reason to shrink.
 		return reconcile.Result{RequeueAfter: time.Second}, nil
