@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,7 +44,9 @@ func TestMain(m *testing.M) {
 			return 1, err
 		}
 		defer func() { err = errors.Join(err, set.Down(ctx)) }()
-		if atoll, err = stack.Start(ctx, set, stack.Options{BinDir: bin, LogDir: logDir, Log: os.Stderr}); err != nil {
+		if atoll, err = stack.Start(ctx, set, stack.Options{
+			BinDir: bin, LogDir: logDir, Log: os.Stderr, WorkerArgs: []string{"--team-quotas"},
+		}); err != nil {
 			return 1, err
 		}
 		code = m.Run()
@@ -51,7 +54,55 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestQuiet: with everything as it should be, Atoll renews its lease and writes nothing else. Then a pool is claimed from
+// starved is an Env of a team that may have three Pods, and asks for five.
+const starved = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: atoll-team-quotas, namespace: atoll-system}
+data:
+  poor: "maxReplicas: 3"
+---
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxEnv
+metadata: {name: starved, namespace: quiet}
+spec:
+  mode: WarmPool
+  templateRef: {name: quiet}
+  clusters:
+    - clusterID: quiet
+      members:
+        - {name: starved, spec: {replicas: 5}, config: {labels: {scheduling.navix.sh/team: poor}, inlineResources: {requests: {cpu: 1m}}}}
+`
+
+// starve makes a pool that is held to less than it asks for: by what is admitted when it is made, and, when a user raises
+// its replicas by hand, Pod by Pod.
+func starve(t *testing.T, p *plane.Plane) {
+	t.Helper()
+	ctx := t.Context()
+	await := func(what, path, want string) {
+		t.Helper()
+		err := stack.Eventually(ctx, time.Minute, what, func(ctx context.Context) (bool, string) {
+			out, err := p.Kubectl(ctx, "-n", "quiet", "get", "sandboxpool", "starved", "-o", "jsonpath="+path)
+			return err == nil && strings.Contains(out, want), fmt.Sprint(out, err)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := p.KubectlInput(ctx, strings.NewReader(starved), "apply", "-f", "-"); err != nil {
+		t.Fatal(err, out)
+	}
+	await("what the team may have", "{.spec.replicas} {.status.idleReplicas}", "3 3")
+	raise := `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":5}]`
+	if out, err := p.Kubectl(ctx, "-n", "quiet", "patch", "sandboxenv", "starved", "--type=json", "-p", raise); err != nil {
+		t.Fatal(err, out)
+	}
+	await("the user's replicas", "{.spec.replicas} {.status.idleReplicas} {.status.conditions}", "5 3 ")
+	await("the reason", "{.status.conditions}", "the quota of team poor is used up: 4 of 3 replicas would be held")
+}
+
+// TestQuiet: with everything as it should be, Atoll renews its lease and writes nothing else, also where a quota
+// holds a pool to less than it asks for. Then a pool is claimed from
 // as fast as it can be, and writes its status twice a second at most.
 func TestQuiet(t *testing.T) {
 	ctx, p := t.Context(), set.Plane(cluster)
@@ -68,6 +119,7 @@ func TestQuiet(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d Envs with %d Pods each took %s", *envs, *pods, time.Since(begun).Round(time.Millisecond))
+	starve(t, p)
 	if err := quiet.Settle(ctx, p, 3*time.Second, time.Minute); err != nil {
 		t.Fatal(err)
 	}

@@ -55,6 +55,10 @@ func (a *actor) admit(ctx context.Context, p *plan) error {
 }
 
 func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
+	// Nobody is asked about what is not so any more.
+	if _, _, err := a.member(ctx, m.name); err != nil {
+		return err
+	}
 	before, err := candidate(a.o.env, m)
 	if err != nil {
 		return err

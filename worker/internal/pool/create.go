@@ -16,13 +16,20 @@ import (
 	"navix.sh/atoll/worker/internal/admission"
 )
 
-// create makes n Pods in batches of 1, 2, 4, … up to what the API server takes
-// at once. A batch with a failure or a refusal is the last one: a quota that is
-// used up or a template that is refused costs a few requests and not hundreds.
+// maxCreating is how many Pods of a pool the API server is asked for at once.
+const maxCreating = 2 * parallel
+
+// create makes n Pods in batches of 1, 2, 4, …, and all that are left once a
+// batch was as large as may be under way. One with a failure or a refusal is the
+// last one: a quota that is used up or a template that is refused costs a few
+// requests and not hundreds.
 func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *Snapshot, n int) error {
 	made := 0
-	for batch := 1; n > 0; batch = min(2*batch, 2*parallel) {
-		batch = min(batch, n)
+	for size := 1; n > 0; size *= 2 {
+		batch := min(size, n)
+		if size >= maxCreating {
+			batch = n
+		}
 		b := r.createBatch(ctx, key, s, batch)
 		made += b.made
 		if b.refusal != nil {
@@ -63,10 +70,22 @@ func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, 
 		wg sync.WaitGroup
 		mu sync.Mutex
 		b  batch
+
+		slots = make(chan struct{}, maxCreating)
+		over  = func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return b.refusal != nil || len(b.errs) > 0
+		}
 	)
 	for range n {
+		slots <- struct{}{}
+		if over() {
+			break
+		}
 		pod := newPod(s.Pool, s.Revision, podName(s.Pool))
 		wg.Go(func() {
+			defer func() { <-slots }()
 			refusal, outcome, err := r.createPod(ctx, key, s, pod)
 			r.metrics.actions.WithLabelValues("Create", string(ScaleUp), outcome).Inc()
 			mu.Lock()

@@ -26,5 +26,6 @@
 //
 // # Nobody may send a cached Pod back
 //
-// Pods are halved before they are cached. Writes to Pods are patches written by hand.
+// Pods are halved before they are cached. Writes to Pods are patches written by hand. Envs, pools and templates lack what
+// nobody reads of them; what is written into them is a difference, or starts from a live read.
 package sandboxcache

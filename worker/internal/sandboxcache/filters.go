@@ -3,7 +3,11 @@
 package sandboxcache
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,11 +15,12 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// ByObject is what a cache keeps of which objects. What is not in it is cached whole: Envs and pools keep their managed
-// fields, which tell who set a member's replicas.
+// ByObject is what a cache keeps of which objects. What is not in it is cached whole.
 func ByObject() map[client.Object]cache.ByObject {
+	template := &unstructured.Unstructured{}
+	template.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxTemplate"))
 	out := map[client.Object]cache.ByObject{}
-	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Node{}} {
+	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Node{}, &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}, template} {
 		by := cache.ByObject{Transform: Transform(object)}
 		if selector := Selector(object); !selector.Empty() {
 			by.Label = selector
@@ -42,6 +47,10 @@ func Transform(object client.Object) func(any) (any, error) {
 		return stripPod
 	case *corev1.Node:
 		return stripNode
+	case *v1alpha1.SandboxEnv, *v1alpha1.SandboxPool:
+		return stripReplicated
+	case *unstructured.Unstructured:
+		return stripTemplate
 	default:
 		return nil
 	}
@@ -108,6 +117,40 @@ func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
 	}
 	out.Requests, out.Limits = only(all.Requests), only(all.Limits)
 	return out
+}
+
+// lastApplied is what kubectl notes: a second copy of the object, which is read nowhere here.
+const lastApplied = corev1.LastAppliedConfigAnnotation
+
+// stripReplicated takes off Envs and pools what no decision is made from. Of the managed fields those of the spec stay: they
+// tell who set replicas. What is written into either of them starts from a live read or is a difference.
+func stripReplicated(object any) (any, error) {
+	o, ok := object.(client.Object)
+	if !ok {
+		return object, nil
+	}
+	withoutLastApplied(o)
+	o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Subresource == "status"
+	}))
+	return o, nil
+}
+
+// stripTemplate is for objects that are read as documents.
+func stripTemplate(object any) (any, error) {
+	if o, ok := object.(client.Object); ok {
+		withoutLastApplied(o)
+		o.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+func withoutLastApplied(o client.Object) {
+	annotations := o.GetAnnotations()
+	if _, ok := annotations[lastApplied]; ok {
+		delete(annotations, lastApplied)
+		o.SetAnnotations(annotations)
+	}
 }
 
 // stripNode keeps of a Node what decides whether its Pods can serve: a Node lists every image it has.

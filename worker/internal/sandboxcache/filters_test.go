@@ -3,11 +3,15 @@
 package sandboxcache
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
 )
@@ -76,5 +80,36 @@ func TestStripPodKeepsResourcesOfPausedPods(t *testing.T) {
 	p := stripped.(*corev1.Pod)
 	if p.Status.ContainerStatuses[0].Resources != nil || p.Status.InitContainerStatuses != nil {
 		t.Errorf("kept %v of a Pod that is not paused", p)
+	}
+}
+
+// TestStripKeepsWhoSetReplicas: of Envs and pools goes what nobody reads, and nothing else.
+func TestStripKeepsWhoSetReplicas(t *testing.T) {
+	fields := []metav1.ManagedFieldsEntry{
+		{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate},
+		{Manager: "atoll-worker", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status"},
+		{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "scale"},
+		{Manager: "atoll-sync", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status"},
+	}
+	metaOf := func() metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: "o", ManagedFields: slices.Clone(fields), Annotations: map[string]string{"a": "b", corev1.LastAppliedConfigAnnotation: "{}"}}
+	}
+	pool := &v1alpha1.SandboxPool{ObjectMeta: metaOf(), Spec: v1alpha1.SandboxPoolSpec{Replicas: 3}}
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metaOf(), Spec: v1alpha1.SandboxEnvSpec{TemplateRef: v1alpha1.SandboxEnvTemplateRef{Name: "t"}}}
+	for _, object := range []client.Object{pool, env} {
+		want := object.DeepCopyObject().(client.Object)
+		want.SetManagedFields([]metav1.ManagedFieldsEntry{fields[0], fields[2]})
+		want.SetAnnotations(map[string]string{"a": "b"})
+		got, err := Transform(object)(object)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+	template := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"version": "v"}, "metadata": map[string]any{
+		"name": "t", "managedFields": []any{map[string]any{"manager": "m"}}, "annotations": map[string]any{corev1.LastAppliedConfigAnnotation: "{}"},
+	}}}
+	if got, err := Transform(template)(template); err != nil || len(template.GetManagedFields()) != 0 || len(template.GetAnnotations()) != 0 ||
+		template.GetName() != "t" || template.Object["spec"] == nil {
+		t.Errorf("kept %v, %v", got, err)
 	}
 }
