@@ -383,6 +383,7 @@ func newAutoscaler(
 	if err != nil {
 		return nil, fmt.Errorf("building the autoscaler: %w", err)
 	}
+	claims.SetOutlook(scaler.Outlook)
 	if err := scaler.SetupWithManager(ctx, mgr); err != nil {
 		return nil, fmt.Errorf("adding the autoscaler: %w", err)
 	}

@@ -226,3 +226,65 @@ func TestDisabled(t *testing.T) {
 		t.Errorf("can grow: %v, saturated for %s", grow, saturated)
 	}
 }
+
+// A pool of none grows for the first claim that waits; where it was refused for longer than a claim has, nobody waits.
+func TestFromNothing(t *testing.T) {
+	w := newWorld(t)
+	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0, saturationCooldownSeconds: 3600}}`,
+		`{name: a, spec: {replicas: 0}, config: {priority: 1}}, {name: b, spec: {replicas: 0}, config: {priority: 1}}`)
+	w.eventually("an outlook", func() error {
+		for _, name := range []string{"a", "b"} {
+			if grow, _ := w.scaler.Outlook(w.key(name)); !grow {
+				return fmt.Errorf("%s cannot grow", name)
+			}
+		}
+		return nil
+	})
+	w.burst("a", 1)
+	if got := w.replicas("a"); got != 1 {
+		t.Errorf("%d replicas", got)
+	}
+	w.nothing.Store(true)
+	go func() { _, _ = w.claim("b", "first") }()
+	w.eventually("the saturation", func() error {
+		if _, left := w.scaler.Outlook(w.key("b")); left < 50*time.Minute {
+			return fmt.Errorf("saturated for %s", left)
+		}
+		return nil
+	})
+	begin := time.Now()
+	if _, err := w.claim("b", "second"); err == nil || time.Since(begin) > 5*time.Second {
+		t.Errorf("a claim at a pool that has nothing and gets nothing: %v after %s", err, time.Since(begin))
+	}
+}
+
+// At rest nothing is written, however often it is looked at.
+func TestNothingIsWrittenAtRest(t *testing.T) {
+	w := newWorld(t)
+	w.env(quick, `{name: a, spec: {replicas: 2}, config: {minReplicas: 2}}`)
+	w.idle("a", 2)
+	w.burst("a", 2)
+	versions := func() (all string) {
+		all = w.getEnv().ResourceVersion + " " + w.pool("a").ResourceVersion
+		for _, pod := range w.livePods("a") {
+			all += " " + pod.ResourceVersion
+		}
+		return all
+	}
+	last, since := versions(), time.Now()
+	w.eventually("rest", func() error {
+		if now := versions(); now != last {
+			last, since = now, time.Now()
+		}
+		if ago := time.Since(since); ago < 7*time.Second {
+			return fmt.Errorf("the last write was %s ago", ago)
+		}
+		return nil
+	})
+	w.stays("rest", 13*time.Second, func() error {
+		if now := versions(); now != last {
+			return fmt.Errorf("%s became %s", last, now)
+		}
+		return nil
+	})
+}

@@ -34,6 +34,12 @@
 // Marks are timed from when this process first saw them: late by one window, never early. How long a Pod has been idle
 // is durable: the API server's time is on the Pod, and compared once with the same clock.
 //
+// # What the hub hears
+//
+// A member can grow when a claim that waits would make it: below its ceilings, not saturated, and with no Pod that should
+// have been ready two minutes ago. It is saturated for as long as the last refusal holds it back; the claim queue refuses
+// whoever would wait longer than that for a pool without Pods.
+//
 // # Writes at rest
 //
 // None. idleZeroSince and observedGeneration alone are written only once they have lasted 5 s, since idle Pods of a busy

@@ -35,7 +35,12 @@ type target struct {
 	pool *v1alpha1.SandboxPool // the cache's own
 	memo *memo
 	pods map[types.UID]*corev1.Pod // idle ones, the cache's own
+	// stuck: a Pod that was to be ready long ago is not. More would fare no better, and nobody is to wait for it.
+	stuck bool
 }
+
+// stuckAfter is how long a Pod may take to be ready.
+const stuckAfter = 2 * time.Minute
 
 // gather collects the enabled groups of an Env, and the pools that are in none.
 func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (groups []*group, others []*v1alpha1.SandboxPool, err error) {
@@ -145,12 +150,13 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *autoscale.Mem
 			m.Provisioning++
 		case sandbox.Idle:
 			m.Pods.Idle++
-			if coming(pod) {
-				m.Provisioning++
-			}
 			at := r.timed(t.memo.idle[pod.UID], pod)
 			idle[pod.UID], t.pods[pod.UID] = at, pod
 			one := autoscale.IdlePod{Name: pod.Name, UID: pod.UID, IdleFor: at.age + r.clock.Since(at.seen), Marked: at.mark != ""}
+			if coming(pod) {
+				m.Provisioning++
+				t.stuck = t.stuck || one.IdleFor > stuckAfter
+			}
 			if one.Marked {
 				one.MarkedFor = r.clock.Since(at.since)
 			}

@@ -91,6 +91,7 @@ type world struct {
 	scaler  *autoscale.Reconciler
 	stop    func()
 	most    atomic.Int32 // replicas that admission lets a pool have; 0: all
+	nothing atomic.Bool  // admission lets nothing in
 	refused atomic.Bool  // Pods are refused
 	asked   atomic.Int32
 }
@@ -120,6 +121,9 @@ func newWorld(t *testing.T) *world {
 // PreUpdatePool is what admission says.
 func (w *world) PreUpdatePool(_ context.Context, c *admission.Change) (admission.Verdict, error) {
 	w.asked.Add(1)
+	if w.nothing.Load() {
+		return admission.Verdict{Replicas: c.From, Reason: admission.InsufficientResources, Message: "nothing left"}, nil
+	}
 	if most := w.most.Load(); most > 0 && c.To > most {
 		return admission.Verdict{Replicas: c.From, Reason: admission.QuotaExceeded, Message: fmt.Sprintf("no more than %d", most)}, nil
 	}
@@ -169,6 +173,7 @@ func (w *world) start() {
 		},
 	})
 	w.must(err)
+	w.claims.SetOutlook(w.scaler.Outlook)
 	w.must(w.scaler.SetupWithManager(ctx, mgr))
 	w.must(w.claims.Watch(ctx, mgr.GetCache()))
 	w.must(env.Setup(ctx, mgr, env.Options{ClusterID: clusterID, Clock: times, Contests: contests, Registerer: registry}))

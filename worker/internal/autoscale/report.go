@@ -141,7 +141,7 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 	if !saturated.IsZero() {
 		left = saturated.Sub(g.Now)
 	}
-	r.outlooks.set(t.key, d.CanGrow && left == 0, left)
+	r.outlooks.set(t.key, d.CanGrow && left == 0 && !t.stuck, left)
 }
 
 func isCeiling(reason autoscale.Reason) bool {

@@ -75,6 +75,8 @@ const (
 	closing  admission = "PoolRemoved"
 	tooLate  admission = "Deadline"
 	noneIdle admission = "NoQueue"
+	// hopeless: the pool has no Pods, and is saturated for longer than the claim has.
+	hopeless admission = "Hopeless"
 	full     admission = "QueueFull"
 	// displaced: it waited, and made room for a claim of a tenant that had fewer in the queue.
 	displaced admission = "Displaced"
@@ -89,13 +91,17 @@ type asking struct {
 	again             bool // it had a Pod and lost it
 	waiting, capacity int
 	own, most         int // waiting claims of its tenant, and of the tenant that has most
+	// empty: there are no Pods, nor are there to be any. saturated is for how long that stays so.
+	empty     bool
+	saturated time.Duration
 }
 
 // admit decides.
 //
 // Only a deadline that has passed is one that cannot be met. How fast Pods came so far says little of how fast they will:
 // they come in bursts, by scale-up above all, which goes by the very claims that wait. A claim that is refused wrongly has
-// lost a sandbox, and one that waits in vain only time, which it had.
+// lost a sandbox, and one that waits in vain only time, which it had. But where there is no Pod, and the autoscaler was
+// refused more and will not ask again in time, none can come.
 //
 // A full queue does not let a tenant that fills it keep the others out: it gives way to them, until all have the same part
 // of it. Two tenants whose parts differ by one do not displace each other: it would gain nobody anything.
@@ -111,6 +117,8 @@ func admit(a *asking) admission {
 		return takesPod
 	case a.noQueue:
 		return noneIdle
+	case a.empty && a.saturated >= a.left:
+		return hopeless
 	case a.again || a.waiting < a.capacity:
 		return waits
 	case a.own+1 < a.most:

@@ -79,6 +79,10 @@ func TestAdmit(t *testing.T) {
 		"its deadline has passed":           {asking{left: -1, idle: true, capacity: 3}, tooLate},
 		"lost its Pod, and time is up":      {asking{capacity: 3, again: true}, tooLate},
 		"the pool is being removed":         {asking{left: 1, idle: true, closing: true, capacity: 3}, closing},
+		"no Pod can come in time":           {asking{left: 5, capacity: 3, empty: true, saturated: 5}, hopeless},
+		"one may come in time":              {asking{left: 5, capacity: 3, empty: true, saturated: 4}, waits},
+		"saturated, with Pods":              {asking{left: 5, capacity: 3, saturated: 9}, waits},
+		"no Pods, not saturated":            {asking{left: 5, capacity: 3, empty: true}, waits},
 		"canceled":                          {asking{left: 1, idle: true, canceled: true, capacity: 3}, canceled},
 		"canceled, and the pool is removed": {asking{canceled: true, closing: true}, canceled},
 	} {

@@ -30,7 +30,7 @@
 // its turn unspent, and the bound does not hold for it: there are no more such claims than Pods.
 //
 // Who cannot be served is refused at once, with a reason, so that the hub can go elsewhere (admit in decide.go): NO_CAPACITY
-// who does not want to wait, DEADLINE whose time is up, QUEUE_FULL who finds the queue full. Who has fewer claims in a full
+// who does not want to wait, or finds a pool without Pods that the autoscaler cannot make grow in time, DEADLINE whose time is up, QUEUE_FULL who finds the queue full. Who has fewer claims in a full
 // queue than somebody else is not refused: the newest claim of the tenant that has most makes room and is refused instead.
 // So one tenant's flood takes neither the Pods nor the places of the others; a full queue evens out. That holds between
 // tenants only, and they are what callers' credentials say: at the local API, which asks for none, what callers say.

@@ -106,6 +106,7 @@ type Service struct {
 	latest   *entry                  // the Pod that has changed last, unless it is gone
 	lagging  map[types.UID]time.Time // since when a view of these Pods is older than another; each is in pods
 
+	outlook  func(types.NamespacedName) (canGrow bool, saturated time.Duration) // nil: nothing grows
 	onChange []func(types.NamespacedName, bool)
 	onQueue  []func(types.NamespacedName)
 	onEnded  []func()
@@ -322,6 +323,22 @@ func (s *Service) OnChange(f func(pool types.NamespacedName, urgent bool)) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.onChange = append(s.onChange, f)
+}
+
+// SetOutlook gives the service what the autoscaler expects of pools. f does not block and takes none of its locks.
+func (s *Service) SetOutlook(f func(pool types.NamespacedName) (canGrow bool, saturated time.Duration)) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.outlook = f
+}
+
+// saturatedFor is for how long a pool will not grow. The lock is held.
+func (s *Service) saturatedFor(p *pool) time.Duration {
+	if s.outlook == nil {
+		return 0
+	}
+	_, saturated := s.outlook(p.key)
+	return saturated
 }
 
 // Waiting is the length of a pool's queue.

@@ -44,6 +44,7 @@ func (s *Service) acquireNow(o *op) (*entry, error) {
 	got := admit(&asking{
 		canceled: o.canceled || s.leading == nil, closing: p.closing, left: o.deadline.Sub(s.opts.Clock.Now()),
 		idle: p.idle.len() > 0, noQueue: o.claim.Request.GetNoQueue(), again: o.ticket != 0,
+		empty: p.pods == 0 && p.spec != nil && p.spec.Replicas == 0, saturated: s.saturatedFor(p),
 		waiting: p.waiting.len(), capacity: int(s.opts.QueueCapacity), own: p.waiting.of(o.tenant), most: most,
 	})
 	p.waiting.number(o)
@@ -77,6 +78,8 @@ func (s *Service) turnAway(p *pool, why admission) error {
 		return refuse(problem.Deadline, "no Pod of pool %s became idle in time", name)
 	case noneIdle:
 		return refuse(problem.NoCapacity, "pool %s has no idle Pod", name)
+	case hopeless:
+		return refuse(problem.NoCapacity, "pool %s has no Pods and cannot get any in time", name)
 	case full:
 		return refuse(problem.QueueFull, "pool %s: %d claims are waiting already", name, p.waiting.len())
 	case displaced:

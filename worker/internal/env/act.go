@@ -147,6 +147,9 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 		return fmt.Errorf("repairing pool %s: %w", m.name, err)
 	}
 	for _, point := range m.drift {
+		if point.what == "replicas" && a.o.autoscaled(member.Config.ScalingGroup) && poolReplicasSetByUs(a.o.pools[m.name]) {
+			continue // nothing drifted: the autoscaler, which tells of it, has changed the Env
+		}
 		a.tell(ctx, m.name, corev1.EventTypeNormal, v1alpha1.ReasonPoolUpdated, verbRepair+verb(" "+point.what),
 			"pool %s had drifted from its snapshot; repaired %s", m.name, point)
 	}

@@ -26,7 +26,9 @@
 //
 // Replicas are the user's, or the autoscaler's while the member's scaling group is enabled. For a lost snapshot that
 // decides between the manifest's number, if it has one, and the live pool's. If an old object is put back whole, its
-// numbers arrive together with a snapshot; then managed fields tell that it was not us who set them.
+// numbers arrive together with a snapshot; then managed fields tell that it was not us who set them. The live pool's number
+// is put back then, once: a value that comes back within five minutes is let stand (contest.go). The autoscaler itself is
+// package autoscale, and writes through SetReplicas.
 //
 // A pool that no member names is deleted; its finalizer lets running sandboxes end on their own terms.
 //

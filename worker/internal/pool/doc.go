@@ -24,6 +24,9 @@
 // ever deleted to scale down; they are marked first and can be claimed until the
 // window is over, which the claim does by clearing the mark in its own write.
 //
+// In an autoscaled pool the autoscaler marks Pods first, and lowers replicas once their window is over: marks that are
+// not too many are left that long, and half a minute more, and then taken off (marks.go).
+//
 // I11: windows and timeouts are measured on the monotonic clock from when this
 // process first saw the stage (timeline.go). The times on Pods are for people.
 // After a restart a stage is timed anew: late by at most its own length, never
