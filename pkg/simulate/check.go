@@ -4,6 +4,7 @@ package simulate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -96,8 +97,12 @@ func (c *checker) cooldowns(pool int, g *v1alpha1.EnvAutoscalingGroup) {
 	}
 }
 
-// windows: replicas go down for no more Pods than were marked, and for those only after the protection window.
+// windows: replicas go down for no more Pods than were marked, and for those only after the protection window. Replicas that
+// the API server refuses Pods for go along with them, so nothing is said about runs where it does.
 func (c *checker) windows(pool int, g *v1alpha1.EnvAutoscalingGroup) {
+	if slices.ContainsFunc(c.run.Plan.Disturbances, func(d Disturbance) bool { return d.Kind == NamespaceQuota }) {
+		return
+	}
 	window := time.Duration(g.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second
 	var marks []*Event
 	ripe := int32(0)

@@ -267,7 +267,11 @@ func (p *pool) removeMarked(surplus int32) {
 		p.drop(n)
 	}
 	slices.SortStableFunc(free, func(a, b *pod) int { return cmp.Compare(b.since, a.since) })
-	for _, n := range free[:min(len(free), max(0, int(surplus)-len(marked)))] {
+	chosen := free[:min(len(free), max(0, int(surplus)-len(marked)))]
+	if n := int32(len(chosen)); n > 0 {
+		p.event(Event{Kind: Marked, From: p.replicas + n, To: p.replicas, Reason: "Surplus", Text: "there are more Pods than replicas"})
+	}
+	for _, n := range chosen {
 		n.marked, n.mark, n.idleFor = true, p.world.now, -1
 		p.cache.podChanged(n)
 		p.world.in(window, p.reconcileSoon)

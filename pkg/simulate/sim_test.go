@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -290,5 +291,56 @@ func TestTheSamePlanGivesTheSameRun(t *testing.T) {
 	}
 	if draw(1) == draw(2) {
 		t.Error("the seed changes nothing")
+	}
+}
+
+// randomEnv has a policy and members that nobody would think of.
+func randomEnv(r *rand.Rand) Env {
+	pick := func(of ...int32) int32 { return of[r.IntN(len(of))] }
+	e := ExampleEnv()
+	g := &e.Groups[0]
+	g.ScaleUpPolicy = v1alpha1.PoolScaleUpPolicy{
+		Mode:            []v1alpha1.PoolScaleUpMode{v1alpha1.PoolScaleUpModeConservative, v1alpha1.PoolScaleUpModeDefault, v1alpha1.PoolScaleUpModeAggressive}[r.IntN(3)],
+		CooldownSeconds: pick(0, 1, 30, 300), IdleThresholdSeconds: pick(0, 1, 30, 300),
+		IdleZeroQuietWindowSeconds: pick(0, 1, 300, 3600), SaturationCooldownSeconds: pick(0, 1, 60, 600),
+	}
+	g.ScaleDownPolicy = v1alpha1.PoolScaleDownPolicy{
+		IdleTimeoutSeconds: pick(0, 1, 60, 300), StabilizationSeconds: pick(0, 1, 60, 600), ProtectionWindowSeconds: pick(0, 1, 10, 120),
+	}
+	g.MaxReplicas, g.MinReplicas = ptr.To(pick(0, 1, 10, 60)), ptr.To[int32](0)
+	*g.MinReplicas = min(pick(0, 1, 5), *g.MaxReplicas)
+	e.Pools = nil
+	for i := range 1 + r.IntN(4) {
+		p := Pool{Cluster: []string{"east", "west"}[r.IntN(2)], Name: fmt.Sprintf("pool-%d", i), Replicas: pick(0, 1, 7)}
+		p.Config = v1alpha1.EnvClusterMemberConfig{ScalingGroup: "default", Priority: pick(0, 0, 10)}
+		if r.IntN(2) == 0 {
+			p.Config.MaxReplicas = ptr.To(pick(0, 3, 20))
+		}
+		if r.IntN(3) == 0 {
+			p.Config.MinReplicas = ptr.To(min(pick(1, 4), ptr.Deref(p.Config.MaxReplicas, 4)))
+		}
+		if r.IntN(3) == 0 {
+			p.Config.ScaleDownPriority = ptr.To(pick(-1, 5, 20))
+		}
+		e.Pools = append(e.Pools, p)
+	}
+	return e
+}
+
+// Whatever the policy: the rules hold, and a worker comes to rest.
+func TestAnyPolicyKeepsTheRules(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		env, scenario := randomEnv(r), scenarios[r.IntN(len(scenarios))]
+		set := settings(seed)
+		set.Duration, set.Wanted = scenario.Duration/6, 15
+		result := run(t, scenario.Plan(env, set))
+		report(t, result.Check())
+		if most := 12 * int(set.Duration/time.Second); result.Decisions > most {
+			t.Errorf("%d decisions in %s", result.Decisions, set.Duration)
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d, %s: %+v", seed, scenario.Name, env)
+		}
 	}
 }

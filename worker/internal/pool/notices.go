@@ -50,8 +50,13 @@ func newNotices(recorder events.EventRecorder, clk clock.PassiveClock) *notices 
 	return &notices{recorder: recorder, clock: clk, pools: map[types.NamespacedName]*noticed{}}
 }
 
-// warn makes an Event, unless there were many of its reason.
+// warn makes an Event of something that somebody may have to act on.
 func (n *notices) warn(pool *v1alpha1.SandboxPool, pod *corev1.Pod, reason Reason, action, format string, args ...any) {
+	n.tell(pool, pod, corev1.EventTypeWarning, reason, action, format, args...)
+}
+
+// tell makes an Event, unless there were many of its reason.
+func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType string, reason Reason, action, format string, args ...any) {
 	n.mu.Lock()
 	l := n.at(client.ObjectKeyFromObject(pool)).limits[reason]
 	if l == nil {
@@ -71,10 +76,10 @@ func (n *notices) warn(pool *v1alpha1.SandboxPool, pod *corev1.Pod, reason Reaso
 		note += fmt.Sprintf(" (and %d more of this kind before)", left)
 	}
 	if pod == nil {
-		n.recorder.Eventf(pool, nil, corev1.EventTypeWarning, string(reason), action, "%s", note)
+		n.recorder.Eventf(pool, nil, eventType, string(reason), action, "%s", note)
 		return
 	}
-	n.recorder.Eventf(pool, pod, corev1.EventTypeWarning, string(reason), action, "%s", note)
+	n.recorder.Eventf(pool, pod, eventType, string(reason), action, "%s", note)
 }
 
 // stuck tells of idle Pods that do not become ready: each cause when it comes up,

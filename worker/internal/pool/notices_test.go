@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -168,5 +169,43 @@ func TestStatusDetailsAreKeptApart(t *testing.T) {
 	s.Noted = map[types.UID]time.Duration{"a": 7 * time.Second}
 	if d := describe(Decide(s)); strings.Contains(d, "Detail a") || !strings.Contains(d, "wake=7s") {
 		t.Errorf("too early: %s", d)
+	}
+}
+
+// Who was released by a timeout is told, once, when the Pod is reset or replaced, and never in bursts; a release is not.
+func TestTimeoutsAreTold(t *testing.T) {
+	recorder, clk := events.NewFakeRecorder(1000), testclock.NewFakePassiveClock(time.Unix(1000, 0))
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Reconciler{notices: newNotices(recorder, clk), metrics: m, replacements: newReplacements(clk)}
+	s := &Snapshot{Pool: examplePool()}
+	stopping := func(reason string) *corev1.Pod {
+		return idlePodOf("p-1", func(pod *corev1.Pod) {
+			pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseStopping
+			pod.Labels[v1alpha1.SandboxIDLabelKey] = "01-east"
+			pod.Annotations[v1alpha1.SandboxFailureReasonAnnotationKey] = reason
+			pod.Annotations[v1alpha1.SandboxFailureMessageAnnotationKey] = "no activity for 1m0s"
+		})
+	}
+	want := func(when string, want ...string) {
+		t.Helper()
+		if got := told(recorder); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	r.told(t.Context(), s, Action{Verb: Recycle, Pod: stopping("IdleTimeout")})
+	want("reset", "Normal IdleTimeout sandbox 01-east on pod p-1 was released: no activity for 1m0s")
+	r.told(t.Context(), s, Action{Verb: Delete, Reason: ReasonNotRecyclable, Pod: stopping("MaxLifetime")})
+	want("replaced", "Normal MaxLifetime sandbox 01-east on pod p-1 was released: no activity for 1m0s")
+	r.told(t.Context(), s, Action{Verb: Recycle, Pod: stopping("")})
+	r.told(t.Context(), s, Action{Verb: Delete, Reason: ReasonOutdated, Pod: idlePodOf("idle")})
+	want("released, and an idle one replaced")
+	for range 100 {
+		r.told(t.Context(), s, Action{Verb: Recycle, Pod: stopping("IdleTimeout")})
+	}
+	if n := len(told(recorder)); n != noticeBurst-1 {
+		t.Errorf("%d Events of 100 timeouts at once", n)
 	}
 }

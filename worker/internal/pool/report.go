@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/stages"
 )
@@ -97,6 +98,7 @@ func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {
 		r.ended(s, a.Pod, string(a.Verb), string(a.End.StopReason), a.End.Reason, a.End.Message)
 	case Recycle:
 		r.metrics.recycleSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
+		r.timedOut(s, a.Pod, string(a.Verb))
 	case Bury:
 		// Nobody has ended it: its Pod was taken away.
 		if state := sandbox.Read(a.Pod); state.Phase.Live() && state.StopReason == "" && s.Pool != nil {
@@ -110,6 +112,7 @@ func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {
 		case ReasonResetTimeout, ReasonResetBackoff, ReasonIdleCrashed:
 			r.notices.warn(s.Pool, a.Pod, a.Reason, string(a.Verb), "pod %s is replaced", a.Pod.Name)
 		}
+		r.timedOut(s, a.Pod, string(a.Verb))
 		r.replacements.gone(client.ObjectKeyFromObject(s.Pool))
 	}
 }
@@ -122,6 +125,20 @@ func (r *Reconciler) ended(s *Snapshot, pod *corev1.Pod, action, stop, reason, m
 	}
 	r.notices.warn(s.Pool, pod, ReasonSandboxEnded, action, "sandbox %s on pod %s ended: %s %s",
 		sandbox.Read(pod).ID, pod.Name, stop, strings.TrimSpace(reason+" "+message))
+}
+
+// timedOut tells of a sandbox that one of its timeouts has ended, once its Pod is reset or replaced: whoever misses it finds
+// out why it is gone. Nothing is wrong, so it is no warning.
+func (r *Reconciler) timedOut(s *Snapshot, pod *corev1.Pod, action string) {
+	state := sandbox.Read(pod)
+	if state.Phase != sandbox.Stopping {
+		return
+	}
+	switch reason := idle.Reason(state.FailureReason); reason {
+	case idle.IdleTimeout, idle.MaxLifetime, idle.FirstActivityTimeout:
+		r.notices.tell(s.Pool, pod, corev1.EventTypeNormal, Reason(reason), action, "sandbox %s on pod %s was released: %s",
+			state.ID, pod.Name, state.FailureMessage)
+	}
 }
 
 // swapped measures the swap of a Pod that has just become ready, if it had one.
