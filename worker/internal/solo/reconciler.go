@@ -59,14 +59,22 @@ type Reconciler struct {
 	recorder events.EventRecorder
 	copies   *prometheus.CounterVec
 
-	mu   sync.Mutex
-	tell []func(types.NamespacedName)
+	mu    sync.Mutex
+	tell  []func(types.NamespacedName)
+	known map[string]knownTemplate // by name, of those that pools name
+}
+
+// knownTemplate is a template as it was read; hashing it at every look at a pool would be most of the look.
+type knownTemplate struct {
+	resourceVersion string
+	template        *template
 }
 
 // Setup adds the reconciler to a manager whose cache has the indexes of package sandboxcache.
 func Setup(mgr ctrl.Manager, o Options) (*Reconciler, error) {
 	r := &Reconciler{
 		client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), held: o.Held, recorder: mgr.GetEventRecorder("atoll-worker"),
+		known: map[string]knownTemplate{},
 		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_pool_template_copies_total",
 			Help: "Pools without an Env that were given their template's fields, by result: copied, lost (the pool had changed) or failed.",
@@ -146,12 +154,18 @@ var errStale = errors.New("the pool has changed since it was read")
 // template reads a template from the cache; nil if there is none.
 func (r *Reconciler) template(ctx context.Context, name string) (*template, error) {
 	obj := templates.Object()
-	err := r.cache.Get(ctx, types.NamespacedName{Name: name}, obj)
+	err := r.cache.Get(ctx, types.NamespacedName{Name: name}, obj, client.UnsafeDisableDeepCopy)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if apierrors.IsNotFound(err) {
+		delete(r.known, name)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading SandboxTemplate %s: %w", name, err)
+	}
+	if known, ok := r.known[name]; ok && known.resourceVersion == obj.GetResourceVersion() {
+		return known.template, nil
 	}
 	spec, _, err := unstructured.NestedMap(obj.Object, "spec")
 	if err != nil {
@@ -159,8 +173,11 @@ func (r *Reconciler) template(ctx context.Context, name string) (*template, erro
 	}
 	t := &template{name: name, labels: obj.GetLabels(), annotations: obj.GetAnnotations(), spec: spec}
 	t.version, _, _ = unstructured.NestedString(spec, "version")
-	t.revision, err = env.TemplateRevision(spec)
-	return t, err
+	if t.revision, err = env.TemplateRevision(spec); err != nil {
+		return nil, err
+	}
+	r.known[name] = knownTemplate{resourceVersion: obj.GetResourceVersion(), template: t}
+	return t, nil
 }
 
 // give writes the fields, as decided about the pool that is there now.
