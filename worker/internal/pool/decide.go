@@ -265,6 +265,7 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 	case surplus < 0:
 		d.Scale, d.Create = ScaleUp, min(-surplus, maxCreate)
 		unmark(s, idle, d)
+		replaceOutdated(s, idle, -surplus, d)
 	case marksMoving:
 		// A mark is on its way into the cache. Going by what is seen now would
 		// mark too many.
@@ -274,7 +275,7 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 	default:
 		d.Scale = ScaleNone
 		unmark(s, idle, d)
-		replaceOutdated(s, idle, d)
+		replaceOutdated(s, idle, 0, d)
 	}
 }
 
@@ -341,33 +342,6 @@ func unmark(s *Snapshot, pods []*corev1.Pod, d *Decision) {
 		if marking(pod) != "" && !s.Stale[pod.UID] {
 			d.add(Action{Verb: Unmark, Pod: pod, Reason: ReasonReplicasRaised})
 		}
-	}
-}
-
-// replaceOutdated rolls the idle Pods of an old template over, and those that a
-// kubelet would make the next caller wait for, a quarter of the pool at a time. Pods that are not ready use up that quarter, so a template that
-// does not work takes no more than it.
-func replaceOutdated(s *Snapshot, idle []*corev1.Pod, d *Decision) {
-	budget := max(1, int(s.Pool.Spec.Replicas)/4)
-	var old []*corev1.Pod
-	for _, pod := range idle {
-		if outdated(s, pod) || worn(s, pod) {
-			old = append(old, pod)
-		} else if !ready(pod) {
-			budget--
-		}
-	}
-	slices.SortStableFunc(old, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })
-	for _, pod := range old {
-		if budget <= 0 {
-			return
-		}
-		budget--
-		reason := ReasonOutdated
-		if !outdated(s, pod) {
-			reason = ReasonHeldBack
-		}
-		d.add(Action{Verb: Delete, Pod: pod, Reason: reason})
 	}
 }
 
