@@ -115,7 +115,13 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, sandboxes, local, tracing.Provider, log)
+	envs, err := env.New(mgr, env.Options{
+		ClusterID: o.clusterID, Namespace: o.namespace, Clock: serverTime, Registerer: metrics.Registry, Held: lock.Held,
+	})
+	if err != nil {
+		return fmt.Errorf("building the Env reconciler: %w", err)
+	}
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, envs, sandboxes, local, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
@@ -123,11 +129,11 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := addReconcilers(ctx, mgr, o, claims, prepare, times, serverTime); err != nil {
+	if err := addReconcilers(ctx, mgr, o, envs, claims, prepare, times, serverTime); err != nil {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
-		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Reach: sandboxes,
+		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Envs: envs, Reach: sandboxes,
 		Traces: tracing.Provider, Log: log.WithName("localapi"),
 	})
 	if err != nil {
@@ -289,12 +295,12 @@ func newReach(
 
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, sandboxes tunnel.Opener, local clock.WithTicker,
-	traces trace.TracerProvider, log logr.Logger,
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, envs *env.Reconciler, sandboxes tunnel.Opener,
+	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Reach: sandboxes, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
+		Claims: claims, Envs: envs, Reach: sandboxes, Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
 		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {
@@ -367,10 +373,10 @@ func newHooks(
 }
 
 func addReconcilers(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, prepare *hooks.Runner, times *stages.Stages, serverTime *apitime.Clock,
+	ctx context.Context, mgr ctrl.Manager, o options, envs *env.Reconciler, claims *claim.Service, prepare *hooks.Runner, times *stages.Stages,
+	serverTime *apitime.Clock,
 ) error {
-	err := env.Setup(ctx, mgr, env.Options{ClusterID: o.clusterID, Clock: serverTime, Registerer: metrics.Registry})
-	if err != nil {
+	if err := envs.SetupWithManager(ctx, mgr); err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}
 	pools, err := pool.New(pool.Options{

@@ -69,6 +69,11 @@ type Claims interface {
 	OnEnded(more func())
 }
 
+// Envs makes members of Envs anew.
+type Envs interface {
+	Refresh(ctx context.Context, request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
+}
+
 // Foreign takes what the hub tells of other clusters. Its methods do not block.
 type Foreign interface {
 	Connected(connected bool)
@@ -85,6 +90,7 @@ type Options struct {
 	Hub     link.Dial
 	Claims  Claims
 	Reach   reach.Opener // nil: the hub cannot reach sandboxes here
+	Envs    Envs         // nil: the hub cannot have members refreshed here
 	Foreign Foreign
 	Clock   clock.WithTicker
 	Traces  trace.TracerProvider  // nil: no spans

@@ -14,6 +14,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"navix.sh/atoll/worker/internal/instances"
 )
 
 const (
@@ -30,6 +32,7 @@ const (
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler keeps the local segment of every SandboxEnv true.
@@ -39,9 +42,12 @@ type Reconciler struct {
 	// live reads from the API server, past the cache.
 	live      client.Reader
 	templates *templates
+	types     *instances.Watcher
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	metrics   *metrics
+	held      func() bool // nil: always
+	parallel  int
 }
 
 // Reconcile looks at one Env: gather, decide, act, report.
@@ -71,7 +77,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case stale:
 		return ctrl.Result{RequeueAfter: retryPeriod}, nil
 	}
-	return ctrl.Result{RequeueAfter: resync()}, nil
+	return ctrl.Result{RequeueAfter: untilNews(o, resync())}, nil
+}
+
+// untilNews is when to look again: at the end of a saturation, which is no event, or after the longest time.
+func untilNews(o *observation, longest time.Duration) time.Duration {
+	members := o.members()
+	for i := range members {
+		pool := o.pools[members[i].Name]
+		if pool == nil || !owns(o.env, pool) {
+			continue
+		}
+		if until := saturatedUntil(o, &members[i], pool); until != nil {
+			longest = min(longest, until.Sub(o.now))
+		}
+	}
+	return longest
 }
 
 func resync() time.Duration {

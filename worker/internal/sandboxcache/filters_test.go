@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -76,5 +77,16 @@ func TestStripPodKeepsResourcesOfPausedPods(t *testing.T) {
 	p := stripped.(*corev1.Pod)
 	if p.Status.ContainerStatuses[0].Resources != nil || p.Status.InitContainerStatuses != nil {
 		t.Errorf("kept %v of a Pod that is not paused", p)
+	}
+}
+
+// TestStripSecretKeepsNoSecret: that one is there is all that anybody asks.
+func TestStripSecretKeepsNoSecret(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "n", Name: "ips-shop", UID: "u", ResourceVersion: "1"}
+	secret := &corev1.Secret{ObjectMeta: *meta.DeepCopy(), Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{".dockerconfigjson": []byte("x")}}
+	secret.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "x"}
+	stripped, err := stripSecret(secret)
+	if want := (&corev1.Secret{ObjectMeta: meta, Type: secret.Type}); err != nil || !equality.Semantic.DeepEqual(stripped, want) {
+		t.Errorf("what is kept is %+v, %v", stripped, err)
 	}
 }
