@@ -95,6 +95,7 @@ func envsCommand(a *app) *cobra.Command {
 			})
 		},
 	}
+	cmd.AddCommand(refreshCommand(a))
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only this namespace")
 	return cmd
 }

@@ -141,7 +141,14 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, scaler, sandboxes, others, local, tracing.Provider, log)
+	envs, err := env.New(mgr, env.Options{
+		ClusterID: o.clusterID, Namespace: o.namespace, Clock: serverTime, Admission: gate.chain, Contests: contests, Held: others.Held,
+		Leads: lock.Held, Registerer: metrics.Registry,
+	})
+	if err != nil {
+		return fmt.Errorf("building the Env reconciler: %w", err)
+	}
+	worker, err := newAgent(ctx, mgr, cfg, o, claims, scaler, envs, sandboxes, others, local, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
@@ -149,12 +156,12 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	shared := parts{claims, contests, prepare, gate, others, times, serverTime}
+	shared := parts{envs, claims, prepare, gate, others, times, serverTime}
 	if err := addReconcilers(ctx, mgr, o, shared); err != nil {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
-		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Reach: sandboxes, Elsewhere: elsewhere,
+		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Envs: envs, Reach: sandboxes, Elsewhere: elsewhere,
 		Traces: tracing.Provider, Log: log.WithName("localapi"),
 	})
 	if err != nil {
@@ -321,13 +328,13 @@ func newReach(
 
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, scaler *autoscale.Reconciler, sandboxes tunnel.Opener,
-	others *rival.Watch,
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, scaler *autoscale.Reconciler, envs *env.Reconciler,
+	sandboxes tunnel.Opener, others *rival.Watch,
 	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Outlooks: scaler, Reach: sandboxes, Held: others.HeldPool, OnHeld: others.OnChange,
+		Claims: claims, Outlooks: scaler, Envs: envs, Reach: sandboxes, Held: others.HeldPool, OnHeld: others.OnChange,
 		Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
@@ -453,8 +460,8 @@ func newAutoscaler(
 
 // parts are what reconcilers share with the rest of the worker.
 type parts struct {
+	envs       *env.Reconciler
 	claims     *claim.Service
-	contests   *env.Contests
 	prepare    *hooks.Runner
 	gate       gate
 	others     *rival.Watch
@@ -463,10 +470,7 @@ type parts struct {
 }
 
 func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, p parts) error {
-	err := env.Setup(ctx, mgr, env.Options{
-		ClusterID: o.clusterID, Clock: p.serverTime, Admission: p.gate.chain, Contests: p.contests, Registerer: metrics.Registry, Held: p.others.Held,
-	})
-	if err != nil {
+	if err := p.envs.SetupWithManager(ctx, mgr); err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}
 	if err := templates.Setup(mgr, p.serverTime); err != nil {

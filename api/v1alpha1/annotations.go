@@ -100,6 +100,12 @@ const (
 	// that the Pod was made from.
 	TemplateRevisionAnnotationKey = "agentbox.navix.sh/template-revision"
 
+	// RolloutAnnotationKey is how many idle Pods of a pool may be missing while
+	// those of an old revision are replaced: a number, or a percentage of
+	// replicas. "0" replaces none that could still serve. A refresh of a member writes
+	// it; without it the pool's own default holds.
+	RolloutAnnotationKey = "agentbox.navix.sh/rollout-max-unavailable"
+
 	// RecyclePolicyAnnotationKey says what becomes of a Pod on release, one of
 	// the RecyclePolicy values. Users may set it.
 	RecyclePolicyAnnotationKey = "agentbox.navix.sh/recycle-policy"

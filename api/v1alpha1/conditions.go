@@ -69,6 +69,12 @@ const (
 	// ReasonTemplateOutdated: the template or the overrides have changed since
 	// the pools were made. They go on from their snapshots.
 	ReasonTemplateOutdated ConditionReason = "TemplateOutdated"
+	// ReasonInstanceTypeChanged: the instance type of a member is another one
+	// than its pool was made with, or is gone. The pool goes on as it is.
+	ReasonInstanceTypeChanged ConditionReason = "InstanceTypeChanged"
+	// ReasonMembersUnequal: members of one scaling group have different
+	// resources, of what they were made with at different times.
+	ReasonMembersUnequal ConditionReason = "MembersUnequal"
 )
 
 // Reasons of AutoscalingActive.

@@ -45,6 +45,9 @@ serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
 tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 teamQuotas: {enabled: true, teams: {ml: {maxReplicas: 40, cpu: "80", memory: 256Gi}, _default: {maxReplicas: 10}}}
+instanceTypes:
+  c2.small: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: 1}, multiplier: {min: 1, max: 8}}
+  gpu: {limits: {nvidia.com/gpu: 1}}
 `
 
 func renderWorker(t *testing.T, values string) harness.Objects {
@@ -66,40 +69,43 @@ func TestWorkerLints(t *testing.T) {
 
 func TestWorkerRefusesValues(t *testing.T) {
 	for values, want := range map[string]string{
-		"replicas: 2":                                                                     "missing property 'clusterID'",
-		"clusterID: East":                                                                 "'/clusterID': 'East' does not match pattern",
-		"clusterID: -east":                                                                "'/clusterID'",
-		"clusterID: east-":                                                                "'/clusterID'",
-		"clusterID: " + long(31):                                                          "'/clusterID'",
-		"clusterID: e\nclusterId: east":                                                   "additional properties 'clusterId' not allowed",
-		"clusterID: e\nhub: {address: hub.example.org}":                                   "'/hub/address'",
-		"clusterID: e\nhub: {address: 'https://hub:8443'}":                                "'/hub/address'",
-		"clusterID: e\nhub: {port: 8443}":                                                 "'/hub': additional properties 'port' not allowed",
-		"clusterID: e\ntls: {certManager: {enabled: true}}":                               "'/tls/certManager/issuerRef/name'",
-		"clusterID: e\ntls: {certManager: {uris: [x]}}":                                   "'/tls/certManager': additional properties 'uris' not allowed",
-		"clusterID: e\ntls: {certManager: {duration: 30d}}":                               "'/tls/certManager/duration'",
-		"clusterID: e\ntls: {secretName: Not_A_Name}":                                     "'/tls/secretName'",
-		"clusterID: e\nreplicas: '2'":                                                     "'/replicas': got string, want integer",
-		"clusterID: e\nqueueCapacity: 0":                                                  "'/queueCapacity'",
-		"clusterID: e\nteamQuotas: {teams: {ml: {maxReplicas: -1}}}":                      "'/teamQuotas/teams/ml/maxReplicas'",
-		"clusterID: e\nteamQuotas: {teams: {ml: {gpus: 1}}}":                              "'/teamQuotas/teams/ml': additional properties 'gpus' not allowed",
-		"clusterID: e\nteamQuotas: {teams: {'*': {}}}":                                    "at '': invalid propertyName '*'",
-		"clusterID: e\nhistory: {records: 0}":                                             "'/history/records'",
-		"clusterID: e\nhistory: {days: 7}":                                                "'/history': additional properties 'days' not allowed",
-		"clusterID: e\nlogLevel: loud":                                                    "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
-		"clusterID: e\nextraArgs: [listen]":                                               "'/extraArgs/0'",
-		"clusterID: e\nimage: {pullPolicy: Sometimes}":                                    "'/image/pullPolicy'",
-		"clusterID: e\ncrds: {keep: false}":                                               "'/crds': additional properties 'keep' not allowed",
-		"clusterID: e\nadmissionPolicies: off":                                            "'/admissionPolicies': got boolean, want object",
-		"clusterID: e\nnetworkPolicy: {apiServerPorts: []}":                               "'/networkPolicy/apiServerPorts'",
-		"clusterID: e\nnetworkPolicy: {apiServerPorts: [https]}":                          "'/networkPolicy/apiServerPorts/0'",
-		"clusterID: e\ntracing: {endpoint: 'collector:4317'}":                             "'/tracing/endpoint'",
-		"clusterID: e\ntracing: {protocol: grpc}":                                         "'/tracing': additional properties 'protocol' not allowed",
-		"clusterID: e\nserviceMonitor: {interval: often}":                                 "'/serviceMonitor/interval'",
-		"clusterID: e\nresources: {limit: {memory: 1Gi}}":                                 "'/resources': additional properties 'limit' not allowed",
-		"clusterID: e\npodLabels: {a: 1}":                                                 "'/podLabels/a': got number, want string",
-		"clusterID: e\nterminationGracePeriodSeconds: 1":                                  "'/terminationGracePeriodSeconds'",
-		"clusterID: e\nhub: {address: '[2001:db8::1]:8443'}\npodSecurityContext: enabled": "'/podSecurityContext': got string, want object",
+		"replicas: 2":                                                                      "missing property 'clusterID'",
+		"clusterID: East":                                                                  "'/clusterID': 'East' does not match pattern",
+		"clusterID: -east":                                                                 "'/clusterID'",
+		"clusterID: east-":                                                                 "'/clusterID'",
+		"clusterID: " + long(31):                                                           "'/clusterID'",
+		"clusterID: e\nclusterId: east":                                                    "additional properties 'clusterId' not allowed",
+		"clusterID: e\nhub: {address: hub.example.org}":                                    "'/hub/address'",
+		"clusterID: e\nhub: {address: 'https://hub:8443'}":                                 "'/hub/address'",
+		"clusterID: e\nhub: {port: 8443}":                                                  "'/hub': additional properties 'port' not allowed",
+		"clusterID: e\ntls: {certManager: {enabled: true}}":                                "'/tls/certManager/issuerRef/name'",
+		"clusterID: e\ntls: {certManager: {uris: [x]}}":                                    "'/tls/certManager': additional properties 'uris' not allowed",
+		"clusterID: e\ntls: {certManager: {duration: 30d}}":                                "'/tls/certManager/duration'",
+		"clusterID: e\ntls: {secretName: Not_A_Name}":                                      "'/tls/secretName'",
+		"clusterID: e\nreplicas: '2'":                                                      "'/replicas': got string, want integer",
+		"clusterID: e\nqueueCapacity: 0":                                                   "'/queueCapacity'",
+		"clusterID: e\nteamQuotas: {teams: {ml: {maxReplicas: -1}}}":                       "'/teamQuotas/teams/ml/maxReplicas'",
+		"clusterID: e\nteamQuotas: {teams: {ml: {gpus: 1}}}":                               "'/teamQuotas/teams/ml': additional properties 'gpus' not allowed",
+		"clusterID: e\nteamQuotas: {teams: {'*': {}}}":                                     "at '': invalid propertyName '*'",
+		"clusterID: e\ninstanceTypes: {small: {cpu: 1}}":                                   "'/instanceTypes/small': additional properties 'cpu' not allowed",
+		"clusterID: e\ninstanceTypes: {small: {multiplier: {min: 1}}}":                     "'/instanceTypes/small'",
+		"clusterID: e\ninstanceTypes: {small: {requests: {cpu: 1}, multiplier: {min: 0}}}": "'/instanceTypes/small/multiplier/min'",
+		"clusterID: e\nhistory: {records: 0}":                                              "'/history/records'",
+		"clusterID: e\nhistory: {days: 7}":                                                 "'/history': additional properties 'days' not allowed",
+		"clusterID: e\nlogLevel: loud":                                                     "'/logLevel': value must be one of 'debug', 'info', 'warn', 'error'",
+		"clusterID: e\nextraArgs: [listen]":                                                "'/extraArgs/0'",
+		"clusterID: e\nimage: {pullPolicy: Sometimes}":                                     "'/image/pullPolicy'",
+		"clusterID: e\ncrds: {keep: false}":                                                "'/crds': additional properties 'keep' not allowed",
+		"clusterID: e\nadmissionPolicies: off":                                             "'/admissionPolicies': got boolean, want object",
+		"clusterID: e\nnetworkPolicy: {apiServerPorts: []}":                                "'/networkPolicy/apiServerPorts'",
+		"clusterID: e\nnetworkPolicy: {apiServerPorts: [https]}":                           "'/networkPolicy/apiServerPorts/0'",
+		"clusterID: e\ntracing: {endpoint: 'collector:4317'}":                              "'/tracing/endpoint'",
+		"clusterID: e\ntracing: {protocol: grpc}":                                          "'/tracing': additional properties 'protocol' not allowed",
+		"clusterID: e\nserviceMonitor: {interval: often}":                                  "'/serviceMonitor/interval'",
+		"clusterID: e\nresources: {limit: {memory: 1Gi}}":                                  "'/resources': additional properties 'limit' not allowed",
+		"clusterID: e\npodLabels: {a: 1}":                                                  "'/podLabels/a': got number, want string",
+		"clusterID: e\nterminationGracePeriodSeconds: 1":                                   "'/terminationGracePeriodSeconds'",
+		"clusterID: e\nhub: {address: '[2001:db8::1]:8443'}\npodSecurityContext: enabled":  "'/podSecurityContext': got string, want object",
 	} {
 		release := workerRelease("")
 		release.Values = values
@@ -150,6 +156,22 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 		if diff := cmp.Diff(want, count(values)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", values, diff)
 		}
+	}
+}
+
+// TestInstanceTypesAreWhatTheWorkerReads: one key a type, with what package instances of the worker reads in it.
+func TestInstanceTypesAreWhatTheWorkerReads(t *testing.T) {
+	rendered := renderWorker(t, allOfWorker).Find("ConfigMap", "atoll-instance-types")
+	if rendered == nil {
+		t.Fatal("the chart makes no instance types")
+	}
+	data, _, err := unstructured.NestedStringMap(rendered.Object, "data")
+	want := map[string]string{
+		"c2.small": "limits:\n  cpu: 1\nmultiplier:\n  max: 8\n  min: 1\nrequests:\n  cpu: 500m\n  memory: 1Gi\n",
+		"gpu":      "limits:\n  nvidia.com/gpu: 1\n",
+	}
+	if diff := cmp.Diff(want, data); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 

@@ -1544,6 +1544,7 @@ type Dispatch struct {
 	//	*Dispatch_Reach
 	//	*Dispatch_Pause
 	//	*Dispatch_Resume
+	//	*Dispatch_Refresh
 	Call          isDispatch_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1713,6 +1714,15 @@ func (x *Dispatch) GetResume() *v1.ResumeSandboxRequest {
 	return nil
 }
 
+func (x *Dispatch) GetRefresh() *v1.RefreshEnvRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Dispatch_Refresh); ok {
+			return x.Refresh
+		}
+	}
+	return nil
+}
+
 type isDispatch_Call interface {
 	isDispatch_Call()
 }
@@ -1761,6 +1771,10 @@ type Dispatch_Resume struct {
 	Resume *v1.ResumeSandboxRequest `protobuf:"bytes,31,opt,name=resume,proto3,oneof"`
 }
 
+type Dispatch_Refresh struct {
+	Refresh *v1.RefreshEnvRequest `protobuf:"bytes,70,opt,name=refresh,proto3,oneof"`
+}
+
 func (*Dispatch_Claim) isDispatch_Call() {}
 
 func (*Dispatch_Get) isDispatch_Call() {}
@@ -1782,6 +1796,8 @@ func (*Dispatch_Reach) isDispatch_Call() {}
 func (*Dispatch_Pause) isDispatch_Call() {}
 
 func (*Dispatch_Resume) isDispatch_Call() {}
+
+func (*Dispatch_Refresh) isDispatch_Call() {}
 
 type ClaimCall struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
@@ -2072,6 +2088,7 @@ type Answer struct {
 	//
 	//	*Answer_Sandbox
 	//	*Answer_List
+	//	*Answer_Refreshed
 	Result        isAnswer_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2160,6 +2177,15 @@ func (x *Answer) GetList() *v1.ListSandboxesResponse {
 	return nil
 }
 
+func (x *Answer) GetRefreshed() *v1.RefreshEnvResponse {
+	if x != nil {
+		if x, ok := x.Result.(*Answer_Refreshed); ok {
+			return x.Refreshed
+		}
+	}
+	return nil
+}
+
 type isAnswer_Result interface {
 	isAnswer_Result()
 }
@@ -2172,9 +2198,15 @@ type Answer_List struct {
 	List *v1.ListSandboxesResponse `protobuf:"bytes,6,opt,name=list,proto3,oneof"`
 }
 
+type Answer_Refreshed struct {
+	Refreshed *v1.RefreshEnvResponse `protobuf:"bytes,70,opt,name=refreshed,proto3,oneof"`
+}
+
 func (*Answer_Sandbox) isAnswer_Result() {}
 
 func (*Answer_List) isAnswer_Result() {}
+
+func (*Answer_Refreshed) isAnswer_Result() {}
 
 // Ended carries terminal records of sandboxes with a claim key until the hub has stored them.
 type Ended struct {
@@ -3123,7 +3155,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\apod_uid\x18\x04 \x01(\tR\x06podUid\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\bR\x05ended\"\x97\a\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\"\xd8\a\n" +
 	"\bDispatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x123\n" +
@@ -3140,7 +3172,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x05touch\x18\f \x01(\v2%.atoll.sandbox.v1.TouchSandboxRequestH\x00R\x05touch\x126\n" +
 	"\x05reach\x18\x19 \x01(\v2\x1e.atoll.federation.v1.ReachCallH\x00R\x05reach\x12=\n" +
 	"\x05pause\x18\x1e \x01(\v2%.atoll.sandbox.v1.PauseSandboxRequestH\x00R\x05pause\x12@\n" +
-	"\x06resume\x18\x1f \x01(\v2&.atoll.sandbox.v1.ResumeSandboxRequestH\x00R\x06resume\x1a8\n" +
+	"\x06resume\x18\x1f \x01(\v2&.atoll.sandbox.v1.ResumeSandboxRequestH\x00R\x06resume\x12?\n" +
+	"\arefresh\x18F \x01(\v2#.atoll.sandbox.v1.RefreshEnvRequestH\x00R\arefresh\x1a8\n" +
 	"\n" +
 	"TraceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3164,7 +3197,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\adetails\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\xad\x02\n" +
+	"\adetails\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\xf3\x02\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12B\n" +
 	"\vdisposition\x18\x02 \x01(\x0e2 .atoll.federation.v1.DispositionR\vdisposition\x120\n" +
@@ -3172,7 +3205,8 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"covered_by\x18\x04 \x01(\x04R\tcoveredBy\x125\n" +
 	"\asandbox\x18\x05 \x01(\v2\x19.atoll.sandbox.v1.SandboxH\x00R\asandbox\x12=\n" +
-	"\x04list\x18\x06 \x01(\v2'.atoll.sandbox.v1.ListSandboxesResponseH\x00R\x04listB\b\n" +
+	"\x04list\x18\x06 \x01(\v2'.atoll.sandbox.v1.ListSandboxesResponseH\x00R\x04list\x12D\n" +
+	"\trefreshed\x18F \x01(\v2$.atoll.sandbox.v1.RefreshEnvResponseH\x00R\trefreshedB\b\n" +
 	"\x06result\"^\n" +
 	"\x05Ended\x12\x14\n" +
 	"\x05batch\x18\x01 \x01(\x04R\x05batch\x12?\n" +
@@ -3312,11 +3346,13 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*v1.TouchSandboxRequest)(nil),   // 41: atoll.sandbox.v1.TouchSandboxRequest
 	(*v1.PauseSandboxRequest)(nil),   // 42: atoll.sandbox.v1.PauseSandboxRequest
 	(*v1.ResumeSandboxRequest)(nil),  // 43: atoll.sandbox.v1.ResumeSandboxRequest
-	(*v1.CreateSandboxRequest)(nil),  // 44: atoll.sandbox.v1.CreateSandboxRequest
-	(*anypb.Any)(nil),                // 45: google.protobuf.Any
-	(*v1.Sandbox)(nil),               // 46: atoll.sandbox.v1.Sandbox
-	(*v1.ListSandboxesResponse)(nil), // 47: atoll.sandbox.v1.ListSandboxesResponse
-	(*timestamppb.Timestamp)(nil),    // 48: google.protobuf.Timestamp
+	(*v1.RefreshEnvRequest)(nil),     // 44: atoll.sandbox.v1.RefreshEnvRequest
+	(*v1.CreateSandboxRequest)(nil),  // 45: atoll.sandbox.v1.CreateSandboxRequest
+	(*anypb.Any)(nil),                // 46: google.protobuf.Any
+	(*v1.Sandbox)(nil),               // 47: atoll.sandbox.v1.Sandbox
+	(*v1.ListSandboxesResponse)(nil), // 48: atoll.sandbox.v1.ListSandboxesResponse
+	(*v1.RefreshEnvResponse)(nil),    // 49: atoll.sandbox.v1.RefreshEnvResponse
+	(*timestamppb.Timestamp)(nil),    // 50: google.protobuf.Timestamp
 }
 var file_federation_v1_federation_proto_depIdxs = []int32{
 	4,  // 0: atoll.federation.v1.WorkerFrame.hello:type_name -> atoll.federation.v1.Hello
@@ -3357,34 +3393,36 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	30, // 35: atoll.federation.v1.Dispatch.reach:type_name -> atoll.federation.v1.ReachCall
 	42, // 36: atoll.federation.v1.Dispatch.pause:type_name -> atoll.sandbox.v1.PauseSandboxRequest
 	43, // 37: atoll.federation.v1.Dispatch.resume:type_name -> atoll.sandbox.v1.ResumeSandboxRequest
-	44, // 38: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	45, // 39: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
-	1,  // 40: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
-	22, // 41: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
-	46, // 42: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	47, // 43: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
-	25, // 44: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
-	46, // 45: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	48, // 46: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
-	28, // 47: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
-	9,  // 48: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
-	29, // 49: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
-	36, // 50: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
-	15, // 51: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
-	31, // 52: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
-	32, // 53: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
-	33, // 54: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
-	36, // 55: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
-	22, // 56: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
-	2,  // 57: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	34, // 58: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	3,  // 59: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	34, // 60: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	59, // [59:61] is the sub-list for method output_type
-	57, // [57:59] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	44, // 38: atoll.federation.v1.Dispatch.refresh:type_name -> atoll.sandbox.v1.RefreshEnvRequest
+	45, // 39: atoll.federation.v1.ClaimCall.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	46, // 40: atoll.federation.v1.Error.details:type_name -> google.protobuf.Any
+	1,  // 41: atoll.federation.v1.Answer.disposition:type_name -> atoll.federation.v1.Disposition
+	22, // 42: atoll.federation.v1.Answer.error:type_name -> atoll.federation.v1.Error
+	47, // 43: atoll.federation.v1.Answer.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	48, // 44: atoll.federation.v1.Answer.list:type_name -> atoll.sandbox.v1.ListSandboxesResponse
+	49, // 45: atoll.federation.v1.Answer.refreshed:type_name -> atoll.sandbox.v1.RefreshEnvResponse
+	25, // 46: atoll.federation.v1.Ended.sandboxes:type_name -> atoll.federation.v1.EndedSandbox
+	47, // 47: atoll.federation.v1.EndedSandbox.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	50, // 48: atoll.federation.v1.EndedSandbox.recorded_at:type_name -> google.protobuf.Timestamp
+	28, // 49: atoll.federation.v1.Foreign.envs:type_name -> atoll.federation.v1.ForeignEnv
+	9,  // 50: atoll.federation.v1.ForeignEnv.key:type_name -> atoll.federation.v1.EnvKey
+	29, // 51: atoll.federation.v1.ForeignEnv.segments:type_name -> atoll.federation.v1.ForeignSegment
+	36, // 52: atoll.federation.v1.ForeignSegment.age:type_name -> google.protobuf.Duration
+	15, // 53: atoll.federation.v1.ForeignSegment.members:type_name -> atoll.federation.v1.MemberSegment
+	31, // 54: atoll.federation.v1.ReachCall.exec:type_name -> atoll.federation.v1.ExecReach
+	32, // 55: atoll.federation.v1.ReachCall.logs:type_name -> atoll.federation.v1.LogsReach
+	33, // 56: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
+	36, // 57: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
+	22, // 58: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
+	2,  // 59: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	34, // 60: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	3,  // 61: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	34, // 62: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	61, // [61:63] is the sub-list for method output_type
+	59, // [59:61] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -3422,10 +3460,12 @@ func file_federation_v1_federation_proto_init() {
 		(*Dispatch_Reach)(nil),
 		(*Dispatch_Pause)(nil),
 		(*Dispatch_Resume)(nil),
+		(*Dispatch_Refresh)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[21].OneofWrappers = []any{
 		(*Answer_Sandbox)(nil),
 		(*Answer_List)(nil),
+		(*Answer_Refreshed)(nil),
 	}
 	file_federation_v1_federation_proto_msgTypes[28].OneofWrappers = []any{
 		(*ReachCall_Exec)(nil),

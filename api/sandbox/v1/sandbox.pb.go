@@ -257,6 +257,58 @@ func (Pause_State) EnumDescriptor() ([]byte, []int) {
 	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{2, 0}
 }
 
+type RefreshedMember_Outcome int32
+
+const (
+	RefreshedMember_OUTCOME_UNSPECIFIED RefreshedMember_Outcome = 0
+	RefreshedMember_REFRESHED           RefreshedMember_Outcome = 1 // or would be
+	RefreshedMember_UNCHANGED           RefreshedMember_Outcome = 2 // it is already what it would be made as
+	RefreshedMember_REFUSED             RefreshedMember_Outcome = 3 // it cannot be made anew, and stays as it is
+)
+
+// Enum value maps for RefreshedMember_Outcome.
+var (
+	RefreshedMember_Outcome_name = map[int32]string{
+		0: "OUTCOME_UNSPECIFIED",
+		1: "REFRESHED",
+		2: "UNCHANGED",
+		3: "REFUSED",
+	}
+	RefreshedMember_Outcome_value = map[string]int32{
+		"OUTCOME_UNSPECIFIED": 0,
+		"REFRESHED":           1,
+		"UNCHANGED":           2,
+		"REFUSED":             3,
+	}
+)
+
+func (x RefreshedMember_Outcome) Enum() *RefreshedMember_Outcome {
+	p := new(RefreshedMember_Outcome)
+	*p = x
+	return p
+}
+
+func (x RefreshedMember_Outcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RefreshedMember_Outcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_sandbox_v1_sandbox_proto_enumTypes[4].Descriptor()
+}
+
+func (RefreshedMember_Outcome) Type() protoreflect.EnumType {
+	return &file_sandbox_v1_sandbox_proto_enumTypes[4]
+}
+
+func (x RefreshedMember_Outcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RefreshedMember_Outcome.Descriptor instead.
+func (RefreshedMember_Outcome) EnumDescriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48, 0}
+}
+
 type CreateSandboxRequest struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Namespace       string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // default "default"
@@ -3565,6 +3617,289 @@ func (x *DeleteTemplateRequest) GetName() string {
 	return ""
 }
 
+type RefreshEnvRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Members   []string               `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`              // by name; empty: all
+	Clusters  []string               `protobuf:"bytes,4,rep,name=clusters,proto3" json:"clusters,omitempty"`            // only there; empty: wherever the Env has members
+	DryRun    bool                   `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // tell what would change, and change nothing
+	// How many idle Pods of a pool may be missing while old ones are replaced: a number, or a percentage of its replicas.
+	// "0": an old Pod is replaced once it was used. Empty: 20%.
+	MaxUnavailable string `protobuf:"bytes,6,opt,name=max_unavailable,json=maxUnavailable,proto3" json:"max_unavailable,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RefreshEnvRequest) Reset() {
+	*x = RefreshEnvRequest{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshEnvRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshEnvRequest) ProtoMessage() {}
+
+func (x *RefreshEnvRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshEnvRequest.ProtoReflect.Descriptor instead.
+func (*RefreshEnvRequest) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *RefreshEnvRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RefreshEnvRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RefreshEnvRequest) GetMembers() []string {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *RefreshEnvRequest) GetClusters() []string {
+	if x != nil {
+		return x.Clusters
+	}
+	return nil
+}
+
+func (x *RefreshEnvRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *RefreshEnvRequest) GetMaxUnavailable() string {
+	if x != nil {
+		return x.MaxUnavailable
+	}
+	return ""
+}
+
+// RefreshEnvResponse tells what became of each member; clusters in order.
+type RefreshEnvResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Members       []*RefreshedMember     `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	Failures      []*RefreshFailure      `protobuf:"bytes,2,rep,name=failures,proto3" json:"failures,omitempty"` // clusters that did not carry it out
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshEnvResponse) Reset() {
+	*x = RefreshEnvResponse{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshEnvResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshEnvResponse) ProtoMessage() {}
+
+func (x *RefreshEnvResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshEnvResponse.ProtoReflect.Descriptor instead.
+func (*RefreshEnvResponse) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *RefreshEnvResponse) GetMembers() []*RefreshedMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *RefreshEnvResponse) GetFailures() []*RefreshFailure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+type RefreshedMember struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	ClusterId     string                  `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Name          string                  `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Outcome       RefreshedMember_Outcome `protobuf:"varint,3,opt,name=outcome,proto3,enum=atoll.sandbox.v1.RefreshedMember_Outcome" json:"outcome,omitempty"`
+	Reason        string                  `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // machine-readable, CamelCase
+	Message       string                  `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Changes       []string                `protobuf:"bytes,6,rep,name=changes,proto3" json:"changes,omitempty"` // field by field, as: spec.idleImage: "a" -> "b"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshedMember) Reset() {
+	*x = RefreshedMember{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshedMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshedMember) ProtoMessage() {}
+
+func (x *RefreshedMember) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshedMember.ProtoReflect.Descriptor instead.
+func (*RefreshedMember) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *RefreshedMember) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *RefreshedMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RefreshedMember) GetOutcome() RefreshedMember_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return RefreshedMember_OUTCOME_UNSPECIFIED
+}
+
+func (x *RefreshedMember) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RefreshedMember) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *RefreshedMember) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type RefreshFailure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // as in errors
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshFailure) Reset() {
+	*x = RefreshFailure{}
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshFailure) ProtoMessage() {}
+
+func (x *RefreshFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_sandbox_v1_sandbox_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshFailure.ProtoReflect.Descriptor instead.
+func (*RefreshFailure) Descriptor() ([]byte, []int) {
+	return file_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RefreshFailure) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *RefreshFailure) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RefreshFailure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 var File_sandbox_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_sandbox_v1_sandbox_proto_rawDesc = "" +
@@ -3882,7 +4217,35 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\btemplate\x18\x02 \x01(\v2\x17.google.protobuf.StructR\btemplate\"+\n" +
 	"\x15DeleteTemplateRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name*_\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xbd\x01\n" +
+	"\x11RefreshEnvRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\amembers\x18\x03 \x03(\tR\amembers\x12\x1a\n" +
+	"\bclusters\x18\x04 \x03(\tR\bclusters\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\x12'\n" +
+	"\x0fmax_unavailable\x18\x06 \x01(\tR\x0emaxUnavailable\"\x8f\x01\n" +
+	"\x12RefreshEnvResponse\x12;\n" +
+	"\amembers\x18\x01 \x03(\v2!.atoll.sandbox.v1.RefreshedMemberR\amembers\x12<\n" +
+	"\bfailures\x18\x02 \x03(\v2 .atoll.sandbox.v1.RefreshFailureR\bfailures\"\xa4\x02\n" +
+	"\x0fRefreshedMember\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12C\n" +
+	"\aoutcome\x18\x03 \x01(\x0e2).atoll.sandbox.v1.RefreshedMember.OutcomeR\aoutcome\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x18\n" +
+	"\achanges\x18\x06 \x03(\tR\achanges\"M\n" +
+	"\aOutcome\x12\x17\n" +
+	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tREFRESHED\x10\x01\x12\r\n" +
+	"\tUNCHANGED\x10\x02\x12\v\n" +
+	"\aREFUSED\x10\x03\"a\n" +
+	"\x0eRefreshFailure\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage*_\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aPENDING\x10\x01\x12\f\n" +
@@ -3922,7 +4285,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x06GetHub\x12\x1f.atoll.sandbox.v1.GetHubRequest\x1a\x1b.atoll.sandbox.v1.HubStatus\x12N\n" +
 	"\n" +
 	"AcceptLoss\x12#.atoll.sandbox.v1.AcceptLossRequest\x1a\x1b.atoll.sandbox.v1.HubStatus\x12P\n" +
-	"\tBackupHub\x12\".atoll.sandbox.v1.BackupHubRequest\x1a\x1d.atoll.sandbox.v1.BackupChunk0\x012\xc5\x03\n" +
+	"\tBackupHub\x12\".atoll.sandbox.v1.BackupHubRequest\x1a\x1d.atoll.sandbox.v1.BackupChunk0\x012\x9e\x04\n" +
 	"\x04Envs\x12Q\n" +
 	"\bListEnvs\x12!.atoll.sandbox.v1.ListEnvsRequest\x1a\".atoll.sandbox.v1.ListEnvsResponse\x12@\n" +
 	"\x06GetEnv\x12\x1f.atoll.sandbox.v1.GetEnvRequest\x1a\x15.atoll.sandbox.v1.Env\x12@\n" +
@@ -3930,7 +4293,9 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\tDeleteEnv\x12\".atoll.sandbox.v1.DeleteEnvRequest\x1a\x16.google.protobuf.Empty\x12M\n" +
 	"\n" +
 	"ExplainEnv\x12#.atoll.sandbox.v1.ExplainEnvRequest\x1a\x1a.atoll.sandbox.v1.Decision\x12N\n" +
-	"\aPlanEnv\x12 .atoll.sandbox.v1.PlanEnvRequest\x1a!.atoll.sandbox.v1.PlanEnvResponse2\x80\x02\n" +
+	"\aPlanEnv\x12 .atoll.sandbox.v1.PlanEnvRequest\x1a!.atoll.sandbox.v1.PlanEnvResponse\x12W\n" +
+	"\n" +
+	"RefreshEnv\x12#.atoll.sandbox.v1.RefreshEnvRequest\x1a$.atoll.sandbox.v1.RefreshEnvResponse2\x80\x02\n" +
 	"\tTemplates\x12O\n" +
 	"\vGetTemplate\x12$.atoll.sandbox.v1.GetTemplateRequest\x1a\x1a.atoll.sandbox.v1.Template\x12O\n" +
 	"\vPutTemplate\x12$.atoll.sandbox.v1.PutTemplateRequest\x1a\x1a.atoll.sandbox.v1.Template\x12Q\n" +
@@ -3948,188 +4313,198 @@ func file_sandbox_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_sandbox_v1_sandbox_proto_rawDescData
 }
 
-var file_sandbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_sandbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_sandbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_sandbox_v1_sandbox_proto_goTypes = []any{
 	(Phase)(0),                     // 0: atoll.sandbox.v1.Phase
 	(ClusterState)(0),              // 1: atoll.sandbox.v1.ClusterState
 	(CreateSandboxRequest_Wait)(0), // 2: atoll.sandbox.v1.CreateSandboxRequest.Wait
 	(Pause_State)(0),               // 3: atoll.sandbox.v1.Pause.State
-	(*CreateSandboxRequest)(nil),   // 4: atoll.sandbox.v1.CreateSandboxRequest
-	(*Sandbox)(nil),                // 5: atoll.sandbox.v1.Sandbox
-	(*Pause)(nil),                  // 6: atoll.sandbox.v1.Pause
-	(*StatusDetail)(nil),           // 7: atoll.sandbox.v1.StatusDetail
-	(*PodEvent)(nil),               // 8: atoll.sandbox.v1.PodEvent
-	(*Runtime)(nil),                // 9: atoll.sandbox.v1.Runtime
-	(*GetSandboxRequest)(nil),      // 10: atoll.sandbox.v1.GetSandboxRequest
-	(*ListSandboxesRequest)(nil),   // 11: atoll.sandbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),  // 12: atoll.sandbox.v1.ListSandboxesResponse
-	(*ReleaseSandboxRequest)(nil),  // 13: atoll.sandbox.v1.ReleaseSandboxRequest
-	(*UpdateSandboxRequest)(nil),   // 14: atoll.sandbox.v1.UpdateSandboxRequest
-	(*TouchSandboxRequest)(nil),    // 15: atoll.sandbox.v1.TouchSandboxRequest
-	(*PauseSandboxRequest)(nil),    // 16: atoll.sandbox.v1.PauseSandboxRequest
-	(*ResumeSandboxRequest)(nil),   // 17: atoll.sandbox.v1.ResumeSandboxRequest
-	(*GetClaimRequest)(nil),        // 18: atoll.sandbox.v1.GetClaimRequest
-	(*CancelClaimRequest)(nil),     // 19: atoll.sandbox.v1.CancelClaimRequest
-	(*Claim)(nil),                  // 20: atoll.sandbox.v1.Claim
-	(*ListClustersRequest)(nil),    // 21: atoll.sandbox.v1.ListClustersRequest
-	(*ListClustersResponse)(nil),   // 22: atoll.sandbox.v1.ListClustersResponse
-	(*GetClusterRequest)(nil),      // 23: atoll.sandbox.v1.GetClusterRequest
-	(*DrainClusterRequest)(nil),    // 24: atoll.sandbox.v1.DrainClusterRequest
-	(*UndrainClusterRequest)(nil),  // 25: atoll.sandbox.v1.UndrainClusterRequest
-	(*ForgetClusterRequest)(nil),   // 26: atoll.sandbox.v1.ForgetClusterRequest
-	(*Cluster)(nil),                // 27: atoll.sandbox.v1.Cluster
-	(*GetHubRequest)(nil),          // 28: atoll.sandbox.v1.GetHubRequest
-	(*AcceptLossRequest)(nil),      // 29: atoll.sandbox.v1.AcceptLossRequest
-	(*BackupHubRequest)(nil),       // 30: atoll.sandbox.v1.BackupHubRequest
-	(*BackupChunk)(nil),            // 31: atoll.sandbox.v1.BackupChunk
-	(*HubStatus)(nil),              // 32: atoll.sandbox.v1.HubStatus
-	(*ListEnvsRequest)(nil),        // 33: atoll.sandbox.v1.ListEnvsRequest
-	(*ListEnvsResponse)(nil),       // 34: atoll.sandbox.v1.ListEnvsResponse
-	(*GetEnvRequest)(nil),          // 35: atoll.sandbox.v1.GetEnvRequest
-	(*Env)(nil),                    // 36: atoll.sandbox.v1.Env
-	(*EnvCluster)(nil),             // 37: atoll.sandbox.v1.EnvCluster
-	(*EnvMember)(nil),              // 38: atoll.sandbox.v1.EnvMember
-	(*PutEnvRequest)(nil),          // 39: atoll.sandbox.v1.PutEnvRequest
-	(*DeleteEnvRequest)(nil),       // 40: atoll.sandbox.v1.DeleteEnvRequest
-	(*ExplainEnvRequest)(nil),      // 41: atoll.sandbox.v1.ExplainEnvRequest
-	(*PlanEnvRequest)(nil),         // 42: atoll.sandbox.v1.PlanEnvRequest
-	(*PlanEnvResponse)(nil),        // 43: atoll.sandbox.v1.PlanEnvResponse
-	(*Decision)(nil),               // 44: atoll.sandbox.v1.Decision
-	(*Candidate)(nil),              // 45: atoll.sandbox.v1.Candidate
-	(*Template)(nil),               // 46: atoll.sandbox.v1.Template
-	(*GetTemplateRequest)(nil),     // 47: atoll.sandbox.v1.GetTemplateRequest
-	(*PutTemplateRequest)(nil),     // 48: atoll.sandbox.v1.PutTemplateRequest
-	(*DeleteTemplateRequest)(nil),  // 49: atoll.sandbox.v1.DeleteTemplateRequest
-	nil,                            // 50: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	nil,                            // 51: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	nil,                            // 52: atoll.sandbox.v1.Sandbox.LabelsEntry
-	nil,                            // 53: atoll.sandbox.v1.Sandbox.MetadataEntry
-	nil,                            // 54: atoll.sandbox.v1.Sandbox.ImagesEntry
-	(*durationpb.Duration)(nil),    // 55: google.protobuf.Duration
-	(*structpb.Struct)(nil),        // 56: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),  // 57: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),          // 58: google.protobuf.Empty
+	(RefreshedMember_Outcome)(0),   // 4: atoll.sandbox.v1.RefreshedMember.Outcome
+	(*CreateSandboxRequest)(nil),   // 5: atoll.sandbox.v1.CreateSandboxRequest
+	(*Sandbox)(nil),                // 6: atoll.sandbox.v1.Sandbox
+	(*Pause)(nil),                  // 7: atoll.sandbox.v1.Pause
+	(*StatusDetail)(nil),           // 8: atoll.sandbox.v1.StatusDetail
+	(*PodEvent)(nil),               // 9: atoll.sandbox.v1.PodEvent
+	(*Runtime)(nil),                // 10: atoll.sandbox.v1.Runtime
+	(*GetSandboxRequest)(nil),      // 11: atoll.sandbox.v1.GetSandboxRequest
+	(*ListSandboxesRequest)(nil),   // 12: atoll.sandbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),  // 13: atoll.sandbox.v1.ListSandboxesResponse
+	(*ReleaseSandboxRequest)(nil),  // 14: atoll.sandbox.v1.ReleaseSandboxRequest
+	(*UpdateSandboxRequest)(nil),   // 15: atoll.sandbox.v1.UpdateSandboxRequest
+	(*TouchSandboxRequest)(nil),    // 16: atoll.sandbox.v1.TouchSandboxRequest
+	(*PauseSandboxRequest)(nil),    // 17: atoll.sandbox.v1.PauseSandboxRequest
+	(*ResumeSandboxRequest)(nil),   // 18: atoll.sandbox.v1.ResumeSandboxRequest
+	(*GetClaimRequest)(nil),        // 19: atoll.sandbox.v1.GetClaimRequest
+	(*CancelClaimRequest)(nil),     // 20: atoll.sandbox.v1.CancelClaimRequest
+	(*Claim)(nil),                  // 21: atoll.sandbox.v1.Claim
+	(*ListClustersRequest)(nil),    // 22: atoll.sandbox.v1.ListClustersRequest
+	(*ListClustersResponse)(nil),   // 23: atoll.sandbox.v1.ListClustersResponse
+	(*GetClusterRequest)(nil),      // 24: atoll.sandbox.v1.GetClusterRequest
+	(*DrainClusterRequest)(nil),    // 25: atoll.sandbox.v1.DrainClusterRequest
+	(*UndrainClusterRequest)(nil),  // 26: atoll.sandbox.v1.UndrainClusterRequest
+	(*ForgetClusterRequest)(nil),   // 27: atoll.sandbox.v1.ForgetClusterRequest
+	(*Cluster)(nil),                // 28: atoll.sandbox.v1.Cluster
+	(*GetHubRequest)(nil),          // 29: atoll.sandbox.v1.GetHubRequest
+	(*AcceptLossRequest)(nil),      // 30: atoll.sandbox.v1.AcceptLossRequest
+	(*BackupHubRequest)(nil),       // 31: atoll.sandbox.v1.BackupHubRequest
+	(*BackupChunk)(nil),            // 32: atoll.sandbox.v1.BackupChunk
+	(*HubStatus)(nil),              // 33: atoll.sandbox.v1.HubStatus
+	(*ListEnvsRequest)(nil),        // 34: atoll.sandbox.v1.ListEnvsRequest
+	(*ListEnvsResponse)(nil),       // 35: atoll.sandbox.v1.ListEnvsResponse
+	(*GetEnvRequest)(nil),          // 36: atoll.sandbox.v1.GetEnvRequest
+	(*Env)(nil),                    // 37: atoll.sandbox.v1.Env
+	(*EnvCluster)(nil),             // 38: atoll.sandbox.v1.EnvCluster
+	(*EnvMember)(nil),              // 39: atoll.sandbox.v1.EnvMember
+	(*PutEnvRequest)(nil),          // 40: atoll.sandbox.v1.PutEnvRequest
+	(*DeleteEnvRequest)(nil),       // 41: atoll.sandbox.v1.DeleteEnvRequest
+	(*ExplainEnvRequest)(nil),      // 42: atoll.sandbox.v1.ExplainEnvRequest
+	(*PlanEnvRequest)(nil),         // 43: atoll.sandbox.v1.PlanEnvRequest
+	(*PlanEnvResponse)(nil),        // 44: atoll.sandbox.v1.PlanEnvResponse
+	(*Decision)(nil),               // 45: atoll.sandbox.v1.Decision
+	(*Candidate)(nil),              // 46: atoll.sandbox.v1.Candidate
+	(*Template)(nil),               // 47: atoll.sandbox.v1.Template
+	(*GetTemplateRequest)(nil),     // 48: atoll.sandbox.v1.GetTemplateRequest
+	(*PutTemplateRequest)(nil),     // 49: atoll.sandbox.v1.PutTemplateRequest
+	(*DeleteTemplateRequest)(nil),  // 50: atoll.sandbox.v1.DeleteTemplateRequest
+	(*RefreshEnvRequest)(nil),      // 51: atoll.sandbox.v1.RefreshEnvRequest
+	(*RefreshEnvResponse)(nil),     // 52: atoll.sandbox.v1.RefreshEnvResponse
+	(*RefreshedMember)(nil),        // 53: atoll.sandbox.v1.RefreshedMember
+	(*RefreshFailure)(nil),         // 54: atoll.sandbox.v1.RefreshFailure
+	nil,                            // 55: atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	nil,                            // 56: atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	nil,                            // 57: atoll.sandbox.v1.Sandbox.LabelsEntry
+	nil,                            // 58: atoll.sandbox.v1.Sandbox.MetadataEntry
+	nil,                            // 59: atoll.sandbox.v1.Sandbox.ImagesEntry
+	(*durationpb.Duration)(nil),    // 60: google.protobuf.Duration
+	(*structpb.Struct)(nil),        // 61: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),  // 62: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),          // 63: google.protobuf.Empty
 }
 var file_sandbox_v1_sandbox_proto_depIdxs = []int32{
-	50, // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
-	51, // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
-	55, // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	55, // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
-	55, // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	55, // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
-	56, // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
+	55, // 0: atoll.sandbox.v1.CreateSandboxRequest.labels:type_name -> atoll.sandbox.v1.CreateSandboxRequest.LabelsEntry
+	56, // 1: atoll.sandbox.v1.CreateSandboxRequest.metadata:type_name -> atoll.sandbox.v1.CreateSandboxRequest.MetadataEntry
+	60, // 2: atoll.sandbox.v1.CreateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	60, // 3: atoll.sandbox.v1.CreateSandboxRequest.startup_timeout:type_name -> google.protobuf.Duration
+	60, // 4: atoll.sandbox.v1.CreateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	60, // 5: atoll.sandbox.v1.CreateSandboxRequest.first_activity_timeout:type_name -> google.protobuf.Duration
+	61, // 6: atoll.sandbox.v1.CreateSandboxRequest.post_start_hooks:type_name -> google.protobuf.Struct
 	2,  // 7: atoll.sandbox.v1.CreateSandboxRequest.wait:type_name -> atoll.sandbox.v1.CreateSandboxRequest.Wait
-	9,  // 8: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
+	10, // 8: atoll.sandbox.v1.Sandbox.runtimes:type_name -> atoll.sandbox.v1.Runtime
 	0,  // 9: atoll.sandbox.v1.Sandbox.phase:type_name -> atoll.sandbox.v1.Phase
-	52, // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
-	53, // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
-	57, // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
-	57, // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
-	57, // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
-	55, // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	55, // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
-	55, // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
-	55, // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
-	44, // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
-	57, // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
-	54, // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
-	7,  // 22: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
-	6,  // 23: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
+	57, // 10: atoll.sandbox.v1.Sandbox.labels:type_name -> atoll.sandbox.v1.Sandbox.LabelsEntry
+	58, // 11: atoll.sandbox.v1.Sandbox.metadata:type_name -> atoll.sandbox.v1.Sandbox.MetadataEntry
+	62, // 12: atoll.sandbox.v1.Sandbox.claimed_at:type_name -> google.protobuf.Timestamp
+	62, // 13: atoll.sandbox.v1.Sandbox.started_at:type_name -> google.protobuf.Timestamp
+	62, // 14: atoll.sandbox.v1.Sandbox.terminated_at:type_name -> google.protobuf.Timestamp
+	60, // 15: atoll.sandbox.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	60, // 16: atoll.sandbox.v1.Sandbox.startup_timeout:type_name -> google.protobuf.Duration
+	60, // 17: atoll.sandbox.v1.Sandbox.max_lifetime:type_name -> google.protobuf.Duration
+	60, // 18: atoll.sandbox.v1.Sandbox.first_activity_timeout:type_name -> google.protobuf.Duration
+	45, // 19: atoll.sandbox.v1.Sandbox.decision:type_name -> atoll.sandbox.v1.Decision
+	62, // 20: atoll.sandbox.v1.Sandbox.last_active_at:type_name -> google.protobuf.Timestamp
+	59, // 21: atoll.sandbox.v1.Sandbox.images:type_name -> atoll.sandbox.v1.Sandbox.ImagesEntry
+	8,  // 22: atoll.sandbox.v1.Sandbox.status_detail:type_name -> atoll.sandbox.v1.StatusDetail
+	7,  // 23: atoll.sandbox.v1.Sandbox.pause:type_name -> atoll.sandbox.v1.Pause
 	3,  // 24: atoll.sandbox.v1.Pause.state:type_name -> atoll.sandbox.v1.Pause.State
-	57, // 25: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
-	8,  // 26: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
-	57, // 27: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
+	62, // 25: atoll.sandbox.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	9,  // 26: atoll.sandbox.v1.StatusDetail.events:type_name -> atoll.sandbox.v1.PodEvent
+	62, // 27: atoll.sandbox.v1.PodEvent.last_time:type_name -> google.protobuf.Timestamp
 	0,  // 28: atoll.sandbox.v1.ListSandboxesRequest.phase:type_name -> atoll.sandbox.v1.Phase
-	57, // 29: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
-	57, // 30: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
-	5,  // 31: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
-	55, // 32: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
-	55, // 33: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
-	5,  // 34: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
-	57, // 35: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
-	27, // 36: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
+	62, // 29: atoll.sandbox.v1.ListSandboxesRequest.ended_after:type_name -> google.protobuf.Timestamp
+	62, // 30: atoll.sandbox.v1.ListSandboxesRequest.ended_before:type_name -> google.protobuf.Timestamp
+	6,  // 31: atoll.sandbox.v1.ListSandboxesResponse.sandboxes:type_name -> atoll.sandbox.v1.Sandbox
+	60, // 32: atoll.sandbox.v1.UpdateSandboxRequest.idle_timeout:type_name -> google.protobuf.Duration
+	60, // 33: atoll.sandbox.v1.UpdateSandboxRequest.max_lifetime:type_name -> google.protobuf.Duration
+	6,  // 34: atoll.sandbox.v1.Claim.sandbox:type_name -> atoll.sandbox.v1.Sandbox
+	62, // 35: atoll.sandbox.v1.Claim.created_at:type_name -> google.protobuf.Timestamp
+	28, // 36: atoll.sandbox.v1.ListClustersResponse.clusters:type_name -> atoll.sandbox.v1.Cluster
 	1,  // 37: atoll.sandbox.v1.Cluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	55, // 38: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
-	57, // 39: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
-	57, // 40: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
-	57, // 41: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
-	57, // 42: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
-	57, // 43: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
-	57, // 44: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
-	36, // 45: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
-	37, // 46: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
+	60, // 38: atoll.sandbox.v1.Cluster.last_seen:type_name -> google.protobuf.Duration
+	62, // 39: atoll.sandbox.v1.Cluster.registered_at:type_name -> google.protobuf.Timestamp
+	62, // 40: atoll.sandbox.v1.Cluster.certificate_expires:type_name -> google.protobuf.Timestamp
+	62, // 41: atoll.sandbox.v1.HubStatus.since:type_name -> google.protobuf.Timestamp
+	62, // 42: atoll.sandbox.v1.HubStatus.time:type_name -> google.protobuf.Timestamp
+	62, // 43: atoll.sandbox.v1.HubStatus.certificate_expires:type_name -> google.protobuf.Timestamp
+	62, // 44: atoll.sandbox.v1.HubStatus.api_key_expires:type_name -> google.protobuf.Timestamp
+	37, // 45: atoll.sandbox.v1.ListEnvsResponse.envs:type_name -> atoll.sandbox.v1.Env
+	38, // 46: atoll.sandbox.v1.Env.clusters:type_name -> atoll.sandbox.v1.EnvCluster
 	1,  // 47: atoll.sandbox.v1.EnvCluster.state:type_name -> atoll.sandbox.v1.ClusterState
-	55, // 48: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
-	38, // 49: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
-	55, // 50: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
-	56, // 51: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
-	4,  // 52: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
-	56, // 53: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
-	45, // 54: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
-	57, // 55: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	55, // 56: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
-	56, // 57: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
-	56, // 58: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
-	4,  // 59: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
-	10, // 60: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
-	11, // 61: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
-	13, // 62: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
-	14, // 63: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
-	15, // 64: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
-	16, // 65: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
-	17, // 66: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
-	18, // 67: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
-	19, // 68: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
-	21, // 69: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
-	23, // 70: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
-	24, // 71: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
-	25, // 72: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
-	26, // 73: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
-	28, // 74: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
-	29, // 75: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
-	30, // 76: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
-	33, // 77: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
-	35, // 78: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
-	39, // 79: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
-	40, // 80: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
-	41, // 81: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
-	42, // 82: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
-	47, // 83: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
-	48, // 84: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
-	49, // 85: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
-	5,  // 86: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	5,  // 87: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	12, // 88: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
-	5,  // 89: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	5,  // 90: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	5,  // 91: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	5,  // 92: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	5,  // 93: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
-	20, // 94: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
-	20, // 95: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
-	22, // 96: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
-	27, // 97: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
-	27, // 98: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	27, // 99: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
-	27, // 100: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
-	32, // 101: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
-	32, // 102: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
-	31, // 103: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
-	34, // 104: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
-	36, // 105: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
-	36, // 106: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
-	58, // 107: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
-	44, // 108: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
-	43, // 109: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
-	46, // 110: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
-	46, // 111: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
-	58, // 112: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
-	86, // [86:113] is the sub-list for method output_type
-	59, // [59:86] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	60, // 48: atoll.sandbox.v1.EnvCluster.age:type_name -> google.protobuf.Duration
+	39, // 49: atoll.sandbox.v1.EnvCluster.members:type_name -> atoll.sandbox.v1.EnvMember
+	60, // 50: atoll.sandbox.v1.EnvMember.saturated_for:type_name -> google.protobuf.Duration
+	61, // 51: atoll.sandbox.v1.PutEnvRequest.env:type_name -> google.protobuf.Struct
+	5,  // 52: atoll.sandbox.v1.ExplainEnvRequest.request:type_name -> atoll.sandbox.v1.CreateSandboxRequest
+	61, // 53: atoll.sandbox.v1.PlanEnvRequest.env:type_name -> google.protobuf.Struct
+	46, // 54: atoll.sandbox.v1.Decision.candidates:type_name -> atoll.sandbox.v1.Candidate
+	62, // 55: atoll.sandbox.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	60, // 56: atoll.sandbox.v1.Candidate.age:type_name -> google.protobuf.Duration
+	61, // 57: atoll.sandbox.v1.Template.template:type_name -> google.protobuf.Struct
+	61, // 58: atoll.sandbox.v1.PutTemplateRequest.template:type_name -> google.protobuf.Struct
+	53, // 59: atoll.sandbox.v1.RefreshEnvResponse.members:type_name -> atoll.sandbox.v1.RefreshedMember
+	54, // 60: atoll.sandbox.v1.RefreshEnvResponse.failures:type_name -> atoll.sandbox.v1.RefreshFailure
+	4,  // 61: atoll.sandbox.v1.RefreshedMember.outcome:type_name -> atoll.sandbox.v1.RefreshedMember.Outcome
+	5,  // 62: atoll.sandbox.v1.Sandboxes.CreateSandbox:input_type -> atoll.sandbox.v1.CreateSandboxRequest
+	11, // 63: atoll.sandbox.v1.Sandboxes.GetSandbox:input_type -> atoll.sandbox.v1.GetSandboxRequest
+	12, // 64: atoll.sandbox.v1.Sandboxes.ListSandboxes:input_type -> atoll.sandbox.v1.ListSandboxesRequest
+	14, // 65: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:input_type -> atoll.sandbox.v1.ReleaseSandboxRequest
+	15, // 66: atoll.sandbox.v1.Sandboxes.UpdateSandbox:input_type -> atoll.sandbox.v1.UpdateSandboxRequest
+	16, // 67: atoll.sandbox.v1.Sandboxes.TouchSandbox:input_type -> atoll.sandbox.v1.TouchSandboxRequest
+	17, // 68: atoll.sandbox.v1.Sandboxes.PauseSandbox:input_type -> atoll.sandbox.v1.PauseSandboxRequest
+	18, // 69: atoll.sandbox.v1.Sandboxes.ResumeSandbox:input_type -> atoll.sandbox.v1.ResumeSandboxRequest
+	19, // 70: atoll.sandbox.v1.Claims.GetClaim:input_type -> atoll.sandbox.v1.GetClaimRequest
+	20, // 71: atoll.sandbox.v1.Claims.CancelClaim:input_type -> atoll.sandbox.v1.CancelClaimRequest
+	22, // 72: atoll.sandbox.v1.Clusters.ListClusters:input_type -> atoll.sandbox.v1.ListClustersRequest
+	24, // 73: atoll.sandbox.v1.Clusters.GetCluster:input_type -> atoll.sandbox.v1.GetClusterRequest
+	25, // 74: atoll.sandbox.v1.Clusters.DrainCluster:input_type -> atoll.sandbox.v1.DrainClusterRequest
+	26, // 75: atoll.sandbox.v1.Clusters.UndrainCluster:input_type -> atoll.sandbox.v1.UndrainClusterRequest
+	27, // 76: atoll.sandbox.v1.Clusters.ForgetCluster:input_type -> atoll.sandbox.v1.ForgetClusterRequest
+	29, // 77: atoll.sandbox.v1.Hub.GetHub:input_type -> atoll.sandbox.v1.GetHubRequest
+	30, // 78: atoll.sandbox.v1.Hub.AcceptLoss:input_type -> atoll.sandbox.v1.AcceptLossRequest
+	31, // 79: atoll.sandbox.v1.Hub.BackupHub:input_type -> atoll.sandbox.v1.BackupHubRequest
+	34, // 80: atoll.sandbox.v1.Envs.ListEnvs:input_type -> atoll.sandbox.v1.ListEnvsRequest
+	36, // 81: atoll.sandbox.v1.Envs.GetEnv:input_type -> atoll.sandbox.v1.GetEnvRequest
+	40, // 82: atoll.sandbox.v1.Envs.PutEnv:input_type -> atoll.sandbox.v1.PutEnvRequest
+	41, // 83: atoll.sandbox.v1.Envs.DeleteEnv:input_type -> atoll.sandbox.v1.DeleteEnvRequest
+	42, // 84: atoll.sandbox.v1.Envs.ExplainEnv:input_type -> atoll.sandbox.v1.ExplainEnvRequest
+	43, // 85: atoll.sandbox.v1.Envs.PlanEnv:input_type -> atoll.sandbox.v1.PlanEnvRequest
+	51, // 86: atoll.sandbox.v1.Envs.RefreshEnv:input_type -> atoll.sandbox.v1.RefreshEnvRequest
+	48, // 87: atoll.sandbox.v1.Templates.GetTemplate:input_type -> atoll.sandbox.v1.GetTemplateRequest
+	49, // 88: atoll.sandbox.v1.Templates.PutTemplate:input_type -> atoll.sandbox.v1.PutTemplateRequest
+	50, // 89: atoll.sandbox.v1.Templates.DeleteTemplate:input_type -> atoll.sandbox.v1.DeleteTemplateRequest
+	6,  // 90: atoll.sandbox.v1.Sandboxes.CreateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	6,  // 91: atoll.sandbox.v1.Sandboxes.GetSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	13, // 92: atoll.sandbox.v1.Sandboxes.ListSandboxes:output_type -> atoll.sandbox.v1.ListSandboxesResponse
+	6,  // 93: atoll.sandbox.v1.Sandboxes.ReleaseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	6,  // 94: atoll.sandbox.v1.Sandboxes.UpdateSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	6,  // 95: atoll.sandbox.v1.Sandboxes.TouchSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	6,  // 96: atoll.sandbox.v1.Sandboxes.PauseSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	6,  // 97: atoll.sandbox.v1.Sandboxes.ResumeSandbox:output_type -> atoll.sandbox.v1.Sandbox
+	21, // 98: atoll.sandbox.v1.Claims.GetClaim:output_type -> atoll.sandbox.v1.Claim
+	21, // 99: atoll.sandbox.v1.Claims.CancelClaim:output_type -> atoll.sandbox.v1.Claim
+	23, // 100: atoll.sandbox.v1.Clusters.ListClusters:output_type -> atoll.sandbox.v1.ListClustersResponse
+	28, // 101: atoll.sandbox.v1.Clusters.GetCluster:output_type -> atoll.sandbox.v1.Cluster
+	28, // 102: atoll.sandbox.v1.Clusters.DrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	28, // 103: atoll.sandbox.v1.Clusters.UndrainCluster:output_type -> atoll.sandbox.v1.Cluster
+	28, // 104: atoll.sandbox.v1.Clusters.ForgetCluster:output_type -> atoll.sandbox.v1.Cluster
+	33, // 105: atoll.sandbox.v1.Hub.GetHub:output_type -> atoll.sandbox.v1.HubStatus
+	33, // 106: atoll.sandbox.v1.Hub.AcceptLoss:output_type -> atoll.sandbox.v1.HubStatus
+	32, // 107: atoll.sandbox.v1.Hub.BackupHub:output_type -> atoll.sandbox.v1.BackupChunk
+	35, // 108: atoll.sandbox.v1.Envs.ListEnvs:output_type -> atoll.sandbox.v1.ListEnvsResponse
+	37, // 109: atoll.sandbox.v1.Envs.GetEnv:output_type -> atoll.sandbox.v1.Env
+	37, // 110: atoll.sandbox.v1.Envs.PutEnv:output_type -> atoll.sandbox.v1.Env
+	63, // 111: atoll.sandbox.v1.Envs.DeleteEnv:output_type -> google.protobuf.Empty
+	45, // 112: atoll.sandbox.v1.Envs.ExplainEnv:output_type -> atoll.sandbox.v1.Decision
+	44, // 113: atoll.sandbox.v1.Envs.PlanEnv:output_type -> atoll.sandbox.v1.PlanEnvResponse
+	52, // 114: atoll.sandbox.v1.Envs.RefreshEnv:output_type -> atoll.sandbox.v1.RefreshEnvResponse
+	47, // 115: atoll.sandbox.v1.Templates.GetTemplate:output_type -> atoll.sandbox.v1.Template
+	47, // 116: atoll.sandbox.v1.Templates.PutTemplate:output_type -> atoll.sandbox.v1.Template
+	63, // 117: atoll.sandbox.v1.Templates.DeleteTemplate:output_type -> google.protobuf.Empty
+	90, // [90:118] is the sub-list for method output_type
+	62, // [62:90] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_v1_sandbox_proto_init() }
@@ -4143,8 +4518,8 @@ func file_sandbox_v1_sandbox_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandbox_v1_sandbox_proto_rawDesc), len(file_sandbox_v1_sandbox_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   51,
+			NumEnums:      5,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   6,
 		},

@@ -1050,6 +1050,7 @@ const (
 	Envs_DeleteEnv_FullMethodName  = "/atoll.sandbox.v1.Envs/DeleteEnv"
 	Envs_ExplainEnv_FullMethodName = "/atoll.sandbox.v1.Envs/ExplainEnv"
 	Envs_PlanEnv_FullMethodName    = "/atoll.sandbox.v1.Envs/PlanEnv"
+	Envs_RefreshEnv_FullMethodName = "/atoll.sandbox.v1.Envs/RefreshEnv"
 )
 
 // EnvsClient is the client API for Envs service.
@@ -1068,6 +1069,9 @@ type EnvsClient interface {
 	ExplainEnv(ctx context.Context, in *ExplainEnvRequest, opts ...grpc.CallOption) (*Decision, error)
 	// PlanEnv tells what a change of the catalogue would do. Not built yet: UNIMPLEMENTED.
 	PlanEnv(ctx context.Context, in *PlanEnvRequest, opts ...grpc.CallOption) (*PlanEnvResponse, error)
+	// RefreshEnv makes members anew from what their template, overrides, config and instance type are now; replicas stay.
+	// Sandboxes that run are not touched; idle Pods are replaced step by step.
+	RefreshEnv(ctx context.Context, in *RefreshEnvRequest, opts ...grpc.CallOption) (*RefreshEnvResponse, error)
 }
 
 type envsClient struct {
@@ -1138,6 +1142,16 @@ func (c *envsClient) PlanEnv(ctx context.Context, in *PlanEnvRequest, opts ...gr
 	return out, nil
 }
 
+func (c *envsClient) RefreshEnv(ctx context.Context, in *RefreshEnvRequest, opts ...grpc.CallOption) (*RefreshEnvResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RefreshEnvResponse)
+	err := c.cc.Invoke(ctx, Envs_RefreshEnv_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // EnvsServer is the server API for Envs service.
 // All implementations must embed UnimplementedEnvsServer
 // for forward compatibility.
@@ -1154,6 +1168,9 @@ type EnvsServer interface {
 	ExplainEnv(context.Context, *ExplainEnvRequest) (*Decision, error)
 	// PlanEnv tells what a change of the catalogue would do. Not built yet: UNIMPLEMENTED.
 	PlanEnv(context.Context, *PlanEnvRequest) (*PlanEnvResponse, error)
+	// RefreshEnv makes members anew from what their template, overrides, config and instance type are now; replicas stay.
+	// Sandboxes that run are not touched; idle Pods are replaced step by step.
+	RefreshEnv(context.Context, *RefreshEnvRequest) (*RefreshEnvResponse, error)
 	mustEmbedUnimplementedEnvsServer()
 }
 
@@ -1181,6 +1198,9 @@ func (UnimplementedEnvsServer) ExplainEnv(context.Context, *ExplainEnvRequest) (
 }
 func (UnimplementedEnvsServer) PlanEnv(context.Context, *PlanEnvRequest) (*PlanEnvResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PlanEnv not implemented")
+}
+func (UnimplementedEnvsServer) RefreshEnv(context.Context, *RefreshEnvRequest) (*RefreshEnvResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RefreshEnv not implemented")
 }
 func (UnimplementedEnvsServer) mustEmbedUnimplementedEnvsServer() {}
 func (UnimplementedEnvsServer) testEmbeddedByValue()              {}
@@ -1311,6 +1331,24 @@ func _Envs_PlanEnv_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Envs_RefreshEnv_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RefreshEnvRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnvsServer).RefreshEnv(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Envs_RefreshEnv_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnvsServer).RefreshEnv(ctx, req.(*RefreshEnvRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Envs_ServiceDesc is the grpc.ServiceDesc for Envs service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1341,6 +1379,10 @@ var Envs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PlanEnv",
 			Handler:    _Envs_PlanEnv_Handler,
+		},
+		{
+			MethodName: "RefreshEnv",
+			Handler:    _Envs_RefreshEnv_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -35,6 +35,7 @@ type Claims interface {
 	GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error)
 	CancelClaim(context.Context, *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error)
 	Explain(context.Context, *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error)
+	RefreshEnv(context.Context, *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
 }
 
 // Fleet shows clusters and Envs.
@@ -208,6 +209,10 @@ func (e envs) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv
 
 func (e envs) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	return e.claims.Explain(ctx, r)
+}
+
+func (e envs) RefreshEnv(ctx context.Context, r *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
+	return e.claims.RefreshEnv(ctx, r)
 }
 
 func (envs) PutEnv(context.Context, *sandboxv1.PutEnvRequest) (*sandboxv1.Env, error) {

@@ -111,7 +111,7 @@ func TestScopes(t *testing.T) {
 	for method, want := range map[string]Scope{
 		"/atoll.sandbox.v1.Sandboxes/GetSandbox": ScopeRead, "/atoll.sandbox.v1.Sandboxes/CreateSandbox": ScopeClaim,
 		"/atoll.sandbox.v1.Claims/CancelClaim": ScopeClaim, "/atoll.sandbox.v1.Clusters/ForgetCluster": ScopeAdmin,
-		"/atoll.sandbox.v1.Envs/PutEnv": ScopeAdmin, "/of.a.later.Day/Unknown": ScopeAdmin,
+		"/atoll.sandbox.v1.Envs/PutEnv": ScopeAdmin, "/atoll.sandbox.v1.Envs/RefreshEnv": ScopeAdmin, "/of.a.later.Day/Unknown": ScopeAdmin,
 	} {
 		if got := scopeOf(method); got != want {
 			t.Errorf("%s needs %s, want %s", method, got, want)

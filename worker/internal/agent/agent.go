@@ -84,6 +84,11 @@ type noOutlooks struct{}
 func (noOutlooks) Outlook(types.NamespacedName) (bool, time.Duration) { return false, 0 }
 func (noOutlooks) OnOutlook(func(types.NamespacedName))               {}
 
+// Envs makes members of Envs anew.
+type Envs interface {
+	Refresh(ctx context.Context, request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
+}
+
 // Foreign takes what the hub tells of other clusters. Its methods do not block.
 type Foreign interface {
 	Connected(connected bool)
@@ -102,7 +107,9 @@ type Options struct {
 	// Outlooks of pools; nil where nothing scales them.
 	Outlooks Outlooks
 	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
-	Foreign  Foreign
+	// Envs make members anew; nil: the hub cannot have that done here.
+	Envs    Envs
+	Foreign Foreign
 	// Held tells of pools that another controller keeps, which get no claims; nil: there are none.
 	Held func(*v1alpha1.SandboxPool) bool
 	// OnHeld has f called when Held may answer otherwise; nil: it never does.

@@ -155,6 +155,14 @@ func TestADispatchedClaim(t *testing.T) {
 		t.Errorf("resumed: %v", got)
 	}
 
+	t.Log("has its Env refreshed, as far as this worker does that")
+	s.dispatch(&federationv1.Dispatch{Id: 24, Incarnation: 1, Call: &federationv1.Dispatch_Refresh{
+		Refresh: &sandboxv1.RefreshEnvRequest{Namespace: w.namespace, Name: "py"},
+	}})
+	if got := s.answer(24); got.GetError().GetCode() != int32(codes.Unimplemented) || got.GetDisposition() != federationv1.Disposition_DONE {
+		t.Errorf("refreshed: %v, want UNIMPLEMENTED: nobody keeps Envs here", got)
+	}
+
 	t.Log("is looked up, listed, read and released")
 	for id, call := range map[uint64]*federationv1.Dispatch{
 		2: {Call: &federationv1.Dispatch_Lookup{Lookup: &federationv1.LookupCall{KeyHash: w.hash(1), Attempt: 1}}},

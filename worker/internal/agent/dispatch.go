@@ -208,6 +208,12 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch) (*federation
 		sandbox, err = claims.Resume(ctx, call.Resume.GetId())
 	case *federationv1.Dispatch_Reach:
 		return &federationv1.Answer{}, a.reach(ctx, call.Reach)
+	case *federationv1.Dispatch_Refresh:
+		if a.opts.Envs == nil {
+			return nil, problem.New(problem.Unimplemented, "this worker refreshes no Envs")
+		}
+		refreshed, err := a.opts.Envs.Refresh(ctx, call.Refresh)
+		return &federationv1.Answer{Result: &federationv1.Answer_Refreshed{Refreshed: refreshed}}, err
 	case *federationv1.Dispatch_Lookup:
 		sandbox, err = claims.Lookup(ctx, call.Lookup.GetKeyHash(), call.Lookup.GetAttempt())
 	case *federationv1.Dispatch_Cancel:

@@ -90,7 +90,7 @@ func (a *Agent) reach(ctx context.Context, call *federationv1.ReachCall) error {
 
 // dispositionOf tells what an error means for where a claim may go next; other calls are over with it.
 func dispositionOf(d *federationv1.Dispatch, err error) federationv1.Disposition {
-	if d.GetReach() != nil {
+	if d.GetReach() != nil || d.GetRefresh() != nil {
 		return federationv1.Disposition_DONE
 	}
 	return claim.Disposition(err)

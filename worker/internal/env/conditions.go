@@ -71,6 +71,9 @@ func readyOf(o *observation, p *plan) patch.Condition {
 	if lines != "" {
 		message += "; " + lines
 	}
+	if fault := defaultsFault(o); fault != "" {
+		message += "; claims that name no shape find no member with an instance type: " + fault
+	}
 	return patch.True(ready, v1alpha1.ReasonMembersReady, message)
 }
 
@@ -90,7 +93,7 @@ func templateConsistentOf(o *observation) patch.Condition {
 		return patch.False(consistent, v1alpha1.ReasonTemplateNotFound,
 			fmt.Sprintf("there is no SandboxTemplate %q; pools that exist go on from their snapshots", ref.Name))
 	}
-	var other, version, old []string
+	var other, version, old, types, unequal []string
 	members := o.members()
 	for i := range members {
 		member, pool := &members[i], o.pools[members[i].Name]
@@ -108,8 +111,14 @@ func templateConsistentOf(o *observation) patch.Condition {
 		} else if why := outdated(o, member, pool); why != "" {
 			old = append(old, fmt.Sprintf("%s: %s", member.Name, why))
 		}
+		if why := typeChanged(o, member, &from); why != "" {
+			types = append(types, fmt.Sprintf("%s: %s", member.Name, why))
+		}
+		if why := unequalSibling(o, member); why != "" {
+			unequal = append(unequal, fmt.Sprintf("%s: %s", member.Name, why))
+		}
 	}
-	lines := strings.Join(slices.Concat(other, version, old), "; ")
+	lines := strings.Join(slices.Concat(other, version, old, types, unequal), "; ")
 	switch {
 	case len(other) > 0:
 		return patch.False(consistent, v1alpha1.ReasonTemplateMismatch, lines)
@@ -117,6 +126,10 @@ func templateConsistentOf(o *observation) patch.Condition {
 		return patch.False(consistent, v1alpha1.ReasonTemplateVersionMismatch, lines)
 	case len(old) > 0:
 		return patch.False(consistent, v1alpha1.ReasonTemplateOutdated, lines)
+	case len(types) > 0:
+		return patch.False(consistent, v1alpha1.ReasonInstanceTypeChanged, lines)
+	case len(unequal) > 0:
+		return patch.False(consistent, v1alpha1.ReasonMembersUnequal, lines)
 	}
 	return patch.True(consistent, v1alpha1.ReasonTemplateMatches,
 		fmt.Sprintf("template %s, version %q, revision %s", ref.Name, o.template.version, o.template.revision))

@@ -20,6 +20,7 @@ const (
 	verbAdmit           verb = "Admit"           // render, and freeze the result in the Env
 	verbTakeBack        verb = "TakeBack"        // freeze what the live pool is
 	verbRestoreReplicas verb = "RestoreReplicas" // put the live pool's replicas back into the Env
+	verbAddPullSecret   verb = "AddPullSecret"   // add the Env's pull secret to the snapshot
 	verbCreate          verb = "Create"          // create the pool from the snapshot
 	verbRepair          verb = "Repair"          // make the pool what the snapshot says
 	verbDelete          verb = "Delete"          // delete the pool
@@ -27,15 +28,15 @@ const (
 
 // Reasons of decisions, next to those of conditions in api/v1alpha1.
 const (
-	reasonAdmitted            v1alpha1.ConditionReason = "Admitted"
-	reasonSnapshotLost        v1alpha1.ConditionReason = "SnapshotLost"
-	reasonReplicasOfOther     v1alpha1.ConditionReason = "ReplicasSetByOther"
-	reasonPoolNotOwned        v1alpha1.ConditionReason = "PoolNotOwned"
-	reasonPoolAdopting        v1alpha1.ConditionReason = "PoolAdopting"
-	reasonPoolTerminating     v1alpha1.ConditionReason = "PoolTerminating"
-	reasonInstanceTypeUnknown v1alpha1.ConditionReason = "InstanceTypesNotBuilt"
-	reasonMemberInvalid       v1alpha1.ConditionReason = "MemberInvalid"
-	reasonMemberChanged       v1alpha1.ConditionReason = "MemberChanged"
+	reasonAdmitted        v1alpha1.ConditionReason = "Admitted"
+	reasonSnapshotLost    v1alpha1.ConditionReason = "SnapshotLost"
+	reasonReplicasOfOther v1alpha1.ConditionReason = "ReplicasSetByOther"
+	reasonPoolNotOwned    v1alpha1.ConditionReason = "PoolNotOwned"
+	reasonPoolAdopting    v1alpha1.ConditionReason = "PoolAdopting"
+	reasonPoolTerminating v1alpha1.ConditionReason = "PoolTerminating"
+	reasonMemberInvalid   v1alpha1.ConditionReason = "MemberInvalid"
+	reasonMemberChanged   v1alpha1.ConditionReason = "MemberChanged"
+	reasonPullSecretFound v1alpha1.ConditionReason = "PullSecretFound"
 )
 
 // plan is what is to be done about an Env.
@@ -155,9 +156,6 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 	}
 	ref := o.env.Spec.TemplateRef
 	switch {
-	case member.Config.InstanceType != "" && member.Config.InlineResources == nil:
-		return refuse(v1alpha1.ObservedMemberStateInconsistent, reasonInstanceTypeUnknown,
-			fmt.Sprintf("instance types (%q) are not built yet; give config.inlineResources", member.Config.InstanceType))
 	case o.template == nil:
 		return refuse(v1alpha1.ObservedMemberStateMissing, v1alpha1.ReasonTemplateNotFound,
 			fmt.Sprintf("there is no SandboxTemplate %q; create it", ref.Name))
@@ -169,7 +167,7 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 	if !ok && member.Config.MinReplicas != nil {
 		replicas = *member.Config.MinReplicas
 	}
-	rendered, err := render(o.env, member, o.template, replicas)
+	rendered, err := render(o, member, replicas)
 	if err != nil {
 		return refuse(v1alpha1.ObservedMemberStateMissing, reasonMemberInvalid, err.Error())
 	}
@@ -187,12 +185,14 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) memberPlan {
 	p.state, p.message = stateOf(o, member, pool), ""
 	if p.state == v1alpha1.ObservedMemberStateInconsistent {
-		p.reason, p.message = reasonMemberChanged, strings.Join(mismatches(o.env, member, pool), "; ")
+		p.reason, p.message = reasonMemberChanged, strings.Join(mismatches(o, member, pool), "; ")
 	}
 	points := driftOf(o.env, member, pool)
 	switch {
 	case interfered(o, member, pool) && !o.contested[member.Name]:
 		p.verb, p.reason, p.replicas = verbRestoreReplicas, reasonReplicasOfOther, pool.Spec.Replicas
+	case o.pullSecret && !hasPullSecret(&member.Spec, o.env.Name):
+		p.verb, p.reason = verbAddPullSecret, reasonPullSecretFound
 	case len(points) > 0:
 		p.verb, p.reason, p.drift = verbRepair, v1alpha1.ReasonPoolUpdated, points
 	default:

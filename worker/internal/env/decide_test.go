@@ -15,10 +15,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/instances"
 )
 
 // TestDecide reads observations from testdata/decide and compares what comes of them with the text there. An input is a
-// list of manifests: the Env, its template, and pools that exist. A pool's document may be cut short to
+// list of manifests: the Env, its template, the instance types, the Env's pull secret, and pools that exist, at testTime. A pool's document may be cut short to
 // "snapshotOf: <member>", which is the pool that the Env's snapshot of that member would make. "let" names a text for
 // use as $name; it starts with a comment where its indentation counts.
 func TestDecide(t *testing.T) {
@@ -29,7 +30,7 @@ func TestDecide(t *testing.T) {
 			case "let":
 				base["$"+d.CmdArgs[0].Key] = d.Input
 				return ""
-			case "observe":
+			case "observe", "refresh":
 				input := d.Input
 				for name, manifest := range base {
 					input = strings.ReplaceAll(input, name, manifest)
@@ -37,6 +38,9 @@ func TestDecide(t *testing.T) {
 				o, err := parseObservation(input)
 				if err != nil {
 					return "error: " + err.Error()
+				}
+				if d.Cmd == "refresh" {
+					return describeRefresh(d, o)
 				}
 				p := decide(o)
 				return describePlan(&p) + describeReport(o, &p)
@@ -48,8 +52,35 @@ func TestDecide(t *testing.T) {
 	})
 }
 
+// describeRefresh reads what is asked for from the command's arguments, as in "refresh members=(a,b) rollout=3".
+func describeRefresh(d *datadriven.TestData, o *observation) string {
+	request := refreshRequest{}
+	for _, arg := range d.CmdArgs {
+		switch arg.Key {
+		case "members":
+			request.members = arg.Vals
+		case "rollout":
+			request.rollout = arg.Vals[0]
+		}
+	}
+	p, err := decideRefresh(o, request)
+	if err != nil {
+		return "error: " + err.Error() + "\n"
+	}
+	var b strings.Builder
+	b.WriteString(describePlan(p))
+	for i := range p.members {
+		if message := p.members[i].message; message != "" {
+			fmt.Fprintf(&b, "%s: %s\n", p.members[i].name, message)
+		}
+	}
+	return b.String()
+}
+
+var testTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func parseObservation(input string) (*observation, error) {
-	o := &observation{clusterID: "east", pools: map[string]*v1alpha1.SandboxPool{}, explicitReplicas: map[string]int32{}}
+	o := &observation{clusterID: "east", now: testTime, pools: map[string]*v1alpha1.SandboxPool{}, explicitReplicas: map[string]int32{}}
 	var doc envDoc
 	for _, manifest := range strings.Split(input, "\n---\n") {
 		content, err := yaml.YAMLToJSON([]byte(manifest))
@@ -71,6 +102,11 @@ func parseObservation(input string) (*observation, error) {
 		case "SandboxTemplate":
 			spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
 			o.template, err = newTemplate(obj.GetName(), obj.GetLabels(), obj.GetAnnotations(), spec)
+		case "ConfigMap":
+			data, _, _ := unstructured.NestedStringMap(obj.Object, "data")
+			o.types = instances.Parse(data)
+		case "Secret":
+			o.pullSecret = obj.GetName() == v1alpha1.EnvImagePullSecretName(o.env.Name)
 		default:
 			err = o.parsePool(obj, content)
 		}
@@ -148,7 +184,7 @@ func describePlan(p *plan) string {
 }
 
 func describeReport(o *observation, p *plan) string {
-	clk := testclock.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	clk := testclock.NewFakePassiveClock(testTime)
 	r := compute(o, p, clk)
 	var b strings.Builder
 	for _, m := range r.segment.ObservedMembers {

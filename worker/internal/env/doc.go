@@ -3,8 +3,8 @@
 // Package env keeps the local segment of every SandboxEnv true: what its members ask for becomes live SandboxPools, and
 // what the pools are becomes status.
 //
-// What goes in: SandboxEnvs, SandboxPools and SandboxTemplates of one cluster, through the manager's cache. What comes
-// out: pools that are what their members' snapshots say; the snapshots themselves, in spec.clusters[local]; the segment
+// What goes in: SandboxEnvs, SandboxPools and SandboxTemplates of one cluster, and which Envs have a pull secret, through
+// the manager's cache; the instance types of package instances; calls to refresh members. What comes out: pools that are what their members' snapshots say; the snapshots themselves, in spec.clusters[local]; the segment
 // status.clusters[local], sums over all segments, and the conditions Ready, TemplateConsistent, AutoscalingActive.
 //
 //	gather ─▶ decide ─▶ act ─▶ report
@@ -17,7 +17,15 @@
 //
 // A member without a snapshot and without a pool is rendered once, from template, overrides and config, and frozen: the
 // result goes into the member's metadata and spec. A pool is then made from the snapshot, and whatever is changed on it
-// by hand is put back. A newer template or other overrides change no snapshot; TemplateConsistent says so.
+// by hand is put back. A newer template, other overrides or another instance type change no snapshot; TemplateConsistent
+// says so, member by member. A config that asks for another shape or template makes the member Inconsistent, which is not
+// routed to.
+//
+// Refresh (refresh.go) renders members again on that same way, replicas apart, and freezes the result. The API server is
+// asked first what the Env would be then: that tells what would change, and what is refused, before anything does. How fast
+// idle Pods follow is an annotation in the snapshot, and package pool's to do.
+//
+// The Env's pull secret is the one thing that gets into a snapshot later on its own; see pullsecret.go.
 //
 // Users re-apply whole manifests, which wipes snapshots out. Such a snapshot is taken back from the live pool, with its
 // replicas, and never rendered again: as long as the Env has a pool of the member's name, even one that is being
@@ -66,8 +74,9 @@
 //
 // # Where it departs from the design's mechanism
 //
-// Instance types are not built: a member with an instance type and no inlineResources is
-// refused. Saturated means at maxReplicas, of the member or of the group's local part. A member that no manager but ours
+// Members of one group that were made of different resources, at different times, are
+// told of in TemplateConsistent and serve; the schema keeps their configs the same. A template's documentation
+// (annotations docs and pool-docs) is not copied into pools: it would be in every Env, once a member. A member that no manager but ours
 // owns is not looked for: snapshots are written by patch, which owns fields below a member and never the member itself,
 // so that server-side apply of a manifest without it takes it away whole.
 package env

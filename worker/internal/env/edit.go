@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
 )
 
 // editEnv makes all changes of the local segment in one write, which holds only for the Env as it was read.
@@ -41,7 +43,7 @@ func editsOf(p *plan) []*memberPlan {
 	var edits []*memberPlan
 	for i := range p.members {
 		switch m := &p.members[i]; m.verb {
-		case verbAdmit, verbTakeBack, verbRestoreReplicas:
+		case verbAdmit, verbTakeBack, verbRestoreReplicas, verbAddPullSecret:
 			edits = append(edits, m)
 		}
 	}
@@ -53,32 +55,42 @@ func (a *actor) writeEdits(ctx context.Context, edits []*memberPlan) error {
 	if err != nil {
 		return err
 	}
+	answer, err := a.patchEnv(ctx, doc, edits)
+	if err != nil {
+		return err
+	}
+	a.read = answer
+	return nil
+}
+
+// patchEnv writes edits into the Env as it was read, and answers the Env with them.
+func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, opts ...client.PatchOption) (*envDoc, error) {
 	ops := doc.conditional()
 	for _, m := range edits {
 		frozen, err := a.toFreeze(ctx, m)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		more, err := doc.edit(m, frozen)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		ops = append(ops, more...)
 	}
 	body, err := json.Marshal(ops)
 	if err != nil {
-		return fmt.Errorf("encoding the patch of the Env: %w", err)
+		return nil, fmt.Errorf("encoding the patch of the Env: %w", err)
 	}
 	answer := doc.DeepCopy()
-	err = a.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(FieldManager))
+	opts = append(opts, client.FieldOwner(FieldManager))
+	err = a.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), opts...)
 	if raceLost(err) {
-		return fmt.Errorf("%w: %w", errStale, err)
+		return nil, fmt.Errorf("%w: %w", errStale, err)
 	}
 	if err != nil {
-		return fmt.Errorf("patching the Env: %w", err)
+		return nil, fmt.Errorf("patching the Env: %w", err)
 	}
-	a.read = &envDoc{Unstructured: answer, clusterID: a.clusterID}
-	return nil
+	return &envDoc{Unstructured: answer, clusterID: a.clusterID}, nil
 }
 
 // toFreeze is the snapshot that an edit writes, for the verbs that write one. What is read from the live pool must be
@@ -133,5 +145,8 @@ func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
 	case verbRestoreReplicas:
 		a.tell(ctx, m.name, corev1.EventTypeWarning, m.reason, m.verb,
 			"replicas of member %s are the autoscaler's while its scaling group is enabled; put back to %d", m.name, m.replicas)
+	case verbAddPullSecret:
+		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
+			"member %s pulls images with Secret %s from now on; its idle Pods are replaced", m.name, v1alpha1.EnvImagePullSecretName(a.o.env.Name))
 	}
 }

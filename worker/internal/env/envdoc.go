@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"navix.sh/atoll/api/v1alpha1"
 )
 
 // envDoc is an Env as a document, read live. Snapshots are read from it and written by their place in it.
@@ -87,6 +89,9 @@ func (d envDoc) edit(p *memberPlan, frozen *snapshot) ([]operation, error) {
 		ops = append(ops,
 			operation{Op: "test", Path: at.pointer + "/spec/replicas", Value: old},
 			operation{Op: "replace", Path: at.pointer + "/spec/replicas", Value: p.replicas})
+	case verbAddPullSecret:
+		name := v1alpha1.EnvImagePullSecretName(d.GetName())
+		ops = append(ops, operation{Op: "add", Path: at.pointer + "/spec/template/spec/imagePullSecrets", Value: withPullSecret(at.spec(), name)})
 	default:
 		return nil, fmt.Errorf("member %s: %s does not edit the Env", p.name, p.verb)
 	}

@@ -34,11 +34,19 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	if terminating(env) {
 		return nil, nil
 	}
-	o := &observation{clusterID: r.clusterID, env: env, pools: map[string]*v1alpha1.SandboxPool{}, refused: r.asks.waiting(name)}
+	o := &observation{
+		clusterID: r.clusterID, env: env, pools: map[string]*v1alpha1.SandboxPool{}, refused: r.asks.waiting(name), now: r.clock.Now(),
+	}
 	if err := r.gatherPools(ctx, o); err != nil {
 		return nil, err
 	}
+	if err := r.gatherPullSecret(ctx, o); err != nil {
+		return nil, err
+	}
 	var err error
+	if o.types, err = r.types.Catalogue(ctx); err != nil {
+		return nil, err
+	}
 	if o.template, err = r.templates.get(ctx, env.Spec.TemplateRef.Name); err != nil {
 		return nil, err
 	}

@@ -91,6 +91,8 @@ func grant(ctx context.Context, cfg *rest.Config) error {
 		{APIGroups: []string{group}, Resources: []string{"sandboxenvs/finalizers"}, Verbs: []string{"update"}},
 		{APIGroups: []string{group}, Resources: []string{"sandboxpools"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 		{APIGroups: []string{group}, Resources: []string{"sandboxtemplates"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"atoll-instance-types"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	}}
 	binding := &rbacv1.ClusterRoleBinding{
@@ -110,13 +112,14 @@ func grant(ctx context.Context, cfg *rest.Config) error {
 
 // world is a namespace on a real control plane with a Reconciler at work in it.
 type world struct {
-	t         *testing.T
-	ctx       context.Context
-	plane     *plane.Plane
-	namespace string
-	live      client.Client // of an administrator, without a cache
-	stop      func()        // ends the Reconciler
-	writes    *writes
+	t          *testing.T
+	ctx        context.Context
+	plane      *plane.Plane
+	namespace  string
+	live       client.Client // of an administrator, without a cache
+	stop       func()        // ends the Reconciler
+	reconciler *Reconciler
+	writes     *writes
 }
 
 func newWorld(t *testing.T) *world {
@@ -164,7 +167,12 @@ func (w *world) start() {
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: worker}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
 	w.stop = w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
-		return Setup(ctx, mgr, Options{ClusterID: local, Clock: clock.RealClock{}, Registerer: prometheus.NewRegistry()})
+		var err error
+		w.reconciler, err = New(mgr, Options{ClusterID: local, Namespace: w.namespace, Clock: clock.RealClock{}, Registerer: prometheus.NewRegistry()})
+		if err != nil {
+			return err
+		}
+		return w.reconciler.SetupWithManager(ctx, mgr)
 	})
 }
 

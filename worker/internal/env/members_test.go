@@ -264,18 +264,6 @@ spec: {replicas: 7, template: {spec: {containers: [{name: x, image: "y"}]}}}
 	w.awaitReady("kiosk")
 }
 
-func TestInstanceTypesAreRefused(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, config: {instanceType: small, multiplier: 2}}`, `{name: b}`))
-	message := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersInconsistent)
-	if !strings.Contains(message, "inlineResources") {
-		t.Errorf("the message does not say what helps: %s", message)
-	}
-	w.awaitEvent("kiosk", reasonInstanceTypeUnknown)
-	w.awaitPool("b")
-}
-
 func TestEnvDeleted(t *testing.T) {
 	w := newWorld(t)
 	w.apply(templateManifest)

@@ -7,10 +7,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/instances"
 )
 
 // observation is everything that one decision about an Env is made from.
@@ -19,6 +22,12 @@ type observation struct {
 	env       *v1alpha1.SandboxEnv
 	// template is what spec.templateRef names; nil if there is none.
 	template *template
+	// types are the cluster's instance types.
+	types instances.Catalogue
+	// pullSecret says that the Env's own pull secret is there.
+	pullSecret bool
+	// now is the API server's time: what it is compared with was written by that clock.
+	now time.Time
 	// pools are, by name, the pools that the Env owns and those that are named like a local member.
 	pools map[string]*v1alpha1.SandboxPool
 	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. It comes from the
@@ -44,15 +53,8 @@ func (o *observation) members() []v1alpha1.EnvClusterMember {
 
 // autoscaled reports whether replicas of this scaling group are the autoscaler's.
 func (o *observation) autoscaled(group string) bool {
-	if group == "" || o.env.Spec.Autoscaling == nil {
-		return false
-	}
-	for i := range o.env.Spec.Autoscaling.Groups {
-		if g := &o.env.Spec.Autoscaling.Groups[i]; g.Name == group {
-			return g.Enabled
-		}
-	}
-	return false
+	g := groupOf(o.env, group)
+	return g != nil && g.Enabled
 }
 
 // observedLocally is the local status segment as last written; nil before the first time.
@@ -89,6 +91,8 @@ type template struct {
 	name, version, revision string
 	labels, annotations     map[string]string
 	spec                    map[string]any
+	// resources are those of the first container; nil if there is none, or none that can be read.
+	resources *corev1.ResourceRequirements
 }
 
 // newTemplate reads the document of a SandboxTemplate. The revision is a hash over what is copied into pools; a new
@@ -106,10 +110,15 @@ func newTemplate(name string, labels, annotations map[string]string, spec map[st
 	}
 	sum := sha256.Sum256(content)
 	version, _ := spec["version"].(string)
-	return &template{
+	out := &template{
 		name: name, version: version, revision: hex.EncodeToString(sum[:])[:16],
 		labels: labels, annotations: annotations, spec: copied,
-	}, nil
+	}
+	var typed v1alpha1.SandboxPoolSpec
+	if json.Unmarshal(content, &typed) == nil && len(typed.Template.Spec.Containers) > 0 {
+		out.resources = &typed.Template.Spec.Containers[0].Resources
+	}
+	return out, nil
 }
 
 // templateFields are what a template and a pool's spec have in common.

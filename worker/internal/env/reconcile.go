@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/instances"
 )
 
 const (
@@ -32,6 +33,7 @@ const (
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler keeps the local segment of every SandboxEnv true.
@@ -41,6 +43,7 @@ type Reconciler struct {
 	// live reads from the API server, past the cache.
 	live      client.Reader
 	templates *templates
+	types     *instances.Watcher
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	metrics   *metrics
@@ -48,7 +51,9 @@ type Reconciler struct {
 	asks      *asks
 	contests  *Contests // nil: there is no autoscaler
 	// held tells of objects that another controller keeps; nil: there are none.
-	held func(client.Object) bool
+	held     func(client.Object) bool
+	leads    func() bool // nil: always
+	parallel int
 }
 
 // Reconcile looks at one Env: gather, decide, act, report.
@@ -83,11 +88,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case stale:
 		return ctrl.Result{RequeueAfter: retryPeriod}, nil
 	}
-	next := resync()
+	next := untilNews(o, resync())
 	for _, h := range r.asks.waiting(request.NamespacedName) {
 		next = min(next, h.wait)
 	}
 	return ctrl.Result{RequeueAfter: next}, nil
+}
+
+// untilNews is when to look again: at the end of a saturation, which is no event, or after the longest time.
+func untilNews(o *observation, longest time.Duration) time.Duration {
+	members := o.members()
+	for i := range members {
+		pool := o.pools[members[i].Name]
+		if pool == nil || !owns(o.env, pool) {
+			continue
+		}
+		if until := saturatedUntil(o, &members[i], pool); until != nil {
+			longest = min(longest, until.Sub(o.now))
+		}
+	}
+	return longest
 }
 
 func resync() time.Duration {

@@ -46,6 +46,8 @@ type overrides struct {
 	InstanceType           string                          `json:"instanceType,omitempty"`
 	Multiplier             int32                           `json:"multiplier,omitempty"`
 	Resources              *corev1.ResourceRequirements    `json:"resources,omitempty"`
+	// TypeResources are those of the instance type times the multiplier, as the catalogue had them.
+	TypeResources *corev1.ResourceRequirements `json:"typeResources,omitempty"`
 }
 
 func overridesOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) overrides {
@@ -63,17 +65,24 @@ func overridesOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) ov
 
 // render makes a member's pool from the template, the Env's overrides and the member's config. What the manifest may
 // have under the member's spec besides replicas is not looked at: that part of the Env is the worker's.
-func render(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, tmpl *template, replicas int32) (*snapshot, error) {
+func render(o *observation, member *v1alpha1.EnvClusterMember, replicas int32) (*snapshot, error) {
 	if err := checkReserved(member.Config); err != nil {
 		return nil, err
 	}
-	applied := overridesOf(env, member)
+	tmpl, applied := o.template, overridesOf(o.env, member)
+	var err error
+	if applied.TypeResources, err = typeResources(o, &member.Config); err != nil {
+		return nil, err
+	}
 	spec := runtime.DeepCopyJSON(tmpl.spec)
 	if err := overlay(spec, applied); err != nil {
 		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.name, err)
 	}
 	spec["replicas"] = int64(replicas)
 	spec["templateName"] = tmpl.name
+	if o.pullSecret {
+		addPullSecret(spec, v1alpha1.EnvImagePullSecretName(o.env.Name))
+	}
 	if err := readable(spec); err != nil {
 		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.name, err)
 	}
@@ -124,10 +133,10 @@ func overlay(spec map[string]any, o overrides) error {
 	if image, _ := main["image"].(string); image == "" {
 		return errors.New("spec.template.spec.containers[0].image is empty, and spec.overrides.image as well")
 	}
-	if o.Resources != nil {
-		resources, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Resources)
+	if effective := o.effective(); effective != nil {
+		resources, err := runtime.DefaultUnstructuredConverter.ToUnstructured(effective)
 		if err != nil {
-			return fmt.Errorf("encoding config.inlineResources: %w", err)
+			return fmt.Errorf("encoding the resources of the first container: %w", err)
 		}
 		main["resources"] = resources
 	}
@@ -148,7 +157,12 @@ func overlay(spec map[string]any, o overrides) error {
 // reservedPrefixes are ours; userKeys are the keys below them that a user may set.
 var (
 	reservedPrefixes = []string{"agentbox.navix.sh/", "agentbox.io/"}
-	userKeys         = []string{v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey}
+	userKeys         = []string{v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, docsKey, poolDocsKey}
+)
+
+const (
+	docsKey     = v1alpha1.SandboxTemplateDocsAnnotationKey
+	poolDocsKey = v1alpha1.SandboxTemplatePoolDocsAnnotationKey
 )
 
 func reserved(key string) bool {
@@ -176,11 +190,12 @@ var toolPrefixes = []string{
 	"meta.helm.sh/", "helm.sh/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
 }
 
-// inheritable are the labels or annotations of a template that its pools get as well.
+// inheritable are the labels or annotations of a template that its pools get as well: neither ours, nor a tool's, nor the
+// template's documentation, which is found there and would be in every Env once a member.
 func inheritable(keys map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range keys {
-		if !reserved(key) && !hasAnyPrefix(key, toolPrefixes) {
+		if !reserved(key) && !hasAnyPrefix(key, toolPrefixes) && key != docsKey && key != poolDocsKey {
 			kept[key] = value
 		}
 	}

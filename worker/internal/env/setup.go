@@ -3,6 +3,7 @@
 package env
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -24,6 +26,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/instances"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -48,21 +51,40 @@ type Options struct {
 	Contests *Contests
 	// Held tells of Envs and pools that another controller keeps; nil: there are none.
 	Held func(client.Object) bool
+	// Namespace is the worker's own, where the instance types are.
+	Namespace string
+	// Leads reports whether this worker leads; nil is always. Another one's calls would be right as well, but late.
+	Leads func() bool
 	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
 	MaxConcurrentReconciles int
 }
 
-// Setup makes the reconciler and adds it to the manager. The manager's cache is as package sandboxcache has it: it keeps the
+// Setup makes the reconciler and adds it to the manager.
+func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
+	r, err := New(mgr, opts)
+	if err != nil {
+		return err
+	}
+	return r.SetupWithManager(ctx, mgr)
+}
+
+// New makes the reconciler. The manager's cache is as package sandboxcache has it: it keeps the
 // managed fields of Envs and pools, which tell who set a member's replicas.
-func Setup(_ context.Context, mgr ctrl.Manager, opts Options) error {
-	if opts.ClusterID == "" {
-		return errors.New("the Env reconciler needs a cluster id")
+func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
+	if opts.ClusterID == "" || opts.Namespace == "" {
+		return nil, errors.New("the Env reconciler needs a cluster id and the worker's namespace")
 	}
 	metrics, err := newMetrics(opts.Registerer)
 	if err != nil {
-		return fmt.Errorf("registering metrics of the Env reconciler: %w", err)
+		return nil, fmt.Errorf("registering metrics of the Env reconciler: %w", err)
 	}
-	r := &Reconciler{
+	types, err := instances.Watch(mgr, opts.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{
+		types:     types,
+		parallel:  cmp.Or(opts.MaxConcurrentReconciles, 4),
 		clusterID: opts.ClusterID,
 		client:    mgr.GetClient(),
 		live:      mgr.GetAPIReader(),
@@ -74,10 +96,12 @@ func Setup(_ context.Context, mgr ctrl.Manager, opts Options) error {
 		asks:      newAsks(clock.RealClock{}),
 		contests:  opts.Contests,
 		held:      opts.Held,
-	}
-	if opts.MaxConcurrentReconciles == 0 {
-		opts.MaxConcurrentReconciles = 4
-	}
+		leads:     opts.Leads,
+	}, nil
+}
+
+// SetupWithManager registers the watches and the controller.
+func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager) error {
 	// Envs have no predicate: after a status write of our own the next look finds nothing to write, and any other change
 	// of status, a lost segment or a foreign one, must be looked at.
 	return ctrl.NewControllerManagedBy(mgr).
@@ -85,10 +109,12 @@ func Setup(_ context.Context, mgr ctrl.Manager, opts Options) error {
 		For(&v1alpha1.SandboxEnv{}).
 		Watches(&v1alpha1.SandboxPool{}, poolHandler()).
 		Watches(newTemplateObject(), handler.EnqueueRequestsFromMapFunc(r.envsOfTemplate)).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(envOfPullSecret)).
+		WatchesRawSource(r.types.Source(handler.TypedEnqueueRequestsFromMapFunc(r.envsOfTypes))).
 		WithOptions(controller.Options{
 			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
 			UsePriorityQueue:        new(false),
-			MaxConcurrentReconciles: opts.MaxConcurrentReconciles,
+			MaxConcurrentReconciles: r.parallel,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 				50*time.Millisecond, longestBackoff),
 		}).
@@ -104,6 +130,21 @@ func (r *Reconciler) envsOfTemplate(ctx context.Context, obj client.Object) []re
 	requests := make([]reconcile.Request, 0, len(envs))
 	for i := range envs {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&envs[i])})
+	}
+	return requests
+}
+
+// envsOfTypes are all Envs that name an instance type.
+func (r *Reconciler) envsOfTypes(ctx context.Context, _ *corev1.ConfigMap) []reconcile.Request {
+	envs := &v1alpha1.SandboxEnvList{}
+	if err := r.client.List(ctx, envs, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache is closing
+	}
+	var requests []reconcile.Request
+	for i := range envs.Items {
+		if env := &envs.Items[i]; namesType(env, r.clusterID) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(env)})
+		}
 	}
 	return requests
 }

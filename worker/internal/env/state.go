@@ -5,9 +5,11 @@ package env
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
 )
@@ -17,7 +19,7 @@ func stateOf(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.S
 	switch {
 	case terminating(pool):
 		return v1alpha1.ObservedMemberStateMissing
-	case len(mismatches(o.env, member, pool)) > 0:
+	case len(mismatches(o, member, pool)) > 0:
 		return v1alpha1.ObservedMemberStateInconsistent
 	case saturated(o, member, pool):
 		return v1alpha1.ObservedMemberStateSaturated
@@ -26,9 +28,13 @@ func stateOf(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.S
 	}
 }
 
-// saturated reports that a member cannot grow: it, or the part of its group that is in this cluster, is at its ceiling.
-// What other clusters have of the group is not looked at: no decision reads their segments from an Env.
+// saturated reports that a member cannot grow: the last attempt to was refused not long ago, or it, or the part of its
+// group that is in this cluster, is at its ceiling. What other clusters have of the group is not looked at: no decision
+// reads their segments from an Env.
 func saturated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
+	if saturatedUntil(o, member, pool) != nil {
+		return true
+	}
 	if ceiling := member.Config.MaxReplicas; ceiling != nil && pool.Spec.Replicas >= *ceiling {
 		return true
 	}
@@ -47,13 +53,41 @@ func saturated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1
 	return held >= *ceiling
 }
 
+// saturatedUntil mirrors what the autoscaler has found: until when its last attempt to grow the pool, which was not
+// admitted whole, keeps it from another; nil if nothing does now. It is a time for people and for state; at its ceiling a
+// member is saturated without one.
+func saturatedUntil(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) *metav1.Time {
+	found, group := pool.Status.AutoScaling, groupOf(o.env, member.Config.ScalingGroup)
+	if found == nil || found.LastScaleUpAttemptTime == nil || group == nil || !group.Enabled {
+		return nil
+	}
+	switch found.LastScaleUpAttemptResult {
+	case "", v1alpha1.PoolScaleUpAttemptEnough:
+		return nil
+	}
+	cooldown := time.Duration(group.ScaleUpPolicy.SaturationCooldownSeconds) * time.Second
+	until := metav1.NewTime(found.LastScaleUpAttemptTime.Add(cooldown))
+	if !until.After(o.now) {
+		return nil
+	}
+	return &until
+}
+
 func groupCeiling(env *v1alpha1.SandboxEnv, group string) *int32 {
-	if group == "" || env.Spec.Autoscaling == nil {
+	if g := groupOf(env, group); g != nil {
+		return g.MaxReplicas
+	}
+	return nil
+}
+
+// groupOf is the autoscaling group of a name; nil if there is none.
+func groupOf(env *v1alpha1.SandboxEnv, name string) *v1alpha1.EnvAutoscalingGroup {
+	if name == "" || env.Spec.Autoscaling == nil {
 		return nil
 	}
 	for i := range env.Spec.Autoscaling.Groups {
-		if g := &env.Spec.Autoscaling.Groups[i]; g.Name == group {
-			return g.MaxReplicas
+		if g := &env.Spec.Autoscaling.Groups[i]; g.Name == name {
+			return g
 		}
 	}
 	return nil
@@ -92,11 +126,11 @@ func originOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) ori
 
 // mismatches are the points in which a member's pool is not what the Env asks for, and which make it unfit to serve. A
 // newer template, or other overrides, are none: they show in TemplateConsistent.
-func mismatches(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []string {
-	from, config, ref := originOf(member, pool), &member.Config, env.Spec.TemplateRef
+func mismatches(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []string {
+	from, config, ref := originOf(member, pool), &member.Config, o.env.Spec.TemplateRef
 	var points []string
 	add := func(what string, have, want any) {
-		points = append(points, fmt.Sprintf("made with %s %v, now %v; remove the member and add it again to make it anew", what, have, want))
+		points = append(points, fmt.Sprintf("made with %s %v, now %v; refresh the member", what, have, want))
 	}
 	if from.template != "" && from.template != ref.Name {
 		add("template", from.template, ref.Name)
@@ -149,6 +183,7 @@ func outdated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.
 	}
 	now := overridesOf(o.env, member)
 	now.InstanceType, now.Multiplier, now.Resources = from.overrides.InstanceType, from.overrides.Multiplier, from.overrides.Resources
+	now.TypeResources = from.overrides.TypeResources
 	if !equality.Semantic.DeepEqual(now, *from.overrides) {
 		return "made with other spec.overrides"
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,11 +46,7 @@ func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberP
 	}
 	pool := o.pools[member.Name]
 	mine := pool != nil && owns(o.env, pool)
-	resources := member.Config.InlineResources
-	if hasSnapshot(member) || mine {
-		resources = originOf(member, pool).resources
-	}
-	if !equality.Semantic.DeepEqual(resources, &corev1.ResourceRequirements{}) {
+	if resources, known := resourcesOf(o, member); known && !sameResources(resources, nil) {
 		observed.EffectiveResources = resources.DeepCopy()
 	}
 	if p.verb == verbAdmit || p.verb == verbTakeBack {
@@ -65,6 +60,7 @@ func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberP
 	observed.RunningCount = pool.Status.RunningReplicas
 	observed.CurrentReplicas = pool.Spec.Replicas
 	observed.PendingRequests = pool.Status.PendingRequests
+	observed.SaturatedUntil = saturatedUntil(o, member, pool)
 	return observed
 }
 

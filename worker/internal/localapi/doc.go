@@ -10,6 +10,8 @@
 // Claim keys given here are a space of their own, so that a key used at the hub and one used here never meet. With wait
 // NONE a create returns as with ASSIGNED: without a hub a claim is durable once its Pod carries it.
 //
+// An Env's members of this cluster are refreshed here as at a hub.
+//
 // Logs, exec and ports of sandboxes are answered as at a hub, by package reach of this worker.
 //
 // Only the leader hands out Pods. Followers listen as well, and have the leader answer, over the connection on which they

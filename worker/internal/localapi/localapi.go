@@ -47,12 +47,18 @@ type Segments interface {
 	Segments(ctx context.Context) ([]*segment.Segment, error)
 }
 
+// Envs makes members of Envs anew.
+type Envs interface {
+	Refresh(ctx context.Context, request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
+}
+
 // Options configure the API. Claims, Segments and ClusterID are required.
 type Options struct {
 	ClusterID string
 	Address   string // DefaultAddress if empty
 	Claims    Claims
 	Segments  Segments
+	Envs      Envs         // nil: no Env can be refreshed
 	Reach     reach.Opener // nil: sandboxes cannot be reached
 	// Elsewhere is the replica that leads, if that is another one; nil, or nil from it: calls are answered here.
 	Elsewhere func() grpc.ClientConnInterface

@@ -126,6 +126,12 @@ func start(t *testing.T) string {
 		must(live.Create(t.Context(), newPool(name, replicas)))
 	}
 	must(live.Create(t.Context(), newEnv()))
+	for _, name := range []string{"small-2", "small-4", "large-1"} {
+		p := newPool(name, 0)
+		p.Labels[v1alpha1.LabelEnv], p.Spec.Template.Labels[v1alpha1.LabelEnv] = "shapes", "shapes"
+		must(live.Create(t.Context(), p))
+	}
+	must(live.Create(t.Context(), newShapes()))
 
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
@@ -171,6 +177,37 @@ func newEnv() *v1alpha1.SandboxEnv {
 		{Name: "far", Config: v1alpha1.EnvClusterMemberConfig{Priority: 2}},
 	}}}
 	return env
+}
+
+// newShapes is an Env whose claims get a small-2 unless they ask for something else.
+func newShapes() *v1alpha1.SandboxEnv {
+	env := newEnv()
+	env.Name = "shapes"
+	env.Spec.Defaults = &v1alpha1.SandboxEnvDefaults{InstanceType: "small", Multiplier: 2}
+	env.Spec.Clusters[0].Members = []v1alpha1.EnvClusterMember{
+		{Name: "large-1", Config: v1alpha1.EnvClusterMemberConfig{InstanceType: "large", Multiplier: 1, ScalingGroup: "large"}},
+		{Name: "small-4", Config: v1alpha1.EnvClusterMemberConfig{InstanceType: "small", Multiplier: 4, ScalingGroup: "four"}},
+		{Name: "small-2", Config: v1alpha1.EnvClusterMemberConfig{InstanceType: "small", Multiplier: 2, ScalingGroup: "two", Priority: 9}},
+	}
+	return env
+}
+
+// testShapes: a claim's shape and group choose the pool, and the Env's defaults are the shape of one that names none.
+func testShapes(t *testing.T, envs sandboxv1.EnvsClient) {
+	t.Helper()
+	for want, requests := range map[string][]*sandboxv1.CreateSandboxRequest{
+		"small-2": {{}, {InstanceType: "small", Multiplier: 2}, {ScalingGroup: "two"}},
+		"small-4": {{Multiplier: 4}, {InstanceType: "small", ScalingGroup: "four"}},
+		"large-1": {{InstanceType: "large"}, {InstanceType: "large", Multiplier: 1, ScalingGroup: "large"}},
+		"":        {{InstanceType: "large", Multiplier: 2}, {ScalingGroup: "large"}, {InstanceType: "other"}},
+	} {
+		for _, request := range requests {
+			got, err := envs.ExplainEnv(t.Context(), &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "shapes", Request: request})
+			if err != nil || got.GetPool() != want {
+				t.Errorf("%v goes to %q, want %q: %v, %v", request, got.GetPool(), want, got, err)
+			}
+		}
+	}
 }
 
 func eventually(t *testing.T, what string, try func() error) {
@@ -222,6 +259,8 @@ func TestI8LocalClaims(t *testing.T) {
 	if err != nil || explained.GetPool() != "near" || len(explained.GetCandidates()) != 2 {
 		t.Errorf("explain: %v, %v", explained, err)
 	}
+
+	testShapes(t, envs)
 
 	first, err := sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: "demo"})
 	if err != nil || first.GetPool() != "near" || first.GetDecision().GetPool() != "near" || first.GetPhase() != sandboxv1.Phase_RUNNING {
@@ -302,6 +341,7 @@ func testRest(t *testing.T, address, id string) {
 		{"GET", "/v1/sandboxes?team=red", "", 200, `"state":"PAUSED"`},
 		{"POST", "/v1/sandboxes/" + id + ":resume", `{}`, 200, `"phase":"RUNNING"`},
 		{"POST", "/v1/sandboxes/01x-east:resume", `{}`, 404, "no sandbox"},
+		{"POST", "/v1/envs/default/demo:refresh", `{}`, 501, "refreshes no Envs"},
 		{"GET", "/v1/clusters", "", 501, "hub"},
 		{"GET", "/v1/sandboxes/01x-west", "", 404, "not of cluster east"},
 	} {

@@ -271,6 +271,7 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 	case surplus < 0:
 		d.Scale, d.Create = ScaleUp, min(-surplus, maxCreate)
 		unmark(s, idle, d)
+		replaceOutdated(s, idle, -surplus, d)
 	case marksMoving:
 		// A mark is on its way into the cache. Going by what is seen now would
 		// mark too many.
@@ -280,7 +281,7 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 	default:
 		d.Scale = ScaleNone
 		unmark(s, idle, d)
-		replaceOutdated(s, idle, d)
+		replaceOutdated(s, idle, 0, d)
 	}
 }
 
@@ -340,33 +341,6 @@ func leastMissed(s *Snapshot, a, b *corev1.Pod) int {
 		b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
 		cmp.Compare(a.Name, b.Name),
 	)
-}
-
-// replaceOutdated rolls the idle Pods of an old template over, and those that a
-// kubelet would make the next caller wait for, a quarter of the pool at a time. Pods that are not ready use up that quarter, so a template that
-// does not work takes no more than it.
-func replaceOutdated(s *Snapshot, idle []*corev1.Pod, d *Decision) {
-	budget := max(1, int(s.Pool.Spec.Replicas)/4)
-	var old []*corev1.Pod
-	for _, pod := range idle {
-		if outdated(s, pod) || worn(s, pod) {
-			old = append(old, pod)
-		} else if !ready(pod) {
-			budget--
-		}
-	}
-	slices.SortStableFunc(old, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })
-	for _, pod := range old {
-		if budget <= 0 {
-			return
-		}
-		budget--
-		reason := ReasonOutdated
-		if !outdated(s, pod) {
-			reason = ReasonHeldBack
-		}
-		d.add(Action{Verb: Delete, Pod: pod, Reason: reason})
-	}
 }
 
 // order puts what a caller waits for first, and otherwise keeps the Pods' order.

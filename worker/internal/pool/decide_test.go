@@ -143,6 +143,9 @@ func readPool(t *testing.T, s *Snapshot, w words) {
 	s.Pool.Spec.Replicas = int32(w.number(t, "replicas"))
 	s.Pool.Spec.IdleImage = "idle:1"
 	s.Pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "default:1"}}
+	if w.has("rollout") {
+		s.Pool.Annotations = map[string]string{v1alpha1.RolloutAnnotationKey: w["rollout"]}
+	}
 	if !w.has("unprotected") {
 		s.Pool.Finalizers = []string{v1alpha1.SandboxPoolFinalizer}
 	}

@@ -47,7 +47,16 @@
 // back-off that it reported in a Pod's status. Is that longer than a new Pod of
 // the pool takes (the median of those there), Pods on that node are replaced
 // instead of reset, and idle ones that were reset there are replaced as well, a
-// quarter of the pool at a time. So it costs one slow start a node and hour.
+// fifth of the pool at a time. So it costs one slow start a node and hour.
+//
+// # Rolling over
+//
+// Every Pod carries the revision of what it was made from. When the pool's
+// template is another, idle Pods of an old revision are replaced (rollout.go), as
+// many at a time as the annotation rollout-max-unavailable lets be missing, a
+// fifth of replicas without it; those that are not ready first. A Pod with a
+// sandbox is never touched; when that has ended, the Pod is replaced rather than
+// reset, rollout or not.
 //
 // # A record, however a Pod dies
 //

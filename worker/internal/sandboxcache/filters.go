@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,12 @@ func ByObject() map[client.Object]cache.ByObject {
 			by.Label = selector
 		}
 		out[object] = by
+	}
+	// That a pull secret is there is all that is asked of Secrets, and all that is kept. They are not watched as metadata: where
+	// such a stream ends, controller-runtime leaves a goroutine behind that waits to send.
+	out[&corev1.Secret{}] = cache.ByObject{
+		Field:     fields.OneTermEqualSelector("type", string(corev1.SecretTypeDockerConfigJson)),
+		Transform: stripSecret,
 	}
 	return out
 }
@@ -151,6 +158,20 @@ func withoutLastApplied(o client.Object) {
 		delete(annotations, lastApplied)
 		o.SetAnnotations(annotations)
 	}
+}
+
+// stripSecret keeps nothing of what a Secret holds.
+func stripSecret(object any) (any, error) {
+	secret, ok := object.(*corev1.Secret)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
+		},
+		Type: secret.Type,
+	}, nil
 }
 
 // stripNode keeps of a Node what decides whether its Pods can serve: a Node lists every image it has.

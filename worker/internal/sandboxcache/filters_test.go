@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -111,5 +112,16 @@ func TestStripKeepsWhoSetReplicas(t *testing.T) {
 	if got, err := Transform(template)(template); err != nil || len(template.GetManagedFields()) != 0 || len(template.GetAnnotations()) != 0 ||
 		template.GetName() != "t" || template.Object["spec"] == nil {
 		t.Errorf("kept %v, %v", got, err)
+	}
+}
+
+// TestStripSecretKeepsNoSecret: that one is there is all that anybody asks.
+func TestStripSecretKeepsNoSecret(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "n", Name: "ips-shop", UID: "u", ResourceVersion: "1"}
+	secret := &corev1.Secret{ObjectMeta: *meta.DeepCopy(), Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{".dockerconfigjson": []byte("x")}}
+	secret.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "x"}
+	stripped, err := stripSecret(secret)
+	if want := (&corev1.Secret{ObjectMeta: meta, Type: secret.Type}); err != nil || !equality.Semantic.DeepEqual(stripped, want) {
+		t.Errorf("what is kept is %+v, %v", stripped, err)
 	}
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rollout is how much of a pool may be missing while its idle Pods are replaced: in goes a text as users write it,
+// a number or a percentage of replicas; out comes a number of Pods. The hub checks it, a refresh writes it down, and the
+// pool goes by it.
+package rollout
+
+import (
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Default is what holds where nothing is said.
+var Default = Limit{intstr.FromString("20%")}
+
+// Limit is a number of Pods, or a percentage of replicas.
+type Limit struct {
+	of intstr.IntOrString
+}
+
+// Parse reads a limit, as 3 or 20%; Default if the text is empty.
+func Parse(text string) (Limit, error) {
+	if text == "" {
+		return Default, nil
+	}
+	limit := Limit{intstr.Parse(text)}
+	if n, err := limit.scaled(100); err != nil || n < 0 || limit.of.Type == intstr.String && n > 100 {
+		return Default, problem.InvalidField("maxUnavailable", clip(text), "a number of Pods, or 0% to 100%")
+	}
+	return limit, nil
+}
+
+// Of is how many of so many Pods that is. What is more than none is at least one, so that a small pool rolls over as well.
+func (l Limit) Of(replicas int32) int {
+	n, err := l.scaled(int(replicas))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (l Limit) scaled(replicas int) (int, error) {
+	return intstr.GetScaledValueFromIntOrPercent(&l.of, replicas, true)
+}
+
+// clip keeps a text short enough to be told.
+func clip(text string) string {
+	const longest = 64
+	if len(text) > longest {
+		return text[:longest] + "…"
+	}
+	return text
+}

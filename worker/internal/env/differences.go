@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+)
+
+const (
+	// mostDifferences and longestValue bound what is told of a refreshed member.
+	mostDifferences = 50
+	longestValue    = 120
+)
+
+// differences tells field by field in what one document of a member differs from the other.
+func differences(before, after map[string]any) []string {
+	var out []string
+	collect("", before, after, &out)
+	if len(out) > mostDifferences {
+		out = append(out[:mostDifferences], fmt.Sprintf("and %d more", len(out)-mostDifferences))
+	}
+	return out
+}
+
+func collect(path string, before, after any, out *[]string) {
+	if reflect.DeepEqual(before, after) {
+		return
+	}
+	switch was := before.(type) {
+	case map[string]any:
+		if is, ok := after.(map[string]any); ok {
+			keys := maps.Clone(was)
+			maps.Copy(keys, is)
+			for _, key := range slices.Sorted(maps.Keys(keys)) {
+				collect(join(path, key), was[key], is[key], out)
+			}
+			return
+		}
+	case []any:
+		if is, ok := after.([]any); ok {
+			for i := range max(len(was), len(is)) {
+				collect(path+"["+strconv.Itoa(i)+"]", at(was, i), at(is, i), out)
+			}
+			return
+		}
+	}
+	*out = append(*out, fmt.Sprintf("%s: %s -> %s", path, show(before), show(after)))
+}
+
+// join writes a key that is not a plain word in brackets, as those of labels are.
+func join(path, key string) string {
+	for _, r := range key {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {
+			return path + "[" + key + "]"
+		}
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func at(list []any, i int) any {
+	if i < len(list) {
+		return list[i]
+	}
+	return nil
+}
+
+func show(value any) string {
+	if value == nil {
+		return "none"
+	}
+	content, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return clip(string(content), longestValue)
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/rollout"
+	"navix.sh/atoll/worker/internal/admission"
+)
+
+// reasonRefreshed is why a member that has a snapshot is rendered again: somebody asked for it.
+const reasonRefreshed v1alpha1.ConditionReason = "Refreshed"
+
+// refreshTries is how often a refresh is begun anew when the Env has changed under it.
+const refreshTries = 20
+
+// refreshRequest is what is asked for.
+type refreshRequest struct {
+	members []string // empty: all
+	rollout string   // for the pools' annotation; empty: none, which leaves it to the pool
+	dryRun  bool
+}
+
+// Refresh renders members anew, on the way that their first rendering took, replicas apart. What it has frozen reaches the
+// pools by the reconciler. It answers for each member what became of it; an error means that nothing was changed.
+func (r *Reconciler) Refresh(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
+	if r.leads != nil && !r.leads() {
+		return nil, problem.New(problem.Unavailable, "this worker does not lead its cluster; ask again").WithRetryAfter(time.Second)
+	}
+	request, err := readRefresh(in)
+	if err != nil {
+		return nil, err
+	}
+	name := types.NamespacedName{Namespace: in.GetNamespace(), Name: in.GetName()}
+	for range refreshTries {
+		out, err := r.tryRefresh(ctx, name, request)
+		if !errors.Is(err, errStale) {
+			return out, err
+		}
+		again := time.NewTimer(retryPeriod)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return nil, ctx.Err()
+		}
+	}
+	return nil, problem.New(problem.Unavailable, "Env %s keeps changing; nothing was refreshed", name).WithRetryAfter(time.Second)
+}
+
+func readRefresh(in *sandboxv1.RefreshEnvRequest) (refreshRequest, error) {
+	request := refreshRequest{members: in.GetMembers(), rollout: in.GetMaxUnavailable(), dryRun: in.GetDryRun()}
+	_, err := rollout.Parse(request.rollout)
+	return request, err
+}
+
+func (r *Reconciler) tryRefresh(ctx context.Context, name types.NamespacedName, request refreshRequest) (*sandboxv1.RefreshEnvResponse, error) {
+	o, err := r.gather(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if o == nil {
+		return nil, r.noEnv(ctx, name)
+	}
+	p, err := decideRefresh(o, request)
+	if err != nil {
+		return nil, err
+	}
+	a := &actor{Reconciler: r, o: o}
+	if err := a.admitRefresh(ctx, p, request.dryRun); err != nil {
+		return nil, err
+	}
+	changes, err := a.tryEdits(ctx, p)
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		return nil, problem.New(problem.Invalid, "the API server refuses what the members would be: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &sandboxv1.RefreshEnvResponse{}
+	var edits []*memberPlan
+	for i := range p.members {
+		m := &p.members[i]
+		result := &sandboxv1.RefreshedMember{
+			ClusterId: r.clusterID, Name: m.name, Reason: string(m.reason), Message: m.message,
+			Outcome: sandboxv1.RefreshedMember_REFUSED,
+		}
+		if m.verb == verbAdmit {
+			result.Outcome, result.Changes = sandboxv1.RefreshedMember_UNCHANGED, changes[m.name]
+			if len(result.GetChanges()) > 0 {
+				result.Outcome = sandboxv1.RefreshedMember_REFRESHED
+				edits = append(edits, m)
+			}
+		}
+		out.Members = append(out.Members, result)
+	}
+	if request.dryRun || len(edits) == 0 {
+		return out, nil
+	}
+	return out, a.refreshAll(ctx, edits)
+}
+
+// admitRefresh asks plugins about what members are to become. Replicas are kept: a member that would not get all of them as it
+// is to be stays what it is.
+func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
+	for i := range p.members {
+		m := &p.members[i]
+		if m.verb != verbAdmit {
+			continue
+		}
+		before, err := candidate(a.o.env, m)
+		if err != nil {
+			return err
+		}
+		change := &admission.Change{Env: client.ObjectKeyFromObject(a.o.env), Key: m.key, Pool: before.DeepCopy(), To: m.replicas, Probe: dryRun}
+		verdict, err := a.admission.PreCreatePool(ctx, change)
+		if err != nil {
+			return fmt.Errorf("asking about member %s: %w", m.name, err)
+		}
+		if !verdict.Whole(m.replicas) {
+			m.verb, m.reason, m.message = verbRefuse, v1alpha1.ConditionReason(verdict.Reason), "it stays as it is: "+verdict.Message
+			continue
+		}
+		if err := m.snapshot.edit(before, change.Pool); err != nil {
+			return fmt.Errorf("what admission plugins made of member %s: %w", m.name, err)
+		}
+	}
+	return nil
+}
+
+// refreshAll freezes what was rendered. Unlike in a reconcile, a lost race is an error: it is begun anew.
+func (a *actor) refreshAll(ctx context.Context, edits []*memberPlan) error {
+	if err := a.writeEdits(ctx, edits); err != nil {
+		return err
+	}
+	for _, m := range edits {
+		a.metrics.actions.WithLabelValues(string(reasonRefreshed)).Inc()
+		a.tellOfEdit(ctx, m)
+	}
+	return nil
+}
+
+// noEnv says which Envs there are.
+func (r *Reconciler) noEnv(ctx context.Context, name types.NamespacedName) error {
+	all := &v1alpha1.SandboxEnvList{}
+	if err := r.client.List(ctx, all, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing Envs: %w", err)
+	}
+	var names []string
+	for i := range all.Items {
+		names = append(names, all.Items[i].Name)
+	}
+	slices.Sort(names)
+	return problem.New(problem.NotFound, "no Env %s in this cluster; namespace %s has %s", name, name.Namespace, listed(names))
+}
+
+// listed is a list for people.
+func listed(names []string) string {
+	const most = 20
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > most:
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// decideRefresh is the plan to render members anew, or to leave those as they are that cannot be. It is a function of its
+// arguments alone.
+func decideRefresh(o *observation, request refreshRequest) (*plan, error) {
+	members := o.members()
+	known := make(map[string]*v1alpha1.EnvClusterMember, len(members))
+	for i := range members {
+		known[members[i].Name] = &members[i]
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(request.members)))
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(known))
+	}
+	p := &plan{}
+	for _, name := range names {
+		member := known[name]
+		if member == nil {
+			return nil, problem.New(problem.NotFound, "Env %s/%s has no member %q in cluster %s; it has %s",
+				o.env.Namespace, o.env.Name, name, o.clusterID, listed(slices.Sorted(maps.Keys(known))))
+		}
+		p.members = append(p.members, decideMemberRefresh(o, member, request))
+	}
+	return p, nil
+}
+
+func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, request refreshRequest) memberPlan {
+	pool := o.pools[member.Name]
+	p := memberPlan{name: member.Name, verb: verbRefuse}
+	switch {
+	case o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
+		p.reason, p.message = v1alpha1.ReasonModeNotSupported, "nothing is done in mode OnDemandJob"
+		return p
+	case pool != nil && !owns(o.env, pool):
+		return decideNotOwned(p, pool)
+	case pool != nil && terminating(pool):
+		p.reason, p.message = reasonPoolTerminating, "its pool is being deleted; refresh it when there is a new one"
+		return p
+	case pool != nil && !hasSnapshot(member):
+		p.reason, p.message = reasonSnapshotLost, "its snapshot was lost, and is being taken back from the live pool; ask again"
+		return p
+	}
+	p = decideAdmission(o, p, member)
+	if p.verb != verbAdmit {
+		return p
+	}
+	if hasSnapshot(member) {
+		p.reason, p.message, p.replicas = reasonRefreshed, "", member.Spec.Replicas
+		p.snapshot.spec["replicas"] = int64(p.replicas)
+	}
+	if request.rollout != "" {
+		p.snapshot.annotations[v1alpha1.RolloutAnnotationKey] = request.rollout
+	}
+	return p
+}
+
+// tryEdits has the API server say what the Env would be with the edits of a plan: only it knows what is a default, and what
+// it refuses. The answer is what would change of each member that is rendered.
+func (a *actor) tryEdits(ctx context.Context, p *plan) (map[string][]string, error) {
+	edits := editsOf(p)
+	if len(edits) == 0 {
+		return nil, nil
+	}
+	before, err := a.document(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := a.patchEnv(ctx, before, edits, client.DryRunAll)
+	if err != nil {
+		return nil, err
+	}
+	changes := map[string][]string{}
+	for _, m := range edits {
+		was, is := before.member(m.name), answer.member(m.name)
+		if was == nil || is == nil {
+			return nil, fmt.Errorf("member %s: %w", m.name, errStale)
+		}
+		changes[m.name] = differences(was.doc, is.doc)
+	}
+	return changes, nil
+}
