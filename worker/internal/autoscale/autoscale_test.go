@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -287,4 +288,33 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Replicas were lowered for marked Pods that were claimed at the last moment: they are raised again, and no other Pod is
+// deleted in their place.
+func TestReplicasAreRaisedAgainForPodsClaimedLate(t *testing.T) {
+	w := newWorld(t)
+	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0}, scaleDownPolicy: {protectionWindowSeconds: 0}}`,
+		`{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
+	w.idle("a", 3)
+	before := map[string]bool{}
+	for _, pod := range w.livePods("a") {
+		before[string(pod.UID)] = true
+	}
+	w.setReplicasAs(env.FieldManager, 1) // what the autoscaler's own write leaves when the marks are gone
+	w.await("a", 3)
+	w.eventually("no marks", func() error {
+		for _, pod := range w.livePods("a") {
+			if sandbox.MarkedAt(&pod) != "" {
+				return fmt.Errorf("%s is marked", pod.Name)
+			}
+		}
+		return nil
+	})
+	w.await("a", 3)
+	for _, pod := range w.livePods("a") {
+		if !before[string(pod.UID)] {
+			t.Errorf("Pod %s is new: another one was deleted", pod.Name)
+		}
+	}
 }

@@ -16,8 +16,8 @@
 //
 // The pool's reconciler, and nobody else. Here idle Pods are marked, and replicas lowered once their window is over; the
 // pool then has too many Pods, and deletes those that are marked first. A claim takes the mark off in its own write. Was it
-// faster than the pool, there are more Pods without a mark than replicas, and replicas are raised again before the pool,
-// which marks another Pod for want of one, can delete it: its window is a second at least.
+// faster than the pool, there are more Pods without a mark than replicas, and replicas are raised again; the pool waits ten
+// seconds for that before it chooses a Pod itself.
 //
 // # Who writes replicas
 //

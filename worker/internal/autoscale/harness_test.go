@@ -401,11 +401,13 @@ func (w *world) burst(name string, count int) {
 }
 
 // setReplicas is somebody who edits the Env by hand.
-func (w *world) setReplicas(replicas int) {
+func (w *world) setReplicas(replicas int) { w.t.Helper(); w.setReplicasAs("kubectl-edit", replicas) }
+
+func (w *world) setReplicasAs(manager string, replicas int) {
 	w.t.Helper()
 	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "e"}}
 	body := fmt.Sprintf(`[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":%d}]`, replicas)
-	w.must(w.live.Patch(w.t.Context(), e, client.RawPatch(types.JSONPatchType, []byte(body)), client.FieldOwner("kubectl-edit")))
+	w.must(w.live.Patch(w.t.Context(), e, client.RawPatch(types.JSONPatchType, []byte(body)), client.FieldOwner(manager)))
 }
 
 // replace is a client-side apply: what the manifest does not have is gone.

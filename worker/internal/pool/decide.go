@@ -308,16 +308,19 @@ func scaleDown(s *Snapshot, idle []*corev1.Pod, surplus int, d *Decision) ScaleR
 		marked = marked[:surplus]
 	}
 	for i, pod := range marked {
-		if age := s.Ages[pod.UID]; age < s.window() {
-			d.wake(s.window() - age)
+		if age := s.Ages[pod.UID]; age < s.Window {
+			d.wake(s.Window - age)
 		} else if i < maxScaleDown {
 			d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonScaleDown})
 		}
 	}
+	if surplus > len(marked) && !choosesItself(s, d) {
+		return ScaleDown
+	}
 	slices.SortStableFunc(free, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })
 	for _, pod := range free[:min(len(free), surplus-len(marked), maxScaleDown)] {
 		verb := Mark
-		if s.window() <= 0 {
+		if s.Window <= 0 {
 			verb = Delete
 		}
 		d.add(Action{Verb: verb, Pod: pod, Reason: ReasonScaleDown})

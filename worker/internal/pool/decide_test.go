@@ -135,6 +135,9 @@ func readPool(t *testing.T, s *Snapshot, w words) {
 		s.Window = w.duration(t, "window")
 	}
 	s.Autoscaled = w.has("autoscaled")
+	if w.has("surplus") {
+		s.Ages[surplusStage] = w.duration(t, "surplus")
+	}
 	if w.has("gone") {
 		return
 	}

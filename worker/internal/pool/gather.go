@@ -41,7 +41,15 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 	if s.Pods, err = r.podsOf(ctx, key, s.Pool); err != nil {
 		return Snapshot{}, err
 	}
+	if s.Pool != nil {
+		if s.Window, s.Autoscaled, err = r.protectionWindow(ctx, pool); err != nil {
+			return Snapshot{}, err
+		}
+	}
 	stages := map[types.UID]string{}
+	if stage := surplusOf(&s); stage != "" {
+		stages[surplusStage] = stage
+	}
 	s.Stale = map[types.UID]bool{}
 	for _, pod := range s.Pods {
 		if stage := stageOf(pod); stage != "" {
@@ -67,8 +75,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 	if s.Unrendered, err = unrenderedRevisionOf(&pool.Spec); err != nil {
 		return Snapshot{}, err
 	}
-	s.Window, s.Autoscaled, err = r.protectionWindow(ctx, pool)
-	return s, err
+	return s, nil
 }
 
 // jobs are those of all starting Pods, ready or not: a Pod that ceases to be

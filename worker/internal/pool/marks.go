@@ -3,26 +3,49 @@
 package pool
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
-	// leastWindow is the protection window of autoscaled pools where it is shorter: the autoscaler, which raises replicas
-	// again when a marked Pod was claimed at the last moment, is not to find another one deleted in its place.
-	leastWindow = time.Second
 	// followUp is how long after the window the autoscaler may take to lower replicas. A mark that nobody follows up is
 	// taken off: the autoscaler may have been turned off, or have died.
 	followUp = 30 * time.Second
+	// ownMarks is how long an autoscaled pool has had too many Pods before it chooses some itself. The autoscaler marks
+	// first, so too many Pods without a mark mean that one was claimed at the last moment: replicas will be raised again,
+	// and no other Pod is to go in its place. If they are not, somebody else has lowered them, and insists.
+	ownMarks = 10 * time.Second
+	// surplusStage is the timeline's key for that, among those of Pods.
+	surplusStage types.UID = "surplus"
 )
 
-// window is how long a marked Pod can be claimed.
-func (s *Snapshot) window() time.Duration {
-	if s.Autoscaled {
-		return max(s.Window, leastWindow)
+// surplusOf names the stage that begins whenever replicas fall below the Pods there are; "" while they do not.
+func surplusOf(s *Snapshot) string {
+	held := 0
+	for _, pod := range s.Pods {
+		if pod.DeletionTimestamp == nil && holdsReplica(pod) {
+			held++
+		}
 	}
-	return s.Window
+	if !s.Autoscaled || s.Pool == nil || held <= int(s.Pool.Spec.Replicas) {
+		return ""
+	}
+	return fmt.Sprintf("surplus/%d", s.Pool.Spec.Replicas)
+}
+
+// choosesItself reports whether the pool marks Pods that are too many.
+func choosesItself(s *Snapshot, d *Decision) bool {
+	if !s.Autoscaled {
+		return true
+	}
+	if left := ownMarks - s.Ages[surplusStage]; left > 0 {
+		d.wake(left)
+		return false
+	}
+	return true
 }
 
 // unmark keeps Pods that were marked and are not too many. The autoscaler marks Pods first and lowers replicas after the
@@ -34,7 +57,7 @@ func unmark(s *Snapshot, pods []*corev1.Pod, d *Decision) {
 		}
 		reason := ReasonReplicasRaised
 		if s.Autoscaled {
-			if left := s.window() + followUp - s.Ages[pod.UID]; left > 0 {
+			if left := s.Window + followUp - s.Ages[pod.UID]; left > 0 {
 				d.wake(left)
 				continue
 			}
