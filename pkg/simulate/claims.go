@@ -65,7 +65,12 @@ func (p *pool) take(c *Claim) {
 		p.serve(p.firstIdle(), w)
 		return
 	}
-	if p.queue.Len() >= p.world.plan.Model.QueueCapacity {
+	patience := p.world.plan.Model.Patience
+	switch {
+	case p.held() == 0 && p.applied == 0 && p.saturatedUntil.Sub(p.world.time()) >= patience:
+		p.out.Refused[string(problem.NoCapacity)]++ // no Pod can come in time
+		return
+	case p.queue.Len() >= p.world.plan.Model.QueueCapacity:
 		p.out.Refused[string(problem.QueueFull)]++
 		return
 	}
@@ -75,7 +80,7 @@ func (p *pool) take(c *Claim) {
 		p.cache.onChange(firstWaits)
 	}
 	p.cache.onChange(settle)
-	p.world.in(p.world.plan.Model.Patience, func() {
+	p.world.in(patience, func() {
 		if w.place != nil {
 			p.leave(w)
 			p.out.Refused[string(problem.Deadline)]++

@@ -47,7 +47,7 @@ func (p *pool) settleEdit() {
 		*c = contest{}
 	}
 	switch {
-	case p.loop == nil || !p.loop.policy.Enabled || c.contested:
+	case !p.autoscaled() || c.contested:
 		p.apply()
 	case c.known && c.value == p.replicas:
 		c.contested = true

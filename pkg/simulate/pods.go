@@ -61,11 +61,19 @@ type pool struct {
 	canGrow        bool
 	saw            int32 // Pods that ran, by the last decision
 	memo           memo
+	surplus        surplus
 	contest        contest
 	saturatedUntil time.Time
 	planned        bool // a reconcile
 	accounted      time.Duration
 	longest        int32 // the queue was, within this step
+}
+
+// surplus is since when there are more Pods than so many replicas.
+type surplus struct {
+	is    bool
+	of    int32
+	since time.Duration
 }
 
 func (w *world) newPool(i int) *pool {
@@ -158,8 +166,13 @@ func (p *pool) reconcile() {
 			p.createPods(n)
 		}
 	default:
+		if !p.surplus.is || p.surplus.of != p.applied {
+			p.surplus.is, p.surplus.of, p.surplus.since = true, p.applied, p.world.now
+		}
 		p.removeMarked(-missing)
+		return
 	}
+	p.surplus.is = false
 }
 
 func (p *pool) createPods(n int32) {
@@ -225,6 +238,12 @@ func (p *pool) named(name string) *pod {
 	return nil
 }
 
+// ownMarks is how long an autoscaled pool has had too many Pods before it chooses some itself: the autoscaler marks first, so a
+// marked Pod was claimed at the last moment, and replicas will be raised again.
+const ownMarks = 10 * time.Second
+
+func (p *pool) autoscaled() bool { return p.loop != nil && p.loop.policy.Enabled }
+
 // followUp is how long after its window the pool takes a mark off that nobody has lowered replicas for.
 const followUp = 30 * time.Second
 
@@ -268,6 +287,10 @@ func (p *pool) removeMarked(surplus int32) {
 	}
 	slices.SortStableFunc(free, func(a, b *pod) int { return cmp.Compare(b.since, a.since) })
 	chosen := free[:min(len(free), max(0, int(surplus)-len(marked)))]
+	if left := p.surplus.since + ownMarks - p.world.now; len(chosen) > 0 && p.autoscaled() && left > 0 {
+		p.world.in(left, p.reconcileSoon)
+		return
+	}
 	if n := int32(len(chosen)); n > 0 {
 		p.event(Event{Kind: Marked, From: p.replicas + n, To: p.replicas, Reason: "Surplus", Text: "there are more Pods than replicas"})
 	}
@@ -283,8 +306,7 @@ func (p *pool) window() time.Duration {
 	if p.loop == nil {
 		return 10 * time.Second
 	}
-	// Time enough for the autoscaler to raise replicas again for a marked Pod that was claimed at the last moment.
-	return max(time.Second, time.Duration(p.loop.policy.ScaleDownPolicy.ProtectionWindowSeconds)*time.Second)
+	return time.Duration(p.loop.policy.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second
 }
 
 // saturated is what the router is told: there is no use in waiting for growth.

@@ -283,7 +283,7 @@ func (p *picture) marks(top, pool int) {
 	var order []mark
 	texts := map[mark][]string{}
 	for _, e := range p.run.Events {
-		class := ""
+		var class string
 		switch {
 		case e.Pool < 0 || pool >= 0 && e.Pool != pool:
 			continue

@@ -56,9 +56,9 @@ func (r *Run) writeEvents(b *strings.Builder) {
 	}
 	for _, e := range r.Events {
 		line := r.line(e)
-		switch {
-		case line == "":
-		case line == last:
+		switch line {
+		case "":
+		case last:
 			times, until = times+1, e.At
 		default:
 			again()
