@@ -324,6 +324,7 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 3600}
 	p.awaitEvent("member", "LeaseOfAnotherHeld")
 	p.awaitEvent("env", "LeaseOfAnotherHeld")
 	before := p.pods("member")
+	p.kubectl("", "patch", "sandboxenv", "env", "--type=json", "-p", `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":3}]`)
 	env, pool := p.env("env").ResourceVersion, p.pool("member").ResourceVersion
 	if _, err := p.claim("env"); err == nil {
 		t.Error("a Pod of another controller's pool was handed out")
@@ -356,7 +357,7 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 3600}
 	p.release(running.GetId())
 
 	lease("")
-	p.awaitIdle("member", 2)
+	p.awaitIdle("member", 3)
 	p.awaitEnded(running.GetId())
 	p.mustClaim("env")
 	p.awaitIdle("alone", 2)
