@@ -116,7 +116,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		return err
 	}
 	envs, err := env.New(mgr, env.Options{
-		ClusterID: o.clusterID, Namespace: o.namespace, Clock: serverTime, Registerer: metrics.Registry, Held: lock.Held,
+		ClusterID: o.clusterID, Namespace: o.namespace, Clock: serverTime, Registerer: metrics.Registry, Leads: lock.Held,
 	})
 	if err != nil {
 		return fmt.Errorf("building the Env reconciler: %w", err)

@@ -46,7 +46,7 @@ type Reconciler struct {
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	metrics   *metrics
-	held      func() bool // nil: always
+	leads     func() bool // nil: always
 	parallel  int
 }
 

@@ -37,7 +37,7 @@ type refreshRequest struct {
 // Refresh renders members anew, on the way that their first rendering took, replicas apart. What it has frozen reaches the
 // pools by the reconciler. It answers for each member what became of it; an error means that nothing was changed.
 func (r *Reconciler) Refresh(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
-	if r.held != nil && !r.held() {
+	if r.leads != nil && !r.leads() {
 		return nil, problem.New(problem.Unavailable, "this worker does not lead its cluster; ask again").WithRetryAfter(time.Second)
 	}
 	request, err := readRefresh(in)

@@ -46,8 +46,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Namespace is the worker's own, where the instance types are.
 	Namespace string
-	// Held reports whether this worker leads; nil is always. Another one's calls would be right as well, but late.
-	Held func() bool
+	// Leads reports whether this worker leads; nil is always. A follower refreshes nothing: what it has read may be old.
+	Leads func() bool
 	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
 	MaxConcurrentReconciles int
 }
@@ -77,7 +77,7 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 	}
 	return &Reconciler{
 		types:     types,
-		held:      opts.Held,
+		leads:     opts.Leads,
 		parallel:  cmp.Or(opts.MaxConcurrentReconciles, 4),
 		clusterID: opts.ClusterID,
 		client:    mgr.GetClient(),
