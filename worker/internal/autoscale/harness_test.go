@@ -178,7 +178,7 @@ func (w *world) start() {
 	w.claims.SetOutlook(w.scaler.Outlook)
 	w.must(w.scaler.SetupWithManager(ctx, mgr))
 	w.must(w.claims.Watch(ctx, mgr.GetCache()))
-	w.must(env.Setup(ctx, mgr, env.Options{ClusterID: clusterID, Clock: times, Contests: contests, Registerer: registry}))
+	w.must(env.Setup(ctx, mgr, env.Options{ClusterID: clusterID, Namespace: w.namespace, Clock: times, Contests: contests, Registerer: registry}))
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: w, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: clusterID,
 		Queues: w.claims, Registry: registry, Times: times,

@@ -20,12 +20,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/admission/quota"
@@ -77,19 +77,6 @@ func refusing(reason admission.Reason, message string) func(*admission.Change) (
 	return func(c *admission.Change) (admission.Verdict, error) {
 		return admission.Refuse(c.From, reason, message, time.Hour), nil
 	}
-}
-
-// startWith is start with admission plugins.
-func (w *world) startWith(plugins ...admission.Plugin) {
-	w.t.Helper()
-	cfg := w.plane.Config()
-	cfg.QPS, cfg.Burst = -1, -1
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: worker}
-	w.stop = w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
-		return Setup(ctx, mgr, Options{
-			ClusterID: local, Clock: clock.RealClock{}, Admission: admission.New(plugins...), Registerer: prometheus.NewRegistry(),
-		})
-	})
 }
 
 // touch has the Env looked at, without a change of what it says.
@@ -156,6 +143,43 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	if again, _ := p.questions(); len(again) != 1 {
 		t.Errorf("was asked again: %+v", again[1:])
 	}
+
+	// A refresh is a first rendering again: what is added is there afterwards, and nobody loses replicas by it.
+	w.apply(strings.ReplaceAll(templateManifest, "version: v1.0.0", "version: v1.1.0"))
+	p.set(refusing(admission.QuotaExceeded, "nothing left"), nil)
+	refresh := func(dryRun bool) *sandboxv1.RefreshedMember {
+		t.Helper()
+		out, err := w.reconciler.Refresh(w.ctx, &sandboxv1.RefreshEnvRequest{Namespace: w.namespace, Name: "kiosk", DryRun: dryRun})
+		w.must(err)
+		return out.GetMembers()[0]
+	}
+	if got := refresh(false); got.GetOutcome() != sandboxv1.RefreshedMember_REFUSED || !strings.Contains(got.GetMessage(), "nothing left") {
+		t.Errorf("a refresh that is refused: %v", got)
+	}
+	check(5)
+	p.set(func(c *admission.Change) (admission.Verdict, error) {
+		c.Pool.Labels["added"] = "label"
+		c.Pool.Spec.Template.Annotations = map[string]string{"added": "annotation", "new": "too"}
+		main := &c.Pool.Spec.Template.Spec.Containers[0]
+		main.Env = append(main.Env, corev1.EnvVar{Name: "ADDED", Value: "variable"})
+		return admission.Admit(c.To), nil
+	}, nil)
+	for _, dryRun := range []bool{true, false} {
+		if got := refresh(dryRun); got.GetOutcome() != sandboxv1.RefreshedMember_REFRESHED {
+			t.Errorf("a refresh, dry run %t: %v", dryRun, got)
+		}
+	}
+	asked, _ = p.questions()
+	if n := len(asked); n != 4 || !asked[2].Probe || asked[3].Probe || asked[3].To != 5 {
+		t.Errorf("was asked %+v", asked[1:])
+	}
+	w.eventually("the refreshed pool", func() error {
+		if w.pool("m").Spec.Template.Annotations["new"] != "too" {
+			return errors.New(toJSON(w.pool("m")))
+		}
+		return nil
+	})
+	check(5)
 }
 
 // TestRefusedMember: no pool is made, the status says why, and nobody is asked at every look; a changed member is asked
@@ -267,7 +291,7 @@ func TestTeamQuota(t *testing.T) {
 		source <- limits
 		team := quota.New(quota.Options{ClusterID: local, Reader: mgr.GetCache(), Limits: limits.Limits, Clock: clock.RealClock{}})
 		return errors.Join(mgr.Add(limits), Setup(ctx, mgr, Options{
-			ClusterID: local, Clock: clock.RealClock{}, Admission: admission.New(team), Registerer: prometheus.NewRegistry(),
+			ClusterID: local, Namespace: w.namespace, Clock: clock.RealClock{}, Admission: admission.New(team), Registerer: prometheus.NewRegistry(),
 		}))
 	})
 	w.apply(templateManifest)

@@ -37,6 +37,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -162,13 +163,21 @@ func newScheme(t *testing.T) *runtime.Scheme {
 // start runs a Reconciler under a manager, as the worker user, until the test or stop ends it.
 func (w *world) start() {
 	w.t.Helper()
+	w.startWith()
+}
+
+// startWith is start with admission plugins.
+func (w *world) startWith(plugins ...admission.Plugin) {
+	w.t.Helper()
 	cfg := w.plane.Config()
 	cfg.QPS, cfg.Burst = -1, -1
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: worker}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
 	w.stop = w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
 		var err error
-		w.reconciler, err = New(mgr, Options{ClusterID: local, Namespace: w.namespace, Clock: clock.RealClock{}, Registerer: prometheus.NewRegistry()})
+		w.reconciler, err = New(mgr, Options{
+			ClusterID: local, Namespace: w.namespace, Clock: clock.RealClock{}, Admission: admission.New(plugins...), Registerer: prometheus.NewRegistry(),
+		})
 		if err != nil {
 			return err
 		}
@@ -288,9 +297,14 @@ func (w *world) fill(manifest string) string {
 
 func (w *world) kubectl(stdin string, args ...string) string {
 	w.t.Helper()
-	out, err := w.plane.KubectlInput(w.ctx, strings.NewReader(w.fill(stdin)), append([]string{"-n", w.namespace}, args...)...)
-	w.must(err)
-	return out
+	for {
+		out, err := w.plane.KubectlInput(w.ctx, strings.NewReader(w.fill(stdin)), append([]string{"-n", w.namespace}, args...)...)
+		if err != nil && strings.Contains(err.Error(), "(Conflict)") {
+			continue // replace reads and writes, and does not try again when somebody writes in between; its user does
+		}
+		w.must(err)
+		return out
+	}
 }
 
 // apply is kubectl apply of a manifest.

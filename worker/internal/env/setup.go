@@ -53,7 +53,7 @@ type Options struct {
 	Held func(client.Object) bool
 	// Namespace is the worker's own, where the instance types are.
 	Namespace string
-	// Leads reports whether this worker leads; nil is always. Another one's calls would be right as well, but late.
+	// Leads reports whether this worker leads; nil is always. A follower refreshes nothing: what it has read may be old.
 	Leads func() bool
 	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
 	MaxConcurrentReconciles int
