@@ -161,8 +161,9 @@ var (
 )
 
 const (
-	docsKey     = v1alpha1.SandboxTemplateDocsAnnotationKey
-	poolDocsKey = v1alpha1.SandboxTemplatePoolDocsAnnotationKey
+	docsKey = v1alpha1.SandboxTemplateDocsAnnotationKey
+	// Nothing reads it any more. That is no reason to refuse a manifest that has it.
+	poolDocsKey = v1alpha1.SandboxTemplatePoolDocsAnnotationKey //nolint:staticcheck // deprecated, and still allowed
 )
 
 func reserved(key string) bool {

@@ -36,7 +36,7 @@ func TestResolve(t *testing.T) {
 		{"broken", 1, `instance type "broken" of ConfigMap atoll-instance-types: requests.cpu: "lots" is not valid`},
 	} {
 		got, err := c.Resolve("config", tc.name, tc.multiplier)
-		text := ""
+		var text string
 		if err != nil {
 			text = err.Error()
 		} else {
