@@ -123,8 +123,7 @@ func (d *deciding) observe() {
 		d.wake(m.saturated.Sub(d.Now))
 	}
 	for _, m := range d.members {
-		_, _, full := d.ceiling(m)
-		m.out.CanGrow = full == "" && m.saturated.IsZero() && !m.Contested
+		m.out.CanGrow = d.full(m) == "" && m.saturated.IsZero() && !m.Contested
 	}
 }
 
@@ -213,7 +212,7 @@ func (d *deciding) grow(m *member, before []*member) {
 		m.stop(ReasonSaturated, "%s; %s", why, d.saturation(m))
 		stopped = true
 	}
-	if sibling := d.yields(m, before); sibling != "" && reason == ReasonIdleZero {
+	if sibling := d.yields(before); sibling != "" && reason == ReasonIdleZero {
 		m.stop(ReasonYields, "%s; member %s is preferred and has Pods or room", why, sibling)
 		stopped = true
 	}
@@ -264,13 +263,12 @@ func (d *deciding) recent(m *member) bool {
 }
 
 // yields names the sibling to which a member leaves growth ahead of demand.
-func (d *deciding) yields(m *member, before []*member) string {
+func (d *deciding) yields(before []*member) string {
 	for _, sibling := range before {
 		if sibling.Contested || !sibling.saturated.IsZero() && sibling.Pods.ReadyIdle == 0 {
 			continue
 		}
-		_, _, full := d.ceiling(sibling)
-		if full == "" || sibling.Pods.ReadyIdle > 0 || sibling.Provisioning > 0 {
+		if d.full(sibling) == "" || sibling.Pods.ReadyIdle > 0 || sibling.Provisioning > 0 {
 			return sibling.Name
 		}
 	}
@@ -300,13 +298,13 @@ func (d *deciding) cap(m *member, to int32) int32 {
 	return max(ceiling, m.out.To)
 }
 
-// ceiling is the most replicas that a member may have now. full names the limit that leaves it no growth.
-func (d *deciding) ceiling(m *member) (most int32, text string, full Reason) {
-	most, text, reason := d.limits(m)
+// full names the limit that leaves a member no growth; "" if there is none.
+func (d *deciding) full(m *member) Reason {
+	most, _, reason := d.limits(m)
 	if most > m.out.To {
-		reason = ""
+		return ""
 	}
-	return most, text, reason
+	return reason
 }
 
 // limits finds the lowest of a member's ceilings. A limit that was lowered below what there is takes nothing away.

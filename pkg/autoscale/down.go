@@ -103,7 +103,8 @@ func (d *deciding) mark(under bool) {
 	group, taken, told := d.groupSpare(), map[*member]int32{}, map[*member]bool{}
 	for _, c := range candidates {
 		m := c.of
-		reason, text := Reason(""), ""
+		var reason Reason
+		var text string
 		switch {
 		case m.ScaleDownPriority < first:
 			reason, text = ReasonLaterBatch, "members with a higher scaleDownPriority shrink first"

@@ -67,7 +67,7 @@ func TestMemoryIsBoundedByPools(t *testing.T) {
 	env, a, b := types.NamespacedName{Name: "e"}, types.NamespacedName{Name: "a"}, types.NamespacedName{Name: "b"}
 	first := &v1alpha1.SandboxPool{}
 	first.UID = "1"
-	if m.of(a, env, first) != m.of(a, env, first) {
+	if known := m.of(a, env, first); known != m.of(a, env, first) {
 		t.Error("a pool is forgotten between two looks")
 	}
 	again := &v1alpha1.SandboxPool{}
