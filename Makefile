@@ -63,7 +63,7 @@ planes: ## Build the control-plane binaries that tests and demo run (cached outs
 	go run ./e2e/plane/cmd/planes -binaries
 
 test: planes ## Every test: units, real API servers, several clusters; with the race detector
-	go test -race -timeout 30m -p 2 ./...
+	go test -race -timeout 30m -p 3 ./...
 	go -C tools test ./images
 
 fuzz: ## Fuzz every decoder and input, one after the other, each for FUZZTIME; `make test` runs what was found before

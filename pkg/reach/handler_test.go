@@ -4,6 +4,7 @@ package reach
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -118,7 +119,7 @@ func TestConversationsAreExpelled(t *testing.T) {
 		}
 		end(cause)
 		if cause != nil {
-			if got := <-c.reason; got != cause {
+			if got := <-c.reason; !errors.Is(got, cause) {
 				t.Errorf("closed with %v", got)
 			}
 		}

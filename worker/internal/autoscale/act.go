@@ -100,7 +100,7 @@ func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *targe
 			return autoscale.Answer{Admitted: to}, nil
 		}
 		verdict, err := r.admission.PreUpdatePool(ctx, &admission.Change{
-			Env: client.ObjectKeyFromObject(e), Pool: t.pool.DeepCopy(), From: d.Floor, To: to, Probe: probe,
+			Env: client.ObjectKeyFromObject(e), Key: fmt.Sprintf("%s/%s", e.UID, t.key.Name), Pool: t.pool.DeepCopy(), From: d.Floor, To: to, Probe: probe,
 		})
 		message := verdict.Message
 		if verdict.Reason != "" {

@@ -150,17 +150,17 @@ func decideTakeBack(o *observation, p memberPlan, member *v1alpha1.EnvClusterMem
 }
 
 func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember) memberPlan {
-	refuse := func(state v1alpha1.ObservedMemberState, reason v1alpha1.ConditionReason, message string) memberPlan {
-		p.verb, p.state, p.reason, p.message = verbRefuse, state, reason, message
+	refuse := func(reason v1alpha1.ConditionReason, message string) memberPlan {
+		p.verb, p.state, p.reason, p.message = verbRefuse, v1alpha1.ObservedMemberStateMissing, reason, message
 		return p
 	}
 	ref := o.env.Spec.TemplateRef
 	switch {
 	case o.template == nil:
-		return refuse(v1alpha1.ObservedMemberStateMissing, v1alpha1.ReasonTemplateNotFound,
+		return refuse(v1alpha1.ReasonTemplateNotFound,
 			fmt.Sprintf("there is no SandboxTemplate %q; create it", ref.Name))
 	case ref.Version != "" && ref.Version != o.template.version:
-		return refuse(v1alpha1.ObservedMemberStateMissing, v1alpha1.ReasonTemplateVersionMismatch,
+		return refuse(v1alpha1.ReasonTemplateVersionMismatch,
 			fmt.Sprintf("SandboxTemplate %s has version %q, and spec.templateRef asks for %q", ref.Name, o.template.version, ref.Version))
 	}
 	replicas, ok := o.explicitReplicas[member.Name]
@@ -169,12 +169,12 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 	}
 	rendered, err := render(o, member, replicas)
 	if err != nil {
-		return refuse(v1alpha1.ObservedMemberStateMissing, reasonMemberInvalid, err.Error())
+		return refuse(reasonMemberInvalid, err.Error())
 	}
 	p.verb, p.reason, p.message = verbAdmit, reasonAdmitted, "its pool is being created"
 	p.replicas, p.snapshot = replicas, rendered
 	if p.key, err = changeKey(o.env.UID, &p); err != nil {
-		return refuse(v1alpha1.ObservedMemberStateMissing, reasonMemberInvalid, err.Error())
+		return refuse(reasonMemberInvalid, err.Error())
 	}
 	if h := o.refused[askedAbout{verbAdmit, member.Name}]; h.question == (question{p.key, replicas}) {
 		p.refuse(h.verdict)
