@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // list writes n items in YAML, each from the format with its number.
@@ -128,10 +129,15 @@ func TestLimits(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 			r := resource(tt.file, namespace)
-			if _, err := r.Create(ctx, patched(t, manifest(t, tt.file), tt.at), dry); err != nil {
+			object := func(patch string) *unstructured.Unstructured {
+				o := patched(t, manifest(t, tt.file), patch)
+				o.SetName(namespace) // templates have none, and other tests create the manifest's
+				return o
+			}
+			if _, err := r.Create(ctx, object(tt.at), dry); err != nil {
 				t.Errorf("at the limit: %.500s", err.Error())
 			}
-			_, err := r.Create(ctx, patched(t, manifest(t, tt.file), tt.past), dry)
+			_, err := r.Create(ctx, object(tt.past), dry)
 			if !tt.pastIsTooBig {
 				refusal(t, err, tt.field, tt.why)
 			} else if !apierrors.IsRequestEntityTooLargeError(err) {

@@ -45,6 +45,8 @@ serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
 tracing: {endpoint: "http://collector.monitoring:4317", sampleRatio: 0.05, headersSecret: collector}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 teamQuotas: {enabled: true, teams: {ml: {maxReplicas: 40, cpu: "80", memory: 256Gi}, _default: {maxReplicas: 10}}}
+adoptPools: label
+rivalLeases: [box-system/box, box-system/old]
 instanceTypes:
   c2.small: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: 1}, multiplier: {min: 1, max: 8}}
   gpu: {limits: {nvidia.com/gpu: 1}}
@@ -143,7 +145,7 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 	}
 	for values, want := range map[string]map[string]int{
 		"":                                    always,
-		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1, "ConfigMap": 1}),
+		allOfWorker:                           without(map[string]int{"Certificate": 1, "ServiceMonitor": 1, "PrometheusRule": 1, "ConfigMap": 2}),
 		"crds: {install: false}":              without(nil, "CustomResourceDefinition"),
 		"admissionPolicies: {enabled: false}": without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
@@ -233,20 +235,21 @@ func TestWorkerPod(t *testing.T) {
 		all.Template.Spec.Containers[0].Image != "registry.example/atoll/atoll-worker:v9" {
 		t.Errorf("%d replicas of %s and %s", *alone.Replicas, alone.Template.Spec.Containers[0].Image, all.Template.Spec.Containers[0].Image)
 	}
-	common := []string{
-		"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=8192",
-		"--data-dir=/var/lib/atoll-worker", "--history-retention=168h", "--history-records=100000",
-	}
+	serving := []string{"--metrics-listen=:9090", "--health-listen=:8081", "--queue-capacity=8192"}
+	keeping := []string{"--team-quotas", "--adopt-pools=label", "--rival-leases=box-system/box,box-system/old"}
+	history := []string{"--data-dir=/var/lib/atoll-worker", "--history-retention=168h", "--history-records=100000"}
 	peers, logs := []string{"--peer-listen=:8444", "--peer-address=[$(POD_IP)]:8444"}, []string{"--log-level=info", "--log-format=json"}
 	identity := []string{"--cluster-id=east", "--namespace=atoll-system"}
 	toHub := []string{
 		"--hub=hub.example.org:30443", "--tls-cert-file=/etc/atoll/tls/tls.crt", "--tls-key-file=/etc/atoll/tls/tls.key",
 		"--tls-ca-file=/etc/atoll/tls/ca.crt", "--hub-name=hub.internal",
 	}
-	if diff := cmp.Diff(slices.Concat(identity, common, logs), alone.Template.Spec.Containers[0].Args); diff != "" {
+	if diff := cmp.Diff(slices.Concat(identity, serving, history, logs), alone.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments without a hub (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(slices.Concat(identity, toHub, common, peers, logs, []string{"--otlp-endpoint=http://collector.monitoring:4317", "--kubeconfig="}), all.Template.Spec.Containers[0].Args); diff != "" {
+	traces := []string{"--otlp-endpoint=http://collector.monitoring:4317", "--kubeconfig="}
+	wanted := slices.Concat(identity, toHub, serving, keeping, history, peers, logs, traces)
+	if diff := cmp.Diff(wanted, all.Template.Spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments with a hub (-want +got):\n%s", diff)
 	}
 	pod := all.Template.Spec
