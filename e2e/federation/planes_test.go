@@ -41,6 +41,8 @@ func bringUp(ctx context.Context, _ string, opts stack.Options) (*stack.Stack, e
 	if err := startCollector(&opts); err != nil {
 		return nil, err
 	}
+	// No team has a limit; what it takes to know that is allowed, and used.
+	opts.WorkerArgs = append(opts.WorkerArgs, "--team-quotas")
 	started, err := stack.Start(ctx, set, opts)
 	if err != nil {
 		return nil, fmt.Errorf("starting hub and workers: %w", err)
