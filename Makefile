@@ -6,6 +6,8 @@ TOOLS       := $(CURDIR)/bin/tools
 GOTOOL      := go tool -modfile=$(CURDIR)/tools/go.mod
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X navix.sh/atoll/pkg/version.Version=$(VERSION)
+# What is compiled in one checkout serves the next one as well, wherever it is.
+export GOFLAGS := $(strip -trimpath $(GOFLAGS))
 # golangci-lint keeps what it found by content, with the path of the run that found it: a cache that checkouts share answers
 # with folders that are gone, where no exclusion holds. So each checkout has its own.
 export GOLANGCI_LINT_CACHE := $(CURDIR)/bin/golangci-lint
