@@ -98,7 +98,7 @@ func (w *world) checkPods(truth map[string]fact) {
 		pod, container := truth[id].host+"/"+g.pod, truth[id].host+"/"+truth[id].Container
 		byPod[pod] = append(byPod[pod], g)
 		if other, taken := containers[container]; taken {
-			w.problem("I1: container %s was given as %s and as %s", container, other, id)
+			w.problem("I1: container %s was given as %s and as %s", container, w.life(truth, other), w.life(truth, id))
 		}
 		containers[container] = id
 	}
@@ -111,6 +111,19 @@ func (w *world) checkPods(truth map[string]fact) {
 			}
 		}
 	}
+}
+
+// beginning is when the clock of a simulation starts (package testing/synctest).
+var beginning = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// life says when a sandbox was on its Pod, since the beginning.
+func (w *world) life(truth map[string]fact, id string) string {
+	s := truth[id]
+	ended := "lives"
+	if !s.Ended.IsZero() {
+		ended = fmt.Sprintf("ended %s (%s)", s.Ended.Sub(beginning), s.Reason)
+	}
+	return fmt.Sprintf("%s [key %.8s, claimed %s, %s, forgotten %t]", id, s.KeyHash, s.Claimed.Sub(beginning), ended, s.Forgotten)
 }
 
 // recorded wants the hub to answer the record of every sandbox that has ended: by its own, or from the disk of a worker that

@@ -195,7 +195,7 @@ func (c *Cluster) BackUp() Backup { return Backup{c.server.backup()} }
 // Restore sets etcd back. What ran then and does not any more is found gone by the kubelet; what runs now and is not known
 // any more is ended by it.
 func (c *Cluster) Restore(b Backup) {
-	c.journal.restore(b.image)
+	c.journal.restore(c.server.backup(), b.image)
 	c.server.restore(b.image)
 	c.kubelet.restored()
 }

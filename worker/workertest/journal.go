@@ -71,21 +71,32 @@ func (j *journal) end(id, reason string) {
 	}
 }
 
-// restore marks the sandboxes that the restored etcd does not know.
-func (j *journal) restore(to image) {
+// restore marks the sandboxes that the restored etcd does not know: those that were on a Pod until now, live or with their end
+// written there and no record of it yet.
+func (j *journal) restore(from, to image) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	known := map[string]bool{}
-	for _, object := range to.objects {
-		if pod, ok := object.(*corev1.Pod); ok {
-			known[sandbox.Read(pod).ID] = true
-		}
-	}
+	had, has := from.sandboxes(), to.sandboxes()
 	for id, one := range j.byID {
-		if one.Ended.IsZero() && !known[id] {
+		switch {
+		case has[id]:
+		case one.Ended.IsZero():
 			one.Ended, one.Reason, one.Forgotten = time.Now(), "EtcdRestored", true
+		case had[id]:
+			one.Forgotten = true
 		}
 	}
+}
+
+// sandboxes are the ids on Pods.
+func (i image) sandboxes() map[string]bool {
+	ids := map[string]bool{}
+	for _, object := range i.objects {
+		if pod, ok := object.(*corev1.Pod); ok {
+			ids[sandbox.Read(pod).ID] = true
+		}
+	}
+	return ids
 }
 
 // Sandboxes lists all sandboxes that ever were on a Pod, in the order of their claims.

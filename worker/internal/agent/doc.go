@@ -18,7 +18,7 @@
 // ones too, wait for the welcome, for 2 s at most (I8). Under a leader it is noticed by the claim service, which looks at
 // single Pods every second (see there), by the revision that the leader reads as often, or by the hub at the heartbeat:
 // claims are refused from then on, idle Pods are replaced, and the process ends, because its caches and its index are of a
-// cluster that is no more; the next term begins as above. What is claimed stays. A revision tells only until writers have
+// cluster that is no more; the next term begins as above. What is claimed stays, until it ends: its Pod is replaced then and never reset. A revision tells only until writers have
 // brought it past where it was, and informers need not learn of the restored state at all; hence the Pods. Between the
 // restore and its discovery, a second after the API server is back, a claim can be given a Pod that runs a sandbox, if
 // informers have learned of the restored state by then.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -125,6 +126,10 @@ func (a *Agent) afterRestore(ctx context.Context) error {
 // have been handed out in the time that was lost (I1). So may one that is on its way to idle: the reset that it waits for
 // may be long done, and its container somebody's. One that is claimed meanwhile stays: the resourceVersion differs.
 func (a *Agent) replaceIdle(ctx context.Context) error {
+	// First, or a sandbox that ends in between would be seen by neither.
+	if err := a.neverReset(ctx); err != nil {
+		return err
+	}
 	count := 0
 	for pod, err := range sandboxcache.Live(a.reader).InPhase(ctx, sandbox.Idle, sandbox.Stopping) {
 		if err != nil {
@@ -141,5 +146,20 @@ func (a *Agent) replaceIdle(ctx context.Context) error {
 		count++
 	}
 	a.opts.Log.Info("etcd was restored to an earlier state, idle pods are being replaced", "count", count)
+	return nil
+}
+
+// neverReset has every Pod of a sandbox replaced when that ends. What etcd says of its container is of before: the container of
+// now may be somebody else's, from the time that was lost, and would pass for one that a reset has made (I13).
+func (a *Agent) neverReset(ctx context.Context) error {
+	for pod, err := range sandboxcache.Live(a.reader).InPhase(ctx, sandbox.Starting, sandbox.Running) {
+		if err != nil {
+			return fmt.Errorf("after etcd was restored: %w", err)
+		}
+		err := a.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.JSONPatchType, sandbox.NeverResetPatch(pod)))
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
+			return fmt.Errorf("having pod %s/%s replaced when its sandbox ends: %w", pod.Namespace, pod.Name, err)
+		}
+	}
 	return nil
 }

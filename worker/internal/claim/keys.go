@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -106,7 +107,8 @@ func conflictUnless(same bool, key string) error {
 }
 
 // enforce ends a live sandbox that must not be: one whose key was canceled or refused, one that another Pod with the same
-// key outranks, one that nobody was told of. The lock is held.
+// key outranks, one that nobody was told of, one that has ended before and came back with an etcd that was set back. The lock
+// is held.
 func (s *Service) enforce(e *entry) {
 	if s.leading == nil || !sandbox.PhaseOf(e.pod).Live() {
 		return
@@ -114,6 +116,11 @@ func (s *Service) enforce(e *entry) {
 	now := s.opts.Clock.Now()
 	if _, stray := s.strays.get(now, e.id); stray {
 		s.spawnAbandon(e.id)
+		return
+	}
+	// A Pod that is being deleted has its record before it goes, and a view that lags shows what was.
+	if e.pod.DeletionTimestamp == nil && e.version >= e.top && s.opts.History.Has(e.id) {
+		s.cameBack(e)
 		return
 	}
 	if e.hash == "" {
@@ -135,6 +142,17 @@ func (s *Service) enforce(e *entry) {
 			s.spawnDispose(other.id, canceledEnd("DuplicateKey", "sandbox "+stays.id+" has the same claim key and stays"))
 		}
 	}
+}
+
+// cameBack ends a sandbox that has ended before, and is there again because etcd was set back. Where nobody has noticed that
+// yet, it is noticed by this: what is idle may be somebody's as well. The lock is held.
+func (s *Service) cameBack(e *entry) {
+	if !sandbox.NeverReset(e.pod) {
+		s.opts.Log.Error(ErrSetBack, "Serving nothing any more: a sandbox that has ended is there again", "sandbox", e.id, "pod", e.pod.Name)
+		s.foundSetBack()
+		return
+	}
+	s.spawnDispose(e.id, sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
 }
 
 func (s *Service) rememberRefusal(hash string, attempt int32, err error) {

@@ -205,9 +205,10 @@ func (s *Service) unplace(e *entry) {
 	}
 }
 
-// offer gives a Pod that can be handed out to whose turn it is, else it queues it.
+// offer gives a Pod that can be handed out to whose turn it is, else it queues it. One of which more was seen before waits
+// until that comes again: it may look idle because etcd was set back, and be the one that was handed out last (I1).
 func (s *Service) offer(e *entry) {
-	if e.taken || e.place.queued() || e.version == e.spoilt {
+	if e.taken || e.place.queued() || e.version == e.spoilt || e.version < e.top {
 		return
 	}
 	var on *corev1.Node

@@ -25,7 +25,8 @@ func MarkedAt(pod *corev1.Pod) string {
 	return pod.Annotations[v1alpha1.SandboxScaleDownProtectedAnnotationKey]
 }
 
-// MarkPatch marks an idle Pod for scale-down. It loses to a claim, which changes the phase.
+// MarkPatch marks an idle Pod for scale-down. It loses to a claim, which changes the phase, and to one that is over, which has
+// changed since when the Pod is idle.
 func MarkPatch(pod *corev1.Pod, now time.Time) []byte { return markPatch(pod, formatTime(now)) }
 
 // UnmarkPatch takes the mark off.
@@ -36,6 +37,7 @@ func markPatch(pod *corev1.Pod, value string) []byte {
 	p.testUID(pod)
 	p.testLabel(v1alpha1.SandboxPhaseLabelKey, string(Idle))
 	p.testAlive()
+	p.testAnnotation(pod, v1alpha1.SandboxIdleSinceAnnotationKey)
 	p.setAnnotation(v1alpha1.SandboxScaleDownProtectedAnnotationKey, value)
 	return p.bytes()
 }

@@ -48,6 +48,19 @@ func Recyclable(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) Recycle {
 	return Recycle{Reset: reason == Resettable, Reason: reason}
 }
 
+// NeverResetPatch has a Pod replaced when its sandbox ends, whatever its pool says.
+func NeverResetPatch(pod *corev1.Pod) []byte {
+	p := newPatch(256)
+	p.testUID(pod)
+	p.setAnnotation(v1alpha1.RecyclePolicyAnnotationKey, string(v1alpha1.RecyclePolicyReplace))
+	return p.bytes()
+}
+
+// NeverReset reports whether a Pod's own policy is to be replaced.
+func NeverReset(pod *corev1.Pod) bool {
+	return v1alpha1.RecyclePolicy(pod.Annotations[v1alpha1.RecyclePolicyAnnotationKey]) == v1alpha1.RecyclePolicyReplace
+}
+
 func recycleReason(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) RecycleReason {
 	switch v1alpha1.RecyclePolicy(pod.Annotations[v1alpha1.RecyclePolicyAnnotationKey]) {
 	case "", v1alpha1.RecyclePolicyAuto:
