@@ -132,3 +132,36 @@ func TestAWriteThatChangesNothingIsNoRestore(t *testing.T) {
 		t.Error("it does not serve any more")
 	}
 }
+
+// A sandbox that has ended is on no Pod any more. One that is has come back with an older etcd, also where no version tells.
+func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(1)
+	l := w.lead(1)
+	l.awaitIdle("p", 1)
+	s := l.mustCreate()
+	pod := &corev1.Pod{}
+	w.must(w.live.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: s.GetPod()}, pod))
+	_, err := l.Release(t.Context(), s.GetId())
+	w.must(err)
+	w.eventually("the record", func() error {
+		got, err := l.Get(t.Context(), s.GetId())
+		if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+			return fmt.Errorf("%v, %w", got.GetPhase(), err)
+		}
+		return nil
+	})
+	back := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.namespace, Name: "back", Labels: pod.Labels, Annotations: pod.Annotations, OwnerReferences: pod.OwnerReferences,
+	}, Spec: *pod.Spec.DeepCopy()}
+	w.must(w.live.Create(t.Context(), back))
+	w.eventually("the restore to be found out", func() error {
+		select {
+		case <-l.SetBack():
+			return nil
+		default:
+			return errors.New("it is not")
+		}
+	})
+	l.endsWith(claim.ErrSetBack)
+}
