@@ -162,7 +162,7 @@ func (s *Service) enter(caller context.Context, c Claim) (*op, *sandboxv1.Sandbo
 	}
 	ctx, cancel := context.WithCancel(telemetry.Adopt(s.leading, caller))
 	o.cancel = cancel
-	s.work.Go(func() { s.carry(ctx, o) })
+	s.begin(func() { s.carry(ctx, o) })
 	return o, nil, nil
 }
 

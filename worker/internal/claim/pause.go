@@ -111,7 +111,7 @@ func (s *Service) beginTurn(id string, target pause.Target, tries int) *turn {
 	s.turns[id] = t
 	// It ends with leading: the next leader goes on, and must not have to wait for it.
 	ctx := s.leading
-	s.work.Go(func() { s.carryTurn(ctx, id, t) })
+	s.begin(func() { s.carryTurn(ctx, id, t) })
 	return t
 }
 
@@ -147,7 +147,7 @@ func (s *Service) carryTurn(ctx context.Context, id string, t *turn) {
 	} else if e := s.byID[id]; s.leading != nil && e != nil && pause.Marked(e.pod) && !s.nudged[id] {
 		s.nudged[id] = true
 		ctx := s.leading
-		s.work.Go(func() { s.nudge(ctx, id, t.tries+1) })
+		s.begin(func() { s.nudge(ctx, id, t.tries+1) })
 	}
 }
 

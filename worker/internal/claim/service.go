@@ -69,8 +69,9 @@ type Options struct {
 type Service struct {
 	opts     Options
 	metrics  *metrics
-	timeouts *idle.Keeper // does not call back with its lock held; may be called with this one's
-	work     sync.WaitGroup
+	timeouts *idle.Keeper  // does not call back with its lock held; may be called with this one's
+	running  int           // pieces of work that were spawned
+	drained  chan struct{} // closed when there are none any more; nil: nobody waits
 
 	eventReads chan struct{} // a token for each read of events under way
 
@@ -190,13 +191,15 @@ func (s *Service) Start(ctx context.Context) error {
 	defer stop()
 	s.serve(ctx, lasting, pods)
 	s.opts.Log.Info("Serving claims", "cluster", s.opts.ClusterID, "claimed", len(pods))
-	s.work.Go(func() { s.timeouts.Run(ctx) })
+	var watching sync.WaitGroup
+	watching.Go(func() { s.timeouts.Run(ctx) })
 	s.watchPods(ctx)
 	<-ctx.Done()
 	s.retire()
 	patience := time.AfterFunc(lastPatience, stop)
 	defer patience.Stop()
-	s.work.Wait()
+	watching.Wait()
+	s.drain()
 	s.leave()
 	if s.wasSetBack() {
 		return ErrSetBack
@@ -416,5 +419,39 @@ func (s *Service) spawn(work func(ctx context.Context)) {
 		return
 	}
 	ctx := s.lasting
-	s.work.Go(func() { work(ctx) })
+	s.begin(func() { work(ctx) })
+}
+
+// begin has the end of the term wait for work. The lock is held.
+func (s *Service) begin(work func()) {
+	s.running++
+	go func() {
+		defer s.finished()
+		work()
+	}()
+}
+
+func (s *Service) finished() {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.running--; s.running == 0 && s.drained != nil {
+		close(s.drained)
+		s.drained = nil
+	}
+}
+
+// drain waits until nothing is under way; what is ends may begin more. From then on nothing begins.
+func (s *Service) drain() {
+	for {
+		s.mu.Lock()
+		if s.running == 0 {
+			s.lasting = nil
+			s.unlock()
+			return
+		}
+		drained := make(chan struct{})
+		s.drained = drained
+		s.unlock()
+		<-drained
+	}
 }
