@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/env"
 )
 
@@ -179,7 +179,7 @@ func (r *Reconciler) own(ctx context.Context, pool *v1alpha1.SandboxPool, e *v1a
 		return fmt.Errorf("encoding the patch of pool %s: %w", pool.Name, err)
 	}
 	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(env.FieldManager))
-	if lost(err) {
+	if patch.LostRace(err) {
 		return fmt.Errorf("%w: %w", errStale, err)
 	}
 	if err != nil {
@@ -202,16 +202,4 @@ func (r *Reconciler) readLive(ctx context.Context, pool *v1alpha1.SandboxPool) (
 		return nil, errStale
 	}
 	return doc, nil
-}
-
-// lost reports that a write found another pool than it was made for. A failed test of a JSON patch is a 422 without causes.
-func lost(err error) bool {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return true
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != http.StatusUnprocessableEntity {
-		return false
-	}
-	return status.Status().Details == nil || len(status.Status().Details.Causes) == 0
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -157,7 +158,7 @@ func (a *Agent) neverReset(ctx context.Context) error {
 			return fmt.Errorf("after etcd was restored: %w", err)
 		}
 		err := a.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.JSONPatchType, sandbox.NeverResetPatch(pod)))
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
+		if err != nil && !patch.LostRace(err) {
 			return fmt.Errorf("having pod %s/%s replaced when its sandbox ends: %w", pod.Namespace, pod.Name, err)
 		}
 	}

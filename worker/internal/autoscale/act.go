@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +18,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -133,13 +133,13 @@ func (r *Reconciler) mark(ctx context.Context, t *target, d *autoscale.MemberDec
 	}
 	var work errgroup.Group
 	work.SetLimit(parallel)
-	write := func(pods []autoscale.IdlePod, verb string, patch func(*corev1.Pod) []byte) {
+	write := func(pods []autoscale.IdlePod, verb string, body func(*corev1.Pod) []byte) {
 		for _, one := range pods {
 			pod := t.pods[one.UID]
 			work.Go(func() error {
 				answer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-				err := r.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, patch(pod)))
-				if lost(err) {
+				err := r.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body(pod)))
+				if patch.LostRace(err) {
 					return nil
 				}
 				if err != nil {
@@ -155,17 +155,4 @@ func (r *Reconciler) mark(ctx context.Context, t *target, d *autoscale.MemberDec
 	write(d.Unmark, verbUnmark, sandbox.UnmarkPatch)
 	log.FromContext(ctx).Info("idle Pods chosen for removal", "pool", t.key.Name, "marked", len(d.Mark), "kept", len(d.Unmark), "reason", d.Reason, "text", d.Text)
 	return work.Wait()
-}
-
-// lost reports a Pod that is not what was seen any more: a failed test is a 422 without causes.
-func lost(err error) bool {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return true
-	}
-	var status apierrors.APIStatus
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
-		return false
-	}
-	details := status.Status().Details
-	return details == nil || len(details.Causes) == 0
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 )
 
 // actor carries out one plan. Every write rests on a live read of the Env at the generation that was decided about.
@@ -142,7 +143,7 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 		return err
 	}
 	err = a.client.Patch(ctx, live, client.RawPatch(types.MergePatchType, body), client.FieldOwner(FieldManager))
-	if raceLost(err) {
+	if patch.LostRace(err) {
 		return fmt.Errorf("pool %s: %w", m.name, errStale)
 	}
 	if err != nil {
@@ -242,7 +243,7 @@ func (a *actor) deleteOrphan(ctx context.Context, name string) error {
 	}
 	err = a.client.Delete(ctx, &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: name}},
 		client.Preconditions{UID: &pool.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	if raceLost(err) {
+	if patch.LostRace(err) {
 		return fmt.Errorf("pool %s: %w", name, errStale)
 	}
 	if err != nil {

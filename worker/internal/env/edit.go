@@ -5,20 +5,16 @@ package env
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 )
 
 // editEnv makes all changes of the local segment in one write, which holds only for the Env as it was read.
@@ -84,7 +80,7 @@ func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, 
 	answer := doc.DeepCopy()
 	opts = append(opts, client.FieldOwner(FieldManager))
 	err = a.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), opts...)
-	if raceLost(err) {
+	if patch.LostRace(err) {
 		return nil, fmt.Errorf("%w: %w", errStale, err)
 	}
 	if err != nil {
@@ -115,23 +111,6 @@ func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot, error) 
 	default:
 		return nil, nil
 	}
-}
-
-// raceLost reports that a write found another object than it was made for. The API server answers a failed test of a JSON
-// patch with a 422 that names no cause, and a uid that is not the object's with one that names the uid; a 422 with other
-// causes is about what we wrote.
-func raceLost(err error) bool {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return true
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != http.StatusUnprocessableEntity {
-		return false
-	}
-	details := status.Status().Details
-	return details == nil || !slices.ContainsFunc(details.Causes, func(cause metav1.StatusCause) bool {
-		return cause.Field != "metadata.uid"
-	})
 }
 
 func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 )
 
 // TestI3OnlyTheLocalSegmentIsWritten lets the Reconciler do all that it does to an Env with another cluster's segments,
@@ -118,7 +119,7 @@ func TestConflictingWrites(t *testing.T) {
 				body, err := json.Marshal(ops)
 				w.must(err)
 				err = w.live.Patch(w.ctx, w.doc("SandboxEnv", "kiosk"), client.RawPatch(types.JSONPatchType, body))
-				if !raceLost(err) {
+				if !patch.LostRace(err) {
 					t.Errorf("a write that tests the place alone answered %v", err)
 				}
 			}
@@ -156,8 +157,8 @@ func TestLostRacesAndFaultyWrites(t *testing.T) {
 		"broken rule":   {types.MergePatchType, `{"spec":{"autoscaling":{"groups":[{"name":"nobodys"}]}}}`, false},
 	} {
 		err := w.patchEnv("kiosk", FieldManager, write.patchType, write.body)
-		if err == nil || raceLost(err) != write.race {
-			t.Errorf("%s: taken for a lost race: %v, want %v: %v", name, raceLost(err), write.race, err)
+		if err == nil || patch.LostRace(err) != write.race {
+			t.Errorf("%s: taken for a lost race: %v, want %v: %v", name, patch.LostRace(err), write.race, err)
 		}
 	}
 }

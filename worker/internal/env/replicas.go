@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 )
 
 // ErrMoved says that the Env is not as it was read any more. Nothing was written.
@@ -34,7 +35,7 @@ func SetReplicas(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv,
 	answer.Namespace, answer.Name = env.Namespace, env.Name
 	err = c.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(FieldManager))
 	switch {
-	case raceLost(err):
+	case patch.LostRace(err):
 		return "", fmt.Errorf("%w: %w", ErrMoved, err)
 	case err != nil:
 		return "", fmt.Errorf("setting replicas of member %s: %w", member, err)

@@ -9,13 +9,13 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -61,7 +61,7 @@ func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *S
 	err := r.try(ctx, key, s, a)
 	outcome := outcomeDone
 	switch {
-	case lostRace(err):
+	case patch.LostRace(err):
 		log.FromContext(ctx).V(1).Info("lost a race for a pod", "pod", a.Pod.Name, "verb", a.Verb, "reason", a.Reason, "error", err.Error())
 		outcome, err = outcomeLost, nil
 	case err != nil:
@@ -158,19 +158,4 @@ func (r *Reconciler) delete(ctx context.Context, key types.NamespacedName, pod *
 		r.expectations.DeletionSeen(key, pod.UID)
 	}
 	return err
-}
-
-// lostRace reports whether a write was refused because the Pod is no longer what
-// was seen. A patch whose test fails is answered 422 without details; one with
-// details is a fault in the patch.
-func lostRace(err error) bool {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return true
-	}
-	var status apierrors.APIStatus
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
-		return false
-	}
-	details := status.Status().Details
-	return details == nil || len(details.Causes) == 0
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -147,7 +148,7 @@ func TestClaimsSurviveScaleDown(t *testing.T) {
 			for i := worker; i < len(pods); i += 4 {
 				err := w.claim(&pods[i], fmt.Sprintf("sb-%d", i), "test.local/idle:1", 0)
 				won[i] = err == nil
-				if err != nil && !lostRace(err) {
+				if err != nil && !patch.LostRace(err) {
 					t.Errorf("claim: %v", err)
 				}
 			}

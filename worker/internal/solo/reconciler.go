@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/templates"
@@ -204,7 +204,7 @@ func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl 
 		return fmt.Errorf("encoding the patch of pool %s: %w", pool.Name, err)
 	}
 	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(env.FieldManager))
-	if lost(err) {
+	if patch.LostRace(err) {
 		return fmt.Errorf("%w: %w", errStale, err)
 	}
 	if err != nil {
@@ -214,18 +214,6 @@ func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl 
 	r.recorder.Eventf(pool, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonTemplateCopied), string(verbCopy),
 		"given what it leaves out from template %s (version %q, revision %s)", tmpl.name, tmpl.version, tmpl.revision)
 	return nil
-}
-
-// lost reports that a write found another pool than it was made for. A failed test of a JSON patch is a 422 without causes.
-func lost(err error) bool {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return true
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != http.StatusUnprocessableEntity {
-		return false
-	}
-	return status.Status().Details == nil || len(status.Status().Details.Causes) == 0
 }
 
 // operation is one step of a JSON patch.
