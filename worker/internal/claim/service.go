@@ -69,15 +69,15 @@ type Options struct {
 type Service struct {
 	opts     Options
 	metrics  *metrics
-	timeouts *idle.Keeper  // does not call back with its lock held; may be called with this one's
-	running  int           // pieces of work that were spawned
-	drained  chan struct{} // closed when there are none any more; nil: nobody waits
+	timeouts *idle.Keeper // does not call back with its lock held; may be called with this one's
 
 	eventReads chan struct{} // a token for each read of events under way
 
 	mu          sync.Mutex
 	leading     context.Context // set while serving
 	lasting     context.Context // set while serving, and a while longer
+	running     int             // pieces of work under way
+	drained     chan struct{}   // closed when there are none any more; nil: nobody waits
 	incarnation uint64
 	armed       chan struct{} // closed once an incarnation is set
 	loaded      bool          // the index has been complete once
@@ -200,7 +200,6 @@ func (s *Service) Start(ctx context.Context) error {
 	defer patience.Stop()
 	watching.Wait()
 	s.drain()
-	s.leave()
 	if s.wasSetBack() {
 		return ErrSetBack
 	}
@@ -275,12 +274,6 @@ func (s *Service) retire() {
 
 // Suspend refuses everything to come, for as long as this leadership lasts.
 func (s *Service) Suspend() { s.retire() }
-
-func (s *Service) leave() {
-	s.mu.Lock()
-	defer s.unlock()
-	s.lasting = nil
-}
 
 // Serving reports whether claims are served here and now.
 func (s *Service) Serving() bool {
@@ -410,48 +403,5 @@ func (s *Service) unlock() {
 				f(c.pool)
 			}
 		}
-	}
-}
-
-// spawn runs work that outlives a call, and for a while the end of serving. The lock is held.
-func (s *Service) spawn(work func(ctx context.Context)) {
-	if s.lasting == nil {
-		return
-	}
-	ctx := s.lasting
-	s.begin(func() { work(ctx) })
-}
-
-// begin has the end of the term wait for work. The lock is held.
-func (s *Service) begin(work func()) {
-	s.running++
-	go func() {
-		defer s.finished()
-		work()
-	}()
-}
-
-func (s *Service) finished() {
-	s.mu.Lock()
-	defer s.unlock()
-	if s.running--; s.running == 0 && s.drained != nil {
-		close(s.drained)
-		s.drained = nil
-	}
-}
-
-// drain waits until nothing is under way; what is ends may begin more. From then on nothing begins.
-func (s *Service) drain() {
-	for {
-		s.mu.Lock()
-		if s.running == 0 {
-			s.lasting = nil
-			s.unlock()
-			return
-		}
-		drained := make(chan struct{})
-		s.drained = drained
-		s.unlock()
-		<-drained
 	}
 }
