@@ -5,15 +5,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/exec"
 )
 
 // autoscaling runs the simulator's own benchmarks: there is nothing to compare a decision with, so no target.
 func autoscaling(ctx context.Context) ([]result, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=.", "-benchtime=1s", "-count=3", "navix.sh/atoll/pkg/simulate")
-	out, err := cmd.CombinedOutput()
+	out, err := runBenchmarks(ctx, "pkg/simulate", ".", "1s", 3)
 	if err != nil {
-		return nil, fmt.Errorf("benchmarking the autoscaler: %w\n%s", err, out)
+		return nil, err
 	}
 	var results []result
 	for _, row := range []struct{ benchmark, unit, name, shown string }{

@@ -4,10 +4,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -32,8 +30,7 @@ type size struct {
 }
 
 const (
-	bigCluster = "big"
-	bigSpace   = "quiet"
+	bigSpace = "quiet"
 	// Of the comparison of fills: Pods of a leg, pairs of legs, and writers of the raw arm, as many as a pool has.
 	fillPods    = 300
 	fillPairs   = 6
@@ -42,38 +39,24 @@ const (
 
 // big measures one worker in a cluster with many Envs and Pods: how fast a pool is filled, what is written at rest, and what
 // a Pod takes in memory.
-func big(ctx context.Context, binDir, outDir string, s size) (results []result, err error) {
-	logDir := filepath.Join(outDir, "logs-big")
-	if binDir, err = filepath.Abs(binDir); err != nil {
-		return nil, fmt.Errorf("resolving --bin-dir: %w", err)
-	}
-	if err := errors.Join(os.RemoveAll(logDir), os.MkdirAll(logDir, 0o755)); err != nil {
-		return nil, fmt.Errorf("preparing the logs' folder: %w", err)
-	}
-	set, err := plane.Up(ctx, plane.Options{LogDir: filepath.Join(logDir, "planes"), AuditLog: true}, bigCluster)
-	if err != nil {
-		return nil, fmt.Errorf("bringing up a plane: %w", err)
-	}
-	defer func() { err = errors.Join(err, set.Down(ctx)) }()
-	atoll, err := stack.Start(ctx, set, stack.Options{BinDir: binDir, LogDir: logDir})
-	if err != nil {
-		return nil, fmt.Errorf("starting hub and worker: %w", err)
-	}
-	defer func() { err = errors.Join(err, atoll.Close()) }()
-	kube, err := atoll.Kube(bigCluster)
-	if err != nil {
-		return nil, err
-	}
-	ground := quiet.Ground{Kube: kube, Cluster: bigCluster, Namespace: bigSpace}
-	if err := ground.Prepare(ctx); err != nil {
-		return nil, err
-	}
-	results, err = fills(ctx, set.Plane(bigCluster), ground)
-	if err != nil {
-		return nil, err
-	}
-	more, err := atRest(ctx, set.Plane(bigCluster), atoll, ground, s)
-	return append(results, more...), err
+func big(ctx context.Context, binDir, outDir string, s size) ([]result, error) {
+	audit := plane.Options{AuditLog: true}
+	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs-big"), audit, func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
+		kube, err := atoll.Kube(p.Name)
+		if err != nil {
+			return nil, err
+		}
+		ground := quiet.Ground{Kube: kube, Cluster: p.Name, Namespace: bigSpace}
+		if err := ground.Prepare(ctx); err != nil {
+			return nil, err
+		}
+		results, err := fills(ctx, p, ground)
+		if err != nil {
+			return nil, err
+		}
+		more, err := atRest(ctx, p, atoll, ground, s)
+		return append(results, more...), err
+	})
 }
 
 // fills compares a pool of an Env that was just made with as many Pods that are made one by one: both are bound by the same
@@ -181,7 +164,7 @@ func podsReady(ctx context.Context, kube *kubernetes.Clientset, selector string)
 
 // atRest fills the cluster, leaves it alone, and says what was written and what is held.
 func atRest(ctx context.Context, p *plane.Plane, atoll *stack.Stack, ground quiet.Ground, s size) ([]result, error) {
-	empty, err := heapHeld(ctx, atoll, 15*time.Second)
+	empty, err := heapHeld(ctx, atoll, p.Name, 15*time.Second)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +180,7 @@ func atRest(ctx context.Context, p *plane.Plane, atoll *stack.Stack, ground quie
 		return nil, err
 	}
 	begin = time.Now()
-	full, err := heapHeld(ctx, atoll, s.idle)
+	full, err := heapHeld(ctx, atoll, p.Name, s.idle)
 	if err != nil {
 		return nil, err
 	}
@@ -215,14 +198,14 @@ func atRest(ctx context.Context, p *plane.Plane, atoll *stack.Stack, ground quie
 }
 
 // heapHeld is the least that the worker's heap has had in that time: it is collected now and then, also at rest.
-func heapHeld(ctx context.Context, atoll *stack.Stack, within time.Duration) (float64, error) {
+func heapHeld(ctx context.Context, atoll *stack.Stack, cluster string, within time.Duration) (float64, error) {
 	least := math.Inf(1)
 	end := time.NewTimer(within)
 	defer end.Stop()
 	ticker := time.NewTicker(250 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		text, err := atoll.Metrics(ctx, bigCluster)
+		text, err := atoll.Metrics(ctx, cluster)
 		if err != nil {
 			return 0, err
 		}

@@ -110,7 +110,7 @@ func run(ctx context.Context, binDir, outDir, only string, s size) error {
 
 // claims measures against one plane, a hub and a worker.
 func claims(ctx context.Context, binDir, outDir, only string) ([]result, error) {
-	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs"), func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
+	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs"), plane.Options{}, func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
 		hub, err := atoll.HubClient()
 		if err != nil {
 			return nil, err
@@ -126,7 +126,7 @@ func claims(ctx context.Context, binDir, outDir, only string) ([]result, error) 
 
 // onOnePlane measures against one plane, a hub and a worker.
 func onOnePlane(
-	ctx context.Context, binDir, logDir string, measure func(*plane.Plane, *stack.Stack) ([]result, error),
+	ctx context.Context, binDir, logDir string, opts plane.Options, measure func(*plane.Plane, *stack.Stack) ([]result, error),
 ) (results []result, err error) {
 	if binDir, err = filepath.Abs(binDir); err != nil {
 		return nil, fmt.Errorf("resolving --bin-dir: %w", err)
@@ -134,7 +134,8 @@ func onOnePlane(
 	if err := errors.Join(os.RemoveAll(logDir), os.MkdirAll(logDir, 0o755)); err != nil {
 		return nil, fmt.Errorf("preparing the logs' folder: %w", err)
 	}
-	set, err := plane.Up(ctx, plane.Options{LogDir: filepath.Join(logDir, "planes")}, "bench")
+	opts.LogDir = filepath.Join(logDir, "planes")
+	set, err := plane.Up(ctx, opts, "bench")
 	if err != nil {
 		return nil, fmt.Errorf("bringing up a plane: %w", err)
 	}

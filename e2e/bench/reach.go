@@ -45,7 +45,7 @@ type reachArm func(ctx context.Context) (io.ReadWriteCloser, error)
 // reaching measures connections to a port of a sandbox, through hub, tunnel and worker, beside ones through the same API
 // server alone. Each connection of either arm has one of its own to the API server.
 func reaching(ctx context.Context, binDir, outDir string) ([]result, error) {
-	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs-reach"), func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
+	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs-reach"), plane.Options{}, func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
 		sandbox, err := oneSandbox(ctx, p, atoll)
 		if err != nil {
 			return nil, err

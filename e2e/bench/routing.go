@@ -78,10 +78,9 @@ func queueing(ctx context.Context) ([]result, error) {
 
 // goBenchmark runs one of a package's benchmarks and answers what it reports, by unit.
 func goBenchmark(ctx context.Context, pkg, name, time string, count int, units ...string) (map[string][]float64, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^"+name+"$", "-benchtime="+time, "-count="+strconv.Itoa(count), "navix.sh/atoll/"+pkg)
-	out, err := cmd.CombinedOutput()
+	out, err := runBenchmarks(ctx, pkg, "^"+name+"$", time, count)
 	if err != nil {
-		return nil, fmt.Errorf("benchmarking %s: %w\n%s", pkg, err, out)
+		return nil, err
 	}
 	metrics, err := parseBenchmark(out, name)
 	if err != nil {
@@ -93,6 +92,16 @@ func goBenchmark(ctx context.Context, pkg, name, time string, count int, units .
 		}
 	}
 	return metrics, nil
+}
+
+// runBenchmarks runs the benchmarks of a package that match a pattern, and answers what they print.
+func runBenchmarks(ctx context.Context, pkg, pattern, time string, count int) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench="+pattern, "-benchtime="+time, "-count="+strconv.Itoa(count), "navix.sh/atoll/"+pkg)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("benchmarking %s: %w\n%s", pkg, err, out)
+	}
+	return out, nil
 }
 
 // parseBenchmark reads the output format of the Go benchmarks (golang.org/design/14313-benchmark-format): values by unit.
