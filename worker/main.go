@@ -46,6 +46,7 @@ type options struct {
 	healthListen  string
 	queueCapacity int32
 	teamQuotas    bool
+	pullSecrets   bool
 
 	adoptPools  adoption.Mode
 	rivalLeases []string
@@ -121,6 +122,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz; 0 is off")
 	flags.Int32Var(&o.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
 	flags.BoolVar(&o.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
+	flags.BoolVar(&o.pullSecrets, "pull-secrets", true, "have the pools of an Env pull images with Secret ips-ENV if there is one, which takes the right to list Secrets (of which names alone are kept)")
 	flags.StringVar((*string)(&o.adoptPools), "adopt-pools", string(adoption.Off), "SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
 	flags.StringSliceVar(&o.rivalLeases, "rival-leases", nil, "NAMESPACE/NAME of leases by which another controller of the same objects is known, besides the usual names; while one is held nothing is done here")
 	flags.StringVar(&o.dataDir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")

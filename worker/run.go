@@ -135,7 +135,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	}
 	envs, err := env.New(mgr, env.Options{
 		ClusterID: o.clusterID, Namespace: o.namespace, Clock: serverTime, Admission: gate.chain, Contests: contests, Held: others.Held,
-		Leads: lock.Held, Registerer: metrics.Registry,
+		NoPullSecrets: !o.pullSecrets, Leads: lock.Held, Registerer: metrics.Registry,
 	})
 	if err != nil {
 		return fmt.Errorf("building the Env reconciler: %w", err)

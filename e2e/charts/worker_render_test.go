@@ -228,6 +228,23 @@ func TestWorkerHasOneSource(t *testing.T) {
 	}
 }
 
+// The right to look at Secrets goes together with the flag that makes use of it.
+func TestWorkerWithoutSecrets(t *testing.T) {
+	for values, want := range map[string]bool{"": true, "pullSecrets: false": false} {
+		objects := renderWorker(t, values)
+		args := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec.Template.Spec.Containers[0].Args
+		role := objects.Find("ClusterRole", "atoll-worker-pull-secrets") != nil
+		bound := objects.Find("ClusterRoleBinding", "atoll-worker-pull-secrets") != nil
+		manifest, err := objects.Manifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := slices.Contains(args, "--pull-secrets=false"); role != want || bound != want || off == want || strings.Contains(manifest, "- secrets\n") != want {
+			t.Errorf("%q: role %t, bound %t, switched off %t", values, role, bound, off)
+		}
+	}
+}
+
 func TestWorkerPod(t *testing.T) {
 	alone := as[appsv1.Deployment](t, renderWorker(t, ""), "Deployment", "atoll-worker").Spec
 	all := as[appsv1.Deployment](t, renderWorker(t, allOfWorker), "Deployment", "atoll-worker").Spec

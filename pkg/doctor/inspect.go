@@ -168,7 +168,7 @@ type right struct {
 	verbs                          string
 }
 
-// needed is what the worker's roles grant.
+// needed is what the worker's roles grant, but for Secrets, which can be left out.
 var needed = []right{
 	{"atoll-worker", "", "pods", "", false, "create delete get list patch watch"},
 	{"atoll-worker", "", "pods/exec", "", false, "create get"},
@@ -178,7 +178,6 @@ var needed = []right{
 	{"atoll-worker", "", "events", "", false, "list"},
 	{"atoll-worker", "", "nodes", "", false, "list watch"},
 	{"atoll-worker", "", "namespaces", "kube-system", false, "get"},
-	{"atoll-worker", "", "secrets", "", false, "list watch"},
 	{"atoll-worker", "agents.navix.sh", "sandboxenvs", "", false, "create get list patch watch"},
 	{"atoll-worker", "agents.navix.sh", "sandboxenvs/status", "", false, "patch"},
 	{"atoll-worker", "agents.navix.sh", "sandboxenvs/finalizers", "", false, "update"},

@@ -50,6 +50,8 @@ const (
 	local = "east"
 	// worker is the user it runs as, with the rights that its markers ask for and no others.
 	worker = "system:serviceaccount:atoll-system:env-test"
+	// bareWorker is one without the right that pull secrets take.
+	bareWorker = worker + "-bare"
 )
 
 // planeUp brings up the one plane of this package when the first test asks.
@@ -92,23 +94,30 @@ func grant(ctx context.Context, cfg *rest.Config) error {
 		{APIGroups: []string{group}, Resources: []string{"sandboxenvs/finalizers"}, Verbs: []string{"update"}},
 		{APIGroups: []string{group}, Resources: []string{"sandboxpools"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 		{APIGroups: []string{group}, Resources: []string{"sandboxtemplates"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"atoll-instance-types"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "env-test"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: worker}},
+	secrets := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "env-test-secrets"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list", "watch"}},
+	}}
+	bare := rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: bareWorker}
+	full := rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: worker}
+	bind := func(role *rbacv1.ClusterRole, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
+		return &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		}
 	}
 	c, err := client.New(cfg, client.Options{})
 	if err != nil {
 		return err
 	}
-	if err := c.Create(ctx, role); err != nil {
-		return err
+	for _, object := range []client.Object{role, bind(role, full, bare), secrets, bind(secrets, full)} {
+		if err := c.Create(ctx, object); err != nil {
+			return err
+		}
 	}
-	return c.Create(ctx, binding)
+	return nil
 }
 
 // world is a namespace on a real control plane with a Reconciler at work in it.
@@ -119,6 +128,7 @@ type world struct {
 	namespace  string
 	live       client.Client // of an administrator, without a cache
 	stop       func()        // ends the Reconciler
+	secretless bool          // it runs as bareWorker
 	reconciler *Reconciler
 	writes     *writes
 }
@@ -172,11 +182,15 @@ func (w *world) startWith(plugins ...admission.Plugin) {
 	cfg := w.plane.Config()
 	cfg.QPS, cfg.Burst = -1, -1
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: worker}
+	if w.secretless {
+		cfg.Impersonate.UserName = bareWorker
+	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
 	w.stop = w.run(cfg, func(ctx context.Context, mgr ctrl.Manager) error {
 		var err error
 		w.reconciler, err = New(mgr, Options{
 			ClusterID: local, Namespace: w.namespace, Clock: clock.RealClock{}, Admission: admission.New(plugins...), Registerer: prometheus.NewRegistry(),
+			NoPullSecrets: w.secretless,
 		})
 		if err != nil {
 			return err

@@ -53,6 +53,9 @@ func withPullSecret(spec map[string]any, name string) []any {
 }
 
 func (r *Reconciler) gatherPullSecret(ctx context.Context, o *observation) error {
+	if !r.pullSecrets {
+		return nil
+	}
 	key := types.NamespacedName{Namespace: o.env.Namespace, Name: v1alpha1.EnvImagePullSecretName(o.env.Name)}
 	err := r.client.Get(ctx, key, &corev1.Secret{})
 	if err != nil && !apierrors.IsNotFound(err) {

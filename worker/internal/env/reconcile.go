@@ -33,7 +33,6 @@ const (
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler keeps the local segment of every SandboxEnv true.
@@ -50,6 +49,8 @@ type Reconciler struct {
 	admission *admission.Chain
 	asks      *asks
 	contests  *Contests // nil: there is no autoscaler
+	// pullSecrets says that Secrets are looked for.
+	pullSecrets bool
 	// held tells of objects that another controller keeps; nil: there are none.
 	held     func(client.Object) bool
 	leads    func() bool // nil: always

@@ -53,6 +53,9 @@ type Options struct {
 	Held func(client.Object) bool
 	// Namespace is the worker's own, where the instance types are.
 	Namespace string
+	// NoPullSecrets leaves Secrets alone, which need a right of their own: no pool gets a pull secret, and one that has it
+	// keeps it until it is refreshed.
+	NoPullSecrets bool
 	// Leads reports whether this worker leads; nil is always. A follower refreshes nothing: what it has read may be old.
 	Leads func() bool
 	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
@@ -83,20 +86,21 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 		return nil, err
 	}
 	return &Reconciler{
-		types:     types,
-		parallel:  cmp.Or(opts.MaxConcurrentReconciles, 4),
-		clusterID: opts.ClusterID,
-		client:    mgr.GetClient(),
-		live:      mgr.GetAPIReader(),
-		templates: &templates{reader: mgr.GetCache(), known: map[string]knownTemplate{}},
-		recorder:  mgr.GetEventRecorder("atoll-worker"),
-		clock:     opts.Clock,
-		metrics:   metrics,
-		admission: opts.Admission,
-		asks:      newAsks(clock.RealClock{}),
-		contests:  opts.Contests,
-		held:      opts.Held,
-		leads:     opts.Leads,
+		types:       types,
+		parallel:    cmp.Or(opts.MaxConcurrentReconciles, 4),
+		clusterID:   opts.ClusterID,
+		client:      mgr.GetClient(),
+		live:        mgr.GetAPIReader(),
+		templates:   &templates{reader: mgr.GetCache(), known: map[string]knownTemplate{}},
+		recorder:    mgr.GetEventRecorder("atoll-worker"),
+		clock:       opts.Clock,
+		metrics:     metrics,
+		admission:   opts.Admission,
+		asks:        newAsks(clock.RealClock{}),
+		contests:    opts.Contests,
+		pullSecrets: !opts.NoPullSecrets,
+		held:        opts.Held,
+		leads:       opts.Leads,
 	}, nil
 }
 
@@ -104,12 +108,11 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager) error {
 	// Envs have no predicate: after a status write of our own the next look finds nothing to write, and any other change
 	// of status, a lost segment or a foreign one, must be looked at.
-	return ctrl.NewControllerManagedBy(mgr).
+	builder := ctrl.NewControllerManagedBy(mgr).
 		Named("env").
 		For(&v1alpha1.SandboxEnv{}).
 		Watches(&v1alpha1.SandboxPool{}, poolHandler()).
 		Watches(newTemplateObject(), handler.EnqueueRequestsFromMapFunc(r.envsOfTemplate)).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(envOfPullSecret)).
 		WatchesRawSource(r.types.Source(handler.TypedEnqueueRequestsFromMapFunc(r.envsOfTypes))).
 		WithOptions(controller.Options{
 			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
@@ -117,8 +120,11 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager) error
 			MaxConcurrentReconciles: r.parallel,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 				50*time.Millisecond, longestBackoff),
-		}).
-		Complete(r)
+		})
+	if r.pullSecrets {
+		builder.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(envOfPullSecret))
+	}
+	return builder.Complete(r)
 }
 
 func (r *Reconciler) envsOfTemplate(ctx context.Context, obj client.Object) []reconcile.Request {

@@ -233,16 +233,39 @@ func TestRefreshUnderConcurrentWrites(t *testing.T) {
 	w.awaitReady("kiosk")
 }
 
-// A pull secret that is there when a member is made, that comes later, that goes and comes back.
-func TestPullSecret(t *testing.T) {
-	w := newWorld(t)
-	secret := `
+const pullSecretManifest = `
 apiVersion: v1
 kind: Secret
 metadata: {name: ips-kiosk, namespace: NS}
 type: kubernetes.io/dockerconfigjson
 stringData: {.dockerconfigjson: '{"auths":{}}'}
 `
+
+// A worker without the right to look at Secrets does all else, and leaves a pull secret that a pool has where it is.
+func TestPullSecretsAreOptional(t *testing.T) {
+	w := newIdleWorld(t)
+	w.apply(pullSecretManifest)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
+	pulls := func(p *v1alpha1.SandboxPool) bool { return len(p.Spec.Template.Spec.ImagePullSecrets) == 1 }
+	w.start()
+	w.awaitReady("kiosk")
+	w.awaitPoolIs("a", "the pull secret", pulls)
+	w.stop()
+	w.secretless = true
+	w.start()
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`, `{name: b, spec: {replicas: 1}}`))
+	w.awaitReady("kiosk")
+	w.awaitRest()
+	if !pulls(w.pool("a")) || pulls(w.pool("b")) {
+		t.Errorf("a pulls with %v, b with %v", w.pool("a").Spec.Template.Spec.ImagePullSecrets, w.pool("b").Spec.Template.Spec.ImagePullSecrets)
+	}
+}
+
+// A pull secret that is there when a member is made, that comes later, that goes and comes back.
+func TestPullSecret(t *testing.T) {
+	w := newWorld(t)
+	secret := pullSecretManifest
 	w.apply(strings.Replace(templateManifest, "    spec:\n", "    spec:\n      imagePullSecrets: [{name: of-template}]\n", 1))
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
 	w.awaitReady("kiosk")
