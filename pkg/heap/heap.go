@@ -29,7 +29,7 @@ func Relax() {
 
 // RelaxWithin is Relax for a heap of which much is held: garbage takes room bytes at the most, or a quarter of what is held
 // where that is more. A heap that is collected again and again, although what is held does not grow, gets more, up to
-// maxFactor times as much, until it is collected less than every few seconds: a collection of tens of megabytes delays what
+// maxFactor times as much, until it is collected less than every eight seconds: a collection of tens of megabytes delays what
 // runs beside it by milliseconds, and a hub whose clusters report all the time would have several a second.
 func RelaxWithin(room uint64) {
 	if os.Getenv("GOGC") != "" {
@@ -74,9 +74,10 @@ func choose(live, room uint64) int {
 
 const (
 	// A heap is collected often if that is less than often apart for as long as lasting; a gap of more than seldom is enough to
-	// take room back. They are more than twofold apart, or the factor would go to and fro.
-	often, lasting = 2 * time.Second, 2 * time.Second
-	seldom         = 10 * time.Second
+	// take room back. They are more than twofold apart, or the factor would go to and fro. A collection of a hub with 1000
+	// clusters takes 50 ms of both of two processors: every 5 s it would be what the slowest hundredth of claims sees.
+	often, lasting = 8 * time.Second, 2 * time.Second
+	seldom         = 40 * time.Second
 	maxFactor      = 8
 )
 

@@ -44,12 +44,12 @@ func TestPace(t *testing.T) {
 		return p.factor
 	}
 	for live := uint64(1); live < 1000; live += live/4 + 1 { // it fills
-		collect(2, often/2, live*mb)
+		collect(2, lasting/2, live*mb)
 	}
 	if p.factor != 1 {
 		t.Errorf("factor %d for a heap that fills", p.factor)
 	}
-	collect(1, time.Minute, 100*mb)
+	collect(1, 2*seldom, 100*mb)
 	for i, c := range []struct {
 		every time.Duration
 		n     int
@@ -59,10 +59,10 @@ func TestPace(t *testing.T) {
 		{700 * time.Millisecond, 1, 2},
 		{700 * time.Millisecond, 9, 8},
 		{700 * time.Millisecond, 24, 8}, // the most
-		{3 * time.Second, 10, 8},        // neither often nor seldom
-		{time.Minute, 1, 4},
-		{time.Minute, 3, 1},
-		{5 * time.Second, 10, 1},
+		{often + time.Second, 10, 8},    // neither often nor seldom
+		{seldom + time.Second, 1, 4},
+		{seldom + time.Second, 3, 1},
+		{seldom - time.Second, 10, 1},
 	} {
 		if got := collect(c.n, c.every, 100*mb); got != c.want {
 			t.Errorf("step %d, %d collections %s apart: factor %d, want %d", i, c.n, c.every, got, c.want)
