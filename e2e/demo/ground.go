@@ -35,6 +35,11 @@ var grounds = map[string]func() ground{
 	"kind":   func() ground { return &onKind{} },
 }
 
+// options are those of hub and workers on any ground.
+func (w *world) options() stack.Options {
+	return stack.Options{BinDir: w.binDir, LogDir: w.logDir, Log: w.progress, WorkerArgs: []string{"--team-quotas"}}
+}
+
 type onPlanes struct{ set *plane.Set }
 
 func (g *onPlanes) up(ctx context.Context, w *world) (detail string, err error) {
@@ -46,7 +51,7 @@ func (g *onPlanes) up(ctx context.Context, w *world) (detail string, err error) 
 }
 
 func (g *onPlanes) start(ctx context.Context, w *world) (*stack.Stack, error) {
-	return stack.Start(ctx, g.set, stack.Options{BinDir: w.binDir, LogDir: w.logDir, Log: w.progress})
+	return stack.Start(ctx, g.set, w.options())
 }
 
 func (g *onPlanes) down() error {
@@ -91,7 +96,7 @@ func (g *onKind) up(ctx context.Context, w *world) (string, error) {
 }
 
 func (g *onKind) start(ctx context.Context, w *world) (*stack.Stack, error) {
-	return stack.Install(ctx, g.set, clusters, stack.Options{BinDir: w.binDir, LogDir: w.logDir, Log: w.progress})
+	return stack.Install(ctx, g.set, clusters, w.options())
 }
 
 func (g *onKind) down() error {

@@ -6,24 +6,30 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
 )
 
 //go:embed manifests/scaling.yaml
 var scalingManifest []byte
+
+//go:embed manifests/quotas.yaml
+var quotasManifest []byte
 
 const (
 	scaledCluster = "north"
 	scaledEnv     = "elastic"
 	scaledPool    = "elastic-north"
 	burstSize     = 5
+	quotaSize     = 3 // of manifests/quotas.yaml
 )
 
 // burst claims more at once than a pool has: it grows until all are served, and shrinks to its floor when they are over.
@@ -45,18 +51,8 @@ func (w *world) burst(ctx context.Context) (string, error) {
 		return "", err
 	}
 	begin := time.Now()
-	ids := make([]string, burstSize)
-	var group errgroup.Group
-	for i := range ids {
-		group.Go(func() error {
-			sandbox, err := w.hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
-				Namespace: envNamespace, Env: scaledEnv, FirstActivityTimeout: durationpb.New(0),
-			})
-			ids[i] = sandbox.GetId()
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	ids, err := w.claimScaled(ctx)
+	if err != nil {
 		return "", fmt.Errorf("claiming from a pool of one: %w", err)
 	}
 	served := time.Since(begin)
@@ -64,16 +60,69 @@ func (w *world) burst(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, id := range ids {
-		if _, err := w.hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {
-			return "", fmt.Errorf("releasing %s: %w", id, err)
-		}
-	}
-	if err := w.waitReplicas(ctx, "1 1"); err != nil {
+	if err := w.giveBackScaled(ctx, ids); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d claims at a pool of 1 were served in %.1f s; it grew to %s replicas, and is back at 1",
 		burstSize, served.Seconds(), strings.Fields(grown)[0]), nil
+}
+
+// claimScaled makes a burst of claims at once, and returns the sandboxes of those that were answered.
+func (w *world) claimScaled(ctx context.Context) ([]string, error) {
+	var mu sync.Mutex
+	var ids []string
+	var errs []error
+	var group sync.WaitGroup
+	for range burstSize {
+		group.Go(func() {
+			sandbox, err := w.hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
+				Namespace: envNamespace, Env: scaledEnv, FirstActivityTimeout: durationpb.New(0),
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if errs = append(errs, err); err == nil {
+				ids = append(ids, sandbox.GetId())
+			}
+		})
+	}
+	group.Wait()
+	return ids, errors.Join(errs...)
+}
+
+// giveBackScaled releases a burst, and waits until the pool is at its floor.
+func (w *world) giveBackScaled(ctx context.Context, ids []string) error {
+	for _, id := range ids {
+		if _, err := w.hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {
+			return fmt.Errorf("releasing %s: %w", id, err)
+		}
+	}
+	return w.waitReplicas(ctx, "1 1")
+}
+
+// quota gives the pool's team less than a burst asks for: so many are served, and the others are told why they are not.
+func (w *world) quota(ctx context.Context) (string, error) {
+	cluster := w.stack.Cluster(scaledCluster)
+	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(quotasManifest), "apply", "-f", "-"); err != nil {
+		return "", fmt.Errorf("applying the teams' quotas: %w\n%s", err, out)
+	}
+	ids, refusals := w.claimScaled(ctx)
+	if len(ids) != quotaSize || problem.FromError(refusals).Reason != problem.NoCapacity {
+		return "", errors.Join(fmt.Errorf("%d of %d claims were served with a quota of %d", len(ids), burstSize, quotaSize), refusals)
+	}
+	told, err := cluster.Kubectl(ctx, "-n", envNamespace, "get", "sandboxpool", scaledPool, "-o", "jsonpath={.status.autoscaling.lastScaleUpAttemptMessage}")
+	if err != nil {
+		return "", fmt.Errorf("reading why pool %s does not grow: %w", scaledPool, err)
+	}
+	if !strings.Contains(told, "team ml") {
+		return "", fmt.Errorf("pool %s says %q of its growth, want it to name the team", scaledPool, told)
+	}
+	if err := w.giveBackScaled(ctx, ids); err != nil {
+		return "", err
+	}
+	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(quotasManifest), "delete", "-f", "-"); err != nil {
+		return "", fmt.Errorf("taking the quotas back: %w\n%s", err, out)
+	}
+	return fmt.Sprintf("%d of %d claims served, the others refused NO_CAPACITY; the pool says: %s", len(ids), burstSize, told), nil
 }
 
 // replicas are the wanted ones and the Pods that are idle.

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// crowd is how many callers of each kind make many claims.
-	crowd = 8
+	// applied is how often users apply their manifest meanwhile: kubectl takes a good part of a processor's second.
+	applied = 10 * time.Second
 	// untoldFor is how old a sandbox without a key must be for its caller certainly not to be about to be told of it.
 	untoldFor = 2 * time.Minute
 	// settlePatience bounds what comes after the claims.
-	settlePatience = 10 * time.Minute
+	settlePatience = 30 * time.Minute
 )
 
 // I1, I2, I6: many claims under random faults, one after another without a pause, end with none double, lost or evicted.
@@ -44,10 +44,10 @@ func TestClaims(t *testing.T) {
 	working, stop := context.WithCancel(ctx)
 	var others sync.WaitGroup
 	var broken error
-	others.Go(func() { s.reapply(working, rand.New(rand.NewPCG(seed, 1<<32))) })
+	others.Go(func() { s.reapply(working, rand.New(rand.NewPCG(seed, 1<<32)), applied) })
 	others.Go(func() { s.reapOverAndOver(working) })
 	others.Go(func() { broken = s.breakOverAndOver(working) })
-	s.load.start(ctx, seed, crowd)
+	s.load.start(ctx, seed, *crowdFlag)
 	s.load.done.Wait()
 	took := time.Since(begin)
 	stop()
@@ -179,7 +179,7 @@ var disturbances = []func(context.Context, *scenario) (mend func() error, err er
 		restore := func() error {
 			// Also when the claims have come to their end meanwhile.
 			err := s.set.Plane(s.victim).Restore(context.WithoutCancel(ctx), backup)
-			s.load.excuse("claimed after the backup", s.load.answeredIn(s.victim, begun)...)
+			s.load.excuse("claimed after the backup", s.victim, begun)
 			return errors.Join(err, os.RemoveAll(backup))
 		}
 		return restore, s.set.Plane(s.victim).Backup(backup)

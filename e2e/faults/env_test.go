@@ -18,8 +18,6 @@ const (
 	namespace = "default"
 	envName   = "faults"
 	swapImage = "registry.example/python:3.14"
-	// replicas are the Pods of the Env in each cluster, when nobody plays with its scale.
-	replicas = 10
 )
 
 // manifest is an Env as its user writes it.
@@ -47,7 +45,7 @@ func (w *world) apply(ctx context.Context, cluster, env string, replicas int, ho
 // applyEnv applies the Env that claims are for and waits until the hub sees it warm.
 func (w *world) applyEnv(ctx context.Context) error {
 	for _, cluster := range clusters {
-		if err := w.apply(ctx, cluster, envName, replicas); err != nil {
+		if err := w.apply(ctx, cluster, envName, *podsFlag); err != nil {
 			return err
 		}
 	}
@@ -64,7 +62,7 @@ func (w *world) warm(ctx context.Context) error {
 		warm := 0
 		for _, c := range env.GetClusters() {
 			for _, m := range c.GetMembers() {
-				if m.GetReadyIdle() >= replicas/2 {
+				if m.GetReadyIdle() >= int32(*podsFlag/2) {
 					warm++
 				}
 			}
@@ -79,9 +77,9 @@ func (w *world) warm(ctx context.Context) error {
 // ways of applying the same manifest. The last one takes over what earlier ones of the first kind own.
 var applying = [][]string{nil, {"--server-side", "--field-manager=user", "--force-conflicts"}}
 
-// reapply plays the users: it applies the Env over and over, at times with another number of replicas, until ctx ends.
-func (w *world) reapply(ctx context.Context, random *rand.Rand) {
-	ticker := time.NewTicker(2 * time.Second)
+// reapply plays the users: it applies the Env at every interval, at times with another number of replicas, until ctx ends.
+func (w *world) reapply(ctx context.Context, random *rand.Rand, interval time.Duration) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -90,7 +88,7 @@ func (w *world) reapply(ctx context.Context, random *rand.Rand) {
 		case <-ticker.C:
 		}
 		cluster, how := clusters[random.IntN(len(clusters))], applying[random.IntN(len(applying))]
-		scale := replicas + 2*(random.IntN(3)-1)
+		scale := *podsFlag + 2*(random.IntN(3)-1)
 		applyCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		// An API server that is broken on purpose takes no manifests; the last one is applied once it is not.
 		_ = w.apply(applyCtx, cluster, envName, scale, how...)

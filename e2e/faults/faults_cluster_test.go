@@ -34,7 +34,7 @@ func etcdRestored(ctx context.Context, s *scenario) error {
 	}
 	s.between(ctx, 2*time.Second, 6*time.Second)
 	err := etcd.Restore(ctx, backup)
-	s.load.excuse("claimed after the backup", s.load.answeredIn(s.victim, begun)...)
+	s.load.excuse("claimed after the backup", s.victim, begun)
 	return errors.Join(err, s.heal())
 }
 
@@ -84,7 +84,7 @@ func (s *scenario) forget(ctx context.Context) error {
 		_, err := s.hub.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: s.victim})
 		return err
 	})
-	s.load.excuse("its cluster was forgotten", s.load.answeredIn(s.victim, time.Time{})...)
+	s.load.excuse("its cluster was forgotten", s.victim, time.Time{})
 	if err != nil {
 		return err
 	}

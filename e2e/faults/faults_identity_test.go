@@ -110,7 +110,7 @@ func clone(ctx context.Context, s *scenario) (err error) {
 		err = s.quarantined(ctx)
 	}
 	// What the clone was asked for is gone with it.
-	defer func() { s.load.excuse("its cluster had a clone", s.load.answeredIn(s.victim, time.Time{})...) }()
+	defer func() { s.load.excuse("its cluster had a clone", s.victim, time.Time{}) }()
 	if err := errors.Join(err, s.set.Plane(s.other).Restore(ctx, before), putBack(), s.heal()); err != nil {
 		return err
 	}

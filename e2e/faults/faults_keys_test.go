@@ -55,7 +55,7 @@ func racesOfOneKey(ctx context.Context, s *scenario) error {
 		return err
 	}
 	var racing sync.WaitGroup
-	for i := range 3 * replicas {
+	for i := range 3 * *podsFlag {
 		key := fmt.Sprintf("%s-race-%d", s.load.name, i)
 		begin := func() time.Duration { return time.Duration(s.random.Int64N(int64(time.Second))) }
 		for range 3 {

@@ -70,7 +70,7 @@ func longPartition(ctx context.Context, s *scenario) error {
 	if err := s.waitState(ctx, s.victim, sandboxv1.ClusterState_UNREACHABLE); err != nil {
 		return err
 	}
-	if err := s.apply(ctx, s.victim, envName, replicas+2); err != nil {
+	if err := s.apply(ctx, s.victim, envName, *podsFlag+2); err != nil {
 		return err
 	}
 	if err := s.wantServedLocally(ctx); err != nil {

@@ -39,7 +39,7 @@ func twoWriters(ctx context.Context, s *scenario) error {
 	group.Go(func() error {
 		for ; users.Err() == nil; applied++ {
 			// Cut off in the middle by the end of the writers, a last one proves nothing.
-			if err := s.apply(users, s.victim, envName, replicas, applying[applied%len(applying)]...); err != nil && users.Err() == nil {
+			if err := s.apply(users, s.victim, envName, *podsFlag, applying[applied%len(applying)]...); err != nil && users.Err() == nil {
 				return err
 			}
 		}

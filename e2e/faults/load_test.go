@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,15 +45,11 @@ type load struct {
 
 	mu       sync.Mutex
 	wrong    []breach
-	answered map[string]answered // by sandbox
-	excused  map[string]string   // sandboxes that may be gone, and why
+	answered map[string]answered  // by sandbox
+	asked    map[string]time.Time // when a key was first asked for
+	pardons  []pardon
+	excused  map[string]string // sandboxes that may be gone, and why
 	refusals map[problem.Reason]int
-}
-
-// answered is where and when a sandbox was answered first.
-type answered struct {
-	cluster string
-	at      time.Time
 }
 
 // breach is something that should not be.
@@ -72,7 +67,7 @@ const (
 func newLoad(w *world, name string) *load {
 	l := &load{
 		world: w, name: name, history: history.New(), books: history.NewBooks(), quit: make(chan struct{}),
-		answered: map[string]answered{}, excused: map[string]string{}, refusals: map[problem.Reason]int{},
+		answered: map[string]answered{}, asked: map[string]time.Time{}, excused: map[string]string{}, refusals: map[problem.Reason]int{},
 	}
 	l.patience.Store(int64(patience))
 	return l
@@ -118,52 +113,6 @@ func (l *load) fail(kind, sandbox string, err error) {
 	l.wrong = append(l.wrong, breach{kind, sandbox, err})
 }
 
-// note remembers an answer.
-func (l *load) note(s *sandboxv1.Sandbox) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, known := l.answered[s.GetId()]; !known {
-		l.answered[s.GetId()] = answered{s.GetClusterId(), time.Now()}
-	}
-}
-
-// answeredIn are the sandboxes of a cluster that were answered since then.
-func (l *load) answeredIn(cluster string, since time.Time) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var ids []string
-	for id, a := range l.answered {
-		if a.cluster == cluster && a.at.After(since) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// toldOf are the sandboxes that somebody was told of and that may not be gone for a reason.
-func (l *load) toldOf() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var ids []string
-	for id := range l.answered {
-		if l.excused[id] == "" && id != "" { // a claim that was cancelled early never had one
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// excuse says that sandboxes may be gone, for a reason that is in the nature of the fault.
-func (l *load) excuse(why string, ids ...string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, id := range ids {
-		l.excused[id] = why
-		l.history.MayEnd(id)
-	}
-}
-
 // request is a claim for any cluster, or for those given.
 func request(key string, in ...string) *sandboxv1.CreateSandboxRequest {
 	r := &sandboxv1.CreateSandboxRequest{
@@ -182,7 +131,7 @@ func request(key string, in ...string) *sandboxv1.CreateSandboxRequest {
 func (l *load) create(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	done := func(*sandboxv1.Sandbox) {}
+	done, asked := func(*sandboxv1.Sandbox) {}, l.askedSince(r.GetClaimKey())
 	if r.GetClaimKey() != "" {
 		done = l.history.Create(r.GetClaimKey())
 	}
@@ -192,7 +141,7 @@ func (l *load) create(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*
 		return nil, err
 	}
 	done(sandbox)
-	l.note(sandbox)
+	l.note(sandbox, asked)
 	return sandbox, nil
 }
 
@@ -221,6 +170,9 @@ func (l *load) useKeyed(ctx context.Context, random *rand.Rand, key string) {
 		racing.Wait()
 		if l.forgets {
 			l.history.Forget(key)
+			l.mu.Lock()
+			delete(l.asked, key)
+			l.mu.Unlock()
 		}
 	}()
 	r := request(key)

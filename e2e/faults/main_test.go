@@ -3,10 +3,10 @@
 // Package faults_test breaks Atoll in every way that is known to break such things, while callers claim, and holds it to what
 // they were answered.
 //
-// Two clusters are planes; hub and workers are processes under the RBAC of their charts, built with the race detector and
-// with the tag atolltest, which puts their clocks and the frames of their links into the suite's hands. A proxy stands in
-// every connection between worker and hub, worker and API server, caller and hub. A program that ends by itself is started
-// again, as a kubelet would.
+// Two clusters are planes; hub and workers are processes under the RBAC of their charts, built with the race detector (but
+// see -races) and with the tag atolltest, which puts their clocks and the frames of their links into the suite's hands. A proxy
+// stands in every connection between worker and hub, worker and API server, caller and hub. A program that ends by itself is
+// started again, as a kubelet would.
 //
 // A run is one fault under one seed. It begins with a federation that is well and with sandboxes that somebody holds; a load
 // of claims with and without keys, retries, releases, cancels, re-applies and changes of scale goes on throughout; then the
@@ -16,7 +16,7 @@
 //
 //	go test ./e2e/faults                                     a short run of a few faults
 //	go test ./e2e/faults -timeout 3h -args -faults all -seeds 1,2,3
-//	go test ./e2e/faults -timeout 3h -run Claims -args -claims 100000 -seeds 7
+//	go test ./e2e/faults -timeout 3h -run Claims -args -claims 100000 -crowd 48 -pods 60 -races=false -seeds 7
 package faults_test
 
 import (
@@ -38,6 +38,9 @@ var (
 	patchesFlag = flag.Int("patches", 10_000, "how many writes the two writers of fault 19 make between them")
 	killsFlag   = flag.Int("kills", 200, "how many times workers are killed in fault 23, all together")
 	claimsFlag  = flag.Int("claims", 100, "how many claims are made under random continuous faults")
+	crowdFlag   = flag.Int("crowd", 8, "how many callers with a key, and as many without, make these")
+	podsFlag    = flag.Int("pods", 10, "Pods of the Env in each cluster, when nobody plays with its scale")
+	racesFlag   = flag.Bool("races", true, "build hub and workers with the race detector, which takes more than half of what they run on")
 )
 
 // clusters are the ids of the clusters.

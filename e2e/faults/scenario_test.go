@@ -70,7 +70,7 @@ func (s *scenario) beginLoad(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var users sync.WaitGroup
 	random := rand.New(rand.NewPCG(s.seed, 1<<32))
-	users.Go(func() { s.reapply(ctx, random) })
+	users.Go(func() { s.reapply(ctx, random, 2*time.Second) })
 	s.load.start(ctx, s.seed, callers)
 	return func() {
 		s.load.stop()
@@ -171,7 +171,7 @@ var cut = proxy.Faults{Cut: true}
 // settle ends the run: what is kept is there, and is given back; nobody else is; everything agrees.
 func (s *scenario) settle(ctx context.Context) error {
 	for _, cluster := range clusters {
-		if err := s.apply(ctx, cluster, envName, replicas); err != nil {
+		if err := s.apply(ctx, cluster, envName, *podsFlag); err != nil {
 			return err
 		}
 	}

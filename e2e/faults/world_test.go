@@ -53,7 +53,7 @@ func newWorld(dir, logDir string) *world {
 func (w *world) up(ctx context.Context) (err error) {
 	bin := filepath.Join(w.dir, "bin")
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return stack.Build(groupCtx, bin, true, "atolltest") })
+	group.Go(func() error { return stack.Build(groupCtx, bin, *racesFlag, "atolltest") })
 	group.Go(func() (err error) {
 		w.set, err = plane.Up(groupCtx, plane.Options{}, clusters...)
 		return err
