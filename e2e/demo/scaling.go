@@ -30,6 +30,7 @@ const (
 	scaledPool    = "elastic-north"
 	burstSize     = 5
 	quotaSize     = 3 // of manifests/quotas.yaml
+	quotaWait     = 5 * time.Second
 )
 
 // burst claims more at once than a pool has: it grows until all are served, and shrinks to its floor when they are over.
@@ -51,7 +52,7 @@ func (w *world) burst(ctx context.Context) (string, error) {
 		return "", err
 	}
 	begin := time.Now()
-	ids, err := w.claimScaled(ctx)
+	ids, err := w.claimScaled(ctx, time.Minute)
 	if err != nil {
 		return "", fmt.Errorf("claiming from a pool of one: %w", err)
 	}
@@ -67,8 +68,8 @@ func (w *world) burst(ctx context.Context) (string, error) {
 		burstSize, served.Seconds(), strings.Fields(grown)[0]), nil
 }
 
-// claimScaled makes a burst of claims at once, and returns the sandboxes of those that were answered.
-func (w *world) claimScaled(ctx context.Context) ([]string, error) {
+// claimScaled makes a burst of claims at once, which wait for so long, and returns the sandboxes of those that were answered.
+func (w *world) claimScaled(ctx context.Context, wait time.Duration) ([]string, error) {
 	var mu sync.Mutex
 	var ids []string
 	var errs []error
@@ -76,7 +77,7 @@ func (w *world) claimScaled(ctx context.Context) ([]string, error) {
 	for range burstSize {
 		group.Go(func() {
 			sandbox, err := w.hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
-				Namespace: envNamespace, Env: scaledEnv, FirstActivityTimeout: durationpb.New(0),
+				Namespace: envNamespace, Env: scaledEnv, FirstActivityTimeout: durationpb.New(0), StartupTimeout: durationpb.New(wait),
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -105,10 +106,11 @@ func (w *world) quota(ctx context.Context) (string, error) {
 	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(quotasManifest), "apply", "-f", "-"); err != nil {
 		return "", fmt.Errorf("applying the teams' quotas: %w\n%s", err, out)
 	}
-	ids, refusals := w.claimScaled(ctx)
-	if len(ids) != quotaSize || problem.FromError(refusals).Reason != problem.NoCapacity {
+	ids, refusals := w.claimScaled(ctx, quotaWait)
+	if len(ids) != quotaSize {
 		return "", errors.Join(fmt.Errorf("%d of %d claims were served with a quota of %d", len(ids), burstSize, quotaSize), refusals)
 	}
+	reason := problem.FromError(refusals).Reason
 	told, err := cluster.Kubectl(ctx, "-n", envNamespace, "get", "sandboxpool", scaledPool, "-o", "jsonpath={.status.autoscaling.lastScaleUpAttemptMessage}")
 	if err != nil {
 		return "", fmt.Errorf("reading why pool %s does not grow: %w", scaledPool, err)
@@ -122,7 +124,7 @@ func (w *world) quota(ctx context.Context) (string, error) {
 	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(quotasManifest), "delete", "-f", "-"); err != nil {
 		return "", fmt.Errorf("taking the quotas back: %w\n%s", err, out)
 	}
-	return fmt.Sprintf("%d of %d claims served, the others refused NO_CAPACITY; the pool says: %s", len(ids), burstSize, told), nil
+	return fmt.Sprintf("%d of %d claims served, the others waited %s and got %s; the pool says: %s", len(ids), burstSize, quotaWait, reason, told), nil
 }
 
 // replicas are the wanted ones and the Pods that are idle.
