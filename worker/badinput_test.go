@@ -17,6 +17,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane/planetest"
 )
 
 // TestBadInput gives a worker what it was not made for, and looks whether it says so, and whether anybody else is the worse
@@ -76,7 +77,7 @@ func testFullAnnotations(p *place) {
 	// Sent as it is: client-side apply would keep a second copy in an annotation.
 	p.kubectl(strings.NewReplacer(
 		"name: env,", "name: full,", "name: member,", `name: full, config: {annotations: {a: "`+full+`"}},`).Replace(envManifest), "create", "-f", "-")
-	eventually(p.t, "the refusal in the Env's condition", func() error {
+	planetest.Eventually(p.t, "the refusal in the Env's condition", func() error {
 		message := p.awaitCondition("env", "full", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
 		if !strings.Contains(message, "metadata.annotations: Too long") || len(message) > 1<<10 {
 			return fmt.Errorf("it tells %.300q", message)
@@ -107,7 +108,7 @@ func testUnpullable(p *place) {
 // checkDegraded: Pods that cannot serve are counted, shown, left in place, and not handed out.
 func (p *place) checkDegraded(message string) {
 	p.t.Helper()
-	eventually(p.t, "two unavailable Pods", func() error {
+	planetest.Eventually(p.t, "two unavailable Pods", func() error {
 		pool := &v1alpha1.SandboxPool{}
 		if err := p.live.Get(p.ctx, p.key("member"), pool); err != nil {
 			return err
@@ -118,7 +119,7 @@ func (p *place) checkDegraded(message string) {
 		return nil
 	})
 	before := p.pods("member")
-	eventually(p.t, "what is wrong in the condition", func() error {
+	planetest.Eventually(p.t, "what is wrong in the condition", func() error {
 		if got := p.awaitCondition("pool", "member", v1alpha1.SandboxPoolConditionDegraded, metav1.ConditionTrue, v1alpha1.SandboxPoolReasonUnhealthyIdlePods); !strings.Contains(got, message) {
 			return errors.New(got)
 		}
@@ -157,7 +158,7 @@ func testEnvDeleted(p *place) {
 	p.awaitIdle("member", 2)
 	released := p.mustClaim("env")
 	var completes *sandboxv1.Sandbox
-	eventually(p.t, "a second sandbox", func() (err error) {
+	planetest.Eventually(p.t, "a second sandbox", func() (err error) {
 		completes, err = p.sandboxes.CreateSandbox(p.ctx, &sandboxv1.CreateSandboxRequest{Namespace: p.namespace, Env: "env", Team: "team"})
 		return err
 	})
@@ -185,7 +186,7 @@ func testHugeReplicas(p *place) {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "quota"}}
 	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: *resourceOf(3)}
 	p.must(p.live.Create(p.ctx, quota))
-	eventually(p.t, "the quota to count", func() error {
+	planetest.Eventually(p.t, "the quota to count", func() error {
 		p.must(p.live.Get(p.ctx, client.ObjectKeyFromObject(quota), quota))
 		if len(quota.Status.Hard) == 0 {
 			return errors.New("it has no status")
@@ -244,7 +245,7 @@ func testUnreadable(p *place) {
 	p.kubectl(string(policy), "apply", "-f", "-")
 	unreadable := strings.Replace(aloneManifest, "name: alone", "name: unreadable", 1)
 	unreadable = strings.Replace(unreadable, "replicas: 2,", "replicas: 2, template: {spec: {containers: [{name: a, image: i, resources: {limits: {cpu: lots}}}]}},", 1)
-	eventually(p.t, "the policy's refusal", func() error {
+	planetest.Eventually(p.t, "the policy's refusal", func() error {
 		out, err := p.tryKubectl(unreadable, "create", "--dry-run=server", "-f", "-")
 		if err == nil {
 			return errors.New("accepted: " + out)

@@ -16,6 +16,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane/planetest"
 )
 
 const templateManifest = `
@@ -238,7 +239,7 @@ func TestAdoption(t *testing.T) {
 	// Its Env deleted, idle Pods go, and what runs ends when it is released.
 	p.kubectl("", "delete", "sandboxenv", "legacy", "--wait=false")
 	p.awaitGone(&v1alpha1.SandboxEnv{}, "legacy")
-	eventually(t, "the end of idle Pods", func() error { return phases(p.pods("legacy"), v1alpha1.SandboxPhaseIdle, 0) })
+	planetest.Eventually(t, "the end of idle Pods", func() error { return phases(p.pods("legacy"), v1alpha1.SandboxPhaseIdle, 0) })
 	checkStillRuns(p, running.GetId())
 
 	// Its Env deleted without it, it goes on alone, and gets no other Env.
@@ -336,7 +337,7 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 3600}
 
 	// A new worker notices as well, before it has written anything.
 	s.run(t, func(o *options) { o.adoptPools = "all" })
-	eventually(t, "refusal", func() error {
+	planetest.Eventually(t, "refusal", func() error {
 		_, err := p.claim("env")
 		if err == nil || !strings.Contains(err.Error(), "MemberInconsistent") {
 			return fmt.Errorf("a claim is answered %w", err)

@@ -25,6 +25,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/monitoring"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
@@ -98,7 +99,7 @@ func TestWorkerAlone(t *testing.T) {
 	o := options{
 		hub: "127.0.0.1:1", tls: files,
 		clusterID: "east", kubeconfig: kubeconfig, namespace: "atoll-system", queueCapacity: claim.DefaultQueueCapacity,
-		dataDir: t.TempDir(), retention: history.DefaultRetention, historyRecords: history.DefaultMaxRecords,
+		pullSecrets: true, dataDir: t.TempDir(), retention: history.DefaultRetention, historyRecords: history.DefaultMaxRecords,
 		listen: freeAddress(t), healthListen: freeAddress(t), metricsListen: freeAddress(t),
 	}
 	log := testr.NewWithOptions(t, testr.Options{})
@@ -108,7 +109,7 @@ func TestWorkerAlone(t *testing.T) {
 	go func() { ended <- run(running, o, log) }()
 	defer stop()
 
-	eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
+	planetest.Eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
 	kubectl(manifest, "apply", "-f", "-")
 	conn, err := grpc.NewClient(o.listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -118,7 +119,7 @@ func TestWorkerAlone(t *testing.T) {
 	sandboxes := sandboxv1.NewSandboxesClient(conn)
 	create := &sandboxv1.CreateSandboxRequest{Env: "python", Image: "test.local/other:1", Team: "team", ClaimKey: "once"}
 	var first *sandboxv1.Sandbox
-	eventually(t, "a sandbox", func() error {
+	planetest.Eventually(t, "a sandbox", func() error {
 		first, err = sandboxes.CreateSandbox(ctx, create)
 		return err
 	})
@@ -140,7 +141,7 @@ func TestWorkerAlone(t *testing.T) {
 	if _, err := sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "three idle pods", func() error {
+	planetest.Eventually(t, "three idle pods", func() error {
 		out := kubectl("", "get", "sandboxpool", "python-east", "-o", "jsonpath={.status.phase} {.status.idleReplicas} {.status.unavailableIdleReplicas}")
 		// A count that was never above zero is not written.
 		if got := strings.TrimSuffix(strings.TrimSpace(out), " 0"); got != "Ready 3" {
@@ -212,24 +213,4 @@ func freeAddress(t *testing.T) string {
 	}
 	defer listener.Close()
 	return listener.Addr().String()
-}
-
-// eventually waits until there is no error.
-func eventually(t *testing.T, what string, try func() error) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("waiting for %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
 }

@@ -30,6 +30,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
 )
@@ -113,7 +114,7 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 		metrics.Registry = registry
 	})
 	t.Cleanup(stop)
-	eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
+	planetest.Eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
 	return stop
 }
 
@@ -131,7 +132,7 @@ func (s *site) place(t *testing.T) *place {
 		t.Fatal(err)
 	}
 	p := &place{site: s, t: t, namespace: ns.Name}
-	eventually(t, "the default service account", func() error { return s.live.Get(s.ctx, p.key("default"), &corev1.ServiceAccount{}) })
+	planetest.Eventually(t, "the default service account", func() error { return s.live.Get(s.ctx, p.key("default"), &corev1.ServiceAccount{}) })
 	return p
 }
 
@@ -200,7 +201,7 @@ func (p *place) pods(pool string) map[string]corev1.Pod {
 // awaitIdle waits until the pool's status tells of so many idle Pods that can serve.
 func (p *place) awaitIdle(pool string, idle int32) {
 	p.t.Helper()
-	eventually(p.t, fmt.Sprintf("%d idle Pods in %s", idle, pool), func() error {
+	planetest.Eventually(p.t, fmt.Sprintf("%d idle Pods in %s", idle, pool), func() error {
 		got := &v1alpha1.SandboxPool{}
 		if err := p.live.Get(p.ctx, p.key(pool), got); err != nil {
 			return err
@@ -216,7 +217,7 @@ func (p *place) awaitIdle(pool string, idle int32) {
 func (p *place) awaitCondition(kind, name, condition string, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) string {
 	p.t.Helper()
 	var message string
-	eventually(p.t, fmt.Sprintf("%s=%s/%s of %s %s", condition, status, reason, kind, name), func() error {
+	planetest.Eventually(p.t, fmt.Sprintf("%s=%s/%s of %s %s", condition, status, reason, kind, name), func() error {
 		var conditions []metav1.Condition
 		switch kind {
 		case "pool":
@@ -251,7 +252,7 @@ func (p *place) claim(env string) (*sandboxv1.Sandbox, error) {
 func (p *place) mustClaim(env string) *sandboxv1.Sandbox {
 	p.t.Helper()
 	var got *sandboxv1.Sandbox
-	eventually(p.t, "a sandbox of "+env, func() (err error) {
+	planetest.Eventually(p.t, "a sandbox of "+env, func() (err error) {
 		got, err = p.claim(env)
 		return err
 	})
@@ -268,7 +269,7 @@ func (p *place) release(id string) {
 func (p *place) awaitEnded(id string) *sandboxv1.Sandbox {
 	p.t.Helper()
 	var got *sandboxv1.Sandbox
-	eventually(p.t, "the record of "+id, func() (err error) {
+	planetest.Eventually(p.t, "the record of "+id, func() (err error) {
 		got, err = p.sandboxes.GetSandbox(p.ctx, &sandboxv1.GetSandboxRequest{Id: id})
 		if err == nil && got.GetPhase() != sandboxv1.Phase_ENDED {
 			err = errors.New(got.GetPhase().String())
@@ -282,7 +283,7 @@ func (p *place) awaitEnded(id string) *sandboxv1.Sandbox {
 func (p *place) awaitEvent(name, reason string) string {
 	p.t.Helper()
 	var note string
-	eventually(p.t, "an event "+reason+" about "+name, func() error {
+	planetest.Eventually(p.t, "an event "+reason+" about "+name, func() error {
 		list := &corev1.EventList{}
 		p.must(p.live.List(p.ctx, list, client.InNamespace(p.namespace)))
 		for i := range list.Items {
@@ -299,7 +300,7 @@ func (p *place) awaitEvent(name, reason string) string {
 // awaitGone waits until there is no such object any more.
 func (p *place) awaitGone(object client.Object, name string) {
 	p.t.Helper()
-	eventually(p.t, "the end of "+name, func() error {
+	planetest.Eventually(p.t, "the end of "+name, func() error {
 		err := p.live.Get(p.ctx, p.key(name), object)
 		if err == nil {
 			return errors.New("it is there")

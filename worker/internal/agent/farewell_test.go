@@ -36,10 +36,8 @@ func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
 	w.eventually("two claims to wait", func() error { return worker.waits("py-main", 2) })
 
 	// The API server hangs, so that the release is still under way when the end comes.
-	set, err := planeUp()
-	w.must(err)
-	w.must(set.Plane(clusterID).Pause())
-	resume := func() { w.must(set.Plane(clusterID).Resume()) }
+	w.must(east.Up(w).Pause())
+	resume := func() { w.must(east.Up(w).Resume()) }
 	s.dispatch(&federationv1.Dispatch{Id: releasing, Incarnation: 1, Call: &federationv1.Dispatch_Release{
 		Release: &sandboxv1.ReleaseSandboxRequest{Id: id},
 	}})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -16,7 +15,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +30,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/worker/internal/apitime"
@@ -47,33 +46,9 @@ const (
 	poolImage = "test.local/default:1"
 )
 
-var (
-	up atomic.Bool
-	// planeUp brings up the one plane of this package when the first test asks.
-	planeUp = sync.OnceValues(func() (*plane.Set, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-		defer cancel()
-		set, err := plane.Up(ctx, plane.Options{Delays: plane.Delays{Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond}}, clusterID)
-		up.Store(err == nil)
-		return set, err
-	})
-)
+var east = planetest.New(clusterID, plane.Options{Delays: plane.Delays{Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond}}, nil)
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if up.Load() {
-		set, _ := planeUp()
-		if err := set.Down(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { east.Main(m) }
 
 // world is a namespace of a real control plane, the certificates of a federation, and the address of a hub.
 type world struct {
@@ -89,9 +64,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, scheme: runtime.NewScheme()}
 	w.must(errors.Join(clientgoscheme.AddToScheme(w.scheme), v1alpha1.AddToScheme(w.scheme)))
-	set, err := planeUp()
-	w.must(err)
-	w.live, err = client.New(set.Plane(clusterID).Config(), client.Options{Scheme: w.scheme})
+	var err error
+	w.live, err = client.New(east.Up(t).Config(), client.Options{Scheme: w.scheme})
 	w.must(err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "agent-"}}
 	w.must(w.live.Create(t.Context(), ns))
@@ -118,21 +92,7 @@ func (w *world) key(name string) types.NamespacedName {
 
 func (w *world) eventually(what string, try func() error) {
 	w.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			w.Fatalf("waiting for %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
+	planetest.Eventually(w, what, try)
 }
 
 // held is a lease that is never lost.
@@ -169,9 +129,7 @@ func (w *world) lead(certificate string) *worker {
 // leadWith changes the agent's options before.
 func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	w.Helper()
-	set, err := planeUp()
-	w.must(err)
-	cfg := set.Plane(clusterID).Config()
+	cfg := east.Up(w).Config()
 	cfg.QPS = -1
 	skip := true
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{

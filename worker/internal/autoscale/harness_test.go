@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,6 +31,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/autoscale"
@@ -49,39 +48,18 @@ const (
 	clusterID = "east"
 )
 
-var (
-	up atomic.Bool
-	// planeUp brings up the one plane of this package when the first test asks.
-	planeUp = sync.OnceValues(func() (*plane.Set, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-		defer cancel()
-		return plane.Up(ctx, plane.Options{Delays: plane.Delays{
-			Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
-		}}, clusterID)
-	})
-)
+var east = planetest.New(clusterID, plane.Options{Delays: plane.Delays{
+	Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
+}}, nil)
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard()) // for what has no logger of a test's manager
-	code := m.Run()
-	if up.Load() {
-		set, _ := planeUp()
-		if err := set.Down(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	east.Main(m)
 }
 
 // world is a namespace of a real control plane, with all that a worker does about pools at work in it.
 type world struct {
 	t         *testing.T
-	set       *plane.Set
 	scheme    *runtime.Scheme
 	namespace string
 	live      client.Client // of an administrator, without a cache
@@ -104,10 +82,7 @@ func newWorld(t *testing.T) *world {
 		w.must(add(w.scheme))
 	}
 	var err error
-	w.set, err = planeUp()
-	w.must(err)
-	up.Store(true)
-	w.live, err = client.New(w.set.Plane(clusterID).Config(), client.Options{Scheme: w.scheme})
+	w.live, err = client.New(east.Up(t).Config(), client.Options{Scheme: w.scheme})
 	w.must(err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scale-"}}
 	w.must(w.live.Create(t.Context(), ns))
@@ -144,7 +119,7 @@ func (held) Held() bool { return true }
 func (w *world) start() {
 	t := w.t
 	t.Helper()
-	cfg := w.set.Plane(clusterID).Config()
+	cfg := east.Up(w.t).Config()
 	cfg.QPS = -1
 	times := apitime.New(clock.RealClock{})
 	times.Watch(cfg)
@@ -215,19 +190,9 @@ func (w *world) key(name string) types.NamespacedName {
 }
 
 // eventually waits for something that somebody else brings about.
-func (w *world) eventually(what string, check func() error) {
+func (w *world) eventually(what string, try func() error) {
 	w.t.Helper()
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if err = check(); err == nil {
-			return
-		}
-		select {
-		case <-w.t.Context().Done():
-		case <-time.After(30 * time.Millisecond):
-		}
-	}
-	w.t.Fatalf("waited for %s: %v", what, err)
+	planetest.Eventually(w.t, what, try)
 }
 
 // stays wants something to be so for a while.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +29,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history/historytest"
@@ -49,36 +48,11 @@ const (
 	tenantImage = "test.local/tenant:2"
 )
 
-var (
-	downNeeded atomic.Bool
-	// planeUp brings up the one plane of this package when the first test asks.
-	planeUp = sync.OnceValues(func() (*plane.Set, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-		defer cancel()
-		return plane.Up(ctx, plane.Options{Delays: plane.Delays{
-			Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
-		}}, clusterID)
-	})
-)
+var east = planetest.New(clusterID, plane.Options{Delays: plane.Delays{
+	Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
+}}, nil)
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if downNeeded.Load() {
-		set, err := planeUp()
-		if err == nil {
-			err = set.Down(context.Background())
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { east.Main(m) }
 
 // world is a namespace of a real control plane with a pool reconciler at work in it.
 type world struct {
@@ -114,10 +88,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 
 func (w *world) config() *rest.Config {
 	w.t.Helper()
-	set, err := planeUp()
-	w.must(err)
-	downNeeded.Store(true)
-	cfg := set.Plane(clusterID).Config()
+	cfg := east.Up(w.t).Config()
 	cfg.QPS = -1
 	return cfg
 }
@@ -327,21 +298,7 @@ func (w *world) must(err error) {
 // eventually waits until there is no error.
 func (w *world) eventually(what string, try func() error) {
 	w.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			w.t.Fatalf("waiting for %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
+	planetest.Eventually(w.t, what, try)
 }
 
 // makePool creates the pool p, whose Pods run its default image and return to idle after a release.

@@ -30,14 +30,12 @@ func TestI1APodThatWentBackIsNoticed(t *testing.T) {
 	w.makePool(1)
 	l := w.lead(1)
 	l.awaitIdle("p", 1)
-	set, err := planeUp()
-	w.must(err)
 	backup := filepath.Join(t.TempDir(), "etcd")
-	w.must(set.Plane(clusterID).Backup(backup))
+	w.must(east.Up(t).Backup(backup))
 	l.mustCreate()
 	before := l.NewestSeen()
 
-	w.must(set.Plane(clusterID).Restore(t.Context(), backup))
+	w.must(east.Up(t).Restore(t.Context(), backup))
 	for n, now := 0, uint64(0); now <= before; n++ {
 		now = w.write(fmt.Sprint("overtakes-", n))
 	}

@@ -7,18 +7,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,6 +34,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -54,35 +52,11 @@ const (
 	bareWorker = worker + "-bare"
 )
 
-// planeUp brings up the one plane of this package when the first test asks.
-var planeUp = sync.OnceValues(func() (*plane.Set, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
-	set, err := plane.Up(ctx, plane.Options{}, "env")
-	if err != nil {
-		return nil, err
-	}
-	up.Store(true)
-	return set, grant(ctx, set.Plane("env").Config())
-})
-
-var up atomic.Bool
+var plain = planetest.New("env", plane.Options{}, func(ctx context.Context, p *plane.Plane) error { return grant(ctx, p.Config()) })
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard()) // for what has no logger of a test's manager
-	code := m.Run()
-	if up.Load() {
-		set, _ := planeUp()
-		if err := set.Down(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	plain.Main(m)
 }
 
 // grant gives the worker the rights of the markers in reconcile.go.
@@ -143,11 +117,8 @@ func newWorld(t *testing.T) *world {
 // newIdleWorld is a world whose Reconciler has not been started.
 func newIdleWorld(t *testing.T) *world {
 	t.Helper()
-	set, err := planeUp()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, ctx: t.Context(), plane: set.Plane("env"), writes: &writes{}}
+	w := &world{t: t, ctx: t.Context(), plane: plain.Up(t), writes: &writes{}}
+	var err error
 	w.live, err = client.New(w.plane.Config(), client.Options{Scheme: newScheme(t)})
 	w.must(err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "env-"}}
@@ -287,21 +258,7 @@ func (w *world) must(err error) {
 // eventually waits until there is no error.
 func (w *world) eventually(what string, try func() error) {
 	w.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			w.t.Fatalf("waiting for %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
+	planetest.Eventually(w.t, what, try)
 }
 
 // fill puts the world's names into a manifest: NS, and TEMPLATE, which is cluster-scoped and so must differ.

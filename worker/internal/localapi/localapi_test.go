@@ -8,14 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +29,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/agent"
 	"navix.sh/atoll/worker/internal/apitime"
@@ -42,37 +40,11 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
-const (
-	patience  = 60 * time.Second
-	clusterID = "east"
-)
+const clusterID = "east"
 
-var planes *plane.Set
+var east = planetest.New(clusterID, plane.Options{}, nil)
 
-func TestMain(m *testing.M) {
-	code := run(m)
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
-	var err error
-	if planes, err = plane.Up(ctx, plane.Options{}, clusterID); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := planes.Down(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
-}
+func TestMain(m *testing.M) { east.Main(m) }
 
 type leads struct{}
 
@@ -91,7 +63,7 @@ func start(t *testing.T) string {
 	scheme := runtime.NewScheme()
 	must(clientgoscheme.AddToScheme(scheme))
 	must(v1alpha1.AddToScheme(scheme))
-	cfg := planes.Plane(clusterID).Config()
+	cfg := east.Up(t).Config()
 	cfg.QPS = -1
 	times := apitime.New(clock.RealClock{})
 	times.Watch(cfg)
@@ -210,25 +182,6 @@ func testShapes(t *testing.T, envs sandboxv1.EnvsClient) {
 	}
 }
 
-func eventually(t *testing.T, what string, try func() error) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("waiting for %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
-}
-
 // I8: all of this without a hub.
 func TestI8LocalClaims(t *testing.T) {
 	address := start(t)
@@ -241,7 +194,7 @@ func TestI8LocalClaims(t *testing.T) {
 	claims := sandboxv1.NewClaimsClient(conn)
 	ctx := t.Context()
 
-	eventually(t, "three idle Pods", func() error {
+	planetest.Eventually(t, "three idle Pods", func() error {
 		env, err := envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: "default", Name: "demo"})
 		if err != nil {
 			return err
@@ -296,7 +249,7 @@ func TestI8LocalClaims(t *testing.T) {
 	if _, err := sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the first sandbox to end", func() error {
+	planetest.Eventually(t, "the first sandbox to end", func() error {
 		got, err := sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: first.GetId()})
 		if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
 			return fmt.Errorf("%v, %w", got.GetPhase(), err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +30,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -42,33 +41,11 @@ import (
 // patience is how long a test waits for what should take a second or two.
 const patience = 60 * time.Second
 
-// planeUp brings up the one plane of this package when the first test asks.
-var planeUp = sync.OnceValues(func() (*plane.Set, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
-	return plane.Up(ctx, plane.Options{Delays: plane.Delays{
-		Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond,
-		Pull: 1500 * time.Millisecond, Exit: time.Second,
-	}}, "pool")
-})
+var plain = planetest.New("pool", plane.Options{Delays: plane.Delays{
+	Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 1500 * time.Millisecond, Exit: time.Second,
+}}, nil)
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if set := planes.Load(); set != nil {
-		if err := set.Down(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// planes is what is to be taken down in the end.
-var planes atomic.Pointer[plane.Set]
+func TestMain(m *testing.M) { plain.Main(m) }
 
 // ledger keeps records in memory, and refuses to while it is closed.
 type ledger struct {
@@ -156,11 +133,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	set, err := planeUp()
-	if err != nil {
-		t.Fatal(err)
-	}
-	planes.Store(set)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -170,7 +142,8 @@ func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{t: t, ctx: ctx, ledger: &ledger{records: map[string]*sandboxv1.Sandbox{}, times: map[string]int{}}, writes: &atomic.Int64{},
 		lengths: &lengths{waiting: map[types.NamespacedName]int32{}}, network: newPodNetwork(t), gate: &gate{}, events: &tally{}}
-	admin := set.Plane("pool").Config()
+	admin := plain.Up(t).Config()
+	var err error
 	if w.live, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +156,7 @@ func newWorld(t *testing.T) *world {
 		return w.live.Get(ctx, w.key("default"), &corev1.ServiceAccount{})
 	})
 
-	cfg := set.Plane("pool").Config()
+	cfg := plain.Up(t).Config()
 	cfg.QPS, cfg.Burst = -1, -1
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &writeCounter{next, w.writes} })
 	w.restart = func() { w.start(cfg, scheme) }
@@ -274,21 +247,7 @@ func (w *world) must(err error) {
 // eventually waits until there is no error.
 func (w *world) eventually(what string, try func() error) {
 	w.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			w.t.Fatalf("waiting for %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
+	planetest.Eventually(w.t, what, try)
 }
 
 // makePool creates a pool of Pods with one container; its idle image is idle:1.

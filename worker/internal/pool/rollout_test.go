@@ -68,9 +68,7 @@ func TestRollout(t *testing.T) {
 			}
 			list := &corev1.PodList{}
 			w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace)))
-			set, err := planeUp()
-			w.must(err)
-			watcher, err := client.NewWithWatch(set.Plane("pool").Config(), client.Options{Scheme: w.live.Scheme()})
+			watcher, err := client.NewWithWatch(plain.Up(t).Config(), client.Options{Scheme: w.live.Scheme()})
 			w.must(err)
 			events, err := watcher.Watch(w.ctx, &corev1.PodList{}, client.InNamespace(w.namespace), &client.ListOptions{
 				Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion},

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,6 +31,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	tunnel "navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
@@ -49,35 +48,13 @@ const (
 	clusterID = "east"
 )
 
-var (
-	downNeeded atomic.Bool
-	planeUp    = sync.OnceValues(func() (*plane.Set, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-		defer cancel()
-		return plane.Up(ctx, plane.Options{Delays: plane.Delays{
-			Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
-		}}, clusterID)
-	})
-)
+var east = planetest.New(clusterID, plane.Options{Delays: plane.Delays{
+	Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
+}}, nil)
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if downNeeded.Load() {
-		set, err := planeUp()
-		if err == nil {
-			err = set.Down(context.Background())
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
 	// A connection that is closed twice stays for a second, to tell somebody.
-	if err := goleak.Find(goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown")); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	east.Main(m, goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"))
 }
 
 // world is a pool on a real control plane with a claim service, and a way into its sandboxes.
@@ -171,10 +148,7 @@ func (w *world) open(change ...func(*reach.Options)) {
 
 func (w *world) config() *rest.Config {
 	w.t.Helper()
-	set, err := planeUp()
-	w.must(err)
-	downNeeded.Store(true)
-	cfg := set.Plane(clusterID).Config()
+	cfg := east.Up(w.t).Config()
 	cfg.QPS = -1
 	return cfg
 }
@@ -237,21 +211,7 @@ func (w *world) must(err error) {
 
 func (w *world) eventually(what string, try func() error) {
 	w.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			w.t.Fatalf("waiting for %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
+	planetest.Eventually(w.t, what, try)
 }
 
 // tunnels wants so many tunnels to be open.

@@ -4,53 +4,30 @@ package sandboxcache_test
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"slices"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 const clusterID = "east"
 
-var cfg *rest.Config
+var east = planetest.New(clusterID, plane.Options{}, nil)
 
-func TestMain(m *testing.M) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
-	set, err := plane.Up(ctx, plane.Options{}, clusterID)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	cfg = set.Plane(clusterID).Config()
-	code := m.Run()
-	if err := set.Down(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { east.Main(m) }
 
 // claimed makes a Pod as a claim leaves it.
 func claimed(name, pool, id, key, team, user, phase string) *corev1.Pod {
@@ -86,6 +63,7 @@ func TestCachedAndLiveAgree(t *testing.T) {
 	scheme := runtime.NewScheme()
 	must(clientgoscheme.AddToScheme(scheme))
 	must(v1alpha1.AddToScheme(scheme))
+	cfg := east.Up(t).Config()
 	api, err := client.New(cfg, client.Options{Scheme: scheme})
 	must(err)
 	other := claimed("other", "p", "x-east", "", "", "", "running") // not ours

@@ -6,15 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	gosync "sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr/testr"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,44 +27,18 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 )
 
 const (
-	patienceOfTests = 60 * time.Second
-	namespace       = "atoll-system"
+	namespace = "atoll-system"
 	// workerAccount stands for the worker: it may watch Envs and ask for tokens of atoll-sync, nothing else.
 	workerAccount = "sync-test"
 )
 
-// planeUp brings up the one plane of this package when the first test asks.
-var planeUp = gosync.OnceValues(func() (*plane.Set, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
-	set, err := plane.Up(ctx, plane.Options{}, "sync")
-	if err != nil {
-		return nil, err
-	}
-	up.Store(true)
-	return set, grant(ctx, set.Plane("sync").Config())
-})
+var plain = planetest.New("sync", plane.Options{}, func(ctx context.Context, p *plane.Plane) error { return grant(ctx, p.Config()) })
 
-var up atomic.Bool
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if up.Load() {
-		set, _ := planeUp()
-		if err := set.Down(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { plain.Main(m) }
 
 // grant creates the two ServiceAccounts with the rights that the markers ask for.
 func grant(ctx context.Context, cfg *rest.Config) error {
@@ -128,11 +98,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	set, err := planeUp()
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin := set.Plane("sync").Config()
+	admin := plain.Up(t).Config()
 	c, err := newClient(admin)
 	if err != nil {
 		t.Fatal(err)
@@ -156,23 +122,9 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// eventually waits for check to be content, and says what it last complained of.
 func (c *cluster) eventually(check func() error) {
 	c.Helper()
-	deadline := time.After(patienceOfTests)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline:
-			c.Fatal(err)
-		case <-tick.C:
-		}
-	}
+	planetest.Eventually(c, c.name, check)
 }
 
 func (c *cluster) createEnv() *v1alpha1.SandboxEnv {
