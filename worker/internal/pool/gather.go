@@ -29,7 +29,8 @@ const (
 
 // gather reads everything from the cache.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snapshot, error) {
-	s := Snapshot{}
+	// Before the Pods are listed: an event that comes in between would settle an expectation for a Pod that the list does not have.
+	s := Snapshot{Settled: r.expectations.Settled(key)}
 	pool := &v1alpha1.SandboxPool{}
 	switch err := r.client.Get(ctx, key, pool); {
 	case err == nil:
@@ -61,7 +62,6 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 	}
 	s.Ages = r.timeline.observe(key, stages)
 	s.Noted = r.timeline.noted(key)
-	s.Settled = r.expectations.Settled(key)
 	if s.Pool == nil {
 		r.hooks.Follow(key, nil)
 		return s, nil

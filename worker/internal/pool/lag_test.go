@@ -30,6 +30,8 @@ type fixture struct {
 	pool  *v1alpha1.SandboxPool
 	clock *testclock.FakePassiveClock
 	seen  []corev1.Pod
+	// listed is called between a list of Pods and what is made of it.
+	listed func()
 
 	mu               sync.Mutex // writes come side by side
 	created, deleted int
@@ -50,6 +52,9 @@ func newFixture(t *testing.T, replicas int32) *fixture {
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
 				list.(*corev1.PodList).Items = st.seen
+				if st.listed != nil {
+					st.listed()
+				}
 				return nil
 			},
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
@@ -132,6 +137,27 @@ func TestNothingIsDoneTwiceOnAnOldCache(t *testing.T) {
 	st.reconcile(t)
 	if st.deleted != 1 {
 		t.Errorf("deleted %d times", st.deleted)
+	}
+}
+
+// TestAnEventWhilePodsAreListed: what the cache has since is not in the list, and must not count as if it were.
+func TestAnEventWhilePodsAreListed(t *testing.T) {
+	st := newFixture(t, 7)
+	key := client.ObjectKeyFromObject(st.pool)
+	st.reconcile(t)
+	st.listed = func() {
+		var names []string
+		for name := range st.expectations.pools[key].creations {
+			names = append(names, name)
+		}
+		for _, name := range names {
+			st.expectations.CreationSeen(key, name)
+		}
+		st.listed = nil
+	}
+	st.reconcile(t)
+	if st.created != 7 {
+		t.Errorf("created %d Pods for 7 replicas", st.created)
 	}
 }
 
