@@ -131,6 +131,10 @@ func (q *Quota) PreCreatePod(ctx context.Context, request *admission.PodRequest)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	// Replicas that a user has set since are asked about here alone.
+	if q.snapshot[team][client.ObjectKeyFromObject(request.Pool)].Wanted < request.Pool.Spec.Replicas {
+		q.snapshot = nil
+	}
 	if err := q.look(ctx, snapshotAgePod); err != nil {
 		return admission.Verdict{}, err
 	}

@@ -306,9 +306,8 @@ func TestPods(t *testing.T) {
 			t.Error("a Pod within the limit is refused")
 		}
 	}
-	b.Spec.Replicas = 20 // by hand
+	b.Spec.Replicas = 20 // by hand, and its Pods are made before the snapshot is old
 	w.must(w.store.Update(t.Context(), b))
-	w.clock.SetTime(w.clock.Now().Add(2 * snapshotAgePod))
 	fill(b, 2)
 	fill(a, 0)
 	if len(w.pods) > 1 {
