@@ -363,6 +363,11 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 3600}
 	p.mustClaim("env")
 	p.awaitIdle("alone", 2)
 	p.awaitEvent("alone", "PoolAdopted")
+
+	// One whose lease has a name that nobody knows is noticed by what it writes.
+	p.kubectl("", "patch", "sandboxpool", "member", "--subresource=status", "--type=merge", "--field-manager=old-controller",
+		"-p", `{"status":{"pendingRequests":7}}`)
+	p.awaitEvent("member", "StatusWrittenByAnother")
 	checkRights(t, s.plane)
 }
 

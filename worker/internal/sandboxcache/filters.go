@@ -3,8 +3,6 @@
 package sandboxcache
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -129,17 +127,22 @@ func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
 // lastApplied is what kubectl notes: a second copy of the object, which is read nowhere here.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// stripReplicated takes off Envs and pools what no decision is made from. Of the managed fields those of the spec stay: they
-// tell who set replicas. What is written into either of them starts from a live read or is a difference.
+// stripReplicated takes off Envs and pools what no decision is made from. Of the managed fields those of the spec stay, which
+// tell who set replicas, and of those of the status who wrote it, and when: that gives another controller away. What is
+// written into either of them starts from a live read or is a difference.
 func stripReplicated(object any) (any, error) {
 	o, ok := object.(client.Object)
 	if !ok {
 		return object, nil
 	}
 	withoutLastApplied(o)
-	o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Subresource == "status"
-	}))
+	fields := o.GetManagedFields()
+	for i := range fields {
+		if fields[i].Subresource == "status" {
+			fields[i].FieldsV1 = nil
+		}
+	}
+	o.SetManagedFields(fields)
 	return o, nil
 }
 

@@ -5,6 +5,7 @@ package sandboxcache
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/rival"
 )
 
 // TestStripPodKeepsWhatIsDecidedBy: a field that is stripped reads as harmless, so none that I13 rests on may go.
@@ -84,13 +86,15 @@ func TestStripPodKeepsResourcesOfPausedPods(t *testing.T) {
 	}
 }
 
-// TestStripKeepsWhoSetReplicas: of Envs and pools goes what nobody reads, and nothing else.
-func TestStripKeepsWhoSetReplicas(t *testing.T) {
+// TestStripKeepsWhoWrote: of Envs and pools goes what nobody reads, and nothing else. Who writes a status besides us is read.
+func TestStripKeepsWhoWrote(t *testing.T) {
+	early, late := metav1.NewTime(time.Unix(1000, 0)), metav1.NewTime(time.Unix(2000, 0))
+	set := metav1.NewFieldsV1(`{"f:x":{}}`)
 	fields := []metav1.ManagedFieldsEntry{
-		{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate},
-		{Manager: "atoll-worker", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status"},
-		{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "scale"},
-		{Manager: "atoll-sync", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status"},
+		{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: set},
+		{Manager: "atoll-worker", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status", Time: &early, FieldsV1: set},
+		{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "scale", FieldsV1: set},
+		{Manager: "sandbox-controller", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &late, FieldsV1: set},
 	}
 	metaOf := func() metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: "o", ManagedFields: slices.Clone(fields), Annotations: map[string]string{"a": "b", corev1.LastAppliedConfigAnnotation: "{}"}}
@@ -99,11 +103,16 @@ func TestStripKeepsWhoSetReplicas(t *testing.T) {
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metaOf(), Spec: v1alpha1.SandboxEnvSpec{TemplateRef: v1alpha1.SandboxEnvTemplateRef{Name: "t"}}}
 	for _, object := range []client.Object{pool, env} {
 		want := object.DeepCopyObject().(client.Object)
-		want.SetManagedFields([]metav1.ManagedFieldsEntry{fields[0], fields[2]})
+		kept := slices.Clone(fields)
+		kept[1].FieldsV1, kept[3].FieldsV1 = nil, nil
+		want.SetManagedFields(kept)
 		want.SetAnnotations(map[string]string{"a": "b"})
 		got, err := Transform(object)(object)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+		if write, foreign := rival.StatusWrite(object); !foreign || write.Manager != "sandbox-controller" || !write.At.Equal(late.Time) {
+			t.Errorf("another controller's write of the status is %v, %t", write, foreign)
 		}
 	}
 	template := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"version": "v"}, "metadata": map[string]any{
