@@ -47,6 +47,7 @@ type contest struct {
 	at         time.Time // on the monotonic clock
 	generation int64     // of the Env that had it
 	wish       string    // what the user wants of member and groups, but for replicas
+	undone     bool      // it was written over since
 	contested  bool
 }
 
@@ -91,7 +92,7 @@ func (c *Contests) look(o *observation) map[string]bool {
 			case known == nil || !known.contested && known.value != member.Spec.Replicas:
 				known = &contest{env: o.env.UID, value: member.Spec.Replicas, at: c.clock.Now(), generation: o.env.Generation, wish: wish}
 				c.members[key] = known
-			case known.generation != o.env.Generation:
+			case known.undone && known.generation != o.env.Generation:
 				known.contested = true
 			}
 		}
@@ -108,6 +109,18 @@ func (c *Contests) look(o *observation) map[string]bool {
 		}
 	}
 	return out
+}
+
+// undone tells that what somebody else set was written over. As long as it was not, it is there still and has not come back.
+func (c *Contests) undone(env types.NamespacedName, member string) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.members[contestKey{env, member}]; known != nil {
+		known.undone = true
+	}
 }
 
 // forget drops what is known of an Env that is gone.

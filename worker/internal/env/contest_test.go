@@ -20,6 +20,7 @@ func TestContests(t *testing.T) {
 		after  time.Duration
 		value  int32
 		other  bool // somebody else set it
+		undone bool // and it was written over then
 		change func(*v1alpha1.SandboxEnv)
 		uid    types.UID
 		want   bool
@@ -30,14 +31,15 @@ func TestContests(t *testing.T) {
 	}
 	off := func(e *v1alpha1.SandboxEnv) { e.Spec.Autoscaling.Groups[0].Enabled = false }
 	for name, steps := range map[string][]step{
-		"once":                        {{value: 3, other: true}, {value: 5}},
-		"comes back":                  {{value: 3, other: true}, {value: 5}, {value: 3, other: true, want: true}},
-		"comes back late":             {{value: 3, other: true}, {value: 5}, {after: 6 * time.Minute, value: 3, other: true}},
-		"another value":               {{value: 3, other: true}, {value: 5}, {value: 4, other: true}},
-		"stays so":                    {{value: 3, other: true}, {value: 3, other: true, want: true}, {after: time.Hour, value: 3, want: true}},
-		"until the member changes":    {{value: 3, other: true}, {value: 3, other: true, want: true}, {value: 3, change: higher}},
-		"until autoscaling changes":   {{value: 3, other: true}, {value: 3, other: true, want: true}, {value: 3, change: off}},
-		"not in an Env made anew":     {{value: 3, other: true}, {value: 3, other: true, want: true}, {value: 3, uid: "new"}},
+		"once":                        {{value: 3, other: true, undone: true}, {value: 5}},
+		"comes back":                  {{value: 3, other: true, undone: true}, {value: 5}, {value: 3, other: true, want: true}},
+		"comes back late":             {{value: 3, other: true, undone: true}, {value: 5}, {after: 6 * time.Minute, value: 3, other: true}},
+		"another value":               {{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true}},
+		"stays so":                    {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {after: time.Hour, value: 3, want: true}},
+		"was never undone":            {{value: 3, other: true}, {value: 3, other: true}, {value: 3, other: true, undone: true}, {value: 3, other: true, want: true}},
+		"until the member changes":    {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, change: higher}},
+		"until autoscaling changes":   {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, change: off}},
+		"not in an Env made anew":     {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, uid: "new"}},
 		"our own writes do not count": {{value: 3}, {value: 3}, {value: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,6 +62,9 @@ func TestContests(t *testing.T) {
 				}
 				if got := contests.Contested(types.NamespacedName{Namespace: "ns", Name: "e"}, "a"); got != s.want {
 					t.Fatalf("step %d: the autoscaler hears %v", i, got)
+				}
+				if s.undone {
+					contests.undone(types.NamespacedName{Namespace: "ns", Name: "e"}, "a")
 				}
 			}
 			contests.forget(types.NamespacedName{Namespace: "ns", Name: "e"})

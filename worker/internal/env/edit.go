@@ -122,6 +122,7 @@ func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
 		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
 			"the snapshot of member %s was gone from the Env; took it back from the live pool, with %d replicas", m.name, m.replicas)
 	case verbRestoreReplicas:
+		a.contests.undone(client.ObjectKeyFromObject(a.o.env), m.name)
 		a.tell(ctx, m.name, corev1.EventTypeWarning, m.reason, m.verb,
 			"replicas of member %s are the autoscaler's while its scaling group is enabled; put back to %d", m.name, m.replicas)
 	case verbAddPullSecret:
