@@ -90,6 +90,21 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestFaultsHaveAnOrder: another text for the same faults would be another write, at every look.
+func TestFaultsHaveAnOrder(t *testing.T) {
+	var spec map[string]any
+	if err := yaml.Unmarshal([]byte(`template: {spec: {containers: [{name: a, image: i, resources: {
+		requests: {cpu: 2, memory: 2, a/a: "-1", b/b: "-1", c/c: "-1"}, limits: {cpu: 1, memory: 1, a/a: "-2", b/b: "-2", c/c: "-2"}}}]}}`), &spec); err != nil {
+		t.Fatal(err)
+	}
+	first := Sentence(Faults(spec))
+	for range 50 {
+		if got := Sentence(Faults(spec)); got != first {
+			t.Fatalf("first %s\nthen %s", first, got)
+		}
+	}
+}
+
 // TestFaultsAreBounded: a thousand containers without images are one message of a condition.
 func TestFaultsAreBounded(t *testing.T) {
 	containers := make([]any, 1000)

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -65,15 +67,16 @@ func podFaults(pod *corev1.PodSpec) []error {
 func resourceFaults(at string, resources *corev1.ResourceRequirements) []error {
 	var faults []error
 	negative := func(field string, list corev1.ResourceList) {
-		for name, quantity := range list {
-			if quantity.Sign() < 0 {
+		for _, name := range slices.Sorted(maps.Keys(list)) { // in one order: another message is another write
+			if quantity := list[name]; quantity.Sign() < 0 {
 				faults = append(faults, fmt.Errorf("%s.resources.%s.%s is %s; valid: 0 or more", at, field, name, quantity.String()))
 			}
 		}
 	}
 	negative("requests", resources.Requests)
 	negative("limits", resources.Limits)
-	for name, request := range resources.Requests {
+	for _, name := range slices.Sorted(maps.Keys(resources.Requests)) {
+		request := resources.Requests[name]
 		if limit, ok := resources.Limits[name]; ok && request.Cmp(limit) > 0 {
 			faults = append(faults, fmt.Errorf("%s.resources.requests.%s is %s, above its limit %s", at, name, request.String(), limit.String()))
 		}
