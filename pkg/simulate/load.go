@@ -49,7 +49,7 @@ func (l *Load) add(at time.Duration) {
 
 // Burst is n claims within a short time.
 func (l *Load) Burst(at time.Duration, n int, within time.Duration) *Load {
-	for range n {
+	for i := 0; i < n && !l.full(); i++ {
 		l.add(at + time.Duration(l.random.Int64N(int64(max(within, time.Millisecond)))))
 	}
 	return l

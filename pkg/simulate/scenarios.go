@@ -77,19 +77,19 @@ func (s Scenario) Plan(env Env, settings Settings) Plan {
 
 // Usual is a demand that the Env was probably made for.
 func (e Env) Usual() float64 {
-	var most, has int32
+	var most, has int64
 	for i := range e.Groups {
 		if limit := e.Groups[i].MaxReplicas; limit != nil {
-			most += *limit
+			most += int64(*limit)
 		}
 	}
 	for i := range e.Pools {
-		has += e.Pools[i].Replicas
+		has += int64(e.Pools[i].Replicas)
 	}
 	if most > 0 {
-		return max(1, 0.8*float64(most))
+		return min(max(1, 0.8*float64(most)), MaxWanted)
 	}
-	return max(10, 2*float64(has))
+	return min(max(10, 2*float64(has)), MaxWanted)
 }
 
 var scenarios = []Scenario{

@@ -224,15 +224,17 @@ func (p *picture) area(class string, s scale, lower, upper []int32) {
 }
 
 func (p *picture) axis(s scale, ticks int32) {
-	step := int32(1)
-	for _, next := range []int32{2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000} {
-		if s.most/step > ticks {
-			step = next
+	most, step := int64(s.most), int64(1) // a ceiling may be the highest int32
+	for decade := int64(1); most/step > int64(ticks); decade *= 10 {
+		for _, next := range []int64{2 * decade, 5 * decade, 10 * decade} {
+			if most/step > int64(ticks) {
+				step = next
+			}
 		}
 	}
-	for n := int32(0); n <= s.most; n += step {
-		p.printf(`<path class="grid" d="M%d %.1fH%d"/>`, left, s.y(n), width-right)
-		p.printf(`<text x="%d" y="%.1f" class="small end">%d</text>`, left-6, s.y(n)+4, n)
+	for n := int64(0); n <= most; n += step {
+		p.printf(`<path class="grid" d="M%d %.1fH%d"/>`, left, s.y(int32(n)), width-right)
+		p.printf(`<text x="%d" y="%.1f" class="small end">%d</text>`, left-6, s.y(int32(n))+4, n)
 	}
 }
 
