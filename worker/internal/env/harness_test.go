@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,6 +104,7 @@ type world struct {
 	live       client.Client // of an administrator, without a cache
 	stop       func()        // ends the Reconciler
 	secretless bool          // it runs as bareWorker
+	kept       atomic.Bool   // another controller keeps all objects
 	reconciler *Reconciler
 	writes     *writes
 }
@@ -161,7 +163,7 @@ func (w *world) startWith(plugins ...admission.Plugin) {
 		var err error
 		w.reconciler, err = New(mgr, Options{
 			ClusterID: local, Namespace: w.namespace, Clock: clock.RealClock{}, Admission: admission.New(plugins...), Registerer: prometheus.NewRegistry(),
-			NoPullSecrets: w.secretless,
+			NoPullSecrets: w.secretless, Held: func(client.Object) bool { return w.kept.Load() },
 		})
 		if err != nil {
 			return err

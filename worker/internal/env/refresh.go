@@ -76,6 +76,10 @@ func (r *Reconciler) tryRefresh(ctx context.Context, name types.NamespacedName, 
 	if o == nil {
 		return nil, r.noEnv(ctx, name)
 	}
+	if r.keptByOther(o) {
+		return nil, problem.New(problem.Unavailable,
+			"another controller keeps Env %s or a pool of it, and nothing is written to them from here; see docs/moving-over.md", name).WithRetryAfter(time.Minute)
+	}
 	p, err := decideRefresh(o, request)
 	if err != nil {
 		return nil, err
@@ -210,6 +214,9 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 	switch {
 	case o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
 		p.reason, p.message = v1alpha1.ReasonModeNotSupported, "nothing is done in mode OnDemandJob"
+		return p
+	case pool != nil && !owns(o.env, pool) && beingAdopted(o, pool):
+		p.reason, p.message = reasonPoolAdopting, "its pool is being adopted; ask again"
 		return p
 	case pool != nil && !owns(o.env, pool):
 		return decideNotOwned(p, pool)

@@ -3,6 +3,8 @@
 package env
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,6 +50,9 @@ type overrides struct {
 	Resources              *corev1.ResourceRequirements    `json:"resources,omitempty"`
 	// TypeResources are those of the instance type times the multiplier, as the catalogue had them.
 	TypeResources *corev1.ResourceRequirements `json:"typeResources,omitempty"`
+	// Keys stands for the labels and annotations of the member's config: they are on the pool themselves, and all its
+	// annotations together have a limit. Earlier releases did not record it.
+	Keys string `json:"keys,omitempty"`
 }
 
 func overridesOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) overrides {
@@ -55,12 +60,26 @@ func overridesOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) ov
 		InstanceType: member.Config.InstanceType,
 		Multiplier:   member.Config.Multiplier,
 		Resources:    member.Config.InlineResources,
+		Keys:         keysOf(&member.Config),
 	}
 	if common := env.Spec.Overrides; common != nil {
 		o.Image, o.PodCreationImagePolicy = common.Image, common.PodCreationImagePolicy
 		o.DefaultStartupTimeout, o.DefaultIdleTimeout = common.DefaultStartupTimeout, common.DefaultIdleTimeout
 	}
 	return o
+}
+
+// keysOf is a digest of the labels and annotations of a config; "" if it has none.
+func keysOf(config *v1alpha1.EnvClusterMemberConfig) string {
+	if len(config.Labels)+len(config.Annotations) == 0 {
+		return ""
+	}
+	content, err := json.Marshal([]map[string]string{config.Labels, config.Annotations})
+	if err != nil {
+		return "" // strings can be encoded
+	}
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:8])
 }
 
 // render makes a member's pool from the template, the Env's overrides and the member's config. What the manifest may
@@ -175,10 +194,13 @@ func hasAnyPrefix(key string, prefixes []string) bool {
 }
 
 func checkReserved(config v1alpha1.EnvClusterMemberConfig) error {
-	for field, keys := range map[string]map[string]string{"labels": config.Labels, "annotations": config.Annotations} {
-		for _, key := range sortedKeys(keys) {
+	for _, part := range []struct {
+		field string
+		keys  map[string]string
+	}{{"labels", config.Labels}, {"annotations", config.Annotations}} {
+		for _, key := range sortedKeys(part.keys) {
 			if reserved(key) {
-				return fmt.Errorf("config.%s: %s is reserved; remove it", field, key)
+				return fmt.Errorf("config.%s: %s is reserved; remove it", part.field, key)
 			}
 		}
 	}

@@ -97,16 +97,18 @@ func groupOf(env *v1alpha1.SandboxEnv, name string) *v1alpha1.EnvAutoscalingGrou
 type origin struct {
 	template, version, revision string
 	overrides                   *overrides // nil if not recorded
+	labels, annotations         map[string]string
 	resources                   *corev1.ResourceRequirements
 }
 
 // originOf reads the snapshot, or the live pool where the snapshot is lost.
 func originOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) origin {
-	annotations, spec := member.Metadata.Annotations, &member.Spec
+	labels, annotations, spec := member.Metadata.Labels, member.Metadata.Annotations, &member.Spec
 	if !hasSnapshot(member) {
-		annotations, spec = pool.Annotations, &pool.Spec
+		labels, annotations, spec = pool.Labels, pool.Annotations, &pool.Spec
 	}
 	from := origin{
+		labels: labels, annotations: annotations,
 		template: annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey],
 		version:  annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey],
 		revision: annotations[v1alpha1.TemplateRevisionAnnotationKey],
@@ -114,8 +116,9 @@ func originOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) ori
 	if from.template == "" {
 		from.template = spec.TemplateName
 	}
+	// The system that the API comes from has something else in an annotation of this name. A revision is ours alone.
 	var recorded overrides
-	if json.Unmarshal([]byte(annotations[v1alpha1.SandboxPoolOverridesAnnotationKey]), &recorded) == nil {
+	if from.revision != "" && json.Unmarshal([]byte(annotations[v1alpha1.SandboxPoolOverridesAnnotationKey]), &recorded) == nil {
 		from.overrides = &recorded
 	}
 	if containers := spec.Template.Spec.Containers; len(containers) > 0 {
@@ -140,8 +143,8 @@ func mismatches(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha
 	}
 	switch {
 	case from.overrides == nil:
-		if config.InlineResources != nil && !equality.Semantic.DeepEqual(from.resources, config.InlineResources) {
-			add("resources", describe(from.resources), describe(config.InlineResources))
+		if want := wantedResources(o, config); want != nil && !sameResources(from.resources, want) {
+			add("resources", describe(from.resources), describe(want))
 		}
 		return points
 	case from.overrides.InstanceType != config.InstanceType:
@@ -149,10 +152,23 @@ func mismatches(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha
 	case from.overrides.Multiplier != config.Multiplier:
 		add("multiplier", from.overrides.Multiplier, config.Multiplier)
 	}
-	if !equality.Semantic.DeepEqual(from.overrides.Resources, config.InlineResources) {
+	// Beside an instance type they are a note.
+	if config.InstanceType == "" && !equality.Semantic.DeepEqual(from.overrides.Resources, config.InlineResources) {
 		add("resources", describe(from.overrides.Resources), describe(config.InlineResources))
 	}
 	return points
+}
+
+// wantedResources are those that a config asks for; nil if the template's will do, or nobody can tell.
+func wantedResources(o *observation, config *v1alpha1.EnvClusterMemberConfig) *corev1.ResourceRequirements {
+	if config.InstanceType == "" {
+		return config.InlineResources
+	}
+	resources, err := typeResources(o, config)
+	if err != nil {
+		return nil
+	}
+	return resources
 }
 
 func describe(resources *corev1.ResourceRequirements) string {
@@ -183,9 +199,30 @@ func outdated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.
 	}
 	now := overridesOf(o.env, member)
 	now.InstanceType, now.Multiplier, now.Resources = from.overrides.InstanceType, from.overrides.Multiplier, from.overrides.Resources
-	now.TypeResources = from.overrides.TypeResources
+	now.TypeResources, now.Keys = from.overrides.TypeResources, from.overrides.Keys
 	if !equality.Semantic.DeepEqual(now, *from.overrides) {
 		return "made with other spec.overrides"
 	}
+	if !madeWithKeys(&from, &member.Config) {
+		return "made with other config.labels or config.annotations"
+	}
 	return ""
+}
+
+// madeWithKeys reports whether a pool was made with the labels and annotations that a config has. Where they were not recorded
+// those on the pool are looked at, which does not tell of one that was taken out of the config.
+func madeWithKeys(from *origin, config *v1alpha1.EnvClusterMemberConfig) bool {
+	if from.overrides.Keys != "" {
+		return from.overrides.Keys == keysOf(config)
+	}
+	return hasAll(from.labels, config.Labels) && hasAll(from.annotations, config.Annotations)
+}
+
+func hasAll(of, keys map[string]string) bool {
+	for key, want := range keys {
+		if have, ok := of[key]; !ok || have != want {
+			return false
+		}
+	}
+	return true
 }

@@ -173,6 +173,9 @@ func TestRefreshIsRefused(t *testing.T) {
 	if err == nil || problem.FromError(err).Reason != problem.NotFound || !strings.Contains(err.Error(), "has kiosk") {
 		t.Errorf("an unknown Env: %v", err)
 	}
+	w.kept.Store(true)
+	refused("an Env that another controller keeps", problem.Unavailable, "docs/moving-over.md", &sandboxv1.RefreshEnvRequest{})
+	w.kept.Store(false)
 
 	// Templates that no pool can be made of, and none: the member stays as it is, and says why.
 	for name, change := range map[string][2]string{
