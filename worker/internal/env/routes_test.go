@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -337,13 +338,16 @@ func (w *world) helmUpgrade(before, after string) {
 	w.must(w.patchEnv("shop", "helm", types.MergePatchType, string(body)))
 }
 
-// replaceAtLiveVersion is an update with a manifest that has borrowed the resourceVersion of the live object.
+// replaceAtLiveVersion is an update with a manifest that has borrowed the resourceVersion of the live object. Where a status has
+// been written in between, whoever does it so does it again.
 func (w *world) replaceAtLiveVersion(manifest, manager string) {
 	w.t.Helper()
 	content, err := yaml.YAMLToJSON([]byte(w.fill(manifest)))
 	w.must(err)
 	obj := &unstructured.Unstructured{}
 	w.must(json.Unmarshal(content, &obj.Object))
-	obj.SetResourceVersion(w.doc("SandboxEnv", "shop").GetResourceVersion())
-	w.must(w.live.Update(w.ctx, obj, client.FieldOwner(manager)))
+	w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		obj.SetResourceVersion(w.doc("SandboxEnv", "shop").GetResourceVersion())
+		return w.live.Update(w.ctx, obj.DeepCopy(), client.FieldOwner(manager))
+	}))
 }
