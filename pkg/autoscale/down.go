@@ -90,10 +90,15 @@ func (d *deciding) mark(under bool) {
 		of *member
 	}
 	var candidates []candidate
-	first := int32(math.MinInt32)
+	first, gives := int32(math.MinInt32), map[*member]int32{}
 	for _, m := range d.members {
-		for _, pod := range d.ripe(m, under) {
+		ripe := d.ripe(m, under)
+		for _, pod := range ripe {
 			candidates = append(candidates, candidate{pod, m})
+		}
+		// One that keeps all of them does not have the others wait for it.
+		gives[m] = min(int32(len(ripe)), int32(len(m.IdlePods))-d.buffer(m))
+		if min(gives[m], d.spare(m)) > 0 {
 			first = max(first, m.ScaleDownPriority)
 		}
 	}
@@ -106,15 +111,15 @@ func (d *deciding) mark(under bool) {
 		var reason Reason
 		var text string
 		switch {
-		case m.ScaleDownPriority < first:
-			reason, text = ReasonLaterBatch, "members with a higher scaleDownPriority shrink first"
 		case taken[m] >= d.spare(m):
 			reason, text = ReasonMemberFloor, "its floor is reached"
-		case group <= 0:
-			reason, text = ReasonGroupFloor, "the group's minReplicas is reached"
-		case d.buffer(m) > 0 && taken[m] >= int32(len(m.IdlePods))-d.buffer(m):
+		case taken[m] >= gives[m]:
 			reason, text = ReasonBufferKept, "creates are recent, so that one idle Pod stays"
 			d.wake(d.quietIn(m))
+		case m.ScaleDownPriority < first:
+			reason, text = ReasonLaterBatch, "members with a higher scaleDownPriority shrink first"
+		case group <= 0:
+			reason, text = ReasonGroupFloor, "the group's minReplicas is reached"
 		case len(m.out.Mark) >= maxBatch:
 			reason, text = ReasonLaterBatch, "the batch is full"
 		default:
