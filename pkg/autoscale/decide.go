@@ -318,7 +318,7 @@ func (d *deciding) limits(m *member) (most int32, text string, reason Reason) {
 	if m.MaxReplicas != nil {
 		lower(*m.MaxReplicas, ReasonMemberCeiling, "its maxReplicas is %d", *m.MaxReplicas)
 	}
-	var others int64
+	others := int64(d.Others)
 	for _, sibling := range d.members {
 		if sibling != m {
 			others += int64(sibling.held())
@@ -344,7 +344,8 @@ func (m *member) move(reason Reason, to int32, format string, args ...any) {
 	}
 }
 
-func (d *deciding) sum() (n int32) {
+func (d *deciding) sum() int32 {
+	n := d.Others
 	for _, m := range d.members {
 		n += m.out.To
 	}

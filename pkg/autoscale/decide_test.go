@@ -94,6 +94,8 @@ func setGroup(g *autoscale.Group, key, value string) error {
 		g.Policy.MinReplicas = &v
 	case "max":
 		g.Policy.MaxReplicas = &v
+	case "others":
+		g.Others = v
 	case "room":
 		g.Room = &v
 	case "cooldown":

@@ -39,7 +39,7 @@
 //
 // # Invariants
 //
-// I6: replicas never go below the Pods that run, start or stop. I9: held, which is per member max(replicas, live Pods),
-// grows past neither the group's maxReplicas nor the room; a limit that was lowered stops growth and shrinks nothing. I11:
+// I6: replicas never go below the Pods that run, start or stop. I9: held, which is per member max(replicas, live Pods), and
+// the replicas of one whose pool is away, grows past neither the group's maxReplicas nor the room; a limit that was lowered stops growth and shrinks nothing. I11:
 // all times are of one clock, the caller's, which is the API server's; a time in the future counts as now.
 package autoscale

@@ -15,6 +15,9 @@ type Group struct {
 	ClusterID string
 	Policy    v1alpha1.EnvAutoscalingGroup
 	Members   []Member
+	// Others are the replicas of members about which nothing can be decided, since their pool is away: they hold what it will
+	// have again.
+	Others int32
 	// Room is the most Pods that the group may hold in this cluster; nil: nobody limits it but the policy.
 	Room *int32
 	Now  time.Time

@@ -54,23 +54,10 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 			pools[owned[i].Name] = &owned[i]
 		}
 	}
-	byName := map[string]*group{}
-	if env.Spec.Autoscaling != nil {
-		for i := range env.Spec.Autoscaling.Groups {
-			if policy := &env.Spec.Autoscaling.Groups[i]; policy.Enabled {
-				g := &group{Group: autoscale.Group{ClusterID: r.clusterID, Policy: *policy, Now: r.steady.now()}}
-				byName[policy.Name] = g
-				groups = append(groups, g)
-			}
-		}
-	}
-	for _, member := range membersOf(env, r.clusterID) {
-		g, pool := byName[member.Config.ScalingGroup], pools[member.Name]
-		if pool == nil || g == nil || member.Config.ScalingGroup == "" {
-			continue
-		}
-		delete(pools, member.Name)
-		if err := r.gatherMember(ctx, env, g, member, pool); err != nil {
+	groups, members := groupsOf(env, r.clusterID, pools, r.steady.now())
+	for _, m := range members {
+		delete(pools, m.pool.Name)
+		if err := r.gatherMember(ctx, env, m); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -78,6 +65,41 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 		others = append(others, pool)
 	}
 	return groups, others, nil
+}
+
+// grouped is a member of an enabled group, whose pool is here.
+type grouped struct {
+	*v1alpha1.EnvClusterMember
+	group *group
+	pool  *v1alpha1.SandboxPool
+}
+
+// groupsOf answers the enabled groups of an Env, and who of them can be decided about. A member whose pool is away, or is
+// somebody else's, counts with its replicas: the pool will be made from the snapshot, and nobody asks for room again.
+func groupsOf(
+	env *v1alpha1.SandboxEnv, clusterID string, pools map[string]*v1alpha1.SandboxPool, now time.Time,
+) (groups []*group, members []grouped) {
+	byName := map[string]*group{}
+	if env.Spec.Autoscaling != nil {
+		for i := range env.Spec.Autoscaling.Groups {
+			if policy := &env.Spec.Autoscaling.Groups[i]; policy.Enabled {
+				g := &group{Group: autoscale.Group{ClusterID: clusterID, Policy: *policy, Now: now}}
+				byName[policy.Name] = g
+				groups = append(groups, g)
+			}
+		}
+	}
+	for _, member := range membersOf(env, clusterID) {
+		g, pool := byName[member.Config.ScalingGroup], pools[member.Name]
+		switch {
+		case g == nil || member.Config.ScalingGroup == "":
+		case pool != nil:
+			members = append(members, grouped{member, g, pool})
+		case len(member.Spec.Template.Spec.Containers) > 0: // it has a snapshot
+			g.Others += max(0, member.Spec.Replicas)
+		}
+	}
+	return groups, members
 }
 
 func membersOf(env *v1alpha1.SandboxEnv, clusterID string) (members []*v1alpha1.EnvClusterMember) {
@@ -91,9 +113,8 @@ func membersOf(env *v1alpha1.SandboxEnv, clusterID string) (members []*v1alpha1.
 	return members
 }
 
-func (r *Reconciler) gatherMember(
-	ctx context.Context, env *v1alpha1.SandboxEnv, g *group, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool,
-) error {
+func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv, member grouped) error {
+	g, pool := member.group, member.pool
 	key, name := client.ObjectKeyFromObject(pool), client.ObjectKeyFromObject(env)
 	stats, ok := r.claims.Stats(key)
 	if !ok {
