@@ -120,7 +120,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	if !ok {
 		return fmt.Errorf("pool %s has no queue yet: %w", key, errNotReady)
 	}
-	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool), pods: map[types.UID]*corev1.Pod{}}
+	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool, g.Now), pods: map[types.UID]*corev1.Pod{}}
 	if !stats.LastCreate.IsZero() {
 		t.memo.created = g.Now.Add(-r.clock.Since(stats.LastCreate))
 	}
