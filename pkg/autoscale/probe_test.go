@@ -195,7 +195,7 @@ func anyGroup(r *rand.Rand) autoscale.Group {
 		}
 		for j := range r.IntN(6) {
 			m.IdlePods = append(m.IdlePods, autoscale.IdlePod{
-				Name: fmt.Sprintf("m%d-%d", i, j), IdleFor: time.Duration(r.IntN(600)) * time.Second,
+				Name: fmt.Sprintf("m%d-%d", i, j), IdleFor: time.Duration(r.IntN(600)) * time.Second, Ready: r.IntN(3) > 0,
 				Marked: r.IntN(3) == 0, MarkedFor: time.Duration(r.IntN(20)) * time.Second,
 			})
 		}

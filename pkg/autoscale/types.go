@@ -74,6 +74,8 @@ func (c Counts) busy() int32 { return c.Running + c.Starting + c.Stopping }
 type IdlePod struct {
 	Name string
 	UID  types.UID
+	// Ready: it can serve. One that cannot goes first.
+	Ready bool
 	// IdleFor is how long it has been idle.
 	IdleFor time.Duration
 	// Marked: it is chosen for removal, and for how long.

@@ -171,7 +171,7 @@ func (l *loop) count(p *pool, m *autoscale.Member) {
 			m.Pods.ReadyIdle++
 		}
 		m.Pods.Idle++
-		one := autoscale.IdlePod{Name: name, IdleFor: l.world.now - s.since, Marked: s.marked}
+		one := autoscale.IdlePod{Name: name, Ready: s.state == idle, IdleFor: l.world.now - s.since, Marked: s.marked}
 		if s.marked {
 			one.MarkedFor = l.world.now - max(s.noticed, l.started)
 		}

@@ -175,7 +175,9 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *autoscale.Mem
 			m.Pods.Idle++
 			at := r.timed(t.memo.idle[pod.UID], pod)
 			idle[pod.UID], t.pods[pod.UID] = at, pod
-			one := autoscale.IdlePod{Name: pod.Name, UID: pod.UID, IdleFor: at.age + r.clock.Since(at.seen), Marked: at.mark != ""}
+			one := autoscale.IdlePod{
+				Name: pod.Name, UID: pod.UID, Ready: ready(pod), IdleFor: at.age + r.clock.Since(at.seen), Marked: at.mark != "",
+			}
 			if coming(pod) {
 				m.Provisioning++
 				t.stuck = t.stuck || one.IdleFor > stuckAfter
@@ -194,6 +196,15 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *autoscale.Mem
 func coming(pod *corev1.Pod) bool {
 	switch sandbox.Claimable(pod, nil) {
 	case sandbox.NotReady, sandbox.ImageMismatch:
+		return true
+	}
+	return false
+}
+
+// ready reports an idle Pod that a claim could have, as far as its node lets it.
+func ready(pod *corev1.Pod) bool {
+	switch sandbox.Claimable(pod, nil) {
+	case sandbox.ClaimableNow, sandbox.NodeUnknown:
 		return true
 	}
 	return false
