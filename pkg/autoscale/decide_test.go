@@ -180,6 +180,8 @@ func setMember(m *autoscale.Member, key, value string) error {
 		m.Pods.Stopping = v
 	case "coming":
 		m.Provisioning = v
+	case "stuck":
+		m.Stuck = v
 	case "queue":
 		m.Queue = v
 	case "ready":

@@ -24,8 +24,9 @@
 //
 // Claims that wait do so for Pods of one pool, and no other member's growth helps them. So a member with unmet demand does
 // not yield: members are decided in the order of their preference, and the preferred one takes what the ceilings leave
-// first. What yields is growth ahead of demand, to a sibling that has room or idle Pods, since the next claim is routed
-// there.
+// first. What yields is growth ahead of demand, to a sibling that has idle Pods, or Pods on their way that are not stuck, or
+// that has room and takes it itself, now or once its own idleThresholdSeconds are over: the next claim is routed there. A
+// sibling with room that nobody asks for anything takes none, and one whose Pods never get ready has nothing to hand out.
 //
 // # Shrinking
 //

@@ -199,6 +199,7 @@ func anyGroup(r *rand.Rand) autoscale.Group {
 				Marked: r.IntN(3) == 0, MarkedFor: time.Duration(r.IntN(20)) * time.Second,
 			})
 		}
+		m.Stuck = r.Int32N(m.Provisioning + 1)
 		m.Pods.Idle = int32(len(m.IdlePods))
 		m.Pods.ReadyIdle = r.Int32N(m.Pods.Idle + 1)
 		g.Members = append(g.Members, m)

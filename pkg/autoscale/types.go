@@ -38,6 +38,8 @@ type Member struct {
 	// Provisioning are the Pods that will be idle and ready without anything being decided: not made yet, not ready yet,
 	// being reset.
 	Provisioning int32
+	// Stuck are those of Provisioning that should have been ready long ago, and may never be.
+	Stuck int32
 	// Queue is the number of claims that wait.
 	Queue int32
 	// LastCreate is when a sandbox of this pool was last asked for; zero: never.

@@ -146,6 +146,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	if err := r.gatherPods(ctx, t, &m); err != nil {
 		return err
 	}
+	t.stuck = m.Stuck > 0
 	m.Pods.ReadyIdle = min(stats.ReadyIdle, m.Pods.Idle)
 	m.Provisioning += max(0, m.Replicas-m.Pods.Live())
 	g.Members, g.members = append(g.Members, m), append(g.members, t)
@@ -180,7 +181,9 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *autoscale.Mem
 			}
 			if coming(pod) {
 				m.Provisioning++
-				t.stuck = t.stuck || one.IdleFor > stuckAfter
+				if one.IdleFor > stuckAfter {
+					m.Stuck++
+				}
 			}
 			if one.Marked {
 				one.MarkedFor = r.clock.Since(at.since)
