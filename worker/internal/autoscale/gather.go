@@ -35,6 +35,8 @@ type target struct {
 	pool *v1alpha1.SandboxPool // the cache's own
 	memo *memo
 	pods map[types.UID]*corev1.Pod // idle ones, the cache's own
+	// waiting are claims.
+	waiting int32
 	// stuck: a Pod that was to be ready long ago is not. More would fare no better, and nobody is to wait for it.
 	stuck bool
 }
@@ -120,7 +122,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	if !ok {
 		return fmt.Errorf("pool %s has no queue yet: %w", key, errNotReady)
 	}
-	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool, g.Now), pods: map[types.UID]*corev1.Pod{}}
+	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool, g.Now), pods: map[types.UID]*corev1.Pod{}, waiting: stats.Waiting}
 	if !stats.LastCreate.IsZero() {
 		t.memo.created = g.Now.Add(-r.clock.Since(stats.LastCreate))
 	}

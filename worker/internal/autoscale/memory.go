@@ -49,7 +49,7 @@ type memo struct {
 	idle     map[types.UID]idleTime
 	attempt  time.Time // of the last question to admission
 	decided  autoscale.Reason
-	toldFull bool
+	toldFull fullness
 }
 
 type idleTime struct {
