@@ -76,6 +76,7 @@ type member struct {
 	marked    []IdlePod
 	saturated time.Time
 	triggered bool
+	waiting   bool // for idleThresholdSeconds, and triggered then
 	out       MemberDecision
 }
 
@@ -213,7 +214,7 @@ func (d *deciding) grow(m *member, before []*member) {
 		stopped = true
 	}
 	if sibling := d.yields(before); sibling != "" && reason == ReasonIdleZero {
-		m.stop(ReasonYields, "%s; member %s is preferred and has Pods or room", why, sibling)
+		m.stop(ReasonYields, "%s; member %s is preferred and has Pods, or grows", why, sibling)
 		stopped = true
 	}
 	to := d.cap(m, step(policy.Mode, m.out.To))
@@ -241,6 +242,7 @@ func (d *deciding) trigger(m *member) (reason Reason, why string) {
 		if wait := left(m.out.Status.IdleZeroSince, policy.IdleThresholdSeconds, d.Now); wait > 0 {
 			m.stop(ReasonIdleThreshold, "no Pod has been idle for less than idleThresholdSeconds, which is %d", policy.IdleThresholdSeconds)
 			d.wake(wait)
+			m.waiting = true
 			return "", ""
 		}
 		return ReasonIdleZero, fmt.Sprintf("no Pod has been idle for %d s, and creates are recent", policy.IdleThresholdSeconds)
@@ -262,13 +264,17 @@ func (d *deciding) recent(m *member) bool {
 	return quiet == 0 || !m.LastCreate.IsZero() && d.Now.Sub(m.LastCreate) <= quiet
 }
 
-// yields names the sibling to which a member leaves growth ahead of demand.
+// yields names the sibling to which a member leaves growth ahead of demand: one that has Pods, or will without more being
+// decided, or grows itself. One that has room and does not want it leaves the next claim without a Pod, for good.
 func (d *deciding) yields(before []*member) string {
 	for _, sibling := range before {
-		if sibling.Contested || !sibling.saturated.IsZero() && sibling.Pods.ReadyIdle == 0 {
-			continue
-		}
-		if d.full(sibling) == "" || sibling.Pods.ReadyIdle > 0 || sibling.Provisioning > 0 {
+		grows := (sibling.triggered || sibling.waiting) && sibling.Stuck == 0 && d.full(sibling) == ""
+		switch {
+		case sibling.Contested:
+		case sibling.Pods.ReadyIdle > 0:
+			return sibling.Name
+		case !sibling.saturated.IsZero():
+		case grows || sibling.Provisioning > sibling.Stuck:
 			return sibling.Name
 		}
 	}
@@ -318,7 +324,7 @@ func (d *deciding) limits(m *member) (most int32, text string, reason Reason) {
 	if m.MaxReplicas != nil {
 		lower(*m.MaxReplicas, ReasonMemberCeiling, "its maxReplicas is %d", *m.MaxReplicas)
 	}
-	var others int64
+	others := int64(d.Others)
 	for _, sibling := range d.members {
 		if sibling != m {
 			others += int64(sibling.held())
@@ -344,7 +350,8 @@ func (m *member) move(reason Reason, to int32, format string, args ...any) {
 	}
 }
 
-func (d *deciding) sum() (n int32) {
+func (d *deciding) sum() int32 {
+	n := d.Others
 	for _, m := range d.members {
 		n += m.out.To
 	}

@@ -48,7 +48,7 @@ func TestDecide(t *testing.T) {
 // parse reads lines of
 //
 //	group mode=Default max=10 …
-//	member NAME replicas=2 running=1 idle=400s,10s/3s …     (idle: for how long each, and for how long it is marked)
+//	member NAME replicas=2 running=1 idle=400s,10s/3s …     (idle: for how long each, and for how long it is marked; ! is not ready)
 func parse(text string) (autoscale.Group, error) {
 	g := autoscale.Group{ClusterID: "here", Policy: policy(), Now: noon}
 	for line := range strings.Lines(text) {
@@ -94,6 +94,8 @@ func setGroup(g *autoscale.Group, key, value string) error {
 		g.Policy.MinReplicas = &v
 	case "max":
 		g.Policy.MaxReplicas = &v
+	case "others":
+		g.Others = v
 	case "room":
 		g.Room = &v
 	case "cooldown":
@@ -178,6 +180,8 @@ func setMember(m *autoscale.Member, key, value string) error {
 		m.Pods.Stopping = v
 	case "coming":
 		m.Provisioning = v
+	case "stuck":
+		m.Stuck = v
 	case "queue":
 		m.Queue = v
 	case "ready":
@@ -188,12 +192,13 @@ func setMember(m *autoscale.Member, key, value string) error {
 	return err
 }
 
-// setIdle makes idle Pods, all ready.
+// setIdle makes idle Pods.
 func setIdle(m *autoscale.Member, value string) error {
 	for i, one := range strings.Split(value, ",") {
+		one, broken := strings.CutSuffix(one, "!")
 		age, mark, marked := strings.Cut(one, "/")
 		name := fmt.Sprintf("%s-%d", m.Name, i+1)
-		pod := autoscale.IdlePod{Name: name, UID: types.UID("uid-" + name), Marked: marked}
+		pod := autoscale.IdlePod{Name: name, UID: types.UID("uid-" + name), Ready: !broken, Marked: marked}
 		var err error
 		if pod.IdleFor, err = time.ParseDuration(age); err != nil {
 			return err
@@ -204,9 +209,11 @@ func setIdle(m *autoscale.Member, value string) error {
 			}
 		}
 		m.IdlePods = append(m.IdlePods, pod)
+		if pod.Ready {
+			m.Pods.ReadyIdle++
+		}
 	}
 	m.Pods.Idle = int32(len(m.IdlePods))
-	m.Pods.ReadyIdle = m.Pods.Idle
 	return nil
 }
 

@@ -24,22 +24,25 @@
 //
 // Claims that wait do so for Pods of one pool, and no other member's growth helps them. So a member with unmet demand does
 // not yield: members are decided in the order of their preference, and the preferred one takes what the ceilings leave
-// first. What yields is growth ahead of demand, to a sibling that has room or idle Pods, since the next claim is routed
-// there.
+// first. What yields is growth ahead of demand, to a sibling that has idle Pods, or Pods on their way that are not stuck, or
+// that has room and takes it itself, now or once its own idleThresholdSeconds are over: the next claim is routed there. A
+// sibling with room that nobody asks for anything takes none, and one whose Pods never get ready has nothing to hand out.
 //
 // # Shrinking
 //
-// Only Pods that were idle for idleTimeoutSeconds go, in batches of one scaleDownPriority, and never below a floor. They
-// are marked first; after protectionWindowSeconds replicas go down by those that are still idle, and whoever deletes Pods
+// Only Pods that were idle for idleTimeoutSeconds go, in batches of one scaleDownPriority, the highest of the members that
+// have something to give, and never below a floor: those that are not ready before those that are, then the longest idle.
+// They are marked first; after protectionWindowSeconds replicas go down by those that are still idle, and whoever deletes Pods
 // takes the marked ones. A Pod that was claimed meanwhile lost its mark, and replicas are not lowered for it. If it was
 // claimed after they were, there are more Pods without a mark than replicas, which are raised to what is there: so nothing
 // else is deleted in its place.
 //
-// As long as creates are recent enough for growth ahead of demand, one idle Pod stays: it would be made again at once.
+// As long as creates are recent enough for growth ahead of demand, one idle Pod stays, a ready one if any is: it would be made again at
+// once.
 //
 // # Invariants
 //
-// I6: replicas never go below the Pods that run, start or stop. I9: held, which is per member max(replicas, live Pods),
-// grows past neither the group's maxReplicas nor the room; a limit that was lowered stops growth and shrinks nothing. I11:
+// I6: replicas never go below the Pods that run, start or stop. I9: held, which is per member max(replicas, live Pods), and
+// the replicas of one whose pool is away, grows past neither the group's maxReplicas nor the room; a limit that was lowered stops growth and shrinks nothing. I11:
 // all times are of one clock, the caller's, which is the API server's; a time in the future counts as now.
 package autoscale

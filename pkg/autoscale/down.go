@@ -45,8 +45,11 @@ func (d *deciding) follow(m *member) {
 	}
 	policy := &d.Policy.ScaleDownPolicy
 	// Marks that this policy would not have made are taken back at once.
-	marked := slices.SortedFunc(slices.Values(m.marked), oldest)
-	ripe := slices.IndexFunc(marked, func(pod IdlePod) bool { return pod.IdleFor < seconds(policy.IdleTimeoutSeconds) })
+	unripe := func(pod IdlePod) bool { return pod.IdleFor < seconds(policy.IdleTimeoutSeconds) }
+	marked := slices.SortedFunc(slices.Values(m.marked), func(a, b IdlePod) int {
+		return cmp.Or(first(unripe(b), unripe(a)), leastMissed(a, b))
+	})
+	ripe := slices.IndexFunc(marked, unripe)
 	if ripe >= 0 {
 		back := marked[max(ripe, len(marked)-int(due)):]
 		m.out.Unmark = back
@@ -71,7 +74,7 @@ func (d *deciding) follow(m *member) {
 		return
 	}
 	going := int32(len(m.marked)) - int32(len(m.out.Unmark)) - due
-	by := max(0, min(due, d.spare(m), d.groupSpare(), int32(len(m.IdlePods))-going-d.buffer(m)))
+	by := max(0, min(due, d.spare(m), d.groupSpare(), d.beyondBuffer(m, marked)-going))
 	if by < due {
 		m.out.Unmark = append(m.out.Unmark, marked[int32(len(marked))-(due-by):]...)
 		m.stop(ReasonMemberFloor, "%s kept: a floor is reached, or creates are recent", plural(due-by, "marked Pod is", "marked Pods are"))
@@ -90,15 +93,20 @@ func (d *deciding) mark(under bool) {
 		of *member
 	}
 	var candidates []candidate
-	first := int32(math.MinInt32)
+	highest, gives := int32(math.MinInt32), map[*member]int32{}
 	for _, m := range d.members {
-		for _, pod := range d.ripe(m, under) {
+		ripe := d.ripe(m, under)
+		for _, pod := range ripe {
 			candidates = append(candidates, candidate{pod, m})
-			first = max(first, m.ScaleDownPriority)
+		}
+		// One that keeps all of them does not have the others wait for it.
+		gives[m] = d.beyondBuffer(m, ripe)
+		if min(gives[m], d.spare(m)) > 0 {
+			highest = max(highest, m.ScaleDownPriority)
 		}
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
-		return cmp.Or(oldest(a.IdlePod, b.IdlePod), cmp.Compare(a.of.Name, b.of.Name))
+		return cmp.Or(leastMissed(a.IdlePod, b.IdlePod), cmp.Compare(a.of.Name, b.of.Name))
 	})
 	group, taken, told := d.groupSpare(), map[*member]int32{}, map[*member]bool{}
 	for _, c := range candidates {
@@ -106,15 +114,15 @@ func (d *deciding) mark(under bool) {
 		var reason Reason
 		var text string
 		switch {
-		case m.ScaleDownPriority < first:
-			reason, text = ReasonLaterBatch, "members with a higher scaleDownPriority shrink first"
 		case taken[m] >= d.spare(m):
 			reason, text = ReasonMemberFloor, "its floor is reached"
-		case group <= 0:
-			reason, text = ReasonGroupFloor, "the group's minReplicas is reached"
-		case d.buffer(m) > 0 && taken[m] >= int32(len(m.IdlePods))-d.buffer(m):
+		case taken[m] >= gives[m]:
 			reason, text = ReasonBufferKept, "creates are recent, so that one idle Pod stays"
 			d.wake(d.quietIn(m))
+		case m.ScaleDownPriority < highest:
+			reason, text = ReasonLaterBatch, "members with a higher scaleDownPriority shrink first"
+		case group <= 0:
+			reason, text = ReasonGroupFloor, "the group's minReplicas is reached"
 		case len(m.out.Mark) >= maxBatch:
 			reason, text = ReasonLaterBatch, "the batch is full"
 		default:
@@ -136,7 +144,8 @@ func (d *deciding) mark(under bool) {
 	}
 }
 
-// ripe are the Pods of a member that have been idle for long enough, if it may shrink now. Others ripen later.
+// ripe are the Pods of a member that have been idle for long enough, if it may shrink now, in the order in which they go.
+// Others ripen later.
 func (d *deciding) ripe(m *member, under bool) []IdlePod {
 	if m.alone() || m.triggered || m.out.Direction == Up || m.Queue > 0 || len(m.IdlePods) == 0 {
 		return nil
@@ -172,6 +181,7 @@ func (d *deciding) ripe(m *member, under bool) []IdlePod {
 		d.wake(wait)
 		return nil
 	}
+	slices.SortFunc(ripe, leastMissed)
 	return ripe
 }
 
@@ -191,8 +201,46 @@ func (d *deciding) buffer(m *member) int32 {
 	return 0
 }
 
-func oldest(a, b IdlePod) int {
-	return cmp.Or(cmp.Compare(b.IdleFor, a.IdleFor), cmp.Compare(a.Name, b.Name))
+// beyondBuffer is how many of a member's idle Pods, which are in the order in which they go, may go for the buffer to stay.
+// It stays ready, if any Pod is.
+func (d *deciding) beyondBuffer(m *member, pods []IdlePod) int32 {
+	if d.buffer(m) == 0 {
+		return int32(len(pods))
+	}
+	ready := 0
+	for _, pod := range m.IdlePods {
+		if pod.Ready {
+			ready++
+		}
+	}
+	if ready == 0 {
+		return int32(min(len(pods), len(m.IdlePods)-1))
+	}
+	for i, pod := range pods {
+		if pod.Ready {
+			if ready--; ready == 0 {
+				return int32(i)
+			}
+		}
+	}
+	return int32(len(pods))
+}
+
+// leastMissed puts first the Pod that can serve least: not ready, then idle for longest. The pool's reconciler puts what is
+// not ready first as well.
+func leastMissed(a, b IdlePod) int {
+	return cmp.Or(first(!a.Ready, !b.Ready), cmp.Compare(b.IdleFor, a.IdleFor), cmp.Compare(a.Name, b.Name))
+}
+
+// first puts what is so before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }

@@ -114,7 +114,7 @@ func TestDecideKeepsLimits(t *testing.T) {
 }
 
 func check(g *autoscale.Group, d autoscale.Decision) error {
-	var before, after, floor int32
+	before, after, floor := g.Others, g.Others, g.Others
 	marked := map[int32]bool{}
 	for i, m := range d.Members {
 		in := &g.Members[i]
@@ -172,7 +172,7 @@ func anyGroup(r *rand.Rand) autoscale.Group {
 		return &v
 	}
 	ago := func() time.Time { return noon.Add(-time.Duration(r.IntN(400)-5) * time.Second) }
-	g := autoscale.Group{ClusterID: "here", Policy: policy(), Now: noon, Room: maybe(40)}
+	g := autoscale.Group{ClusterID: "here", Policy: policy(), Now: noon, Room: maybe(40), Others: r.Int32N(2) * r.Int32N(12)}
 	g.Policy.Enabled = r.IntN(10) > 0
 	g.Policy.MinReplicas, g.Policy.MaxReplicas = maybe(20), maybe(40)
 	g.Policy.ScaleUpPolicy.Mode = []v1alpha1.PoolScaleUpMode{
@@ -195,10 +195,11 @@ func anyGroup(r *rand.Rand) autoscale.Group {
 		}
 		for j := range r.IntN(6) {
 			m.IdlePods = append(m.IdlePods, autoscale.IdlePod{
-				Name: fmt.Sprintf("m%d-%d", i, j), IdleFor: time.Duration(r.IntN(600)) * time.Second,
+				Name: fmt.Sprintf("m%d-%d", i, j), IdleFor: time.Duration(r.IntN(600)) * time.Second, Ready: r.IntN(3) > 0,
 				Marked: r.IntN(3) == 0, MarkedFor: time.Duration(r.IntN(20)) * time.Second,
 			})
 		}
+		m.Stuck = r.Int32N(m.Provisioning + 1)
 		m.Pods.Idle = int32(len(m.IdlePods))
 		m.Pods.ReadyIdle = r.Int32N(m.Pods.Idle + 1)
 		g.Members = append(g.Members, m)

@@ -15,6 +15,9 @@ type Group struct {
 	ClusterID string
 	Policy    v1alpha1.EnvAutoscalingGroup
 	Members   []Member
+	// Others are the replicas of members about which nothing can be decided, since their pool is away: they hold what it will
+	// have again.
+	Others int32
 	// Room is the most Pods that the group may hold in this cluster; nil: nobody limits it but the policy.
 	Room *int32
 	Now  time.Time
@@ -35,6 +38,8 @@ type Member struct {
 	// Provisioning are the Pods that will be idle and ready without anything being decided: not made yet, not ready yet,
 	// being reset.
 	Provisioning int32
+	// Stuck are those of Provisioning that should have been ready long ago, and may never be.
+	Stuck int32
 	// Queue is the number of claims that wait.
 	Queue int32
 	// LastCreate is when a sandbox of this pool was last asked for; zero: never.
@@ -71,6 +76,8 @@ func (c Counts) busy() int32 { return c.Running + c.Starting + c.Stopping }
 type IdlePod struct {
 	Name string
 	UID  types.UID
+	// Ready: it can serve. One that cannot goes first.
+	Ready bool
 	// IdleFor is how long it has been idle.
 	IdleFor time.Duration
 	// Marked: it is chosen for removal, and for how long.

@@ -16,12 +16,14 @@ import (
 )
 
 // As at a worker: how long changes are gathered before somebody decides, and the first claim that waits has company; how long
-// what a status need not say at once has lasted before it is written; how far apart admission is asked.
+// what a status need not say at once has lasted before it is written; how far apart admission is asked; after how long a Pod
+// should have been ready.
 const (
 	settle          = 250 * time.Millisecond
 	firstWaits      = 20 * time.Millisecond
 	softDelay       = 5 * time.Second
 	betweenAttempts = time.Second
+	stuckAfter      = 2 * time.Minute
 )
 
 // loop is the worker of one cluster, as far as one scaling group goes: it gathers, decides, acts and reports.
@@ -167,11 +169,14 @@ func (l *loop) count(p *pool, m *autoscale.Member) {
 			continue
 		case starting:
 			m.Provisioning++
+			if l.world.now-s.since > stuckAfter {
+				m.Stuck++
+			}
 		case idle:
 			m.Pods.ReadyIdle++
 		}
 		m.Pods.Idle++
-		one := autoscale.IdlePod{Name: name, IdleFor: l.world.now - s.since, Marked: s.marked}
+		one := autoscale.IdlePod{Name: name, Ready: s.state == idle, IdleFor: l.world.now - s.since, Marked: s.marked}
 		if s.marked {
 			one.MarkedFor = l.world.now - max(s.noticed, l.started)
 		}

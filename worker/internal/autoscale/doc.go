@@ -23,14 +23,16 @@
 //
 // SetReplicas of package env tests the value that was decided from. Nothing is decided about a member whose pool does not
 // have the Env's replicas yet: they may be somebody else's, which package env puts right, or lets stand where somebody
-// insists (env.Contests). A restart loses no cooldown, because they are in the pool's status, and decides nothing from
-// queues before claims are served.
+// insists (env.Contests). One whose pool is away, or kept by another controller, counts in the group's limits, and nothing is
+// decided about it. A restart loses no cooldown, because they are in the pool's status, and decides nothing from queues
+// before claims are served.
 //
 // # Invariants
 //
 // I6, I9: in pkg/autoscale. I10: memory is bounded by the pools of enabled groups and their idle Pods. I11: times are
 // measured on the monotonic clock, from the API server's time at the start of this process. What is in a status is of that
-// clock, so a step of the API server's clock is not seen until the next start, where a time in the future counts as now.
+// clock, so a step of the API server's clock is not seen until the next start, where a time in the future becomes that of the
+// start, is written so, and runs down from there.
 // Marks are timed from when this process first saw them: late by one window, never early. How long a Pod has been idle
 // is durable: the API server's time is on the Pod, and compared once with the same clock.
 //

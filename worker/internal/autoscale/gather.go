@@ -35,6 +35,8 @@ type target struct {
 	pool *v1alpha1.SandboxPool // the cache's own
 	memo *memo
 	pods map[types.UID]*corev1.Pod // idle ones, the cache's own
+	// waiting are claims.
+	waiting int32
 	// stuck: a Pod that was to be ready long ago is not. More would fare no better, and nobody is to wait for it.
 	stuck bool
 }
@@ -54,23 +56,10 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 			pools[owned[i].Name] = &owned[i]
 		}
 	}
-	byName := map[string]*group{}
-	if env.Spec.Autoscaling != nil {
-		for i := range env.Spec.Autoscaling.Groups {
-			if policy := &env.Spec.Autoscaling.Groups[i]; policy.Enabled {
-				g := &group{Group: autoscale.Group{ClusterID: r.clusterID, Policy: *policy, Now: r.steady.now()}}
-				byName[policy.Name] = g
-				groups = append(groups, g)
-			}
-		}
-	}
-	for _, member := range membersOf(env, r.clusterID) {
-		g, pool := byName[member.Config.ScalingGroup], pools[member.Name]
-		if pool == nil || g == nil || member.Config.ScalingGroup == "" {
-			continue
-		}
-		delete(pools, member.Name)
-		if err := r.gatherMember(ctx, env, g, member, pool); err != nil {
+	groups, members := groupsOf(env, r.clusterID, pools, r.steady.now())
+	for _, m := range members {
+		delete(pools, m.pool.Name)
+		if err := r.gatherMember(ctx, env, m); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -78,6 +67,41 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 		others = append(others, pool)
 	}
 	return groups, others, nil
+}
+
+// grouped is a member of an enabled group, whose pool is here.
+type grouped struct {
+	*v1alpha1.EnvClusterMember
+	group *group
+	pool  *v1alpha1.SandboxPool
+}
+
+// groupsOf answers the enabled groups of an Env, and who of them can be decided about. A member whose pool is away, or is
+// somebody else's, counts with its replicas: the pool will be made from the snapshot, and nobody asks for room again.
+func groupsOf(
+	env *v1alpha1.SandboxEnv, clusterID string, pools map[string]*v1alpha1.SandboxPool, now time.Time,
+) (groups []*group, members []grouped) {
+	byName := map[string]*group{}
+	if env.Spec.Autoscaling != nil {
+		for i := range env.Spec.Autoscaling.Groups {
+			if policy := &env.Spec.Autoscaling.Groups[i]; policy.Enabled {
+				g := &group{Group: autoscale.Group{ClusterID: clusterID, Policy: *policy, Now: now}}
+				byName[policy.Name] = g
+				groups = append(groups, g)
+			}
+		}
+	}
+	for _, member := range membersOf(env, clusterID) {
+		g, pool := byName[member.Config.ScalingGroup], pools[member.Name]
+		switch {
+		case g == nil || member.Config.ScalingGroup == "":
+		case pool != nil:
+			members = append(members, grouped{member, g, pool})
+		case len(member.Spec.Template.Spec.Containers) > 0: // it has a snapshot
+			g.Others += max(0, member.Spec.Replicas)
+		}
+	}
+	return groups, members
 }
 
 func membersOf(env *v1alpha1.SandboxEnv, clusterID string) (members []*v1alpha1.EnvClusterMember) {
@@ -91,15 +115,14 @@ func membersOf(env *v1alpha1.SandboxEnv, clusterID string) (members []*v1alpha1.
 	return members
 }
 
-func (r *Reconciler) gatherMember(
-	ctx context.Context, env *v1alpha1.SandboxEnv, g *group, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool,
-) error {
+func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv, member grouped) error {
+	g, pool := member.group, member.pool
 	key, name := client.ObjectKeyFromObject(pool), client.ObjectKeyFromObject(env)
 	stats, ok := r.claims.Stats(key)
 	if !ok {
 		return fmt.Errorf("pool %s has no queue yet: %w", key, errNotReady)
 	}
-	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool), pods: map[types.UID]*corev1.Pod{}}
+	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool, g.Now), pods: map[types.UID]*corev1.Pod{}, waiting: stats.Waiting}
 	if !stats.LastCreate.IsZero() {
 		t.memo.created = g.Now.Add(-r.clock.Since(stats.LastCreate))
 	}
@@ -125,6 +148,7 @@ func (r *Reconciler) gatherMember(
 	if err := r.gatherPods(ctx, t, &m); err != nil {
 		return err
 	}
+	t.stuck = m.Stuck > 0
 	m.Pods.ReadyIdle = min(stats.ReadyIdle, m.Pods.Idle)
 	m.Provisioning += max(0, m.Replicas-m.Pods.Live())
 	g.Members, g.members = append(g.Members, m), append(g.members, t)
@@ -154,10 +178,14 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *autoscale.Mem
 			m.Pods.Idle++
 			at := r.timed(t.memo.idle[pod.UID], pod)
 			idle[pod.UID], t.pods[pod.UID] = at, pod
-			one := autoscale.IdlePod{Name: pod.Name, UID: pod.UID, IdleFor: at.age + r.clock.Since(at.seen), Marked: at.mark != ""}
+			one := autoscale.IdlePod{
+				Name: pod.Name, UID: pod.UID, Ready: ready(pod), IdleFor: at.age + r.clock.Since(at.seen), Marked: at.mark != "",
+			}
 			if coming(pod) {
 				m.Provisioning++
-				t.stuck = t.stuck || one.IdleFor > stuckAfter
+				if one.IdleFor > stuckAfter {
+					m.Stuck++
+				}
 			}
 			if one.Marked {
 				one.MarkedFor = r.clock.Since(at.since)
@@ -173,6 +201,15 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *autoscale.Mem
 func coming(pod *corev1.Pod) bool {
 	switch sandbox.Claimable(pod, nil) {
 	case sandbox.NotReady, sandbox.ImageMismatch:
+		return true
+	}
+	return false
+}
+
+// ready reports an idle Pod that a claim could have, as far as its node lets it.
+func ready(pod *corev1.Pod) bool {
+	switch sandbox.Claimable(pod, nil) {
+	case sandbox.ClaimableNow, sandbox.NodeUnknown:
 		return true
 	}
 	return false

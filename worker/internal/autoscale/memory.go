@@ -49,7 +49,7 @@ type memo struct {
 	idle     map[types.UID]idleTime
 	attempt  time.Time // of the last question to admission
 	decided  autoscale.Reason
-	toldFull bool
+	toldFull fullness
 }
 
 type idleTime struct {
@@ -72,20 +72,39 @@ func newMemory() *memory {
 }
 
 // of is the memo of a pool, made from what its last leader left in it if there is none.
-func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool) *memo {
+func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, now time.Time) *memo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.pools[key]
 	if known == nil || known.uid != pool.UID {
-		known = &memo{uid: pool.UID, env: env, status: pool.Status.AutoScaling.DeepCopy()}
+		known = &memo{uid: pool.UID, env: env, status: takeOver(pool.Status.AutoScaling, now)}
 		at, err := time.Parse(time.RFC3339, pool.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey])
-		if err == nil {
+		switch {
+		case err != nil:
+		case at.After(now):
+			known.created = now // and the annotation is put right, since no time is flushed
+		default:
 			known.created, known.flushed = at, at
 		}
 		m.pools[key] = known
 	}
 	known.env = env
 	return known
+}
+
+// takeOver is a status that goes on from now. A time in the future, of a clock that was fast and is not any more, becomes now
+// here, once: if it did at each look, a cooldown would not begin to run down until the clock had caught up.
+func takeOver(left *v1alpha1.PoolAutoScalingStatus, now time.Time) *v1alpha1.PoolAutoScalingStatus {
+	s := left.DeepCopy()
+	if s == nil {
+		return nil
+	}
+	for _, t := range []*metav1.Time{s.LastScaleUpTime, s.LastScaleDownTime, s.LastScaleUpAttemptTime, s.IdleZeroSince} {
+		if t != nil && t.After(now) {
+			t.Time = now
+		}
+	}
+	return s
 }
 
 // keep forgets the Env's pools that are not named.

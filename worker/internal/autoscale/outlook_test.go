@@ -67,15 +67,15 @@ func TestMemoryIsBoundedByPools(t *testing.T) {
 	env, a, b := types.NamespacedName{Name: "e"}, types.NamespacedName{Name: "a"}, types.NamespacedName{Name: "b"}
 	first := &v1alpha1.SandboxPool{}
 	first.UID = "1"
-	if known := m.of(a, env, first); known != m.of(a, env, first) {
+	if known := m.of(a, env, first, time.Time{}); known != m.of(a, env, first, time.Time{}) {
 		t.Error("a pool is forgotten between two looks")
 	}
 	again := &v1alpha1.SandboxPool{}
 	again.UID = "2"
-	if m.of(a, env, first) == m.of(a, env, again) {
+	if m.of(a, env, first, time.Time{}) == m.of(a, env, again, time.Time{}) {
 		t.Error("a pool made anew has what was remembered of the old one")
 	}
-	m.of(b, env, first)
+	m.of(b, env, first, time.Time{})
 	m.wrote(env, 7)
 	if !m.behind(env, 6) || m.behind(env, 7) {
 		t.Error("an Env is compared wrongly with our last write")

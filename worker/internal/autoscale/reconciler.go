@@ -193,6 +193,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the Env: %w", err)
+	case e.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
+		// Package env refuses it by a condition; nothing of it is written, not even what is left from another mode.
+		r.forget(req.NamespacedName, nil)
+		return reconcile.Result{}, nil
 	case r.held(e):
 		r.forget(req.NamespacedName, nil)
 		return reconcile.Result{RequeueAfter: resync}, nil

@@ -120,7 +120,7 @@ func (r *Reconciler) clear(ctx context.Context, cached *v1alpha1.SandboxPool) er
 }
 
 // observe tells metrics, logs and the agent what was decided. A member that wants to grow and is at a ceiling is told of
-// once, until it is not any more.
+// once, until it is not any more, and once more when claims begin to wait for it.
 func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *autoscale.MemberDecision) {
 	if d.Direction == autoscale.None {
 		r.metrics.setDesired(t.key, d.To)
@@ -130,18 +130,43 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 		log.FromContext(ctx).V(1).Info("decided", "pool", t.key.Name, "direction", d.Direction, "from", d.From, "to", d.To, "reason", d.Reason, "text", d.Text)
 	}
 	t.memo.decided = d.Reason
-	full := d.Direction == autoscale.None && isCeiling(d.Reason)
-	if full && !t.memo.toldFull {
+	full := fullnessOf(t, d)
+	if full > t.memo.toldFull {
+		who := "nobody waits yet, but"
+		if full == fullAndWaitedFor {
+			who = "claims wait and"
+		}
 		r.events.Eventf(t.pool, e, corev1.EventTypeWarning, string(d.Reason), "ScaleUp",
-			"claims wait and the pool cannot grow beyond %d: %s", d.From, d.Text)
+			"%s the pool cannot grow beyond %d: %s", who, d.From, d.Text)
 	}
-	t.memo.toldFull = full
+	if full == notFull || full > t.memo.toldFull {
+		t.memo.toldFull = full
+	}
 	saturated := autoscale.SaturatedUntil(t.memo.status, &g.Policy.ScaleUpPolicy, g.Now)
 	var left time.Duration
 	if !saturated.IsZero() {
 		left = saturated.Sub(g.Now)
 	}
 	r.outlooks.set(t.key, d.CanGrow && left == 0 && !t.stuck, left)
+}
+
+// fullness is how badly a member that wants to grow is held back by a ceiling.
+type fullness int
+
+const (
+	notFull fullness = iota
+	fullAhead
+	fullAndWaitedFor
+)
+
+func fullnessOf(t *target, d *autoscale.MemberDecision) fullness {
+	switch {
+	case d.Direction != autoscale.None || !isCeiling(d.Reason):
+		return notFull
+	case t.waiting > 0:
+		return fullAndWaitedFor
+	}
+	return fullAhead
 }
 
 func isCeiling(reason autoscale.Reason) bool {

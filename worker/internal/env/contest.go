@@ -173,6 +173,8 @@ func autoscalingActiveOf(o *observation) patch.Condition {
 	switch {
 	case len(enabled) == 0:
 		return patch.False(active, v1alpha1.ReasonAutoscalingDisabled, "no group is enabled; replicas are set by hand")
+	case o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
+		return patch.False(active, v1alpha1.ReasonModeNotSupported, "nothing is scaled in mode OnDemandJob")
 	case !o.autoscaler:
 		return patch.False(active, v1alpha1.ReasonAutoscalerNotRunning,
 			fmt.Sprintf("this worker runs no autoscaler; replicas of groups %s stay as they are", strings.Join(enabled, ", ")))

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// A pool that was deleted by hand comes back with its member's replicas, and one that a rival keeps has its Pods all along:
+// the group's limits count both.
+func TestMembersWhosePoolIsAwayCount(t *testing.T) {
+	member := func(name, group string, replicas int32, snapshot bool) v1alpha1.EnvClusterMember {
+		m := v1alpha1.EnvClusterMember{Name: name, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: group}}
+		m.Spec.Replicas = replicas
+		if snapshot {
+			m.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main"}}
+		}
+		return m
+	}
+	env := &v1alpha1.SandboxEnv{}
+	env.Spec.Autoscaling = &v1alpha1.EnvAutoscalingSpec{Groups: []v1alpha1.EnvAutoscalingGroup{
+		{Name: "default", Enabled: true}, {Name: "still", Enabled: false}, {Name: "fast", Enabled: true},
+	}}
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{
+		{ClusterID: "west", Members: []v1alpha1.EnvClusterMember{member("far", "default", 50, true)}},
+		{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{
+			member("here", "default", 5, true), member("away", "default", 5, true), member("new", "default", 3, false),
+			member("off", "still", 7, true), member("loner", "", 7, true), member("gone", "fast", 2, true),
+		}},
+	}
+	here := &v1alpha1.SandboxPool{}
+	groups, members := groupsOf(env, "east", map[string]*v1alpha1.SandboxPool{"here": here, "off": {}, "stranger": {}}, time.Unix(1, 0))
+	if len(groups) != 2 || groups[0].Others != 5 || groups[1].Others != 2 {
+		t.Errorf("want groups default with 5 and fast with 2 replicas of pools that are away, got %+v", groups)
+	}
+	if !slices.ContainsFunc(members, func(m grouped) bool { return m.Name == "here" && m.pool == here && m.group == groups[0] }) || len(members) != 1 {
+		t.Errorf("want the member here alone decided about, got %+v", members)
+	}
+}
