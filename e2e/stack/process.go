@@ -99,7 +99,18 @@ func (p *process) Kill() error { return p.end(syscall.SIGKILL) }
 
 func (p *process) Stop() error { return p.end(syscall.SIGTERM) }
 
-func (p *process) Pause() error { return p.signal(syscall.SIGSTOP) }
+func (p *process) Pause() error {
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	cmd := p.cmd
+	p.mu.Unlock()
+	if cmd == nil {
+		return nil // it was ended meanwhile
+	}
+	return awaitStopped(cmd.Process.Pid)
+}
 
 func (p *process) Resume() error { return p.signal(syscall.SIGCONT) }
 
