@@ -128,7 +128,7 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 		return kinds
 	}
 	always := map[string]int{
-		"ServiceAccount": 2, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
+		"ServiceAccount": 2, "ClusterRole": 3, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
 		"CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 7, "PodDisruptionBudget": 1, "NetworkPolicy": 1,
 	}
 	without := func(more map[string]int, kinds ...string) map[string]int {
@@ -149,6 +149,7 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 		"crds: {install: false}":              without(nil, "CustomResourceDefinition"),
 		"admissionPolicies: {enabled: false}": without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
+		"pullSecrets: false": without(map[string]int{"ClusterRole": 2, "ClusterRoleBinding": 2}),
 		// Without a hub there is nobody to show a certificate to.
 		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": always,
 	} {
