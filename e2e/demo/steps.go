@@ -47,7 +47,6 @@ func (w *world) steps(ctx context.Context) error {
 		{"one cluster cut off, the rest unharmed", w.cutOff},
 		{"a burst makes a small pool grow", w.burst},
 		{"a team's quota bounds it", w.quota},
-		{"a newer template, taken along when asked", w.refresh},
 		{"every invariant that can be seen holds", w.verify},
 	}
 	for i, s := range steps {
