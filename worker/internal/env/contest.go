@@ -92,7 +92,9 @@ func (c *Contests) look(o *observation) map[string]bool {
 			case known == nil || !known.contested && known.value != member.Spec.Replicas:
 				known = &contest{env: o.env.UID, value: member.Spec.Replicas, at: c.clock.Now(), generation: o.env.Generation, wish: wish}
 				c.members[key] = known
-			case known.undone && known.generation != o.env.Generation:
+			case !known.undone:
+				known.generation = o.env.Generation // it was there all along, whatever else has changed
+			case known.generation != o.env.Generation:
 				known.contested = true
 			}
 		}

@@ -17,6 +17,7 @@ import (
 // TestContests plays somebody who sets replicas by hand, step by step.
 func TestContests(t *testing.T) {
 	type step struct {
+		lags   bool // the Env is seen as it was in the step before
 		after  time.Duration
 		value  int32
 		other  bool // somebody else set it
@@ -31,12 +32,15 @@ func TestContests(t *testing.T) {
 	}
 	off := func(e *v1alpha1.SandboxEnv) { e.Spec.Autoscaling.Groups[0].Enabled = false }
 	for name, steps := range map[string][]step{
-		"once":                        {{value: 3, other: true, undone: true}, {value: 5}},
-		"comes back":                  {{value: 3, other: true, undone: true}, {value: 5}, {value: 3, other: true, want: true}},
-		"comes back late":             {{value: 3, other: true, undone: true}, {value: 5}, {after: 6 * time.Minute, value: 3, other: true}},
-		"another value":               {{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true}},
-		"stays so":                    {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {after: time.Hour, value: 3, want: true}},
-		"was never undone":            {{value: 3, other: true}, {value: 3, other: true}, {value: 3, other: true, undone: true}, {value: 3, other: true, want: true}},
+		"once":             {{value: 3, other: true, undone: true}, {value: 5}},
+		"comes back":       {{value: 3, other: true, undone: true}, {value: 5}, {value: 3, other: true, want: true}},
+		"comes back late":  {{value: 3, other: true, undone: true}, {value: 5}, {after: 6 * time.Minute, value: 3, other: true}},
+		"another value":    {{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true}},
+		"stays so":         {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {after: time.Hour, value: 3, want: true}},
+		"was never undone": {{value: 3, other: true}, {value: 3, other: true}, {value: 3, other: true, undone: true}, {value: 3, other: true, want: true}},
+		"undone late, and seen once more": {
+			{value: 3, other: true}, {value: 3, other: true, undone: true}, {value: 3, other: true, lags: true}, {value: 5},
+		},
 		"until the member changes":    {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, change: higher}},
 		"until autoscaling changes":   {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, change: off}},
 		"not in an Env made anew":     {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {value: 3, uid: "new"}},
@@ -44,10 +48,13 @@ func TestContests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
-			contests := NewContests(clk)
+			contests, generation := NewContests(clk), int64(0)
 			for i, s := range steps {
 				clk.SetTime(clk.Now().Add(s.after))
-				o := scaled(int64(i), s.value, s.other)
+				if !s.lags {
+					generation++
+				}
+				o := scaled(generation, s.value, s.other)
 				if s.change != nil {
 					s.change(o.env)
 				}

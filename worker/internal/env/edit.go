@@ -27,9 +27,13 @@ func (a *actor) editEnv(ctx context.Context, p *plan) error {
 	var failure error
 	for _, m := range edits {
 		failure = a.settle(ctx, m, written)
-		if written == nil {
-			a.tellOfEdit(ctx, m)
+		if written != nil {
+			continue
 		}
+		if m.verb == verbRestoreReplicas {
+			a.contests.undone(client.ObjectKeyFromObject(a.o.env), m.name)
+		}
+		a.tellOfEdit(ctx, m)
 	}
 	return failure
 }
@@ -122,7 +126,6 @@ func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
 		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
 			"the snapshot of member %s was gone from the Env; took it back from the live pool, with %d replicas", m.name, m.replicas)
 	case verbRestoreReplicas:
-		a.contests.undone(client.ObjectKeyFromObject(a.o.env), m.name)
 		a.tell(ctx, m.name, corev1.EventTypeWarning, m.reason, m.verb,
 			"replicas of member %s are the autoscaler's while its scaling group is enabled; put back to %d", m.name, m.replicas)
 	case verbAddPullSecret:
