@@ -31,9 +31,6 @@ import (
 	"navix.sh/atoll/worker/internal/history"
 )
 
-// patience is how long a test waits for what should take a second or two.
-const patience = 60 * time.Second
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const manifest = `

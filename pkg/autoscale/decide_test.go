@@ -194,8 +194,8 @@ func setMember(m *autoscale.Member, key, value string) error {
 
 // setIdle makes idle Pods.
 func setIdle(m *autoscale.Member, value string) error {
-	for i, one := range strings.Split(value, ",") {
-		one, broken := strings.CutSuffix(one, "!")
+	for i, text := range strings.Split(value, ",") {
+		one, broken := strings.CutSuffix(text, "!")
 		age, mark, marked := strings.Cut(one, "/")
 		name := fmt.Sprintf("%s-%d", m.Name, i+1)
 		pod := autoscale.IdlePod{Name: name, UID: types.UID("uid-" + name), Ready: !broken, Marked: marked}

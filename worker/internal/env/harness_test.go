@@ -41,8 +41,6 @@ import (
 )
 
 const (
-	// patience is how long a test waits for what should take a second or two.
-	patience = 60 * time.Second
 	// restTime is how long nothing is written when there is nothing to write.
 	restTime = time.Second
 	// local is the cluster id of the Reconciler in tests.
