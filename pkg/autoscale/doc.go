@@ -37,12 +37,13 @@
 // claimed after they were, there are more Pods without a mark than replicas, which are raised to what is there: so nothing
 // else is deleted in its place.
 //
-// As long as creates are recent enough for growth ahead of demand, one idle Pod stays, a ready one if any is: it would be made again at
-// once.
+// As long as creates are recent enough for growth ahead of demand, one idle Pod stays, a ready one if any is: it would be made
+// again at once.
 //
 // # Invariants
 //
 // I6: replicas never go below the Pods that run, start or stop. I9: held, which is per member max(replicas, live Pods), and
-// the replicas of one whose pool is away, grows past neither the group's maxReplicas nor the room; a limit that was lowered stops growth and shrinks nothing. I11:
-// all times are of one clock, the caller's, which is the API server's; a time in the future counts as now.
+// the replicas of one whose pool is away, grows past neither the group's maxReplicas nor the room; a limit that was lowered
+// stops growth and shrinks nothing. I11: all times are of one clock, the caller's, which is the API server's; a time in the
+// future counts as now.
 package autoscale

@@ -39,14 +39,7 @@ func TestI1APodThatWentBackIsNoticed(t *testing.T) {
 	for n, now := 0, uint64(0); now <= before; n++ {
 		now = w.write(fmt.Sprint("overtakes-", n))
 	}
-	w.eventually("the restore to be found out", func() error {
-		select {
-		case <-l.SetBack():
-			return nil
-		default:
-			return errors.New("it is not")
-		}
-	})
+	l.awaitSetBack()
 	if _, err := l.create(noQueue); problem.FromError(err).Reason != problem.Unavailable {
 		t.Errorf("I1: a claim is answered with %v", err)
 	}
@@ -153,7 +146,14 @@ func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
 		Namespace: w.namespace, Name: "back", Labels: pod.Labels, Annotations: pod.Annotations, OwnerReferences: pod.OwnerReferences,
 	}, Spec: *pod.Spec.DeepCopy()}
 	w.must(w.live.Create(t.Context(), back))
-	w.eventually("the restore to be found out", func() error {
+	l.awaitSetBack()
+	l.endsWith(claim.ErrSetBack)
+}
+
+// awaitSetBack waits until this worker has found out that etcd was set back.
+func (l *leader) awaitSetBack() {
+	l.w.t.Helper()
+	l.w.eventually("the restore to be found out", func() error {
 		select {
 		case <-l.SetBack():
 			return nil
@@ -161,5 +161,4 @@ func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
 			return errors.New("it is not")
 		}
 	})
-	l.endsWith(claim.ErrSetBack)
 }
