@@ -4,11 +4,15 @@ package faults_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"navix.sh/atoll/e2e/stack"
 )
+
+// restartPause is between the end of a program and its next start.
+const restartPause = 100 * time.Millisecond
 
 // startPatience is how long a program may take to be ready where nothing is broken.
 const startPatience = time.Minute
@@ -37,7 +41,7 @@ func (w *world) tend(name string, p stack.Program) *program {
 
 // care starts the program again whenever it has ended by itself.
 func (p *program) care(ctx context.Context) {
-	ticker := time.NewTicker(100 * time.Millisecond)
+	ticker := time.NewTicker(restartPause)
 	defer ticker.Stop()
 	for {
 		select {
@@ -82,17 +86,28 @@ func (p *program) stop() error {
 	return p.program.Stop()
 }
 
-// start runs the program again and returns when it is ready.
+// start runs the program again and returns when it is ready. One that ends by itself on the way is started once more:
+// a worker that finds its etcd set back ends so that it begins anew, and a kubelet would start it again.
 func (p *program) start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	if err := p.program.Start(ctx); err != nil {
-		return err
+	p.down = false // from here on it may not stay down, whatever becomes of this call
+	for {
+		err := p.program.Start(ctx)
+		if err == nil || !p.program.Ended() {
+			return err
+		}
+		if buried := p.program.Kill(); buried != nil {
+			return errors.Join(err, buried)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(restartPause):
+		}
 	}
-	p.down = false
-	return nil
 }
 
 // crash kills the program and starts it again.
