@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +28,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/link/pki"
+	"navix.sh/atoll/worker/internal/boottime"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
 )
@@ -171,6 +173,15 @@ func checkLease(ctx context.Context, t *testing.T, p *plane.Plane) {
 	}
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 		t.Errorf("the lease is still held by %s", *holder)
+	}
+	var left struct {
+		Server time.Time
+		Boot   string
+	}
+	if err := json.Unmarshal([]byte(lease.Annotations["agentbox.navix.sh/clocks"]), &left); err != nil {
+		t.Errorf("what the lease leaves to the next leader: %v", err)
+	} else if time.Since(left.Server).Abs() > time.Hour || left.Boot != boottime.ID() {
+		t.Errorf("the lease leaves %v to the next leader", left)
 	}
 }
 

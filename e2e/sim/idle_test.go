@@ -90,8 +90,8 @@ func (h *history) used(id string, at time.Time) {
 	h.lastUse[id] = at
 }
 
-// checkUsed: a sandbox that is left ends by its idle timeout, and one that is used never does (I6, I11). A worker that takes
-// sandboxes over goes by the API server's clock, so a step of that one can make it early; and of a cluster with a clone the
+// checkUsed: a sandbox that is left ends by its idle timeout, and one that is used never does (I6, I11), also
+// when a worker takes it over that has only the times of an API server whose clock was stepped. Of a cluster with a clone the
 // wrong one may have been asked.
 func (w *world) checkUsed(allowed allowance) {
 	w.eventually("sandboxes that are left to end", 2*time.Minute, func() error {
@@ -106,7 +106,7 @@ func (w *world) checkUsed(allowed allowance) {
 	truth := w.truth()
 	for id, last := range w.history.lastUse {
 		s := truth[id]
-		if s.Ended.IsZero() || s.Forgotten || allowed.endings || allowed.losses || w.serversStepped {
+		if s.Ended.IsZero() || s.Forgotten || allowed.endings || allowed.losses {
 			continue
 		}
 		if lived := s.Ended.Sub(last); lived < idleTimeout {

@@ -79,15 +79,11 @@ func (w *world) stepClocks(draw *rand.Rand) {
 			s.SetClock(anyOffset(draw))
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.serversStepped = w.serversStepped || servers
 }
 
 // clocksOff is how they are from the beginning.
 func clocksOff(w *world) {
 	w.stepClocks(w.dice("clocks"))
-	w.serversStepped = false
 }
 
 func clocksStepped(w *world, draw *rand.Rand) {

@@ -47,15 +47,13 @@ type world struct {
 	hubClock         *machine
 	frames           *frames
 
-	mu sync.Mutex
-	// serversStepped: what an API server's clock shows is no longer what it was when times were written on Pods.
-	serversStepped bool
-	hub            *hubtest.Hub
-	epoch          int // of hub processes
-	sites          []*site
-	problems       []string
-	deaf           func() bool // loses an answer on its way to the caller
-	history        *history
+	mu       sync.Mutex
+	hub      *hubtest.Hub
+	epoch    int // of hub processes
+	sites    []*site
+	problems []string
+	deaf     func() bool // loses an answer on its way to the caller
+	history  *history
 }
 
 // site is a cluster with its worker process.

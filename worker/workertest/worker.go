@@ -82,7 +82,7 @@ type Worker struct {
 
 // StartWorker starts a worker process. It leads once it has the lease, and ends for good when it has lost it.
 func (c *Cluster) StartWorker(o Options) (*Worker, error) {
-	p := &process{name: o.Name, log: o.Log, cluster: c, wire: c.connect(), times: apitime.New(o.Clock)}
+	p := &process{name: o.Name, log: o.Log, cluster: c, wire: c.connect(), times: apitime.NewOn(c.machine(), o.Clock)}
 	if err := p.build(o); err != nil {
 		return nil, fmt.Errorf("building worker %s: %w", o.Name, err)
 	}
@@ -121,6 +121,23 @@ func (c *Cluster) StartWorker(o Options) (*Worker, error) {
 	return w, nil
 }
 
+// machine is the same one for all workers of a cluster: what it leaves in its lease, the next process can rely on.
+func (c *Cluster) machine() apitime.Machine {
+	return apitime.Machine{Boot: c.ID, Up: func() time.Duration { return time.Since(time.Unix(0, 0)) }}
+}
+
+// heir takes over what the leader before knew of the API server's clock, as in worker/run.go.
+type heir struct {
+	*apitime.Clock
+	log logr.Logger
+}
+
+func (h heir) Inherit(left string) {
+	if err := h.Clock.Inherit(left); err != nil {
+		h.log.Error(err, "nothing was inherited")
+	}
+}
+
 func (p *process) build(o Options) error {
 	cfg := p.wire.config()
 	p.times.Watch(cfg)
@@ -135,7 +152,7 @@ func (p *process) build(o Options) error {
 	began := time.Now()
 	p.lock = lease.WrapWith(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: systemNamespace, Name: leaseName},
-		Client:     leases,
+		Client:     lease.Bequeath(leases, heir{p.times, o.Log}),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Name},
 	}, func() time.Duration { return time.Since(began) })
 	pods, err := claim.NewPods(cfg)

@@ -16,7 +16,7 @@ func TestShowsTheServersTime(t *testing.T) {
 	local := testclock.NewFakePassiveClock(server.Add(-10 * time.Minute))
 	c := New(local)
 	pass := func(d time.Duration) { local.SetTime(local.Now().Add(d)) }
-	see := func(offset time.Duration) { c.observe(server.Add(offset).Format(http.TimeFormat)) }
+	see := func(offset time.Duration) { c.observe(server.Add(offset).Format(http.TimeFormat), local.Now()) }
 	check := func(what string, offset time.Duration) {
 		t.Helper()
 		if got := c.Now(); !got.Equal(server.Add(offset)) {
@@ -35,6 +35,6 @@ func TestShowsTheServersTime(t *testing.T) {
 	check("forward", 3*time.Second)
 	see(-60 * time.Second)
 	check("server's clock was set back", -60*time.Second)
-	c.observe("nonsense")
+	c.observe("nonsense", local.Now())
 	check("nonsense changes nothing", -60*time.Second)
 }

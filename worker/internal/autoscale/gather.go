@@ -122,7 +122,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	if !ok {
 		return fmt.Errorf("pool %s has no queue yet: %w", key, errNotReady)
 	}
-	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool, g.Now), pods: map[types.UID]*corev1.Pod{}, waiting: stats.Waiting}
+	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool, r.steady.from), pods: map[types.UID]*corev1.Pod{}, waiting: stats.Waiting}
 	if !stats.LastCreate.IsZero() {
 		t.memo.created = g.Now.Add(-r.clock.Since(stats.LastCreate))
 	}
@@ -219,7 +219,7 @@ func ready(pod *corev1.Pod) bool {
 func (r *Reconciler) timed(known idleTime, pod *corev1.Pod) idleTime {
 	since, mark := sandbox.IdleSince(pod), sandbox.MarkedAt(pod)
 	if value := since.UTC().Format(time.RFC3339); known.value != value {
-		known = idleTime{value: value, age: max(0, r.times.Now().Sub(since)), seen: r.clock.Now()}
+		known = idleTime{value: value, age: max(0, r.times.Since(since)), seen: r.clock.Now()}
 	}
 	if known.mark != mark {
 		known.mark, known.since = mark, r.clock.Now()

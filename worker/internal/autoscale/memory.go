@@ -17,23 +17,53 @@ import (
 // steady is the API server's time at the start of this process, and goes on monotonically.
 type steady struct {
 	local clock.PassiveClock
-	times interface{ Now() time.Time }
+	times clock.PassiveClock
 
 	once  sync.Once
 	base  time.Time
 	start time.Time
+
+	mu    sync.Mutex
+	ahead time.Duration // of the API server's clock, by the steps that it has made since
 }
+
+// stepped is what counts as a step of a clock whose times come in whole seconds.
+const stepped = 5 * time.Second
 
 func (s *steady) now() time.Time {
 	s.once.Do(func() { s.base, s.start = s.times.Now(), s.local.Now() })
 	return s.base.Add(s.local.Since(s.start))
 }
 
+// from is when it was, by steady, that the API server's clock showed t, or later. What lies ahead is now.
+func (s *steady) from(t time.Time) time.Time {
+	now := s.now()
+	moment := now.Add(-s.times.Since(t))
+	if moment.Sub(t).Abs() < stepped {
+		moment = t // and not a second off, which would be written
+	}
+	if moment.After(now) {
+		return now
+	}
+	return moment
+}
+
+// written is what the API server's clock shows at, or showed, when it is t.
+func (s *steady) written(t time.Time) time.Time {
+	ahead := s.times.Now().Sub(s.now())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if (ahead - s.ahead).Abs() >= stepped {
+		s.ahead = ahead
+	}
+	return t.Add(s.ahead)
+}
+
 // memo is what is remembered of one pool. One reconcile at a time uses it.
 type memo struct {
 	uid types.UID
 	env types.NamespacedName
-	// status is the truth; what is in the pool follows it.
+	// status is the truth, by steady; what is in the pool follows it.
 	status *v1alpha1.PoolAutoScalingStatus
 	// version is the pool's after our last write: an older one in the cache is not compared with.
 	version uint64
@@ -72,19 +102,19 @@ func newMemory() *memory {
 }
 
 // of is the memo of a pool, made from what its last leader left in it if there is none.
-func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, now time.Time) *memo {
+func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, from func(time.Time) time.Time) *memo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.pools[key]
 	if known == nil || known.uid != pool.UID {
-		known = &memo{uid: pool.UID, env: env, status: takeOver(pool.Status.AutoScaling, now)}
+		known = &memo{uid: pool.UID, env: env, status: mapped(pool.Status.AutoScaling, from)}
 		at, err := time.Parse(time.RFC3339, pool.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey])
-		switch {
-		case err != nil:
-		case at.After(now):
-			known.created = now // and the annotation is put right, since no time is flushed
-		default:
-			known.created, known.flushed = at, at
+		if err == nil {
+			known.created = from(at)
+			known.flushed = known.created
+			if !known.created.Equal(at) {
+				known.flushed = time.Time{} // the annotation is put right
+			}
 		}
 		m.pools[key] = known
 	}
@@ -92,16 +122,16 @@ func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, n
 	return known
 }
 
-// takeOver is a status that goes on from now. A time in the future, of a clock that was fast and is not any more, becomes now
-// here, once: if it did at each look, a cooldown would not begin to run down until the clock had caught up.
-func takeOver(left *v1alpha1.PoolAutoScalingStatus, now time.Time) *v1alpha1.PoolAutoScalingStatus {
-	s := left.DeepCopy()
+// mapped is a status whose times are of another clock. What an earlier leader left is mapped once, when its pool is seen
+// first: a time ahead that became now at each look would hold a cooldown back until the clock had caught up.
+func mapped(status *v1alpha1.PoolAutoScalingStatus, to func(time.Time) time.Time) *v1alpha1.PoolAutoScalingStatus {
+	s := status.DeepCopy()
 	if s == nil {
 		return nil
 	}
 	for _, t := range []*metav1.Time{s.LastScaleUpTime, s.LastScaleDownTime, s.LastScaleUpAttemptTime, s.IdleZeroSince} {
-		if t != nil && t.After(now) {
-			t.Time = now
+		if t != nil {
+			t.Time = to(t.Time)
 		}
 	}
 	return s

@@ -19,7 +19,8 @@ import (
 func TestTimesInTheFutureRunDown(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	local := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
-	now := (&steady{local: local, times: &jumping{now: start}}).now
+	s := &steady{local: local, times: &jumping{now: start}}
+	now := s.now
 	hour := func() *metav1.Time { return &metav1.Time{Time: start.Add(time.Hour)} }
 	pool := &v1alpha1.SandboxPool{}
 	pool.Annotations = map[string]string{v1alpha1.LastSandboxCreateTimeAnnotationKey: hour().Format(time.RFC3339)}
@@ -37,7 +38,7 @@ func TestTimesInTheFutureRunDown(t *testing.T) {
 	}
 	m := newMemory()
 	look := func(change func(*autoscale.Member)) autoscale.MemberDecision {
-		known := m.of(key, key, pool, now())
+		known := m.of(key, key, pool, s.from)
 		member := autoscale.Member{Name: "a", Replicas: 1, Status: known.status, LastCreate: known.created}
 		change(&member)
 		d := autoscale.Decide(autoscale.Group{Policy: policy, Members: []autoscale.Member{member}, Now: now()})
@@ -71,7 +72,7 @@ func TestTimesInTheFutureRunDown(t *testing.T) {
 			t.Errorf("after %s: %s: %s, want %s", step.at, d.Reason, d.Text, step.want)
 		}
 	}
-	known := m.of(key, key, pool, now())
+	known := m.of(key, key, pool, s.from)
 	if soon, _ := urgent(known.status, written.Status.AutoScaling); !soon || !pool.Status.AutoScaling.LastScaleUpTime.Equal(hour()) {
 		t.Error("what the pool has is to be put right by a write, and the cache's own is not to be changed")
 	}

@@ -75,7 +75,7 @@ type Options struct {
 	// Clock measures; the real one unless given. Queues are timed by the same.
 	Clock clock.PassiveClock
 	// Times is the API server's clock; Clock unless given.
-	Times interface{ Now() time.Time }
+	Times clock.PassiveClock
 }
 
 // Reconciler scales the groups of Envs.
@@ -89,7 +89,7 @@ type Reconciler struct {
 	held      func(client.Object) bool
 	events    events.EventRecorder
 	clock     clock.PassiveClock
-	times     interface{ Now() time.Time }
+	times     clock.PassiveClock
 	steady    *steady
 	memory    *memory
 	outlooks  *outlooks

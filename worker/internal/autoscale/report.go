@@ -34,17 +34,17 @@ func (r *Reconciler) report(
 	}
 	pool := t.pool.DeepCopy()
 	helper := patch.NewPatchHelper(r.client, pool)
-	status := r.dueStatus(t, &later)
+	remembered := mapped(t.memo.status, r.steady.written)
+	status := r.dueStatus(t, remembered, &later)
 	if status {
-		pool.Status.AutoScaling = t.memo.status.DeepCopy()
+		pool.Status.AutoScaling = remembered
 	}
 	flush := r.dueFlush(t, &later)
 	if flush {
-		ago := r.steady.now().Sub(t.memo.created)
 		if pool.Annotations == nil {
 			pool.Annotations = map[string]string{}
 		}
-		pool.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey] = r.times.Now().Add(-ago).UTC().Format(time.RFC3339)
+		pool.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey] = r.steady.written(t.memo.created).UTC().Format(time.RFC3339)
 	}
 	if !status && !flush || pool.DeletionTimestamp != nil {
 		return later, nil
@@ -63,8 +63,8 @@ func (r *Reconciler) report(
 }
 
 // dueStatus tells whether the status is to be written now.
-func (r *Reconciler) dueStatus(t *target, later *time.Duration) bool {
-	now, atAll := urgent(t.memo.status, t.pool.Status.AutoScaling)
+func (r *Reconciler) dueStatus(t *target, remembered *v1alpha1.PoolAutoScalingStatus, later *time.Duration) bool {
+	now, atAll := urgent(remembered, t.pool.Status.AutoScaling)
 	switch {
 	case !atAll:
 		t.memo.softSince = time.Time{}

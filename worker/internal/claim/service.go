@@ -48,7 +48,11 @@ const DefaultQueueCapacity = 8192
 type Lease interface{ Held() bool }
 
 // ServerTime is the API server's clock, for what is written on Pods.
-type ServerTime interface{ Now() time.Time }
+type ServerTime interface {
+	Now() time.Time
+	// Since is how long ago it showed t, or less, however it was stepped since.
+	Since(t time.Time) time.Duration
+}
 
 // Options configure a Service. ClusterID, Pods, Lease, Time and History are required.
 type Options struct {

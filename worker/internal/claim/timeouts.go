@@ -207,7 +207,7 @@ func (s *Service) takeOver(e *entry) {
 		return
 	}
 	written := idle.Written{Claimed: state.ClaimedAt, Started: state.StartedAt, Active: state.LastActive}
-	s.timeouts.Take(e.id, idle.TakeOver(timeoutsOf(&state), written, state.Phase == sandbox.Running, s.opts.Time.Now(), s.opts.Clock.Now()))
+	s.timeouts.Take(e.id, idle.TakeOver(timeoutsOf(&state), written, state.Phase == sandbox.Running, s.opts.Time.Since, s.opts.Clock.Now()))
 }
 
 // DistrustActivity is for a leader that learns that etcd was set back: activity that was written down since is lost.

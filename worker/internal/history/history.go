@@ -32,7 +32,11 @@ const (
 const Kind = "history"
 
 // ServerTime is the API server's clock.
-type ServerTime interface{ Now() time.Time }
+type ServerTime interface {
+	Now() time.Time
+	// Since is how long ago it showed t, or less, however it was stepped since.
+	Since(t time.Time) time.Duration
+}
 
 // Options configure a History. Store and Time are required.
 type Options struct {
@@ -194,7 +198,7 @@ func (h *History) ByKey(hash string) (Key, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	k, ok := h.index.keys[hash]
-	if !ok || hash == "" || !k.known(h.opts.Time.Now()) {
+	if !ok || hash == "" || !k.known(h.opts.Time.Since) {
 		return Key{}, false
 	}
 	return Key{hash, k.ID, k.Attempt, k.ForHub}, true
@@ -204,10 +208,9 @@ func (h *History) ByKey(hash string) (Key, bool) {
 func (h *History) Keys() []Key {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	now := h.opts.Time.Now()
 	var out []Key
 	for hash, k := range h.index.keys {
-		if k.known(now) {
+		if k.known(h.opts.Time.Since) {
 			out = append(out, Key{hash, k.ID, k.Attempt, k.ForHub})
 		}
 	}

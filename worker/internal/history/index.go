@@ -45,8 +45,8 @@ type heldKey struct {
 }
 
 // known reports whether the key still answers its record.
-func (k *heldKey) known(now time.Time) bool {
-	return k.waits || now.Sub(time.Unix(k.At, 0)) < KeyRetention
+func (k *heldKey) known(since func(time.Time) time.Duration) bool {
+	return k.waits || since(time.Unix(k.At, 0)) < KeyRetention
 }
 
 // index is the log in memory.
@@ -78,7 +78,7 @@ func (x *index) add(n numbered, waits bool) {
 	}
 	// The first record of an attempt stands: what ends later under it was never answered. A key that is forgotten begins anew.
 	before, ok := x.keys[n.note.Hash]
-	if !ok || before.Attempt < n.note.Attempt || !before.known(time.Unix(n.note.At, 0)) {
+	if !ok || before.Attempt < n.note.Attempt || !before.known(time.Unix(n.note.At, 0).Sub) {
 		x.keys[n.note.Hash] = heldKey{n.note, waits}
 	}
 }

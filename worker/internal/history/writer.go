@@ -272,13 +272,12 @@ func (h *History) due() (out []numbered) {
 	if over > 0 {
 		over += h.opts.MaxRecords / 100 // or every record would cost another write
 	}
-	before := h.opts.Time.Now().Add(-h.opts.Retention).Unix()
 	for number := h.index.first; number <= h.index.last && len(out) < sweepMost; number++ {
 		n, ok := h.index.notes[number]
 		if !ok {
 			continue
 		}
-		if len(out) >= over && n.At >= before {
+		if len(out) >= over && h.opts.Time.Since(time.Unix(n.At, 0)) <= h.opts.Retention {
 			break
 		}
 		out = append(out, numbered{number, n})

@@ -83,21 +83,21 @@ type Written struct {
 	Active  time.Time // zero: no activity
 }
 
-// TakeOver makes a life of what an earlier leader wrote. server is what the API server's clock shows now. What is not there,
-// or lies ahead, begins now.
-func TakeOver(t Timeouts, w Written, running bool, server, now time.Time) Life {
-	since := func(at time.Time, margin time.Duration) time.Time {
+// TakeOver makes a life of what an earlier leader wrote. since is how long ago the API server's clock showed a time, or less.
+// What is not there begins now.
+func TakeOver(t Timeouts, w Written, running bool, since func(time.Time) time.Duration, now time.Time) Life {
+	moment := func(at time.Time, margin time.Duration) time.Time {
 		if at.IsZero() {
 			return now
 		}
-		return now.Add(-max(0, server.Sub(at)-margin))
+		return now.Add(-max(0, since(at)-margin))
 	}
-	l := Life{Timeouts: t, Claimed: since(w.Claimed, slack)}
+	l := Life{Timeouts: t, Claimed: moment(w.Claimed, slack)}
 	if running {
-		l.Started = since(w.Started, slack)
+		l.Started = moment(w.Started, slack)
 	}
 	if !w.Active.IsZero() {
-		l.Active = since(w.Active, slack+writeEvery)
+		l.Active = moment(w.Active, slack+writeEvery)
 	}
 	return l
 }

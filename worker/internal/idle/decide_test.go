@@ -77,7 +77,7 @@ func TestI11TakeOver(t *testing.T) {
 		if tc.claimed == -time.Hour {
 			w.Claimed, w.Started = server.Add(time.Hour), server.Add(time.Hour)
 		}
-		l := TakeOver(Timeouts{Idle: time.Second}, w, !tc.starting, server, noon)
+		l := TakeOver(Timeouts{Idle: time.Second}, w, !tc.starting, server.Sub, noon)
 		for i, got := range []time.Time{l.Claimed, l.Started, l.Active} {
 			if tc.want[i] == none && !got.IsZero() || tc.want[i] != none && !got.Equal(noon.Add(-tc.want[i])) {
 				t.Errorf("%s: time %d is %s, want %s before %s", name, i, got, tc.want[i], noon)

@@ -31,10 +31,11 @@
 // Within one leadership all is measured on the monotonic clock, from when the leader saw the claim, the start and the
 // activity: at most a moment too late, and no clock that is stepped anywhere matters. A look is taken at most once a second.
 //
-// A new leader has nothing but the times on Pods, by the API server's clock, and the same clock now. Their difference is the
-// age that it takes over, once, and from there on it is monotonic again. Times have whole seconds, rounded down twice, so
-// 2 s are taken off each age. What clocks of this machine show does not matter; what remains is a step of the API server's
-// own clock between the last write and the first look: backwards makes it later, forwards earlier, by the step.
+// A new leader has nothing but the times on Pods, by the API server's clock, and the same clock now. How long ago that was
+// package apitime tells, which knows of steps of that clock; this age is taken over, once, and from there on it is monotonic
+// again. Times have whole seconds, rounded down twice, so 2 s are taken off each age. A time that the clock has shown twice,
+// before a step back and after, counts as the later one: what was claimed shortly before such a step may end late by the
+// step, and nothing ends early.
 //
 // # What is written down
 //

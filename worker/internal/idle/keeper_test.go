@@ -301,7 +301,7 @@ func TestALaterLeaderIsLateAndNeverEarly(t *testing.T) {
 				if tc.flushed >= 0 {
 					written.Active = w.began.Add(tc.flushed).Truncate(time.Second)
 				}
-				w.Take("a", TakeOver(Timeouts{Idle: timeout}, written, true, now, now))
+				w.Take("a", TakeOver(Timeouts{Idle: timeout}, written, true, now.Sub, now))
 				time.Sleep(time.Hour)
 				want := max(0, tc.touches) + timeout
 				if got := w.endedAt("a"); got < want || got > want+35*time.Second {

@@ -15,5 +15,8 @@
 //
 // The identity in the lease can say where the other replicas reach this one; Address is what the lease says of whoever leads.
 //
+// The Lease also carries what one leader leaves to the next of the API server's clock, see package apitime: it is written with
+// each renewal and read before the first, at no write more.
+//
 // The claim service asks Held after a Pod was written and before the claim is answered (I2).
 package lease

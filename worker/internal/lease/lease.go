@@ -17,6 +17,8 @@ import (
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"navix.sh/atoll/worker/internal/boottime"
 )
 
 const (
@@ -48,8 +50,9 @@ var ErrLapsed = errors.New("the lease had lapsed before it was renewed; this pro
 const addressMark = "@"
 
 // New returns a lock on the named Lease, with a connection and an identity of its own, which says where other replicas reach
-// this one; empty: nowhere. renewDeadline is leader election's: one request must not use it up.
-func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration) (*Lock, error) {
+// this one; empty: nowhere. renewDeadline is leader election's: one request must not use it up. clocks pass from leader to
+// leader in the Lease.
+func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Legacy) (*Lock, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = max(time.Second, renewDeadline/2)
 	rest.AddUserAgent(cfg, "leader-election")
@@ -67,7 +70,7 @@ func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.D
 	}
 	return Wrap(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Client:     client,
+		Client:     Bequeath(client, clocks),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}), nil
 }
@@ -97,7 +100,7 @@ func (l *Lock) Address() (address string, self bool) {
 }
 
 // Wrap watches over another lock.
-func Wrap(lock resourcelock.Interface) *Lock { return WrapWith(lock, boottime) }
+func Wrap(lock resourcelock.Interface) *Lock { return WrapWith(lock, boottime.Now) }
 
 // WrapWith is Wrap on another clock, which goes on during suspend as well.
 func WrapWith(lock resourcelock.Interface, now func() time.Duration) *Lock {
