@@ -5,6 +5,7 @@ package endings_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -17,7 +18,8 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	ctx := t.Context()
 	b := newBook(t)
 	var replicas []*stack.Client
-	for _, name := range []string{cluster, cluster + "+2"} {
+	names := []string{cluster, cluster + "+2"}
+	for _, name := range names {
 		c, err := atoll.WorkerClient(name)
 		if err != nil {
 			t.Fatal(err)
@@ -38,6 +40,11 @@ func TestEveryReplicaAnswers(t *testing.T) {
 		mine := create(at, "")
 		if got, err := other.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: mine.GetId()}); err != nil || got.GetPodUid() != mine.GetPodUid() {
 			t.Errorf("replica %d created %s, the other one shows %v (%v)", i, mine.GetId(), got, err)
+		}
+		for _, name := range names {
+			if err := reads(ctx, atoll.WorkerEndpoint(name), mine.GetId()); err != nil {
+				t.Errorf("the log of what replica %d created, at %s: %v", i, name, err)
+			}
 		}
 		if _, err := other.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: mine.GetId()}); err != nil {
 			t.Errorf("the other replica does not release what replica %d created: %v", i, err)
@@ -66,4 +73,26 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	if _, err := replicas[0].ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
 		t.Error(err)
 	}
+}
+
+// reads asks a replica for what a sandbox has printed.
+func reads(ctx context.Context, at stack.Endpoint, id string) error {
+	client, err := at.HTTPClient()
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL()+"/v1/sandboxes/"+id+"/logs", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return problem.Read(answer.StatusCode, answer.Body)
+	}
+	return nil
 }

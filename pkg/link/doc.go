@@ -30,6 +30,9 @@
 // heartbeat on a slow path. Its flow control is gRPC's, with windows of fixed size. Its identity is that of its own
 // certificate, and its token must be one that was given to this cluster.
 //
+// A replica of a worker that does not lead passes its callers on to the one that does (ReachThrough): the same frames, on the
+// connection between replicas, opened from the caller's side and without a token.
+//
 // # Where it departs from the design's mechanism
 //
 // gRPC's own reconnecting is not used: every attempt is a ClientConn of its own, because gRPC's back-off starts at one

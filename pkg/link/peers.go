@@ -20,7 +20,8 @@ import (
 // certificate.
 func NewPeerServer(creds *Credentials, clusterID string, log logr.Logger, unary ...grpc.UnaryServerInterceptor) *grpc.Server {
 	only := peersOnly(clusterID, log)
-	return grpc.NewServer(append(serving(peerTransport{transport{Credentials: creds}, clusterID}),
+	return grpc.NewServer(append(append(serving(peerTransport{transport{Credentials: creds}, clusterID}),
+		grpc.InitialWindowSize(tunnelWindow), grpc.InitialConnWindowSize(connWindow)),
 		grpc.ChainStreamInterceptor(contain(log), func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 			if err := only(stream.Context()); err != nil {
 				return err
@@ -52,7 +53,8 @@ func peersOnly(clusterID string, log logr.Logger) func(context.Context) error {
 // address that no certificate can name.
 func DialPeer(target, clusterID string, creds *Credentials) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+target,
-		append(calling(peerTransport{transport{Credentials: creds}, clusterID}), grpc.WithNoProxy())...)
+		append(calling(peerTransport{transport{Credentials: creds}, clusterID}), grpc.WithNoProxy(),
+			grpc.WithInitialWindowSize(tunnelWindow), grpc.WithInitialConnWindowSize(connWindow))...)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to dial a replica: %w", err)
 	}

@@ -121,13 +121,21 @@ func (t *Tunnels) open(ctx context.Context, hub federationv1.LinkClient, token s
 		cancel()
 		return nil, fmt.Errorf("opening a tunnel: %w", err)
 	}
-	return &TunnelCaller{stream: stream, cancel: cancel}, nil
+	return &TunnelCaller{stream: stream, closeSend: stream.CloseSend, cancel: cancel}, nil
 }
 
-// TunnelCaller is a worker's end of a tunnel: at the other one is a caller of the hub.
+// frames is a tunnel's stream, whichever end has opened it.
+type frames interface {
+	Send(frame *federationv1.TunnelFrame) error
+	Recv() (*federationv1.TunnelFrame, error)
+	Context() context.Context
+}
+
+// TunnelCaller is a worker's end of a tunnel: at the other one is a caller of the hub, or of another replica.
 type TunnelCaller struct {
-	stream grpc.BidiStreamingClient[federationv1.TunnelFrame, federationv1.TunnelFrame]
-	cancel context.CancelFunc
+	stream    frames
+	closeSend func() error
+	cancel    context.CancelFunc // ends the stream
 }
 
 // Recv answers what the caller says.
@@ -170,7 +178,7 @@ func (c *TunnelCaller) Close(reason error) {
 	_ = c.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Failed{Failed: &federationv1.Error{
 		Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails(),
 	}}})
-	_ = c.stream.CloseSend()
+	_ = c.closeSend()
 }
 
 // Hurry ends the tunnel soon, whatever it is held up by.
@@ -179,9 +187,9 @@ func (c *TunnelCaller) Hurry() { time.AfterFunc(tunnelHurry, c.cancel) }
 // TunnelStream is the hub's side of a tunnel's stream.
 type TunnelStream = grpc.BidiStreamingServer[federationv1.TunnelFrame, federationv1.TunnelFrame]
 
-// Tunnel is a hub's end of a tunnel: at the other one is a sandbox.
+// Tunnel is the end of a tunnel at a hub, or at a replica that does not lead: at the other one is a sandbox.
 type Tunnel struct {
-	stream TunnelStream
+	stream frames
 	closed chan struct{}
 	once   sync.Once
 	reason error

@@ -2926,6 +2926,7 @@ type TunnelFrame struct {
 	//	*TunnelFrame_Data
 	//	*TunnelFrame_End
 	//	*TunnelFrame_Failed
+	//	*TunnelFrame_Call
 	Body          isTunnelFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3004,6 +3005,15 @@ func (x *TunnelFrame) GetFailed() *Error {
 	return nil
 }
 
+func (x *TunnelFrame) GetCall() *ReachCall {
+	if x != nil {
+		if x, ok := x.Body.(*TunnelFrame_Call); ok {
+			return x.Call
+		}
+	}
+	return nil
+}
+
 type isTunnelFrame_Body interface {
 	isTunnelFrame_Body()
 }
@@ -3024,6 +3034,10 @@ type TunnelFrame_Failed struct {
 	Failed *Error `protobuf:"bytes,28,opt,name=failed,proto3,oneof"` // the worker's last frame, if the sandbox cannot be reached any more
 }
 
+type TunnelFrame_Call struct {
+	Call *ReachCall `protobuf:"bytes,29,opt,name=call,proto3,oneof"` // the first frame of Replicas.Reach, without a token
+}
+
 func (*TunnelFrame_Token) isTunnelFrame_Body() {}
 
 func (*TunnelFrame_Data) isTunnelFrame_Body() {}
@@ -3031,6 +3045,8 @@ func (*TunnelFrame_Data) isTunnelFrame_Body() {}
 func (*TunnelFrame_End) isTunnelFrame_Body() {}
 
 func (*TunnelFrame_Failed) isTunnelFrame_Body() {}
+
+func (*TunnelFrame_Call) isTunnelFrame_Body() {}
 
 var File_federation_v1_federation_proto protoreflect.FileDescriptor
 
@@ -3263,12 +3279,13 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\aruntime\x18\x06 \x01(\tR\aruntimeB\a\n" +
 	"\x05_tail\"\x1f\n" +
 	"\tPortReach\x12\x12\n" +
-	"\x04port\x18\x01 \x01(\x05R\x04port\"\x8d\x01\n" +
+	"\x04port\x18\x01 \x01(\x05R\x04port\"\xc3\x01\n" +
 	"\vTunnelFrame\x12\x16\n" +
 	"\x05token\x18\x19 \x01(\tH\x00R\x05token\x12\x14\n" +
 	"\x04data\x18\x1a \x01(\fH\x00R\x04data\x12\x12\n" +
 	"\x03end\x18\x1b \x01(\bH\x00R\x03end\x124\n" +
-	"\x06failed\x18\x1c \x01(\v2\x1a.atoll.federation.v1.ErrorH\x00R\x06failedB\x06\n" +
+	"\x06failed\x18\x1c \x01(\v2\x1a.atoll.federation.v1.ErrorH\x00R\x06failed\x124\n" +
+	"\x04call\x18\x1d \x01(\v2\x1e.atoll.federation.v1.ReachCallH\x00R\x04callB\x06\n" +
 	"\x04body*e\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\n" +
@@ -3414,15 +3431,16 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	33, // 56: atoll.federation.v1.ReachCall.port:type_name -> atoll.federation.v1.PortReach
 	36, // 57: atoll.federation.v1.LogsReach.since:type_name -> google.protobuf.Duration
 	22, // 58: atoll.federation.v1.TunnelFrame.failed:type_name -> atoll.federation.v1.Error
-	2,  // 59: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
-	34, // 60: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
-	3,  // 61: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
-	34, // 62: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
-	61, // [61:63] is the sub-list for method output_type
-	59, // [59:61] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	30, // 59: atoll.federation.v1.TunnelFrame.call:type_name -> atoll.federation.v1.ReachCall
+	2,  // 60: atoll.federation.v1.Link.Attach:input_type -> atoll.federation.v1.WorkerFrame
+	34, // 61: atoll.federation.v1.Link.Tunnel:input_type -> atoll.federation.v1.TunnelFrame
+	3,  // 62: atoll.federation.v1.Link.Attach:output_type -> atoll.federation.v1.HubFrame
+	34, // 63: atoll.federation.v1.Link.Tunnel:output_type -> atoll.federation.v1.TunnelFrame
+	62, // [62:64] is the sub-list for method output_type
+	60, // [60:62] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_federation_v1_federation_proto_init() }
@@ -3478,6 +3496,7 @@ func file_federation_v1_federation_proto_init() {
 		(*TunnelFrame_Data)(nil),
 		(*TunnelFrame_End)(nil),
 		(*TunnelFrame_Failed)(nil),
+		(*TunnelFrame_Call)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

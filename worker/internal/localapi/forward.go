@@ -13,6 +13,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -64,6 +67,27 @@ func (a *API) Register(server grpc.ServiceRegistrar) {
 	for _, service := range a.services() {
 		service.Register(server)
 	}
+	if a.opts.Reach != nil {
+		link.RegisterReach(server, a.opts.Reach)
+	}
+}
+
+// reaches is how callers here get into sandboxes: through the replica that leads, if that is another one.
+func (a *API) reaches() reach.Opener {
+	if a.opts.Reach == nil || a.opts.Elsewhere == nil {
+		return a.opts.Reach
+	}
+	return through{a.opts}
+}
+
+type through struct{ opts Options }
+
+func (t through) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
+	leader := t.opts.Elsewhere()
+	if leader == nil {
+		return t.opts.Reach.Open(ctx, id, what)
+	}
+	return link.ReachThrough(ctx, leader, id, what)
 }
 
 // Interceptors see forwarded calls.

@@ -98,7 +98,8 @@ func New(opts Options) (*API, error) {
 	if err := serve.CheckAddress(opts.Address, false); err != nil {
 		return nil, err
 	}
-	api := &API{opts: opts, reach: reach.NewHandler(opts.Reach, opts.Log)}
+	api := &API{opts: opts}
+	api.reach = reach.NewHandler(api.reaches(), opts.Log)
 	server, err := serve.New(serve.Options{
 		Services: api.services(),
 		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http/httptest"
 	"path/filepath"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,10 +30,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
 	tunnel "navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
@@ -139,11 +144,56 @@ func (w *world) open(change ...func(*reach.Options)) {
 	measures, err := tunnel.NewMetrics(w.metrics, "test")
 	w.must(err)
 	handler := tunnel.NewHandler(measures.Measure(w.service), logr.Discard())
-	w.server = httptest.NewServer(handlerOf(handler))
+	server := httptest.NewServer(handlerOf(handler))
+	w.server = server
 	w.t.Cleanup(func() {
 		handler.Close()
-		w.server.Close()
+		server.Close()
 	})
+}
+
+// bothWays has a test ask the replica that leads, and one that does not.
+func bothWays(t *testing.T, test func(*testing.T, *world)) {
+	t.Run("leader", func(t *testing.T) { test(t, newWorld(t)) })
+	t.Run("follower", func(t *testing.T) {
+		w := newWorld(t)
+		w.follow()
+		test(t, w)
+	})
+}
+
+// follow has a replica that does not lead asked from now on.
+func (w *world) follow() {
+	authority, err := pki.New(filepath.Join(w.t.TempDir(), "pki"))
+	w.must(err)
+	files, err := authority.Cluster(clusterID)
+	w.must(err)
+	credentials, err := link.LoadCredentials(files, logr.Discard())
+	w.must(err)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	leader := link.NewPeerServer(credentials, clusterID, logr.Discard())
+	link.RegisterReach(leader, w.service)
+	served := make(chan error, 1)
+	go func() { served <- leader.Serve(lis) }()
+	conn, err := link.DialPeer(lis.Addr().String(), clusterID, credentials)
+	w.must(err)
+	handler := tunnel.NewHandler(through{conn}, logr.Discard())
+	server := httptest.NewServer(handlerOf(handler))
+	w.server = server
+	w.t.Cleanup(func() {
+		handler.Close()
+		server.Close()
+		w.must(conn.Close())
+		leader.Stop()
+		w.must(<-served)
+	})
+}
+
+type through struct{ leader grpc.ClientConnInterface }
+
+func (t through) Open(ctx context.Context, id string, what *federationv1.ReachCall) (tunnel.Tunnel, error) {
+	return link.ReachThrough(ctx, t.leader, id, what)
 }
 
 func (w *world) config() *rest.Config {

@@ -96,8 +96,9 @@ func listen(t *testing.T, serve func(net.Conn)) (port string) {
 	return port
 }
 
-func TestExec(t *testing.T) {
-	w := newWorld(t)
+func TestExec(t *testing.T) { bothWays(t, execs) }
+
+func execs(t *testing.T, w *world) {
 	id := w.claim().GetId()
 
 	var stdout, stderr bytes.Buffer
@@ -140,8 +141,9 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize {
 	}
 }
 
-func TestLogs(t *testing.T) {
-	w := newWorld(t)
+func TestLogs(t *testing.T) { bothWays(t, logs) }
+
+func logs(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	print := func(line string) {
 		w.must(w.run(t.Context(), id, remotecommand.StreamOptions{Stdout: io.Discard}, "sh", "-c", "echo "+line+` >> "$`+plane.ContainerLogEnv+`"`))
@@ -187,8 +189,9 @@ func TestLogs(t *testing.T) {
 }
 
 // The log of a runtime is a file in the container, as commands there see it.
-func TestTheLogFileOfARuntime(t *testing.T) {
-	w := newWorld(t)
+func TestTheLogFileOfARuntime(t *testing.T) { bothWays(t, theLogFileOfARuntime) }
+
+func theLogFileOfARuntime(t *testing.T, w *world) {
 	w.must(os.WriteFile(w.logFile, []byte("one\ntwo\n"), 0o600))
 	id := w.claim().GetId()
 	url := w.server.URL + "/v1/sandboxes/" + id + "/logs?"
@@ -234,8 +237,9 @@ func TestTheLogFileOfARuntime(t *testing.T) {
 	}
 }
 
-func TestHTTPToAPort(t *testing.T) {
-	w := newWorld(t)
+func TestHTTPToAPort(t *testing.T) { bothWays(t, httpToAPort) }
+
+func httpToAPort(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	upgrader := websocket.Upgrader{}
 	var seen atomic.Pointer[http.Request]
@@ -304,8 +308,9 @@ func TestHTTPToAPort(t *testing.T) {
 	w.tunnels(0)
 }
 
-func TestTCPToAPort(t *testing.T) {
-	w := newWorld(t)
+func TestTCPToAPort(t *testing.T) { bothWays(t, tcpToAPort) }
+
+func tcpToAPort(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	port := listen(t, func(conn net.Conn) {
 		all, _ := io.ReadAll(conn) // until the caller has nothing more to say
@@ -336,8 +341,9 @@ func TestTCPToAPort(t *testing.T) {
 }
 
 // One that does not read holds up its own source, after a bounded number of bytes, and nobody else (I10).
-func TestASlowReaderHoldsUpItselfAlone(t *testing.T) {
-	w := newWorld(t)
+func TestASlowReaderHoldsUpItselfAlone(t *testing.T) { bothWays(t, aSlowReaderHoldsUpItselfAlone) }
+
+func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	var written atomic.Int64
 	port := listen(t, func(conn net.Conn) {
@@ -391,7 +397,10 @@ func TestASlowReaderHoldsUpItselfAlone(t *testing.T) {
 
 // I13: what is open ends with the release, not after it, and nobody gets in any more.
 func TestATunnelEndsBeforeItsReleaseIsAnswered(t *testing.T) {
-	w := newWorld(t)
+	bothWays(t, aTunnelEndsBeforeItsReleaseIsAnswered)
+}
+
+func aTunnelEndsBeforeItsReleaseIsAnswered(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	var inside atomic.Int64
 	port := listen(t, func(conn net.Conn) {
@@ -451,8 +460,9 @@ func TestATunnelEndsBeforeItsReleaseIsAnswered(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatLostItsLeaseLetsGo(t *testing.T) {
-	w := newWorld(t)
+func TestAWorkerThatLostItsLeaseLetsGo(t *testing.T) { bothWays(t, aWorkerThatLostItsLeaseLetsGo) }
+
+func aWorkerThatLostItsLeaseLetsGo(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	failed := make(chan error, 1)
 	out, in := io.Pipe()
@@ -530,8 +540,9 @@ func TestI13APodWithAnUnansweredExecIsReplaced(t *testing.T) {
 	w.tunnels(0)
 }
 
-func TestTunnelsOfASandboxAreBounded(t *testing.T) {
-	w := newWorld(t)
+func TestTunnelsOfASandboxAreBounded(t *testing.T) { bothWays(t, tunnelsOfASandboxAreBounded) }
+
+func tunnelsOfASandboxAreBounded(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	port := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	refused := 0
