@@ -13,9 +13,13 @@ import (
 	"navix.sh/atoll/worker/internal/boottime"
 )
 
-// slack is how far a Date may lag behind before it means that the server's clock is slower, or was set back: the header has
-// whole seconds.
-const slack = 2 * time.Second
+const (
+	// slack is how far a Date may lag behind before it means that the server's clock is slower, or was set back: the header has
+	// whole seconds.
+	slack = 2 * time.Second
+	// unevenness is the inverse of what the rates of two clocks may differ by: 500 ppm, as far as NTP slews one.
+	unevenness = 2000
+)
 
 // Machine is where a process runs.
 type Machine struct {
@@ -31,9 +35,12 @@ type Clock struct {
 	machine Machine
 
 	mu        sync.Mutex
-	base      time.Time // what the server's clock showed at at; zero before the first answer
-	at        time.Time // local, with its monotonic reading
+	base      time.Time     // what the server's clock showed at at; zero before the first answer
+	at        time.Duration // of the machine's uptime
+	seen      time.Duration // the last answer
 	steps     steps
+	drift     time.Duration // by which base was moved since even, and which was no step yet
+	even      time.Duration
 	inherited bool // an earlier process' steps are among them, or there was none
 }
 
@@ -59,12 +66,19 @@ func (c *Clock) Since(t time.Time) time.Duration {
 	return c.steps.since(t, c.shown())
 }
 
+// Ago is what the API server's clock showed so long ago.
+func (c *Clock) Ago(age time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.steps.ago(age, c.shown())
+}
+
 // shown is Now. The lock is held.
 func (c *Clock) shown() time.Time {
 	if c.base.IsZero() {
 		return c.local.Now().UTC().Round(0)
 	}
-	return c.base.Add(c.local.Since(c.at))
+	return c.base.Add(c.machine.Up() - c.at)
 }
 
 // Watch makes every client of cfg feed the clock.
@@ -72,22 +86,32 @@ func (c *Clock) Watch(cfg *rest.Config) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &observer{next: next, clock: c} })
 }
 
-// observe takes the header Date of a response to a request that was sent at asked, by the local clock. Dates move the clock
-// forward as they come; only one that is clearly behind sets it back, which one is not that was only long on its way.
-func (c *Clock) observe(header string, asked time.Time) {
+// observe takes the header Date of a response to a request that was sent at asked. Dates move the clock forward as they come;
+// only one that is clearly behind sets it back, which one is not that was only long on its way.
+func (c *Clock) observe(header string, asked time.Duration) {
 	date, err := http.ParseTime(header)
 	if err != nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	shown, took := c.shown(), c.local.Since(asked)
-	if first := c.base.IsZero(); !first && !shown.Before(date) && !shown.After(date.Add(slack+took)) {
+	up := c.machine.Up()
+	unseen := up - c.seen
+	c.seen = up
+	if c.base.IsZero() {
+		c.base, c.at, c.even = date.UTC(), up, up
 		return
-	} else if ahead := date.Sub(shown); !first && (ahead >= leastStep || -ahead >= leastStep+took) {
-		c.steps.add(shown, date)
 	}
-	c.base, c.at = date.UTC(), c.local.Now()
+	ahead := date.Sub(c.shown())
+	if ahead <= 0 && -ahead <= slack+up-asked {
+		return
+	}
+	c.base, c.at = date.UTC(), up
+	c.drift += ahead
+	if c.drift.Abs() >= leastStep+(up-c.even)/unevenness {
+		c.steps.add(date.Add(-c.drift), date, unseen+leastStep)
+		c.drift, c.even = 0, up
+	}
 }
 
 type observer struct {
@@ -96,7 +120,7 @@ type observer struct {
 }
 
 func (o *observer) RoundTrip(r *http.Request) (*http.Response, error) {
-	asked := o.clock.local.Now()
+	asked := o.clock.machine.Up()
 	resp, err := o.next.RoundTrip(r)
 	if err == nil {
 		o.clock.observe(resp.Header.Get("Date"), asked)

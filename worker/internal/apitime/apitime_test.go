@@ -13,10 +13,10 @@ import (
 // A local clock that is ten minutes off changes nothing once the server has answered (I11).
 func TestShowsTheServersTime(t *testing.T) {
 	server := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	local := testclock.NewFakePassiveClock(server.Add(-10 * time.Minute))
-	c := New(local)
-	pass := func(d time.Duration) { local.SetTime(local.Now().Add(d)) }
-	see := func(offset time.Duration) { c.observe(server.Add(offset).Format(http.TimeFormat), local.Now()) }
+	var up time.Duration
+	c := NewOn(Machine{Up: func() time.Duration { return up }}, testclock.NewFakePassiveClock(server.Add(-10*time.Minute)))
+	pass := func(d time.Duration) { up += d }
+	see := func(offset time.Duration) { c.observe(server.Add(offset).Format(http.TimeFormat), up) }
 	check := func(what string, offset time.Duration) {
 		t.Helper()
 		if got := c.Now(); !got.Equal(server.Add(offset)) {
@@ -35,6 +35,51 @@ func TestShowsTheServersTime(t *testing.T) {
 	check("forward", 3*time.Second)
 	see(-60 * time.Second)
 	check("server's clock was set back", -60*time.Second)
-	c.observe("nonsense", local.Now())
+	c.observe("nonsense", up)
 	check("nonsense changes nothing", -60*time.Second)
+}
+
+// I11: ages are of what passed, whatever the clock was set to meanwhile, and also where it was set in many small steps.
+func TestI11AgesAcrossSteps(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	for name, tc := range map[string]struct {
+		every time.Duration // between two answers
+		step  time.Duration // each time
+		took  time.Duration // an answer
+	}{
+		"none":                        {s, 0, 0},
+		"slow answers":                {10 * s, 0, 8 * s},
+		"small ones forward":          {s, 1900 * ms, 0},
+		"small ones back":             {s, -1900 * ms, 0},
+		"small ones, slow answers":    {20 * s, 1900 * ms, 15 * s},
+		"large ones forward":          {10 * s, 600 * s, 0},
+		"large ones back":             {10 * s, -600 * s, 0},
+		"a clock that is a bit quick": {s, ms / 2, 0},
+	} {
+		site := newSite()
+		c := site.process("a")
+		site.answers(c)
+		began, set := site.up, time.Duration(0)
+		written := c.Now()
+		for range mostSteps {
+			site.pass(tc.every - tc.took)
+			site.server = site.server.Add(tc.step)
+			set += tc.step
+			asked, date := site.up, site.server
+			site.pass(tc.took)
+			c.observe(date.Format(http.TimeFormat), asked)
+		}
+		passed, late := site.up-began, 3*s+tc.took
+		if tc.step < 0 {
+			late = passed // by when it was written the clock has been again since
+		}
+		if got := c.Since(written); got > passed+leastStep || got < passed-late {
+			t.Errorf("%s: %s passed, the age is %s, and the clock was set by %s", name, passed, got, set)
+		}
+		for _, age := range []time.Duration{0, s, passed / 2, passed} {
+			if got := c.Since(c.Ago(age)); got > age {
+				t.Errorf("%s: what was %s ago is %s old", name, age, got)
+			}
+		}
+	}
 }

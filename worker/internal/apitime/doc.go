@@ -9,8 +9,9 @@
 // # A clock that is stepped
 //
 // Now follows a step, so that what is written down is what everybody else's clocks say. The difference of two of its times is
-// therefore no age; Since is: it knows where the clock was stepped, and what it answers is never too much. A time that the
-// clock has shown twice, before a step back and after it, counts as the later one.
+// therefore no age; Since is: it knows where the clock was stepped, and what it answers is too much by 2 s at most, which is
+// too little to be seen as a step. Nor is a time less an age what the clock showed then; Ago is. A time that the clock has
+// shown twice, before a step back and after it, or may have, counts as the later one.
 //
 //	apitime.go  the clock; it notes steps as it sees them
 //	steps.go    the age of a time, across steps (pure)
@@ -24,6 +25,6 @@
 // time without a leader, so things happen that much later, and not earlier. That both clocks were stepped by the same amount
 // while no worker ran, and the next one started on another machine, cannot be told.
 //
-// API servers of one cluster that disagree by 5 s look like a clock that is stepped to and fro. 16 steps are remembered, and
+// API servers of one cluster that disagree by seconds look like a clock that is stepped to and fro. 16 steps are remembered, and
 // by how much older stretches may differ, which ages are less by.
 package apitime

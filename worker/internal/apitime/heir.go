@@ -57,22 +57,28 @@ func (c *Clock) Inherit(left string) error {
 	}
 	c.steps = l.steps // what was seen until now is in the one that is added
 	now := c.shown()
-	if expected := l.Server.Add(l.passed(c.machine, c.local.Now(), now)); now.Sub(expected).Abs() >= leastStep {
-		c.steps.add(expected, now)
+	passed, sure := l.passed(c.machine, c.local.Now(), now)
+	if expected := l.Server.Add(passed); now.Sub(expected).Abs() >= leastStep+passed/unevenness {
+		unseen := passed + leastStep
+		if !sure {
+			unseen = longestStretch
+		}
+		c.steps.add(expected, now, unseen)
 	}
+	c.drift, c.even = 0, c.machine.Up()
 	return nil
 }
 
-// passed is how long ago it was left, or less. On the same machine its uptime knows. On another one two clocks have to
-// agree, or one of them was stepped, or they are of machines that disagree: nothing is sure to have passed then.
-func (l *legacy) passed(on Machine, local, server time.Time) time.Duration {
+// passed is how long ago it was left. On the same machine its uptime knows. On another one two clocks have to agree, or one of
+// them was stepped, or they are of machines that disagree: nothing is sure to have passed then.
+func (l *legacy) passed(on Machine, local, server time.Time) (passed time.Duration, sure bool) {
 	up := on.Up()
 	if l.Boot != "" && l.Boot == on.Boot && 0 <= l.Up && l.Up <= up {
-		return up - l.Up
+		return up - l.Up, true
 	}
 	here, there := local.Round(0).Sub(l.Local), server.Sub(l.Server)
-	if (here - there).Abs() >= leastStep {
-		return 0
+	if (here - there).Abs() >= tolerance {
+		return 0, false
 	}
-	return max(0, min(here, there))
+	return max(0, min(here, there)), true
 }

@@ -8,9 +8,11 @@ import (
 )
 
 const (
-	// leastStep is what counts as a step. Less is the header's whole seconds, the time that answers take, and the rates of two
-	// clocks; it is within what timeouts allow for.
-	leastStep = 5 * time.Second
+	// leastStep is what counts as a step. Less is the header's whole seconds and the time that answers take, and ages may be too
+	// great by it.
+	leastStep = 2 * time.Second
+	// tolerance is how far ahead of now a time may be that somebody else has written.
+	tolerance = 5 * time.Second
 	// mostSteps bounds what is remembered (I10).
 	mostSteps = 16
 	// longestStretch is more than anybody waits for, and far from what a Duration cannot hold sixteen times.
@@ -22,6 +24,17 @@ const (
 type step struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
+	// Unseen is how long before it was noticed it may have been made.
+	Unseen time.Duration `json:"unseenNanoseconds,omitempty"`
+}
+
+// begins is the earliest time that the stretch after the step can have. What a step forward may have left out of it counts as
+// To, which is no earlier.
+func (s *step) begins() time.Time {
+	if s.To.Before(s.From) {
+		return s.To.Add(-s.Unseen)
+	}
+	return s.To
 }
 
 // steps are all that is known.
@@ -31,8 +44,8 @@ type steps struct {
 	Doubt time.Duration `json:"doubtNanoseconds,omitempty"`
 }
 
-func (s *steps) add(from, to time.Time) {
-	s.Steps = append(s.Steps, step{From: from.UTC(), To: to.UTC()})
+func (s *steps) add(from, to time.Time, unseen time.Duration) {
+	s.Steps = append(s.Steps, step{From: from.UTC(), To: to.UTC(), Unseen: min(unseen, longestStretch)})
 	if len(s.Steps) > mostSteps {
 		oldest := s.Steps[0]
 		s.Doubt = min(max(0, s.Doubt+oldest.To.Sub(oldest.From)), longestStretch)
@@ -46,8 +59,8 @@ func (s *steps) since(t, now time.Time) time.Duration {
 	var after time.Duration // from the end of the stretch until now
 	end, unseen := now, time.Duration(-1)
 	for i := len(s.Steps); ; i-- {
-		if i == 0 || !t.Before(s.Steps[i-1].To) {
-			if !t.After(end.Add(leastStep)) {
+		if i == 0 || !t.Before(s.Steps[i-1].begins()) {
+			if !t.After(end.Add(tolerance)) {
 				age := max(0, end.Sub(t))
 				if i == 0 {
 					age = max(0, age-s.Doubt)
@@ -66,6 +79,20 @@ func (s *steps) since(t, now time.Time) time.Duration {
 	}
 }
 
+// ago is what the clock showed so long ago.
+func (s *steps) ago(age time.Duration, now time.Time) time.Time {
+	end := now
+	for i := len(s.Steps) - 1; i >= 0; i-- {
+		lasted := max(0, end.Sub(s.Steps[i].To))
+		if age <= lasted {
+			break
+		}
+		age -= lasted
+		end = s.Steps[i].From
+	}
+	return end.Add(-age)
+}
+
 // check is for steps that somebody else has noted; at is when.
 func (s *steps) check(at time.Time) error {
 	if len(s.Steps) > mostSteps {
@@ -75,11 +102,15 @@ func (s *steps) check(at time.Time) error {
 		return fmt.Errorf("a doubt of %s", s.Doubt)
 	}
 	for i, step := range s.Steps {
+		if step.Unseen < 0 || step.Unseen > longestStretch {
+			return fmt.Errorf("a step that nobody saw for %s", step.Unseen)
+		}
 		end := at
 		if i+1 < len(s.Steps) {
 			end = s.Steps[i+1].From
 		}
-		if lasted := end.Sub(step.To); lasted < 0 || lasted > longestStretch {
+		// What is too little to be a step may have set the clock back right after one.
+		if lasted := end.Sub(step.To); lasted < -time.Minute || lasted > longestStretch {
 			return fmt.Errorf("%s from the step to %s until %s", lasted, step.To, end)
 		}
 	}

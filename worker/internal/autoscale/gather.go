@@ -122,7 +122,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	if !ok {
 		return fmt.Errorf("pool %s has no queue yet: %w", key, errNotReady)
 	}
-	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool, r.steady.from), pods: map[types.UID]*corev1.Pod{}, waiting: stats.Waiting}
+	t := &target{key: key, pool: pool, memo: r.memory.of(key, name, pool, r.steady), pods: map[types.UID]*corev1.Pod{}, waiting: stats.Waiting}
 	if !stats.LastCreate.IsZero() {
 		t.memo.created = g.Now.Add(-r.clock.Since(stats.LastCreate))
 	}

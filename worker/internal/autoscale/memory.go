@@ -17,18 +17,12 @@ import (
 // steady is the API server's time at the start of this process, and goes on monotonically.
 type steady struct {
 	local clock.PassiveClock
-	times clock.PassiveClock
+	times ServerTime
 
 	once  sync.Once
 	base  time.Time
 	start time.Time
-
-	mu    sync.Mutex
-	ahead time.Duration // of the API server's clock, by the steps that it has made since
 }
-
-// stepped is what counts as a step of a clock whose times come in whole seconds.
-const stepped = 5 * time.Second
 
 func (s *steady) now() time.Time {
 	s.once.Do(func() { s.base, s.start = s.times.Now(), s.local.Now() })
@@ -36,28 +30,10 @@ func (s *steady) now() time.Time {
 }
 
 // from is when it was, by steady, that the API server's clock showed t, or later. What lies ahead is now.
-func (s *steady) from(t time.Time) time.Time {
-	now := s.now()
-	moment := now.Add(-s.times.Since(t))
-	if moment.Sub(t).Abs() < stepped {
-		moment = t // and not a second off, which would be written
-	}
-	if moment.After(now) {
-		return now
-	}
-	return moment
-}
+func (s *steady) from(t time.Time) time.Time { return s.now().Add(-s.times.Since(t)) }
 
-// written is what the API server's clock shows at, or showed, when it is t.
-func (s *steady) written(t time.Time) time.Time {
-	ahead := s.times.Now().Sub(s.now())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if (ahead - s.ahead).Abs() >= stepped {
-		s.ahead = ahead
-	}
-	return t.Add(s.ahead)
-}
+// written is what the API server's clock showed when it was t, by steady.
+func (s *steady) written(t time.Time) time.Time { return s.times.Ago(max(0, s.now().Sub(t))) }
 
 // memo is what is remembered of one pool. One reconcile at a time uses it.
 type memo struct {
@@ -65,6 +41,7 @@ type memo struct {
 	env types.NamespacedName
 	// status is the truth, by steady; what is in the pool follows it.
 	status *v1alpha1.PoolAutoScalingStatus
+	stamps [4]stamp // of its times
 	// version is the pool's after our last write: an older one in the cache is not compared with.
 	version uint64
 	// softSince is since when only what need not be written at once differs.
@@ -81,6 +58,9 @@ type memo struct {
 	decided  autoscale.Reason
 	toldFull fullness
 }
+
+// stamp is a time by steady, and as it was written, which stays when the API server's clock is stepped.
+type stamp struct{ own, written time.Time }
 
 type idleTime struct {
 	value string
@@ -102,18 +82,18 @@ func newMemory() *memory {
 }
 
 // of is the memo of a pool, made from what its last leader left in it if there is none.
-func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, from func(time.Time) time.Time) *memo {
+func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, s *steady) *memo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.pools[key]
 	if known == nil || known.uid != pool.UID {
-		known = &memo{uid: pool.UID, env: env, status: mapped(pool.Status.AutoScaling, from)}
+		known = &memo{uid: pool.UID, env: env}
+		known.takeOver(pool.Status.AutoScaling, s)
 		at, err := time.Parse(time.RFC3339, pool.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey])
 		if err == nil {
-			known.created = from(at)
-			known.flushed = known.created
-			if !known.created.Equal(at) {
-				known.flushed = time.Time{} // the annotation is put right
+			known.created = s.from(at)
+			if !at.After(s.times.Now()) { // or the annotation is put right
+				known.flushed = known.created
 			}
 		}
 		m.pools[key] = known
@@ -122,19 +102,42 @@ func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, f
 	return known
 }
 
-// mapped is a status whose times are of another clock. What an earlier leader left is mapped once, when its pool is seen
-// first: a time ahead that became now at each look would hold a cooldown back until the clock had caught up.
-func mapped(status *v1alpha1.PoolAutoScalingStatus, to func(time.Time) time.Time) *v1alpha1.PoolAutoScalingStatus {
-	s := status.DeepCopy()
-	if s == nil {
-		return nil
-	}
-	for _, t := range []*metav1.Time{s.LastScaleUpTime, s.LastScaleDownTime, s.LastScaleUpAttemptTime, s.IdleZeroSince} {
-		if t != nil {
-			t.Time = to(t.Time)
+// takeOver goes on with what an earlier leader left, from now. A time in the future, of a clock that was fast and is not any
+// more, becomes now here, once: if it did at each look, a cooldown would not begin to run down until the clock had caught up.
+func (m *memo) takeOver(left *v1alpha1.PoolAutoScalingStatus, s *steady) {
+	m.status = left.DeepCopy()
+	for i, t := range timesOf(m.status) {
+		if t == nil {
+			continue
+		}
+		written := t.Time
+		t.Time = s.from(written)
+		if !written.After(s.times.Now()) {
+			m.stamps[i] = stamp{own: t.Time, written: written}
 		}
 	}
-	return s
+}
+
+// written is the status as it stands in the pool, or is to.
+func (m *memo) written(s *steady) *v1alpha1.PoolAutoScalingStatus {
+	out := m.status.DeepCopy()
+	for i, t := range timesOf(out) {
+		if t == nil {
+			continue
+		}
+		if !m.stamps[i].own.Equal(t.Time) {
+			m.stamps[i] = stamp{own: t.Time, written: s.written(t.Time)}
+		}
+		t.Time = m.stamps[i].written
+	}
+	return out
+}
+
+func timesOf(s *v1alpha1.PoolAutoScalingStatus) [4]*metav1.Time {
+	if s == nil {
+		return [4]*metav1.Time{}
+	}
+	return [4]*metav1.Time{s.LastScaleUpTime, s.LastScaleDownTime, s.LastScaleUpAttemptTime, s.IdleZeroSince}
 }
 
 // keep forgets the Env's pools that are not named.

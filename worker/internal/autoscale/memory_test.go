@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/autoscale"
@@ -18,8 +17,8 @@ import (
 // for an hour.
 func TestTimesInTheFutureRunDown(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	local := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
-	s := &steady{local: local, times: &jumping{now: start}}
+	clocks := newMachine(start)
+	local, s := clocks.local, clocks.steady()
 	now := s.now
 	hour := func() *metav1.Time { return &metav1.Time{Time: start.Add(time.Hour)} }
 	pool := &v1alpha1.SandboxPool{}
@@ -38,7 +37,7 @@ func TestTimesInTheFutureRunDown(t *testing.T) {
 	}
 	m := newMemory()
 	look := func(change func(*autoscale.Member)) autoscale.MemberDecision {
-		known := m.of(key, key, pool, s.from)
+		known := m.of(key, key, pool, s)
 		member := autoscale.Member{Name: "a", Replicas: 1, Status: known.status, LastCreate: known.created}
 		change(&member)
 		d := autoscale.Decide(autoscale.Group{Policy: policy, Members: []autoscale.Member{member}, Now: now()})
@@ -72,8 +71,8 @@ func TestTimesInTheFutureRunDown(t *testing.T) {
 			t.Errorf("after %s: %s: %s, want %s", step.at, d.Reason, d.Text, step.want)
 		}
 	}
-	known := m.of(key, key, pool, s.from)
-	if soon, _ := urgent(known.status, written.Status.AutoScaling); !soon || !pool.Status.AutoScaling.LastScaleUpTime.Equal(hour()) {
+	known := m.of(key, key, pool, s)
+	if soon, _ := urgent(known.written(s), written.Status.AutoScaling); !soon || !pool.Status.AutoScaling.LastScaleUpTime.Equal(hour()) {
 		t.Error("what the pool has is to be put right by a write, and the cache's own is not to be changed")
 	}
 	var later time.Duration

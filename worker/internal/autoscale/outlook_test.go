@@ -3,13 +3,18 @@
 package autoscale
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/apitime"
 )
 
 func TestOutlooksTellOfEdges(t *testing.T) {
@@ -44,71 +49,113 @@ func TestOutlooksTellOfEdges(t *testing.T) {
 	}
 }
 
-// jumping is an API server's clock that can be set.
-type jumping struct {
-	now     time.Time
-	stepped time.Duration // forward, once
+// machine has the clocks of a worker's process, and of its API server.
+type machine struct {
+	local  *clocktesting.FakePassiveClock
+	up     time.Duration
+	server time.Time
+	times  *apitime.Clock
 }
 
-func (j *jumping) Now() time.Time { return j.now }
+// newMachine is one whose local clock is off by decades.
+func newMachine(server time.Time) *machine {
+	m := &machine{local: clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)), server: server}
+	m.times = m.process()
+	return m
+}
 
-func (j *jumping) Since(t time.Time) time.Duration {
-	age := max(0, j.now.Sub(t))
-	if age > j.stepped {
-		age -= j.stepped
+// process is what another process of the machine knows of the API server's clock.
+func (m *machine) process() *apitime.Clock {
+	c := apitime.NewOn(apitime.Machine{Boot: "a", Up: func() time.Duration { return m.up }}, m.local)
+	m.answer(c)
+	return c
+}
+
+func (m *machine) steady() *steady { return &steady{local: m.local, times: m.times} }
+
+func (m *machine) pass(d time.Duration) {
+	m.local.SetTime(m.local.Now().Add(d))
+	m.up, m.server = m.up+d, m.server.Add(d)
+	m.answer(m.times)
+}
+
+func (m *machine) step(d time.Duration) {
+	m.server = m.server.Add(d)
+	m.answer(m.times)
+}
+
+// answer has a clock see an answer of the API server.
+func (m *machine) answer(c *apitime.Clock) {
+	cfg := &rest.Config{}
+	c.Watch(cfg)
+	request := httptest.NewRequest(http.MethodGet, "/", nil)
+	if _, err := cfg.WrapTransport(m).RoundTrip(request); err != nil {
+		panic(err)
 	}
-	return age
+}
+
+func (m *machine) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{Header: http.Header{"Date": {m.server.Format(http.TimeFormat)}}, Body: http.NoBody}, nil
 }
 
 // I11: a step of the API server's clock moves nothing, and neither does a local one that is off.
 func TestSteadyTimeDoesNotStep(t *testing.T) {
-	local := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)) // off by decades
-	server := &jumping{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
-	s := &steady{local: local, times: server}
+	m := newMachine(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	s := m.steady()
 	start := s.now()
-	server.now = server.now.Add(-10 * time.Minute)
-	local.SetTime(local.Now().Add(3 * time.Second))
+	m.step(-10 * time.Minute)
+	m.pass(3 * time.Second)
 	if got := s.now(); !start.Equal(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)) || got.Sub(start) != 3*time.Second {
 		t.Errorf("began at %s, and 3 s later it is %s", start, got)
 	}
 }
 
-// I11: the next leader goes on where this one was, though the API server's clock was stepped under this one, and what is
-// written is what that clock shows.
+// I11: the next leader goes on where this one was, though the API server's clock was stepped under this one. What stands in the
+// pool stays as it was written, and what comes is written by the clock that there is.
 func TestTimesAreWrittenByTheServersClock(t *testing.T) {
-	const minute = time.Minute
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-	local := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
-	server := &jumping{now: noon}
-	s := &steady{local: local, times: server}
-	pass := func(d time.Duration) {
-		local.SetTime(local.Now().Add(d))
-		server.now = server.now.Add(d)
-	}
-	s.now()
-	pass(minute)
-	server.now = server.now.Add(10 * minute)
-	server.stepped = 10 * minute
-	if got := s.written(s.now()); !got.Equal(noon.Add(11 * minute)) {
-		t.Errorf("written at %s, the clock shows %s", got, server.now)
-	}
-	if got := s.written(noon); !got.Equal(noon.Add(10 * minute)) {
-		t.Errorf("%s is written as %s, which it was by the clock that there is now", noon, got)
-	}
-	server.now = server.now.Add(time.Second) // its header has whole seconds
-	if got := s.written(noon); !got.Equal(noon.Add(10 * minute)) {
-		t.Errorf("a time that is written was moved to %s", got)
-	}
-	next := &steady{local: local, times: server}
-	for at, want := range map[time.Duration]time.Duration{11 * minute: 11 * minute, 0: 10 * minute, time.Hour: 11*minute + time.Second} {
-		if got := next.from(noon.Add(at)); !got.Equal(noon.Add(want)) {
-			t.Errorf("what was written at noon and %s was at %s, want %s", at, got, noon.Add(want))
+	for _, step := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+		m := newMachine(noon)
+		s := m.steady()
+		s.now()
+		m.pass(time.Minute)
+		before := &memo{status: &v1alpha1.PoolAutoScalingStatus{LastScaleUpTime: &metav1.Time{Time: s.now()}}}
+		first := before.written(s)
+		m.pass(time.Minute)
+		m.step(step)
+		m.pass(time.Minute)
+		before.status.LastScaleDownTime = &metav1.Time{Time: s.now()}
+		left := before.written(s)
+		if !left.LastScaleUpTime.Equal(first.LastScaleUpTime) {
+			t.Errorf("after a step by %s, %s was written anew as %s", step, first.LastScaleUpTime, left.LastScaleUpTime)
+		}
+		if want := noon.Add(3*time.Minute + step); !left.LastScaleDownTime.Time.Equal(want) {
+			t.Errorf("after a step by %s, %s was written as %s", step, want, left.LastScaleDownTime)
+		}
+		m.pass(time.Minute)
+		next := m.process()
+		if err := next.Inherit(m.times.Leave()); err != nil {
+			t.Fatal(err)
+		}
+		successor := &steady{local: m.local, times: next}
+		after := &memo{}
+		after.takeOver(left, successor)
+		for name, got := range map[string][2]time.Duration{
+			"up":   {successor.now().Sub(after.status.LastScaleUpTime.Time), 3 * time.Minute},
+			"down": {successor.now().Sub(after.status.LastScaleDownTime.Time), time.Minute},
+		} {
+			if got[0] != got[1] {
+				t.Errorf("after a step by %s, the last scale %s was %s ago, want %s", step, name, got[0], got[1])
+			}
+		}
+		if soon, atAll := urgent(after.written(successor), left); soon || atAll {
+			t.Errorf("after a step by %s, the next leader writes %v over %v", step, after.written(successor), left)
 		}
 	}
 }
 
 func TestMemoryIsBoundedByPools(t *testing.T) {
-	same := func(t time.Time) time.Time { return t }
+	same := newMachine(time.Unix(0, 0)).steady()
 	m := newMemory()
 	env, a, b := types.NamespacedName{Name: "e"}, types.NamespacedName{Name: "a"}, types.NamespacedName{Name: "b"}
 	first := &v1alpha1.SandboxPool{}

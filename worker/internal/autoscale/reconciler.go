@@ -29,6 +29,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/autoscale"
 	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
 )
@@ -75,7 +76,16 @@ type Options struct {
 	// Clock measures; the real one unless given. Queues are timed by the same.
 	Clock clock.PassiveClock
 	// Times is the API server's clock; Clock unless given.
-	Times clock.PassiveClock
+	Times ServerTime
+}
+
+// ServerTime is the API server's clock, for what is written into pools.
+type ServerTime interface {
+	Now() time.Time
+	// Since is how long ago it showed t, or less, however it was stepped since.
+	Since(t time.Time) time.Duration
+	// Ago is what it showed so long ago.
+	Ago(age time.Duration) time.Time
 }
 
 // Reconciler scales the groups of Envs.
@@ -89,7 +99,7 @@ type Reconciler struct {
 	held      func(client.Object) bool
 	events    events.EventRecorder
 	clock     clock.PassiveClock
-	times     clock.PassiveClock
+	times     ServerTime
 	steady    *steady
 	memory    *memory
 	outlooks  *outlooks
@@ -106,7 +116,7 @@ func New(o Options) (*Reconciler, error) {
 		o.Clock = clock.RealClock{}
 	}
 	if o.Times == nil {
-		o.Times = o.Clock
+		o.Times = apitime.New(o.Clock)
 	}
 	if o.Held == nil {
 		o.Held = func(client.Object) bool { return false }

@@ -34,7 +34,7 @@ func (r *Reconciler) report(
 	}
 	pool := t.pool.DeepCopy()
 	helper := patch.NewPatchHelper(r.client, pool)
-	remembered := mapped(t.memo.status, r.steady.written)
+	remembered := t.memo.written(r.steady)
 	status := r.dueStatus(t, remembered, &later)
 	if status {
 		pool.Status.AutoScaling = remembered

@@ -52,6 +52,8 @@ type ServerTime interface {
 	Now() time.Time
 	// Since is how long ago it showed t, or less, however it was stepped since.
 	Since(t time.Time) time.Duration
+	// Ago is what it showed so long ago.
+	Ago(age time.Duration) time.Time
 }
 
 // Options configure a Service. ClusterID, Pods, Lease, Time and History are required.

@@ -77,7 +77,7 @@ func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, err
 
 // writeActive writes down when a sandbox was last active. One that has ended needs that no more.
 func (s *Service) writeActive(ctx context.Context, id string, at time.Time) error {
-	written := s.opts.Time.Now().Add(-s.opts.Clock.Since(at))
+	written := s.opts.Time.Ago(s.opts.Clock.Since(at))
 	_, err := s.change(ctx, id, func(pod *corev1.Pod) []byte { return sandbox.ActivePatch(pod, written) })
 	return err
 }

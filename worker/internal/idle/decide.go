@@ -6,9 +6,10 @@ import "time"
 
 const (
 	// writeEvery is how far what is written down may be behind the last activity.
-	writeEvery = 30 * time.Second
-	// slack is by how much two times in whole seconds, of one clock, can make an age look longer than it is.
-	slack = 2 * time.Second
+	writeEvery = 26 * time.Second
+	// slack is by how much two times in whole seconds, of one clock, can make an age look longer than it is, and what package
+	// apitime takes for no step.
+	slack = 4 * time.Second
 	// askAgain is when to look again after a source could not be asked.
 	askAgain = time.Second
 )

@@ -33,16 +33,16 @@
 //
 // A new leader has nothing but the times on Pods, by the API server's clock, and the same clock now. How long ago that was
 // package apitime tells, which knows of steps of that clock; this age is taken over, once, and from there on it is monotonic
-// again. Times have whole seconds, rounded down twice, so 2 s are taken off each age. A time that the clock has shown twice,
-// before a step back and after, counts as the later one: what was claimed shortly before such a step may end late by the
-// step, and nothing ends early.
+// again. Times have whole seconds, rounded down twice, so 2 s are taken off each age, and 2 s for what is too little to be seen
+// as a step. A time that the clock has shown twice, before a step back and after, counts as the later one: what was claimed
+// shortly before such a step may end late by the step, and nothing ends early.
 //
 // # What is written down
 //
-// The last activity stands on the Pod, and is written again only when it is 30 s behind. TouchSandbox that finds it so far
-// behind is answered after that write. So a new leader knows that the last activity was within 30 s after what is written
-// down, takes the latest moment, and ends an idle sandbox up to 32 s late and never early. A sandbox that nobody touched
-// has its time exactly. Other sources are asked every 30 s; activity of theirs that follows a pause and is lost with the
+// The last activity stands on the Pod, and is written again only when it is 26 s behind. TouchSandbox that finds it so far
+// behind is answered after that write. So a new leader knows that the last activity was within 26 s after what is written
+// down, takes the latest moment, and ends an idle sandbox up to 30 s late and never early. A sandbox that nobody touched
+// has its time exactly. Other sources are asked every 26 s; activity of theirs that follows a pause and is lost with the
 // process before that would be missed, so such a source calls Touch when a pause ends.
 //
 // An etcd that was set back has lost activity. Who knows of that calls Renew, and idle times begin anew.

@@ -50,7 +50,11 @@ func (w willed) Get(ctx context.Context, name string, o metav1.GetOptions) (*coo
 }
 
 func (w willed) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	return w.LeaseInterface.Create(ctx, w.sign(lease), o)
+	created, err := w.LeaseInterface.Create(ctx, w.sign(lease), o)
+	if err == nil {
+		w.legacy.Inherit("") // and nothing later that this process has left itself
+	}
+	return created, err
 }
 
 func (w willed) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
