@@ -30,8 +30,9 @@
 // heartbeat on a slow path. Its flow control is gRPC's, with windows of fixed size. Its identity is that of its own
 // certificate, and its token must be one that was given to this cluster.
 //
-// A replica of a worker that does not lead passes its callers on to the one that does (ReachThrough): the same frames, on the
-// connection between replicas, opened from the caller's side and without a token.
+// A replica of a worker that does not lead passes its callers on to the one that does (ReachThrough): the same frames, opened
+// from the caller's side. A gRPC client hears of a stream's end only after what was sent before, which a caller that does not
+// read keeps back; so a second stream, without data, ends with each tunnel.
 //
 // # Where it departs from the design's mechanism
 //

@@ -4,11 +4,16 @@ package link
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -20,10 +25,11 @@ import (
 // that replica says.
 func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
 	call := proto.CloneOf(what)
-	call.SandboxId = id
+	call.SandboxId, call.Token = id, rand.Text()
 	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	opened := context.AfterFunc(ctx, cancel)
-	stream, err := federationv1.NewReplicasClient(leader).Reach(streaming)
+	client := federationv1.NewReplicasClient(leader)
+	stream, err := client.Reach(streaming)
 	if err == nil {
 		err = stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Call{Call: call}})
 	}
@@ -36,39 +42,98 @@ func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id strin
 			}
 		}
 	}
-	if err == nil && !opened() {
-		err = ctx.Err()
+	if !opened() {
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		cancel()
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, problem.FromError(err)
+		return nil, notReached(ctx, err)
 	}
-	return &through{Tunnel: &Tunnel{stream: stream, closed: make(chan struct{})}, cancel: cancel}, nil
+	t := &through{Tunnel: &Tunnel{stream: stream, closed: make(chan struct{})}, cancel: cancel, cut: make(chan struct{})}
+	go func() {
+		defer close(t.cut)
+		// However it ends: the conversation is over there, or nothing is known of it any more.
+		if end, err := client.AwaitEnd(streaming, &federationv1.AwaitEndRequest{Token: call.GetToken()}); err == nil {
+			_, _ = end.Recv()
+		}
+	}()
+	return t, nil
+}
+
+// notReached is what the leader says, if it said anything.
+func notReached(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	switch st := status.Convert(err); {
+	case len(st.Details()) > 0:
+		return problem.FromError(err)
+	case st.Code() == codes.Unimplemented, st.Code() == codes.Canceled: // one of an earlier build, or it leads no more
+		return problem.New(problem.Unavailable, "the replica that leads did not answer: %w", err).WithRetryAfter(time.Second)
+	}
+	return problem.FromError(err)
 }
 
 // through is a tunnel whose stream its caller's side has opened, and ends.
 type through struct {
 	*Tunnel
 	cancel context.CancelFunc
+	cut    chan struct{}
 }
 
 // Close ends the tunnel.
 func (t *through) Close(error) { t.cancel() }
 
+// Cut is closed when the leader has ended the tunnel, or is gone, or Close was called.
+func (t *through) Cut() <-chan struct{} { return t.cut }
+
 // RegisterReach has a server of replicas reach into sandboxes for them.
 func RegisterReach(server grpc.ServiceRegistrar, opener reach.Opener) {
-	federationv1.RegisterReplicasServer(server, &reaching{opener: opener})
+	federationv1.RegisterReplicasServer(server, &reaching{opener: opener, under: map[string]chan struct{}{}})
 }
 
 type reaching struct {
 	federationv1.UnimplementedReplicasServer
 	opener reach.Opener
+
+	mu    sync.Mutex
+	under map[string]chan struct{} // conversations, by token; closed when one is over
 }
 
 var errNoCall = problem.New(problem.Invalid, "the first frame says into which sandbox to reach")
+
+// begin names a conversation. The answer is called when it is over.
+func (r *reaching) begin(token string) (end func(), ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, taken := r.under[token]; taken || token == "" {
+		return nil, false
+	}
+	over := make(chan struct{})
+	r.under[token] = over
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.under, token)
+		close(over)
+	}, true
+}
+
+// AwaitEnd implements federationv1.ReplicasServer.
+func (r *reaching) AwaitEnd(
+	request *federationv1.AwaitEndRequest, stream grpc.ServerStreamingServer[federationv1.AwaitEndResponse],
+) error {
+	r.mu.Lock()
+	over := r.under[request.GetToken()]
+	r.mu.Unlock()
+	if over != nil {
+		select {
+		case <-over:
+		case <-stream.Context().Done():
+		}
+	}
+	return nil
+}
 
 // Reach implements federationv1.ReplicasServer.
 func (r *reaching) Reach(stream TunnelStream) error {
@@ -76,10 +141,13 @@ func (r *reaching) Reach(stream TunnelStream) error {
 	if err != nil {
 		return err
 	}
-	if first.GetCall() == nil {
+	call := first.GetCall()
+	end, ok := r.begin(call.GetToken())
+	if !ok {
 		return errNoCall.GRPCStatus().Err()
 	}
-	sandbox, err := r.opener.Open(stream.Context(), first.GetCall().GetSandboxId(), first.GetCall())
+	defer end()
+	sandbox, err := r.opener.Open(stream.Context(), call.GetSandboxId(), call)
 	if err != nil {
 		return problem.FromError(err).GRPCStatus().Err()
 	}

@@ -3035,7 +3035,7 @@ type TunnelFrame_Failed struct {
 }
 
 type TunnelFrame_Call struct {
-	Call *ReachCall `protobuf:"bytes,29,opt,name=call,proto3,oneof"` // the first frame of Replicas.Reach, without a token
+	Call *ReachCall `protobuf:"bytes,29,opt,name=call,proto3,oneof"` // the first frame of Replicas.Reach; the token names the conversation
 }
 
 func (*TunnelFrame_Token) isTunnelFrame_Body() {}

@@ -14,6 +14,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
+	sync "sync"
 	unsafe "unsafe"
 )
 
@@ -24,22 +25,123 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type AwaitEndRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // as the caller's side has named the conversation in its ReachCall
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitEndRequest) Reset() {
+	*x = AwaitEndRequest{}
+	mi := &file_federation_v1_replicas_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitEndRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitEndRequest) ProtoMessage() {}
+
+func (x *AwaitEndRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_replicas_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitEndRequest.ProtoReflect.Descriptor instead.
+func (*AwaitEndRequest) Descriptor() ([]byte, []int) {
+	return file_federation_v1_replicas_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *AwaitEndRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type AwaitEndResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitEndResponse) Reset() {
+	*x = AwaitEndResponse{}
+	mi := &file_federation_v1_replicas_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitEndResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitEndResponse) ProtoMessage() {}
+
+func (x *AwaitEndResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_federation_v1_replicas_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitEndResponse.ProtoReflect.Descriptor instead.
+func (*AwaitEndResponse) Descriptor() ([]byte, []int) {
+	return file_federation_v1_replicas_proto_rawDescGZIP(), []int{1}
+}
+
 var File_federation_v1_replicas_proto protoreflect.FileDescriptor
 
 const file_federation_v1_replicas_proto_rawDesc = "" +
 	"\n" +
-	"\x1cfederation/v1/replicas.proto\x12\x13atoll.federation.v1\x1a\x1efederation/v1/federation.proto2[\n" +
+	"\x1cfederation/v1/replicas.proto\x12\x13atoll.federation.v1\x1a\x1efederation/v1/federation.proto\"'\n" +
+	"\x0fAwaitEndRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"\x12\n" +
+	"\x10AwaitEndResponse2\xb6\x01\n" +
 	"\bReplicas\x12O\n" +
-	"\x05Reach\x12 .atoll.federation.v1.TunnelFrame\x1a .atoll.federation.v1.TunnelFrame(\x010\x01B/Z-navix.sh/atoll/api/federation/v1;federationv1b\x06proto3"
+	"\x05Reach\x12 .atoll.federation.v1.TunnelFrame\x1a .atoll.federation.v1.TunnelFrame(\x010\x01\x12Y\n" +
+	"\bAwaitEnd\x12$.atoll.federation.v1.AwaitEndRequest\x1a%.atoll.federation.v1.AwaitEndResponse0\x01B/Z-navix.sh/atoll/api/federation/v1;federationv1b\x06proto3"
 
+var (
+	file_federation_v1_replicas_proto_rawDescOnce sync.Once
+	file_federation_v1_replicas_proto_rawDescData []byte
+)
+
+func file_federation_v1_replicas_proto_rawDescGZIP() []byte {
+	file_federation_v1_replicas_proto_rawDescOnce.Do(func() {
+		file_federation_v1_replicas_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_federation_v1_replicas_proto_rawDesc), len(file_federation_v1_replicas_proto_rawDesc)))
+	})
+	return file_federation_v1_replicas_proto_rawDescData
+}
+
+var file_federation_v1_replicas_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_federation_v1_replicas_proto_goTypes = []any{
-	(*TunnelFrame)(nil), // 0: atoll.federation.v1.TunnelFrame
+	(*AwaitEndRequest)(nil),  // 0: atoll.federation.v1.AwaitEndRequest
+	(*AwaitEndResponse)(nil), // 1: atoll.federation.v1.AwaitEndResponse
+	(*TunnelFrame)(nil),      // 2: atoll.federation.v1.TunnelFrame
 }
 var file_federation_v1_replicas_proto_depIdxs = []int32{
-	0, // 0: atoll.federation.v1.Replicas.Reach:input_type -> atoll.federation.v1.TunnelFrame
-	0, // 1: atoll.federation.v1.Replicas.Reach:output_type -> atoll.federation.v1.TunnelFrame
-	1, // [1:2] is the sub-list for method output_type
-	0, // [0:1] is the sub-list for method input_type
+	2, // 0: atoll.federation.v1.Replicas.Reach:input_type -> atoll.federation.v1.TunnelFrame
+	0, // 1: atoll.federation.v1.Replicas.AwaitEnd:input_type -> atoll.federation.v1.AwaitEndRequest
+	2, // 2: atoll.federation.v1.Replicas.Reach:output_type -> atoll.federation.v1.TunnelFrame
+	1, // 3: atoll.federation.v1.Replicas.AwaitEnd:output_type -> atoll.federation.v1.AwaitEndResponse
+	2, // [2:4] is the sub-list for method output_type
+	0, // [0:2] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -57,12 +159,13 @@ func file_federation_v1_replicas_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_federation_v1_replicas_proto_rawDesc), len(file_federation_v1_replicas_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   0,
+			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_federation_v1_replicas_proto_goTypes,
 		DependencyIndexes: file_federation_v1_replicas_proto_depIdxs,
+		MessageInfos:      file_federation_v1_replicas_proto_msgTypes,
 	}.Build()
 	File_federation_v1_replicas_proto = out.File
 	file_federation_v1_replicas_proto_goTypes = nil

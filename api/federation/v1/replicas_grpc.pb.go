@@ -23,7 +23,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Replicas_Reach_FullMethodName = "/atoll.federation.v1.Replicas/Reach"
+	Replicas_Reach_FullMethodName    = "/atoll.federation.v1.Replicas/Reach"
+	Replicas_AwaitEnd_FullMethodName = "/atoll.federation.v1.Replicas/AwaitEnd"
 )
 
 // ReplicasClient is the client API for Replicas service.
@@ -35,6 +36,9 @@ type ReplicasClient interface {
 	// Reach carries one conversation of a caller with a sandbox, as Link.Tunnel does, and is opened by the caller's side: its
 	// first frame is the call, which is refused by the stream's status. Headers say that the sandbox was reached.
 	Reach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelFrame, TunnelFrame], error)
+	// AwaitEnd says nothing and ends when a conversation is over at the replica that leads, or not there. What a caller has not
+	// read keeps the end of the conversation's own stream back.
+	AwaitEnd(ctx context.Context, in *AwaitEndRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AwaitEndResponse], error)
 }
 
 type replicasClient struct {
@@ -58,6 +62,25 @@ func (c *replicasClient) Reach(ctx context.Context, opts ...grpc.CallOption) (gr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Replicas_ReachClient = grpc.BidiStreamingClient[TunnelFrame, TunnelFrame]
 
+func (c *replicasClient) AwaitEnd(ctx context.Context, in *AwaitEndRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AwaitEndResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Replicas_ServiceDesc.Streams[1], Replicas_AwaitEnd_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AwaitEndRequest, AwaitEndResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replicas_AwaitEndClient = grpc.ServerStreamingClient[AwaitEndResponse]
+
 // ReplicasServer is the server API for Replicas service.
 // All implementations must embed UnimplementedReplicasServer
 // for forward compatibility.
@@ -67,6 +90,9 @@ type ReplicasServer interface {
 	// Reach carries one conversation of a caller with a sandbox, as Link.Tunnel does, and is opened by the caller's side: its
 	// first frame is the call, which is refused by the stream's status. Headers say that the sandbox was reached.
 	Reach(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error
+	// AwaitEnd says nothing and ends when a conversation is over at the replica that leads, or not there. What a caller has not
+	// read keeps the end of the conversation's own stream back.
+	AwaitEnd(*AwaitEndRequest, grpc.ServerStreamingServer[AwaitEndResponse]) error
 	mustEmbedUnimplementedReplicasServer()
 }
 
@@ -79,6 +105,9 @@ type UnimplementedReplicasServer struct{}
 
 func (UnimplementedReplicasServer) Reach(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error {
 	return status.Error(codes.Unimplemented, "method Reach not implemented")
+}
+func (UnimplementedReplicasServer) AwaitEnd(*AwaitEndRequest, grpc.ServerStreamingServer[AwaitEndResponse]) error {
+	return status.Error(codes.Unimplemented, "method AwaitEnd not implemented")
 }
 func (UnimplementedReplicasServer) mustEmbedUnimplementedReplicasServer() {}
 func (UnimplementedReplicasServer) testEmbeddedByValue()                  {}
@@ -108,6 +137,17 @@ func _Replicas_Reach_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Replicas_ReachServer = grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]
 
+func _Replicas_AwaitEnd_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AwaitEndRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ReplicasServer).AwaitEnd(m, &grpc.GenericServerStream[AwaitEndRequest, AwaitEndResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Replicas_AwaitEndServer = grpc.ServerStreamingServer[AwaitEndResponse]
+
 // Replicas_ServiceDesc is the grpc.ServiceDesc for Replicas service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -121,6 +161,11 @@ var Replicas_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Replicas_Reach_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "AwaitEnd",
+			Handler:       _Replicas_AwaitEnd_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "federation/v1/replicas.proto",

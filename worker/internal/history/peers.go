@@ -63,10 +63,12 @@ type Peers struct {
 	calls   Calls
 
 	mu       sync.Mutex
-	leader   *grpc.ClientConn // to whoever leads, while this replica follows it
+	calling  *grpc.ClientConn // for calls to whoever leads; copies have a connection of their own, and no call waits behind them
+	called   string           // its address
 	sessions map[*session]*follower
 	changed  chan struct{} // closed when one of them has changed
 	caught   bool
+	over     bool // nobody is called any more
 }
 
 // Calls are what replicas may ask of each other besides copies.
@@ -102,23 +104,55 @@ func NewPeers(opts PeerOptions) (*Peers, error) {
 // Offer has calls answered for other replicas. It comes before Start.
 func (p *Peers) Offer(calls Calls) { p.calls = calls }
 
-// Elsewhere is a connection to the replica that leads; nil if that is this one, or cannot be reached.
+// Elsewhere is a connection to the replica that leads; nil if that is this one, or is not known. It is closed when another one
+// leads.
 func (p *Peers) Elsewhere() grpc.ClientConnInterface {
-	if _, self := p.opts.Leader.Address(); self {
-		return nil
+	if conn := p.call(p.opts.Leader.Address()); conn != nil {
+		return conn
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.leader == nil {
-		return nil
-	}
-	return p.leader
+	return nil
 }
 
-func (p *Peers) connected(conn *grpc.ClientConn) {
+// call keeps one connection, to an address; none to this replica itself.
+func (p *Peers) call(address string, self bool) *grpc.ClientConn {
+	if self {
+		address = ""
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leader = conn
+	if address == p.called {
+		return p.calling
+	}
+	p.hangUp()
+	if address == "" || p.over {
+		return nil
+	}
+	conn, err := link.DialPeer(address, p.opts.ClusterID, p.opts.Credentials)
+	if err != nil {
+		p.opts.Log.Error(err, "Preparing to call the replica that leads", "address", address)
+		return nil
+	}
+	p.calling, p.called = conn, address
+	return conn
+}
+
+// hangUp ends what is being called. The lock is held.
+func (p *Peers) hangUp() {
+	if p.calling == nil {
+		return
+	}
+	if err := p.calling.Close(); err != nil {
+		p.opts.Log.Error(err, "Closing the connection to a replica", "address", p.called)
+	}
+	p.calling, p.called = nil, ""
+}
+
+// end ends calls for good.
+func (p *Peers) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	p.hangUp()
 }
 
 // NeedLeaderElection makes every replica listen and follow.
@@ -146,6 +180,7 @@ func (p *Peers) Start(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(lis) }()
 	p.opts.Log.Info("Listening for replicas", "address", lis.Addr().String())
+	defer p.end()
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
@@ -181,6 +216,7 @@ func (p *Peers) follow(ctx context.Context) {
 	wait := dialAgain
 	for ctx.Err() == nil {
 		address, self := p.opts.Leader.Address()
+		p.call(address, self) // what goes on with one that led before ends now
 		if address == "" || self {
 			_ = wallclock.Sleep(ctx, p.opts.Clock, leaderPoll)
 			continue
@@ -221,8 +257,6 @@ func (p *Peers) followAt(ctx context.Context, address string) (err error) {
 	if err != nil {
 		return fmt.Errorf("following: %w", err)
 	}
-	p.connected(conn)
-	defer p.connected(nil)
 	return newSession(p.opts.History, stream, func(uint64, bool) {}, p.hasCaught).run(ctx, &p.readers)
 }
 

@@ -14,7 +14,7 @@
 //
 // Logs, exec and ports of sandboxes are answered as at a hub, by package reach of this worker.
 //
-// Only the leader hands out Pods. Followers listen as well, and have the leader answer, over the connection on which they
-// copy its history, also for logs, exec and ports; while they have none they answer UNAVAILABLE. A conversation through a
-// follower ends when another replica leads, as one with the leader itself does.
+// Only the leader hands out Pods. Followers listen as well, and have the leader answer, also for logs, exec and ports; while
+// they do not reach it they answer UNAVAILABLE. A conversation through a follower ends when another replica leads, as one with
+// the leader itself does.
 package localapi

@@ -73,7 +73,8 @@ type world struct {
 	service   *reach.Service
 	metrics   *prometheus.Registry
 	server    *httptest.Server
-	lost      atomic.Bool // the lease
+	lost      atomic.Bool  // the lease
+	serving   atomic.Int32 // requests
 }
 
 func (w *world) Held() bool { return !w.lost.Load() }
@@ -144,7 +145,7 @@ func (w *world) open(change ...func(*reach.Options)) {
 	measures, err := tunnel.NewMetrics(w.metrics, "test")
 	w.must(err)
 	handler := tunnel.NewHandler(measures.Measure(w.service), logr.Discard())
-	server := httptest.NewServer(handlerOf(handler))
+	server := httptest.NewServer(w.handlerOf(handler))
 	w.server = server
 	w.t.Cleanup(func() {
 		handler.Close()
@@ -179,7 +180,7 @@ func (w *world) follow() {
 	conn, err := link.DialPeer(lis.Addr().String(), clusterID, credentials)
 	w.must(err)
 	handler := tunnel.NewHandler(through{conn}, logr.Discard())
-	server := httptest.NewServer(handlerOf(handler))
+	server := httptest.NewServer(w.handlerOf(handler))
 	w.server = server
 	w.t.Cleanup(func() {
 		handler.Close()

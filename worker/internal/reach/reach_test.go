@@ -35,13 +35,15 @@ import (
 	"navix.sh/atoll/worker/internal/reach"
 )
 
-func handlerOf(h *tunnel.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (w *world) handlerOf(h *tunnel.Handler) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		w.serving.Add(1)
+		defer w.serving.Add(-1)
 		if match := h.Match(r); match != nil {
-			match.ServeHTTP(w, r)
+			match.ServeHTTP(out, r)
 			return
 		}
-		http.NotFound(w, r)
+		http.NotFound(out, r)
 	})
 }
 
@@ -387,8 +389,8 @@ func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
 		}
 	}
 	w.release(id)
-	w.eventually("the source to be let go", func() error {
-		if w.service.Tunnels() > 0 {
+	w.eventually("the source and its reader to be let go", func() error {
+		if w.service.Tunnels() > 0 || w.serving.Load() > 0 {
 			return errNotYet
 		}
 		return nil
