@@ -88,10 +88,11 @@ func (m *machine) step(d time.Duration) {
 func (m *machine) answer(c *apitime.Clock) {
 	cfg := &rest.Config{}
 	c.Watch(cfg)
-	request := httptest.NewRequest(http.MethodGet, "/", nil)
-	if _, err := cfg.WrapTransport(m).RoundTrip(request); err != nil {
+	answer, err := cfg.WrapTransport(m).RoundTrip(httptest.NewRequest(http.MethodGet, "/", nil))
+	if err != nil {
 		panic(err)
 	}
+	_ = answer.Body.Close()
 }
 
 func (m *machine) RoundTrip(*http.Request) (*http.Response, error) {

@@ -20,6 +20,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -39,7 +40,7 @@ type station struct {
 func newStation(t *testing.T, capacity int32) *station {
 	t.Helper()
 	s, err := New(Options{
-		ClusterID: "east", Pods: &Pods{}, Lease: leaseHeld{}, Time: clock.RealClock{}, QueueCapacity: capacity,
+		ClusterID: "east", Pods: &Pods{}, Lease: leaseHeld{}, Time: apitime.New(clock.RealClock{}), QueueCapacity: capacity,
 		History: historytest.New(t, clock.RealClock{}),
 	})
 	if err != nil {
