@@ -224,6 +224,9 @@ func (a *actor) readPool(ctx context.Context, name string) (*unstructured.Unstru
 	if err != nil || doc.GetUID() != observed.UID || doc.GetGeneration() != observed.Generation {
 		return nil, fmt.Errorf("pool %s: %w", name, errStale)
 	}
+	if same, err := sameSpec(doc, &observed.Spec); err != nil || !same {
+		return nil, fmt.Errorf("pool %s: %w", name, errors.Join(errStale, err))
+	}
 	return doc, nil
 }
 

@@ -104,10 +104,10 @@ func decideMember(o *observation, member *v1alpha1.EnvClusterMember) memberPlan 
 		p.verb, p.reason, p.message = verbKeep, reasonPoolAdopting, "its pool is being adopted"
 	case pool != nil && !owns(o.env, pool):
 		return decideNotOwned(p, pool)
-	case !hasSnapshot(member) && pool != nil:
+	case !hasSnapshot(member) && pool != nil && hasTemplate(&pool.Spec):
 		return decideTakeBack(o, p, member, pool)
 	case !hasSnapshot(member):
-		return decideAdmission(o, p, member)
+		return decideAdmission(o, p, member, pool)
 	case pool == nil:
 		p.verb, p.reason, p.message = verbCreate, v1alpha1.ReasonPoolCreated, "its pool is being created"
 	case terminating(pool):
@@ -142,14 +142,21 @@ func ownerOf(pool *v1alpha1.SandboxPool) string {
 func decideTakeBack(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) memberPlan {
 	p.verb, p.reason = verbTakeBack, reasonSnapshotLost
 	p.state, p.message = stateOf(o, member, pool), "its snapshot was lost, and is taken back from the live pool"
-	p.replicas = pool.Spec.Replicas
-	if wanted, ok := o.explicitReplicas[member.Name]; ok && !o.autoscaled(member.Config.ScalingGroup) {
-		p.replicas = wanted
-	}
+	p.replicas = keptReplicas(o, member, pool)
 	return p
 }
 
-func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember) memberPlan {
+// keptReplicas are those of a live pool, unless the manifest says otherwise and has a say.
+func keptReplicas(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) int32 {
+	if wanted, ok := o.explicitReplicas[member.Name]; ok && !o.autoscaled(member.Config.ScalingGroup) {
+		return wanted
+	}
+	return pool.Spec.Replicas
+}
+
+// decideAdmission renders a member that has neither a snapshot nor a pool that one could be taken back from: a pool without a
+// Pod template, if there is one, keeps its replicas and is made whole from the new snapshot.
+func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, bare *v1alpha1.SandboxPool) memberPlan {
 	refuse := func(reason v1alpha1.ConditionReason, message string) memberPlan {
 		p.verb, p.state, p.reason, p.message = verbRefuse, v1alpha1.ObservedMemberStateMissing, reason, message
 		return p
@@ -166,6 +173,9 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 	replicas, ok := o.explicitReplicas[member.Name]
 	if !ok && member.Config.MinReplicas != nil {
 		replicas = *member.Config.MinReplicas
+	}
+	if bare != nil {
+		replicas = keptReplicas(o, member, bare)
 	}
 	rendered, err := render(o, member, replicas)
 	if err != nil {

@@ -210,6 +210,57 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 	}
 }
 
+// I3: an etcd that was set back gives generations out a second time. What was observed before is not what is there, and a pool
+// is not stamped from a manifest that has no snapshot, nor a snapshot taken from another pool than the one that was seen.
+func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
+	w.awaitReady("kiosk")
+	w.stop()
+	observed, pool := w.env("kiosk"), w.pool("a")
+	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`)) // its snapshot is gone
+	observed.Generation = w.env("kiosk").Generation
+	pool.Spec.Replicas = 3
+
+	repair := &observation{clusterID: local, env: observed, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
+	takeBack := &observation{clusterID: local, env: w.env("kiosk"), pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
+	for want, o := range map[verb]*observation{verbRepair: repair, verbTakeBack: takeBack} {
+		p := decide(o)
+		if p.members[0].verb != want {
+			t.Fatalf("%s: the test is of no use", describePlan(&p))
+		}
+		if stale, err := w.bare().act(w.ctx, o, &p); !stale || err != nil {
+			t.Errorf("%s: act answered %v, %v", want, stale, err)
+		}
+		if now := w.pool("a"); !hasTemplate(&now.Spec) || now.Spec.Replicas != 2 {
+			t.Errorf("%s: the pool was made %v", want, now.Spec)
+		}
+		if env := w.env("kiosk"); hasSnapshot(&env.Spec.Clusters[0].Members[0]) {
+			t.Errorf("%s: another pool became the snapshot: %s", want, w.frozen("kiosk", "a"))
+		}
+	}
+}
+
+// I3: a pool that has lost its Pod template is made whole, with its replicas.
+func TestI3APoolWithoutATemplateIsMadeWhole(t *testing.T) {
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(`{name: a}`))
+	w.awaitReady("kiosk")
+	w.stop()
+	w.patchPool("a", `{"spec":{"replicas":4,"template":null}}`)
+	w.apply(kiosk(`{name: a}`))
+	w.start()
+	w.eventually("a whole pool", func() error {
+		if pool := w.pool("a"); !hasTemplate(&pool.Spec) || pool.Spec.Replicas != 4 {
+			return fmt.Errorf("the pool is %v", pool.Spec)
+		}
+		return nil
+	})
+	w.awaitReady("kiosk")
+}
+
 // TestStaleEnvIsNotStamped decides about an Env as it was before its member changed groups, and a pool as it is after.
 func TestStaleEnvIsNotStamped(t *testing.T) {
 	w := newWorld(t)

@@ -69,9 +69,10 @@ func (o *observation) observedLocally() *v1alpha1.EnvClusterStatus {
 
 // hasSnapshot reports whether the member was admitted: a Pod template without containers is none. A snapshot may also
 // come with the manifest, as in an Env that was exported from another cluster.
-func hasSnapshot(member *v1alpha1.EnvClusterMember) bool {
-	return len(member.Spec.Template.Spec.Containers) > 0
-}
+func hasSnapshot(member *v1alpha1.EnvClusterMember) bool { return hasTemplate(&member.Spec) }
+
+// hasTemplate reports whether Pods can be made.
+func hasTemplate(spec *v1alpha1.SandboxPoolSpec) bool { return len(spec.Template.Spec.Containers) > 0 }
 
 // owns reports whether the Env owns the pool, by uid: a pool of an Env of the same name that was deleted is not its own.
 func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {

@@ -227,7 +227,7 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 		p.reason, p.message = reasonSnapshotLost, "its snapshot was lost, and is being taken back from the live pool; ask again"
 		return p
 	}
-	p = decideAdmission(o, p, member)
+	p = decideAdmission(o, p, member, nil)
 	if p.verb != verbAdmit {
 		return p
 	}
