@@ -3,6 +3,8 @@
 package faults_test
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -31,12 +33,30 @@ func (l *load) note(s *sandboxv1.Sandbox, asked time.Time) {
 		return
 	}
 	l.answered[id] = answered{s.GetClusterId(), time.Now()}
+	l.latest[s.GetClusterId()] = time.Now()
 	for _, p := range l.pardons {
 		if p.cluster == s.GetClusterId() && asked.Before(p.given) {
 			l.excused[id] = p.why
 			l.history.MayEnd(id)
 		}
 	}
+}
+
+// silent are the clusters of which no sandbox was answered for so long.
+func (l *load) silent(since time.Time, longest time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for _, cluster := range clusters {
+		last := l.latest[cluster]
+		if last.Before(since) {
+			last = since
+		}
+		if took := time.Since(last); took > longest {
+			errs = append(errs, fmt.Errorf("%s has handed out nothing for %s", cluster, took.Round(time.Second)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // askedSince is when a claim was first made that is made now.

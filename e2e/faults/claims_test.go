@@ -24,6 +24,9 @@ const (
 	applied = 10 * time.Second
 	// untoldFor is how old a sandbox without a key must be for its caller certainly not to be about to be told of it.
 	untoldFor = 2 * time.Minute
+	// silence is for how long a cluster may hand out nothing: one that is broken for good is not to be passed over, because the
+	// others serve.
+	silence = 5 * time.Minute
 	// settlePatience bounds what comes after the claims.
 	settlePatience = 30 * time.Minute
 )
@@ -88,7 +91,11 @@ func (s *scenario) reapOverAndOver(ctx context.Context) {
 
 // breakOverAndOver breaks something for a while, again and again.
 func (s *scenario) breakOverAndOver(ctx context.Context) error {
+	begin := time.Now()
 	for ctx.Err() == nil {
+		if err := s.load.silent(begin, silence); err != nil {
+			return err
+		}
 		s.victim = clusters[s.random.IntN(len(clusters))]
 		what := disturbances[s.random.IntN(len(disturbances))]
 		mend, err := what(ctx, s)

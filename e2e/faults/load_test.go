@@ -46,6 +46,7 @@ type load struct {
 	mu       sync.Mutex
 	wrong    []breach
 	answered map[string]answered  // by sandbox
+	latest   map[string]time.Time // when a cluster's sandbox was last answered first
 	asked    map[string]time.Time // when a key was first asked for
 	pardons  []pardon
 	excused  map[string]string // sandboxes that may be gone, and why
@@ -67,7 +68,7 @@ const (
 func newLoad(w *world, name string) *load {
 	l := &load{
 		world: w, name: name, history: history.New(), books: history.NewBooks(), quit: make(chan struct{}),
-		answered: map[string]answered{}, asked: map[string]time.Time{}, excused: map[string]string{}, refusals: map[problem.Reason]int{},
+		answered: map[string]answered{}, latest: map[string]time.Time{}, asked: map[string]time.Time{}, excused: map[string]string{}, refusals: map[problem.Reason]int{},
 	}
 	l.patience.Store(int64(patience))
 	return l
