@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -26,23 +28,37 @@ const leaseGone = 16 * time.Second
 func killedOverAndOver(ctx context.Context, s *scenario) error {
 	rounds := (*killsFlag + len(clusters) - 1) / len(clusters)
 	s.details = fmt.Sprintf(" and all others %d times each", rounds)
-	for range rounds {
-		for _, cluster := range clusters {
-			p := s.programs[cluster]
-			if err := p.kill(); err != nil {
-				return err
-			}
-			if err := p.start(ctx); err != nil {
-				return err
-			}
+	errs := make([]error, len(clusters))
+	var killers sync.WaitGroup
+	for i, cluster := range clusters {
+		random := rand.New(rand.NewPCG(s.seed, uint64(i)))
+		killers.Go(func() { errs[i] = s.programs[cluster].killAgainAndAgain(ctx, rounds, random) })
+	}
+	killers.Wait()
+	return errors.Join(append(errs, s.heal())...)
+}
+
+// killAgainAndAgain kills a program a moment after it serves, or before it does, and leaves it running.
+func (p *program) killAgainAndAgain(ctx context.Context, times int, random *rand.Rand) error {
+	begin := time.Now()
+	for i := range times - 1 {
+		if err := p.kill(); err != nil {
+			return err
 		}
-		if s.random.IntN(4) == 0 {
-			s.between(ctx, 0, time.Second) // before anybody leads
-		} else {
-			s.between(ctx, leaseGone, leaseGone+3*time.Second)
+		moment := time.Duration(random.Int64N(int64(3 * time.Second)))
+		if random.IntN(4) == 0 {
+			p.startFor(ctx, moment)
+			continue
+		}
+		if err := p.start(ctx); err != nil {
+			return err
+		}
+		linger(ctx, moment)
+		if (i+1)%10 == 0 {
+			fmt.Fprintf(os.Stderr, "faults: %s was killed %d of %d times in %s\n", p.program, i+1, times, time.Since(begin).Round(time.Second))
 		}
 	}
-	return s.heal()
+	return p.crash(ctx)
 }
 
 // startedTwice starts two workers of one cluster in the same moment, again and again.

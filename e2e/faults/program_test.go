@@ -110,6 +110,16 @@ func (p *program) start(ctx context.Context) error {
 	}
 }
 
+// startFor runs the program again, whatever it has come to when that time is up.
+func (p *program) startFor(ctx context.Context, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	p.down = false
+	_ = p.program.Start(ctx)
+}
+
 // crash kills the program and starts it again.
 func (p *program) crash(ctx context.Context) error {
 	if err := p.kill(); err != nil {
