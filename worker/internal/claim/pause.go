@@ -179,12 +179,15 @@ func (s *Service) followTurn(id string, tries int) {
 // refresh takes in what a sandbox' Pod is now.
 func (s *Service) refresh(ctx context.Context, id string) error {
 	s.mu.Lock()
-	e := s.byID[id]
+	var pod *corev1.Pod
+	if e := s.byID[id]; e != nil {
+		pod = e.pod
+	}
 	s.unlock()
-	if e == nil {
+	if pod == nil {
 		return nil
 	}
-	return s.reread(ctx, e.pod)
+	return s.reread(ctx, pod)
 }
 
 // drive takes all steps that can be taken now, and reports whether there is nothing to wait for. Only first may it write what

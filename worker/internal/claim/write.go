@@ -24,8 +24,8 @@ const maxUnclear = 3
 
 // take writes the claim on a Pod. False without an error means that another writer was faster.
 func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
-	pod := e.pod
-	patch, _, err := sandbox.ClaimPatch(pod, s.grant(o))
+	pod, grant := s.grant(o, e)
+	patch, _, err := sandbox.ClaimPatch(pod, grant)
 	if err != nil {
 		s.release(e, nil)
 		return false, claimFault(err)
@@ -79,7 +79,8 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	}
 }
 
-func (s *Service) grant(o *op) *sandbox.Grant {
+// grant is what to write on which Pod. An event may show the Pod anew at any time, also while it is taken.
+func (s *Service) grant(o *op, e *entry) (*corev1.Pod, *sandbox.Grant) {
 	r := o.claim.Request
 	s.mu.Lock()
 	defer s.unlock()
@@ -95,7 +96,7 @@ func (s *Service) grant(o *op) *sandbox.Grant {
 	if g.KeyHash != "" {
 		g.Key = r.GetClaimKey()
 	}
-	return g
+	return e.pod, g
 }
 
 // write sends the patch until its outcome is known. Repeating it is safe: it names the Pod and tests that it is idle, so
