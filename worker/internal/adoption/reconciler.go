@@ -192,13 +192,11 @@ func (r *Reconciler) own(ctx context.Context, pool *v1alpha1.SandboxPool, e *v1a
 
 // readLive reads the pool's document, and answers errStale if it is not the pool that was decided about, or an Env has it.
 func (r *Reconciler) readLive(ctx context.Context, pool *v1alpha1.SandboxPool) (*unstructured.Unstructured, error) {
-	doc := &unstructured.Unstructured{}
-	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxPool"))
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(pool), doc)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading pool %s live: %w", pool.Name, err)
+	doc, same, err := env.LivePool(ctx, r.live, pool)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil || doc.GetUID() != pool.UID || doc.GetGeneration() != pool.Generation || v1alpha1.HasEnvOwner(doc) {
+	if !same || v1alpha1.HasEnvOwner(doc) {
 		return nil, errStale
 	}
 	return doc, nil

@@ -214,18 +214,12 @@ func poolDiff(live, wanted *unstructured.Unstructured) ([]byte, error) {
 
 // readPool reads the document of a pool live, and answers errStale if it is not as it was observed.
 func (a *actor) readPool(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-	doc := &unstructured.Unstructured{}
-	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxPool"))
-	err := a.live.Get(ctx, types.NamespacedName{Namespace: a.o.env.Namespace, Name: name}, doc)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading pool %s live: %w", name, err)
+	doc, same, err := LivePool(ctx, a.live, a.o.pools[name])
+	if err != nil {
+		return nil, err
 	}
-	observed := a.o.pools[name]
-	if err != nil || doc.GetUID() != observed.UID || doc.GetGeneration() != observed.Generation {
+	if !same {
 		return nil, fmt.Errorf("pool %s: %w", name, errStale)
-	}
-	if same, err := sameSpec(doc, &observed.Spec); err != nil || !same {
-		return nil, fmt.Errorf("pool %s: %w", name, errors.Join(errStale, err))
 	}
 	return doc, nil
 }

@@ -4,13 +4,10 @@ package env
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -122,41 +119,10 @@ func (r *Reconciler) readLive(ctx context.Context, o *observation) (*envDoc, err
 		}
 		return nil, fmt.Errorf("reading the Env live: %w", err)
 	}
-	if doc.GetUID() != o.env.UID || doc.GetGeneration() != o.env.Generation || doc.GetDeletionTimestamp() != nil {
-		return nil, errStale
-	}
-	if same, err := sameSpec(doc, &o.env.Spec); err != nil || !same {
+	if same, err := unchanged(doc, o.env, &o.env.Spec); err != nil || !same || doc.GetDeletionTimestamp() != nil {
 		return nil, errors.Join(errStale, err)
 	}
 	return &envDoc{Unstructured: doc, clusterID: r.clusterID}, nil
-}
-
-// sameSpec compares the spec of a live document with one that was observed. An etcd that was set back gives uid, generation and
-// resourceVersion out a second time, for something else, while what was observed is still of the time before.
-func sameSpec[T any](live *unstructured.Unstructured, observed *T) (bool, error) {
-	content, err := json.Marshal(live.Object["spec"])
-	if err != nil {
-		return false, fmt.Errorf("encoding the spec of %s: %w", live.GetName(), err)
-	}
-	read := new(T)
-	if err := json.Unmarshal(content, read); err != nil {
-		return false, fmt.Errorf("reading the spec of %s: %w", live.GetName(), err)
-	}
-	if equality.Semantic.DeepEqual(read, observed) {
-		return true, nil
-	}
-	// Fields that are kept as bytes may differ in spacing.
-	var have, want any
-	for of, into := range map[*T]*any{read: &have, observed: &want} {
-		content, err := json.Marshal(of)
-		if err == nil {
-			err = json.Unmarshal(content, into)
-		}
-		if err != nil {
-			return false, fmt.Errorf("encoding the spec of %s: %w", live.GetName(), err)
-		}
-	}
-	return reflect.DeepEqual(have, want), nil
 }
 
 // templates reads SandboxTemplates from the cache as documents, and hashes each version of one once.

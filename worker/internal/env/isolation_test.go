@@ -163,6 +163,17 @@ func TestLostRacesAndFaultyWrites(t *testing.T) {
 	}
 }
 
+// newSettledWorld has an Env that is ready, and nobody who looks at it any more.
+func newSettledWorld(t *testing.T, member string) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.apply(templateManifest)
+	w.apply(kiosk(member))
+	w.awaitReady("kiosk")
+	w.stop()
+	return w
+}
+
 // TestI5StaleCacheDeletesNothing decides about an Env as a lagging cache has it: without a member that has a pool by now.
 func TestI5StaleCacheDeletesNothing(t *testing.T) {
 	w := newWorld(t)
@@ -190,11 +201,7 @@ func TestI5StaleCacheDeletesNothing(t *testing.T) {
 
 // TestStalePoolIsNotTakenBack has a lost snapshot and a pool whose replicas the cache does not have yet.
 func TestStalePoolIsNotTakenBack(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
-	w.awaitReady("kiosk")
-	w.stop()
+	w := newSettledWorld(t, `{name: a, spec: {replicas: 2}}`)
 	old := w.pool("a")
 	w.patchPool("a", `{"spec":{"replicas":7}}`)
 	w.apply(kiosk(`{name: a}`))
@@ -213,11 +220,7 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 // I3: an etcd that was set back gives generations out a second time. What was observed before is not what is there, and a pool
 // is not stamped from a manifest that has no snapshot, nor a snapshot taken from another pool than the one that was seen.
 func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`))
-	w.awaitReady("kiosk")
-	w.stop()
+	w := newSettledWorld(t, `{name: a, spec: {replicas: 2}}`)
 	observed, pool := w.env("kiosk"), w.pool("a")
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}}`)) // its snapshot is gone
 	observed.Generation = w.env("kiosk").Generation
@@ -244,11 +247,7 @@ func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 
 // I3: a pool that has lost its Pod template is made whole, with its replicas.
 func TestI3APoolWithoutATemplateIsMadeWhole(t *testing.T) {
-	w := newWorld(t)
-	w.apply(templateManifest)
-	w.apply(kiosk(`{name: a}`))
-	w.awaitReady("kiosk")
-	w.stop()
+	w := newSettledWorld(t, `{name: a}`)
 	w.patchPool("a", `{"spec":{"replicas":4,"template":null}}`)
 	w.apply(kiosk(`{name: a}`))
 	w.start()

@@ -126,7 +126,7 @@ func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []drift {
 		{"podCreationImagePolicy", have.PodCreationImagePolicy == wanted.PodCreationImagePolicy},
 		{"template", equality.Semantic.DeepEqual(have.Template, wanted.Template)},
 		{"idleImage", have.IdleImage == wanted.IdleImage},
-		{"runtimes", sameRuntimes(have.Runtimes, wanted.Runtimes)},
+		{"runtimes", sameJSON(have.Runtimes, wanted.Runtimes)},
 	} {
 		if !field.same {
 			points = append(points, drift{what: field.name})
@@ -135,13 +135,13 @@ func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []drift {
 	return points
 }
 
-// sameRuntimes compares what the JSON says: a runtime's config is kept as bytes, which may differ in spacing.
-func sameRuntimes(a, b []v1alpha1.SandboxRuntimeSpec) bool {
+// sameJSON compares what the JSON says: what is kept as bytes, as a runtime's config is, may differ in spacing.
+func sameJSON[T any](a, b T) bool {
 	if equality.Semantic.DeepEqual(a, b) {
 		return true
 	}
-	decode := func(list []v1alpha1.SandboxRuntimeSpec) (decoded any) {
-		content, err := json.Marshal(list)
+	decode := func(value T) (decoded any) {
+		content, err := json.Marshal(value)
 		if err != nil || json.Unmarshal(content, &decoded) != nil {
 			return err
 		}

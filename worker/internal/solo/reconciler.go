@@ -182,13 +182,11 @@ func (r *Reconciler) template(ctx context.Context, name string) (*template, erro
 
 // give writes the fields, as decided about the pool that is there now.
 func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl *template) error {
-	doc := &unstructured.Unstructured{}
-	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxPool"))
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(pool), doc)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading pool %s live: %w", pool.Name, err)
+	doc, same, err := env.LivePool(ctx, r.live, pool)
+	if err != nil {
+		return err
 	}
-	if err != nil || doc.GetUID() != pool.UID || doc.GetGeneration() != pool.Generation {
+	if !same {
 		return errStale
 	}
 	spec, _, err := unstructured.NestedMap(doc.Object, "spec")
