@@ -5,14 +5,11 @@ package link
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"io"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -26,34 +23,16 @@ import (
 func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
 	call := proto.CloneOf(what)
 	call.SandboxId, call.Token = id, rand.Text()
-	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	opened := context.AfterFunc(ctx, cancel)
 	client := federationv1.NewReplicasClient(leader)
-	stream, err := client.Reach(streaming)
-	if err == nil {
-		err = stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Call{Call: call}})
-	}
-	if err == nil || errors.Is(err, io.EOF) {
-		// As in Tunnels.open: without headers the stream is over, and Recv knows why.
-		var reached metadata.MD
-		if reached, err = stream.Header(); err == nil && reached == nil {
-			if _, err = stream.Recv(); err == nil {
-				err = errTunnelOver
-			}
-		}
-	}
-	if !opened() {
-		err = context.Cause(ctx)
-	}
+	stream, cancel, err := openFrames(ctx, context.WithoutCancel(ctx), client.Reach, &federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Call{Call: call}})
 	if err != nil {
-		cancel()
 		return nil, notReached(ctx, err)
 	}
 	t := &through{Tunnel: &Tunnel{stream: stream, closed: make(chan struct{})}, cancel: cancel, cut: make(chan struct{})}
 	go func() {
 		defer close(t.cut)
 		// However it ends: the conversation is over there, or nothing is known of it any more.
-		if end, err := client.AwaitEnd(streaming, &federationv1.AwaitEndRequest{Token: call.GetToken()}); err == nil {
+		if end, err := client.AwaitEnd(stream.Context(), &federationv1.AwaitEndRequest{Token: call.GetToken()}); err == nil {
 			_, _ = end.Recv()
 		}
 	}()

@@ -99,16 +99,30 @@ func (t *Tunnels) Open(ctx context.Context, token string) (*TunnelCaller, error)
 }
 
 func (t *Tunnels) open(ctx context.Context, hub federationv1.LinkClient, token string) (*TunnelCaller, error) {
-	streaming, cancel := context.WithCancel(t.ctx)
+	stream, cancel, err := openFrames(ctx, t.ctx, hub.Tunnel, &federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Token{Token: token}})
+	if err != nil {
+		return nil, fmt.Errorf("opening a tunnel: %w", err)
+	}
+	return &TunnelCaller{stream: stream, closeSend: stream.CloseSend, cancel: cancel}, nil
+}
+
+// openedFrames is a tunnel's stream at the end that has opened it.
+type openedFrames = grpc.BidiStreamingClient[federationv1.TunnelFrame, federationv1.TunnelFrame]
+
+// openFrames opens a tunnel's stream, which lasts within a context until cancel, and says its first frame. ctx bounds the
+// opening alone. Whoever takes the tunnel says so by its headers; without any the stream is over, and the error says why.
+func openFrames(
+	ctx, within context.Context, open func(context.Context, ...grpc.CallOption) (openedFrames, error), first *federationv1.TunnelFrame,
+) (stream openedFrames, cancel context.CancelFunc, err error) {
+	streaming, cancel := context.WithCancel(within)
 	opened := context.AfterFunc(ctx, cancel)
-	stream, err := hub.Tunnel(streaming)
+	stream, err = open(streaming)
 	if err == nil {
-		err = stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Token{Token: token}})
+		err = stream.Send(first)
 	}
 	if err == nil || errors.Is(err, io.EOF) {
-		// A hub that knows the token says so by its headers. Without any the stream is over, and Recv knows why.
-		var known metadata.MD
-		if known, err = stream.Header(); err == nil && known == nil {
+		var taken metadata.MD
+		if taken, err = stream.Header(); err == nil && taken == nil {
 			if _, err = stream.Recv(); err == nil {
 				err = errTunnelOver
 			}
@@ -119,9 +133,9 @@ func (t *Tunnels) open(ctx context.Context, hub federationv1.LinkClient, token s
 	}
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("opening a tunnel: %w", err)
+		return nil, nil, err
 	}
-	return &TunnelCaller{stream: stream, closeSend: stream.CloseSend, cancel: cancel}, nil
+	return stream, cancel, nil
 }
 
 // frames is a tunnel's stream, whichever end has opened it.
