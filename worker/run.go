@@ -81,7 +81,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	}
 	serverTime := apitime.New(local)
 	serverTime.Watch(cfg)
-	lock, err := lease.New(cfg, o.namespace, leaseName, o.peerAddress, renewDeadline, heir{serverTime, log})
+	lock, err := lease.New(cfg, o.namespace, leaseName, o.peerAddress, renewDeadline, serverTime, log)
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
@@ -292,18 +292,6 @@ func newClaims(
 		return nil, fmt.Errorf("adding the readiness check of claims: %w", err)
 	}
 	return claims, nil
-}
-
-// heir takes over what the leader before knew of the API server's clock.
-type heir struct {
-	*apitime.Clock
-	log logr.Logger
-}
-
-func (h heir) Inherit(left string) {
-	if err := h.Clock.Inherit(left); err != nil {
-		h.log.Error(err, "Times of the leader before are taken as if no clock had been stepped")
-	}
 }
 
 // newReach adds the way into sandboxes, for callers here and the hub's. Its OnShut comes before the claim service's Watch.

@@ -126,18 +126,6 @@ func (c *Cluster) machine() apitime.Machine {
 	return apitime.Machine{Boot: c.ID, Up: func() time.Duration { return time.Since(time.Unix(0, 0)) }}
 }
 
-// heir takes over what the leader before knew of the API server's clock, as in worker/run.go.
-type heir struct {
-	*apitime.Clock
-	log logr.Logger
-}
-
-func (h heir) Inherit(left string) {
-	if err := h.Clock.Inherit(left); err != nil {
-		h.log.Error(err, "nothing was inherited")
-	}
-}
-
 func (p *process) build(o Options) error {
 	cfg := p.wire.config()
 	p.times.Watch(cfg)
@@ -149,12 +137,11 @@ func (p *process) build(o Options) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
 	p.lock = lease.WrapWith(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: systemNamespace, Name: leaseName},
-		Client:     lease.Bequeath(leases, heir{p.times, o.Log}),
+		Client:     lease.Bequeath(leases, p.times, o.Log),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Name},
-	}, func() time.Duration { return time.Since(began) })
+	}, p.cluster.machine().Up)
 	pods, err := claim.NewPods(cfg)
 	if err != nil {
 		return err

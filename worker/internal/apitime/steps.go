@@ -57,7 +57,7 @@ func (s *steps) add(from, to time.Time, unseen time.Duration) {
 // stretch has, since it lies ahead or was stepped over, counts as the next moment that one has.
 func (s *steps) since(t, now time.Time) time.Duration {
 	var after time.Duration // from the end of the stretch until now
-	end, unseen := now, time.Duration(-1)
+	end, skipped := now, time.Duration(-1)
 	for i := len(s.Steps); ; i-- {
 		if i == 0 || !t.Before(s.Steps[i-1].begins()) {
 			if !t.After(end.Add(tolerance)) {
@@ -67,12 +67,12 @@ func (s *steps) since(t, now time.Time) time.Duration {
 				}
 				return after + age
 			}
-			if unseen < 0 {
-				unseen = after
+			if skipped < 0 {
+				skipped = after
 			}
 		}
 		if i == 0 {
-			return unseen
+			return skipped
 		}
 		after += max(0, end.Sub(s.Steps[i-1].To))
 		end = s.Steps[i-1].From

@@ -12,12 +12,13 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/worker/internal/apitime"
 )
 
 // steady is the API server's time at the start of this process, and goes on monotonically.
 type steady struct {
 	local clock.PassiveClock
-	times ServerTime
+	times *apitime.Clock
 
 	once  sync.Once
 	base  time.Time

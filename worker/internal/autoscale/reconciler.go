@@ -76,16 +76,7 @@ type Options struct {
 	// Clock measures; the real one unless given. Queues are timed by the same.
 	Clock clock.PassiveClock
 	// Times is the API server's clock; Clock unless given.
-	Times ServerTime
-}
-
-// ServerTime is the API server's clock, for what is written into pools.
-type ServerTime interface {
-	Now() time.Time
-	// Since is how long ago it showed t, or less, however it was stepped since.
-	Since(t time.Time) time.Duration
-	// Ago is what it showed so long ago.
-	Ago(age time.Duration) time.Time
+	Times *apitime.Clock
 }
 
 // Reconciler scales the groups of Envs.
@@ -99,7 +90,7 @@ type Reconciler struct {
 	held      func(client.Object) bool
 	events    events.EventRecorder
 	clock     clock.PassiveClock
-	times     ServerTime
+	times     *apitime.Clock
 	steady    *steady
 	memory    *memory
 	outlooks  *outlooks

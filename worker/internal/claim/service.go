@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/await"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
@@ -47,21 +48,12 @@ const DefaultQueueCapacity = 8192
 // Lease tells whether no other process can lead yet.
 type Lease interface{ Held() bool }
 
-// ServerTime is the API server's clock, for what is written on Pods.
-type ServerTime interface {
-	Now() time.Time
-	// Since is how long ago it showed t, or less, however it was stepped since.
-	Since(t time.Time) time.Duration
-	// Ago is what it showed so long ago.
-	Ago(age time.Duration) time.Time
-}
-
 // Options configure a Service. ClusterID, Pods, Lease, Time and History are required.
 type Options struct {
 	ClusterID     string
 	Pods          *Pods
 	Lease         Lease
-	Time          ServerTime
+	Time          *apitime.Clock
 	Clock         clock.Clock // for deadlines
 	History       *history.History
 	QueueCapacity int32          // claims waiting for one pool; DefaultQueueCapacity if 0

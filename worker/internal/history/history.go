@@ -31,17 +31,10 @@ const (
 // Kind tells a history's file apart from others of package store.
 const Kind = "history"
 
-// ServerTime is the API server's clock.
-type ServerTime interface {
-	Now() time.Time
-	// Since is how long ago it showed t, or less, however it was stepped since.
-	Since(t time.Time) time.Duration
-}
-
 // Options configure a History. Store and Time are required.
 type Options struct {
-	Store      store.Store // closed by Close
-	Time       ServerTime
+	Store      store.Store        // closed by Close
+	Time       clock.PassiveClock // the API server's
 	Clock      clock.WithTicker
 	Retention  time.Duration
 	MaxRecords int

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -52,7 +53,7 @@ const addressMark = "@"
 // New returns a lock on the named Lease, with a connection and an identity of its own, which says where other replicas reach
 // this one; empty: nowhere. renewDeadline is leader election's: one request must not use it up. clocks pass from leader to
 // leader in the Lease.
-func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Legacy) (*Lock, error) {
+func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Legacy, log logr.Logger) (*Lock, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = max(time.Second, renewDeadline/2)
 	rest.AddUserAgent(cfg, "leader-election")
@@ -70,7 +71,7 @@ func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.D
 	}
 	return Wrap(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Client:     Bequeath(client, clocks),
+		Client:     Bequeath(client, clocks, log),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}), nil
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-
-	"navix.sh/atoll/worker/internal/boottime"
 )
 
 // remote is the API server's side of the lock: it takes its time and may lose the answer.
@@ -142,12 +140,6 @@ func TestRenewsNoMoreThanNeeded(t *testing.T) {
 	// Giving up does not wait.
 	now = last
 	update(resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}, 3)
-}
-
-func TestBoottimeAdvances(t *testing.T) {
-	if a, b := boottime.Now(), boottime.Now(); a <= 0 || b < a {
-		t.Errorf("boottime went from %v to %v", a, b)
-	}
 }
 
 func closed(ch <-chan struct{}) bool {
