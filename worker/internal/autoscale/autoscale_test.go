@@ -60,7 +60,7 @@ func TestGrowsAndShrinks(t *testing.T) {
 func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
 	w := newWorld(t)
 	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0},
-  scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 5}}`, `{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
+  scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 0, protectionWindowSeconds: 15}}`, `{name: a, spec: {replicas: 3}, config: {priority: 1}}`)
 	w.idle("a", 3)
 	w.eventually("marks", func() error {
 		for _, pod := range w.livePods("a") {
