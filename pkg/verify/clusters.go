@@ -23,32 +23,32 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 		return nil
 	}
 	var found []Finding
-	wrong := func(cluster, object, wrong, expected string) {
-		found = append(found, Finding{Invariant: "I7", Cluster: cluster, Object: object, Wrong: wrong, Expected: expected, passing: true})
+	wrong := func(cluster, object, standing, wrong, expected string) {
+		found = append(found, Finding{Invariant: "I7", Cluster: cluster, Object: object, Wrong: wrong, Expected: expected, passing: true, standing: standing})
 	}
 	registered := s.Hub.registered()
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
 		if shown := registered[c.ID]; shown != nil && away(shown) && c.leads() {
-			wrong(c.ID, "cluster "+c.ID, fmt.Sprintf("is %s at the hub (%s), though its worker leads", shown.GetState(), shown.GetMessage()),
+			wrong(c.ID, "cluster "+c.ID, "away", fmt.Sprintf("is %s at the hub (%s), though its worker leads", shown.GetState(), shown.GetMessage()),
 				"it to be heard, unless the network between is cut")
 		}
 	}
 	for _, c := range s.Hub.Clusters {
 		if c.GetState() == sandboxv1.ClusterState_FRESH && slices.Contains(s.Hub.Silent, c.GetId()) {
-			wrong(c.GetId(), "cluster "+c.GetId(), "is FRESH, and did not list its sandboxes in time", "an answer")
+			wrong(c.GetId(), "cluster "+c.GetId(), "silent", "is FRESH, and did not list its sandboxes in time", "an answer")
 		}
 	}
 	for _, e := range s.Hub.Envs {
 		for _, c := range e.GetClusters() {
 			if age := c.GetAge().AsDuration(); c.GetState() == sandboxv1.ClusterState_FRESH && age > fresh {
-				wrong(c.GetClusterId(), "env "+e.GetNamespace()+"/"+e.GetName(),
+				wrong(c.GetClusterId(), "env "+e.GetNamespace()+"/"+e.GetName(), "old",
 					fmt.Sprintf("the cluster is FRESH, its part %s old", age.Round(time.Second)), "at most "+fresh.String())
 			}
 		}
 	}
 	if s.Hub.Slowest > promptly {
-		wrong(hubName, "hub", fmt.Sprintf("took %s for what it has in memory", s.Hub.Slowest.Round(time.Millisecond)), "less than "+promptly.String())
+		wrong(hubName, "hub", "slow", fmt.Sprintf("took %s for what it has in memory", s.Hub.Slowest.Round(time.Millisecond)), "less than "+promptly.String())
 	}
 	return append(found, calledStale(s, registered)...)
 }
@@ -134,7 +134,7 @@ func clocksDecideNothing(s *Snapshot) []Finding {
 	}
 	for _, c := range s.Hub.Clusters {
 		seen := c.GetLastSeen().AsDuration()
-		f := Finding{Invariant: "I11", Cluster: c.GetId(), Object: "cluster " + c.GetId(), passing: true}
+		f := Finding{Invariant: "I11", Cluster: c.GetId(), Object: "cluster " + c.GetId(), passing: true, standing: "last heard"}
 		switch {
 		case c.GetLastSeen() == nil:
 			continue

@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -161,7 +162,7 @@ func TestJudge(t *testing.T) {
 	dirty := healthy()
 	dirty.Clusters[0].Pods[1].Annotations[v1alpha1.ClaimKeyAnnotationKey] = "mine"
 
-	j := judge{since: map[Finding]time.Time{}}
+	var j judge
 	for i, s := range []*Snapshot{behind(5), dirty, behind(6), behind(7), behind(7)} {
 		j.take(s, at(4*i))
 	}
@@ -172,6 +173,20 @@ func TestJudge(t *testing.T) {
 	if clean := (&judge{}).take(healthy(), at(0)); !clean {
 		t.Error("a healthy look is not clean")
 	}
+}
+
+// A cluster that stays unheard is found, though the text tells a longer time at each look; so is a metric that grows.
+func TestAMeasureThatMovesIsOneFinding(t *testing.T) {
+	var j judge
+	for i := range 6 {
+		s := healthy()
+		s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_LAST_CHOICE, fmt.Sprintf("nothing heard for %ds", 20+2*i)
+		s.Programs = append(s.Programs, Program{Name: "hub", Values: map[string]float64{"atoll_hub_envs": float64(100 + i)}})
+		j.take(s, born.Add(2*time.Duration(i)*time.Second))
+	}
+	want(t, j.result(born.Add(lasting), lasting).Findings,
+		"I7: cluster east in east: is LAST_CHOICE at the hub (nothing heard for 30s), though its worker leads\n"+
+			"I10: metric atoll_hub_envs in hub: is 105")
 }
 
 func equal(t *testing.T, want, got []string) {

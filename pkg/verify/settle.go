@@ -49,7 +49,7 @@ func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result 
 	grace := min(lasting, patience/2)
 	ctx, cancel := context.WithDeadline(ctx, begin.Add(patience+grace+2*lookTimeout))
 	defer cancel()
-	j := judge{since: map[Finding]time.Time{}}
+	var j judge
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -77,8 +77,14 @@ func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result 
 type judge struct {
 	first, last *Snapshot
 	looks       int
-	// since says of each finding of the last look since when it stands unchanged, and of what must never be that it was.
-	since map[Finding]time.Time
+	// found are the findings of the last look, and what must never be that any look saw, by what is the same of them.
+	found map[Finding]seen
+}
+
+// seen is a finding as it was seen last, and since when it stands.
+type seen struct {
+	Finding
+	since time.Time
 }
 
 // take takes one more look in and reports whether nothing is wrong.
@@ -91,26 +97,27 @@ func (j *judge) take(s *Snapshot, now time.Time) (clean bool) {
 	}
 	j.last = s
 	j.looks++
-	next := map[Finding]time.Time{}
-	for f, since := range j.since {
+	next := map[Finding]seen{}
+	for same, f := range j.found {
 		if !f.passing {
-			next[f] = since
+			next[same] = f
 		}
 	}
 	for _, f := range found {
-		next[f] = now
-		if since, stood := j.since[f]; stood {
-			next[f] = since
+		since := now
+		if before, stood := j.found[f.same()]; stood {
+			since = before.since
 		}
+		next[f.same()] = seen{f, since}
 	}
-	j.since = next
+	j.found = next
 	return len(next) == 0
 }
 
 // young counts what may yet pass.
 func (j *judge) young(now time.Time, grace time.Duration) (n int) {
-	for f, since := range j.since {
-		if f.passing && now.Sub(since) < grace {
+	for _, f := range j.found {
+		if f.passing && now.Sub(f.since) < grace {
 			n++
 		}
 	}
@@ -119,9 +126,9 @@ func (j *judge) young(now time.Time, grace time.Duration) (n int) {
 
 func (j *judge) result(now time.Time, grace time.Duration) Result {
 	r := Result{Looks: j.looks, Findings: []Finding{}, Notes: Notes(j.last)}
-	for f, since := range j.since {
-		if !f.passing || now.Sub(since) >= grace {
-			r.Findings = append(r.Findings, f)
+	for _, f := range j.found {
+		if !f.passing || now.Sub(f.since) >= grace {
+			r.Findings = append(r.Findings, f.Finding)
 		}
 	}
 	r.Findings = order(r.Findings)

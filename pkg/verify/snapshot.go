@@ -104,6 +104,16 @@ type Finding struct {
 
 	// passing is what may be so for a moment: views follow changes, they do not come with them.
 	passing bool
+	// standing names what is wrong where Wrong has a measure that moves while it stays so; empty: it is Wrong.
+	standing string
+}
+
+// same is what two looks at one thing have in common.
+func (f Finding) same() Finding {
+	if f.standing != "" {
+		f.Wrong, f.Expected = "", ""
+	}
+	return f
 }
 
 func (f Finding) String() string {
