@@ -5,8 +5,10 @@ package idle
 import "time"
 
 const (
-	// writeEvery is how far what is written down may be behind the last activity.
-	writeEvery = 26 * time.Second
+	// writeEvery is how far what is written down may be behind a touch that was answered.
+	writeEvery = 23 * time.Second
+	// telling is how much further it may be behind talk that nobody waits for: 2 s until a touch tells of it, and its write.
+	telling = 3 * time.Second
 	// slack is by how much two times in whole seconds, of one clock, can make an age look longer than it is, and what package
 	// apitime takes for no step.
 	slack = 4 * time.Second
@@ -98,7 +100,7 @@ func TakeOver(t Timeouts, w Written, running bool, since func(time.Time) time.Du
 		l.Started = moment(w.Started, slack)
 	}
 	if !w.Active.IsZero() {
-		l.Active = moment(w.Active, slack+writeEvery)
+		l.Active = moment(w.Active, slack+writeEvery+telling)
 	}
 	return l
 }

@@ -67,7 +67,7 @@ func TestI11TakeOver(t *testing.T) {
 		want                     [3]time.Duration // taken to be so long ago
 	}{
 		"never active":                      {time.Hour, 50 * time.Minute, none, false, [3]time.Duration{time.Hour - slack, 50*time.Minute - slack, none}},
-		"active":                            {time.Hour, time.Hour, time.Minute, false, [3]time.Duration{time.Hour - slack, time.Hour - slack, time.Minute - slack - writeEvery}},
+		"active":                            {time.Hour, time.Hour, time.Minute, false, [3]time.Duration{time.Hour - slack, time.Hour - slack, time.Minute - 30*time.Second}},
 		"active less than 30 s ago":         {time.Hour, time.Hour, 20 * time.Second, false, [3]time.Duration{time.Hour - slack, time.Hour - slack, 0}},
 		"starting":                          {time.Minute, none, none, true, [3]time.Duration{time.Minute - slack, none, none}},
 		"nobody wrote when":                 {none, none, none, false, [3]time.Duration{0, 0, none}},

@@ -39,11 +39,10 @@
 //
 // # What is written down
 //
-// The last activity stands on the Pod, and is written again only when it is 26 s behind. TouchSandbox that finds it so far
-// behind is answered after that write. So a new leader knows that the last activity was within 26 s after what is written
-// down, takes the latest moment, and ends an idle sandbox up to 30 s late and never early. A sandbox that nobody touched
-// has its time exactly. Other sources are asked every 26 s; activity of theirs that follows a pause and is lost with the
-// process before that would be missed, so such a source calls Touch when a pause ends.
+// The last activity stands on the Pod, and is written again only when it is 23 s behind. TouchSandbox that finds it so far
+// behind is answered after that write. Talk through tunnels is told by Touch too, every 2 s while it lasts, but does not wait
+// for the write: 3 s more. So a new leader knows that the last activity was within 26 s after what is written down, takes the
+// latest moment, and ends an idle sandbox up to 30 s late and never early. A sandbox that nobody touched has its time exactly.
 //
 // An etcd that was set back has lost activity. Who knows of that calls Renew, and idle times begin anew.
 //

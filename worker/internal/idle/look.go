@@ -22,7 +22,8 @@ const (
 )
 
 // LastActiveSource knows of activity. Its times have monotonic readings of this process. With an error nothing ends for want
-// of activity, so a source answers one when it is not sure.
+// of activity, so a source answers one when it is not sure. What a source knows ends with this process: so that a later leader
+// knows it, who has the source calls Touch as well, every other second while there is activity.
 type LastActiveSource interface {
 	GetLastActive(ctx context.Context) (map[string]time.Time, error)
 }
@@ -33,9 +34,6 @@ var errNotAsked = errors.New("a source of activity did not answer")
 func (k *Keeper) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	if len(k.opts.Sources) > 0 {
-		work.Go(func() { k.keepWriting(ctx) })
-	}
 	slots := make(chan struct{}, parallel)
 	for k.await(ctx) {
 		for _, e := range k.look(ctx, k.opts.Clock.Now()) {
@@ -171,35 +169,4 @@ func (k *Keeper) settle(e *entry) {
 	if k.entries[e.id] == e {
 		k.plan(e)
 	}
-}
-
-// keepWriting writes down what sources know, so that a later leader knows it.
-func (k *Keeper) keepWriting(ctx context.Context) {
-	for wallclock.Sleep(ctx, k.opts.Clock, writeEvery) == nil {
-		_ = k.ask(ctx) // one that does not answer is asked again; what the others know is written
-		var writes sync.WaitGroup
-		slots := make(chan struct{}, parallel)
-		for id, at := range k.behind() {
-			slots <- struct{}{}
-			writes.Go(func() {
-				defer func() { <-slots }()
-				if err := k.write(ctx, id, at); err != nil {
-					k.opts.Log.Error(err, "Could not write down when a sandbox was active", "sandbox", id)
-				}
-			})
-		}
-		writes.Wait()
-	}
-}
-
-func (k *Keeper) behind() map[string]time.Time {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	behind := map[string]time.Time{}
-	for id, e := range k.entries {
-		if e.behind(e.life.Active) {
-			behind[id] = e.life.Active
-		}
-	}
-	return behind
 }

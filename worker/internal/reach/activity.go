@@ -4,7 +4,6 @@ package reach
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 )
 
 const (
-	// pause is for how long nothing was said when what follows is written down at once. Package idle asks as often.
-	pause = 30 * time.Second
+	// touchEvery is how far apart talk is told package idle, which writes it down where that is due.
+	touchEvery = 2 * time.Second
 	// touchTimeout bounds the write of that.
 	touchTimeout = 10 * time.Second
 )
@@ -25,31 +24,41 @@ type Activity struct {
 	clock clock.PassiveClock
 
 	mu   sync.Mutex
-	last map[string]time.Time // by sandbox id
+	last map[string]talk // by sandbox id
 }
+
+type talk struct{ last, told time.Time }
 
 var _ idle.LastActiveSource = (*Activity)(nil)
 
 // NewActivity answers activity of no sandbox.
 func NewActivity(c clock.PassiveClock) *Activity {
-	return &Activity{clock: c, last: map[string]time.Time{}}
+	return &Activity{clock: c, last: map[string]talk{}}
 }
 
 // GetLastActive answers what is known.
 func (a *Activity) GetLastActive(context.Context) (map[string]time.Time, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return maps.Clone(a.last), nil
+	active := make(map[string]time.Time, len(a.last))
+	for id, t := range a.last {
+		active[id] = t.last
+	}
+	return active, nil
 }
 
-// note notes activity, and reports whether it ends a pause.
-func (a *Activity) note(id string) bool {
+// note notes activity, and reports whether it is time to tell of it.
+func (a *Activity) note(id string) (tell bool) {
 	now := a.clock.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	last, ok := a.last[id]
-	a.last[id] = now
-	return ok && now.Sub(last) >= pause
+	t := a.last[id]
+	t.last = now
+	if tell = now.Sub(t.told) >= touchEvery; tell {
+		t.told = now
+	}
+	a.last[id] = t
+	return tell
 }
 
 func (a *Activity) forget(id string) {
@@ -58,7 +67,8 @@ func (a *Activity) forget(id string) {
 	delete(a.last, id)
 }
 
-// noteActive notes activity, and has it written down where it ends a pause.
+// noteActive notes activity, and has it written down where that is due. Nobody waits for the write: what is lost with the
+// process meanwhile is less than package idle allows for.
 func (s *Service) noteActive(id string) {
 	if !s.opts.Activity.note(id) {
 		return
