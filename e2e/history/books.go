@@ -39,6 +39,9 @@ func (b *Books) Answered(s *sandboxv1.Sandbox) {
 	case held == nil:
 		b.counts.Answered++
 		b.byPod[s.GetPodUid()] = s
+	case s.GetClaimKey() == "": // who asks again with a key is answered the same
+		b.counts.Doubled++
+		b.wrong = append(b.wrong, fmt.Errorf("I1: sandbox %s of %s was answered to two claims without a key", s.GetId(), s.GetClusterId()))
 	case held.GetId() != s.GetId():
 		b.counts.Doubled++
 		b.wrong = append(b.wrong, fmt.Errorf("I1: pod %s (%s) of %s was answered as %s and as %s",

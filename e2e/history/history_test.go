@@ -102,6 +102,11 @@ func TestHistories(t *testing.T) {
 }
 
 func TestBooks(t *testing.T) {
+	live := func(id string) *sandboxv1.Sandbox {
+		s := live(id)
+		s.ClaimKey = "k-" + id
+		return s
+	}
 	b := NewBooks()
 	b.Answered(live("a"))
 	b.Answered(live("a"))
@@ -122,5 +127,12 @@ func TestBooks(t *testing.T) {
 	b.Answered(other)
 	if len(b.Wrong()) != 1 || len(b.Held()) != 1 {
 		t.Errorf("a Pod that was given back and answered again is %v", b.Wrong())
+	}
+	keyless := live("c")
+	keyless.ClaimKey, keyless.PodUid = "", "pod-c"
+	b.Answered(keyless)
+	b.Answered(keyless)
+	if b.Counts().Doubled != 2 {
+		t.Errorf("a sandbox that two claims without a key were answered is %v", b.Wrong())
 	}
 }
