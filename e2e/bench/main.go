@@ -90,7 +90,7 @@ func run(ctx context.Context, binDir, outDir, only string, s size) error {
 		if err != nil {
 			return err
 		}
-		doc.Results = append(doc.Results, results...)
+		doc.add(results)
 	}
 	doc.print(os.Stdout)
 	if err := doc.write(filepath.Join(outDir, "latest.json")); err != nil {

@@ -51,11 +51,22 @@ func (r result) against(limit, ratio float64, bounds interval, target float64, u
 	return r
 }
 
+// mostErrors is one in how many requests may fail.
+const mostErrors = 100
+
 // exactly judges a value that knows no noise.
 func (r result) exactly(target float64) result {
 	met := r.Value == target
 	r.Target, r.Met = fmt.Sprintf("= %g", target), &met
 	return r
+}
+
+// verdict is Met, unless so many requests failed that those which did not say little.
+func (r result) verdict() *bool {
+	if r.Errors*mostErrors > r.Samples+r.Errors {
+		return new(false)
+	}
+	return r.Met
 }
 
 func millis(d time.Duration) float64 { return round(float64(d) / float64(time.Millisecond)) }
@@ -68,6 +79,14 @@ type document struct {
 	Commit  string   `json:"commit"`
 	Load    float64  `json:"load"`
 	Results []result `json:"results"`
+}
+
+// add takes in what a part has measured.
+func (d *document) add(results []result) {
+	for _, r := range results {
+		r.Met = r.verdict()
+		d.Results = append(d.Results, r)
+	}
 }
 
 func (d document) missed() []string {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -55,6 +56,15 @@ func TestTheGateFailsWhenTheTargetIsMissed(t *testing.T) {
 	}
 	if r := (result{Value: 2}).exactly(1); *r.Met {
 		t.Error("2 writes passed for 1")
+	}
+	var d document
+	d.add([]result{
+		result{Name: "few failed"}.withLatencies(make([]time.Duration, 99), 1).exactly(0),
+		result{Name: "all failed"}.withLatencies(nil, 100).exactly(0),
+		result{Name: "2 % failed, of what has no target"}.withLatencies(make([]time.Duration, 98), 2),
+	})
+	if got := strings.Join(d.missed(), "; "); got != "all failed; 2 % failed, of what has no target" {
+		t.Errorf("missed: %s", got)
 	}
 }
 
