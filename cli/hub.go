@@ -153,22 +153,25 @@ func restoreCommand() *cobra.Command {
 		Long: `Put an archive into the data directory of a hub that does not run. Where the directory is in a volume of Kubernetes,
 ` + "`atoll-hub restore`" + ` does the same from inside: see the hub chart's notes.
 
-What was claimed after the backup is missing in it. So the hub begins with no claim keys served, until every cluster has
-told the keys that it holds: seconds, if all are there. See: atollctl hub.`,
+Clusters that were registered or forgotten after the backup stay so, where the registry that is there can be read. What was
+claimed after the backup is missing. So the hub begins with no claim keys served, until every cluster has told the keys
+that it holds: seconds, if all are there. See: atollctl hub.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
 				return fmt.Errorf("restoring: %w", err)
 			}
-			manifest, err := hubstate.Restore(cmd.Context(), f, dir, force)
+			restored, err := hubstate.Restore(cmd.Context(), f, dir, force)
 			if err = errors.Join(err, f.Close()); err != nil {
 				if errors.Is(err, hubstate.ErrExists) {
 					err = fmt.Errorf("%w; --force keeps them as *.before-restore and restores", err)
 				}
 				return err
 			}
-			return printManifest(cmd.OutOrStdout(), "restored to "+dir, manifest)
+			err = printManifest(cmd.OutOrStdout(), "restored to "+dir, restored.Manifest)
+			_, err2 := fmt.Fprintln(cmd.OutOrStdout(), restored.Clusters())
+			return errors.Join(err, err2)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "the hub's data directory (required)")

@@ -33,12 +33,12 @@ func restoreCommand() *cobra.Command {
 				}
 				in = f
 			}
-			manifest, err := hubstate.Restore(cmd.Context(), in, dir, force)
+			restored, err := hubstate.Restore(cmd.Context(), in, dir, force)
 			if err = errors.Join(err, in.Close()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "restored to %s what hub %s held at %s\n", dir, manifest.Version,
-				manifest.CreatedAt.Format(time.RFC3339))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "restored to %s what hub %s held at %s\n%s\n", dir, restored.Version,
+				restored.CreatedAt.Format(time.RFC3339), restored.Clusters())
 			return err
 		},
 	}

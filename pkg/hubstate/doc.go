@@ -14,5 +14,7 @@
 // A backup is a tar.gz of both files, each a copy of one moment, claims first: every cluster that the ledger names is in
 // the registry. In front of them is a manifest with versions and checksums. Nothing is taken from an archive before all of
 // it has been read and compared, and the files are opened, checked and migrated before they take anybody's place. The
-// ledger is marked as restored then: what was written after the backup is missing, and the hub must not act as if not.
+// ledger is marked as restored then: what was written after the backup is missing, and the hub must not act as if not. The
+// registry that is there loses nothing to an older one: the two are merged, so that the hub waits for the keys of clusters
+// that registered after the backup (I2), and keeps out those that were forgotten since (I4).
 package hubstate

@@ -147,6 +147,56 @@ func TestABackupIsRestored(t *testing.T) {
 	}
 }
 
+// TestI2I4ARestoreForgetsNoClusterThatRegisteredSince, and lets in none that was forgotten since.
+func TestI2I4ARestoreForgetsNoClusterThatRegisteredSince(t *testing.T) {
+	dir := t.TempDir()
+	write := func(identity hubstate.Identity, records ...hubstate.Record) {
+		registry := open(t, dir, hubstate.Registry)
+		err := hubstate.SaveIdentity(t.Context(), registry, identity)
+		for _, r := range records {
+			err = errors.Join(err, hubstate.SaveRecord(t.Context(), registry, r))
+		}
+		if err := errors.Join(err, registry.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restore := func(archive []byte) (hubstate.Restored, string) {
+		out, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry := open(t, dir, hubstate.Registry)
+		defer registry.Close()
+		identity, err1 := hubstate.LoadIdentity(t.Context(), registry)
+		records, err2 := hubstate.LoadRecords(t.Context(), registry)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprint(identity.ID, identity.Epoch)
+		for _, r := range records {
+			text += fmt.Sprintf(" %s=%s-%d", r.ClusterID, r.UID, len(r.Forgotten))
+		}
+		return out, text
+	}
+	write(hubstate.Identity{ID: "a"}, hubstate.Record{ClusterID: "east", UID: "e"}, hubstate.Record{ClusterID: "west", UID: "w"})
+	archive := backup(t, dir)
+	if out, got := restore(archive); got != "a0 east=e-0 west=w-0" || out.Clusters() != "The clusters are the backup's." {
+		t.Errorf("%s: %s", got, out.Clusters())
+	}
+	write(hubstate.Identity{ID: "b", Epoch: 1}, hubstate.Record{ClusterID: "north", UID: "n"},
+		hubstate.Record{ClusterID: "west", Forgotten: []hubstate.Forgotten{{UID: "w"}}})
+	out, got := restore(archive)
+	if got != "b1 east=e-0 north=n-0 west=-1" || !strings.Contains(out.Clusters(), "since: north; forgotten since: west.") {
+		t.Errorf("%s: %s", got, out.Clusters())
+	}
+	if err := os.WriteFile(hubstate.Registry.Path(dir), []byte("no database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, got = restore(archive); got != "a0 east=e-0 west=w-0" || !strings.Contains(out.Clusters(), "cannot be read") {
+		t.Errorf("%s: %s", got, out.Clusters())
+	}
+}
+
 // TestADamagedArchiveChangesNothing cuts an archive off at every kibibyte, and flips a bit in every one.
 func TestADamagedArchiveChangesNothing(t *testing.T) {
 	archive := backup(t, golden(t))

@@ -36,28 +36,32 @@ type discard struct{ io.Writer }
 func (discard) Close() error { return nil }
 
 // Restore makes an archive's files those of a data directory. Files that are there are kept beside them, under names that
-// end in ".before-restore", and only with force; not at all while a hub has them open.
-func Restore(ctx context.Context, r io.Reader, dir string, force bool) (Manifest, error) {
+// end in ".before-restore", and only with force; not at all while a hub has them open. What the registry that is there knows
+// of clusters goes into the new one.
+func Restore(ctx context.Context, r io.Reader, dir string, force bool) (out Restored, err error) {
 	if err := free(dir, force); err != nil {
-		return Manifest{}, err
+		return out, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Manifest{}, fmt.Errorf("restoring: %w", err)
+		return out, fmt.Errorf("restoring: %w", err)
 	}
 	stage, err := os.MkdirTemp(dir, restorePrefix)
 	if err != nil {
-		return Manifest{}, fmt.Errorf("restoring: %w", err)
+		return out, fmt.Errorf("restoring: %w", err)
 	}
-	manifest, err := read(r, func(f File) (io.WriteCloser, error) {
+	out.Manifest, err = read(r, func(f File) (io.WriteCloser, error) {
 		return os.OpenFile(f.Kind.Path(stage), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	})
 	if err == nil {
 		err = markRestored(ctx, stage)
 	}
 	if err == nil {
+		err = keepLive(ctx, stage, dir, &out)
+	}
+	if err == nil {
 		err = install(stage, dir)
 	}
-	return manifest, errors.Join(err, os.RemoveAll(stage))
+	return out, errors.Join(err, os.RemoveAll(stage))
 }
 
 // free reports whether a directory may get other files.
@@ -182,11 +186,11 @@ func markRestored(ctx context.Context, dir string) error {
 	return errors.Join(err, claims.Close())
 }
 
-// install puts the ledger last: a crash in between leaves the one that was there, with an older registry.
+// install puts the ledger last: a crash in between leaves the one that was there, with a registry that knows all it knew.
 func install(from, to string) error {
 	for _, kind := range []Kind{Registry, Claims} {
 		path := kind.Path(to)
-		if err := os.Rename(path, path+".before-restore"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := setAside(path); err != nil {
 			return fmt.Errorf("restoring: %w", err)
 		}
 		if err := os.Rename(kind.Path(from), path); err != nil {
@@ -194,4 +198,20 @@ func install(from, to string) error {
 		}
 	}
 	return store.SyncDir(to)
+}
+
+// setAside keeps a file under another name. Where the file system can, it stays under its own until the new one takes its
+// place: a restore that is interrupted in between and begun again still finds the registry.
+func setAside(path string) error {
+	aside := path + ".before-restore"
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err := os.Remove(aside); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if os.Link(path, aside) == nil {
+		return nil
+	}
+	return os.Rename(path, aside)
 }

@@ -140,7 +140,7 @@ func FuzzRegistry(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer func() { _ = file.Close() }()
-		put := store.Put{Key: registryPrefix + "east", Value: value}
+		put := store.Put{Key: "cluster/east", Value: value}
 		if _, err := file.Commit(t.Context(), store.Txn{Puts: []store.Put{put}}); err != nil {
 			t.Fatal(err)
 		}

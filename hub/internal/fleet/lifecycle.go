@@ -9,12 +9,10 @@ import (
 	"slices"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 )
-
-// maxForgotten bounds the tombstones of one name; the oldest give way.
-const maxForgotten = 32
 
 var (
 	// ErrNoCluster is a name that no cluster has.
@@ -33,12 +31,8 @@ func (c *cluster) load(r Record) {
 	c.known.Store(r.UID == "" && len(r.Forgotten) > 0)
 }
 
-func (r *Record) forgot(uid string) bool {
-	return slices.ContainsFunc(r.Forgotten, func(f Forgotten) bool { return f.UID == uid && !f.Lifted })
-}
-
 // takeBack answers the record of a cluster that registers: new, but for one that was forgotten and is not any more.
-func (r *Record) takeBack(uid string) {
+func takeBack(r *Record, uid string) {
 	r.UID, r.Incarnation, r.Term, r.ResourceVersion, r.Draining = uid, 0, "", 0, false
 	at := slices.IndexFunc(r.Forgotten, func(f Forgotten) bool { return f.UID == uid })
 	if at >= 0 {
@@ -131,7 +125,7 @@ func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 			return ErrServing
 		}
 		r.Forgotten = append(r.Forgotten, Forgotten{UID: r.UID, Incarnation: r.Incarnation, Term: r.Term, At: f.clock.Now().UTC()})
-		r.Forgotten = r.Forgotten[max(0, len(r.Forgotten)-maxForgotten):]
+		r.Forgotten = r.Forgotten[max(0, len(r.Forgotten)-hubstate.MaxForgotten):]
 		r.UID, r.Draining, r.Tombstones = "", false, nil
 		return nil
 	})
@@ -191,5 +185,5 @@ func (f *Fleet) Forgotten(id, uid string) bool {
 		last := len(c.record.Forgotten) - 1
 		return c.record.UID == "" && last >= 0 && !c.record.Forgotten[last].Lifted
 	}
-	return c.record.forgot(uid)
+	return c.record.Forgot(uid)
 }

@@ -85,7 +85,7 @@ func (c *cluster) gather(hello *federationv1.Hello) helloFacts {
 	defer c.mu.Unlock()
 	facts := helloFacts{
 		protocol: hello.GetProtocol(), uid: hello.GetClusterUid(), registeredUID: c.record.UID,
-		forgotten: c.record.forgot(hello.GetClusterUid()),
+		forgotten: c.record.Forgot(hello.GetClusterUid()),
 		hello:     streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
 	}
 	if facts.registeredUID == facts.uid {
@@ -126,7 +126,7 @@ func (c *cluster) register(hello *federationv1.Hello) error {
 		return nil
 	}
 	r.ClusterID, r.RegisteredAt = c.ID, c.fleet.clock.Now().UTC()
-	r.takeBack(hello.GetClusterUid())
+	takeBack(&r, hello.GetClusterUid())
 	if err := c.save(context.Background(), r); err != nil {
 		return err
 	}

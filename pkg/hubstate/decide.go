@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubstate
+
+import "slices"
+
+// copyOf is what tells one copy of a registry from another.
+type copyOf struct {
+	identity *Identity // nil: no hub has started on it
+	revision uint64
+}
+
+// followed reports whether the other copy was written after this one. No clock is asked (I11): a loss raises the epoch, and
+// within the life of one ledger the file's revision rises. Where neither tells, the one that is there follows the backup.
+func (there copyOf) followed(other copyOf) bool {
+	switch {
+	case other.identity == nil:
+		return false
+	case there.identity == nil:
+		return true
+	case there.identity.ID == other.identity.ID && there.identity.ID != unnamed:
+		return other.revision > there.revision
+	default:
+		return other.identity.Epoch > there.identity.Epoch
+	}
+}
+
+// Merge is what two copies of a registry know together, in the order of older and then of newer.
+func Merge(newer, older []Record) []Record {
+	out := slices.Clone(older)
+	for _, r := range newer {
+		at := slices.IndexFunc(out, func(o Record) bool { return o.ClusterID == r.ClusterID })
+		if at < 0 {
+			out = append(out, r)
+		} else {
+			out[at] = mergeRecord(r, out[at])
+		}
+	}
+	return out
+}
+
+// mergeRecord is what two records know of a name. The newer one's word stands. What only the older one knows was not taken
+// back, but written where the newer one's file came from elsewhere: who has a name is waited for, and who was forgotten stays
+// away (I4), unless the newer one knows better.
+func mergeRecord(newer, older Record) Record {
+	out := newer
+	knows := func(uid string) bool {
+		return newer.UID == uid || slices.ContainsFunc(newer.Forgotten, func(f Forgotten) bool { return f.UID == uid })
+	}
+	if newer.UID == "" && older.UID != "" && !knows(older.UID) {
+		out = older
+		out.Forgotten = newer.Forgotten
+	}
+	if out.UID == older.UID && older.Incarnation > out.Incarnation {
+		out.Incarnation, out.Term = older.Incarnation, older.Term
+	}
+	var stones []Forgotten
+	for _, f := range older.Forgotten {
+		if !knows(f.UID) {
+			stones = append(stones, f)
+		}
+	}
+	out.Forgotten = slices.Concat(stones, out.Forgotten)
+	out.Forgotten = out.Forgotten[max(0, len(out.Forgotten)-MaxForgotten):]
+	return out
+}
+
+// beyond lists what a registry knows that a backup does not: clusters that have their names, and those that were forgotten.
+func beyond(backup, merged []Record) (registered, forgotten []string) {
+	for _, r := range merged {
+		var before Record
+		if at := slices.IndexFunc(backup, func(b Record) bool { return b.ClusterID == r.ClusterID }); at >= 0 {
+			before = backup[at]
+		}
+		if r.UID != "" && r.UID != before.UID {
+			registered = append(registered, r.ClusterID)
+		}
+		if slices.ContainsFunc(r.Forgotten, func(f Forgotten) bool { return !f.Lifted && !before.Forgot(f.UID) }) {
+			forgotten = append(forgotten, r.ClusterID)
+		}
+	}
+	return registered, forgotten
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubstate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func (r Record) text() string {
+	out := fmt.Sprintf("%s=%s/%d", r.ClusterID, r.UID, r.Incarnation)
+	if r.Draining {
+		out += " draining"
+	}
+	for _, f := range r.Forgotten {
+		out += " -" + f.UID
+		if f.Lifted {
+			out += "(lifted)"
+		}
+	}
+	return out
+}
+
+func gone(uids ...string) (out []Forgotten) {
+	for _, uid := range uids {
+		lifted := strings.HasSuffix(uid, "?")
+		out = append(out, Forgotten{UID: strings.TrimSuffix(uid, "?"), Lifted: lifted})
+	}
+	return out
+}
+
+func TestMergeRecord(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		newer, older Record
+		want         string
+	}{
+		{"the same", Record{UID: "a", Incarnation: 2}, Record{UID: "a", Incarnation: 1}, "east=a/2"},
+		{"an incarnation never goes down", Record{UID: "a", Incarnation: 2}, Record{UID: "a", Incarnation: 5}, "east=a/5"},
+		{"draining is the newer's", Record{UID: "a"}, Record{UID: "a", Draining: true}, "east=a/0"},
+		{"forgotten since", Record{Forgotten: gone("a")}, Record{UID: "a"}, "east=/0 -a"},
+		{"forgotten and let in again since, and not here yet", Record{Forgotten: gone("a?")}, Record{UID: "a"}, "east=/0 -a(lifted)"},
+		{"back since", Record{UID: "a"}, Record{Forgotten: gone("a")}, "east=a/0"},
+		{"another has the name now", Record{UID: "b"}, Record{UID: "a"}, "east=b/0"},
+		{"a tombstone that only the older one has", Record{UID: "b"}, Record{UID: "a", Forgotten: gone("x", "b")}, "east=b/0 -x"},
+		{"a cluster that only the older one has", Record{Forgotten: gone("b")}, Record{UID: "a", Incarnation: 3, Forgotten: gone("x")}, "east=a/3 -x -b"},
+		{"let in again since", Record{Forgotten: gone("a?")}, Record{Forgotten: gone("a")}, "east=/0 -a(lifted)"},
+	} {
+		tc.newer.ClusterID, tc.older.ClusterID = "east", "east"
+		if got := mergeRecord(tc.newer, tc.older).text(); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
+		}
+	}
+	var many []string
+	for i := range MaxForgotten {
+		many = append(many, fmt.Sprint(i))
+	}
+	if got := mergeRecord(Record{Forgotten: gone(many...)}, Record{Forgotten: gone("old")}); len(got.Forgotten) != MaxForgotten || got.Forgot("old") {
+		t.Errorf("%d tombstones", len(got.Forgotten))
+	}
+}
+
+func TestFollowed(t *testing.T) {
+	id := func(id string, epoch int32) *Identity { return &Identity{ID: id, Epoch: epoch} }
+	for _, tc := range []struct {
+		name          string
+		there, backup copyOf
+		want          bool
+	}{
+		{"the backup is an earlier moment", copyOf{id("a", 1), 9}, copyOf{id("a", 1), 7}, false},
+		{"an older volume was put there", copyOf{id("a", 1), 7}, copyOf{id("a", 1), 9}, true},
+		{"a ledger was lost since", copyOf{id("b", 2), 3}, copyOf{id("a", 1), 9}, false},
+		{"a hub began anew there", copyOf{id("b", 0), 3}, copyOf{id("a", 1), 9}, true},
+		{"neither lost one", copyOf{id("b", 0), 3}, copyOf{id("a", 0), 9}, false},
+		{"from before ledgers had names", copyOf{id(unnamed, 0), 3}, copyOf{id(unnamed, 0), 9}, false},
+		{"no hub ever ran there", copyOf{nil, 0}, copyOf{id("a", 0), 9}, true},
+		{"no hub ever ran anywhere", copyOf{}, copyOf{}, false},
+	} {
+		if got := tc.there.followed(tc.backup); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hubstate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"navix.sh/atoll/pkg/store"
+)
+
+// Restored is what a restore came to.
+type Restored struct {
+	Manifest
+	// Registered and Forgotten are the names of clusters of which the registry that was there knew what the backup does not.
+	Registered, Forgotten []string
+	// Unreadable is why nothing of the registry that was there could be kept.
+	Unreadable error
+}
+
+// Clusters says which clusters the hub will know.
+func (r Restored) Clusters() string {
+	var kept []string
+	if len(r.Registered) > 0 {
+		kept = append(kept, "registered since: "+strings.Join(r.Registered, ", "))
+	}
+	if len(r.Forgotten) > 0 {
+		kept = append(kept, "forgotten since: "+strings.Join(r.Forgotten, ", "))
+	}
+	switch {
+	case r.Unreadable != nil:
+		return fmt.Sprintf("The clusters are the backup's, because the registry that was there cannot be read: %v. Whoever was "+
+			"registered or forgotten since is not known, and is not waited for.", r.Unreadable)
+	case kept == nil:
+		return "The clusters are the backup's."
+	default:
+		return "The clusters are the backup's, and of the registry that was there: " + strings.Join(kept, "; ") + "."
+	}
+}
+
+// keepLive merges the registry of a data directory, where there is one, into a staged one: a hub that did not know of
+// clusters which registered after the backup would not wait for their keys, and would let in whom it has forgotten since. The
+// file that is there is not touched.
+func keepLive(ctx context.Context, stage, dir string, out *Restored) error {
+	beside := filepath.Join(stage, "live")
+	if err := os.Mkdir(beside, 0o700); err != nil {
+		return fmt.Errorf("restoring: %w", err)
+	}
+	if err := copyFile(Registry.Path(dir), Registry.Path(beside)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("restoring: %w", err)
+	}
+	live, err := Open(beside, Registry)
+	if errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNewer) {
+		out.Unreadable = err
+		return nil
+	} else if err != nil {
+		return err
+	}
+	backup, err := Open(stage, Registry)
+	if err != nil {
+		return errors.Join(err, live.Close())
+	}
+	err = mergeFiles(ctx, live, backup, out)
+	if err = errors.Join(err, live.Close(), backup.Close()); err != nil || out.Unreadable != nil {
+		return err
+	}
+	return os.Rename(Registry.Path(beside), Registry.Path(stage))
+}
+
+// mergeFiles leaves in live what both know. Its revision goes on.
+func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) error {
+	there, known, err := describe(ctx, live)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
+		out.Unreadable = err
+		return nil
+	}
+	archived, before, err := describe(ctx, backup)
+	if err != nil {
+		return err
+	}
+	newer, older := known, before
+	if there.followed(archived) {
+		newer, older = before, known
+		if err := SaveIdentity(ctx, live, *archived.identity); err != nil {
+			return err
+		}
+	}
+	merged := Merge(newer, older)
+	out.Registered, out.Forgotten = beyond(before, merged)
+	for _, r := range merged {
+		if err := SaveRecord(ctx, live, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func describe(ctx context.Context, registry *store.Bolt) (c copyOf, records []Record, err error) {
+	if c.identity, err = LoadIdentity(ctx, registry); err != nil {
+		return c, nil, err
+	}
+	if c.revision, err = registry.Revision(); err != nil {
+		return c, nil, err
+	}
+	records, err = LoadRecords(ctx, registry)
+	return c, records, err
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return errors.Join(err, in.Close())
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close(), in.Close())
+}
