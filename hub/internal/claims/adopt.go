@@ -46,10 +46,12 @@ func (s *Service) recovered(ctx context.Context) error {
 // OnKeys takes the key index of a cluster, as its complete report lists it. Keys that the ledger does not know, or of which
 // it knows less, are adopted; what is left of claims that ended or moved on while the cluster was away is ended.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
-	s.spawn(func() {
-		if err := s.takeIndex(s.base, cluster, holders); err != nil {
-			s.log.Info("Could not look through a cluster's keys; its next complete report brings them again", "cluster", cluster, "error", err.Error())
+	s.insist(&s.indexes, cluster, mostIndexPause, func(ctx context.Context) error {
+		err := s.takeIndex(ctx, cluster, holders)
+		if err != nil && ctx.Err() == nil {
+			s.log.Info("Could not look through a cluster's keys; it is tried again", "cluster", cluster, "error", err.Error())
 		}
+		return err
 	})
 }
 
@@ -58,7 +60,10 @@ func (s *Service) takeIndex(ctx context.Context, cluster string, holders []*fede
 	if err == nil {
 		err = s.recovery.Heard(ctx, cluster)
 	}
-	return errors.Join(err, s.endAll(ctx, cluster, strays))
+	if ending := s.endAll(ctx, cluster, strays); ending != nil { // the cluster is told again, see endings
+		s.log.Info("A cluster has not confirmed all that it has to end", "cluster", cluster, "error", ending.Error())
+	}
+	return err
 }
 
 // adoptAll weighs every holder against its key's record and answers those that must go.

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
@@ -16,11 +18,12 @@ import (
 // disk is a store on a disk that can be full: package store tests that a real one behaves so.
 type disk struct {
 	store.Store
-	full atomic.Bool
+	full  atomic.Bool
+	fails atomic.Int32 // so many writes more
 }
 
 func (d *disk) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
-	if d.full.Load() {
+	if d.full.Load() || d.fails.Add(-1) >= 0 {
 		return 0, syscall.ENOSPC
 	}
 	return d.Store.Commit(ctx, txn)
@@ -72,4 +75,56 @@ func TestWithTheDiskFull(t *testing.T) {
 	f.restart()
 	d.full.Store(false)
 	f.wantAnswer("k", k.GetId())
+}
+
+// TestARecoverySurvivesAWriteThatFailed: nothing asks a cluster for its key index again, since its digest matches.
+func TestARecoverySurvivesAWriteThatFailed(t *testing.T) {
+	for _, adopts := range []bool{true, false} { // either write may be the one
+		synctest.Test(t, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"east": 3})
+			k := f.create(request("k"))
+			f.loseLedger()
+			f.hub.Close()
+			d := &disk{Store: f.store}
+			f.store = d
+			f.reopen()
+			index := []*federationv1.KeyHolder{{KeyHash: keyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), PodUid: "pod"}}
+			if !adopts {
+				index = nil
+				f.workers["east"].forget()
+			}
+			d.fails.Store(1)
+			f.hub.OnKeys("east", index)
+			synctest.Wait()
+			f.wantRecovering("k")
+			time.Sleep(time.Minute) // of the test's clock
+			if got := f.create(request("k")); adopts && got.GetId() != k.GetId() {
+				t.Errorf("I2: answered %s, want %s", got.GetId(), k.GetId())
+			}
+		})
+	}
+}
+
+// TestWhatARestoredEtcdLostIsRecordedOnceTheDiskHasRoom, and once the cluster answers.
+func TestWhatARestoredEtcdLostIsRecordedOnceTheDiskHasRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 3})
+		d := &disk{Store: f.store}
+		f.store = d
+		f.restart()
+		f.create(request("k"))
+		f.restart() // so that the answer is written down
+		f.workers["east"].forget()
+		f.workers["east"].setConnected(false)
+		d.full.Store(true)
+		f.hub.OnRestored("east", nil)
+		time.Sleep(time.Minute)
+		f.workers["east"].setConnected(true)
+		time.Sleep(mostLostPause)
+		d.full.Store(false)
+		time.Sleep(mostLostPause)
+		if got := f.record("k").State; got != stateEnded {
+			t.Errorf("k is %s", got)
+		}
+	})
 }

@@ -88,6 +88,8 @@ type Service struct {
 	metrics    *metrics
 	decisions  *decisions
 	endings    *endings
+	indexes    latest // key indexes that are being taken into the ledger
+	restored   latest // and what clusters lost whose etcd was set back
 
 	base context.Context // of what outlives the call that began it
 	stop context.CancelFunc
@@ -119,6 +121,7 @@ func New(opts Options) *Service {
 		fleet: opts.Fleet, dispatcher: opts.Dispatcher, ledger: ledger{opts.Store}, recovery: opts.Recovery, clock: opts.Clock, log: opts.Log,
 		retention: opts.Retention, rand: opts.Rand, metrics: newMetrics(opts.Metrics, unconfirmed),
 		decisions: newDecisions(), endings: unconfirmed,
+		indexes: latest{running: map[string]*try{}}, restored: latest{running: map[string]*try{}},
 		slot: make(chan struct{}, maxBackground), flights: map[string]*flight{}, answering: map[string]*flight{},
 	}
 	s.base, s.stop = context.WithCancel(logr.NewContext(context.Background(), opts.Log))
