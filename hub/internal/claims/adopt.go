@@ -188,6 +188,7 @@ func (k *keyed) name(ctx context.Context) {
 		return
 	}
 	k.held = saved
+	k.flight.prove()
 }
 
 // endForgotten ends a claim whose sandbox is in a cluster that an operator has forgotten.

@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -118,6 +121,28 @@ func TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry(t *testing.T) {
 	f.wantAnswer("k", k.GetId())
 	_, err = f.hub.Create(t.Context(), request("k", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
 	wantReason(t, err, problem.ClaimKeyConflict)
+}
+
+// TestAFlightThatProvedNothingIsNoConflict: with the cluster of an adopted key away, whoever comes first need not be its owner.
+func TestAFlightThatProvedNothingIsNoConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 3})
+		k := f.create(request("k"))
+		f.loseLedger()
+		f.tell("east")
+		f.workers["east"].setConnected(false)
+		wrong := make(chan error, 1)
+		go func() {
+			_, err := f.hub.Create(t.Context(), request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
+			wrong <- err
+		}()
+		synctest.Wait()
+		_, err := f.hub.Create(t.Context(), request("k", func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Second) }))
+		wantReason(t, err, problem.OutcomeUnknown)
+		time.AfterFunc(10*time.Second, func() { f.workers["east"].setConnected(true) })
+		f.wantAnswer("k", k.GetId())
+		wantReason(t, <-wrong, problem.ClaimKeyConflict)
+	})
 }
 
 // TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays, whichever is heard first.

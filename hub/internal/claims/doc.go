@@ -33,7 +33,8 @@
 //   - Once a sandbox was answered the record says so (written behind the answer, grouped), and from then on the hub looks
 //     the key up and never claims for it again: a worker that has lost its memory cannot make a second sandbox:
 //     TestI2AnAnsweredKeyIsNeverClaimedAgain.
-//   - Other parameters conflict: TestI2OtherParametersConflict.
+//   - Other parameters than the record's conflict, a flight's alone do not: TestI2OtherParametersConflict,
+//     TestAFlightThatProvedNothingIsNoConflict.
 //   - After the end the key answers the terminal record, which is kept until retention after the end; a record that never
 //     ended is dropped only once its cluster has said that it holds nothing for the key: TestI2AfterTheEndTheTerminalRecord,
 //     TestSweepKeepsWhatMayBeHeld.

@@ -23,6 +23,7 @@ type flight struct {
 	ctx    context.Context // ends with the service, or by cancel
 	cancel context.CancelCauseFunc
 
+	proven  chan struct{} // closed once the record is known to have the request
 	durable chan struct{} // closed once the claim is written down; pending is set then
 	pending *sandboxv1.Sandbox
 	done    chan struct{} // closed once sandbox or err is set
@@ -54,7 +55,10 @@ func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxR
 			return nil, err
 		}
 		if !proto.Equal(f.request, req) {
-			return nil, conflict(req.GetClaimKey())
+			if err := s.yield(ctx, f, req); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if wait == noWait {
 			select {
@@ -76,6 +80,25 @@ func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxR
 			continue // the flight was for callers who wait for less; the next one waits for the rest
 		}
 		return proto.CloneOf(f.sandbox), nil
+	}
+}
+
+// yield answers what a call gets that meets a flight with other parameters. It has the wrong ones only if the record has those
+// of the flight. As long as that is not known, as with an adopted claim whose cluster is away, either may be the key's owner:
+// nil says that the flight is over and proved nothing.
+func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSandboxRequest) error {
+	patience := s.clock.NewTimer(startupTimeout(req))
+	defer patience.Stop()
+	select {
+	case <-f.proven:
+		return conflict(req.GetClaimKey())
+	case <-f.gone:
+		return nil
+	case <-ctx.Done():
+		return gone(ctx)
+	case <-patience.C():
+		return problem.New(problem.OutcomeUnknown, "another call with this claimKey is under way; ask again with the same claimKey").
+			WithRetryAfter(retrySoon)
 	}
 }
 
@@ -149,7 +172,7 @@ func (s *Service) join(ctx context.Context, hash string, req *sandboxv1.CreateSa
 	}
 	f := &flight{
 		hash: hash, request: req, wait: wait,
-		durable: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
+		proven: make(chan struct{}), durable: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	f.ctx, f.cancel = context.WithCancelCause(telemetry.Adopt(s.base, ctx))
 	s.flights[hash] = f
@@ -187,6 +210,15 @@ func (f *flight) writtenDown(pending *sandboxv1.Sandbox) {
 	default:
 		f.pending = pending
 		close(f.durable)
+	}
+}
+
+// prove says that the request is the claim's. The flight's own goroutine alone calls it.
+func (f *flight) prove() {
+	select {
+	case <-f.proven:
+	default:
+		close(f.proven)
 	}
 }
 

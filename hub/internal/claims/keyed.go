@@ -44,7 +44,9 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		same = proto.Equal(before, f.request)
+		if same = proto.Equal(before, f.request); same && !r.Adopted {
+			f.prove()
+		}
 	}
 	now := s.clock.Now()
 	k.deadline = until(r, now, startupTimeout(f.request))
@@ -125,6 +127,7 @@ func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandbo
 		return 0, storeFailed(err)
 	}
 	k.held = saved
+	f.prove()
 	accepted := sketch(f.request, sandboxv1.Phase_PENDING)
 	accepted.ClusterId, accepted.Pool, accepted.Decision = cluster, pool, proto.CloneOf(decision)
 	f.writtenDown(accepted)
