@@ -53,6 +53,31 @@ func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
 	}
 }
 
+// TestAnEndIsToldAgainWhileKeysAreMissing: the caller was told that the claim is cancelled, however long the recovery lasts.
+func TestAnEndIsToldAgainWhileKeysAreMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 3, "west": 3})
+		f.create(request("k", prefer("east")))
+		f.loseLedger()
+		running, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _ = f.hub.Run(running) }()
+		f.tell("east")
+		east := f.workers["east"]
+		east.setConnected(false)
+		if _, err := f.hub.CancelClaim(t.Context(), cancelOf("k")); err != nil {
+			t.Fatal(err)
+		}
+		east.setConnected(true)
+		time.Sleep(2 * endingEvery)
+		synctest.Wait()
+		if east.count() != 0 {
+			t.Error("the sandbox of a cancelled claim runs on")
+		}
+		f.wantRecovering("other")
+	})
+}
+
 // I10: what is remembered is bounded, and what is remembered is asked for again although there is no room for more.
 func TestEndingsAreBounded(t *testing.T) {
 	e := &endings{waiting: map[ending]bool{}}

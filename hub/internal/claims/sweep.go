@@ -11,7 +11,6 @@ import (
 
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
-	"navix.sh/atoll/pkg/wallclock"
 )
 
 const (
@@ -20,21 +19,20 @@ const (
 	sweepMost = 1000
 )
 
-// Run takes up the claims that nobody waits for. Then, until ctx ends, it drops expired keys and tells clusters again of ends
-// that they have not confirmed.
+// Run tells clusters again of ends that they have not confirmed, until ctx ends. Once all keys are known it takes up the
+// claims that nobody waits for, and drops expired keys.
 func (s *Service) Run(ctx context.Context) error {
-	for s.recovered(ctx) != nil {
-		if wallclock.Sleep(ctx, s.clock, recoveryPoll) != nil {
-			return nil
-		}
+	again := s.clock.NewTicker(endingEvery)
+	defer again.Stop()
+	if !s.untilRecovered(ctx, again.C()) {
+		return nil
 	}
 	if err := s.takeUp(ctx); err != nil {
 		return fmt.Errorf("taking up open claims: %w", err)
 	}
 	s.count(ctx)
-	ticker, again := s.clock.NewTicker(sweepEvery), s.clock.NewTicker(endingEvery)
+	ticker := s.clock.NewTicker(sweepEvery)
 	defer ticker.Stop()
-	defer again.Stop()
 	for tick := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -51,6 +49,23 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// untilRecovered reports false if ctx ends first. A cancel that was answered while keys are missing is as good as any other:
+// its sandbox must not run on until the last cluster is back.
+func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bool {
+	poll := s.clock.NewTicker(recoveryPoll)
+	defer poll.Stop()
+	for s.recovered(ctx) != nil {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-again:
+			s.endAgain()
+		case <-poll.C():
+		}
+	}
+	return true
 }
 
 // takeUp pursues claims that were accepted without a waiter by an earlier process, each until its own deadline.
