@@ -63,7 +63,9 @@
 //
 // The record keeps the request itself where the design names a hash of its parameters: it is compared field by field, so
 // that no encoding has to stay stable, and a claim that nobody waits for (wait NONE) is taken up again after a restart.
-// Persisted times are the hub's wall clock and decide retention alone.
+// Persisted times are the hub's wall clock and decide retention alone; but for a deadline that a retry meets after a restart,
+// which it shortens at most. A claim that nobody waits for has all its time again after a restart, so that no step of the clock
+// gives it up (I11): TestI11AnAcceptedClaimOutlivesAStepOfTheClock.
 //
 // # Sandboxes that have ended
 //

@@ -240,10 +240,13 @@ func (s *Service) abort(hash string) {
 	}
 }
 
-// until is a flight's deadline: the first caller's, as long as that has not passed.
+// until is a flight's deadline: the first caller's, as long as that has not passed. It was written by a wall clock, which may
+// have been stepped since: so it never is later than a new one, and for a claim that nobody waits for, and that nobody would ask
+// for again, it does not count. That one has all its time anew, late rather than early (I11).
 func until(r *record, now time.Time, timeout time.Duration) time.Time {
-	if r != nil && r.State == statePending && now.Before(r.Deadline) {
+	deadline := now.Add(timeout)
+	if r != nil && r.State == statePending && !r.Unwaited && now.Before(r.Deadline) && r.Deadline.Before(deadline) {
 		return r.Deadline
 	}
-	return now.Add(timeout)
+	return deadline
 }

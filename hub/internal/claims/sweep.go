@@ -17,6 +17,9 @@ const (
 	sweepEvery = 30 * time.Second
 	// sweepMost bounds one sweep; what is left waits for the next.
 	sweepMost = 1000
+	// clockDoubt is how long after its deadline an accepted claim is still taken up. The deadline was written by a clock that may
+	// have been ten minutes off one way and be ten minutes off the other way now (I11), while the hub was away for a while.
+	clockDoubt = time.Hour
 )
 
 // Run tells clusters again of ends that they have not confirmed, until ctx ends. Once all keys are known it takes up the
@@ -68,7 +71,8 @@ func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bo
 	return true
 }
 
-// takeUp pursues claims that were accepted without a waiter by an earlier process, each until its own deadline.
+// takeUp pursues claims that were accepted without a waiter by an earlier process, each for all its time from now on: see
+// until.
 func (s *Service) takeUp(ctx context.Context) error {
 	open, err := s.ledger.store.Range(ctx, openPrefix, "", store.MaxRange)
 	if err != nil {
@@ -80,7 +84,7 @@ func (s *Service) takeUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if h.record == nil || !h.record.open() || !s.clock.Now().Before(h.record.Deadline) {
+		if h.record == nil || !h.record.open() || s.clock.Now().Sub(h.record.Deadline) > clockDoubt {
 			continue
 		}
 		req, err := h.record.request()

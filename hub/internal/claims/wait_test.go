@@ -119,3 +119,48 @@ func TestErrorsOfTheWorkerPass(t *testing.T) {
 		}
 	})
 }
+
+// TestI11AnAcceptedClaimOutlivesAStepOfTheClock while no hub runs: with all its time, if the clock was set forward, and with no
+// more than that, if it was set back.
+func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
+	for _, step := range []time.Duration{10 * time.Minute, 25 * time.Second, -10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFederation(t, map[string]int32{"east": 5})
+			east := f.workers["east"]
+			east.onClaim = func(ctx context.Context, _ *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
+			f.hub.Close()
+			hash := keyHash("", "default", "k")
+			h, err := f.hub.ledger.load(t.Context(), hash)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stepped := *h.record
+			stepped.Deadline = stepped.Deadline.Add(-step)
+			if _, err := f.hub.ledger.save(t.Context(), hash, h, &stepped); err != nil {
+				t.Fatal(err)
+			}
+			f.start()
+			began := time.Now()
+			east.onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+				if time.Since(began) < 20*time.Second { // of 30
+					return nil, errBroken
+				}
+				if step < 0 {
+					return nil, errBroken
+				}
+				return carryOut(), nil
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() { _ = f.hub.Run(ctx) }()
+			time.Sleep(time.Minute)
+			if got, want := east.count() == 1, step > 0; got != want || f.hub.InFlight() != 0 {
+				t.Errorf("I11: the clock went by %s: served %t, %d under way", step, got, f.hub.InFlight())
+			}
+		})
+	}
+}
