@@ -4,7 +4,7 @@
 //
 // In go flags (options.go); what runs, and in which order it is built and ended, is in run.go. One process holds the
 // store; a second one on the same files refuses to start. Nothing that a hub holds in memory is needed after its death:
-// the view fills again from the workers, and claim keys are in the store.
+// the view fills again from the workers, and claim keys are in the store. Which clusters there are is kept apart from it as well.
 package main
 
 import (

@@ -3,15 +3,19 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 
 	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/witness"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
@@ -21,6 +25,7 @@ type options struct {
 	listen, linkListen, metricsListen, healthListen string
 
 	dataDir, store string
+	registryCopy   string
 	apiKeysFile    string
 	tls            link.Files
 	retention      time.Duration
@@ -36,6 +41,8 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.healthListen, "health-listen", "127.0.0.1:8081", "address of /livez and /readyz")
 	flags.StringVar(&o.dataDir, "data-dir", "/var/lib/atoll-hub", "directory of everything the hub keeps")
 	flags.StringVar(&o.store, "store", "", "bbolt:DIRECTORY for claims and registry; default: the data directory")
+	flags.StringVar(&o.registryCopy, "registry-copy", "", "where, apart from the data directory, to keep which clusters are registered, so that a "+
+		"hub which lost its volume waits for their claim keys: file:PATH, secret:NAME (of the Pod's namespace) or none; default: a file beside --tls-ca-file, if that can be written")
 	flags.DurationVar(&o.lockWait, "store-lock-wait", 15*time.Second, "how long to wait for a hub on its way out to let go of the store")
 	flags.StringVar(&o.apiKeysFile, "api-keys-file", "", "YAML file of API keys, see api-key new; without one the public API is open and on loopback only")
 	flags.StringVar(&o.tls.Cert, "tls-cert-file", "", "the hub's certificate, with the URI name spiffe://atoll.navix.sh/hub (required)")
@@ -63,6 +70,9 @@ func (o *options) validate() error {
 	if _, err := o.storeDir(); err != nil {
 		errs = append(errs, err)
 	}
+	if kind, where, _ := strings.Cut(o.registryCopy, ":"); o.registryCopy != "" && o.registryCopy != noCopy && (where == "" || kind != "file" && kind != "secret") {
+		errs = append(errs, fmt.Errorf("--registry-copy: %q is not valid, want file:PATH, secret:NAME or %s", o.registryCopy, noCopy))
+	}
 	errs = append(errs, o.tracing.Validate())
 	return errors.Join(errs...)
 }
@@ -77,6 +87,35 @@ func (o *options) storeDir() (string, error) {
 		return "", fmt.Errorf("--store: %q is not valid, want bbolt:DIRECTORY (etcd, for several replicas, is not built yet)", o.store)
 	}
 	return filepath.Clean(dir), nil
+}
+
+const noCopy = "none"
+
+// copyPlace is where the registry's copy is; nil: nowhere. By default it is beside the CA, which outlives the volume, under a
+// name that hubs with other directories do not share.
+func (o *options) copyPlace(log logr.Logger) (witness.Place, error) {
+	switch kind, where, _ := strings.Cut(o.registryCopy, ":"); {
+	case o.registryCopy == noCopy:
+		return nil, nil //nolint:nilnil // nowhere
+	case kind == "file":
+		return witness.File(where), nil
+	case kind == "secret":
+		return witness.InCluster(where)
+	}
+	dir, err := o.storeDir()
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	sum := sha256.Sum256([]byte(dir))
+	file := witness.File(filepath.Join(filepath.Dir(o.tls.CA), "hub-registry-"+hex.EncodeToString(sum[:4])+".json"))
+	if err := file.Usable(); err != nil {
+		log.Info("A loss of the whole data directory will not be noticed: give --registry-copy a place that can be written", "error", err.Error())
+		return nil, nil //nolint:nilnil // nowhere
+	}
+	return file, nil
 }
 
 // open reports whether the public API asks nobody who they are.

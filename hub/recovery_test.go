@@ -133,6 +133,37 @@ func TestAHubThatLostItsClaimsFile(t *testing.T) {
 	}
 }
 
+// TestI2AHubThatLostItsVolumeWaitsForItsClusters, as one that has lost its ledger alone; another hub of the same CA is new.
+func TestI2AHubThatLostItsVolumeWaitsForItsClusters(t *testing.T) {
+	l := newLife(t)
+	worker := l.attach()
+	go func() { worker.grant(<-worker.claims) }()
+	if _, err := l.create("k"); err != nil {
+		t.Fatal(err)
+	}
+	worker.stop()
+	l.stop()
+	if err := os.RemoveAll(l.options.dataDir); err != nil {
+		t.Fatal(err)
+	}
+	l.begin()
+	if _, err := l.create("k"); problem.FromError(err).Reason != problem.Recovering || !strings.Contains(err.Error(), "east") {
+		t.Errorf("I2: with nothing on its volume: %v", err)
+	}
+	status, err := sandboxv1.NewHubClient(l.conn).GetHub(t.Context(), &sandboxv1.GetHubRequest{})
+	if err != nil || status.GetReason() != "LedgerLost" || status.GetEpoch() != 1 || len(status.GetAwaitedClusters()) != 1 {
+		t.Errorf("status %v: %v", status, err)
+	}
+	l.stop()
+
+	l.options.dataDir = filepath.Join(t.TempDir(), "new")
+	l.begin()
+	status, err = sandboxv1.NewHubClient(l.conn).GetHub(t.Context(), &sandboxv1.GetHubRequest{})
+	if err != nil || status.GetRecovering() || status.GetReason() != "" {
+		t.Errorf("a new hub: %v %v", status, err)
+	}
+}
+
 // TestADamagedFileIsRefused with what to do about it, and is not touched.
 func TestADamagedFileIsRefused(t *testing.T) {
 	l := newLife(t)

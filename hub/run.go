@@ -22,6 +22,7 @@ import (
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/hub/internal/witness"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
@@ -39,6 +40,7 @@ type hub struct {
 
 	claimsFile, registryFile *store.Bolt
 	recovery                 *recovery.State
+	witness                  *witness.Witness // nil: nothing is kept apart from the files
 
 	fleet  *fleet.Fleet
 	claims *claims.Service
@@ -93,6 +95,10 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if err := h.openStore(ctx, o); err != nil {
 		return err
 	}
+	registry, err := h.openRegistry(ctx, o)
+	if err != nil {
+		return err
+	}
 	if h.recovery, err = recovery.Open(ctx, h.claimsFile, h.registryFile, real); err != nil {
 		return fmt.Errorf("pairing the hub's files: %w", err)
 	}
@@ -100,12 +106,15 @@ func (h *hub) build(ctx context.Context, o *options) error {
 		h.log.Info("Claim keys were lost: claims with a key wait for the key indexes of all clusters", "reason", last.Cause)
 	}
 	h.fleet, err = fleet.New(ctx, fleet.Options{
-		Clock: real, Registry: fleet.NewRegistry(h.registryFile), HubID: "hub", Version: version.String(),
+		Clock: real, Registry: registry, HubID: "hub", Version: version.String(),
 		Log: h.log.WithName("fleet"), Metrics: h.metrics,
 		Recovering: func(clusterID string) bool { return len(h.recovery.Unheard([]string{clusterID})) > 0 },
 	})
 	if err != nil {
 		return fmt.Errorf("starting the fleet: %w", err)
+	}
+	if h.witness != nil {
+		h.witness.Sync(ctx)
 	}
 	// Workers attach once everything is built, so what they send finds the claims service there.
 	workers := attach.NewServer(attach.Options{
@@ -159,6 +168,22 @@ func (h *hub) openStore(ctx context.Context, o *options) error {
 		h.log.Error(err, "Could not remove what an interrupted backup has left")
 	}
 	return nil
+}
+
+// openRegistry answers the registry, with what is known of it elsewhere if it was lost.
+func (h *hub) openRegistry(ctx context.Context, o *options) (fleet.Registry, error) {
+	registry := fleet.NewRegistry(h.registryFile)
+	place, err := o.copyPlace(h.log)
+	if err != nil {
+		return nil, fmt.Errorf("--registry-copy: %w", err)
+	}
+	if place == nil {
+		return registry, nil
+	}
+	if h.witness, err = witness.Open(ctx, place, h.claimsFile, h.registryFile, h.log.WithName("witness")); err != nil {
+		return nil, fmt.Errorf("--registry-copy: %w", err)
+	}
+	return h.witness.Guard(registry), nil
 }
 
 func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.WithTicker, workers *attach.Server) (err error) {
@@ -232,6 +257,9 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	group.Go(func() error { return h.fleet.Run(inner) })
 	group.Go(func() error { return h.recovery.Run(inner, clock.RealClock{}) })
 	group.Go(func() error { return h.claims.Run(inner) })
+	if h.witness != nil {
+		group.Go(func() error { return h.witness.Run(inner, clock.RealClock{}) })
+	}
 	if h.auth != nil {
 		group.Go(func() error { return h.auth.Run(inner) })
 	}

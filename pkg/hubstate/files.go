@@ -57,7 +57,7 @@ func advice(kind Kind, err error) string {
 		return "; restore a backup (atollctl hub restore), or move the file away: the hub then learns the claim keys from its " +
 			"clusters, and serves none before all of them have told theirs"
 	default:
-		return "; restore a backup (atollctl hub restore), or move the file away: the clusters then register anew, and a name " +
-			"is for whoever comes first"
+		return "; restore a backup (atollctl hub restore), or move the file away: clusters that --registry-copy does not know " +
+			"then register anew, and a name is for whoever comes first"
 	}
 }

@@ -40,11 +40,11 @@
 // each heartbeat that was not overtaken; what is remembered stays until a term that was told so begins.
 //
 // Lifecycle of a name: free, registered, draining, forgotten. Draining is durable and changes routing alone: reports,
-// liveness and the keys that the cluster holds go on. Forgetting writes a tombstone first, and waits for the disk and for
-// nothing else; then the stream ends and the segments leave every view. Workers that were away hear of it as well: a name
+// liveness and the keys that the cluster holds go on. Forgetting writes a tombstone first, and waits for that and for
+// nothing else, least of all for the cluster; then the stream ends and the segments leave every view. Workers that were away hear of it as well: a name
 // whose cluster was forgotten is listed as known, with nothing. The forgotten cluster, or a clone of it, is refused by its
 // uid until an operator takes that back; another cluster may register under the name. A cluster that is attached and takes
-// claims cannot be forgotten.
+// claims cannot be forgotten. A name that is bound, taken or given back is written down by package witness first.
 //
 // Liveness is decided by decideHealth, on the hub's monotonic clock. A stream that ends makes its cluster the last choice at
 // once, because a dispatch cannot reach it, and unreachable after the same silence as any other; it never removes anything

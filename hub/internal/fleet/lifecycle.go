@@ -41,7 +41,7 @@ func takeBack(r *Record, uid string) {
 	}
 }
 
-// change makes a change of the record durable. It waits for the disk and for nothing else, least of all for the cluster.
+// change makes a change of the record durable. It waits for the registry and for nothing else, least of all for the cluster.
 func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error {
 	c.durable.Lock()
 	defer c.durable.Unlock()

@@ -24,7 +24,10 @@
 //
 // # What holds where both files are lost (I2)
 //
-// Nobody can tell such a hub from a new one, nor one whose volume was set back with both files in it from one that was not. Keys that attached clusters hold are learned from them as they attach, and are
-// answered from then on; a key whose cluster has not attached yet can be answered a second sandbox. A key whose sandbox
-// ended is known for as long as its worker remembers the end: until that worker has ended, at most seven days.
+// Package witness has written down elsewhere which clusters are registered, and which ledger there was: the hub is recovering,
+// as if the ledger alone were lost. Where it was told to keep no such copy, or that is lost as well, nobody can tell the hub
+// from a new one; nor one whose volume was set back with both files in it from one that was not. Keys that attached clusters
+// hold are learned then as they attach, and are answered from then on; a key whose cluster has not attached yet can be answered
+// a second sandbox. A key whose sandbox ended is known for as long as its worker remembers the end: until that worker has ended,
+// at most seven days.
 package recovery
