@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -118,12 +119,19 @@ func TestHubRefusesValues(t *testing.T) {
 }
 
 func TestHubRendersWhatIsAskedFor(t *testing.T) {
-	always := []string{"NetworkPolicy/atoll-hub", "Service/atoll-hub", "Service/atoll-hub-link", "Service/atoll-hub-metrics", "StatefulSet/atoll-hub"}
+	always := []string{
+		"NetworkPolicy/atoll-hub", "Service/atoll-hub", "Service/atoll-hub-link", "Service/atoll-hub-metrics", "StatefulSet/atoll-hub",
+		"Role/atoll-hub", "RoleBinding/atoll-hub", "Secret/atoll-hub-clusters", "ServiceAccount/atoll-hub",
+	}
 	for values, want := range map[string][]string{
-		"":                                always,
-		"networkPolicy: {enabled: false}": always[1:],
+		"":                                slices.Clone(always),
+		"networkPolicy: {enabled: false}": slices.Clone(always[1:]),
+		"registryCopy: {enabled: false}":  slices.Clone(always[:5]),
 		everything:                        append([]string{"Certificate/atoll-hub", "ConfigMap/atoll-hub-dashboard", "PodDisruptionBudget/atoll-hub", "PrometheusRule/atoll-hub", "ServiceMonitor/atoll-hub"}, always...),
-		"fullnameOverride: other":         {"NetworkPolicy/other", "Service/other", "Service/other-link", "Service/other-metrics", "StatefulSet/other"},
+		"fullnameOverride: other": {
+			"NetworkPolicy/other", "Service/other", "Service/other-link", "Service/other-metrics", "StatefulSet/other",
+			"Role/other", "RoleBinding/other", "Secret/other-clusters", "ServiceAccount/other",
+		},
 	} {
 		names := renderHub(t, values).Names()
 		slices.Sort(names)
@@ -191,8 +199,13 @@ func TestHubPod(t *testing.T) {
 		all.Template.Annotations["example.org/a"] != "b" || all.Template.Labels["example.org/c"] != "d" {
 		t.Errorf("the Pod lacks what values ask for: %+v", pod)
 	}
-	if *def.Template.Spec.AutomountServiceAccountToken || *def.Template.Spec.EnableServiceLinks {
+	alone := as[appsv1.StatefulSet](t, renderHub(t, "registryCopy: {enabled: false}"), "StatefulSet", "atoll-hub").Spec.Template.Spec
+	if *alone.AutomountServiceAccountToken || alone.ServiceAccountName != "" || !slices.Contains(alone.Containers[0].Args, "--registry-copy=none") {
 		t.Error("the Pod is told about its cluster, where the hub has no business")
+	}
+	if !*def.Template.Spec.AutomountServiceAccountToken || def.Template.Spec.ServiceAccountName != "atoll-hub" ||
+		!slices.Contains(hub.Args, "--registry-copy=secret:atoll-hub-clusters") || *def.Template.Spec.EnableServiceLinks {
+		t.Errorf("the hub cannot keep its registry's copy: %+v", def.Template.Spec)
 	}
 	for _, mount := range hub.VolumeMounts {
 		if mount.SubPath != "" {
@@ -252,8 +265,26 @@ func TestHubServices(t *testing.T) {
 	}
 }
 
+// TestHubRightsAreThoseOfItsOneSecret, which outlives the release as the volume does.
+func TestHubRightsAreThoseOfItsOneSecret(t *testing.T) {
+	objects := renderHub(t, "")
+	rules := as[rbacv1.Role](t, objects, "Role", "atoll-hub").Rules
+	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"atoll-hub-clusters"}, Verbs: []string{"get", "patch"}}}
+	if diff := cmp.Diff(want, rules); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	secret := as[corev1.Secret](t, objects, "Secret", "atoll-hub-clusters")
+	if len(secret.Data)+len(secret.StringData) != 0 || secret.Annotations["helm.sh/resource-policy"] != "keep" {
+		t.Errorf("an upgrade would empty it, or an uninstallation remove it: %+v", secret)
+	}
+}
+
 func TestHubNetworkPolicy(t *testing.T) {
-	closed := as[networkingv1.NetworkPolicy](t, renderHub(t, ""), "NetworkPolicy", "atoll-hub").Spec
+	out := as[networkingv1.NetworkPolicy](t, renderHub(t, ""), "NetworkPolicy", "atoll-hub").Spec.Egress
+	if len(out) != 2 || len(out[1].Ports) != 2 || out[1].Ports[1].Port.IntValue() != 6443 {
+		t.Errorf("the hub cannot reach the API server: %+v", out)
+	}
+	closed := as[networkingv1.NetworkPolicy](t, renderHub(t, "registryCopy: {enabled: false}"), "NetworkPolicy", "atoll-hub").Spec
 	if len(closed.PolicyTypes) != 2 || len(closed.Egress) != 0 {
 		t.Errorf("the hub may connect to others: %+v", closed)
 	}
@@ -270,7 +301,7 @@ networkPolicy:
   extraIngress: [{ports: [{port: health}]}]
   extraEgress: [{ports: [{port: 53, protocol: UDP}]}]
 `), "NetworkPolicy", "atoll-hub").Spec
-	if len(extra.Ingress) != 4 || len(extra.Egress) != 1 {
+	if len(extra.Ingress) != 4 || len(extra.Egress) != 3 {
 		t.Errorf("further rules: %+v", extra)
 	}
 }

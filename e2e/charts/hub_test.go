@@ -163,7 +163,7 @@ func TestHubLivesItsLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"PersistentVolumeClaim/data-atoll-hub-0", "Secret/atoll-hub-api-keys", "Secret/atoll-hub-tls",
+		"PersistentVolumeClaim/data-atoll-hub-0", "Secret/atoll-hub-api-keys", "Secret/atoll-hub-clusters", "Secret/atoll-hub-tls",
 	}
 	var left []string
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {

@@ -24,6 +24,7 @@ import (
 
 const (
 	syncEvery   = 30 * time.Second
+	verifyEvery = 20 // rounds
 	callTimeout = 5 * time.Second
 )
 
@@ -51,7 +52,7 @@ type Witness struct {
 	file  store.Store // the registry's
 	log   logr.Logger
 
-	writing turn.Lock // held while the document is written, and the record after it
+	writing turn.Lock // held while the document is written
 	written []byte    // nil: not known
 	failing bool
 
@@ -131,10 +132,10 @@ func (g guarded) Save(ctx context.Context, r hubstate.Record) error {
 	if w.knows(next) {
 		return g.Registry.Save(ctx, r)
 	}
+	before := w.swap(next) // first: of many that register at once, one writes for all who wait
 	w.writing.Lock()
-	defer w.writing.Unlock()
-	before := w.swap(next)
 	err := w.write(ctx)
+	w.writing.Unlock()
 	if err == nil {
 		err = g.Registry.Save(ctx, r)
 	}
@@ -164,17 +165,31 @@ func (w *Witness) swap(r hubstate.Record) hubstate.Record {
 	return before
 }
 
-// Run follows what the registry says of its ledger, and makes good a write that failed, until ctx ends.
+// Run follows what the registry says of its ledger, and makes good a write that failed or was undone, until ctx ends.
 func (w *Witness) Run(ctx context.Context, c clock.WithTicker) error {
 	ticker := c.NewTicker(syncEvery)
 	defer ticker.Stop()
-	for {
+	for round := 1; ; round++ {
+		if round%verifyEvery == 0 {
+			w.verify(ctx)
+		}
 		w.Sync(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
 		}
+	}
+}
+
+// verify has the document written again if the place does not have it any more: whoever replaced or removed it tells nobody.
+func (w *Witness) verify(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	if data, err := w.place.Read(ctx); err != nil || !bytes.Equal(data, w.written) {
+		w.written = nil
 	}
 }
 

@@ -234,6 +234,20 @@ func TestNobodyRegistersWhoIsNotWrittenDownElsewhere(t *testing.T) {
 	}
 }
 
+// TestACopyThatWasEmptiedIsWrittenAgain, as after helm upgrade --force.
+func TestACopyThatWasEmptiedIsWrittenAgain(t *testing.T) {
+	d := newDisk(t)
+	d.begin(hubstate.Identity{ID: "a"})
+	w, _ := d.open()
+	w.Sync(t.Context())
+	d.place.document = nil
+	w.verify(t.Context())
+	w.Sync(t.Context())
+	if !strings.Contains(string(d.place.document), "east") {
+		t.Errorf("the copy says %q", d.place.document)
+	}
+}
+
 func TestFile(t *testing.T) {
 	file := File(filepath.Join(t.TempDir(), "copy.json"))
 	if _, err := file.Read(t.Context()); !errors.Is(err, ErrNone) || file.Usable() != nil {
