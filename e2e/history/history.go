@@ -28,6 +28,9 @@ type answer struct {
 	ended bool
 	id    string // of the sandbox; may be empty for one that has ended
 	known bool
+	// late tells that it ended because it did not start in its time.
+	late bool
+	why  string // it ended, as the record says
 }
 
 // History are the calls about claim keys. It is safe for concurrent use.
@@ -55,9 +58,23 @@ func (h *History) Create(key string) (done func(*sandboxv1.Sandbox)) {
 		if s == nil {
 			return
 		}
-		h.add(key, call{create: true}, answer{ended: Over(s), id: s.GetId(), known: true}, begun, h.now())
+		h.add(key, call{create: true}, answerOf(s), begun, h.now())
 	}
 }
+
+func answerOf(s *sandboxv1.Sandbox) answer {
+	a := answer{ended: Over(s), id: s.GetId(), known: true}
+	if a.ended {
+		a.why = strings.TrimSpace(fmt.Sprintf("%s %s %s", s.GetStopReason(), s.GetFailureReason(), s.GetFailureMessage()))
+		lived := s.GetTerminatedAt().AsTime().Sub(s.GetClaimedAt().AsTime())
+		a.late = s.GetFailureReason() == startupTimeout && s.GetStartedAt() == nil && s.GetStartupTimeout() != nil &&
+			lived > s.GetStartupTimeout().AsDuration()-time.Second // times are whole seconds
+	}
+	return a
+}
+
+// startupTimeout is the failure reason of a sandbox that was given up before it ran.
+const startupTimeout = "StartupTimeout"
 
 // Over tells whether a sandbox was given back: what is left is to put its Pod in order.
 func Over(s *sandboxv1.Sandbox) bool {
@@ -173,7 +190,8 @@ func step(r register, c call, a answer) (bool, any) {
 		r.answered = a.id
 		return legal, r
 	default:
-		legal := same && (r.ended || c.free)
+		// What nobody was told of yet may have taken too long to start; what runs cannot.
+		legal := same && (r.ended || c.free || a.late && r.answered == "")
 		r.ended = true
 		return legal, r
 	}
@@ -188,7 +206,7 @@ func describe(c call, a answer) string {
 	case !a.known:
 		return what + " → ?"
 	case a.ended:
-		return what + " → record of " + a.id
+		return strings.TrimSpace(what + " → record of " + a.id + " " + a.why)
 	default:
 		return what + " → sandbox " + a.id
 	}

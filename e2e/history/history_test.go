@@ -4,12 +4,24 @@ package history
 
 import (
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
 func live(id string) *sandboxv1.Sandbox {
 	return &sandboxv1.Sandbox{Id: id, PodUid: "pod-" + id, Phase: sandboxv1.Phase_RUNNING}
+}
+
+func givenUp(id string, after time.Duration) *sandboxv1.Sandbox {
+	begun := time.Now().Truncate(time.Second)
+	return &sandboxv1.Sandbox{
+		Id: id, Phase: sandboxv1.Phase_ENDED, StopReason: "Failed", FailureReason: startupTimeout, StartupTimeout: durationpb.New(time.Minute),
+		ClaimedAt: timestamppb.New(begun), TerminatedAt: timestamppb.New(begun.Add(after)),
+	}
 }
 
 func ended(id string) *sandboxv1.Sandbox {
@@ -62,6 +74,16 @@ func TestHistories(t *testing.T) {
 		"ended by nobody": {func(h *History) {
 			h.Create("k")(live("a"))
 			h.Create("k")(ended("a"))
+		}, false},
+		"given up before it ran": {func(h *History) {
+			h.Create("k")(givenUp("a", time.Minute))
+		}, true},
+		"given up too early": {func(h *History) {
+			h.Create("k")(givenUp("a", 50*time.Second))
+		}, false},
+		"given up though it ran": {func(h *History) {
+			h.Create("k")(live("a"))
+			h.Create("k")(givenUp("a", time.Minute))
 		}, false},
 		"ended by a restored etcd": {func(h *History) {
 			h.Create("k")(live("a"))
