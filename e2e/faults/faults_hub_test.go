@@ -38,13 +38,20 @@ func hubKilledInReport(ctx context.Context, s *scenario) error {
 
 func (s *scenario) ledgerFile() string { return filepath.Join(s.HubData(), "claims.db") }
 
-// storeDeleted takes the hub's ledger of claim keys away. It must serve no key until every cluster has told its own.
+// storeDeleted takes the hub's ledger of claim keys away, or all that its volume has. It must serve no key until every cluster
+// has told its own.
 func storeDeleted(ctx context.Context, s *scenario) error {
 	if err := s.hubProgram().kill(); err != nil {
 		return err
 	}
-	if err := os.Remove(s.ledgerFile()); err != nil {
-		return err
+	lost := []string{s.ledgerFile()}
+	if s.seed%2 == 0 {
+		s.details, lost = " with the volume", append(lost, filepath.Join(s.HubData(), "registry.db"))
+	}
+	for _, file := range lost {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
 	}
 	return s.recoverLedger(ctx)
 }
