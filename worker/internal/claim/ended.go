@@ -7,8 +7,11 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/history"
@@ -117,6 +120,21 @@ func (s *Service) vanished(record *sandboxv1.Sandbox, state sandbox.State) {
 	s.ended.put(s.opts.Clock.Now(), s.recordOf(record, state))
 	s.waits.Changed(record.GetId())
 	s.keepVanished()
+}
+
+// stripped takes down a sandbox whose Pod shows it no more. Most were recorded before that; one was not if what told of it was
+// taken off by hand. The lock is held.
+func (s *Service) stripped(id string, was *corev1.Pod, p *pool) {
+	if s.opts.History.Has(id) {
+		return
+	}
+	state := sandbox.Read(was)
+	record := sandbox.TerminalRecord(was, runtimesOf(p), s.opts.ClusterID, s.opts.Time.Now())
+	if state.StopReason == "" {
+		record.StopReason = string(v1alpha1.SandboxStopReasonFailed)
+		record.FailureReason, record.FailureMessage = "IdentityLost", "its id was taken off its Pod"
+	}
+	s.vanished(record, state)
 }
 
 // keepVanished makes what vanished durable. There is nothing left that would bring it up again, so it is tried until it is,

@@ -126,6 +126,10 @@ func (s *Service) podGone(pod *corev1.Pod) {
 func (s *Service) see(pod *corev1.Pod, live bool) {
 	e := s.pods[pod.UID]
 	if sandbox.PoolOf(pod).Name == "" || len(pod.Spec.Containers) == 0 {
+		if e != nil && e.id != "" && len(pod.Spec.Containers) > 0 {
+			s.nameAgain(pod, e.pool)
+			return
+		}
 		s.forget(pod)
 		return
 	}
@@ -143,10 +147,13 @@ func (s *Service) see(pod *corev1.Pod, live bool) {
 	if live {
 		e.floor, e.floorUntil = version, now.Add(lagLimit)
 	}
-	before, had := e.pool, e.id
+	before, had, was := e.pool, e.id, e.pod
 	s.unplace(e)
 	e.pod, e.version, e.failed = pod, version, false
 	s.put(e)
+	if had != "" && e.id != had && version >= e.top {
+		s.stripped(had, was, e.pool)
+	}
 	s.follow(had, e)
 	s.followTurn(e.id, 0)
 	if before != nil && before != e.pool {
@@ -161,12 +168,9 @@ func (s *Service) put(e *entry) {
 	if name := e.pod.Spec.NodeName; name != "" {
 		s.nodeAt(name).entries[e.pod.UID] = e
 	}
-	e.id, e.hash = "", ""
-	if sandbox.PhaseOf(e.pod) != sandbox.Idle {
-		e.id = e.pod.Labels[v1alpha1.SandboxIDLabelKey]
-		e.hash = e.pod.Labels[v1alpha1.ClaimKeyHashLabelKey]
-	}
+	e.id, e.hash = sandbox.IDOf(e.pod), ""
 	if e.id != "" {
+		e.hash = e.pod.Labels[v1alpha1.ClaimKeyHashLabelKey]
 		s.byID[e.id] = e
 		s.waits.Changed(e.id)
 		if e.hash != "" {
@@ -244,6 +248,20 @@ func (s *Service) forget(pod *corev1.Pod) {
 		s.vanished(sandbox.TerminalRecord(e.pod, runtimesOf(e.pool), s.opts.ClusterID, s.opts.Time.Now()), sandbox.Read(e.pod))
 	}
 	s.sweepPool(e.pool)
+}
+
+// nameAgain names the pool of a sandbox whose Pod has lost both its label and its owner, so that the pool finds it. Until then
+// the sandbox is shown as it was: it has not ended. The lock is held.
+func (s *Service) nameAgain(pod *corev1.Pod, p *pool) {
+	if s.leading == nil {
+		return
+	}
+	patch, name := sandbox.PoolPatch(pod, p.key.Name), p.key
+	s.spawn(func(ctx context.Context) {
+		if _, err := s.opts.Pods.patch(ctx, pod, patch); err != nil && judge(err) != lost {
+			s.opts.Log.Error(err, "Could not name the pool of a sandbox again", "pod", pod.Name, "pool", name)
+		}
+	})
 }
 
 func (s *Service) nodeSeen(object *corev1.Node) {

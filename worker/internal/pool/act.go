@@ -94,6 +94,8 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *Snaps
 		body = sandbox.FailPatch(a.Pod, a.End, now)
 	case Detail:
 		body, err = sandbox.DetailPatch(a.Pod, a.Detail, now)
+	case Relabel:
+		body, err = relabelPatch(a.Pod)
 	case Recycle:
 		body, err = sandbox.IdlePatch(a.Pod, &s.Pool.Spec, now), r.record(ctx, s.Pool, a.Pod)
 	case Bury:

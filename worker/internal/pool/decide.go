@@ -79,7 +79,13 @@ func decidePod(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonNobodys})
 		return true
 	}
-	switch sandbox.PhaseOf(pod) {
+	phase := sandbox.PhaseOf(pod)
+	if phase != sandbox.Failed && sandbox.Mislabelled(pod) != nil {
+		// First of all: who selects Pods by their labels is to find them.
+		d.add(Action{Verb: Relabel, Pod: pod, Reason: ReasonLabelsEdited})
+		return false
+	}
+	switch phase {
 	case sandbox.Idle:
 		return decideIdle(s, pod, d)
 	case sandbox.Starting:
@@ -95,14 +101,14 @@ func decidePod(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 	return false
 }
 
-// nobodys reports a Pod whose phase was edited by hand: it is not idle, and has no sandbox, whose id is written with the
-// phase. It can be handed out no more, and takes up a replica.
+// nobodys reports a Pod without a sandbox that is not idle by its label: either was edited by hand, the label of an idle Pod
+// or all that told of a sandbox. It can be handed out no more, and takes up a replica.
 func nobodys(pod *corev1.Pod) bool {
 	switch sandbox.PhaseOf(pod) {
 	case sandbox.Idle, sandbox.Stopping, sandbox.Failed:
 		return false
 	}
-	return sandbox.Read(pod).ID == "" && pod.Annotations[v1alpha1.SandboxIDAnnotationKey] == ""
+	return sandbox.IDOf(pod) == ""
 }
 
 // decideIdle leaves idle Pods that never become ready in place: a new one would
@@ -349,7 +355,7 @@ func leastMissed(s *Snapshot, a, b *corev1.Pod) int {
 // order puts what a caller waits for first, and otherwise keeps the Pods' order.
 func order(actions []Action) {
 	rank := map[Verb]int{}
-	for i, verb := range []Verb{Start, Prepare, Release, Fail, Recycle, Bury, Unmark, Protect, Detail, Delete, Mark} {
+	for i, verb := range []Verb{Start, Prepare, Release, Fail, Relabel, Recycle, Bury, Unmark, Protect, Detail, Delete, Mark} {
 		rank[verb] = i
 	}
 	slices.SortStableFunc(actions, func(a, b Action) int { return cmp.Compare(rank[a.Verb], rank[b.Verb]) })

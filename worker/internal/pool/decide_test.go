@@ -198,13 +198,23 @@ func readPod(t *testing.T, s *Snapshot, name, phase string, w words) {
 	case "starting":
 		pod.Annotations[v1alpha1.SwapFromContainerIDAnnotationKey] = "c1"
 	case "running", "stopping":
+		pod.Annotations[v1alpha1.SandboxStartedAtAnnotationKey] = "2026-03-01T12:00:00Z"
 		pod.Annotations[v1alpha1.SandboxContainerIDAnnotationKey] = "c1"
 		if phase == "stopping" {
 			pod.Annotations[v1alpha1.SandboxRunningImagesAnnotationKey] = `{"main":"tenant:1"}`
 		}
 	}
+	if phase == "stopping" || phase == "failed" {
+		pod.Annotations[v1alpha1.SandboxTerminatedAtAnnotationKey] = "2026-03-01T13:00:00Z"
+	}
 	if phase != "idle" && !w.has("nobodys") {
 		pod.Labels[v1alpha1.SandboxIDLabelKey] = "id-" + name
+	}
+	if w.has("labelled") {
+		pod.Labels[v1alpha1.SandboxPhaseLabelKey] = w["labelled"]
+	}
+	if w.has("pool") {
+		pod.Labels[v1alpha1.SandboxPoolLabelKey] = w["pool"]
 	}
 	if w.has("bare") {
 		pod.Finalizers = nil

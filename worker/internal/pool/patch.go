@@ -5,12 +5,14 @@ package pool
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // op is one operation of a JSON patch. The patches here are rare next to those
@@ -50,6 +52,14 @@ func protectPatch(pod *corev1.Pod, pool *v1alpha1.SandboxPool) ([]byte, error) {
 		ops = append(ops, op{"add", "/metadata/ownerReferences", append(slices.Clone(pod.OwnerReferences), owner)})
 	}
 	return encode(ops...)
+}
+
+// relabelPatch writes back the labels that were edited by hand. It is pinned to the Pod as it was seen: a claim or an end
+// writes its own.
+func relabelPatch(pod *corev1.Pod) ([]byte, error) {
+	labels := maps.Clone(pod.Labels)
+	maps.Copy(labels, sandbox.Mislabelled(pod))
+	return encode(append(asSeen(pod), op{"replace", "/metadata/labels", labels})...)
 }
 
 // buryPatch takes the protection finalizer off a Pod that is being deleted. The

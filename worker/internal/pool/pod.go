@@ -80,6 +80,7 @@ func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
 	}
 	maps.Copy(pod.Labels, template.Labels)
 	maps.Copy(pod.Labels, podLabels(pool.Name))
+	delete(pod.Labels, v1alpha1.SandboxIDLabelKey)
 	pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseIdle
 	if env := pool.Labels[v1alpha1.LabelEnv]; env != "" {
 		pod.Labels[v1alpha1.LabelEnv] = env
@@ -88,6 +89,9 @@ func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
 		pod.Annotations[v1alpha1.RecyclePolicyAnnotationKey] = policy
 	}
 	maps.Copy(pod.Annotations, template.Annotations)
+	for _, key := range []string{v1alpha1.SandboxIDAnnotationKey, v1alpha1.SandboxClaimedAtAnnotationKey} {
+		delete(pod.Annotations, key) // what has them is somebody's
+	}
 	pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey] = revision
 	if pool.Spec.PodCreationImagePolicy != v1alpha1.PodCreationImagePolicyPoolDefaultImage &&
 		pool.Spec.IdleImage != "" && len(pod.Spec.Containers) > 0 {

@@ -96,6 +96,8 @@ func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {
 		r.swapped(s, a.Pod)
 	case Release, Fail:
 		r.ended(s, a.Pod, string(a.Verb), string(a.End.StopReason), a.End.Reason, a.End.Message)
+	case Relabel:
+		r.notices.warn(s.Pool, a.Pod, a.Reason, string(a.Verb), "labels of pod %s were edited by hand, and have been written back", a.Pod.Name)
 	case Recycle:
 		r.metrics.recycleSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
 		r.timedOut(s, a.Pod, string(a.Verb))

@@ -74,6 +74,8 @@ const (
 	Release Verb = "Release"
 	// Fail: a sandbox ended in a way that takes its Pod along.
 	Fail Verb = "Fail"
+	// Relabel: labels that were edited by hand are written back.
+	Relabel Verb = "Relabel"
 	// Recycle: a stopping Pod is reset and idle again.
 	Recycle Verb = "Recycle"
 	// Bury: a Pod is being deleted; its sandbox is recorded, then it may go.
@@ -111,6 +113,7 @@ const (
 	ReasonNobodys         Reason = "PhaseWithoutSandbox"
 	ReasonTerminating     Reason = "PodTerminating"
 	ReasonUnprotected     Reason = "FinalizerOrOwnerMissing"
+	ReasonLabelsEdited    Reason = "LabelsEdited"
 	ReasonScaleDown       Reason = "ScaleDown"
 	ReasonReplicasRaised  Reason = "ReplicasRaised"
 	ReasonNotFollowedUp   Reason = "MarkNotFollowedUp"

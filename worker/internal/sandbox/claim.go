@@ -56,6 +56,8 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.testUID(pod)
 	p.testLabel(v1alpha1.SandboxPhaseLabelKey, string(Idle))
 	p.testAlive()
+	// Whoever edits the label of a Pod that was claimed a moment ago does not make it idle.
+	p.testAnnotation(pod, v1alpha1.SandboxIDAnnotationKey)
 	// A Pod that has run a sandbox since is idle since another time; so is one that was seen before etcd was set back, whose
 	// container may have been somebody's in the time that was lost (I1, I13).
 	p.testAnnotation(pod, v1alpha1.SandboxIdleSinceAnnotationKey)

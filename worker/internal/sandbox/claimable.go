@@ -27,7 +27,8 @@ const (
 func (c Claimability) OK() bool { return c == ClaimableNow }
 
 // Claimable decides whether a Pod can be handed out, seen with its node. A Pod whose container does not run what its
-// spec asks for is held back even for a claim of another image: it is between two states that nobody of ours made.
+// spec asks for is held back even for a claim of another image: it is between two states that nobody of ours made. One with
+// a sandbox is not idle, whatever its label says.
 func Claimable(pod *corev1.Pod, node *corev1.Node) Claimability {
 	switch {
 	case PhaseOf(pod) != Idle:

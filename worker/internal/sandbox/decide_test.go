@@ -31,7 +31,11 @@ func TestClaimable(t *testing.T) {
 		"marked for scale-down": {
 			idlePod(annotated(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "2026-03-01T11:00:00Z")), node(), ClaimableNow,
 		},
-		"running":     {idlePod(holds(Running)), node(), NotIdle},
+		"running":                {idlePod(holds(Running)), node(), NotIdle},
+		"running, labelled idle": {idlePod(holds(Running), labelled(v1alpha1.SandboxPhaseLabelKey, "idle")), node(), NotIdle},
+		"running, labelled idle and without the label of its sandbox": {
+			idlePod(holds(Running), labelled(v1alpha1.SandboxPhaseLabelKey, "idle"), labelled(v1alpha1.SandboxIDLabelKey, "")), node(), NotIdle,
+		},
 		"no phase":    {idlePod(func(p *corev1.Pod) { delete(p.Labels, v1alpha1.SandboxPhaseLabelKey) }), node(), NotIdle},
 		"terminating": {idlePod(func(p *corev1.Pod) { p.DeletionTimestamp = metaTime(noon) }), node(), Terminating},
 		"being evicted": {idlePod(func(p *corev1.Pod) {

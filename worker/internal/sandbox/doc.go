@@ -22,6 +22,13 @@
 // Pods are born with labels and annotations: an `add` or `remove` below a missing map fails a whole patch. Labels go
 // when the identity goes; annotations are cleared to "" and read as absent.
 //
+// # Labels that were edited by hand
+//
+// The phase and the pool are labels, because Pods are selected by them, and labels are edited with one command. What a claim
+// and every later transition write beside the label tells the phase of a sandbox, and its owner tells a Pod's pool: PhaseOf and
+// PoolOf go by these, so that no edit hands a tenant's container to the next one, ends a sandbox, or hides one from its own
+// timeouts. Package pool writes the labels back. A Pod that has lost every trace of its sandbox is replaced.
+//
 // # What may return to idle (I13)
 //
 // Recyclable lets a Pod through only when putting the idle image back restarts all of it and nothing that belongs to the

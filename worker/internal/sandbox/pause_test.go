@@ -99,7 +99,7 @@ func TestReady(t *testing.T) {
 		want   Readiness
 	}{
 		"ready":         {func(*corev1.Pod) {}, ReadyNow},
-		"starting":      {holds(Starting), NotRunning},
+		"starting":      {annotated(v1alpha1.SandboxStartedAtAnnotationKey, ""), NotRunning},
 		"being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = metaTime(noon) }, NotRunning},
 		"seen":          {func(p *corev1.Pod) { p.Status.ObservedGeneration = p.Generation }, ReadyNow},
 		"not seen":      {func(p *corev1.Pod) { p.Status.ObservedGeneration = p.Generation - 1 }, NotObserved},

@@ -28,7 +28,7 @@ func TestRecord(t *testing.T) {
 		Id: "01hx-east", ClusterId: "east", Namespace: "default", Env: "demo", Pool: "small",
 		Pod: "small-abc", PodUid: "uid-1", PodIp: "10.0.0.7", Phase: sandboxv1.Phase_RUNNING, Image: tenantImage,
 		Team: "red", Labels: map[string]string{"tier": "gold"}, Metadata: map[string]string{"a": "b"}, ClaimKey: "job-1",
-		ClaimedAt:      timestamppb.New(noon.Add(-time.Hour)),
+		ClaimedAt: timestamppb.New(noon.Add(-time.Hour)), StartedAt: timestamppb.New(noon.Add(-time.Hour)),
 		StartupTimeout: durationpb.New(2 * time.Minute),
 		Images:         map[string]string{"main": tenantImage}, ContainerId: "containerd://c2", Node: "node-1", Cpu: "600m", Memory: "64Mi",
 		Runtimes: []*sandboxv1.Runtime{
@@ -53,7 +53,7 @@ func TestRecord(t *testing.T) {
 	}
 
 	want.Phase, want.StopReason, want.TerminatedAt = sandboxv1.Phase_ENDED, "Released", timestamppb.New(noon.Add(-30*time.Minute))
-	want.Cpu, want.Memory = "", ""
+	want.Cpu, want.Memory, want.StartedAt = "", "", nil
 	got = TerminalRecord(stopped(), runtimes, "east", noon)
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("ended (-want +got):\n%s", diff)

@@ -93,11 +93,28 @@ func holds(phase Phase) func(*corev1.Pod) {
 		} {
 			pod.Annotations[key] = value
 		}
+		switch phase {
+		case Running:
+			pod.Annotations[v1alpha1.SandboxStartedAtAnnotationKey] = "2026-03-01T11:00:00Z"
+		case Stopping, Failed:
+			pod.Annotations[v1alpha1.SandboxTerminatedAtAnnotationKey] = "2026-03-01T11:30:00Z"
+		}
 	}
 }
 
 func annotated(key, value string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Annotations[key] = value }
+}
+
+// labelled is what somebody does by hand; without a value the label goes.
+func labelled(key, value string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		if value == "" {
+			delete(pod.Labels, key)
+			return
+		}
+		pod.Labels[key] = value
+	}
 }
 
 func poolSpec() *v1alpha1.SandboxPoolSpec {

@@ -78,7 +78,7 @@ func Read(pod *corev1.Pod) State {
 		Phase:   PhaseOf(pod),
 		Pool:    PoolOf(pod),
 		Env:     EnvOf(pod),
-		ID:      l[v1alpha1.SandboxIDLabelKey],
+		ID:      IDOf(pod),
 		KeyHash: l[v1alpha1.ClaimKeyHashLabelKey],
 		Key:     a[v1alpha1.ClaimKeyAnnotationKey],
 		Team:    a[v1alpha1.LabelTeam],
@@ -114,14 +114,6 @@ func Read(pod *corev1.Pod) State {
 		s.RunningImage = parseImages(a[v1alpha1.SandboxRunningImagesAnnotationKey])[pod.Spec.Containers[0].Name]
 	}
 	return s
-}
-
-// PhaseOf reads the phase label.
-func PhaseOf(pod *corev1.Pod) Phase { return Phase(pod.Labels[v1alpha1.SandboxPhaseLabelKey]) }
-
-// PoolOf reads which pool a Pod belongs to; the name is empty if it belongs to none.
-func PoolOf(pod *corev1.Pod) types.NamespacedName {
-	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[v1alpha1.SandboxPoolLabelKey]}
 }
 
 // IdleImage is the image of a pool's idle Pods.

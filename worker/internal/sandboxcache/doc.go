@@ -9,7 +9,7 @@
 //
 // In go a manager's cache, or any other set of informers; out come Pods of sandboxes, pools of an Env, Envs of a template.
 // Everything that a Pod is found by is a label of it, so that a live read asks the API server the same question that the
-// cached one asks the index.
+// cached one asks the index. One index knows more: a Pod whose pool label was edited by hand is found under its owner.
 //
 // # Cached or live
 //

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // Fields that objects are found by. Those above the line are of Pods.
@@ -45,7 +46,7 @@ func Indexes() []Index {
 		{&corev1.Pod{}, ByClaimKey, tenantLabel(v1alpha1.ClaimKeyHashLabelKey)},
 		{&corev1.Pod{}, ByOwner, ownerOf},
 		{&corev1.Pod{}, ByUser, tenantLabel(v1alpha1.LabelUser)},
-		{&corev1.Pod{}, ByPool, label(v1alpha1.SandboxPoolLabelKey)},
+		{&corev1.Pod{}, ByPool, poolOf},
 		{&corev1.Pod{}, ByPhase, label(v1alpha1.SandboxPhaseLabelKey)},
 		{&v1alpha1.SandboxPool{}, ByController, controllers},
 		{&v1alpha1.SandboxEnv{}, ByTemplate, template},
@@ -101,6 +102,14 @@ func label(key string) client.IndexerFunc {
 		}
 		return nil
 	}
+}
+
+// poolOf finds a Pod whose pool label was edited under the pool that owns it all the same.
+func poolOf(object client.Object) []string {
+	if name := sandbox.PoolName(object); name != "" {
+		return []string{name}
+	}
+	return nil
 }
 
 // tenantLabel is label for what a claim writes. An idle Pod may have such a label from its template.
