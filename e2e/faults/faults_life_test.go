@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -88,28 +89,47 @@ func startedTwice(ctx context.Context, s *scenario) error {
 var edits = []struct {
 	name string
 	edit func(pod *corev1.Pod)
-	idle bool // only done to idle Pods: done to others it ends the sandbox
+	idle bool // done to idle Pods, else to those of sandboxes, which go on
 	// forced is done as the worker, whom no admission policy holds back, as in a cluster without them.
 	forced bool
 }{
-	{"an odd phase", func(pod *corev1.Pod) { pod.Labels[v1alpha1.SandboxPhaseLabelKey] = "odd" }, true, true},
-	{"no phase", func(pod *corev1.Pod) { delete(pod.Labels, v1alpha1.SandboxPhaseLabelKey) }, true, true},
-	{"running without a sandbox", func(pod *corev1.Pod) { pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseRunning }, true, true},
-	{"stopping", func(pod *corev1.Pod) { pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseStopping }, true, true},
+	{"an odd phase", relabel(v1alpha1.SandboxPhaseLabelKey, "odd"), true, true},
+	{"no phase", relabel(v1alpha1.SandboxPhaseLabelKey, ""), true, true},
+	{"running without a sandbox", relabel(v1alpha1.SandboxPhaseLabelKey, v1alpha1.SandboxPhaseRunning), true, true},
+	{"stopping", relabel(v1alpha1.SandboxPhaseLabelKey, v1alpha1.SandboxPhaseStopping), true, true},
 	{"another image", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "registry.example/other:1" }, true, true},
+	{"no pool", relabel(v1alpha1.SandboxPoolLabelKey, ""), true, true},
 	{"no finalizer", func(pod *corev1.Pod) { controllerutil.RemoveFinalizer(pod, v1alpha1.SandboxProtectionFinalizer) }, false, true},
-	{"idle while it runs", func(pod *corev1.Pod) { pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseIdle }, false, false},
+	{"idle while it runs", relabel(v1alpha1.SandboxPhaseLabelKey, v1alpha1.SandboxPhaseIdle), false, true},
+	{"an odd phase of a sandbox", relabel(v1alpha1.SandboxPhaseLabelKey, "odd"), false, true},
+	{"no phase of a sandbox", relabel(v1alpha1.SandboxPhaseLabelKey, ""), false, true},
+	{"failed while it runs", relabel(v1alpha1.SandboxPhaseLabelKey, v1alpha1.SandboxPhaseFailed), false, true},
+	{"stopping while it runs", relabel(v1alpha1.SandboxPhaseLabelKey, v1alpha1.SandboxPhaseStopping), false, true},
+	{"no pool of a sandbox", relabel(v1alpha1.SandboxPoolLabelKey, ""), false, true},
+	{"another pool's sandbox", relabel(v1alpha1.SandboxPoolLabelKey, "another"), false, true},
+	{"no id of a sandbox", relabel(v1alpha1.SandboxIDLabelKey, ""), false, true},
 }
 
-// podsEdited edits Pods by hand, some past the admission policies: claims go on, and in the end every Pod is as
-// the pool wants it.
+// relabel sets a label; without a value it goes.
+func relabel(key, value string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		if value == "" {
+			delete(pod.Labels, key)
+			return
+		}
+		pod.Labels[key] = value
+	}
+}
+
+// podsEdited edits Pods by hand, idle ones and those of sandboxes, most past the admission policies: claims go on, no sandbox
+// ends of it, and in the end every Pod is as the pool wants it.
 func podsEdited(ctx context.Context, s *scenario) error {
 	worker, err := s.as("atoll-worker")
 	if err != nil {
 		return fmt.Errorf("building a client: %w", err)
 	}
 	done, refused := 0, 0
-	for range 24 {
+	for range 40 {
 		e := edits[s.random.IntN(len(edits))]
 		by := s.kube[s.victim]
 		if e.forced && s.random.IntN(4) > 0 {
@@ -168,6 +188,9 @@ func (s *scenario) wantTidy(ctx context.Context) error {
 			continue
 		}
 		labels := pod.Labels
+		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && labels[v1alpha1.SandboxPoolLabelKey] != owner.Name {
+			return fmt.Errorf("pod %s of pool %s is labelled as one of pool %q", pod.Name, owner.Name, labels[v1alpha1.SandboxPoolLabelKey])
+		}
 		switch phase := labels[v1alpha1.SandboxPhaseLabelKey]; phase {
 		case v1alpha1.SandboxPhaseIdle:
 			if pod.Spec.Containers[0].Image == "registry.example/other:1" {
