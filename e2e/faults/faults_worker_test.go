@@ -197,7 +197,7 @@ func apiServerInTrouble(ctx context.Context, s *scenario) error {
 		name string
 		rule apiproxy.Rule
 	}{
-		{"slow", apiproxy.Rule{Delay: 2 * time.Second}},
+		{"slow", apiproxy.Rule{Delay: 5 * time.Second}},
 		{"429", apiproxy.Rule{Refuse: true, Chance: 0.7}},
 		{"answers lost", apiproxy.Rule{LoseAnswer: true, Chance: 0.5, Methods: []string{http.MethodPatch, http.MethodPost, http.MethodPut, http.MethodDelete}}},
 	}

@@ -57,7 +57,7 @@ func etcdRestored(w *world, draw *rand.Rand) {
 func apiServerSlow(w *world, draw *rand.Rand) {
 	for range 2 {
 		s := w.anySite(draw)
-		s.SetTrouble(workertest.Trouble{Slow: between(draw, 0, 4*time.Second), Refused: draw.IntN(60), Unheard: draw.IntN(20)})
+		s.SetTrouble(workertest.Trouble{Slow: between(draw, 0, 5*time.Second), Refused: draw.IntN(60), Unheard: draw.IntN(20)})
 		time.Sleep(between(draw, 10*time.Second, 30*time.Second))
 		s.SetTrouble(noTrouble)
 	}

@@ -19,8 +19,9 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// writeTimeout is how long one write may take before its outcome is looked up.
-const writeTimeout = 5 * time.Second
+// writeTimeout is how long one write may take before its outcome is looked up. An API server that is slower than this costs
+// the lease as well, see package lease; one that answers within it, however slowly, fails no claim.
+const writeTimeout = 7 * time.Second
 
 // listPage keeps a live list from being one huge answer; its pages are of one resourceVersion.
 const listPage = 1000

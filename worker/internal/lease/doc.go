@@ -13,6 +13,13 @@
 // one that somebody else has had and given back meanwhile, and not even notice: the process has to end, and leads anew with
 // another incarnation (I2).
 //
+// # An API server that takes its time
+//
+// A renewal is one request, answered or given up within RequestTimeout: 6.5 s of the worker's deadline of 10 s. A renewal that
+// was sent at 0 s is good for 14 s; one that takes 6.5 s is followed by the next half a second later, whose answer comes at
+// 13.5 s. That the answer was waited for longer weakens nothing: Held counts from when the request was sent, and one that arrives
+// after its client has left moves only the end that others see, to later.
+//
 // The identity in the lease can say where the other replicas reach this one; Address is what the lease says of whoever leads.
 //
 // The Lease also carries what one leader leaves to the next of the API server's clock, see package apitime: it is written with

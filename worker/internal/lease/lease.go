@@ -55,7 +55,7 @@ const addressMark = "@"
 // leader in the Lease.
 func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Legacy, log logr.Logger) (*Lock, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = max(time.Second, renewDeadline/2)
+	cfg.Timeout = RequestTimeout(renewDeadline)
 	rest.AddUserAgent(cfg, "leader-election")
 	client, err := coordinationv1.NewForConfig(cfg)
 	if err != nil {
@@ -74,6 +74,14 @@ func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.D
 		Client:     Bequeath(client, clocks, log),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}), nil
+}
+
+// RequestTimeout is how long one request for the lease may take. A renewal is a single one, so an API server that takes this
+// long for each answer costs no lease; what is left of the deadline is for a second try, should the first have gone astray.
+// No more than this can be of use: two renewals on end, and the pause between them, have to fit into the time that the first
+// is good for.
+func RequestTimeout(renewDeadline time.Duration) time.Duration {
+	return max(time.Second, renewDeadline*13/20)
 }
 
 // Get reads the lease, as those that do not hold it do all the time.

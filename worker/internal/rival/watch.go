@@ -27,6 +27,8 @@ const (
 	Quiet = 2 * time.Minute
 	// Every is how often leases are looked at.
 	Every = 5 * time.Second
+	// lookTimeout lets an API server take its time: whoever keeps the same objects is to be seen all the same.
+	lookTimeout = 2 * Every
 	// forgotten is when a contested object that nobody asks about is thought to be gone.
 	forgotten = time.Hour
 )
@@ -118,7 +120,7 @@ func (w *Watch) Start(ctx context.Context) error {
 }
 
 func (w *Watch) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, Every)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	list := &coordinationv1.LeaseList{}
 	// A lease for each node would be most of the answer.
