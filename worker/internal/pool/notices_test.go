@@ -185,6 +185,7 @@ func TestTimeoutsAreTold(t *testing.T) {
 		return idlePodOf("p-1", func(pod *corev1.Pod) {
 			pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseStopping
 			pod.Labels[v1alpha1.SandboxIDLabelKey] = "01-east"
+			pod.Annotations[v1alpha1.SandboxTerminatedAtAnnotationKey] = "2026-03-01T12:00:00Z"
 			pod.Annotations[v1alpha1.SandboxFailureReasonAnnotationKey] = reason
 			pod.Annotations[v1alpha1.SandboxFailureMessageAnnotationKey] = "no activity for 1m0s"
 		})

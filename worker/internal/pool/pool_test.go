@@ -5,6 +5,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -109,6 +110,34 @@ func TestFinalizerIsPutBack(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// I1, I6: labels of a claimed Pod that are edited by hand are written back. Its sandbox goes on, and no other Pod is made for it.
+func TestI6_LabelsOfASandboxAreWrittenBack(t *testing.T) {
+	w := newWorld(t)
+	w.makePool("p", 2)
+	pods := w.awaitIdle("p", 2, 0)
+	w.must(w.claim(&pods[0], "sb-a", "test.local/idle:1", 0))
+	want := w.pod(pods[0].Name)
+	for _, edit := range []string{
+		`"agentbox.navix.sh/sandbox-phase": "odd"`, `"agentbox.navix.sh/sandbox-phase": null`, `"agentbox.navix.sh/sandbox-phase": "idle"`,
+		`"agentbox.navix.sh/sandbox-phase": "failed"`, `"agentbox.navix.sh/sandbox-pool": null`, `"agentbox.navix.sh/sandbox-pool": "other"`,
+		`"agentbox.navix.sh/sandbox-id": null`,
+	} {
+		w.must(w.live.Patch(w.ctx, want.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {`+edit+`}}}`))))
+		w.eventually("the labels to be back after "+edit, func() error {
+			if got := w.pod(want.Name); got.UID != want.UID || got.DeletionTimestamp != nil || !maps.Equal(got.Labels, want.Labels) {
+				return fmt.Errorf("labels %v", got.Labels)
+			}
+			return nil
+		})
+	}
+	w.awaitIdle("p", 1, 1)
+	list := &corev1.PodList{}
+	w.must(w.live.List(w.ctx, list, client.InNamespace(want.Namespace)))
+	if len(list.Items) != 2 {
+		t.Errorf("%d Pods, not 2", len(list.Items))
+	}
 }
 
 // TestRecordBeforeThePodGoes: however a Pod is deleted, its finalizer outlasts
