@@ -3,6 +3,7 @@
 package charts_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/charts/harness"
 )
 
@@ -84,7 +86,7 @@ func TestWorkerRefusesValues(t *testing.T) {
 		"clusterID: e\ntls: {certManager: {uris: [x]}}":                                    "'/tls/certManager': additional properties 'uris' not allowed",
 		"clusterID: e\ntls: {certManager: {duration: 30d}}":                                "'/tls/certManager/duration'",
 		"clusterID: e\ntls: {secretName: Not_A_Name}":                                      "'/tls/secretName'",
-		"clusterID: e\nreplicas: '2'":                                                      "'/replicas': got string, want integer",
+		"clusterID: e\nreplicas: '2'":                                                      "'/replicas': got string, want ",
 		"clusterID: e\nqueueCapacity: 0":                                                   "'/queueCapacity'",
 		"clusterID: e\nteamQuotas: {teams: {ml: {maxReplicas: -1}}}":                       "'/teamQuotas/teams/ml/maxReplicas'",
 		"clusterID: e\nteamQuotas: {teams: {ml: {gpus: 1}}}":                               "'/teamQuotas/teams/ml': additional properties 'gpus' not allowed",
@@ -150,8 +152,8 @@ func TestWorkerRendersWhatIsAskedFor(t *testing.T) {
 		"admissionPolicies: {enabled: false}": without(nil, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 		"{pdb: {enabled: false}, networkPolicy: {enabled: false}}": without(nil, "PodDisruptionBudget", "NetworkPolicy"),
 		"pullSecrets: false": without(map[string]int{"ClusterRole": 2, "ClusterRoleBinding": 2}),
-		// Without a hub there is nobody to show a certificate to.
-		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": always,
+		// Without a hub, a certificate is for the other replicas.
+		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": without(map[string]int{"Certificate": 1}),
 	} {
 		if strings.HasPrefix(values, "{") {
 			values = strings.NewReplacer("}, network", "}\nnetwork").Replace(values[1 : len(values)-1])
@@ -249,7 +251,7 @@ func TestWorkerWithoutSecrets(t *testing.T) {
 func TestWorkerPod(t *testing.T) {
 	alone := as[appsv1.Deployment](t, renderWorker(t, ""), "Deployment", "atoll-worker").Spec
 	all := as[appsv1.Deployment](t, renderWorker(t, allOfWorker), "Deployment", "atoll-worker").Spec
-	if *alone.Replicas != 2 || alone.Template.Spec.Containers[0].Image != "atoll-worker:0.1.0" ||
+	if *alone.Replicas != 1 || alone.Template.Spec.Containers[0].Image != "atoll-worker:0.1.0" ||
 		all.Template.Spec.Containers[0].Image != "registry.example/atoll/atoll-worker:v9" {
 		t.Errorf("%d replicas of %s and %s", *alone.Replicas, alone.Template.Spec.Containers[0].Image, all.Template.Spec.Containers[0].Image)
 	}
@@ -289,6 +291,45 @@ func TestWorkerPod(t *testing.T) {
 	}
 	if rolling := alone.Strategy.RollingUpdate; rolling.MaxUnavailable.IntValue() != 0 || rolling.MaxSurge.IntValue() != 1 {
 		t.Errorf("an upgrade takes a replica away before another is there: %+v", rolling)
+	}
+}
+
+// I2: there are several replicas by default only where they can have copies of each other's records; without a hub that
+// takes a certificate of their own.
+func TestWorkerReplicasHaveCopies(t *testing.T) {
+	for values, want := range map[string]struct {
+		replicas int32
+		copies   bool
+	}{
+		"":                            {1, false},
+		"replicas: 3":                 {3, false}, // of which the notes warn
+		"hub: {address: 'h:443'}":     {2, true},
+		"tls: {secretName: replicas}": {2, true},
+		"tls: {certManager: {enabled: true, issuerRef: {name: x}}}": {2, true},
+		"replicas: 0\nhub: {address: 'h:443'}":                      {0, true},
+	} {
+		objects := renderWorker(t, values)
+		spec := as[appsv1.Deployment](t, objects, "Deployment", "atoll-worker").Spec
+		args := spec.Template.Spec.Containers[0].Args
+		if *spec.Replicas != want.replicas || slices.Contains(args, "--peer-listen=:8444") != want.copies ||
+			slices.Contains(args, "--tls-ca-file=/etc/atoll/tls/ca.crt") != want.copies || (len(spec.Template.Spec.Volumes) == 2) != want.copies {
+			t.Errorf("%q: %d replicas, %q, volumes %v", values, *spec.Replicas, args, spec.Template.Spec.Volumes)
+		}
+		open := 0
+		policy := as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "atoll-worker").Spec
+		for _, rule := range policy.Egress {
+			if len(rule.Ports) == 1 && rule.Ports[0].Port.IntValue() == 8444 {
+				open++
+			}
+		}
+		for _, rule := range policy.Ingress {
+			if rule.Ports[0].Port.StrVal == "peers" {
+				open++
+			}
+		}
+		if (open == 2) != want.copies {
+			t.Errorf("%q: the NetworkPolicy has %d rules for replicas", values, open)
+		}
 	}
 }
 
@@ -341,6 +382,15 @@ func TestWorkerNetworkPolicy(t *testing.T) {
 		if diff := cmp.Diff(want, egress(values)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", values, diff)
 		}
+	}
+	// Hooks and readiness checks go to the sandboxes of every namespace, by the label that each of them is born with.
+	sandboxes := slices.IndexFunc(as[networkingv1.NetworkPolicy](t, renderWorker(t, ""), "NetworkPolicy", "atoll-worker").Spec.Egress,
+		func(rule networkingv1.NetworkPolicyEgressRule) bool {
+			return len(rule.Ports) == 0 && len(rule.To) == 1 && rule.To[0].NamespaceSelector != nil && rule.To[0].NamespaceSelector.Size() == 0 &&
+				maps.Equal(rule.To[0].PodSelector.MatchLabels, map[string]string{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer})
+		})
+	if sandboxes < 0 {
+		t.Error("out: no way to the sandboxes")
 	}
 	ingress := as[networkingv1.NetworkPolicy](t, renderWorker(t, allOfWorker), "NetworkPolicy", "atoll-worker").Spec.Ingress
 	if len(ingress) != 3 || len(ingress[0].From) != 1 || ingress[1].From[0].PodSelector == nil || ingress[2].Ports[0].Port.IntValue() != 8082 {

@@ -37,6 +37,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (printf "%s-tls" (include "worker.fullname" .)) .Values.tls.secretName }}
 {{- end }}
 
+{{/* Whether replicas have a certificate, by which they know each other: the one for the hub, or one of their own. */}}
+{{- define "worker.peers" -}}
+{{- if or .Values.hub.address .Values.tls.secretName .Values.tls.certManager.enabled }}true{{ end }}
+{{- end }}
+
+{{/* One replica, where a second would know nothing of what the first has recorded. */}}
+{{- define "worker.replicas" -}}
+{{- if not (kindIs "invalid" .Values.replicas) }}{{ int .Values.replicas }}{{ else }}{{ ternary 2 1 (eq (include "worker.peers" .) "true") }}{{ end }}
+{{- end }}
+
 {{- define "worker.hubPort" -}}
 {{- .Values.hub.address | splitList ":" | last }}
 {{- end }}
