@@ -78,6 +78,15 @@
 //
 //	starting ── ready, hooks done ──▶ running; a hook failed for good ──▶ failed, PostStartHookFailed
 //
+// # Labels that were edited by hand
+//
+// Of a Pod's phase and pool its labels are only a copy (package sandbox). A Pod
+// whose labels say otherwise is looked at for nothing else before they are
+// written back, with an Event that says so; one that has lost every trace of its
+// sandbox is replaced, and package claim records what it was.
+//
+//	any, labelled otherwise ──▶ as it was
+//
 // # Caches lag
 //
 // Expectations hold scaling back until every created and deleted Pod was seen in
