@@ -31,7 +31,8 @@
 // # Shrinking
 //
 // Only Pods that were idle for idleTimeoutSeconds go, in batches of one scaleDownPriority, the highest of the members that
-// have something to give, and never below a floor: those that are not ready before those that are, then the longest idle.
+// have something to give, and never below a floor: those that are not ready before those that are, then the longest idle. One
+// that has something to give and waits for stabilizationSeconds has the lower ones wait as well.
 // They are marked first; after protectionWindowSeconds replicas go down by those that are still idle, and whoever deletes Pods
 // takes the marked ones. A Pod that was claimed meanwhile lost its mark, and replicas are not lowered for it. If it was
 // claimed after they were, there are more Pods without a mark than replicas, which are raised to what is there: so nothing

@@ -95,14 +95,17 @@ func (d *deciding) mark(under bool) {
 	var candidates []candidate
 	highest, gives := int32(math.MinInt32), map[*member]int32{}
 	for _, m := range d.members {
-		ripe := d.ripe(m, under)
-		for _, pod := range ripe {
-			candidates = append(candidates, candidate{pod, m})
-		}
-		// One that keeps all of them does not have the others wait for it.
+		ripe, waits := d.ripe(m, under)
+		// One that keeps all of them does not have the others wait for it; one that only waits until it may shrink again does.
 		gives[m] = d.beyondBuffer(m, ripe)
 		if min(gives[m], d.spare(m)) > 0 {
 			highest = max(highest, m.ScaleDownPriority)
+		}
+		if waits {
+			continue
+		}
+		for _, pod := range ripe {
+			candidates = append(candidates, candidate{pod, m})
 		}
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
@@ -144,15 +147,14 @@ func (d *deciding) mark(under bool) {
 	}
 }
 
-// ripe are the Pods of a member that have been idle for long enough, if it may shrink now, in the order in which they go.
-// Others ripen later.
-func (d *deciding) ripe(m *member, under bool) []IdlePod {
+// ripe are the Pods of a member that have been idle for long enough, if it may shrink, in the order in which they go. It
+// waits if it shrank not long ago. Others ripen later.
+func (d *deciding) ripe(m *member, under bool) (ripe []IdlePod, waits bool) {
 	if m.alone() || m.triggered || m.out.Direction == Up || m.Queue > 0 || len(m.IdlePods) == 0 {
-		return nil
+		return nil, false
 	}
 	policy := &d.Policy.ScaleDownPolicy
 	timeout := seconds(policy.IdleTimeoutSeconds)
-	var ripe []IdlePod
 	var next time.Duration
 	for _, pod := range m.IdlePods {
 		switch wait := timeout - pod.IdleFor; {
@@ -171,18 +173,18 @@ func (d *deciding) ripe(m *member, under bool) []IdlePod {
 		if next > 0 {
 			m.stop(ReasonNotIdleEnough, "no idle Pod has been so for idleTimeoutSeconds, which is %d", policy.IdleTimeoutSeconds)
 		}
-		return nil
+		return nil, false
 	case under:
 		m.stop(ReasonLaterBatch, "marked Pods go first")
-		return nil
+		return nil, false
 	case wait > 0:
 		m.stop(ReasonStabilizing, "it last shrank %s ago, and stabilizationSeconds is %d",
 			d.since(m.out.Status.LastScaleDownTime), policy.StabilizationSeconds)
 		d.wake(wait)
-		return nil
+		waits = true
 	}
 	slices.SortFunc(ripe, leastMissed)
-	return ripe
+	return ripe, waits
 }
 
 // spare is by how much a member may shrink.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/quick"
@@ -161,6 +162,74 @@ func check(g *autoscale.Group, d autoscale.Decision) error {
 		}
 	}
 	return nil
+}
+
+// TestDecideShrinksByPriority: no Pod of a member is marked while one of a higher scaleDownPriority has Pods to give, even if
+// that one waits until it may shrink again; and something is marked once nobody waits.
+func TestDecideShrinksByPriority(t *testing.T) {
+	held := 0
+	for seed := range uint64(20000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		g := anyGroup(r)
+		g.Policy.MinReplicas = nil
+		for i := range g.Members {
+			m := &g.Members[i]
+			m.Queue = 0
+			m.Status.LastScaleDownTime = nil
+			if r.IntN(2) == 0 {
+				m.Status = autoscale.RecordDown(m.Status, noon.Add(-time.Duration(r.IntN(60))*time.Second))
+			}
+			for j := range m.IdlePods {
+				m.IdlePods[j].Marked = false
+			}
+		}
+		d := autoscale.Decide(g)
+		giving, marking := int32(-1), int32(-1)
+		for i, m := range d.Members {
+			in := &g.Members[i]
+			if mayGive(&g, in, &m) {
+				giving = max(giving, in.ScaleDownPriority)
+			}
+			if len(m.Mark) > 0 {
+				marking = in.ScaleDownPriority
+			}
+		}
+		if giving > marking && marking >= 0 {
+			t.Fatalf("seed %d: priority %d shrinks before %d:\n%s", seed, marking, giving, show(d))
+		}
+		if giving < 0 || marking >= 0 || d.Misconfigured != "" || !g.Policy.Enabled {
+			continue
+		}
+		held++
+		g.Now = g.Now.Add(time.Minute)
+		after := autoscale.Decide(g)
+		if !slices.ContainsFunc(after.Members, func(m autoscale.MemberDecision) bool { return len(m.Mark) > 0 || m.Direction != autoscale.None }) {
+			t.Fatalf("seed %d: nothing shrinks a minute later:\n%s", seed, show(after))
+		}
+	}
+	if held < 100 {
+		t.Errorf("in %d groups only somebody waited", held)
+	}
+}
+
+// mayGive reports a member that is sure to have idle Pods which are to go, at once or when its stabilization is over.
+func mayGive(g *autoscale.Group, in *autoscale.Member, m *autoscale.MemberDecision) bool {
+	if in.Contested || in.Unsettled || m.Direction != autoscale.None || in.Queue > 0 || in.Pods.ReadyIdle == 0 {
+		return false
+	}
+	floor := in.Pods.Running + in.Pods.Starting + in.Pods.Stopping
+	if in.MinReplicas != nil {
+		floor = max(floor, *in.MinReplicas)
+	}
+	// Where creates are recent one ready Pod stays. One that is not ripe will do.
+	kept := g.Policy.ScaleUpPolicy.IdleThresholdSeconds == 0 || noon.Sub(in.LastCreate) > 300*time.Second
+	ripe := false
+	for _, pod := range in.IdlePods {
+		old := pod.IdleFor >= 300*time.Second
+		ripe = ripe || old && !pod.Marked
+		kept = kept || pod.Ready && !old
+	}
+	return ripe && kept && m.To > floor
 }
 
 func anyGroup(r *rand.Rand) autoscale.Group {
