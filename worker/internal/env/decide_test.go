@@ -80,7 +80,10 @@ func describeRefresh(d *datadriven.TestData, o *observation) string {
 var testTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func parseObservation(input string) (*observation, error) {
-	o := &observation{clusterID: "east", now: testTime, pools: map[string]*v1alpha1.SandboxPool{}, explicitReplicas: map[string]int32{}}
+	o := &observation{
+		clusterID: "east", now: testTime, since: testTime.Sub,
+		pools: map[string]*v1alpha1.SandboxPool{}, explicitReplicas: map[string]int32{},
+	}
 	var doc envDoc
 	for _, manifest := range strings.Split(input, "\n---\n") {
 		content, err := yaml.YAMLToJSON([]byte(manifest))

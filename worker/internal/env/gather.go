@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -34,8 +36,10 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	if terminating(env) {
 		return nil, nil
 	}
+	now := r.clock.Now()
 	o := &observation{
-		clusterID: r.clusterID, env: env, pools: map[string]*v1alpha1.SandboxPool{}, refused: r.asks.waiting(name), now: r.clock.Now(),
+		clusterID: r.clusterID, env: env, pools: map[string]*v1alpha1.SandboxPool{}, refused: r.asks.waiting(name),
+		now: now, since: agesAt(r.clock, now),
 	}
 	if err := r.gatherPools(ctx, o); err != nil {
 		return nil, err
@@ -55,6 +59,12 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	}
 	o.autoscaler, o.contested = r.contests != nil, r.contests.look(o)
 	return o, nil
+}
+
+// agesAt tells ages as they were at one moment, however long what is decided takes: what is reckoned from them is written, and
+// must come out the same.
+func agesAt(clk clock.PassiveClock, now time.Time) func(time.Time) time.Duration {
+	return func(t time.Time) time.Duration { return clk.Since(t) - clk.Since(now) }
 }
 
 func (r *Reconciler) gatherPools(ctx context.Context, o *observation) error {

@@ -26,8 +26,10 @@ type observation struct {
 	types instances.Catalogue
 	// pullSecret says that the Env's own pull secret is there.
 	pullSecret bool
-	// now is the API server's time: what it is compared with was written by that clock.
-	now time.Time
+	// now is what the API server's clock shows, and since tells how long before that it showed another time: the difference of
+	// the two is something else once the clock was stepped (I11).
+	now   time.Time
+	since func(time.Time) time.Duration
 	// pools are, by name, the pools that the Env owns and those that are named like a local member.
 	pools map[string]*v1alpha1.SandboxPool
 	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. It comes from the

@@ -66,7 +66,9 @@ func saturatedUntil(o *observation, member *v1alpha1.EnvClusterMember, pool *v1a
 		return nil
 	}
 	cooldown := time.Duration(group.ScaleUpPolicy.SaturationCooldownSeconds) * time.Second
-	until := metav1.NewTime(found.LastScaleUpAttemptTime.Add(cooldown))
+	left := cooldown - o.since(found.LastScaleUpAttemptTime.Time)
+	// Times are stored in whole seconds: with parts of one it would be written again at each look.
+	until := metav1.NewTime(o.now.Add(left).Round(time.Second))
 	if !until.After(o.now) {
 		return nil
 	}

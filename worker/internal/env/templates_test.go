@@ -333,35 +333,6 @@ func TestSaturationIsMirrored(t *testing.T) {
 	}
 }
 
-// The end of a saturation is no event: it is looked at then, and not up to a resync later.
-func TestTheEndOfASaturationIsLookedAt(t *testing.T) {
-	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: v1alpha1.SandboxEnvSpec{
-		Clusters: []v1alpha1.EnvClusterSpec{{ClusterID: local, Members: []v1alpha1.EnvClusterMember{
-			{Name: "a", Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: "g"}}, {Name: "b"}, {Name: "none"},
-		}}},
-		Autoscaling: &v1alpha1.EnvAutoscalingSpec{Groups: []v1alpha1.EnvAutoscalingGroup{
-			{Name: "g", Enabled: true, ScaleUpPolicy: v1alpha1.PoolScaleUpPolicy{SaturationCooldownSeconds: 7}},
-		}},
-	}}
-	pool := func(attempt time.Time) *v1alpha1.SandboxPool {
-		return &v1alpha1.SandboxPool{
-			ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "u"}}},
-			Status: v1alpha1.SandboxPoolStatus{AutoScaling: &v1alpha1.PoolAutoScalingStatus{
-				LastScaleUpAttemptTime: new(metav1.NewTime(attempt)), LastScaleUpAttemptResult: v1alpha1.PoolScaleUpAttemptInsufficient,
-			}},
-		}
-	}
-	o := &observation{clusterID: local, env: env, now: testTime, pools: map[string]*v1alpha1.SandboxPool{
-		"a": pool(testTime.Add(-2 * time.Second)), "b": pool(testTime.Add(-time.Second)),
-	}}
-	if got := untilNews(o, time.Minute); got != 5*time.Second {
-		t.Errorf("looked at in %s, want 5s", got)
-	}
-	if got := untilNews(o, time.Second); got != time.Second {
-		t.Errorf("looked at in %s, want 1s", got)
-	}
-}
-
 // Documentation of a template stays there; a member may have its own, and other reserved keys not.
 func TestDocs(t *testing.T) {
 	w := newWorld(t)
