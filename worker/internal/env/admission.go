@@ -158,7 +158,7 @@ func (s *snapshot) edit(before, after *v1alpha1.SandboxPool) error {
 		return fmt.Errorf("reading the edited spec: %w", err)
 	}
 	s.spec = spec
-	return readable(spec)
+	return usable(spec)
 }
 
 // changeKey names a member's creation: the Env by uid, the member, and a hash of what it is rendered to, but for replicas.

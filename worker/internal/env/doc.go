@@ -16,8 +16,9 @@
 // # A member's life
 //
 // A member without a snapshot and without a pool is rendered once, from template, overrides and config, and frozen: the
-// result goes into the member's metadata and spec. A pool is then made from the snapshot, and whatever is changed on it
-// by hand is put back. A newer template, other overrides or another instance type change no snapshot; TemplateConsistent
+// result goes into the member's metadata and spec. What no Pod could be made of (Faults) is not frozen: the member waits, says
+// why, and is rendered again when template or config change. A pool is then made from the snapshot, and whatever is changed
+// on it by hand is put back. A newer template, other overrides or another instance type change no snapshot; TemplateConsistent
 // says so, member by member. A config that asks for another shape or template makes the member Inconsistent, which is not
 // routed to.
 //

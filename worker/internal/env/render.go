@@ -89,6 +89,11 @@ func render(o *observation, member *v1alpha1.EnvClusterMember, replicas int32) (
 		return nil, err
 	}
 	tmpl, applied := o.template, overridesOf(o.env, member)
+	if inline := applied.Resources; inline != nil && applied.InstanceType == "" {
+		if faults := resourceFaults("config.inlineResources", inline); len(faults) > 0 {
+			return nil, errors.New(Sentence(faults))
+		}
+	}
 	var err error
 	if applied.TypeResources, err = typeResources(o, &member.Config); err != nil {
 		return nil, err
@@ -102,7 +107,7 @@ func render(o *observation, member *v1alpha1.EnvClusterMember, replicas int32) (
 	if o.pullSecret {
 		addPullSecret(spec, v1alpha1.EnvImagePullSecretName(o.env.Name))
 	}
-	if err := readable(spec); err != nil {
+	if err := usable(spec); err != nil {
 		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.name, err)
 	}
 	annotation, err := json.Marshal(applied)
@@ -119,6 +124,17 @@ func render(o *observation, member *v1alpha1.EnvClusterMember, replicas int32) (
 	rendered.annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.revision
 	rendered.annotations[v1alpha1.SandboxPoolOverridesAnnotationKey] = string(annotation)
 	return rendered, nil
+}
+
+// usable refuses the spec of a pool that Pods cannot be made of: once it is frozen a repaired template would not mend it.
+func usable(spec map[string]any) error {
+	if err := readable(spec); err != nil {
+		return err
+	}
+	if faults := Faults(spec); len(faults) > 0 {
+		return errors.New(Sentence(faults))
+	}
+	return nil
 }
 
 // readable refuses the spec of a pool that informers cannot read: the schema knows nothing of Pod templates and would let

@@ -129,8 +129,8 @@ func missing(spec map[string]any, tmpl *template) (map[string]any, error) {
 			delete(together, field)
 		}
 	}
-	if faults := templates.Faults(together); len(faults) > 0 {
-		return nil, fmt.Errorf("with SandboxTemplate %s: %s", tmpl.name, templates.Sentence(faults))
+	if faults := env.Faults(together); len(faults) > 0 {
+		return nil, fmt.Errorf("with SandboxTemplate %s: %s", tmpl.name, env.Sentence(faults))
 	}
 	return add, env.Readable(together)
 }

@@ -10,6 +10,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/env"
 )
 
 // User is a pool that names a template.
@@ -42,7 +43,7 @@ func Decide(s *Snapshot) []patch.Condition {
 func available(s *Snapshot) patch.Condition {
 	const condition = v1alpha1.SandboxTemplateConditionAvailable
 	if len(s.Faults) > 0 {
-		return patch.False(condition, v1alpha1.ReasonTemplateInvalid, Sentence(s.Faults))
+		return patch.False(condition, v1alpha1.ReasonTemplateInvalid, env.Sentence(s.Faults))
 	}
 	return patch.True(condition, v1alpha1.ReasonValidated, Clip(fmt.Sprintf("version %q, revision %s; %s", s.Version, s.Revision, usage(s))))
 }
@@ -111,4 +112,15 @@ func list(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
 	}
 	return strings.Join(names, ", ")
+}
+
+// longest is what a condition's message may have here, well below what the API server takes.
+const longest = 1024
+
+// Clip keeps a message bounded.
+func Clip(text string) string {
+	if runes := []rune(text); len(runes) > longest {
+		return string(runes[:longest-1]) + "…"
+	}
+	return text
 }

@@ -3,12 +3,11 @@
 // Package templates says of every SandboxTemplate whether pools can be made from it, and who uses it.
 //
 // What goes in: SandboxTemplates as documents, and the pools and Envs that name them, through the manager's cache. What
-// comes out: the template's conditions Available and Degraded, and Faults, by which pools without an Env judge what they
-// were made of as well (package solo).
+// comes out: the template's conditions Available and Degraded.
 //
 //	gather ─▶ decide ─▶ report
 //
-// Available is False with TemplateInvalid when Faults finds something: a Pod template that is none, containers without an
+// Available is False with TemplateInvalid when env.Faults, by which members and pools without an Env are judged as well, finds something: a Pod template that is none, containers without an
 // image, runtimes that no Pod could have. Degraded is True for such a template, for one that is being deleted while pools
 // name it, and for one of which pools have an older revision: they go on with it, and their messages say how to go over
 // (I6: a template ends nothing that runs). The messages name a few users and count the rest (I10).

@@ -125,7 +125,7 @@ func (r *Reconciler) gather(ctx context.Context, obj *unstructured.Unstructured)
 	if err != nil {
 		return nil, fmt.Errorf("reading spec: %w", err)
 	}
-	s := &Snapshot{Faults: Faults(spec), Deleting: obj.GetDeletionTimestamp() != nil}
+	s := &Snapshot{Faults: env.Faults(spec), Deleting: obj.GetDeletionTimestamp() != nil}
 	s.Version, _, _ = unstructured.NestedString(spec, "version")
 	if s.Revision, err = env.TemplateRevision(spec); err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package templates
+package env
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -15,8 +16,12 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// mostFaults bounds a message: after so many something else is wrong than a field.
-const mostFaults = 8
+const (
+	// mostFaults bounds a message: after so many something else is wrong than a field.
+	mostFaults = 8
+	// longestSentence is well below what the API server takes of a condition's message.
+	longestSentence = 1024
+)
 
 // Faults tell why no Pod could be made from the spec of a template or of a pool, given as a document; nothing if one could.
 // Whether the API server takes the Pod, and whether its images can be pulled, is known only when it is tried.
@@ -58,7 +63,7 @@ func podFaults(pod *corev1.PodSpec) []error {
 			if c.Image == "" {
 				faults = append(faults, fmt.Errorf("%s.image is empty; valid: the name of an image", at))
 			}
-			faults = append(faults, resourceFaults(at, &c.Resources)...)
+			faults = append(faults, resourceFaults(at+".resources", &c.Resources)...)
 		}
 	}
 	return faults
@@ -69,7 +74,7 @@ func resourceFaults(at string, resources *corev1.ResourceRequirements) []error {
 	negative := func(field string, list corev1.ResourceList) {
 		for _, name := range slices.Sorted(maps.Keys(list)) { // in one order: another message is another write
 			if quantity := list[name]; quantity.Sign() < 0 {
-				faults = append(faults, fmt.Errorf("%s.resources.%s.%s is %s; valid: 0 or more", at, field, name, quantity.String()))
+				faults = append(faults, fmt.Errorf("%s.%s.%s is %s; valid: 0 or more", at, field, name, quantity.String()))
 			}
 		}
 	}
@@ -78,7 +83,7 @@ func resourceFaults(at string, resources *corev1.ResourceRequirements) []error {
 	for _, name := range slices.Sorted(maps.Keys(resources.Requests)) {
 		request := resources.Requests[name]
 		if limit, ok := resources.Limits[name]; ok && request.Cmp(limit) > 0 {
-			faults = append(faults, fmt.Errorf("%s.resources.requests.%s is %s, above its limit %s", at, name, request.String(), limit.String()))
+			faults = append(faults, fmt.Errorf("%s.requests.%s is %s, above its limit %s", at, name, request.String(), limit.String()))
 		}
 	}
 	return faults
@@ -103,23 +108,9 @@ func runtimeFaults(runtimes []v1alpha1.SandboxRuntimeSpec) []error {
 
 // Sentence joins faults into a condition's message.
 func Sentence(faults []error) string {
-	text := ""
+	texts := make([]string, len(faults))
 	for i, fault := range faults {
-		if i > 0 {
-			text += "; "
-		}
-		text += fault.Error()
+		texts[i] = fault.Error()
 	}
-	return Clip(text)
-}
-
-// longest is what a condition's message may have here, well below what the API server takes.
-const longest = 1024
-
-// Clip keeps a message bounded.
-func Clip(text string) string {
-	if runes := []rune(text); len(runes) > longest {
-		return string(runes[:longest-1]) + "…"
-	}
-	return text
+	return clip(strings.Join(texts, "; "), longestSentence)
 }
