@@ -70,7 +70,7 @@ func testSameMember(p *place) {
 	}
 }
 
-// testFullAnnotations: an object may have 256 KiB of them. The pool of a member with as many would have more.
+// testFullAnnotations: an object may have 256 KiB of them. The pool of a member with as many would have more, and is not tried.
 func testFullAnnotations(p *place) {
 	p.apply(templateManifest)
 	full := strings.Repeat("x", 256<<10-20)
@@ -79,7 +79,7 @@ func testFullAnnotations(p *place) {
 		"name: env,", "name: full,", "name: member,", `name: full, config: {annotations: {a: "`+full+`"}},`).Replace(envManifest), "create", "-f", "-")
 	planetest.Eventually(p.t, "the refusal in the Env's condition", func() error {
 		message := p.awaitCondition("env", "full", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersMissing)
-		if !strings.Contains(message, "metadata.annotations: Too long") || len(message) > 1<<10 {
+		if !strings.Contains(message, "config.annotations: with those of SandboxTemplate") || len(message) > 1<<10 {
 			return fmt.Errorf("it tells %.300q", message)
 		}
 		return nil

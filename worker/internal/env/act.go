@@ -57,9 +57,28 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bo
 // settle counts what came of a member's action, and has the Env's status tell of a failure.
 func (a *actor) settle(ctx context.Context, m *memberPlan, err error) error {
 	if err = a.count(ctx, m.verb, err); err != nil {
-		m.message = err.Error()
+		m.message = clip(err.Error(), longestSentence)
+		if m.verb == verbRepair && refusedForGood(err) {
+			m.unrepaired = true
+			a.tellOfUnrepaired(m)
+		}
 	}
 	return err
+}
+
+// refusedForGood reports an answer of the API server that the same request will get again.
+func refusedForGood(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// tellOfUnrepaired records an event unless the Env says it already.
+func (a *actor) tellOfUnrepaired(m *memberPlan) {
+	for _, c := range a.o.env.Status.Conditions {
+		if c.Type == v1alpha1.SandboxEnvConditionReady && strings.Contains(c.Message, m.message) {
+			return
+		}
+	}
+	a.record(m.name, corev1.EventTypeWarning, reasonRepairRefused, verbRepair, m.name+": "+m.message)
 }
 
 // count returns the error unless it is a lost race or a refusal, which are no failures.

@@ -46,6 +46,10 @@ func readyOf(o *observation, p *plan) patch.Condition {
 	for i := range p.members {
 		m := &p.members[i]
 		line := fmt.Sprintf("%s: %s", m.name, m.message)
+		if m.unrepaired { // whatever else it is, it stays that, and follows no number of replicas
+			inconsistent = append(inconsistent, line)
+			continue
+		}
 		switch m.state {
 		case v1alpha1.ObservedMemberStateMissing:
 			missing = append(missing, line)

@@ -37,6 +37,7 @@ const (
 	reasonMemberInvalid   v1alpha1.ConditionReason = "MemberInvalid"
 	reasonMemberChanged   v1alpha1.ConditionReason = "MemberChanged"
 	reasonPullSecretFound v1alpha1.ConditionReason = "PullSecretFound"
+	reasonRepairRefused   v1alpha1.ConditionReason = "RepairRefused"
 )
 
 // plan is what is to be done about an Env.
@@ -56,6 +57,8 @@ type memberPlan struct {
 	message string
 	// drift names what a repair puts right.
 	drift []drift
+	// unrepaired: the API server refuses that, replicas included.
+	unrepaired bool
 	// replicas are those to write into the Env, for the verbs that do.
 	replicas int32
 	// snapshot is what Admit freezes, and key names it to admission plugins.

@@ -39,6 +39,9 @@
 // is put back then, once: a value that comes back within five minutes is let stand (contest.go). The autoscaler itself is
 // package autoscale, and writes through SetReplicas.
 //
+// A repair that the API server refuses for good is told in Ready, which is False then: such a member serves, and follows neither
+// its snapshot nor its replicas.
+//
 // A pool that no member names is deleted; its finalizer lets running sandboxes end on their own terms.
 //
 // # Admission

@@ -12,8 +12,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"navix.sh/atoll/api/v1alpha1"
 )
@@ -85,7 +89,7 @@ func keysOf(config *v1alpha1.EnvClusterMemberConfig) string {
 // render makes a member's pool from the template, the Env's overrides and the member's config. What the manifest may
 // have under the member's spec besides replicas is not looked at: that part of the Env is the worker's.
 func render(o *observation, member *v1alpha1.EnvClusterMember, replicas int32) (*snapshot, error) {
-	if err := checkReserved(member.Config); err != nil {
+	if err := checkKeys(member.Config); err != nil {
 		return nil, err
 	}
 	tmpl, applied := o.template, overridesOf(o.env, member)
@@ -123,7 +127,20 @@ func render(o *observation, member *v1alpha1.EnvClusterMember, replicas int32) (
 	rendered.annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.version
 	rendered.annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.revision
 	rendered.annotations[v1alpha1.SandboxPoolOverridesAnnotationKey] = string(annotation)
+	if size := sizeOf(rendered.annotations); size > mostAnnotations {
+		return nil, fmt.Errorf("config.annotations: with those of SandboxTemplate %s they are %d bytes; valid: at most %d", tmpl.name, size, mostAnnotations)
+	}
 	return rendered, nil
+}
+
+// mostAnnotations is what the API server takes of a pool's, less what others may add and our lists of keys.
+const mostAnnotations = apivalidation.TotalAnnotationSizeLimitB * 3 / 4
+
+func sizeOf(keys map[string]string) (size int) {
+	for key, value := range keys {
+		size += len(key) + len(value)
+	}
+	return size
 }
 
 // usable refuses the spec of a pool that Pods cannot be made of: once it is frozen a repaired template would not mend it.
@@ -209,7 +226,7 @@ func hasAnyPrefix(key string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
-func checkReserved(config v1alpha1.EnvClusterMemberConfig) error {
+func checkKeys(config v1alpha1.EnvClusterMemberConfig) error {
 	for _, part := range []struct {
 		field string
 		keys  map[string]string
@@ -218,6 +235,14 @@ func checkReserved(config v1alpha1.EnvClusterMemberConfig) error {
 			if reserved(key) {
 				return fmt.Errorf("config.%s: %s is reserved; remove it", part.field, key)
 			}
+		}
+	}
+	if errs := metavalidation.ValidateLabels(config.Labels, field.NewPath("config", "labels")); len(errs) > 0 {
+		return errs[0]
+	}
+	for _, key := range sortedKeys(config.Annotations) {
+		if errs := validation.IsQualifiedName(strings.ToLower(key)); len(errs) > 0 {
+			return fmt.Errorf("config.annotations: %q is no key of an annotation: %s", clip(key, 300), errs[0])
 		}
 	}
 	return nil

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/events"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// A repair that the API server refuses, which it will again, shows: the member serves, and follows neither template nor replicas.
+// What may pass shows nothing.
+func TestARepairThatIsRefusedShows(t *testing.T) {
+	tooLong := apierrors.NewInvalid(schema.GroupKind{Kind: "SandboxPool"}, "a",
+		field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 262144)})
+	for name, tc := range map[string]struct {
+		err   error
+		ready metav1.ConditionStatus
+	}{
+		"refused for good": {tooLong, metav1.ConditionFalse},
+		"forbidden":        {apierrors.NewForbidden(schema.GroupResource{Resource: "sandboxpools"}, "a", errors.New("a policy")), metav1.ConditionFalse},
+		"busy":             {apierrors.NewTooManyRequests("busy", 1), metav1.ConditionTrue},
+		"none":             {nil, metav1.ConditionTrue},
+	} {
+		t.Run(name, func(t *testing.T) {
+			metrics, err := newMetrics(prometheus.NewRegistry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			recorder := events.NewFakeRecorder(5)
+			o := &observation{clusterID: local, env: &v1alpha1.SandboxEnv{}, now: testTime, since: testTime.Sub}
+			a := &actor{Reconciler: &Reconciler{metrics: metrics, recorder: recorder}, o: o}
+			p := &plan{members: []memberPlan{{name: "a", verb: verbRepair, state: v1alpha1.ObservedMemberStateActive}}}
+			if got := a.settle(context.Background(), &p.members[0], tc.err); !errors.Is(got, tc.err) {
+				t.Fatal(got)
+			}
+			ready := readyOf(o, p)
+			told := len(recorder.Events)
+			if ready.Status != tc.ready || (told == 1) != (tc.ready == metav1.ConditionFalse) {
+				t.Errorf("Ready is %s, %s; told %d times", ready.Status, ready.Message, told)
+			}
+			if tc.ready == metav1.ConditionFalse && !strings.Contains(ready.Message, tc.err.Error()) {
+				t.Errorf("the condition does not say why: %s", ready.Message)
+			}
+			o.env.Status.Conditions = []metav1.Condition{{Type: ready.Type, Status: ready.Status, Message: ready.Message}}
+			_ = a.settle(context.Background(), &p.members[0], tc.err)
+			if len(recorder.Events) != told {
+				t.Error("told again, although the Env says so already")
+			}
+		})
+	}
+}
+
+// What the annotations of a pool may not be together is refused before it is frozen: it could neither be made nor repaired.
+func TestTooManyAnnotationsAreRefused(t *testing.T) {
+	tmpl, err := newTemplate("base", nil, map[string]string{"note": strings.Repeat("x", 100<<10)},
+		map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "x"}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &observation{clusterID: local, env: &v1alpha1.SandboxEnv{}, template: tmpl, now: testTime, since: testTime.Sub}
+	for size, fits := range map[int]bool{50 << 10: true, 100 << 10: false} {
+		member := &v1alpha1.EnvClusterMember{Config: v1alpha1.EnvClusterMemberConfig{Annotations: map[string]string{"own": strings.Repeat("y", size)}}}
+		_, err := render(o, member, 1)
+		if (err == nil) != fits || !fits && (!strings.Contains(err.Error(), "config.annotations") || len(err.Error()) > 300) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
