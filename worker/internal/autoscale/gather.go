@@ -37,7 +37,8 @@ type target struct {
 	pods map[types.UID]*corev1.Pod // idle ones, the cache's own
 	// waiting are claims.
 	waiting int32
-	// stuck: a Pod that was to be ready long ago is not. More would fare no better, and nobody is to wait for it.
+	// stuck: a Pod that was to be ready long ago is not, or cannot be made. More would fare no better, and nobody is to wait for
+	// it.
 	stuck bool
 }
 
@@ -148,11 +149,21 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	if err := r.gatherPods(ctx, t, &m); err != nil {
 		return err
 	}
+	countMissing(&m)
 	t.stuck = m.Stuck > 0
 	m.Pods.ReadyIdle = min(stats.ReadyIdle, m.Pods.Idle)
-	m.Provisioning += max(0, m.Replicas-m.Pods.Live())
 	g.Members, g.members = append(g.Members, m), append(g.members, t)
 	return nil
+}
+
+// countMissing counts the Pods that are not made yet. They are on their way; but while they are refused, nobody is to wait for
+// them.
+func countMissing(m *autoscale.Member) {
+	missing := max(0, m.Replicas-m.Pods.Live())
+	m.Provisioning += missing
+	if m.Refused != nil {
+		m.Stuck += missing
+	}
 }
 
 // gatherPods counts the Pods of a member, and times those that are idle.

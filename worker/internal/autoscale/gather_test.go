@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/autoscale"
 )
 
 // A pool that was deleted by hand comes back with its member's replicas, and one that a rival keeps has its Pods all along:
@@ -41,5 +42,18 @@ func TestMembersWhosePoolIsAwayCount(t *testing.T) {
 	}
 	if !slices.ContainsFunc(members, func(m grouped) bool { return m.Name == "here" && m.pool == here && m.group == groups[0] }) || len(members) != 1 {
 		t.Errorf("want the member here alone decided about, got %+v", members)
+	}
+}
+
+// Pods that are refused are on nobody's way: a sibling does not count on them, and the hub sends no claim to wait for them.
+func TestMissingPodsThatAreRefusedAreStuck(t *testing.T) {
+	m := autoscale.Member{Replicas: 5, Pods: autoscale.Counts{Running: 1, Idle: 1}, Provisioning: 1}
+	refused := m
+	refused.Refused = &autoscale.Refusal{}
+	if countMissing(&m); m.Provisioning != 4 || m.Stuck != 0 {
+		t.Errorf("not made yet: %d on their way, %d stuck", m.Provisioning, m.Stuck)
+	}
+	if countMissing(&refused); refused.Provisioning != 4 || refused.Stuck != 3 {
+		t.Errorf("refused: %d on their way, %d stuck", refused.Provisioning, refused.Stuck)
 	}
 }

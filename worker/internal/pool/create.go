@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,12 +32,18 @@ func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *Sn
 			batch = n
 		}
 		b := r.createBatch(ctx, key, s, batch)
-		made += b.made
+		if made += b.made; made > 0 {
+			r.failures.forget(key)
+		}
 		if b.refusal != nil {
 			r.refused(ctx, key, s, *b.refusal, made)
 		}
 		if err := errors.Join(b.errs...); err != nil {
 			r.notices.warn(s.Pool, nil, ReasonCreationFailed, "Create", "creating a pod: %s", firstLine(err))
+			if at := slices.IndexFunc(b.errs, against); at >= 0 && made == 0 && r.failures.steady(key, s.Revision) {
+				r.refused(ctx, key, s, admission.Refuse(0, admission.InvalidSpec, b.errs[at].Error(), 0), 0)
+				return nil
+			}
 			return fmt.Errorf("creating pods: %w", err)
 		}
 		if b.refusal != nil {

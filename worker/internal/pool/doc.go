@@ -106,7 +106,10 @@
 // Package admission is asked before each Pod. Its refusal, and that of a namespace's
 // ResourceQuota or LimitRange, is no error: the pool waits, a second at first and a
 // minute at most, says why in its condition Scaling and in one Event, and then tries a
-// single Pod. What refuses is remembered for whoever raises replicas.
+// single Pod. What refuses is remembered for whoever raises replicas. Anything else that the API server has against Pods,
+// a policy of the namespace or a webhook that denies them, is an error at first, which is tried again soon, and a refusal
+// once no Pod could be made for half a minute (failures.go).
+//
 // # Who else has a say
 //
 // Others may know what bears on a pool's keeping (standing.go): that another controller keeps it, and it is left alone

@@ -135,6 +135,7 @@ type Reconciler struct {
 	timeline     *timeline
 	crashes      *crashes
 	backoffs     *backoffs
+	failures     *failures
 	replacements *replacements
 	statuses     *throttle
 	pendings     *throttle
@@ -173,6 +174,7 @@ func New(o Options) (*Reconciler, error) {
 		timeline:     newTimeline(o.Clock),
 		crashes:      newCrashes(o.Clock),
 		backoffs:     newBackoffs(o.Clock),
+		failures:     newFailures(o.Clock),
 		replacements: newReplacements(o.Clock),
 		statuses:     newThrottle(o.Clock, statusInterval),
 		pendings:     newThrottle(o.Clock, pendingInterval),
@@ -301,6 +303,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.timeline.observe(key, nil)
 	r.crashes.forget(key)
 	r.refusals.Forget(key)
+	r.failures.forget(key)
 	r.notices.forget(key)
 	r.replacements.forget(key)
 	r.statuses.forget(key)

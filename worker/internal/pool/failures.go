@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// steadyAfter is how long Pods of a pool cannot be made before that is taken for what will stay so: a namespace that is
+	// being set up has its service account, its policies and their webhooks by then.
+	steadyAfter = 30 * time.Second
+	// failuresForgotten is longer than between two attempts of a pool that wants Pods.
+	failuresForgotten = 2 * time.Minute
+)
+
+// failures remembers since when no Pod of a pool can be made, for something that the API server has against it: a policy of
+// the namespace, a webhook, a field. Memory is bounded by the pools (I10).
+type failures struct {
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	pools map[types.NamespacedName]failing
+}
+
+type failing struct {
+	subject      string
+	since, until time.Time
+}
+
+func newFailures(clk clock.PassiveClock) *failures {
+	return &failures{clock: clk, pools: map[types.NamespacedName]failing{}}
+}
+
+// steady notes a failure to make a Pod, and tells whether none could be made for long enough. Another subject, which is what
+// the pool makes Pods from, begins anew.
+func (f *failures) steady(pool types.NamespacedName, subject string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.clock.Now()
+	known, ok := f.pools[pool]
+	if !ok || known.subject != subject || now.Sub(known.until) > failuresForgotten {
+		known = failing{subject: subject, since: now}
+	}
+	known.until = now
+	f.pools[pool] = known
+	return now.Sub(known.since) >= steadyAfter
+}
+
+// forget is for a pool of which a Pod was made, or that is gone.
+func (f *failures) forget(pool types.NamespacedName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.pools, pool)
+}
+
+// against reports what the API server has against a Pod, in contrast to not being reached, or being busy.
+func against(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; {
+	case code == http.StatusTooManyRequests, code == http.StatusConflict, code == http.StatusUnauthorized, code == http.StatusRequestTimeout:
+		return false
+	case code >= 400 && code < 500:
+		return true
+	}
+	return apierrors.IsInternalError(err) && strings.Contains(status.Status().Message, "webhook")
+}

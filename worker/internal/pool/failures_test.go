@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/admission"
+)
+
+// makesPods answers as a test says.
+type makesPods struct {
+	client.Client
+	answer error
+}
+
+func (c *makesPods) Create(context.Context, client.Object, ...client.CreateOption) error {
+	return c.answer
+}
+
+// TestPodsThatCannotBeMade: what the API server has against Pods for a while is a refusal, so that it shows, nobody grows the pool
+// for it, and it is tried ever more rarely; and is none any more once a Pod could be made.
+func TestPodsThatCannotBeMade(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for name, tc := range map[string]struct {
+		answer  error
+		refused bool
+	}{
+		"a policy of the namespace":  {apierrors.NewForbidden(pods, "p-1", errors.New(`violates PodSecurity "restricted:latest"`)), true},
+		"a field":                    {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p-1", nil), true},
+		"a webhook that is away":     {apierrors.NewInternalError(errors.New(`failed calling webhook "pods.example"`)), true},
+		"an API server that is busy": {apierrors.NewTooManyRequests("busy", 1), false},
+		"an API server that breaks":  {apierrors.NewInternalError(errors.New("etcdserver: no leader")), false},
+		"an API server that is away": {errors.New("connection refused"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+			m, err := newMetrics(prometheus.NewRegistry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			api := &makesPods{answer: tc.answer}
+			r := &Reconciler{
+				client: api, clock: clk, metrics: m, notices: newNotices(events.NewFakeRecorder(1000), clk),
+				refusals: admission.NewRefusals(clk), failures: newFailures(clk), expectations: NewExpectations(clk),
+			}
+			key := types.NamespacedName{Namespace: "ns", Name: "p"}
+			s := &Snapshot{Revision: "1", Pool: &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}}
+			s.Pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "i"}}
+			for range 6 {
+				if err := r.create(t.Context(), key, s, 2); err == nil {
+					t.Fatal("a failure that may pass is none")
+				}
+				if last, ok := r.refusals.Last(key); ok {
+					t.Fatalf("refused at once: %+v", last)
+				}
+				clk.SetTime(clk.Now().Add(5 * time.Second))
+			}
+			err = r.create(t.Context(), key, s, 2)
+			last, ok := r.refusals.Last(key)
+			if (err == nil) != tc.refused || ok != tc.refused || ok && !strings.Contains(tc.answer.Error(), last.Message) {
+				t.Fatalf("after 30 s: %v, %+v", err, last)
+			}
+			if tc.refused && r.refusals.Hold(key, "1") == 0 {
+				t.Error("it is tried again at once")
+			}
+			api.answer = nil
+			if err := r.create(t.Context(), key, s, 2); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := r.refusals.Last(key); ok || len(r.failures.pools) > 0 {
+				t.Error("still refused, although a Pod could be made")
+			}
+		})
+	}
+}
+
+func TestFailuresBeginAnew(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	f, key := newFailures(clk), types.NamespacedName{Name: "p"}
+	for i, step := range []struct {
+		after   time.Duration
+		subject string
+		steady  bool
+	}{
+		{0, "1", false}, {29 * time.Second, "1", false}, {time.Second, "1", true}, {time.Minute, "1", true},
+		{time.Second, "2", false}, {30 * time.Second, "2", true}, {time.Hour, "2", false},
+	} {
+		clk.SetTime(clk.Now().Add(step.after))
+		if got := f.steady(key, step.subject); got != step.steady {
+			t.Errorf("step %d: steady %t", i, got)
+		}
+	}
+}
