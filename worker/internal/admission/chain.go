@@ -148,9 +148,9 @@ func (c *Chain) grow(ctx context.Context, q question, change *Change, of func(Pl
 		return Admit(change.To), nil
 	}
 	seen := *change
-	seen.Pool = change.Pool.DeepCopy()
 	least := Admit(change.To)
 	for range len(c.plugins) + 1 {
+		seen.Pool = change.Pool.DeepCopy() // a plugin that appends would do so once a round
 		others, again := 0, false
 		for _, p := range c.plugins {
 			ask := of(p.Plugin)

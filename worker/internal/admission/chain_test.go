@@ -171,6 +171,22 @@ func TestPluginsEditPools(t *testing.T) {
 	}
 }
 
+// TestEditsAreOfOneRound: a plugin that is asked again, for less, edits the pool as it was.
+func TestEditsAreOfOneRound(t *testing.T) {
+	appends := &poolPlugin{name: "appends", answer: func(_ context.Context, c *Change) (Verdict, error) {
+		c.Pool.Spec.Template.Spec.Containers = append(c.Pool.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar"})
+		return Admit(c.To), nil
+	}}
+	c := change(0, 5)
+	v, err := New(appends, upTo("most", 3)).PreCreatePool(t.Context(), c)
+	if err != nil || v.Replicas != 3 || len(appends.asked) != 2 {
+		t.Fatalf("%+v, %v, asked for %v", v, err, appends.asked)
+	}
+	if n := len(c.Pool.Spec.Template.Spec.Containers); n != 1 {
+		t.Errorf("%d containers were added, want 1", n)
+	}
+}
+
 type podPlugin func(*PodRequest) (Verdict, error)
 
 func (podPlugin) Name() string { return "pods" }
