@@ -36,7 +36,8 @@ type Change struct {
 	// Pool is the candidate. PreCreatePool may edit its labels, annotations and spec, but neither its name nor its
 	// replicas; all others only read it.
 	Pool *v1alpha1.SandboxPool
-	// From and To are replicas before and after: From is 0 for a creation, To is 0 for a deletion.
+	// From and To are replicas before and after: From is 0 for a creation, To is 0 for a deletion. A pool that is to be made of
+	// something else, with Pods that take as much as before, keeps its replicas: From is To then, and a Reason refuses it.
 	From, To int32
 	// Probe marks a question whose answer may not be acted upon: a plugin that reserves something does not do so.
 	Probe bool

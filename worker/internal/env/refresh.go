@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -130,7 +132,9 @@ func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 		if err != nil {
 			return err
 		}
-		change := &admission.Change{Env: client.ObjectKeyFromObject(a.o.env), Key: m.key, Pool: before.DeepCopy(), To: m.replicas, Probe: dryRun}
+		change := &admission.Change{
+			Env: client.ObjectKeyFromObject(a.o.env), Key: m.key, Pool: before.DeepCopy(), From: a.o.keeps(m.name, before), To: m.replicas, Probe: dryRun,
+		}
 		verdict, err := a.admission.PreCreatePool(ctx, change)
 		if err != nil {
 			return fmt.Errorf("asking about member %s: %w", m.name, err)
@@ -144,6 +148,25 @@ func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 		}
 	}
 	return nil
+}
+
+// keeps is how many Pods a member that is rendered anew as a pool has already: a limit that was lowered takes none of them away,
+// and keeps no new image from them. If they are to need something else they are asked for as new ones.
+func (o *observation) keeps(name string, as *v1alpha1.SandboxPool) int32 {
+	members := o.members()
+	for i := range members {
+		if m := &members[i]; m.Name == name && hasSnapshot(m) && sameNeeds(&m.Spec.Template.Spec, &as.Spec.Template.Spec) {
+			return m.Spec.Replicas
+		}
+	}
+	return 0
+}
+
+// sameNeeds reports whether the Pods of two specs take the same resources, container by container.
+func sameNeeds(a, b *corev1.PodSpec) bool {
+	same := func(a, b corev1.Container) bool { return sameResources(&a.Resources, &b.Resources) }
+	return slices.EqualFunc(a.Containers, b.Containers, same) && slices.EqualFunc(a.InitContainers, b.InitContainers, same) &&
+		equality.Semantic.DeepEqual(a.Resources, b.Resources) && equality.Semantic.DeepEqual(a.Overhead, b.Overhead)
 }
 
 // refreshAll freezes what was rendered. Unlike in a reconcile, a lost race is an error: it is begun anew.
