@@ -29,6 +29,8 @@ const (
 	parallel = 16
 	// betweenAttempts bounds how often admission is asked about a pool whose cooldowns are 0.
 	betweenAttempts = time.Second
+	// longestWait bounds for how long a plugin that refuses may ask not to be asked.
+	longestWait = 5 * time.Minute
 )
 
 // act carries one member's decision out. What fails is tried again: nothing of it is recorded.
@@ -70,10 +72,10 @@ func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group,
 		}
 		return err
 	}
-	if !t.memo.attempt.IsZero() && r.clock.Since(t.memo.attempt) < betweenAttempts {
+	if r.untilAsked(t) > 0 {
 		return nil
 	}
-	t.memo.attempt = r.clock.Now()
+	t.memo.attempt, t.memo.wait = r.clock.Now(), 0
 	outcome, err := r.admit(ctx, e, t, d)
 	if err != nil {
 		return err
@@ -92,6 +94,14 @@ func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group,
 	return nil
 }
 
+// untilAsked is how long admission is not to be asked about a member yet, whatever its cooldowns are.
+func (r *Reconciler) untilAsked(t *target) time.Duration {
+	if t.memo.attempt.IsZero() {
+		return 0
+	}
+	return max(0, max(betweenAttempts, t.memo.wait)-r.clock.Since(t.memo.attempt))
+}
+
 // admit finds how far growth is admitted. The whole target is asked for as what is to be done; a smaller one is looked for
 // with probes, and asked for again once it is found.
 func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *autoscale.MemberDecision) (autoscale.Outcome, error) {
@@ -102,6 +112,9 @@ func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *targe
 		verdict, err := r.admission.PreUpdatePool(ctx, &admission.Change{
 			Env: client.ObjectKeyFromObject(e), Key: fmt.Sprintf("%s/%s", e.UID, t.key.Name), Pool: t.pool.DeepCopy(), From: d.Floor, To: to, Probe: probe,
 		})
+		if !verdict.Whole(to) {
+			t.memo.wait = max(t.memo.wait, min(verdict.RetryAfter, longestWait))
+		}
 		message := verdict.Message
 		if verdict.Reason != "" {
 			message = fmt.Sprintf("%s: %s", verdict.Reason, verdict.Message)

@@ -55,7 +55,8 @@ type memo struct {
 	refused time.Time // of the latest refusal of a Pod, by steady
 
 	idle     map[types.UID]idleTime
-	attempt  time.Time // of the last question to admission
+	attempt  time.Time     // of the last question to admission
+	wait     time.Duration // from then, as whoever refused asked for
 	decided  autoscale.Reason
 	toldFull fullness
 }

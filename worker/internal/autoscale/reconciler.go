@@ -262,7 +262,7 @@ func untilAttempt(r *Reconciler, t *target, d *autoscale.MemberDecision) time.Du
 	if d.Direction != autoscale.Up {
 		return 0
 	}
-	return max(betweenAttempts-r.clock.Since(t.memo.attempt), settle)
+	return max(r.untilAsked(t), settle)
 }
 
 func (r *Reconciler) forget(name types.NamespacedName, keep map[types.NamespacedName]bool) {

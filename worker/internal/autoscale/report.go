@@ -147,6 +147,9 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 	if !saturated.IsZero() {
 		left = saturated.Sub(g.Now)
 	}
+	if t.memo.wait > 0 {
+		left = max(left, r.untilAsked(t))
+	}
 	r.outlooks.set(t.key, d.CanGrow && left == 0 && !t.stuck, left)
 }
 
