@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -25,6 +26,8 @@ const writeTimeout = 7 * time.Second
 
 // listPage keeps a live list from being one huge answer; its pages are of one resourceVersion.
 const listPage = 1000
+
+const fieldManager = "atoll-worker"
 
 // Pods is the claim path's own way to the API server: connections that no watch shares, and no client-side limit.
 type Pods struct{ client typedv1.CoreV1Interface }
@@ -50,8 +53,20 @@ func (p *Pods) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresou
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return p.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.JSONPatchType, body, metav1.PatchOptions{
-		FieldManager: "atoll-worker",
+		FieldManager: fieldManager,
 	}, subresource...)
+}
+
+// claim sends a claim once. The client must not repeat it by itself, which it does wherever a server says when to come again:
+// what an answer means depends on whether an earlier try was unclear.
+func (p *Pods) claim(ctx context.Context, pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	answer := &corev1.Pod{}
+	err := p.client.RESTClient().Patch(types.JSONPatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, scheme.ParameterCodec).
+		Body(body).MaxRetries(0).Do(ctx).Into(answer)
+	return answer, err
 }
 
 // read is a live read, past every cache.

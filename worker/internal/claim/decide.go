@@ -23,7 +23,7 @@ const (
 	gone outcome = "Gone"
 	// faulty: the request itself cannot be written on any Pod.
 	faulty outcome = "Faulty"
-	// denied: we may not write, or not like this; nothing was written.
+	// denied: we may not write, or not like this; nothing was written, by this try.
 	denied outcome = "Denied"
 	// unclear: the write may have happened, may happen still, or never.
 	unclear outcome = "Unclear"
@@ -51,6 +51,15 @@ func judge(err error) outcome {
 	default:
 		return unclear
 	}
+}
+
+// atRepeat is what an answer means to a write of which an earlier try was unclear. A denial is of the try that it answers: an
+// API server that has just started refuses what it has carried out a moment ago. What is faulty is so at every try.
+func atRepeat(got outcome) outcome {
+	if got == denied {
+		return unclear
+	}
+	return got
 }
 
 func hasCauses(err error) bool {

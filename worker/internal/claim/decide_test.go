@@ -56,6 +56,17 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Whatever is answered to a repetition, a try that was unclear is not made undone by a denial.
+func TestAtRepeat(t *testing.T) {
+	for got, want := range map[outcome]outcome{
+		written: written, lost: lost, gone: gone, faulty: faulty, denied: unclear, unclear: unclear,
+	} {
+		if is := atRepeat(got); is != want {
+			t.Errorf("%s after an unclear try: %s, want %s", got, is, want)
+		}
+	}
+}
+
 func TestAdmit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		asking asking

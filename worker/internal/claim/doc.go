@@ -45,7 +45,9 @@
 // The write tests that the Pod is idle, undying and itself, so the API server lets one of any number of writers win, two
 // leaders included. A lost write is followed by a live read: a Pod that shows our sandbox id is ours after all, the answer
 // to an earlier try having been lost. An unclear write is repeated on the same Pod under the same sandbox id, which can
-// only succeed once, before it is called unclear.
+// only succeed once, before it is called unclear. From the first unclear try on it is never refused: only what a test of the
+// write says, or a live read, settles it; a denial (401, 403, 429) is of the try that it answers. The client sends each try
+// once, for one that it repeated by itself would look like the first.
 //
 // A write that is answered with a version which had been passed before it was sent went to an etcd that was set back: its
 // Pod may run a sandbox that etcd has forgotten. It is not answered, and nothing is served any more; so it is when a Pod is

@@ -19,8 +19,12 @@ import (
 	"navix.sh/atoll/worker/internal/stages"
 )
 
-// maxUnclear is how often a write whose outcome is unclear is repeated on the same Pod.
-const maxUnclear = 3
+const (
+	// maxUnclear is how often a write whose outcome is unclear is repeated on the same Pod.
+	maxUnclear = 3
+	// maxRetryAfter bounds the pause before that, whatever a server asks for.
+	maxRetryAfter = 2 * time.Second
+)
 
 // take writes the claim on a Pod. False without an error means that another writer was faster.
 func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
@@ -105,20 +109,25 @@ func (s *Service) grant(o *op, e *entry) (*corev1.Pod, *sandbox.Grant) {
 func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byte) (outcome, *corev1.Pod, error) {
 	repeated := false
 	for try := 0; ; try++ {
-		answer, err := s.opts.Pods.patch(ctx, pod, patch)
+		answer, err := s.opts.Pods.claim(ctx, pod, patch)
 		got := judge(err)
+		if repeated {
+			got = atRepeat(got)
+		}
 		if got == lost || got == gone && repeated {
 			var live *corev1.Pod
 			if got, live, err = s.classify(ctx, o.id, pod, repeated, err); got != unclear {
 				return got, live, err
 			}
 		}
+		after, busy := apierrors.SuggestsClientDelay(err)
 		hangs := errors.Is(err, context.DeadlineExceeded) && o.claim.KeyHash == ""
-		if got != unclear || try == maxUnclear || hangs {
+		if got != unclear && !(got == denied && busy) || try == maxUnclear || hangs {
 			return got, answer, err
 		}
-		repeated = true
-		if waitErr := wallclock.Sleep(ctx, s.opts.Clock, 50*time.Millisecond<<try); waitErr != nil {
+		repeated = repeated || got == unclear
+		wait := max(50*time.Millisecond<<try, time.Duration(after)*time.Second)
+		if waitErr := wallclock.Sleep(ctx, s.opts.Clock, min(wait, maxRetryAfter)); waitErr != nil {
 			return unclear, nil, errors.Join(err, waitErr)
 		}
 	}
