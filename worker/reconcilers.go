@@ -32,14 +32,14 @@ import (
 
 // newHooks adds what runs post-start hooks, on the leader.
 func newHooks(
-	mgr ctrl.Manager, cfg *rest.Config, lock *lease.Lock, local clock.WithTicker, times *stages.Stages, log logr.Logger,
+	mgr ctrl.Manager, cfg *rest.Config, claims *claim.Service, lock *lease.Lock, local clock.WithTicker, times *stages.Stages, log logr.Logger,
 ) (*hooks.Runner, error) {
 	cluster, err := hooks.NewCluster(cfg)
 	if err != nil {
 		return nil, err
 	}
 	runner, err := hooks.New(hooks.Options{
-		Pods: cluster, Exec: cluster, Held: lock.Held, Clock: local, Stages: times, Log: log.WithName("hooks"),
+		Pods: cluster, Exec: cluster, Guard: claims, Held: lock.Held, Clock: local, Stages: times, Log: log.WithName("hooks"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the runner of hooks: %w", err)

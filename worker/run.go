@@ -144,7 +144,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	prepare, err := newHooks(mgr, cfg, lock, local, times, log)
+	prepare, err := newHooks(mgr, cfg, claims, lock, local, times, log)
 	if err != nil {
 		return err
 	}

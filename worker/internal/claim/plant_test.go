@@ -18,6 +18,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // plant is the transport to an API server that has Pods and nothing else, and takes no time.
@@ -30,14 +33,12 @@ type plant struct {
 	patches int
 	// answer is what comes of the n-th patch, from 1, and of reads as the 0-th; carry carries it out. nil: all is carried out.
 	answer func(n int, carry func() (*http.Response, error)) (*http.Response, error)
-	// changed hears of every patch that was carried out.
-	changed func(pod *corev1.Pod)
 }
 
 // newPlant has the service talk to an API server with the Pods of the test in it.
 func newPlant(s *station, pods ...*corev1.Pod) *plant {
 	s.t.Helper()
-	p := &plant{t: s.t, pods: map[string]*corev1.Pod{}, version: 1000, changed: func(*corev1.Pod) {}}
+	p := &plant{t: s.t, pods: map[string]*corev1.Pod{}, version: 1000}
 	for _, pod := range pods {
 		p.pods[pod.Name] = pod
 	}
@@ -46,6 +47,19 @@ func newPlant(s *station, pods ...*corev1.Pod) *plant {
 		s.t.Fatal(err)
 	}
 	return p
+}
+
+// set changes what comes of requests.
+func (p *plant) set(answer func(n int, carry func() (*http.Response, error)) (*http.Response, error)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer = answer
+}
+
+func (p *plant) pod(name string) *corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pods[name]
 }
 
 // lost is the connection that breaks before the answer.
@@ -109,9 +123,18 @@ func (p *plant) carry(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	next, err := p.patched(pod, body)
+	if err != nil {
+		return p.status(http.StatusUnprocessableEntity, "")
+	}
+	return p.respond(http.StatusOK, next), nil
+}
+
+// patched is a Pod after a patch, which fails if one of its tests does. The lock is held.
+func (p *plant) patched(pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
 	patch, err := jsonpatch.DecodePatch(body)
 	if err != nil {
-		return p.status(http.StatusBadRequest, "")
+		return nil, err
 	}
 	before, err := json.Marshal(asWritten(pod))
 	if err != nil {
@@ -119,7 +142,7 @@ func (p *plant) carry(r *http.Request) (*http.Response, error) {
 	}
 	after, err := patch.Apply(before)
 	if err != nil {
-		return p.status(http.StatusUnprocessableEntity, "")
+		return nil, err
 	}
 	next := &corev1.Pod{}
 	if err := json.Unmarshal(after, next); err != nil {
@@ -128,8 +151,23 @@ func (p *plant) carry(r *http.Request) (*http.Response, error) {
 	p.version++
 	next.ResourceVersion = strconv.Itoa(p.version)
 	p.pods[next.Name] = next
-	p.changed(next)
-	return p.respond(http.StatusOK, next), nil
+	return next, nil
+}
+
+// apply writes a patch past the service, as another controller does.
+func (p *plant) apply(name string, body []byte) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := p.patched(p.pods[name], body); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *plant) put(pod *corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pods[pod.Name] = pod
 }
 
 func asWritten(pod *corev1.Pod) *corev1.Pod {
@@ -139,4 +177,11 @@ func asWritten(pod *corev1.Pod) *corev1.Pod {
 		pod.Annotations = map[string]string{"born": "with all maps"}
 	}
 	return pod
+}
+
+func (s *station) keyed(key string, attempt int32) Claim {
+	return Claim{
+		Request: &sandboxv1.CreateSandboxRequest{Team: "red", User: "ann", ClaimKey: key, Wait: sandboxv1.CreateSandboxRequest_ASSIGNED},
+		Pool:    s.pool.key, KeyHash: sandbox.KeyHash("red", "default", key), Attempt: attempt,
+	}
 }

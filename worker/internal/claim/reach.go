@@ -108,6 +108,19 @@ func (s *Service) Executing(pod types.UID, more int) {
 	}
 }
 
+// Execute is Executing for a command that is about to be sent for a sandbox. It answers false where it must not be: the end of
+// the sandbox is being written, as a reset perhaps, or it is not on that Pod.
+func (s *Service) Execute(pod types.UID, id string) bool {
+	s.mu.Lock()
+	defer s.unlock()
+	e := s.pods[pod]
+	if e == nil || e.id != id || e.ending > 0 || !sandbox.PhaseOf(e.pod).Live() {
+		return false
+	}
+	e.executing++
+	return true
+}
+
 // returnsTo is the pool as far as the reset of a Pod is concerned. An empty one means that there is nothing to return to, and
 // the Pod is replaced. The lock is held.
 func (e *entry) returnsTo() *v1alpha1.SandboxPoolSpec {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -43,7 +44,8 @@ func (c *Cluster) Pod(ctx context.Context, name types.NamespacedName) (*corev1.P
 	return c.client.Pods(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 }
 
-// Exec runs a command, and answers an error unless it ends with 0. What it prints is thrown away.
+// Exec runs a command, and answers an error unless it ends with 0: errUnheard unless it has ended, or was refused. What it
+// prints is thrown away.
 func (c *Cluster) Exec(ctx context.Context, pod types.NamespacedName, container string, command []string) error {
 	at := c.client.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -53,10 +55,22 @@ func (c *Cluster) Exec(ctx context.Context, pod types.NamespacedName, container 
 	}
 	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
 	var ended exec.CodeExitError
-	if errors.As(err, &ended) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &ended):
 		return fmt.Errorf("exit code %d", ended.Code)
+	case isRefused(err):
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", errUnheard, err)
+}
+
+// isRefused reports whether the API server itself said that it will not begin.
+func isRefused(err error) bool {
+	var failure *httpstream.UpgradeFailureError
+	var status apierrors.APIStatus
+	return errors.As(err, &failure) && errors.As(failure.Cause, &status)
 }
 
 // executor speaks WebSocket, and SPDY where a proxy in between does not.
@@ -70,7 +84,7 @@ func (c *Cluster) executor(at *url.URL) (remotecommand.Executor, error) {
 		return nil, fmt.Errorf("preparing exec: %w", err)
 	}
 	executor, err := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+		return httpstream.IsUpgradeFailure(err) && !isRefused(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("preparing exec: %w", err)

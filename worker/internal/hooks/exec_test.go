@@ -5,6 +5,7 @@ package hooks
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -83,7 +84,12 @@ func TestExec(t *testing.T) {
 	if err := run(time.Minute, "forbidden"); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("a command that is not allowed: %v", err)
 	}
-	if err := run(100*time.Millisecond, "hangs"); err == nil {
-		t.Error("a command that hangs has succeeded")
+	if err := run(100*time.Millisecond, "hangs"); !errors.Is(err, errUnheard) {
+		t.Errorf("a command that hangs: %v", err)
+	}
+	for _, known := range []string{"fails", "forbidden"} {
+		if err := run(time.Minute, known); errors.Is(err, errUnheard) {
+			t.Errorf("%s is known: %v", known, err)
+		}
 	}
 }

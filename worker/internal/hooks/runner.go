@@ -58,10 +58,26 @@ type Execer interface {
 	Exec(ctx context.Context, pod types.NamespacedName, container string, command []string) error
 }
 
+// Guard is told of commands that the API server is asked to run, so that no Pod is reset while one may still be held by it;
+// see package claim.
+type Guard interface {
+	// Execute notes a command before it is sent. False: the sandbox is about to end, or is not on the Pod.
+	Execute(pod types.UID, sandbox string) bool
+	// Executing with -1 notes that it is known what came of a command.
+	Executing(pod types.UID, more int)
+}
+
+type noGuard struct{}
+
+func (noGuard) Execute(types.UID, string) bool { return true }
+func (noGuard) Executing(types.UID, int)       {}
+
 // Options are what a Runner needs: Pods and Exec.
 type Options struct {
 	Pods Reader
 	Exec Execer
+	// Guard keeps Pods from being reset under a command; nil where nothing resets them.
+	Guard Guard
 	// Held reports whether this process leads still; nil is for ever.
 	Held func() bool
 	// Dial makes connections to Pods; net's own unless given.
@@ -97,6 +113,9 @@ func New(o Options) (*Runner, error) {
 	}
 	if o.Held == nil {
 		o.Held = func() bool { return true }
+	}
+	if o.Guard == nil {
+		o.Guard = noGuard{}
 	}
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext

@@ -49,6 +49,33 @@ type node struct {
 	exec    func(ctx context.Context, container string, command []string) error
 	serve   http.HandlerFunc
 	news    int
+	guard   guard
+}
+
+// guard counts the commands that are not known to be over.
+type guard struct {
+	open  bool
+	count int
+}
+
+func (n *node) Execute(pod types.UID, sandbox string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.guard.open || pod != "u1" || sandbox != "s1" {
+		return false
+	}
+	n.guard.count++
+	return true
+}
+
+func (n *node) Executing(_ types.UID, more int) {
+	n.change(func() { n.guard.count += more })
+}
+
+func (n *node) executing() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.guard.count
 }
 
 func newNode(t *testing.T, hooks string) *node {
@@ -62,7 +89,7 @@ func newNode(t *testing.T, hooks string) *node {
 	pod.Spec.Containers = []corev1.Container{{Name: "main", Image: "app:1"}}
 	pod.Status.PodIP = "10.0.0.7"
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", ContainerID: "c1"}}
-	n := &node{t: t, conn: make(chan net.Conn), pod: pod, held: true}
+	n := &node{guard: guard{open: true}, t: t, conn: make(chan net.Conn), pod: pod, held: true}
 	n.exec = func(context.Context, string, []string) error { return nil }
 	n.serve = func(http.ResponseWriter, *http.Request) {}
 	return n
@@ -130,7 +157,7 @@ func (n *node) jobs(pool *v1alpha1.SandboxPoolSpec) []Job {
 // lead runs a Runner in a bubble, and ends it with the test.
 func (n *node) lead() (*Runner, context.CancelFunc) {
 	r, err := New(Options{
-		Pods: n, Exec: n, Dial: n.dial, Log: logr.Discard(),
+		Pods: n, Exec: n, Guard: n, Dial: n.dial, Log: logr.Discard(),
 		Held: func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.held },
 	})
 	if err != nil {
@@ -374,6 +401,47 @@ func TestARequestGoesNowhereElse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// I13: a command stays noted unless it is known what came of it, and none is sent for a sandbox that is about to end.
+func TestI13ACommandIsNotedUntilItsEndIsKnown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hook string
+		exec func(ctx context.Context, n *node) error
+		want int
+	}{
+		"it ends":         {`[{"exec":{"command":["a"]}}]`, func(context.Context, *node) error { return nil }, 0},
+		"it fails":        {`[{"exec":{"command":["a"]},"retries":1}]`, func(context.Context, *node) error { return errors.New("exit code 3") }, 0},
+		"no word of it":   {`[{"exec":{"command":["a"]},"retries":0}]`, func(context.Context, *node) error { return fmt.Errorf("%w: EOF", errUnheard) }, 1},
+		"its time is up":  {`[{"exec":{"command":["a"]},"retries":1,"timeout":"1s"}]`, func(ctx context.Context, _ *node) error { <-ctx.Done(); return ctx.Err() }, 2},
+		"noted before it": {`[{"exec":{"command":["a"]},"retries":0}]`, func(_ context.Context, n *node) error { return fmt.Errorf("%d", n.executing()) }, 0},
+	} {
+		bubble(t, tc.hook, func(n *node, r *Runner) {
+			n.exec = func(ctx context.Context, _ string, _ []string) error { return tc.exec(ctx, n) }
+			begin(n, r)
+			time.Sleep(time.Minute)
+			if got := n.executing(); got != tc.want {
+				t.Errorf("%s: %d commands may be carried out yet, want %d", name, got, tc.want)
+			}
+			if s := state(n, r); name == "noted before it" && !strings.HasSuffix(s.Message, ": 1") {
+				t.Errorf("while it runs: %v", s)
+			}
+		})
+	}
+	bubble(t, `[{"exec":{"command":["a"]},"retries":0}]`, func(n *node, r *Runner) {
+		n.guard.open = false
+		begin(n, r)
+		time.Sleep(time.Minute)
+		if s := state(n, r); s.Status != Working || len(n.did()) != 0 {
+			t.Errorf("for a sandbox that is about to end: %v, did %q", s, n.did())
+		}
+		n.change(func() { n.guard.open = true })
+		time.Sleep(backoffMax)
+		synctest.Wait()
+		if s := state(n, r); s.Status != Done || len(n.did()) != 1 {
+			t.Errorf("when it goes on after all: %v, did %q", s, n.did())
+		}
+	})
 }
 
 func TestMessagesHoldNoSecret(t *testing.T) {

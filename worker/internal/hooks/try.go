@@ -26,6 +26,8 @@ var (
 	errNotOurs = errors.New("the Pod has no such sandbox starting any more")
 	// errUnsure: whose Pod it is could not be found out, so nothing was tried.
 	errUnsure = errors.New("reading the Pod")
+	// errUnheard: it is not known whether a command runs, ran, or will.
+	errUnheard = errors.New("no word of the command")
 	// errHopeless: no retry changes it.
 	errHopeless = errors.New("refused")
 )
@@ -36,16 +38,34 @@ const (
 	maxMessage  = 256
 )
 
-// try makes one try of a step, in the Pod that it is for.
+// try makes one try of a step, in the Pod that it is for. A command of the tenant's is noted before the Pod is looked at: an
+// end that begins later does not reset the Pod. It stays noted if nothing is known of it when its time is up, for the API
+// server may hold it still (I13). A check's is the pool's, and may run in any of its containers.
 func (r *Runner) try(ctx context.Context, job *Job, s *Step) error {
+	if s.Exec == nil || s.Retries == forever {
+		_, err := r.attempt(ctx, job, s)
+		return err
+	}
+	if !r.opts.Guard.Execute(job.UID, job.Sandbox) {
+		return fmt.Errorf("%w: its sandbox is not known yet, or about to end", errUnsure)
+	}
+	known, err := r.attempt(ctx, job, s)
+	if known {
+		r.opts.Guard.Executing(job.UID, -1)
+	}
+	return err
+}
+
+// attempt looks at the Pod and makes the try; known is false for a command that may be carried out later.
+func (r *Runner) attempt(ctx context.Context, job *Job, s *Step) (known bool, err error) {
 	pod, err := r.look(ctx, job)
 	if err != nil {
-		return err
+		return true, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	if !r.opts.Held() {
-		return fmt.Errorf("%w: the lease is not held", errUnsure)
+		return true, fmt.Errorf("%w: the lease is not held", errUnsure)
 	}
 	switch {
 	case s.Exec != nil:
@@ -59,15 +79,16 @@ func (r *Runner) try(ctx context.Context, job *Job, s *Step) error {
 	default:
 		err = r.connect(ctx, pod, s.TCP)
 	}
+	known = err == nil || ctx.Err() == nil && !errors.Is(err, errUnheard)
 	switch {
 	case err == nil:
-		return nil
+		return known, nil
 	case errors.Is(err, errHopeless):
-		return err
+		return known, err
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("no success within %s", s.Timeout)
+		return known, fmt.Errorf("no success within %s", s.Timeout)
 	}
-	return errors.New(s.redact(err))
+	return known, errors.New(s.redact(err))
 }
 
 // look reads the Pod live, and makes sure of it.
