@@ -26,6 +26,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/claim"
@@ -46,6 +47,8 @@ type Claims interface {
 	NewestSeen() uint64
 
 	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
+	// Decline answers a claim with a key that there is no room to carry out.
+	Decline(c claim.Claim, why *problem.Error) error
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)

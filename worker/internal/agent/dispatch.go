@@ -63,7 +63,8 @@ func (s slots) of(d *federationv1.Dispatch) chan struct{} {
 
 func (s slots) taken() int { return len(s.claims) + len(s.calls) }
 
-// dispatch confirms a dispatch and has it carried out.
+// dispatch confirms a dispatch and has it carried out. It ends with its stream, and so does its slot: a claim with a key goes on
+// in the claim service, where whoever asks again joins it.
 func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	receipt := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}}
 	select {
@@ -76,25 +77,17 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	select {
 	case slots <- struct{}{}:
 	default:
-		u.deliver(ctx, outcome{d, tooMany(d)}) // not in a goroutine: that many are enough
+		u.deliver(ctx, outcome{d, a.tooMany(d)}) // not in a goroutine: that many are enough
 		return nil
 	}
 	if !a.execute(func() {
 		defer func() { <-slots }()
-		u.deliver(ctx, outcome{d, a.carryOut(a.lifetime(ctx, d), d)})
+		u.deliver(ctx, outcome{d, a.carryOut(ctx, d)})
 	}) {
 		<-slots
 		u.deliver(ctx, outcome{d, handingOver(d)})
 	}
 	return nil
-}
-
-// lifetime is that of the stream, except for a claim with a key: its caller will ask again, and joins it then.
-func (a *Agent) lifetime(stream context.Context, d *federationv1.Dispatch) context.Context {
-	if c := d.GetClaim(); c != nil && c.GetKeyHash() != "" {
-		return a.running
-	}
-	return stream
 }
 
 // deliver hands an answer to the stream, or takes back what nobody will hear of.
@@ -153,9 +146,8 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 		a.endSpan(span, d, answer)
 		a.metrics.carriedOut(d, answer)
 	}()
-	if own := a.Incarnation(); d.GetIncarnation() != own {
-		return failed(d, federationv1.Disposition_STALE_SESSION,
-			problem.New(problem.Unavailable, "the worker is incarnation %d, the call is for %d", own, d.GetIncarnation()))
+	if stale := a.stale(d); stale != nil {
+		return stale
 	}
 	if d.GetCall() == nil { // of a newer hub
 		return failed(d, federationv1.Disposition_REFUSED, problem.New(problem.Unimplemented, "this worker does not know the call"))
@@ -232,11 +224,32 @@ func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
 	}
 }
 
-func tooMany(d *federationv1.Dispatch) *federationv1.Answer {
-	if d.GetClaim() != nil {
-		return failed(d, federationv1.Disposition_REFUSED, problem.New(problem.QueueFull, "the worker is busy with %d claims", maxClaims))
+// stale is the answer to a call for another incarnation, nil for one that is for this one.
+func (a *Agent) stale(d *federationv1.Dispatch) *federationv1.Answer {
+	own := a.Incarnation()
+	if d.GetIncarnation() == own {
+		return nil
 	}
-	return failed(d, federationv1.Disposition_DONE, problem.New(problem.QueueFull, "the worker is busy with %d calls", maxCalls))
+	return failed(d, federationv1.Disposition_STALE_SESSION,
+		problem.New(problem.Unavailable, "the worker is incarnation %d, the call is for %d", own, d.GetIncarnation()))
+}
+
+// tooMany answers a call that there is no room for. A claim with a key may be one that waits already, from before a stream
+// broke: a refusal would send it elsewhere while it goes on here (I2).
+func (a *Agent) tooMany(d *federationv1.Dispatch) *federationv1.Answer {
+	c := d.GetClaim()
+	if c == nil {
+		return failed(d, federationv1.Disposition_DONE, problem.New(problem.QueueFull, "the worker is busy with %d calls", maxCalls))
+	}
+	busy := problem.New(problem.QueueFull, "the worker is busy with %d claims", maxClaims)
+	if c.GetKeyHash() == "" {
+		return failed(d, federationv1.Disposition_REFUSED, busy)
+	}
+	if stale := a.stale(d); stale != nil {
+		return stale
+	}
+	err := a.opts.Claims.Decline(a.claim(c), busy)
+	return failed(d, dispositionOf(d, err), problem.FromError(err))
 }
 
 func failed(d *federationv1.Dispatch, disposition federationv1.Disposition, err *problem.Error) *federationv1.Answer {

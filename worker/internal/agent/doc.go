@@ -45,7 +45,9 @@
 // for it, it follows, even if it changes nothing: the hub waits for it.
 // Claims under way and other calls are bounded apart: claims that wait, however many, do not keep releases out.
 // A claim without a key ends with its stream, and a sandbox whose answer could not be sent is released, since nobody was
-// told of it; a claim with a key goes on, for its caller will ask again.
+// told of it; a claim with a key goes on in package claim, for its caller will ask again and joins it. Its dispatch ends
+// with the stream as well, so that streams that break leave nothing that counts. Where there is no room for one, it is
+// refused only if its attempt is certainly not known (claim.Decline); else its outcome is unclear, and it is asked for again.
 //
 // # Tunnels
 //

@@ -155,6 +155,26 @@ func (s *Service) cameBack(e *entry) {
 	s.spawnDispose(e.id, sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
 }
 
+// Decline refuses a claim with a key that there is no room to carry out, unless its attempt is known or may be: that one is
+// to ask again. The refusal is remembered, since a claim of this attempt may be about to begin.
+func (s *Service) Decline(c Claim, why *problem.Error) error {
+	s.mu.Lock()
+	defer s.unlock()
+	if !s.servingLocked() || c.Incarnation != 0 && c.Incarnation != s.incarnation {
+		return notServing()
+	}
+	found, err := s.meet(&c)
+	if err != nil {
+		return err
+	}
+	if _, mayBe := s.unclear.get(s.opts.Clock.Now(), c.KeyHash); mayBe || found != (met{}) {
+		return doubt("%s; the same call with the same claimKey asks for it again", why.Message)
+	}
+	err = &disposed{problem: why, disposition: federationv1.Disposition_REFUSED}
+	s.rememberRefusal(c.KeyHash, c.Attempt, err)
+	return err
+}
+
 func (s *Service) rememberRefusal(hash string, attempt int32, err error) {
 	now := s.opts.Clock.Now()
 	if r, ok := s.refused.get(now, hash); ok && r.attempt > attempt {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-logr/logr"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/claim"
+)
+
+// waitingClaims is a claim service of which every claim waits.
+type waitingClaims struct {
+	Claims
+	declined []claim.Claim
+}
+
+func (*waitingClaims) OnEnded(func()) {}
+
+func (*waitingClaims) Create(ctx context.Context, _ claim.Claim) (*sandboxv1.Sandbox, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Decline knows no attempt but the first.
+func (w *waitingClaims) Decline(c claim.Claim, why *problem.Error) error {
+	w.declined = append(w.declined, c)
+	return why // of which nothing says that it is a refusal
+}
+
+func keyedDispatch(keyHash string) *federationv1.Dispatch {
+	return &federationv1.Dispatch{Id: 7, Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{
+		Request: &sandboxv1.CreateSandboxRequest{Namespace: "default"}, Pool: "p", KeyHash: keyHash, Attempt: 3,
+	}}}
+}
+
+func newUplink(a *Agent) *uplink {
+	return &uplink{agent: a, receipts: make(chan *federationv1.WorkerFrame, maxCalls), answers: make(chan outcome), sentAll: make(chan struct{})}
+}
+
+// I2: whether a claim with a key may be refused for want of room is for the claim service to say, which knows its attempt.
+func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
+	claims := &waitingClaims{}
+	a := New(nil, nil, nil, Options{Claims: claims, Log: logr.Discard()})
+	for range maxClaims {
+		a.slots.claims <- struct{}{}
+	}
+	for keyHash, want := range map[string]federationv1.Disposition{"": federationv1.Disposition_REFUSED, "k": federationv1.Disposition_UNCLEAR} {
+		u := newUplink(a)
+		go func() {
+			if err := u.dispatch(t.Context(), keyedDispatch(keyHash)); err != nil {
+				t.Error(err)
+			}
+		}()
+		if got := (<-u.answers).answer; got.GetDisposition() != want || got.GetId() != 7 {
+			t.Errorf("key %q: answered %s, want %s", keyHash, got.GetDisposition(), want)
+		}
+	}
+	if len(claims.declined) != 1 || claims.declined[0].KeyHash != "k" || claims.declined[0].Attempt != 3 || claims.declined[0].Pool.Name != "p" {
+		t.Errorf("asked about %+v", claims.declined)
+	}
+	u, stale := newUplink(a), keyedDispatch("k")
+	stale.Incarnation = 9
+	go func() { _ = u.dispatch(t.Context(), stale) }()
+	if got := (<-u.answers).answer.GetDisposition(); got != federationv1.Disposition_STALE_SESSION {
+		t.Errorf("for another incarnation: %s", got)
+	}
+}
+
+// I10: streams that break leave no dispatch behind, also of claims with a key: those go on elsewhere.
+func TestI10ADispatchEndsWithItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Log: logr.Discard()})
+		a.running = t.Context()
+		for range 5 {
+			stream, broken := context.WithCancel(t.Context())
+			if err := newUplink(a).dispatch(stream, keyedDispatch("k")); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if got := a.slots.taken(); got != 1 {
+				t.Errorf("%d slots are taken by one claim", got)
+			}
+			broken()
+			synctest.Wait()
+		}
+		if got := a.slots.taken(); got != 0 {
+			t.Errorf("%d slots are taken for streams that have ended", got)
+		}
+	})
+}
