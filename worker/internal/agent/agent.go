@@ -49,6 +49,8 @@ type Claims interface {
 	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
 	// Decline answers a claim with a key that there is no room to carry out.
 	Decline(c claim.Claim, why *problem.Error) error
+	// Abandon ends a sandbox that nobody was told of, however long that takes.
+	Abandon(id string)
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)

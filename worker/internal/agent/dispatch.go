@@ -128,8 +128,9 @@ func (a *Agent) takeBack(o outcome) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.running), releaseTimeout)
 	defer cancel()
 	id := o.answer.GetSandbox().GetId()
-	if _, err := a.opts.Claims.Release(ctx, id); err != nil {
-		a.opts.Log.Error(err, "could not release a sandbox that nobody was told of", "sandbox", id)
+	if _, err := a.opts.Claims.Release(ctx, id); err != nil && claim.Disposition(err) != federationv1.Disposition_DONE {
+		a.opts.Log.Error(err, "could not release a sandbox that nobody was told of, yet", "sandbox", id)
+		a.opts.Claims.Abandon(id)
 	}
 }
 

@@ -208,10 +208,7 @@ func (s *Service) carry(ctx context.Context, o *op) {
 	}
 	if err == nil && o.canceled {
 		// The cancel came while the Pod was being written.
-		id := o.id
-		s.spawn(func(ctx context.Context) {
-			s.dispose(ctx, id, canceledEnd("Canceled", "the claim was canceled before it was answered"))
-		})
+		s.spawnDispose(o.id, canceledEnd("Canceled", "the claim was canceled before it was answered"))
 		err = refuse(problem.NoCapacity, "the claim was canceled")
 	}
 	if err != nil && isRefusal(err) && o.claim.KeyHash != "" && !o.claim.Local {

@@ -85,6 +85,9 @@
 //
 // # Memory (I10)
 //
+// What nobody was told of is ended by one goroutine a sandbox, which goes on with a growing pause until that is written or
+// this process serves no more: with firstActivityTimeout 0 nothing else would end it.
+//
 // The index has an entry a Pod; waiters are bounded by pool; refusals and cancels are remembered for ten minutes, up to a
 // number, on the monotonic clock (I11). What has ended is in package history, which is never read with the lock held: a slow
 // disk keeps no claim waiting. In memory are only those records that no Pod shows any more and no disk has taken yet.

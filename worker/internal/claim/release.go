@@ -21,8 +21,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxReleaseTries bounds how often a release starts again because the Pod has changed.
-const maxReleaseTries = 8
+const (
+	// maxReleaseTries bounds how often a release starts again because the Pod has changed.
+	maxReleaseTries = 8
+	// disposeAgain is between two releases of a sandbox that nobody was told of, maxDisposeAgain when they keep failing.
+	disposeAgain    = 500 * time.Millisecond
+	maxDisposeAgain = 10 * time.Second
+)
 
 // over answers the record of a sandbox that is on no Pod.
 func (s *Service) over(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
@@ -171,23 +176,56 @@ func (s *Service) reread(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// dispose ends a sandbox that nobody was answered with.
+// dispose ends a sandbox that nobody was answered with, however long the API server is away: nobody else will.
 func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
-	if _, err := s.end(ctx, id, end); err != nil && Disposition(err) != federationv1.Disposition_DONE {
+	for wait := disposeAgain; ; wait = min(2*wait, maxDisposeAgain) {
+		_, err := s.end(ctx, id, end)
+		if err == nil || Disposition(err) == federationv1.Disposition_DONE {
+			return
+		}
 		s.opts.Log.Error(err, "Could not end a sandbox that nobody was told of", "sandbox", id, "reason", end.Reason)
+		if errors.Is(err, ErrSetBack) || wallclock.Sleep(ctx, s.opts.Clock, wait) != nil {
+			return
+		}
 	}
 }
 
+// spawnDispose has a sandbox disposed of, by one goroutine whatever asks for it again meanwhile: they are no more than there
+// are Pods (I10). One that ends because there is no such sandbox looks once more, for it may have appeared. The lock is held.
 func (s *Service) spawnDispose(id string, end sandbox.End) {
-	s.spawn(func(ctx context.Context) { s.dispose(ctx, id, end) })
+	if s.lasting == nil {
+		return
+	}
+	if _, underWay := s.disposing[id]; underWay {
+		s.disposing[id] = true
+		return
+	}
+	s.disposing[id] = false
+	s.spawn(func(ctx context.Context) {
+		for again := true; again; again = s.disposeAgain(id, ctx.Err() != nil) {
+			s.dispose(ctx, id, end)
+		}
+	})
+}
+
+// disposeAgain reports whether a disposal was asked for once more while it was under way; else, or at the last, it is over.
+func (s *Service) disposeAgain(id string, last bool) bool {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.disposing[id] && !last {
+		s.disposing[id] = false
+		return true
+	}
+	delete(s.disposing, id)
+	return false
 }
 
 func (s *Service) spawnAbandon(id string) {
 	s.spawnDispose(id, canceledEnd("Abandoned", "nobody was told of the sandbox"))
 }
 
-// abandon ends a sandbox whose caller has left without an answer.
-func (s *Service) abandon(id string) {
+// Abandon ends a sandbox whose caller has left without an answer, however long that takes.
+func (s *Service) Abandon(id string) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.spawnAbandon(id)
@@ -203,7 +241,7 @@ const deadlineSlack = time.Second
 // answers what the caller is told.
 func (s *Service) giveUp(id string, o *op, err error) error {
 	if o == nil || s.opts.Clock.Since(o.started) < o.startup-deadlineSlack {
-		s.abandon(id)
+		s.Abandon(id)
 		return err
 	}
 	s.mu.Lock()

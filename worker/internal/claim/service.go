@@ -91,6 +91,8 @@ type Service struct {
 	turns map[string]*turn // pauses and resumes under way, by sandbox id
 	// nudged are the sandboxes of which a write has failed, and is tried again after a while.
 	nudged map[string]bool
+	// disposing are the sandboxes that nobody was told of and that are being ended; true: something asked for it again.
+	disposing map[string]bool
 
 	refused *memory[refusal]  // by key hash
 	unclear *memory[string]   // sandbox id of the last unclear write, by key hash
@@ -140,7 +142,7 @@ func New(opts Options) (*Service, error) {
 		opts: opts, metrics: m, eventReads: make(chan struct{}, maxEventReads), armed: make(chan struct{}), setBack: make(chan struct{}), lagging: map[types.UID]time.Time{},
 		pools: map[types.NamespacedName]*pool{}, pods: map[types.UID]*entry{}, nodes: map[string]*node{},
 		byID: map[string]*entry{}, byKey: map[string][]*entry{}, ops: map[string]*op{},
-		waits: await.New(opts.Clock), turns: map[string]*turn{}, nudged: map[string]bool{},
+		waits: await.New(opts.Clock), turns: map[string]*turn{}, nudged: map[string]bool{}, disposing: map[string]bool{},
 		refused: newMemory[refusal](keyMemory, maxKeys),
 		unclear: newMemory[string](keyMemory, maxKeys),
 		strays:  newMemory[struct{}](keyMemory, maxKeys),
@@ -282,11 +284,11 @@ func (s *Service) Serving() bool {
 
 func (s *Service) servingLocked() bool { return s.leading != nil && s.opts.Lease.Held() }
 
-// InFlight counts the claims that are carried out, and the sandboxes that somebody waits for (I10).
+// InFlight counts the claims that are carried out, and the sandboxes that somebody waits for or that are to end unanswered (I10).
 func (s *Service) InFlight() int {
 	s.mu.Lock()
 	defer s.unlock()
-	return len(s.ops) + s.waits.Len() + len(s.nudged)
+	return len(s.ops) + s.waits.Len() + len(s.nudged) + len(s.disposing)
 }
 
 // Stats are the live numbers of a pool.

@@ -56,7 +56,7 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 		if !s.opts.Lease.Held() {
 			log.Info("Not answering: the lease was lost while the Pod was written", "sandbox", o.id)
 			if o.claim.KeyHash == "" {
-				s.abandon(o.id)
+				s.Abandon(o.id)
 			}
 			return false, doubt("the worker lost its lease while it wrote the claim")
 		}
