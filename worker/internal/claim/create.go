@@ -101,11 +101,10 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 		record, _, err := s.get(ctx, id)
 		return record, err
 	}
-	record, err := s.awaitRunning(ctx, id, until)
-	if err != nil && c.KeyHash == "" {
-		err = s.giveUp(id, o, err)
+	if c.KeyHash == "" {
+		return s.start(ctx, o)
 	}
-	return record, err
+	return s.awaitRunning(ctx, id, until)
 }
 
 // recordFor answers the record of the sandbox that ended under a claim's key.
@@ -160,10 +159,30 @@ func (s *Service) enter(caller context.Context, c Claim) (*op, *sandboxv1.Sandbo
 			s.strays.put(o.started, id, struct{}{})
 		}
 	}
+	s.launch(caller, o)
+	return o, nil, nil
+}
+
+// launch has an op carried out. The lock is held.
+func (s *Service) launch(caller context.Context, o *op) {
 	ctx, cancel := context.WithCancel(telemetry.Adopt(s.leading, caller))
 	o.cancel = cancel
 	s.begin(func() { s.carry(ctx, o) })
-	return o, nil, nil
+}
+
+// poolNames lists the pools of a namespace, for an error that tells what there is. The lock is held.
+func (s *Service) poolNames(namespace string) string {
+	var names []string
+	for key, p := range s.pools {
+		if key.Namespace == namespace && p.spec != nil {
+			names = append(names, key.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 func (s *Service) newOp(c Claim, p *pool) (*op, error) {
@@ -266,30 +285,6 @@ func (s *Service) await(ctx context.Context, o *op) error {
 func (s *Service) cancelOp(o *op) {
 	o.canceled = true
 	o.cancel()
-}
-
-func late(id string, record *sandboxv1.Sandbox) error {
-	e := problem.New(problem.Deadline, "sandbox %s was assigned and is not running yet", id)
-	if record.GetClaimKey() != "" {
-		e.Message += "; the same call with the same claimKey asks for it again"
-	}
-	return doubtful(e)
-}
-
-// startFailure tells why a sandbox ended before it ran. An image that cannot be had is the request's fault.
-func startFailure(id string, record *sandboxv1.Sandbox) error {
-	switch reason := record.GetFailureReason(); reason {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError":
-		e := problem.InvalidField("image", record.GetImage(), "an image that the cluster can pull")
-		e.Message = fmt.Sprintf("sandbox %s did not start: %s: %s", id, reason, record.GetFailureMessage())
-		return fault(e)
-	}
-	why := []string{record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage()}
-	why = slices.DeleteFunc(why, func(s string) bool { return s == "" })
-	if len(why) == 0 {
-		why = append(why, "its Pod is being deleted")
-	}
-	return fault(problem.New(problem.Unavailable, "sandbox %s ended before it ran: %s", id, strings.Join(why, ": ")))
 }
 
 // hooksOf are the hooks of a request that was checked, as they are written on a Pod.

@@ -9,6 +9,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -135,6 +138,38 @@ func admit(a *asking) admission {
 	default:
 		return full
 	}
+}
+
+// failedStart is a sandbox that has ended before it ran, and the claim without a key that waits for it.
+type failedStart struct {
+	record *sandboxv1.Sandbox
+	starts int           // sandboxes that the claim was given, this one included
+	left   time.Duration // until its deadline
+}
+
+// startsAnother reports whether the claim gets another Pod. It does not where another one would do no better, because what
+// was asked for is at fault, nor where somebody ended the sandbox on purpose.
+func startsAnother(f failedStart) bool {
+	r := f.record
+	switch {
+	case f.starts >= maxStarts || f.left < startReserve:
+		return false
+	case r.GetStopReason() == "": // its Pod is being deleted
+		return true
+	case r.GetStopReason() != string(v1alpha1.SandboxStopReasonFailed) || r.ExitCode != nil:
+		return false
+	default:
+		return !badImage(r.GetFailureReason()) && r.GetFailureReason() != hooks.ReasonFailed
+	}
+}
+
+// badImage reports whether a failure reason is that of an image that cannot be had.
+func badImage(reason string) bool {
+	switch reason {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError":
+		return true
+	}
+	return false
 }
 
 // meeting is what a claim of (key, attempt) finds.

@@ -11,6 +11,7 @@
 //	wait.go     one claim in the queue, and how it leaves
 //	pods.go     events into the index
 //	create.go   one claim from its call to its answer
+//	start.go    a sandbox until it runs, and another one if it does not
 //	write.go    the claim write, and what its outcome means
 //	keys.go     what became of a claim key
 //	release.go  ending sandboxes
@@ -34,6 +35,12 @@
 // queue than somebody else is not refused: the newest claim of the tenant that has most makes room and is refused instead.
 // So one tenant's flood takes neither the Pods nor the places of the others; a full queue evens out. That holds between
 // tenants only, and they are what callers' credentials say: at the local API, which asks for none, what callers say.
+//
+// A claim without a key whose sandbox ended before it ran, by no fault of the request's, comes back to its place in the same
+// way, while there is time, for three sandboxes at most; with noQueue it gets what is idle then. One that gets none is told why
+// the last one did not run. A claim with a key is told so at once: its sandbox has ended, and the key answers the terminal
+// record from then on, here and, once the record is there, at the hub, which releases whatever else appears under the key. A
+// second sandbox would be one more for one key (I2), and lost with the answer.
 //
 // A claim that nobody waits for any more leaves the queue, and a Pod that it was just given goes to the next one.
 //

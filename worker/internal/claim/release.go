@@ -231,32 +231,6 @@ func (s *Service) Abandon(id string) {
 	s.spawnAbandon(id)
 }
 
-// startupTimeout is the failure reason of a sandbox that took too long to start, here and in package pool.
-const startupTimeout = "StartupTimeout"
-
-// deadlineSlack is how much before a startup timeout its caller may leave because of it: the hub's began earlier.
-const deadlineSlack = time.Second
-
-// giveUp ends a sandbox without a key that its claim has not seen running: as failed where it has had all its time. It
-// answers what the caller is told.
-func (s *Service) giveUp(id string, o *op, err error) error {
-	if o == nil || s.opts.Clock.Since(o.started) < o.startup-deadlineSlack {
-		s.Abandon(id)
-		return err
-	}
-	s.mu.Lock()
-	defer s.unlock()
-	end := sandbox.End{
-		StopReason: v1alpha1.SandboxStopReasonFailed, Reason: startupTimeout,
-		Message: fmt.Sprintf("not running %s after it was asked for", o.startup),
-	}
-	s.spawnDispose(id, end)
-	if problem.FromError(err).Reason != problem.Deadline {
-		return err // it had ended before
-	}
-	return doubtful(problem.New(problem.Deadline, "sandbox %s ends as %s: %s: %s", id, end.StopReason, end.Reason, end.Message))
-}
-
 func canceledEnd(reason, message string) sandbox.End {
 	return sandbox.End{StopReason: v1alpha1.SandboxStopReasonCanceled, Reason: reason, Message: message}
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -348,21 +346,6 @@ func (s *Service) OnQueue(f func(pool types.NamespacedName)) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.onQueue = append(s.onQueue, f)
-}
-
-// poolNames lists the pools of a namespace, for an error that tells what there is. The lock is held.
-func (s *Service) poolNames(namespace string) string {
-	var names []string
-	for key, p := range s.pools {
-		if key.Namespace == namespace && p.spec != nil {
-			names = append(names, key.Name)
-		}
-	}
-	if len(names) == 0 {
-		return "none"
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
 }
 
 // unlock announces what changed under the lock, after it.

@@ -4,13 +4,9 @@ package claim
 
 import (
 	"context"
-	"time"
 
-	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
-	"navix.sh/atoll/worker/internal/await"
-	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // acquire gets an idle Pod, waiting for one if it must.
@@ -120,55 +116,4 @@ func (s *Service) putBack(e *entry) {
 	if s.pods[e.pod.UID] == e {
 		s.offer(e)
 	}
-}
-
-// awaitRunning waits until a sandbox can be used, or has ended, or time is up. One that runs when time is up is answered as
-// well: it has started, and what keeps it from being ready will pass.
-func (s *Service) awaitRunning(ctx context.Context, id string, deadline time.Time) (_ *sandboxv1.Sandbox, err error) {
-	ctx, span := telemetry.Start(ctx, "start")
-	defer func() { telemetry.End(span, err) }()
-	var record *sandboxv1.Sandbox
-	var failed error
-	err = s.waits.NewReady(id).Wait(ctx, await.Question{
-		Within: deadline.Sub(s.opts.Clock.Now()),
-		Done: func() (bool, error) {
-			var ready sandbox.Readiness
-			if record, ready = s.look(id); record == nil {
-				var err error
-				if record, err = s.recorded(ctx, id); err != nil {
-					failed = err
-					return true, nil
-				}
-			}
-			switch record.GetPhase() {
-			case sandboxv1.Phase_RUNNING:
-				return ready.OK(), nil
-			case sandboxv1.Phase_STARTING:
-				return false, nil
-			}
-			failed = startFailure(id, record)
-			return true, nil
-		},
-		Live: func(ctx context.Context) error { return s.refresh(ctx, id) },
-	})
-	switch {
-	case failed != nil:
-		return nil, failed
-	case err == nil:
-		return record, nil
-	}
-	if record, _ = s.look(id); record.GetPhase() == sandboxv1.Phase_RUNNING {
-		return record, nil
-	}
-	return nil, late(id, record)
-}
-
-// look answers a sandbox that is on a Pod, and whether it can be used.
-func (s *Service) look(id string) (*sandboxv1.Sandbox, sandbox.Readiness) {
-	s.mu.Lock()
-	defer s.unlock()
-	if e := s.byID[id]; e != nil {
-		return s.show(e), sandbox.Ready(e.pod)
-	}
-	return s.showLocked(id), sandbox.NotRunning
 }

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/hooks"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+func TestStartsAnother(t *testing.T) {
+	ended := func(stop, reason string) *sandboxv1.Sandbox {
+		return &sandboxv1.Sandbox{StopReason: stop, FailureReason: reason}
+	}
+	exited := ended("Failed", "Error")
+	exited.ExitCode = new(int32(1))
+	for name, tc := range map[string]struct {
+		failed failedStart
+		want   bool
+	}{
+		"took too long":              {failedStart{ended("Failed", startupTimeout), 1, time.Minute}, true},
+		"its node went":              {failedStart{ended("Failed", "NodeLost"), 2, time.Minute}, true},
+		"its Pod is being deleted":   {failedStart{ended("", ""), 1, time.Minute}, true},
+		"nothing is known of it":     {failedStart{nil, 1, time.Minute}, true},
+		"the last one":               {failedStart{ended("Failed", "NodeLost"), maxStarts, time.Minute}, false},
+		"just enough time":           {failedStart{ended("Failed", "NodeLost"), 1, startReserve}, true},
+		"too little time":            {failedStart{ended("Failed", "NodeLost"), 1, startReserve - 1}, false},
+		"an image that is not there": {failedStart{ended("Failed", "ImagePullBackOff"), 1, time.Minute}, false},
+		"its hook failed":            {failedStart{ended("Failed", hooks.ReasonFailed), 1, time.Minute}, false},
+		"its command failed":         {failedStart{exited, 1, time.Minute}, false},
+		"its command was done":       {failedStart{ended("Completed", ""), 1, time.Minute}, false},
+		"released":                   {failedStart{ended("Released", ""), 1, time.Minute}, false},
+		"canceled":                   {failedStart{ended("Canceled", "Canceled"), 1, time.Minute}, false},
+	} {
+		if got := startsAnother(tc.failed); got != tc.want {
+			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
+// creating is a claim under way.
+type creating struct {
+	record *sandboxv1.Sandbox
+	err    error
+	done   chan struct{}
+}
+
+// swapped claims an image that no idle Pod has, so that its sandbox starts.
+func (s *station) swapped(change func(*Claim)) *creating {
+	s.t.Helper()
+	c := Claim{Request: &sandboxv1.CreateSandboxRequest{
+		Team: "red", User: "ann", Image: "i:2", Wait: sandboxv1.CreateSandboxRequest_READY, StartupTimeout: durationpb.New(time.Minute),
+	}, Pool: s.pool.key}
+	change(&c)
+	out := &creating{done: make(chan struct{})}
+	go func() {
+		defer close(out.done)
+		out.record, out.err = s.Create(s.t.Context(), c)
+	}()
+	synctest.Wait()
+	return out
+}
+
+// failStart has the sandbox on a Pod end because its node went.
+func (s *station) failStart(p *plant, name string) (id string) {
+	s.t.Helper()
+	pod := p.pod(name)
+	state := sandbox.Read(pod)
+	if state.Phase != sandbox.Starting {
+		s.t.Fatalf("Pod %s is %s", name, state.Phase)
+	}
+	p.apply(name, sandbox.FailPatch(pod, sandbox.End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "NodeLost", Message: "it is gone"}, time.Now()))
+	s.see(p.pod(name))
+	return state.ID
+}
+
+// A claim that may still wait gets another Pod for one that failed, from the place that it had.
+func TestAFailedStartGivesWayToAnotherPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation(t, 8)
+		a := s.idlePod("a")
+		p := newPlant(s, a)
+		s.see(a)
+		claimed := s.swapped(func(*Claim) {})
+		later := s.wants("ann")
+		time.Sleep(20 * time.Second)
+		first := s.failStart(p, "a")
+		ready := s.idlePod("b")
+		ready.Spec.Containers[0].Image, ready.Status.ContainerStatuses[0].Image = "i:2", "i:2"
+		p.put(ready)
+		s.see(ready)
+		<-claimed.done
+		if claimed.err != nil || claimed.record.GetPod() != "b" || claimed.record.GetId() == first || later.got != nil {
+			t.Fatalf("answered %v, %v; who came later has a Pod: %t", claimed.record, claimed.err, later.got != nil)
+		}
+		if got := claimed.record.GetStartupTimeout().AsDuration(); got != 40*time.Second {
+			t.Errorf("it may start for %s, want what is left", got)
+		}
+	})
+}
+
+func TestAClaimIsGivenSoManyStarts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Claim)
+		pods   int // that are idle from the beginning
+		starts int
+	}{
+		"while there are Pods":    {func(*Claim) {}, maxStarts + 1, maxStarts},
+		"with noQueue, what idle": {func(c *Claim) { c.Request.NoQueue = true }, 2, 2},
+		"with little time":        {func(c *Claim) { c.Request.StartupTimeout = durationpb.New(4 * time.Second) }, 2, 1},
+		"with a key": {func(c *Claim) {
+			c.Request.ClaimKey, c.KeyHash, c.Attempt = "k", sandbox.KeyHash("red", "default", "k"), 1
+		}, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStation(t, 8)
+				p := newPlant(s)
+				for i := range tc.pods {
+					pod := s.idlePod(fmt.Sprint("p", i))
+					p.put(pod)
+					s.see(pod)
+				}
+				claimed := s.swapped(tc.change)
+				var last string
+				for i := range tc.starts {
+					// What was idle last is handed out first.
+					last = s.failStart(p, fmt.Sprint("p", tc.pods-1-i))
+				}
+				synctest.Wait()
+				select {
+				case <-claimed.done:
+				default:
+					t.Fatal("it waits on")
+				}
+				if err := claimed.err; problem.FromError(err).Reason != problem.Unavailable || !strings.Contains(err.Error(), last) || !strings.Contains(err.Error(), "NodeLost") {
+					t.Errorf("answered %v, want why %s failed", err, last)
+				}
+				if got := s.stats(); got.Waiting != 0 || int(got.ReadyIdle) != tc.pods-tc.starts {
+					t.Errorf("left behind: %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// A write that is unclear is not hidden behind the failure of the sandbox before.
+func TestAnotherPodWhoseWriteIsUnclear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation(t, 8)
+		a, b := s.idlePod("a"), s.idlePod("b")
+		p := newPlant(s, a, b)
+		s.see(a)
+		claimed := s.swapped(func(*Claim) {})
+		s.failStart(p, "a")
+		p.set(func(int, func() (*http.Response, error)) (*http.Response, error) {
+			return nil, errors.New("connection lost")
+		})
+		s.see(b)
+		<-claimed.done
+		if problem.FromError(claimed.err).Reason != problem.OutcomeUnknown {
+			t.Errorf("answered %v", claimed.err)
+		}
+	})
+}
