@@ -224,7 +224,10 @@ func TestHooksRunInTheirOrderAndOnce(t *testing.T) {
 		if got := n.did(); !slices.Equal(got, want) {
 			t.Errorf("did %q, want %q", got, want)
 		}
-		n.change(func() { n.pod.Labels[v1alpha1.SandboxPhaseLabelKey] = "running" })
+		n.change(func() {
+			n.pod.Labels[v1alpha1.SandboxPhaseLabelKey] = "running"
+			n.pod.Annotations[v1alpha1.SandboxStartedAtAnnotationKey] = "2026-03-01T12:00:00Z"
+		})
 		if state(n, r); r.InFlight() != 0 {
 			t.Errorf("%d jobs are remembered", r.InFlight())
 		}
@@ -290,10 +293,16 @@ func TestI13ALateHookLeavesTheNextTenantAlone(t *testing.T) {
 		"another sandbox":   func(n *node) { n.pod.Labels[v1alpha1.SandboxIDLabelKey] = "s2" },
 		"another container": func(n *node) { n.pod.Status.ContainerStatuses[0].ContainerID = "c2" },
 		"another Pod":       func(n *node) { n.pod.UID = "u2" },
-		"released":          func(n *node) { n.pod.Labels[v1alpha1.SandboxPhaseLabelKey] = "stopping" },
-		"idle again":        func(n *node) { n.pod.Labels[v1alpha1.SandboxPhaseLabelKey] = "idle" },
-		"being deleted":     func(n *node) { n.pod.DeletionTimestamp = &metav1.Time{} },
-		"gone":              func(n *node) { n.readErr = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "p-1") },
+		"released": func(n *node) {
+			n.pod.Labels[v1alpha1.SandboxPhaseLabelKey] = "stopping"
+			n.pod.Annotations[v1alpha1.SandboxTerminatedAtAnnotationKey] = "2026-03-01T12:00:00Z"
+		},
+		"idle again": func(n *node) {
+			n.pod.Labels[v1alpha1.SandboxPhaseLabelKey] = "idle"
+			delete(n.pod.Labels, v1alpha1.SandboxIDLabelKey)
+		},
+		"being deleted": func(n *node) { n.pod.DeletionTimestamp = &metav1.Time{} },
+		"gone":          func(n *node) { n.readErr = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "p-1") },
 	} {
 		bubble(t, `[{"exec":{"command":["a"]}}]`, func(n *node, r *Runner) {
 			n.exec = func(context.Context, string, []string) error { return errors.New("not yet") }
