@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,11 +136,15 @@ func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
 	case s.IdleZeroSince == nil:
 		s.IdleZeroSince = &metav1.Time{Time: d.Now}
 	}
-	// A status has whole seconds: with parts of one the same refusal would be a new one each time.
-	if r := m.Refused; r != nil && (s.LastScaleUpAttemptTime == nil || r.At.Truncate(time.Second).After(s.LastScaleUpAttemptTime.Time)) {
-		s.LastScaleUpAttemptTime = &metav1.Time{Time: r.At.Truncate(time.Second)}
-		s.LastScaleUpAttemptResult = v1alpha1.PoolScaleUpAttemptInsufficient
-		s.ScaleUpErrorMessage = oneLine(r.Message)
+	if r := m.Refused; r != nil {
+		// A status has whole seconds: with parts of one the same refusal would be a new one each time.
+		at, message := r.At.Truncate(time.Second), oneLine(r.Message)
+		known := s.LastScaleUpAttemptResult == v1alpha1.PoolScaleUpAttemptInsufficient && s.ScaleUpErrorMessage == message
+		// The pool tries for as long as it lacks Pods. While nobody waits for one that would be a write each time, for nothing.
+		if (s.LastScaleUpAttemptTime == nil || at.After(s.LastScaleUpAttemptTime.Time)) && !(known && m.Queue == 0) {
+			s.LastScaleUpAttemptTime = &metav1.Time{Time: at}
+			s.LastScaleUpAttemptResult, s.ScaleUpErrorMessage = v1alpha1.PoolScaleUpAttemptInsufficient, message
+		}
 	}
 	return s
 }
@@ -392,22 +395,4 @@ func value(p *int32) int32 {
 		return 0
 	}
 	return *p
-}
-
-// longestMessage is what a status is given of a message.
-const longestMessage = 256
-
-func oneLine(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > longestMessage {
-		text = strings.ToValidUTF8(text[:longestMessage], "") + "…"
-	}
-	return text
-}
-
-func plural(n int32, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -3,6 +3,7 @@
 package autoscale_test
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -141,6 +142,7 @@ func setMember(m *autoscale.Member, key, value string) error {
 	case "idle":
 		return setIdle(m, value)
 	case "lastUp", "lastDown", "zeroSince", "attempt", "create", "refused":
+		value, message, _ := strings.Cut(value, ":") // of a refusal
 		ago, err := time.ParseDuration(value)
 		at := metav1.NewTime(noon.Add(-ago))
 		switch key {
@@ -155,7 +157,7 @@ func setMember(m *autoscale.Member, key, value string) error {
 		case "create":
 			m.LastCreate = at.Time
 		case "refused":
-			m.Refused = &autoscale.Refusal{At: at.Time, Message: "exceeded quota"}
+			m.Refused = &autoscale.Refusal{At: at.Time, Message: cmp.Or(message, "exceeded quota")}
 		}
 		return err
 	}

@@ -46,7 +46,8 @@
 //
 // None. idleZeroSince and observedGeneration alone are written only once they have lasted 5 s, since idle Pods of a busy
 // pool come and go; this process knows them better. The annotation is written every 5 s at most, and only if somebody asked
-// for a sandbox since; only in enabled groups, since nobody else reads it.
+// for a sandbox since; only in enabled groups, since nobody else reads it. Pods that stay refused are tried on, and the same
+// refusal is written anew only while a claim waits.
 //
 // # Departures
 //

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"fmt"
+	"strings"
+)
+
+// longestMessage is what a status is given of a message.
+const longestMessage = 256
+
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > longestMessage {
+		text = strings.ToValidUTF8(text[:longestMessage], "") + "…"
+	}
+	return text
+}
+
+func plural(n int32, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
