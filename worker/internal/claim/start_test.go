@@ -99,9 +99,14 @@ func TestAFailedStartGivesWayToAnotherPod(t *testing.T) {
 		first := s.failStart(p, "a")
 		ready := s.idlePod("b")
 		ready.Spec.Containers[0].Image, ready.Status.ContainerStatuses[0].Image = "i:2", "i:2"
+		ready.Status.PodIP = "10.0.0.7"
 		p.put(ready)
 		s.see(ready)
-		<-claimed.done
+		select {
+		case <-claimed.done:
+		default:
+			t.Fatal("it waits on")
+		}
 		if claimed.err != nil || claimed.record.GetPod() != "b" || claimed.record.GetId() == first || later.got != nil {
 			t.Fatalf("answered %v, %v; who came later has a Pod: %t", claimed.record, claimed.err, later.got != nil)
 		}
