@@ -30,7 +30,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if !s.untilRecovered(ctx, again.C()) {
 		return nil
 	}
-	if err := s.takeUp(ctx); err != nil {
+	if err := s.takeUp(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("taking up open claims: %w", err)
 	}
 	s.count(ctx)
