@@ -106,7 +106,7 @@ func healthy() *Snapshot {
 			},
 		},
 		Programs: []Program{
-			{Name: "hub", Values: map[string]float64{"atoll_hub_envs": 1, "go_goroutines": 80, "process_resident_memory_bytes": 60e6}},
+			{Name: "hub", Values: map[string]float64{"atoll_hub_envs": 1, "go_goroutines": 80, "go_memstats_sys_bytes": 60e6}},
 			{Name: "east", Values: map[string]float64{"atoll_worker_sandboxes": 1, "go_goroutines": 200}},
 		},
 	}
