@@ -83,8 +83,9 @@ else
 	go test -race -timeout 30m -p 1 -v ./e2e/...
 endif
 
-e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), CLAIMS claims under random faults, SIMSEEDS simulated federations
+e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), every ending with its disk full or worker killed, CLAIMS claims under random faults, SIMSEEDS simulated federations
 	go test -timeout 120m -count 1 ./e2e/sim -sim.seeds $(SIMSEEDS)
+	go test -race -timeout 30m -count 1 -v ./e2e/endings
 	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)'
 	go test -timeout 600m -count 1 -v -run TestClaims ./e2e/faults -args -claims $(CLAIMS) -crowd 48 -pods 60 -races=false -seeds '$(SEEDS)'
 

@@ -191,7 +191,7 @@ func leaderChanges(ctx context.Context, s *scenario) (err error) {
 	return s.heal()
 }
 
-// apiServerInTrouble makes one cluster's API server slow, refuse, or lose what it answers.
+// apiServerInTrouble makes one cluster's API server slow, refuse, or lose what it answers, and crash at the end.
 func apiServerInTrouble(ctx context.Context, s *scenario) error {
 	troubles := []struct {
 		name string
@@ -214,7 +214,11 @@ func apiServerInTrouble(ctx context.Context, s *scenario) error {
 			return err
 		}
 	}
-	return s.heal()
+	victim := s.set.Plane(s.victim)
+	victim.StopAPIServer()
+	s.between(ctx, 0, 5*time.Second)
+	served := s.wantServed(ctx, s.other, "the API server of "+s.victim+" is down")
+	return errors.Join(served, victim.StartAPIServer(ctx), s.heal())
 }
 
 // clocksStepped steps the clocks of all programs to and fro. Nobody's health may change by it (I11).
