@@ -124,18 +124,18 @@ func TestHistories(t *testing.T) {
 }
 
 func TestBooks(t *testing.T) {
-	live := func(id string) *sandboxv1.Sandbox {
+	keyed := func(id string) *sandboxv1.Sandbox {
 		s := live(id)
 		s.ClaimKey = "k-" + id
 		return s
 	}
 	b := NewBooks()
-	b.Answered(live("a"))
-	b.Answered(live("a"))
+	b.Answered(keyed("a"))
+	b.Answered(keyed("a"))
 	if wrong := b.Wrong(); len(wrong) > 0 || b.Counts() != (Counts{Answered: 1}) || len(b.Held()) != 1 {
 		t.Errorf("one sandbox answered twice is %v, %v", wrong, b.Counts())
 	}
-	other := live("a")
+	other := keyed("a")
 	other.Id = "b"
 	b.Answered(other)
 	if len(b.Wrong()) != 1 || b.Counts().Doubled != 1 {
@@ -145,15 +145,13 @@ func TestBooks(t *testing.T) {
 	if len(b.Held()) != 1 {
 		t.Error("releasing another sandbox struck the Pod out")
 	}
-	b.Releasing(live("a"))
+	b.Releasing(keyed("a"))
 	b.Answered(other)
 	if len(b.Wrong()) != 1 || len(b.Held()) != 1 {
 		t.Errorf("a Pod that was given back and answered again is %v", b.Wrong())
 	}
-	keyless := live("c")
-	keyless.ClaimKey, keyless.PodUid = "", "pod-c"
-	b.Answered(keyless)
-	b.Answered(keyless)
+	b.Answered(live("c"))
+	b.Answered(live("c"))
 	if b.Counts().Doubled != 2 {
 		t.Errorf("a sandbox that two claims without a key were answered is %v", b.Wrong())
 	}

@@ -141,7 +141,7 @@ func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
 		at, message := r.At.Truncate(time.Second), oneLine(r.Message)
 		known := s.LastScaleUpAttemptResult == v1alpha1.PoolScaleUpAttemptInsufficient && s.ScaleUpErrorMessage == message
 		// The pool tries for as long as it lacks Pods. While nobody waits for one that would be a write each time, for nothing.
-		if (s.LastScaleUpAttemptTime == nil || at.After(s.LastScaleUpAttemptTime.Time)) && !(known && m.Queue == 0) {
+		if (s.LastScaleUpAttemptTime == nil || at.After(s.LastScaleUpAttemptTime.Time)) && (!known || m.Queue > 0) {
 			s.LastScaleUpAttemptTime = &metav1.Time{Time: at}
 			s.LastScaleUpAttemptResult, s.ScaleUpErrorMessage = v1alpha1.PoolScaleUpAttemptInsufficient, message
 		}

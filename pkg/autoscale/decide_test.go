@@ -142,8 +142,8 @@ func setMember(m *autoscale.Member, key, value string) error {
 	case "idle":
 		return setIdle(m, value)
 	case "lastUp", "lastDown", "zeroSince", "attempt", "create", "refused":
-		value, message, _ := strings.Cut(value, ":") // of a refusal
-		ago, err := time.ParseDuration(value)
+		since, message, _ := strings.Cut(value, ":") // of a refusal
+		ago, err := time.ParseDuration(since)
 		at := metav1.NewTime(noon.Add(-ago))
 		switch key {
 		case "lastUp":

@@ -122,7 +122,7 @@ func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byt
 		}
 		after, busy := apierrors.SuggestsClientDelay(err)
 		hangs := errors.Is(err, context.DeadlineExceeded) && o.claim.KeyHash == ""
-		if got != unclear && !(got == denied && busy) || try == maxUnclear || hangs {
+		if got != unclear && (got != denied || !busy) || try == maxUnclear || hangs {
 			return got, answer, err
 		}
 		repeated = repeated || got == unclear
