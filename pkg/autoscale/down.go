@@ -18,11 +18,12 @@ func (d *deciding) shrink() {
 	for _, m := range slices.SortedFunc(slices.Values(d.members), func(a, b *member) int {
 		return cmp.Or(cmp.Compare(b.ScaleDownPriority, a.ScaleDownPriority), cmp.Compare(a.Name, b.Name))
 	}) {
-		if len(m.marked) > 0 {
-			under = true
-			if !m.alone() {
-				d.follow(m)
-			}
+		if len(m.marked) == 0 || m.Contested {
+			continue // marks that nobody follows up hold up nobody
+		}
+		under = true
+		if !m.alone() {
+			d.follow(m)
 		}
 	}
 	d.mark(under)
