@@ -31,6 +31,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
 )
@@ -259,10 +260,16 @@ func (p *place) mustClaim(env string) *sandboxv1.Sandbox {
 	return got
 }
 
+// release asks again while nobody leads, as callers do.
 func (p *place) release(id string) {
 	p.t.Helper()
-	_, err := p.sandboxes.ReleaseSandbox(p.ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
-	p.must(err)
+	planetest.Eventually(p.t, "the release of "+id, func() error {
+		_, err := p.sandboxes.ReleaseSandbox(p.ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
+		if err != nil && problem.FromError(err).Reason != problem.Unavailable {
+			p.must(err)
+		}
+		return err
+	})
 }
 
 // awaitEnded waits for the record of a sandbox' end.
