@@ -20,6 +20,12 @@ import (
 
 type claimHook = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error)
 
+// hangs is a worker that answers no claim.
+func hangs(ctx context.Context, _ *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 // loseAnswer carries the claim out and breaks the stream under its answer.
 func loseAnswer(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 	carryOut()
@@ -152,10 +158,7 @@ func TestI2RetriesJoinTheFlight(t *testing.T) {
 func TestI2JoinersShareTheFirstDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		f.workers["east"].onClaim = func(ctx context.Context, _ *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
+		f.workers["east"].onClaim = hangs
 		began := time.Now()
 		go func() { _, _ = f.hub.Create(context.Background(), request("k")) }()
 		time.Sleep(20 * time.Second)

@@ -71,10 +71,7 @@ func TestAGrantWhoseCallerHasGoneIsReleased(t *testing.T) {
 func TestTheStartupTimeoutBoundsAClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		f.workers["east"].onClaim = func(ctx context.Context, _ *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
+		f.workers["east"].onClaim = hangs
 		for key, want := range map[string]problem.Reason{"": problem.Deadline, "k": problem.OutcomeUnknown} {
 			began := time.Now()
 			_, err := f.hub.Create(t.Context(), request(key))

@@ -41,10 +41,7 @@ func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		east := f.workers["east"]
-		east.onClaim = func(ctx context.Context, _ *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
+		east.onClaim = hangs
 		f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
 		f.restart()
 		east.onClaim = nil
@@ -127,10 +124,7 @@ func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, map[string]int32{"east": 5})
 			east := f.workers["east"]
-			east.onClaim = func(ctx context.Context, _ *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
+			east.onClaim = hangs
 			f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
 			f.hub.Close()
 			hash := keyHash("", "default", "k")
