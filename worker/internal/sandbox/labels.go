@@ -69,18 +69,19 @@ func PoolPatch(pod *corev1.Pod, pool string) []byte {
 // Mislabelled lists the labels of a Pod that are not as they were written last, with the values that they had; nil if all of
 // them are right.
 func Mislabelled(pod *corev1.Pod) map[string]string {
-	want := map[string]string{
-		v1alpha1.SandboxPhaseLabelKey: string(PhaseOf(pod)),
-		v1alpha1.SandboxPoolLabelKey:  PoolName(pod),
-		v1alpha1.SandboxIDLabelKey:    IDOf(pod),
-	}
-	for key, value := range want {
-		if pod.Labels[key] == value {
-			delete(want, key)
+	var wrong map[string]string // hardly any Pod has one, and every Pod is asked at each look at its pool
+	for _, label := range [...]struct{ key, value string }{
+		{v1alpha1.SandboxPhaseLabelKey, string(PhaseOf(pod))},
+		{v1alpha1.SandboxPoolLabelKey, PoolName(pod)},
+		{v1alpha1.SandboxIDLabelKey, IDOf(pod)},
+	} {
+		if pod.Labels[label.key] == label.value {
+			continue
 		}
+		if wrong == nil {
+			wrong = map[string]string{}
+		}
+		wrong[label.key] = label.value
 	}
-	if len(want) == 0 {
-		return nil
-	}
-	return want
+	return wrong
 }
