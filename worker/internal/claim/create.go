@@ -127,7 +127,7 @@ func (s *Service) recordFor(ctx context.Context, c *Claim) (*sandboxv1.Sandbox, 
 func (s *Service) enter(caller context.Context, c Claim) (*op, *sandboxv1.Sandbox, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	if !s.servingLocked() || c.Incarnation != 0 && c.Incarnation != s.incarnation {
+	if !s.servesLocked(&c) {
 		return nil, nil, notServing()
 	}
 	if c.KeyHash != "" {

@@ -160,7 +160,7 @@ func (s *Service) cameBack(e *entry) {
 func (s *Service) Decline(c Claim, why *problem.Error) error {
 	s.mu.Lock()
 	defer s.unlock()
-	if !s.servingLocked() || c.Incarnation != 0 && c.Incarnation != s.incarnation {
+	if !s.servesLocked(&c) {
 		return notServing()
 	}
 	found, err := s.meet(&c)

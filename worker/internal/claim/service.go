@@ -282,6 +282,11 @@ func (s *Service) Serving() bool {
 
 func (s *Service) servingLocked() bool { return s.leading != nil && s.opts.Lease.Held() }
 
+// servesLocked reports whether a claim is for the incarnation that serves now. One of a local caller names none.
+func (s *Service) servesLocked(c *Claim) bool {
+	return s.servingLocked() && (c.Incarnation == 0 || c.Incarnation == s.incarnation)
+}
+
 // InFlight counts the claims that are carried out, and the sandboxes that somebody waits for or that are to end unanswered (I10).
 func (s *Service) InFlight() int {
 	s.mu.Lock()

@@ -62,7 +62,7 @@ func (s *Service) enterAgain(caller context.Context, before *op) (*op, error) {
 	c := before.claim
 	p := s.pools[c.Pool]
 	switch {
-	case !s.servingLocked() || c.Incarnation != 0 && c.Incarnation != s.incarnation:
+	case !s.servesLocked(&c):
 		return nil, notServing()
 	case p == nil || p.spec == nil || p.closing:
 		return nil, refuse(problem.NoCapacity, "pool %s is being removed", c.Pool.Name)
