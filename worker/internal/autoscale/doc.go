@@ -39,8 +39,8 @@
 // # What the hub hears
 //
 // A member can grow when a claim that waits would make it: below its ceilings, not saturated, and with no Pod that should
-// have been ready two minutes ago, or that it lacks because it is refused. It is saturated for as long as the last refusal holds it back; the claim queue refuses
-// whoever would wait longer than that for a pool without Pods.
+// have been ready two minutes ago, or that it lacks because it is refused. It is saturated for as long as the last refusal
+// holds it back; the claim queue refuses whoever would wait longer than that for a pool without Pods.
 //
 // # Writes at rest
 //

@@ -7,8 +7,8 @@
 //
 //	gather ─▶ decide ─▶ report
 //
-// Available is False with TemplateInvalid when env.Faults, by which members and pools without an Env are judged as well, finds something: a Pod template that is none, containers without an
-// image, runtimes that no Pod could have. Degraded is True for such a template, for one that is being deleted while pools
+// Available is False with TemplateInvalid when env.Faults, by which members and pools without an Env are judged as well, finds
+// something: a Pod template that is none, containers without an image, runtimes that no Pod could have. Degraded is True for such a template, for one that is being deleted while pools
 // name it, and for one of which pools have an older revision: they go on with it, and their messages say how to go over
 // (I6: a template ends nothing that runs). The messages name a few users and count the rest (I10).
 //
