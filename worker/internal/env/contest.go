@@ -19,12 +19,17 @@ import (
 	"navix.sh/atoll/pkg/patch"
 )
 
-// contestWindow is how long after a value that somebody else set it counts as coming back.
-const contestWindow = 5 * time.Minute
+const (
+	// contestWindow is how long after a value that somebody else set it, or another one, counts as coming back.
+	contestWindow = 5 * time.Minute
+	// maxValues is how many different values in a row are written over. Two may be somebody who corrects a mistake.
+	maxValues = 2
+)
 
 // Contests are the members whose replicas another writer keeps setting although they are the autoscaler's. It is undone
-// once; a value that is set again within contestWindow is let stand, and the member left alone, until the user changes
-// what the Env says about autoscaling or about the member. It is remembered by this process only: the next one undoes one
+// once; a value that is set again within contestWindow is let stand, as is one more after maxValues different ones, such as
+// another autoscaler's, and the member left alone, until the user changes what the Env says about autoscaling or about the
+// member. It is remembered by this process only: the next one undoes one
 // more value. It has an entry for a member while it is contested or was interfered with lately (I10).
 //
 // Replicas that a client-side apply of a whole manifest brings along do not count: it takes the snapshot away, too, which
@@ -48,6 +53,7 @@ type contest struct {
 	generation int64     // of the Env that had it
 	wish       string    // what the user wants of member and groups, but for replicas
 	undone     bool      // it was written over since
+	before     int       // how many other values were, each within contestWindow of the next
 	contested  bool
 }
 
@@ -90,7 +96,7 @@ func (c *Contests) look(o *observation) map[string]bool {
 		if pool := o.pools[member.Name]; pool != nil && hasSnapshot(member) && interfered(o, member, pool) {
 			switch {
 			case known == nil || !known.contested && known.value != member.Spec.Replicas:
-				known = &contest{env: o.env.UID, value: member.Spec.Replicas, at: c.clock.Now(), generation: o.env.Generation, wish: wish}
+				known = known.next(&contest{env: o.env.UID, value: member.Spec.Replicas, at: c.clock.Now(), generation: o.env.Generation, wish: wish})
 				c.members[key] = known
 			case !known.undone:
 				known.generation = o.env.Generation // it was there all along, whatever else has changed
@@ -111,6 +117,18 @@ func (c *Contests) look(o *observation) map[string]bool {
 		}
 	}
 	return out
+}
+
+// next is the contest about another value.
+func (c *contest) next(next *contest) *contest {
+	if c != nil {
+		next.before = c.before
+		if c.undone {
+			next.before++
+		}
+		next.contested = next.before >= maxValues
+	}
+	return next
 }
 
 // undone tells that what somebody else set was written over. As long as it was not, it is there still and has not come back.

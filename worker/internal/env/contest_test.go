@@ -32,10 +32,21 @@ func TestContests(t *testing.T) {
 	}
 	off := func(e *v1alpha1.SandboxEnv) { e.Spec.Autoscaling.Groups[0].Enabled = false }
 	for name, steps := range map[string][]step{
-		"once":             {{value: 3, other: true, undone: true}, {value: 5}},
-		"comes back":       {{value: 3, other: true, undone: true}, {value: 5}, {value: 3, other: true, want: true}},
-		"comes back late":  {{value: 3, other: true, undone: true}, {value: 5}, {after: 6 * time.Minute, value: 3, other: true}},
-		"another value":    {{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true}},
+		"once":            {{value: 3, other: true, undone: true}, {value: 5}},
+		"comes back":      {{value: 3, other: true, undone: true}, {value: 5}, {value: 3, other: true, want: true}},
+		"comes back late": {{value: 3, other: true, undone: true}, {value: 5}, {after: 6 * time.Minute, value: 3, other: true}},
+		"another value":   {{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true}},
+		"a third value": {
+			{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true}, {value: 5}, {value: 6, other: true, want: true},
+			{value: 7, other: true, want: true},
+		},
+		"a third value late": {
+			{value: 3, other: true, undone: true}, {value: 5}, {value: 4, other: true, undone: true}, {after: 6 * time.Minute, value: 6, other: true},
+		},
+		"a third value, and none was undone": {{value: 3, other: true}, {value: 4, other: true}, {value: 6, other: true}},
+		"a third value until autoscaling changes": {
+			{value: 3, other: true, undone: true}, {value: 4, other: true, undone: true}, {value: 6, other: true, want: true}, {value: 6, change: off},
+		},
 		"stays so":         {{value: 3, other: true, undone: true}, {value: 3, other: true, want: true}, {after: time.Hour, value: 3, want: true}},
 		"was never undone": {{value: 3, other: true}, {value: 3, other: true}, {value: 3, other: true, undone: true}, {value: 3, other: true, want: true}},
 		"undone late, and seen once more": {
