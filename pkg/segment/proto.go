@@ -131,14 +131,14 @@ func memberFromProto(p *federationv1.MemberSegment, was *Member) Member {
 		QueueCapacity: max(0, p.GetQueueCapacity()),
 		State:         stateFromProto(p.GetState()),
 		CanGrow:       p.GetCanGrow(),
-		SaturatedFor:  remaining(p.GetSaturatedFor()),
+		SaturatedFor:  positive(p.GetSaturatedFor()),
 	}
 }
 
 func shapeFromProto(p *federationv1.MemberSegment, was Shared[Shape]) Shared[Shape] {
 	s := Shape{
 		InstanceType: p.GetInstanceType(), ScalingGroup: p.GetScalingGroup(), Image: p.GetImage(),
-		Multiplier: p.GetMultiplier(), Priority: p.GetPriority(),
+		Multiplier: p.GetMultiplier(), Priority: p.GetPriority(), StartupTimeout: positive(p.GetStartupTimeout()),
 	}
 	if s == was.Get() {
 		return was
@@ -166,6 +166,9 @@ func (m *Member) Proto() *federationv1.MemberSegment {
 		CanGrow:       m.CanGrow,
 		Image:         shape.Image,
 	}
+	if shape.StartupTimeout > 0 {
+		p.StartupTimeout = durationpb.New(shape.StartupTimeout)
+	}
 	if m.SaturatedFor > 0 {
 		p.SaturatedFor = durationpb.New(m.SaturatedFor)
 	}
@@ -179,7 +182,7 @@ func stateFromProto(s federationv1.MemberState) State {
 	return State(s)
 }
 
-func remaining(d *durationpb.Duration) time.Duration {
+func positive(d *durationpb.Duration) time.Duration {
 	if d == nil {
 		return 0
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 func sample() *Segment {
@@ -101,6 +102,26 @@ func TestDigestIgnoresWhatCountsDown(t *testing.T) {
 	s.Members()[0].SaturatedFor = time.Second
 	if s.Digest() != sample().Digest() || !s.Equal(sample()) {
 		t.Error("a remaining duration makes a difference")
+	}
+}
+
+// A hub that is older than a field drops it, and would answer every heartbeat with a wish for a complete report.
+func TestDigestIgnoresWhatOlderHubsDrop(t *testing.T) {
+	s := sample()
+	shaped(func(s *Shape) { s.StartupTimeout = time.Minute })(s)
+	if s.Digest() != sample().Digest() {
+		t.Error("the startup timeout is in the digest")
+	}
+	if s.Equal(sample()) {
+		t.Error("a change of it is not reported")
+	}
+	p := s.Proto()
+	if got, err := FromProto(p); err != nil || !got.Equal(s) {
+		t.Errorf("%v came to %v, %v", p, got, err)
+	}
+	p.Members[0].StartupTimeout = durationpb.New(-time.Second)
+	if got, err := FromProto(p); err != nil || got.Members()[0].Shape.Get().StartupTimeout != 0 {
+		t.Errorf("a negative one came to %v, %v", got, err)
 	}
 }
 

@@ -4,6 +4,7 @@ package segment
 
 import (
 	"strings"
+	"time"
 	"unique"
 
 	"github.com/google/uuid"
@@ -37,6 +38,8 @@ type Shape struct {
 	Image        string
 	Multiplier   int32
 	Priority     int32
+	// StartupTimeout holds for claims that name none; 0 where the pool says nothing.
+	StartupTimeout time.Duration
 }
 
 // Defaults is what a segment says of all its members.

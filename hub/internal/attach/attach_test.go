@@ -165,6 +165,10 @@ func TestALateSandboxIsReleased(t *testing.T) {
 	if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
 		t.Fatal(o)
 	}
+	left := w.next("leave", func(f *federationv1.HubFrame) bool { return f.GetLeave() != nil }).GetLeave().GetDispatches()
+	if !slices.Equal(left, []uint64{d.GetId()}) {
+		t.Errorf("the callers of %d have left, want %d", left, d.GetId())
+	}
 	w.answer(&federationv1.Answer{Id: d.GetId(), Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: "late-a"}}})
 	release := w.dispatched()
 	if got := release.GetRelease().GetId(); got != "late-a" {

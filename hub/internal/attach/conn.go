@@ -34,6 +34,7 @@ type conn struct {
 	orphans   *orphans
 	back      func()        // wakes the cluster's newest stream
 	owes      chan struct{} // has a token when a release is owed
+	leaves    chan struct{} // has one when callers have left
 	opts      Options
 	metrics   *metrics
 	log       logr.Logger
@@ -57,6 +58,7 @@ func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *f
 		orphans:    s.orphans,
 		back:       func() { s.wake(clusterID) },
 		owes:       make(chan struct{}, 1),
+		leaves:     make(chan struct{}, 1),
 		opts:       s.opts,
 		metrics:    s.metrics,
 		log:        log,
@@ -164,7 +166,7 @@ func (c *conn) ack(frame *federationv1.HubFrame) error {
 func (c *conn) answer(a *federationv1.Answer) {
 	if id := a.GetSandbox().GetId(); c.table.answered(a) && id != "" {
 		c.orphans.owe(c.clusterID, id)
-		c.wake()
+		wake(c.owes)
 	}
 }
 
@@ -220,6 +222,8 @@ func (c *conn) write(ctx context.Context, stream stream) error {
 				err = stream.Send(frame)
 			case call := <-c.dispatches:
 				err = stream.Send(call.frame())
+			case <-c.leaves:
+				err = c.sendLeaves(stream)
 			case frame := <-c.foreign:
 				err = stream.Send(frame)
 			}
@@ -227,6 +231,23 @@ func (c *conn) write(ctx context.Context, stream stream) error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// sendLeaves tells of claims that nobody waits for. They were sent by the same goroutine, so no message of them comes too early.
+func (c *conn) sendLeaves(stream stream) error {
+	left := c.table.leave()
+	if len(left) == 0 {
+		return nil
+	}
+	return stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Leave{Leave: &federationv1.Leave{Dispatches: left}}})
+}
+
+// wake leaves a token where there is none.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 

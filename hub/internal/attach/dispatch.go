@@ -111,6 +111,9 @@ func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, err
 	if answer != nil {
 		return answer, nil
 	}
+	if call.movesOn() {
+		wake(c.leaves)
+	}
 	if lost {
 		c.lose(call.dispatch.GetId())
 	}
@@ -124,6 +127,7 @@ type table struct {
 	last      uint64
 	waiting   map[uint64]*call
 	abandoned map[uint64]struct{}
+	leaving   []uint64 // of the abandoned, those that the worker has not been told of
 }
 
 func newTable() *table {
@@ -160,6 +164,7 @@ func (t *table) abandon(c *call) (answer *federationv1.Answer, lost bool) {
 	delete(t.waiting, c.dispatch.GetId())
 	if c.movesOn() && len(t.abandoned) < maxAbandoned && !t.closed {
 		t.abandoned[c.dispatch.GetId()] = struct{}{}
+		t.leaving = append(t.leaving, c.dispatch.GetId())
 	}
 	return nil, c.movesOn() && t.closed
 }
@@ -186,6 +191,18 @@ func (t *table) answered(a *federationv1.Answer) (abandoned bool) {
 	_, abandoned = t.abandoned[id]
 	delete(t.abandoned, id)
 	return abandoned
+}
+
+// leave takes the calls whose callers have left, without those that were answered since.
+func (t *table) leave() []uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := slices.DeleteFunc(t.leaving, func(id uint64) bool {
+		_, under := t.abandoned[id]
+		return !under
+	})
+	t.leaving = nil
+	return all
 }
 
 func (t *table) len() int {

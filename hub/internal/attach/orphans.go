@@ -128,14 +128,6 @@ func (c *conn) lose(dispatches ...uint64) {
 	}
 }
 
-// wake has settle look.
-func (c *conn) wake() {
-	select {
-	case c.owes <- struct{}{}:
-	default:
-	}
-}
-
 // settle releases what is owed, until it has been confirmed.
 func (c *conn) settle(ctx context.Context) {
 	for {

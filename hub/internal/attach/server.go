@@ -179,7 +179,7 @@ func (s *Server) remove(c *conn) {
 // wake has the cluster's stream release sandboxes that nobody was told of. Without a stream the next one does.
 func (s *Server) wake(clusterID string) {
 	if c := s.conn(clusterID); c != nil {
-		c.wake()
+		wake(c.owes)
 	}
 }
 

@@ -3,6 +3,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,6 +13,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
 )
 
 // Create claims a sandbox. See doc.go for what a claim key promises.
@@ -30,15 +32,23 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	if req.GetClaimKey() != "" {
 		return s.createKeyed(ctx, req, in.GetWait())
 	}
-	timeout := startupTimeout(req)
+	timeout := s.startupTimeout(req)
 	if until, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(until))
 	}
-	// The caller's leaving must not end the dispatch: its answer is the only way to know what to release.
-	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+grace)
+	// A caller that leaves takes its claim along. One whose time is over is still told what became of it, if it hears.
+	pursued, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+grace)
 	defer cancel()
-	sandbox, err := s.newPursuit(req, in.GetWait(), s.clock.Now().Add(timeout)).run(detached)
-	if err != nil {
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			cancel()
+		}
+	})()
+	sandbox, err := s.newPursuit(req, in.GetWait(), s.clock.Now().Add(timeout)).run(pursued)
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled) && err != nil:
+		return nil, gone(ctx)
+	case err != nil:
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -51,11 +61,19 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	return sandbox, nil
 }
 
-func startupTimeout(req *sandboxv1.CreateSandboxRequest) time.Duration {
+// startupTimeout is how long a claim is pursued. One that names no time may go to any member, each of which then has its own
+// time for it: that of the most patient one holds.
+func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest) time.Duration {
 	if d := req.GetStartupTimeout(); d != nil {
 		return d.AsDuration()
 	}
-	return DefaultStartupTimeout
+	longest := time.Duration(0)
+	if view := s.fleet.View(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()}); view != nil {
+		for i := range view.Len() {
+			longest = max(longest, cmp.Or(view.Candidate(i).Member().Shape.Get().StartupTimeout, DefaultStartupTimeout))
+		}
+	}
+	return cmp.Or(longest, DefaultStartupTimeout)
 }
 
 // gone is what a caller gets whose context ended while others go on with its claim.

@@ -76,10 +76,11 @@
 //
 // # Claims without a key
 //
-// They write nothing here. An unclear outcome moves on. A grant that arrives after its claim moved on is released
-// by package attach, one whose caller has gone here, and one whose stream broke under its answer by the worker itself. Only a worker that dies
-// between the two leaves a sandbox that nobody was told of; its first-activity timeout ends it.
+// They write nothing here. An unclear outcome moves on. A caller that leaves takes its claim along: package attach has the
+// worker told, where it gives up its place in the queue. A grant that arrives after its claim moved on or was left is released
+// by package attach, one that came as its caller went here, and one whose stream broke under its answer by the worker itself.
+// Only a worker that dies between the two leaves a sandbox that nobody was told of; its first-activity timeout ends it.
 //
-// startupTimeout bounds queueing and starting together. Where the request names none the hub waits two minutes, also for
-// a pool whose own default is longer.
+// startupTimeout bounds queueing and starting together. Where the request names none each member has its own default, which its
+// segment says, and the hub waits for as long as the longest of them.
 package claims

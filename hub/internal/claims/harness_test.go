@@ -39,6 +39,7 @@ type federation struct {
 	recovery *recovery.State // nil: nothing was ever lost
 	fleet    *fleet.Fleet
 	workers  map[string]*worker
+	startup  map[string]*durationpb.Duration // of each cluster's pool
 	hub      *Service
 }
 
@@ -102,6 +103,7 @@ func (f *federation) joinAs(id string, idle int32, stream uint64) {
 		Key: &federationv1.EnvKey{Namespace: "default", Name: "demo"},
 		Members: []*federationv1.MemberSegment{{
 			Name: "pool", State: federationv1.MemberState_ACTIVE, Idle: idle, ReadyIdle: idle, Desired: idle, QueueCapacity: 10, CanGrow: true,
+			StartupTimeout: f.startup[id],
 		}},
 	}}})
 }

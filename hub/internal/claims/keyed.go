@@ -49,7 +49,7 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 		}
 	}
 	now := s.clock.Now()
-	k.deadline = until(r, now, startupTimeout(f.request))
+	k.deadline = until(r, now, s.startupTimeout(f.request))
 	ctx, cancel := context.WithTimeout(f.ctx, k.deadline.Sub(now)+grace)
 	defer cancel()
 	forgotten := r != nil && s.fleet.Forgotten(r.Cluster, r.ClusterUID)

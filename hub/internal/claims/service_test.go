@@ -4,6 +4,7 @@ package claims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -66,6 +68,72 @@ func TestAGrantWhoseCallerHasGoneIsReleased(t *testing.T) {
 			t.Errorf("%d released, %d left", east.releases(), east.count())
 		}
 	})
+}
+
+// A worker hears at once that a caller has gone, not when the claim's time is over.
+func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
+		asked := 0
+		for _, w := range f.workers {
+			w.onClaim = func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+				asked++
+				return hangs(ctx, c, carryOut)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		began := time.Now()
+		if _, err := f.hub.Create(ctx, request("")); !errors.Is(err, context.Canceled) {
+			t.Errorf("answered %v", err)
+		}
+		if took := time.Since(began); took != time.Second || asked != 1 {
+			t.Errorf("%d were asked, for %s", asked, took)
+		}
+	})
+}
+
+// Where a claim names no time, the members' own defaults hold, and the most patient one's bounds it.
+func TestMembersSayHowLongClaimsMayTake(t *testing.T) {
+	for name, c := range map[string]struct {
+		east, west time.Duration // 0: it says nothing
+		named      time.Duration
+		want       time.Duration
+	}{
+		"nobody says":   {want: DefaultStartupTimeout},
+		"longer":        {east: 5 * time.Minute, west: time.Minute, want: 5 * time.Minute},
+		"shorter":       {east: 30 * time.Second, west: 20 * time.Second, want: 30 * time.Second},
+		"one is silent": {east: 30 * time.Second, want: DefaultStartupTimeout},
+		"the claim's":   {east: 5 * time.Minute, west: time.Minute, named: 10 * time.Second, want: 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, nil)
+				f.startup = map[string]*durationpb.Duration{}
+				for id, d := range map[string]time.Duration{"east": c.east, "west": c.west} {
+					if d > 0 {
+						f.startup[id] = durationpb.New(d)
+					}
+					f.join(id, 5)
+					f.workers[id].onClaim = hangs
+				}
+				for _, key := range []string{"", "k"} {
+					began := time.Now()
+					req := request(key)
+					req.StartupTimeout = nil
+					if c.named > 0 {
+						req.StartupTimeout = durationpb.New(c.named)
+					}
+					if _, err := f.hub.Create(t.Context(), req); err == nil {
+						t.Fatal("nobody answers, and it was granted")
+					}
+					if took := time.Since(began); took < c.want || took > c.want+grace {
+						t.Errorf("key %q: given up after %s, want %s", key, took, c.want)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestTheStartupTimeoutBoundsAClaim(t *testing.T) {

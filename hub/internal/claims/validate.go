@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// DefaultStartupTimeout is that of a request which names none.
+// DefaultStartupTimeout is that of a request which names none, where the pool names none either.
 const DefaultStartupTimeout = 2 * time.Minute
 
 // resolve validates a create request and answers it with every default filled in, without its wait mode. The result is

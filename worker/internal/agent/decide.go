@@ -28,6 +28,14 @@ func (f poolFacts) image() string {
 	return f.pool.Spec.Template.Spec.Containers[0].Image
 }
 
+// startupTimeout is 0 where the pool says nothing.
+func (f poolFacts) startupTimeout() time.Duration {
+	if f.pool == nil || f.pool.Spec.DefaultStartupTimeout == nil {
+		return 0
+	}
+	return max(0, f.pool.Spec.DefaultStartupTimeout.Duration)
+}
+
 // describe makes the local segment of an Env. One without members is reported as well: that the Env is here is why other
 // clusters' segments come here.
 func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
@@ -64,6 +72,8 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 		ScalingGroup: m.Config.ScalingGroup,
 		Priority:     m.Config.Priority,
 		Image:        facts.image(),
+
+		StartupTimeout: facts.startupTimeout(),
 	}
 	out := segment.Member{
 		Name:    m.Name,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,6 +49,9 @@ func TestDescribe(t *testing.T) {
 		}
 		p := &v1alpha1.SandboxPool{}
 		p.Spec.Replicas = 4
+		if name == "active" {
+			p.Spec.DefaultStartupTimeout = &metav1.Duration{Duration: 5 * time.Minute}
+		}
 		p.Spec.Template.Spec.Containers = []corev1.Container{{Image: "img:1"}, {Image: "sidecar:1"}}
 		p.Status = v1alpha1.SandboxPoolStatus{IdleReplicas: 3, RunningReplicas: 1, StartingReplicas: 2}
 		if name == "leaving" {
@@ -56,7 +60,7 @@ func TestDescribe(t *testing.T) {
 		return poolFacts{pool: p, readyIdle: 2, waiting: 1, queueCapacity: 100}
 	}
 	const want = `default/py u1 g4 python small×2
-active small×2 default p7 Active idle=3 ready=2 running=3 desired=5 current=4 pending=1/100 grow=false img:1
+active small×2 default p7 Active idle=3 ready=2 running=3 desired=5 current=4 pending=1/100 grow=false img:1 5m0s
 gone small×2 default p7 Missing idle=0 ready=0 running=0 desired=1 current=0 pending=0/0 grow=false 
 late small×2 default p7 Active idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
 leaving small×2 default p7 Missing idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
@@ -77,9 +81,13 @@ func render(s *segment.Segment) string {
 	fmt.Fprintf(&b, "%s %s g%d %s %s×%d\n", s.Key(), s.UID(), s.Generation, d.Template, d.InstanceType, d.Multiplier)
 	for _, m := range s.Members() {
 		shape := m.Shape.Get()
+		image := shape.Image
+		if shape.StartupTimeout != 0 {
+			image += " " + shape.StartupTimeout.String()
+		}
 		fmt.Fprintf(&b, "%s %s×%d %s p%d %s idle=%d ready=%d running=%d desired=%d current=%d pending=%d/%d grow=%t %s\n",
 			m.Name, shape.InstanceType, shape.Multiplier, shape.ScalingGroup, shape.Priority, m.State, m.Idle, m.ReadyIdle, m.Running,
-			m.Desired, m.Current, m.Pending, m.QueueCapacity, m.CanGrow, shape.Image)
+			m.Desired, m.Current, m.Pending, m.QueueCapacity, m.CanGrow, image)
 	}
 	return b.String()
 }

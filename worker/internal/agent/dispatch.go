@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -63,6 +64,42 @@ func (s slots) of(d *federationv1.Dispatch) chan struct{} {
 
 func (s slots) taken() int { return len(s.claims) + len(s.calls) }
 
+// leavers end the claims of a stream whose callers have left. It holds those without a key that are under way.
+type leavers struct {
+	mu    sync.Mutex
+	under map[uint64]context.CancelFunc
+}
+
+// add is called before the next frame is read, so that no message of a caller's leaving finds nothing. done takes it out.
+func (l *leavers) add(ctx context.Context, d *federationv1.Dispatch) (claim context.Context, done func()) {
+	if c := d.GetClaim(); c == nil || c.GetKeyHash() != "" {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.under == nil {
+		l.under = map[uint64]context.CancelFunc{}
+	}
+	l.under[d.GetId()] = cancel
+	return ctx, func() {
+		cancel()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.under, d.GetId())
+	}
+}
+
+func (l *leavers) leave(dispatches []uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range dispatches {
+		if cancel := l.under[id]; cancel != nil {
+			cancel()
+		}
+	}
+}
+
 // dispatch confirms a dispatch and has it carried out. It ends with its stream, and so does its slot: a claim with a key goes on
 // in the claim service, where whoever asks again joins it.
 func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
@@ -80,10 +117,13 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 		u.deliver(ctx, outcome{d, a.tooMany(d)}) // not in a goroutine: that many are enough
 		return nil
 	}
+	waited, done := u.leavers.add(ctx, d)
 	if !a.execute(func() {
 		defer func() { <-slots }()
-		u.deliver(ctx, outcome{d, a.carryOut(ctx, d)})
+		defer done()
+		u.deliver(ctx, outcome{d, a.carryOut(waited, d)})
 	}) {
+		done()
 		<-slots
 		u.deliver(ctx, outcome{d, handingOver(d)})
 	}

@@ -73,6 +73,40 @@ func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 	}
 }
 
+// A claim whose caller has left gives up its place, and is answered; one with a key goes on, and so do those of others.
+func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Log: logr.Discard()})
+		a.running = t.Context()
+		u := newUplink(a)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for id, keyHash := range map[uint64]string{1: "", 2: "", 3: "k"} {
+			d := keyedDispatch(keyHash)
+			d.Id = id
+			if err := u.dispatch(ctx, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		u.leavers.leave([]uint64{2, 3, 4})
+		if got := (<-u.answers).answer; got.GetId() != 2 || got.GetError() == nil {
+			t.Errorf("answered %v", got)
+		}
+		synctest.Wait()
+		if taken := a.slots.taken(); taken != 2 {
+			t.Errorf("%d claims are under way, want 2", taken)
+		}
+		if len(u.leavers.under) != 1 {
+			t.Errorf("%d may be left, want 1", len(u.leavers.under))
+		}
+		cancel()
+		synctest.Wait()
+		if len(u.leavers.under) != 0 {
+			t.Error("what is over is not forgotten")
+		}
+	})
+}
+
 // I10: streams that break leave no dispatch behind, also of claims with a key: those go on elsewhere.
 func TestI10ADispatchEndsWithItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

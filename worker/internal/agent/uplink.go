@@ -30,7 +30,7 @@ const (
 
 var errSilent = errors.New("the hub has been silent for too long")
 
-// uplink is one stream. All but heard, receipts, answers and acks belongs to the goroutine of send.
+// uplink is one stream. All but heard, receipts, answers, acks and leavers belongs to the goroutine of send.
 type uplink struct {
 	agent  *Agent
 	stream link.Stream
@@ -52,6 +52,7 @@ type uplink struct {
 	ended    endedOutbox
 	told     uint64 // the number of the last message about other clusters
 
+	leavers     leavers
 	unconfirmed []answered // oldest first
 	named       int        // of the agent's untold, how many this stream's Hello has
 }
@@ -145,6 +146,8 @@ func (u *uplink) read(ctx context.Context) error {
 			if err := u.dispatch(ctx, body.Dispatch); err != nil {
 				return err
 			}
+		case *federationv1.HubFrame_Leave:
+			u.leavers.leave(body.Leave.GetDispatches())
 		case *federationv1.HubFrame_Foreign:
 			if err := u.foreign(body.Foreign); err != nil {
 				return err
