@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -60,29 +62,47 @@ func TestClaimsFollowRoom(t *testing.T) {
 		t.Errorf("explain chose %q for reasons %v, want nobody and %v", bound.GetClusterId(), reasons, want)
 	}
 
-	// One that may queue waits for the next idle Pod of the cluster it insists on.
-	waited := make(chan error, 1)
-	go func() {
-		sandbox, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{
-			Clusters: []string{"north"}, RequireClusters: true, StartupTimeout: durationpb.New(patience),
-		})
-		if err == nil && sandbox.GetClusterId() != "north" {
-			err = fmt.Errorf("a claim bound to north went to %s", sandbox.GetClusterId())
-		}
-		waited <- err
-	}()
-	wait(ctx, t, "the claim to be seen waiting", func(ctx context.Context) (bool, string) {
-		merged, err := e.merged(ctx)
-		if err != nil {
-			return false, err.Error()
-		}
-		return merged.GetPending() == 1, merged.String()
-	})
+	// One that may queue waits for the next idle Pod of the cluster it insists on, as long as its caller does.
+	queued := func(ctx context.Context) chan error {
+		done := make(chan error, 1)
+		go func() {
+			sandbox, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{
+				Clusters: []string{"north"}, RequireClusters: true, StartupTimeout: durationpb.New(patience),
+			})
+			if err == nil && sandbox.GetClusterId() != "north" {
+				err = fmt.Errorf("a claim bound to north went to %s", sandbox.GetClusterId())
+			}
+			done <- err
+		}()
+		return done
+	}
+	impatient, leave := context.WithCancel(ctx)
+	left := queued(impatient)
+	e.wantPending(ctx, t, 1)
+	leave()
+	if err := <-left; status.Code(err) != codes.Canceled {
+		t.Errorf("a caller that has left is answered %v", err)
+	}
+	e.wantPending(ctx, t, 0)
+	waited := queued(ctx)
+	e.wantPending(ctx, t, 1)
 	releaseOneOf(ctx, t, e, "north")
 	if err := <-waited; err != nil {
 		t.Errorf("the waiting claim: %v", err)
 	}
 	mustVerify(ctx, t)
+}
+
+// wantPending waits until so many claims are seen waiting.
+func (e *env) wantPending(ctx context.Context, t *testing.T, want int32) {
+	t.Helper()
+	wait(ctx, t, fmt.Sprintf("%d claims to wait", want), func(ctx context.Context) (bool, string) {
+		merged, err := e.merged(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		return merged.GetPending() == want, merged.String()
+	})
 }
 
 // wantWestForRoom checks that the decision is west because the others have no idle Pod.
