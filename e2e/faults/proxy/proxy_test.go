@@ -195,7 +195,7 @@ func TestDelayCostsNoThroughput(t *testing.T) {
 	begin := time.Now()
 	c.say(string(text))
 	c.hear(string(text))
-	if took := time.Since(begin); took < 2*delay || took > 10*delay {
+	if took := time.Since(begin); took < 2*delay || took > 30*delay {
 		t.Errorf("it took %s, with a delay of %s each way", took, delay)
 	}
 }
