@@ -96,6 +96,12 @@ const (
 	// last made idle; a Pod that never ran a sandbox is idle since its creation.
 	SandboxIdleSinceAnnotationKey = "agentbox.navix.sh/idle-since"
 
+	// PartlyAdmittedAnnotationKey tells how many of a member's replicas were
+	// admitted when its pool was made, and why no more: "3 of 10: QuotaExceeded:
+	// team red may have 3 more". It is frozen with the rest of the member, and
+	// speaks of it for as long as the member has that many.
+	PartlyAdmittedAnnotationKey = "agentbox.navix.sh/partly-admitted"
+
 	// TemplateRevisionAnnotationKey is the revision of the pool's Pod template
 	// that the Pod was made from.
 	TemplateRevisionAnnotationKey = "agentbox.navix.sh/template-revision"

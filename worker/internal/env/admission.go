@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,10 +83,22 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 	if wanted := m.replicas; verdict.Replicas < wanted {
 		m.replicas = verdict.Replicas
 		m.snapshot.spec["replicas"] = int64(verdict.Replicas)
+		m.snapshot.annotations[v1alpha1.PartlyAdmittedAnnotationKey] = fmt.Sprintf("%d of %d: %s: %s", verdict.Replicas, wanted,
+			verdict.Reason, clip(verdict.Message, longestSentence))
 		a.tell(ctx, m.name, corev1.EventTypeWarning, v1alpha1.ConditionReason(verdict.Reason), verbAdmit,
 			"member %s gets %d of %d replicas: %s", m.name, verdict.Replicas, wanted, verdict.Message)
 	}
 	return nil
+}
+
+// partlyAdmitted tells of a member that still has what it got when it was made, and asked for more; else it is empty.
+func partlyAdmitted(member *v1alpha1.EnvClusterMember) string {
+	told := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]
+	if admitted, why, ok := strings.Cut(told, " of "); ok && admitted == strconv.Itoa(int(member.Spec.Replicas)) {
+		wanted, why, _ := strings.Cut(why, ": ")
+		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted, why)
+	}
+	return ""
 }
 
 // mayDelete asks whether an orphan may go; errRefused if not, or not yet to be asked again.

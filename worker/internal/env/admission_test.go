@@ -118,6 +118,13 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	if note := w.awaitEvent("kiosk", v1alpha1.ConditionReason(admission.QuotaExceeded)); !strings.Contains(note, "member m gets 2 of 5 replicas: room for two") {
 		t.Errorf("the event: %s", note)
 	}
+	w.eventually("the Env to tell", func() error {
+		ready := meta.FindStatusCondition(w.env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
+		if ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message, "m: 2 of 5 replicas were admitted: QuotaExceeded: room for two; apply") {
+			return fmt.Errorf("it tells %q", ready.Message)
+		}
+		return nil
+	})
 	asked, _ := p.questions()
 	if len(asked) != 1 || asked[0].From != 0 || asked[0].To != 5 || asked[0].Env != w.key("kiosk") || asked[0].Probe ||
 		!strings.HasPrefix(asked[0].Key, string(w.env("kiosk").UID)+"/m/") {
@@ -130,6 +137,13 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	w.eventually("the user's replicas", func() error {
 		if n := w.pool("m").Spec.Replicas; n != 5 {
 			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	w.eventually("the Env to tell no more", func() error {
+		ready := meta.FindStatusCondition(w.env("kiosk").Status.Conditions, v1alpha1.SandboxEnvConditionReady)
+		if strings.Contains(ready.Message, "admitted") {
+			return fmt.Errorf("it tells %q", ready.Message)
 		}
 		return nil
 	})

@@ -64,6 +64,11 @@ func readyOf(o *observation, p *plan) patch.Condition {
 			}
 		}
 	}
+	for _, member := range o.members() {
+		if told := partlyAdmitted(&member); told != "" {
+			full = append(full, member.Name+": "+told)
+		}
+	}
 	lines := strings.Join(slices.Concat(missing, inconsistent, full), "; ")
 	switch {
 	case len(missing) > 0:
