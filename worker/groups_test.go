@@ -29,7 +29,6 @@ func TestScalingGroups(t *testing.T) {
 	s.run(t, nil)
 	t.Run("a quota that is used up", func(t *testing.T) { testQuotaUsedUp(s.place(t)) })
 	t.Run("members moved under claims", func(t *testing.T) { testMembersMoved(s.place(t)) })
-	checkRights(t, s.plane)
 }
 
 // groupsManifest is an Env of two groups, one member each.
