@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -101,7 +100,7 @@ func TestWorkerAlone(t *testing.T) {
 		pullSecrets: true, dataDir: t.TempDir(), retention: history.DefaultRetention, historyRecords: history.DefaultMaxRecords,
 		listen: freeAddress(t), healthListen: freeAddress(t), metricsListen: freeAddress(t),
 	}
-	log := testr.NewWithOptions(t, testr.Options{})
+	log := testLog(t)
 	ctrl.SetLogger(log)
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)

@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -95,7 +96,7 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	if err := o.validate(); err != nil {
 		t.Fatal(err)
 	}
-	log := testr.NewWithOptions(t, testr.Options{})
+	log := testLog(t)
 	ctrl.SetLogger(log)
 	running, cancel := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)
@@ -117,6 +118,24 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	t.Cleanup(stop)
 	planetest.Eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
 	return stop
+}
+
+// testLog is a log of the test, until that is over: a manager's servers may speak once more when it has ended.
+func testLog(t *testing.T) logr.Logger {
+	var mu sync.Mutex
+	over := false
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	})
+	return funcr.New(func(prefix, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			t.Log(prefix, args)
+		}
+	}, funcr.Options{})
 }
 
 // place is a namespace of a site.
