@@ -107,10 +107,11 @@ func conflictUnless(same bool, key string) error {
 }
 
 // enforce ends a live sandbox that must not be: one whose key was canceled or refused, one that another Pod with the same
-// key outranks, one that nobody was told of, one that has ended before and came back with an etcd that was set back. The lock
-// is held.
+// key outranks, one that nobody was told of, one that has ended before and came back with an etcd that was set back. What is
+// known to a leader whose lease has lapsed, as to one that was frozen, is no reason: the next one may have answered that very
+// sandbox. The lock is held.
 func (s *Service) enforce(e *entry) {
-	if s.leading == nil || !sandbox.PhaseOf(e.pod).Live() {
+	if !s.servingLocked() || !sandbox.PhaseOf(e.pod).Live() {
 		return
 	}
 	now := s.opts.Clock.Now()

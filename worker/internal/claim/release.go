@@ -179,6 +179,9 @@ func (s *Service) reread(ctx context.Context, pod *corev1.Pod) error {
 // dispose ends a sandbox that nobody was answered with, however long the API server is away: nobody else will.
 func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
 	for wait := disposeAgain; ; wait = min(2*wait, maxDisposeAgain) {
+		if s.mayBeAnswered(id) {
+			return
+		}
 		_, err := s.end(ctx, id, end)
 		if err == nil || Disposition(err) == federationv1.Disposition_DONE {
 			return
@@ -188,6 +191,14 @@ func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
 			return
 		}
 	}
+}
+
+// mayBeAnswered reports whether another leader may have answered a sandbox: by its key, since the lease was lost here.
+func (s *Service) mayBeAnswered(id string) bool {
+	s.mu.Lock()
+	defer s.unlock()
+	e := s.byID[id]
+	return e != nil && e.hash != "" && !s.opts.Lease.Held()
 }
 
 // spawnDispose has a sandbox disposed of, by one goroutine whatever asks for it again meanwhile: they are no more than there

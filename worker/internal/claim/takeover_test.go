@@ -149,6 +149,27 @@ func TestI6OnlyALeaderEndsSandboxes(t *testing.T) {
 	later.wantRunning(changed.GetId(), "its timeout was changed")
 }
 
+// I6: a leader that was frozen, and has refused an attempt, does not end the sandbox that the next one gave it.
+func TestI6ALapsedLeaderEndsNothingOfItsSuccessor(t *testing.T) {
+	w := newWorld(t)
+	w.makePool(2)
+	earlier := w.lead(1)
+	earlier.awaitIdle("p", 2)
+	if _, err := earlier.Cancel(t.Context(), hashOf(w, "k"), 1); err != nil {
+		t.Fatal(err)
+	}
+	earlier.lease.lost.Store(true)
+	later := w.lead(2)
+	later.awaitIdle("p", 2)
+	got := later.mustCreate(keyed("k", 1))
+	earlier.awaitIdle("p", 1) // it has seen it
+	earlier.stop()            // which waits for what it does about it
+	later.wantRunning(got.GetId(), "it was answered")
+	if end := w.annotation(got.GetPod(), v1alpha1.SandboxStopReasonAnnotationKey); end != "" {
+		t.Errorf("the Pod says that it ended: %s", end)
+	}
+}
+
 // await waits for a time by which something must not have happened.
 func (w *world) await(at time.Time) {
 	w.t.Helper()
