@@ -34,6 +34,8 @@ func stranger(ctx context.Context, s *scenario) error {
 	if err := s.giveUpIn(ctx, s.other); err != nil {
 		return err
 	}
+	// It also keeps the records of what ends there meanwhile, and takes them along.
+	defer s.load.excuse("a stranger kept its record", s.other, time.Now().Add(-10*holdAtMost))
 	own := s.programs[s.other]
 	if err := own.stop(); err != nil {
 		return err

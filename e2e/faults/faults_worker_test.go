@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -116,7 +117,7 @@ func (s *scenario) second(ctx context.Context) (second *program, name string, en
 // lateWriteOfOldLeader freezes a leader whose write is on its way to the API server. The write arrives when another leader,
 // at an API server that knows nothing of it, has long answered.
 func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
-	_, _, end, err := s.second(ctx)
+	_, second, end, err := s.second(ctx)
 	if err != nil {
 		return err
 	}
@@ -152,7 +153,7 @@ func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 	if err := errors.Join(s.programs[s.victim].resume(), s.heal()); err != nil {
 		return err
 	}
-	return eventually(ctx, patience, "the late Pod to be given up", func(ctx context.Context) error {
+	err = eventually(ctx, patience, "the late Pod to be given up", func(ctx context.Context) error {
 		pods, err := s.podsWith(ctx, s.victim, key)
 		if err != nil {
 			return err
@@ -161,6 +162,17 @@ func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 			return fmt.Errorf("I2: key %s was answered on pod %s, and is on %v", key, answered.GetPodUid(), describe(pods))
 		}
 		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// What has ended meanwhile is recorded at the second one alone, which is about to go for good.
+	return eventually(ctx, patience, "the first worker to have the second one's records", func(ctx context.Context) error {
+		text, err := s.Metrics(ctx, second)
+		if err == nil && !strings.Contains(text, "\natoll_worker_history_followers 1\n") {
+			err = errors.New("it does not follow")
+		}
+		return err
 	})
 }
 

@@ -250,9 +250,11 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 		return nil, err
 	}
 	p.stack.endpoints[worker] = Endpoint{Address: addresses[0]}
+	name := "worker of " + cluster + " as " + clusterID + " with certificate of " + certificateOf
+	p.stack.passing[name] = metricsURL(addresses[1])
 	return &process{
 		env:  p.env(worker),
-		name: "worker of " + cluster + " as " + clusterID + " with certificate of " + certificateOf,
+		name: name,
 		log:  filepath.Join(p.stack.opts.LogDir, "worker-"+cluster+"-as-"+clusterID+"-cert-"+certificateOf+".log"),
 		set:  p.set, path: own.path, health: addresses[2],
 		// Of a flag that is given twice the last one counts.

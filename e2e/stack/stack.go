@@ -3,6 +3,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,6 +117,7 @@ type Stack struct {
 	dir       string
 	hubData   string
 	metrics   map[string]string // URLs, by program, where this machine reaches them
+	passing   map[string]string // the same of programs that WorkerAs has made, which come and go
 	clients   []io.Closer
 	platform  platform
 
@@ -138,7 +140,7 @@ type platform interface {
 func newStack(dir string, opts Options) (*Stack, error) {
 	s := &Stack{
 		opts: opts, dir: dir, clusters: map[string]Cluster{}, workers: map[string]Program{},
-		endpoints: map[string]Endpoint{}, certs: map[string]link.Files{}, metrics: map[string]string{},
+		endpoints: map[string]Endpoint{}, certs: map[string]link.Files{}, metrics: map[string]string{}, passing: map[string]string{},
 	}
 	if s.opts.LogDir == "" {
 		s.opts.LogDir = filepath.Join(dir, "logs")
@@ -216,9 +218,9 @@ func (s *Stack) HubEndpoint() Endpoint { return s.endpoints[""] }
 // WorkerEndpoint is where a worker serves its local API.
 func (s *Stack) WorkerEndpoint(cluster string) Endpoint { return s.endpoints[cluster] }
 
-// Metrics are those of a worker, or with "hub" the hub's, as text.
+// Metrics are those of a worker, with "hub" the hub's, or those of what WorkerAs has made, by its name, as text.
 func (s *Stack) Metrics(ctx context.Context, program string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.metrics[program], nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, cmp.Or(s.metrics[program], s.passing[program]), nil)
 	if err != nil {
 		return "", fmt.Errorf("asking %s for metrics: %w", program, err)
 	}
