@@ -21,7 +21,7 @@ import (
 
 // Bounds of a request.
 const (
-	maxStartupTimeout = 24 * time.Hour
+	MaxStartupTimeout = 24 * time.Hour
 	maxClaimKey       = 128
 	maxName           = 128
 	maxLabels         = 64
@@ -139,7 +139,7 @@ func reserved(label string) bool {
 
 func (f *Faults) durations(r *sandboxv1.CreateSandboxRequest) {
 	if d := r.GetStartupTimeout(); d != nil {
-		f.Check(d.IsValid() && d.AsDuration() > 0 && d.AsDuration() <= maxStartupTimeout, "startupTimeout", DurationValue(d),
+		f.Check(d.IsValid() && d.AsDuration() > 0 && d.AsDuration() <= MaxStartupTimeout, "startupTimeout", DurationValue(d),
 			"a duration such as \"90s\", more than 0 and at most 24h")
 	}
 	*f = append(*f, Timeouts(r)...)

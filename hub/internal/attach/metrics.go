@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -60,6 +61,8 @@ func outcomeOf(answer *federationv1.Answer, err error) string {
 	switch {
 	case errors.Is(err, ErrNotConnected):
 		return "not_sent"
+	case errors.Is(err, context.Canceled): // whoever asked has left
+		return "left"
 	case err != nil:
 		return "unclear"
 	}

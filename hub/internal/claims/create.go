@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -14,7 +15,11 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/validate"
 )
+
+// errLeft is why the pursuit of a claim without a key ends whose caller has gone.
+var errLeft = errors.New("the caller has left")
 
 // Create claims a sandbox. See doc.go for what a claim key promises.
 func (s *Service) Create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
@@ -32,16 +37,18 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	if req.GetClaimKey() != "" {
 		return s.createKeyed(ctx, req, in.GetWait())
 	}
-	timeout := s.startupTimeout(req)
+	timeout := s.startupTimeout(req, nil)
 	if until, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(until))
 	}
 	// A caller that leaves takes its claim along. One whose time is over is still told what became of it, if it hears.
-	pursued, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+grace)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+grace)
 	defer cancel()
+	pursued, leave := context.WithCancelCause(bounded)
+	defer leave(nil)
 	defer context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.Canceled) {
-			cancel()
+			leave(errLeft)
 		}
 	})()
 	sandbox, err := s.newPursuit(req, in.GetWait(), s.clock.Now().Add(timeout)).run(pursued)
@@ -61,19 +68,29 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	return sandbox, nil
 }
 
-// startupTimeout is how long a claim is pursued. One that names no time may go to any member, each of which then has its own
-// time for it: that of the most patient one holds.
-func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest) time.Duration {
+// startupTimeout is how long a claim is pursued. One that names no time may go to several members, each of which then has its
+// own time for it: that of the most patient one holds, of those that could serve it now, and no more than a request may name.
+// One that is held somewhere, or may be, has that member's.
+func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *record) time.Duration {
 	if d := req.GetStartupTimeout(); d != nil {
 		return d.AsDuration()
 	}
-	longest := time.Duration(0)
-	if view := s.fleet.View(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()}); view != nil {
-		for i := range view.Len() {
-			longest = max(longest, cmp.Or(view.Candidate(i).Member().Shape.Get().StartupTimeout, DefaultStartupTimeout))
-		}
+	view := s.fleet.View(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
+	if view == nil {
+		return DefaultStartupTimeout
 	}
-	return cmp.Or(longest, DefaultStartupTimeout)
+	longest := time.Duration(0)
+	for i := range view.Len() {
+		c := view.Candidate(i)
+		m := c.Member()
+		if holder != nil && (c.Cluster.ID != holder.Cluster || m.Name != holder.Pool) ||
+			holder == nil && (!c.Cluster.Health().Eligible() || m.State != segment.Active && m.State != segment.Saturated) ||
+			req.GetRequireClusters() && !slices.Contains(req.GetClusters(), c.Cluster.ID) {
+			continue
+		}
+		longest = max(longest, cmp.Or(m.Shape.Get().StartupTimeout, DefaultStartupTimeout))
+	}
+	return min(cmp.Or(longest, DefaultStartupTimeout), validate.MaxStartupTimeout)
 }
 
 // gone is what a caller gets whose context ended while others go on with its claim.

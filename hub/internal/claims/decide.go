@@ -25,6 +25,7 @@ const (
 	stale   outcome = "StaleSession" // nothing was looked at
 	notSent outcome = "NotSent"
 	unclear outcome = "Unclear" // a Pod may or may not carry the claim
+	left    outcome = "Left"    // as unclear, because the caller has gone; it is told apart in metrics
 	// gaveUp: it may carry one, in a cluster that an operator has forgotten, which is the permission to go elsewhere.
 	gaveUp outcome = "Forgotten"
 )

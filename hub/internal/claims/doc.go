@@ -82,5 +82,5 @@
 // Only a worker that dies between the two leaves a sandbox that nobody was told of; its first-activity timeout ends it.
 //
 // startupTimeout bounds queueing and starting together. Where the request names none each member has its own default, which its
-// segment says, and the hub waits for as long as the longest of them.
+// segment says, and the hub waits for as long as the longest of those that could serve it, or as the one that holds the claim.
 package claims

@@ -87,7 +87,7 @@ func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxR
 // of the flight. As long as that is not known, as with an adopted claim whose cluster is away, either may be the key's owner:
 // nil says that the flight is over and proved nothing.
 func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSandboxRequest) error {
-	patience := s.clock.NewTimer(s.startupTimeout(req))
+	patience := s.clock.NewTimer(s.startupTimeout(req, nil))
 	defer patience.Stop()
 	select {
 	case <-f.proven:

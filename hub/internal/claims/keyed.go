@@ -49,11 +49,12 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 		}
 	}
 	now := s.clock.Now()
-	k.deadline = until(r, now, s.startupTimeout(f.request))
+	forgotten := r != nil && s.fleet.Forgotten(r.Cluster, r.ClusterUID)
+	way := begin(r, same, forgotten)
+	k.deadline = until(r, now, s.startupTimeout(f.request, holderOf(r, way)))
 	ctx, cancel := context.WithTimeout(f.ctx, k.deadline.Sub(now)+grace)
 	defer cancel()
-	forgotten := r != nil && s.fleet.Forgotten(r.Cluster, r.ClusterUID)
-	switch begin(r, same, forgotten) {
+	switch way {
 	case keyConflict:
 		return nil, conflict(f.request.GetClaimKey())
 	case showEnded:
@@ -68,6 +69,14 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	default:
 		return k.pursue(ctx, nil)
 	}
+}
+
+// holderOf is the record of a claim that begins where it was; nil for one that chooses.
+func holderOf(r *record, way approach) *record {
+	if way == startAnew {
+		return nil
+	}
+	return r
 }
 
 // showEnded answers the terminal record of the key's sandbox.

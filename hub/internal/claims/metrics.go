@@ -3,6 +3,8 @@
 package claims
 
 import (
+	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -25,7 +27,7 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 	m := &metrics{
 		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "atoll_hub_claim_duration_seconds",
-			Help:    "Time from a create request to its answer, by result (OK or the reason of the error) and by whether it had a key.",
+			Help:    "Time from a create request to its answer, by result (OK, CANCELED by its caller, or the reason of the error) and by whether it had a key.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 		}, []string{"result", "keyed"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -61,7 +63,10 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 
 func (m *metrics) claimed(keyed bool, took time.Duration, err error) {
 	result := "OK"
-	if err != nil {
+	switch {
+	case errors.Is(err, context.Canceled): // nobody's fault
+		result = "CANCELED"
+	case err != nil:
 		result = string(problem.FromError(err).Reason)
 	}
 	m.claims.WithLabelValues(result, strconv.FormatBool(keyed)).Observe(took.Seconds())

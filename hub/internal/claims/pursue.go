@@ -4,6 +4,7 @@ package claims
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -88,7 +89,11 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			got = gaveUp
 		}
 		p.at.expired = ctx.Err() != nil || p.remaining() <= 0
-		p.record(got, answer, err)
+		told := got
+		if got == unclear && errors.Is(context.Cause(ctx), errLeft) {
+			told = left
+		}
+		p.record(told, answer, err)
 		switch next(p.at, got) {
 		case answerCaller:
 			return p.answered(answer)

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -90,6 +92,12 @@ func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 		if took := time.Since(began); took != time.Second || asked != 1 {
 			t.Errorf("%d were asked, for %s", asked, took)
 		}
+		if n := testutil.ToFloat64(f.hub.metrics.dispatches.WithLabelValues(string(left))); n != 1 {
+			t.Errorf("%g dispatches are told as left", n)
+		}
+		if !f.hub.metrics.claims.DeleteLabelValues("CANCELED", "false") {
+			t.Error("the claim is not told as canceled")
+		}
 	})
 }
 
@@ -104,6 +112,7 @@ func TestMembersSayHowLongClaimsMayTake(t *testing.T) {
 		"longer":        {east: 5 * time.Minute, west: time.Minute, want: 5 * time.Minute},
 		"shorter":       {east: 30 * time.Second, west: 20 * time.Second, want: 30 * time.Second},
 		"one is silent": {east: 30 * time.Second, want: DefaultStartupTimeout},
+		"never":         {east: math.MaxInt64, want: 24 * time.Hour},
 		"the claim's":   {east: 5 * time.Minute, west: time.Minute, named: 10 * time.Second, want: 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

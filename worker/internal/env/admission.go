@@ -91,12 +91,13 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 	return nil
 }
 
-// partlyAdmitted tells of a member that still has what it got when it was made, and asked for more; else it is empty.
-func partlyAdmitted(member *v1alpha1.EnvClusterMember) string {
+// partlyAdmitted tells of a member that still has what it got when it was made, and asked for more; else it is empty. What the
+// autoscaler has is the autoscaler's to ask for, and to tell.
+func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 	told := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]
-	if admitted, rest, ok := strings.Cut(told, " of "); ok && admitted == strconv.Itoa(int(member.Spec.Replicas)) {
+	if admitted, rest, ok := strings.Cut(told, " of "); ok && !o.autoscaled(member.Config.ScalingGroup) && admitted == strconv.Itoa(int(member.Spec.Replicas)) {
 		wanted, why, _ := strings.Cut(rest, ": ")
-		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted, why)
+		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted, clip(why, longestSentence))
 	}
 	return ""
 }

@@ -30,6 +30,9 @@ func conditionsOf(o *observation, p *plan, clk clock.PassiveClock) []metav1.Cond
 	return conditions
 }
 
+// longestMessage is half of what a condition's message may have; one that is longer would cost the Env all of its status.
+const longestMessage = 16 << 10
+
 func readyOf(o *observation, p *plan) patch.Condition {
 	const ready = v1alpha1.SandboxEnvConditionReady
 	if o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob {
@@ -65,11 +68,11 @@ func readyOf(o *observation, p *plan) patch.Condition {
 		}
 	}
 	for _, member := range o.members() {
-		if told := partlyAdmitted(&member); told != "" {
+		if told := partlyAdmitted(o, &member); told != "" {
 			full = append(full, member.Name+": "+told)
 		}
 	}
-	lines := strings.Join(slices.Concat(missing, inconsistent, full), "; ")
+	lines := clip(strings.Join(slices.Concat(missing, inconsistent, full), "; "), longestMessage)
 	switch {
 	case len(missing) > 0:
 		return patch.False(ready, reason, lines)

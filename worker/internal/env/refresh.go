@@ -257,6 +257,9 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 	if hasSnapshot(member) {
 		p.reason, p.message, p.replicas = reasonRefreshed, "", member.Spec.Replicas
 		p.snapshot.spec["replicas"] = int64(p.replicas)
+		if told, ok := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]; ok {
+			p.snapshot.annotations[v1alpha1.PartlyAdmittedAnnotationKey] = told // it has no more for being refreshed
+		}
 	}
 	if request.rollout != "" {
 		p.snapshot.annotations[v1alpha1.RolloutAnnotationKey] = request.rollout
