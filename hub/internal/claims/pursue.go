@@ -30,6 +30,8 @@ const (
 	// not heard of: longer than workers usually take to attach again.
 	settlePatience = 2 * time.Second
 	settlePause    = 50 * time.Millisecond
+	// maxOverdrawn is how often a choice is made again because others were faster.
+	maxOverdrawn = 16
 	// retrySoon is the advice that goes with a full house.
 	retrySoon = 2 * time.Second
 )
@@ -127,16 +129,24 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 func (p *pursuit) choose(ctx context.Context) error {
 	s := p.service
 	began := s.clock.Now()
-	view, picked := p.pickSettled(ctx)
-	if view == nil {
-		return s.unknownEnv(p.request.GetNamespace(), p.request.GetEnv())
+	var t *target
+	for try := 0; t == nil; try++ {
+		view, picked := p.pickSettled(ctx)
+		if view == nil {
+			return s.unknownEnv(p.request.GetNamespace(), p.request.GetEnv())
+		}
+		if !picked.OK() {
+			return p.noneLeft(picked.Reason)
+		}
+		c := view.Candidate(picked.Index)
+		p.explain(view, c)
+		reservation := s.fleet.Reserve(view, picked.Index)
+		if picked.Tier.Idle() && reservation.Overdrawn() && try < maxOverdrawn {
+			reservation.Cancel() // it would wait there for somebody's Pod, with idle ones elsewhere
+			continue
+		}
+		t = &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member().Name, reservation: reservation}
 	}
-	if !picked.OK() {
-		return p.noneLeft(picked.Reason)
-	}
-	c := view.Candidate(picked.Index)
-	p.explain(view, c)
-	t := &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member().Name, reservation: s.fleet.Reserve(view, picked.Index)}
 	if p.note != nil {
 		attempt, err := p.note(ctx, t.cluster, t.pool, p.decision)
 		if err != nil {

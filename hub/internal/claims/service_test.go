@@ -18,7 +18,9 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/router"
 )
 
 func TestClaimsWithoutAKeyWriteNothing(t *testing.T) {
@@ -97,6 +99,40 @@ func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 		}
 		if !f.hub.metrics.claims.DeleteLabelValues("CANCELED", "false") {
 			t.Error("the claim is not told as canceled")
+		}
+	})
+}
+
+// racing is a fleet of which somebody else reserves a Pod each time that this service has looked and not reserved yet.
+type racing struct {
+	Fleet
+	times int
+}
+
+func (r *racing) Reserve(view *router.View, index int) fleet.Reservation {
+	if r.times > 0 {
+		r.times--
+		_ = r.Fleet.Reserve(view, index)
+	}
+	return r.Fleet.Reserve(view, index)
+}
+
+// Two claims that choose the last idle Pod of a cluster at one time do not both go there, while there are others elsewhere.
+func TestClaimsThatChooseAtOneTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 2, "west": 5})
+		f.hub.fleet = &racing{Fleet: f.fleet, times: 1}
+		if got := f.create(request("", prefer("east"))).GetClusterId(); got != "east" {
+			t.Errorf("with another Pod left it went to %s", got)
+		}
+		f.hub.fleet = &racing{Fleet: f.fleet, times: 1}
+		if got := f.create(request("", prefer("east"))).GetClusterId(); got != "west" {
+			t.Errorf("it went to %s, where no Pod was left", got)
+		}
+		// Where there is none, it waits as before.
+		f.hub.fleet = &racing{Fleet: f.fleet, times: 100}
+		if got := f.create(request("k", prefer("west"))); got.GetId() == "" {
+			t.Error("it was not answered")
 		}
 	})
 }

@@ -43,6 +43,7 @@ type Reservation struct {
 	owner       *inFlight
 	cell        *atomic.Int32
 	incarnation uint64
+	overdrawn   bool
 	ended       bool
 }
 
@@ -55,10 +56,14 @@ func (f *Fleet) Reserve(view *router.View, index int) Reservation {
 		if s := c.session.Load(); s != nil {
 			r.incarnation = s.Incarnation()
 		}
-		r.cell.Add(1)
+		r.overdrawn = r.cell.Add(1) > chosen.Member().ReadyIdle
 	}
 	return r
 }
+
+// Overdrawn reports whether others had reserved all idle Pods of the candidate already. A choice is made by a look at what is
+// reserved, and others choose at the same time.
+func (r *Reservation) Overdrawn() bool { return r.overdrawn }
 
 // Cancel ends a reservation whose claim took no Pod.
 func (r *Reservation) Cancel() {
