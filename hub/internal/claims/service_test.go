@@ -119,22 +119,24 @@ func (r *racing) Reserve(view *router.View, index int) fleet.Reservation {
 
 // Two claims that choose the last idle Pod of a cluster at one time do not both go there, while there are others elsewhere.
 func TestClaimsThatChooseAtOneTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFederation(t, map[string]int32{"east": 2, "west": 5})
-		f.hub.fleet = &racing{Fleet: f.fleet, times: 1}
-		if got := f.create(request("", prefer("east"))).GetClusterId(); got != "east" {
-			t.Errorf("with another Pod left it went to %s", got)
-		}
-		f.hub.fleet = &racing{Fleet: f.fleet, times: 1}
-		if got := f.create(request("", prefer("east"))).GetClusterId(); got != "west" {
-			t.Errorf("it went to %s, where no Pod was left", got)
-		}
-		// Where there is none, it waits as before.
-		f.hub.fleet = &racing{Fleet: f.fleet, times: 100}
-		if got := f.create(request("k", prefer("west"))); got.GetId() == "" {
-			t.Error("it was not answered")
-		}
-	})
+	for name, c := range map[string]struct {
+		east, rivals int
+		want         string
+	}{
+		"another Pod is left":      {2, 1, "east"},
+		"none is left":             {1, 1, "west"},
+		"none is left all the way": {1, 100, "west"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, map[string]int32{"east": int32(c.east), "west": 5})
+				f.hub.fleet = &racing{Fleet: f.fleet, times: c.rivals}
+				if got := f.create(request("", prefer("east"))).GetClusterId(); got != c.want {
+					t.Errorf("it went to %s, want %s", got, c.want)
+				}
+			})
+		})
+	}
 }
 
 // Where a claim names no time, the members' own defaults hold, and the most patient one's bounds it.
