@@ -14,6 +14,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/validate"
 )
@@ -81,16 +82,23 @@ func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *re
 	}
 	longest := time.Duration(0)
 	for i := range view.Len() {
-		c := view.Candidate(i)
-		m := c.Member()
-		if holder != nil && (c.Cluster.ID != holder.Cluster || m.Name != holder.Pool) ||
-			holder == nil && (!c.Cluster.Health().Eligible() || m.State != segment.Active && m.State != segment.Saturated) ||
-			req.GetRequireClusters() && !slices.Contains(req.GetClusters(), c.Cluster.ID) {
-			continue
+		if c := view.Candidate(i); mayHold(c, req, holder) {
+			longest = max(longest, cmp.Or(c.Member().Shape.Get().StartupTimeout, DefaultStartupTimeout))
 		}
-		longest = max(longest, cmp.Or(m.Shape.Get().StartupTimeout, DefaultStartupTimeout))
 	}
 	return min(cmp.Or(longest, DefaultStartupTimeout), validate.MaxStartupTimeout)
+}
+
+// mayHold reports whether a member can come to hold a claim: the one that does already, where that is known.
+func mayHold(c router.Candidate, req *sandboxv1.CreateSandboxRequest, holder *record) bool {
+	if req.GetRequireClusters() && !slices.Contains(req.GetClusters(), c.Cluster.ID) {
+		return false
+	}
+	m := c.Member()
+	if holder != nil {
+		return c.Cluster.ID == holder.Cluster && m.Name == holder.Pool
+	}
+	return c.Cluster.Health().Eligible() && (m.State == segment.Active || m.State == segment.Saturated)
 }
 
 // gone is what a caller gets whose context ended while others go on with its claim.
