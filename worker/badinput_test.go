@@ -10,10 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
@@ -183,16 +180,7 @@ func testEnvDeleted(p *place) {
 }
 
 func testHugeReplicas(p *place) {
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "quota"}}
-	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: *resourceOf(3)}
-	p.must(p.live.Create(p.ctx, quota))
-	planetest.Eventually(p.t, "the quota to count", func() error {
-		p.must(p.live.Get(p.ctx, client.ObjectKeyFromObject(quota), quota))
-		if len(quota.Status.Hard) == 0 {
-			return errors.New("it has no status")
-		}
-		return nil
-	})
+	p.limitPods(3)
 	p.apply(templateManifest + "---" + strings.Replace(aloneManifest, "replicas: 2", "replicas: 2147483647", 1))
 	p.awaitIdle("alone", 3)
 	got := p.mustClaim("alone")
@@ -259,5 +247,3 @@ func testUnreadable(p *place) {
 	p.awaitIdle("alone", 2)
 	p.awaitIdle("member", 2)
 }
-
-func resourceOf(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }

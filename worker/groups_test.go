@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,17 +63,7 @@ func (p *place) waiting(ctx context.Context, group string) (*sandboxv1.Sandbox, 
 // testQuotaUsedUp: a claim waits for a Pod that the namespace's quota refuses, everybody is told why, and it is served once
 // there is room.
 func testQuotaUsedUp(p *place) {
-	quota := &corev1.ResourceQuota{}
-	quota.Namespace, quota.Name = p.namespace, "pods"
-	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: *resourceOf(3)}
-	p.must(p.live.Create(p.ctx, quota))
-	planetest.Eventually(p.t, "the quota to count", func() error {
-		p.must(p.live.Get(p.ctx, client.ObjectKeyFromObject(quota), quota))
-		if len(quota.Status.Hard) == 0 {
-			return errors.New("it has no status")
-		}
-		return nil
-	})
+	quota := p.limitPods(3)
 	p.apply(templateManifest + "---" + groupsManifest)
 	p.awaitIdle("a", 1)
 	p.awaitIdle("b", 1)
@@ -93,7 +81,7 @@ func testQuotaUsedUp(p *place) {
 	}()
 	planetest.Eventually(p.t, "the refusal in the pool's status", func() error {
 		s := p.pool("a").Status.AutoScaling
-		if s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient || !strings.Contains(s.ScaleUpErrorMessage, "exceeded quota: pods") {
+		if s == nil || s.LastScaleUpAttemptResult != v1alpha1.PoolScaleUpAttemptInsufficient || !strings.Contains(s.ScaleUpErrorMessage, "exceeded quota: quota") {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil

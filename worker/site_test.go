@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -216,6 +217,22 @@ func (p *place) pods(pool string) map[string]corev1.Pod {
 		}
 	}
 	return out
+}
+
+// limitPods makes a quota of the place, and waits until it counts.
+func (p *place) limitPods(most int64) *corev1.ResourceQuota {
+	p.t.Helper()
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "quota"}}
+	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(most, resource.DecimalSI)}
+	p.must(p.live.Create(p.ctx, quota))
+	planetest.Eventually(p.t, "the quota to count", func() error {
+		p.must(p.live.Get(p.ctx, client.ObjectKeyFromObject(quota), quota))
+		if len(quota.Status.Hard) == 0 {
+			return errors.New("it has no status")
+		}
+		return nil
+	})
+	return quota
 }
 
 // awaitIdle waits until the pool's status tells of so many idle Pods that can serve.
