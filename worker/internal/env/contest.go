@@ -29,8 +29,8 @@ const (
 // Contests are the members whose replicas another writer keeps setting although they are the autoscaler's. It is undone
 // once; a value that is set again within contestWindow is let stand, as is one more after maxValues different ones, such as
 // another autoscaler's, and the member left alone, until the user changes what the Env says about autoscaling or about the
-// member. It is remembered by this process only: the next one undoes one
-// more value. It has an entry for a member while it is contested or was interfered with lately (I10).
+// member. It is remembered by this process only: the next one undoes one more value. It has an entry for a member while it is
+// contested or was interfered with lately (I10).
 //
 // Replicas that a client-side apply of a whole manifest brings along do not count: it takes the snapshot away, too, which
 // is taken back as a whole.

@@ -36,8 +36,8 @@
 // Replicas are the user's, or the autoscaler's while the member's scaling group is enabled. For a lost snapshot that
 // decides between the manifest's number, if it has one, and the live pool's. If an old object is put back whole, its
 // numbers arrive together with a snapshot; then managed fields tell that it was not us who set them. The live pool's number
-// is put back then, once: a value that comes back within five minutes, or a third one, is let stand (contest.go). The autoscaler itself is
-// package autoscale, and writes through SetReplicas.
+// is put back then, once: a value that comes back within five minutes, or a third one, is let stand (contest.go). The
+// autoscaler itself is package autoscale, and writes through SetReplicas.
 //
 // A repair that the API server refuses for good is told in Ready, which is False then: such a member serves, and follows neither
 // its snapshot nor its replicas.
