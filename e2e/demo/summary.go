@@ -8,9 +8,10 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"text/tabwriter"
 	"time"
+
+	"navix.sh/atoll/e2e/load"
 )
 
 // stepResult is one line of the demo.
@@ -47,14 +48,9 @@ func (w *world) summary() summary {
 	}
 }
 
-// quantile is the nearest-rank quantile in milliseconds, to a tenth.
+// quantile is in milliseconds, to a tenth.
 func quantile(samples []time.Duration, q float64) float64 {
-	if len(samples) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(samples))
-	rank := int(math.Ceil(q*float64(len(sorted)))) - 1
-	return math.Round(float64(sorted[max(rank, 0)].Microseconds())/100) / 10
+	return math.Round(float64(load.Quantile(samples, q).Microseconds())/100) / 10
 }
 
 func (s summary) print(out io.Writer) {
