@@ -48,6 +48,7 @@ const (
 type Recovery struct {
 	Cause    Cause     `json:"cause"`
 	Since    time.Time `json:"since"`
+	Epoch    int32     `json:"epoch,omitempty"` // of the ledger when this began; 0: an older build began it
 	Heard    []string  `json:"heard,omitempty"` // clusters whose keys are in the ledger now
 	Accepted bool      `json:"accepted,omitempty"`
 	Over     bool      `json:"over,omitempty"`

@@ -17,6 +17,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/validate"
 )
 
 const (
@@ -43,8 +44,8 @@ func (s *Service) recovered(ctx context.Context) error {
 		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(retrySoon)
 }
 
-// OnKeys takes the key index of a cluster, as its complete report lists it. Keys that the ledger does not know, or of which
-// it knows less, are adopted; what is left of claims that ended or moved on while the cluster was away is ended.
+// OnKeys takes the key index of a cluster, as its complete report lists it. What is left of claims that ended or moved on
+// while the cluster was away is ended. Keys that the ledger may have lost are adopted, until the cluster has been heard.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
 	s.insist(&s.indexes, cluster, mostIndexPause, func(ctx context.Context) error {
 		err := s.takeIndex(ctx, cluster, holders)
@@ -56,7 +57,7 @@ func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
 }
 
 func (s *Service) takeIndex(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) error {
-	strays, err := s.adoptAll(ctx, cluster, holders)
+	strays, err := s.adoptAll(ctx, s.sender(cluster), holders)
 	if err == nil {
 		err = s.recovery.Heard(ctx, cluster)
 	}
@@ -66,40 +67,69 @@ func (s *Service) takeIndex(ctx context.Context, cluster string, holders []*fede
 	return err
 }
 
-// adoptAll weighs every holder against its key's record and answers those that must go.
-func (s *Service) adoptAll(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) ([]*federationv1.KeyHolder, error) {
+func (s *Service) sender(cluster string) sender {
+	return sender{
+		cluster: cluster, uid: s.fleet.Registration(cluster), missing: len(s.recovery.Unheard([]string{cluster})) > 0,
+		epoch: s.recovery.Epoch(), lastLost: s.recovery.LastLost(),
+	}
+}
+
+// adoptAll weighs every holder against its key's record and returns those that must go.
+func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federationv1.KeyHolder) ([]*federationv1.KeyHolder, error) {
 	var mu sync.Mutex
-	var strays []*federationv1.KeyHolder
+	var strays, lies []*federationv1.KeyHolder
 	var group errgroup.Group
 	group.SetLimit(maxAdopting)
 	for _, holder := range holders {
 		group.Go(func() error {
-			bears, err := s.weigh(ctx, cluster, holder)
-			if bears == stray && !holder.GetEnded() {
-				mu.Lock()
-				defer mu.Unlock()
+			bears, err := s.weigh(ctx, from, holder)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && bears == unsent:
+				lies = append(lies, holder)
+			case bears == stray && !holder.GetEnded():
 				strays = append(strays, holder)
 			}
 			return err
 		})
 	}
-	return strays, group.Wait()
+	err := group.Wait()
+	if len(lies) > 0 {
+		s.reportUnsent(from.cluster, len(lies), lies[0])
+	}
+	return strays, err
+}
+
+// reportUnsent raises the alarm over claims that a cluster names and was not sent.
+func (s *Service) reportUnsent(cluster string, n int, example *federationv1.KeyHolder) {
+	s.metrics.unsent.WithLabelValues(cluster).Add(float64(n))
+	s.fleet.NamedUnsent(cluster, n)
+	s.log.Info("A cluster names claims that this hub did not send to it; they count for nothing", "cluster", cluster, "claims", n,
+		"claimKey", validate.Clip(example.GetKeyHash()), "attempt", example.GetAttempt(), "sandbox", validate.Clip(example.GetSandboxId()))
 }
 
 // weigh adopts a holder if that is what it comes to.
-func (s *Service) weigh(ctx context.Context, cluster string, holder *federationv1.KeyHolder) (bearing, error) {
+func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.KeyHolder) (bearing, error) {
+	if !wellFormed(from.cluster, holder) {
+		return unsent, nil
+	}
 	for {
 		h, err := s.ledger.load(ctx, holder.GetKeyHash())
 		if err != nil {
 			return "", err
 		}
-		bears := bearingOf(h.record, cluster, holder.GetAttempt())
-		switch bears {
-		case unknownKey, newer:
-			err = s.adopt(ctx, cluster, holder, h)
-		case beside:
-			s.log.Info("A Pod has a claim key that answers another sandbox; a ledger that was lost may have answered it, so it stays",
-				"cluster", cluster, "claimKey", holder.GetKeyHash(), "sandbox", holder.GetSandboxId())
+		bears := bearingOf(h.record, from, holder.GetAttempt())
+		if bears == newer {
+			bears, err = s.checkMove(ctx, from, holder.GetKeyHash(), h.record)
+		}
+		switch {
+		case err != nil:
+		case bears == unknownKey || bears == newer:
+			bears, err = s.adopt(ctx, from.cluster, holder, h, bears)
+		case bears == beside:
+			s.log.Info("A Pod has a claim key that is not its own now; a ledger that was lost may have answered it, so it stays",
+				"cluster", from.cluster, "claimKey", holder.GetKeyHash(), "sandbox", holder.GetSandboxId())
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return bears, err
@@ -107,24 +137,65 @@ func (s *Service) weigh(ctx context.Context, cluster string, holder *federationv
 	}
 }
 
+// wellFormed reports whether a holder can name a claim: the hash of a key and, if it has one, a sandbox id of its own cluster.
+func wellFormed(cluster string, holder *federationv1.KeyHolder) bool {
+	if !isKeyHash(holder.GetKeyHash()) {
+		return false
+	}
+	if holder.GetSandboxId() == "" {
+		return holder.GetPodUid() == "" && !holder.GetEnded()
+	}
+	from, ok := validate.ClusterOf(holder.GetSandboxId())
+	return ok && from == cluster
+}
+
+// checkMove decides whether a key moves to the cluster that names a later attempt than its record's. It does not if its
+// request forbids the cluster, nor while the cluster to which the record says it was sent still holds it.
+func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *record) (bearing, error) {
+	if r.Adopted {
+		return newer, nil // both are the word of a cluster
+	}
+	req, err := r.request()
+	if err != nil {
+		return "", err
+	}
+	if !allows(req, from.cluster) {
+		return unsent, nil
+	}
+	if r.State != statePending || r.Cluster == from.cluster || s.fleet.Forgotten(r.Cluster, r.ClusterUID) {
+		return newer, nil
+	}
+	switch _, err := s.lookup(ctx, hash, r); {
+	case err == nil:
+		return unsent, nil
+	case reasonOf(err) == problem.NotFound:
+		return newer, nil
+	default:
+		return "", fmt.Errorf("asking for the earlier attempt of key %s: %w", hash, err)
+	}
+}
+
 // adopt makes a holder the key's, in the place of what is known if it is newer than that.
-func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv1.KeyHolder, h held) error {
+func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv1.KeyHolder, h held, bears bearing) (bearing, error) {
 	if err := s.recovery.Saw(ctx, holder.GetAttempt()); err != nil {
-		return err
+		return "", err
 	}
 	next := s.adopted(cluster, holder)
 	var extra []store.Put
 	if next.SandboxID != "" {
 		known, _, err := s.ledger.byID(ctx, next.SandboxID)
 		if err != nil {
-			return err
+			return "", err
+		}
+		if known.KeyHash != "" && known.KeyHash != holder.GetKeyHash() {
+			return unsent, nil // a Pod has one key
 		}
 		if len(known.Ended) > 0 {
 			next.State = stateEnded
 		}
 		put, err := putID(next.SandboxID, idRecord{KeyHash: holder.GetKeyHash(), Ended: known.Ended})
 		if err != nil {
-			return err
+			return "", err
 		}
 		extra = append(extra, put)
 	}
@@ -133,7 +204,7 @@ func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv
 		extra = append(extra, store.Put{Key: expireKey(next.ExpireAt, idPrefix+before.SandboxID)})
 	}
 	if _, err := s.ledger.save(ctx, holder.GetKeyHash(), h, next, extra...); err != nil {
-		return fmt.Errorf("adopting the key of sandbox %s: %w", holder.GetSandboxId(), err)
+		return "", fmt.Errorf("adopting the key of sandbox %s: %w", holder.GetSandboxId(), err)
 	}
 	s.metrics.adopted.Inc()
 	if before != nil && sameLedger(before.Attempt, next.Attempt) {
@@ -142,7 +213,7 @@ func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv
 			return s.cancelAt(ctx, before.Cluster, holder.GetKeyHash(), before.Attempt)
 		})
 	}
-	return nil
+	return bears, nil
 }
 
 // adopted is what can be known of a claim by its holder. A claim under way is pending: whoever asks for its key again joins

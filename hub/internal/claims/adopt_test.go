@@ -191,15 +191,16 @@ func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	k := f.hold("east", "k", 1)
 	f.workers["east"].live[k.GetId()].Phase = sandboxv1.Phase_ENDED
+	late := f.hold("east", "late", 1)
 	f.loseLedger()
+	// One whose record comes before its cluster's key index.
+	if err := f.hub.OnEnded(t.Context(), "east", endedOf(late, "late", 1)); err != nil {
+		t.Fatal(err)
+	}
+	delete(f.workers["east"].live, late.GetId())
 	f.tell("east", &federationv1.KeyHolder{KeyHash: keyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), Ended: true})
 	if got := f.create(request("k")); got.GetId() != k.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED {
 		t.Errorf("answered %s, %s", got.GetId(), got.GetPhase())
-	}
-	// And one whose record comes only now.
-	late := f.hold("east", "late", 1)
-	if err := f.hub.OnEnded(t.Context(), "east", endedOf(late, "late", 1)); err != nil {
-		t.Fatal(err)
 	}
 	// Its parameters are those of its sandbox, then those of its first retry.
 	_, err := f.hub.Create(t.Context(), request("late", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))

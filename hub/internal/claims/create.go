@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -91,7 +90,7 @@ func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *re
 
 // mayHold reports whether a member can come to hold a claim: the one that does already, where that is known.
 func mayHold(c router.Candidate, req *sandboxv1.CreateSandboxRequest, holder *record) bool {
-	if req.GetRequireClusters() && !slices.Contains(req.GetClusters(), c.Cluster.ID) {
+	if !allows(req, c.Cluster.ID) {
 		return false
 	}
 	m := c.Member()

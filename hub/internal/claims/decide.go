@@ -136,12 +136,15 @@ const (
 	keyConflict approach = "KeyConflict" // the key stands for other parameters
 )
 
-// begin decides. The parameters of a record that was adopted are not known; its sandbox is compared instead.
-func begin(r *record, sameParameters, forgotten bool) approach {
+// begin decides. The parameters of an adopted record are not known: its sandbox is compared instead, and its cluster must
+// be one that the request allows.
+func begin(r *record, sameParameters, allowed, forgotten bool) approach {
 	switch {
 	case r == nil:
 		return startAnew
 	case !sameParameters && !r.Adopted:
+		return keyConflict
+	case r.Adopted && !allowed && (r.State != statePending || !forgotten):
 		return keyConflict
 	case r.State == stateEnded:
 		return showEnded
@@ -158,9 +161,9 @@ func begin(r *record, sameParameters, forgotten bool) approach {
 
 // holdsCurrent reports whether a sandbox's terminal record ends the claim, and is neither of an attempt that was given up
 // nor of a Pod that ended beside the sandbox that was answered.
-func holdsCurrent(r *record, cluster string, attempt int32, sandboxID string) bool {
+func holdsCurrent(r *record, from sender, attempt int32, sandboxID string) bool {
 	switch {
-	case r == nil || r.Cluster != cluster:
+	case r == nil || !r.heldBy(from):
 		return false
 	case r.SandboxID != "":
 		return r.SandboxID == sandboxID
@@ -173,42 +176,66 @@ func holdsCurrent(r *record, cluster string, attempt int32, sandboxID string) bo
 type bearing string
 
 const (
-	// itsOwn: it is what the record speaks of.
+	// itsOwn: the record speaks of it.
 	itsOwn bearing = "ItsOwn"
-	// unknownKey: the ledger knows nothing of the key. One that was lost may have answered the Pod: it is the key's now.
+	// unknownKey: a ledger that was lost may have answered it. It is the key's now.
 	unknownKey bearing = "UnknownKey"
-	// newer: the ledger knows an earlier attempt only, because what it knew later was lost. The Pod is the key's now.
+	// newer: the ledger knows an earlier attempt only, because it lost the later one. It is the key's now.
 	newer bearing = "Newer"
-	// stray: its claim ended, or moved on to a later attempt of the same ledger. It was never answered, or is no more.
+	// stray: its claim ended, or moved on to a later attempt of the same ledger. It ends.
 	stray bearing = "Stray"
-	// beside: it is of another ledger and not what the key answers now. It may have been answered then, so it stays.
+	// beside: a ledger that was lost may have answered it, and the key has another sandbox now. It stays.
 	beside bearing = "Beside"
+	// unsent: this hub did not send the cluster that claim. It stays, counts for nothing, and raises an alarm (I15).
+	unsent bearing = "Unsent"
 )
 
-// bearingOf decides. Of two clusters that hold one key the later attempt is the key's (I2): within a ledger the earlier
-// one was given up before the later one was made.
-func bearingOf(r *record, cluster string, attempt int32) bearing {
+// sender is the cluster that names a Pod's key, and what the hub may have lost about it.
+type sender struct {
+	cluster, uid string
+	missing      bool  // a ledger was lost, and this cluster's keys may be missing in the one that followed
+	epoch        int32 // of the ledger
+	lastLost     int32 // the last attempt that a lost ledger can have made
+}
+
+// bearingOf decides. Within a ledger an earlier attempt was given up before the later one was made (I2). Only what a lost
+// ledger can have sent to the cluster is believed without a record (I15).
+func bearingOf(r *record, from sender, attempt int32) bearing {
 	switch {
-	case r == nil:
-		return unknownKey
-	case r.Cluster == cluster && r.Attempt == attempt:
+	case attempt < 1:
+		return unsent
+	case r != nil && r.heldBy(from) && r.Attempt == attempt:
 		if r.State == stateEnded {
 			return stray
 		}
 		return itsOwn
-	case attempt > r.Attempt && mayBeOutdated(r):
-		return newer
-	case attempt < r.Attempt && sameLedger(r.Attempt, attempt):
+	case r != nil && attempt < r.Attempt && sameLedger(r.Attempt, attempt):
 		return stray
+	case !from.missing || attempt > from.lastLost:
+		if recovery.EpochOf(attempt) < from.epoch {
+			return beside
+		}
+		return unsent
+	case r == nil:
+		return unknownKey
+	case attempt > r.Attempt && mayBeOutdated(r, from.epoch):
+		return newer
 	default:
 		return beside
 	}
 }
 
-// mayBeOutdated reports whether a later attempt than the record's can have been made by a ledger that was lost. A key that
-// this hub saw ended or answered has no later one.
-func mayBeOutdated(r *record) bool {
-	return r.Adopted && r.State != stateEnded || r.State == statePending || r.State == stateRefused
+func (r *record) heldBy(from sender) bool {
+	return r.Cluster == from.cluster && (r.ClusterUID == "" || r.ClusterUID == from.uid)
+}
+
+// mayBeOutdated reports whether a lost ledger can have made a later attempt than the record's. What this ledger made it
+// knows, and a key that it saw ended or answered has no later attempt.
+func mayBeOutdated(r *record, epoch int32) bool {
+	if r.Adopted {
+		return r.State != stateEnded
+	}
+	return recovery.EpochOf(r.Attempt) < epoch && (r.State == statePending || r.State == stateRefused)
 }
 
 func sameLedger(a, b int32) bool { return recovery.EpochOf(a) == recovery.EpochOf(b) }

@@ -109,42 +109,69 @@ func TestI2Begin(t *testing.T) {
 		{"adopted with its Pod", &record{State: stateAnswered, Adopted: true}, false, false, lookUp},
 		{"adopted under way", &record{State: statePending, Adopted: true}, false, false, askHolder},
 	} {
-		if got := begin(tc.r, tc.same, tc.forgotten); got != tc.want {
+		if got := begin(tc.r, tc.same, true, tc.forgotten); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
+	// What was adopted in a cluster that the request forbids is not the request's (I15); what was decided here was checked.
+	for want, r := range map[approach]*record{
+		keyConflict: {State: stateAnswered, Adopted: true}, lookUp: {State: stateAnswered}, askHolder: {State: statePending},
+	} {
+		if got := begin(r, true, false, false); got != want {
+			t.Errorf("%+v in a forbidden cluster: %s, want %s", r, got, want)
+		}
+	}
+	if got := begin(&record{State: statePending, Adopted: true}, true, false, true); got != startAnew {
+		t.Errorf("adopted under way in a forbidden cluster that was forgotten: %s", got)
+	}
 }
 
-// TestI2BearingOf is the rule of what a Pod with a key means: never two that the key answers, and none ended that a
-// ledger which was lost may have answered.
+// TestI2BearingOf is the rule of what a Pod with a key means: never two that the key answers, none ended that a ledger
+// which was lost may have answered, and none believed that this hub did not send to its cluster (I15).
 func TestI2BearingOf(t *testing.T) {
 	lost, own := recovery.FirstAttempt(0), recovery.FirstAttempt(1)
+	heard := func(cluster string) sender { return sender{cluster: cluster, uid: "u", epoch: 1, lastLost: own - 1} }
+	missing := func(cluster string) sender { s := heard(cluster); s.missing = true; return s }
+	pending := func(attempt int32) *record { return &record{Cluster: "a", Attempt: attempt, State: statePending} }
+	answered := func(attempt int32) *record { return &record{Cluster: "a", Attempt: attempt, State: stateAnswered} }
+	ended := &record{Cluster: "a", Attempt: 2, State: stateEnded}
+	adopted := &record{Cluster: "a", Attempt: 1, State: stateAnswered, Adopted: true}
 	for _, tc := range []struct {
 		name    string
 		r       *record
-		cluster string
+		from    sender
 		attempt int32
 		want    bearing
 	}{
-		{"a key of a lost ledger", nil, "a", lost, unknownKey},
-		{"the holder", &record{Cluster: "a", Attempt: 2, State: statePending}, "a", 2, itsOwn},
-		{"the holder, which was answered", &record{Cluster: "a", Attempt: 2, State: stateAnswered}, "a", 2, itsOwn},
-		{"an attempt that was given up", &record{Cluster: "a", Attempt: 2, State: statePending}, "b", 1, stray},
-		{"an earlier attempt at the same cluster", &record{Cluster: "a", Attempt: 2, State: stateAnswered}, "a", 1, stray},
-		{"ended", &record{Cluster: "a", Attempt: 2, State: stateEnded}, "a", 2, stray},
-		{"the same attempt elsewhere", &record{Cluster: "a", Attempt: 2, State: statePending}, "b", 2, beside},
+		{"the holder", pending(2), heard("a"), 2, itsOwn},
+		{"the holder, which was answered", answered(2), missing("a"), 2, itsOwn},
+		{"another cluster of the holder's name", &record{Cluster: "a", ClusterUID: "before", Attempt: own, State: statePending}, heard("a"), own, unsent},
+		{"an attempt that was given up", pending(2), heard("b"), 1, stray},
+		{"an earlier attempt at the same cluster", answered(2), missing("a"), 1, stray},
+		{"ended", ended, heard("a"), 2, stray},
 
-		{"a restored record's later attempt", &record{Cluster: "a", Attempt: 2, State: statePending}, "b", 3, newer},
-		{"a later attempt after every refusal", &record{Cluster: "a", Attempt: 2, State: stateRefused}, "b", 3, newer},
-		{"nothing follows an answer", &record{Cluster: "a", Attempt: 2, State: stateAnswered}, "b", 3, beside},
-		{"nothing follows an end", &record{Cluster: "a", Attempt: 2, State: stateEnded}, "b", 3, beside},
+		{"a key of a lost ledger", nil, missing("a"), lost, unknownKey},
+		{"the same attempt elsewhere", pending(2), missing("b"), 2, beside},
+		{"a restored record's later attempt", pending(2), missing("b"), 3, newer},
+		{"a later attempt after every refusal", &record{Cluster: "a", Attempt: 2, State: stateRefused}, missing("b"), 3, newer},
+		{"nothing follows an answer", answered(2), missing("b"), 3, beside},
+		{"nothing follows an end", ended, missing("b"), 3, beside},
+		{"two clusters, the later attempt second", adopted, missing("b"), 2, newer},
+		{"two clusters, the later attempt first", &record{Cluster: "b", Attempt: 2, State: stateAnswered, Adopted: true}, missing("a"), 1, stray},
+		{"a lost ledger's Pod beside our answer", answered(own), missing("b"), lost, beside},
+		{"a lost ledger's Pod beside our dispatch", pending(own), missing("b"), lost, beside},
 
-		{"two clusters, the later attempt second", &record{Cluster: "a", Attempt: 1, State: stateAnswered, Adopted: true}, "b", 2, newer},
-		{"two clusters, the later attempt first", &record{Cluster: "b", Attempt: 2, State: stateAnswered, Adopted: true}, "a", 1, stray},
-		{"a lost ledger's Pod beside our answer", &record{Cluster: "b", Attempt: own, State: stateAnswered}, "a", lost, beside},
-		{"a lost ledger's Pod beside our dispatch", &record{Cluster: "b", Attempt: own, State: statePending}, "a", lost, beside},
+		{"an unknown key, once its cluster was heard", nil, heard("a"), own, unsent},
+		{"a lost ledger's, once its cluster was heard", nil, heard("a"), lost, beside},
+		{"a later attempt than ours", pending(own), heard("b"), own + 1, unsent},
+		{"a later attempt than ours, from one that was not heard", pending(own), missing("b"), own + 1, unsent},
+		{"an attempt of ours, from one that was not heard", nil, missing("b"), own, unsent},
+		{"a later epoch than any", nil, missing("b"), recovery.FirstAttempt(212), unsent},
+		{"a later epoch than any, of a restored record", pending(2), missing("b"), 1<<31 - 1, unsent},
+		{"no attempt", nil, missing("a"), 0, unsent},
+		{"less than none", pending(2), missing("a"), -1 << 31, unsent},
 	} {
-		if got := bearingOf(tc.r, tc.cluster, tc.attempt); got != tc.want {
+		if got := bearingOf(tc.r, tc.from, tc.attempt); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}

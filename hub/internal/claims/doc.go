@@ -40,6 +40,24 @@
 //     TestSweepKeepsWhatMayBeHeld.
 //   - Keys of a worker's local API are a space of their own: hashed with its ClusterID, and in no index that it sends.
 //
+// # What a cluster's word counts for (I15)
+//
+// For its own Pods, its own sandbox ids and the dispatches it was sent. A cluster with a valid certificate may lie; so each of
+// these is checked where its word enters:
+//
+//   - A key is adopted from a cluster only while that cluster is being recovered; else a cluster could plant keys and be
+//     answered for the claims of others: TestI15AClusterIsNotAnsweredForAKeyThatItPlanted.
+//   - A key never moves on a cluster's word where this ledger made the record; because this ledger knows its later attempts.
+//     One of a restored ledger does not move to a cluster that its request forbids, nor while the cluster that it was sent to
+//     holds it: TestI15AKeyIsNotTakenAway, TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone.
+//   - A sandbox id ends in the name that the certificate has, and leads to one key: TestI15ASandboxIDOfAnotherClusterIsNotTaken,
+//     TestI15OneSandboxIsNotAdoptedForTwoKeys.
+//   - requireClusters is compared again with what was adopted: TestI15RequireClustersHoldsForWhatIsAdopted.
+//   - An attempt that no ledger can have made is refused, so that nobody uses up the epochs: TestI15EpochsAreNotUsedUp.
+//
+// What is refused stays where it is, is logged, is counted (atoll_hub_claim_keys_unsent_total) and shows in the state of its
+// cluster. What a cluster says of lost keys while it is being recovered cannot be checked further, and is believed.
+//
 // # When the ledger is lost, or restored from a backup
 //
 // Package recovery says when; until it is over every call about a key that is not known is answered RECOVERING, and so is
@@ -53,8 +71,8 @@
 //   - Of two clusters with one key the later attempt is answered. The earlier one was given up for it, and ends, if both are
 //     of one ledger: TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays. If a loss came between them both may have been
 //     answered: the other one stays, and is not the key's any more: TestI6APodThatMayHaveBeenAnsweredStays.
-//   - A record that is older than a Pod, in a restored ledger, follows it, unless it had its answer or its end already:
-//     TestI2ARestoredLedgerFollowsKeysThatMovedOn.
+//   - A record that is older than a Pod, in a restored ledger, follows it, unless it had its answer or its end already, or its
+//     cluster still holds the earlier attempt: TestI2ARestoredLedgerFollowsKeysThatMovedOn.
 //
 // A cluster whose etcd was set back has lost what was claimed since: those sandboxes are recorded as ended
 // (TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded), and what it runs again although it had ended is ended again.

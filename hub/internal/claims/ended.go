@@ -22,17 +22,22 @@ func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federation
 			s.log.Error(err, "Dropping a terminal record", "cluster", cluster)
 			continue
 		}
-		if err := s.storeEnded(ctx, cluster, ended); err != nil {
+		if err := s.storeEnded(ctx, s.sender(cluster), ended); err != nil {
 			return fmt.Errorf("storing the terminal record of %s: %w", ended.GetSandbox().GetId(), err)
 		}
 	}
 	return nil
 }
 
-func (s *Service) storeEnded(ctx context.Context, cluster string, ended *federationv1.EndedSandbox) error {
+func (s *Service) storeEnded(ctx context.Context, from sender, ended *federationv1.EndedSandbox) error {
 	sandbox := ended.GetSandbox()
 	sandbox.Phase = sandboxv1.Phase_ENDED
 	hash := ended.GetKeyHash()
+	holder := &federationv1.KeyHolder{KeyHash: hash, Attempt: ended.GetAttempt(), SandboxId: sandbox.GetId(), Ended: true}
+	if hash != "" && !isKeyHash(hash) {
+		s.reportUnsent(from.cluster, 1, holder)
+		return nil
+	}
 	for {
 		known, revision, err := s.ledger.byID(ctx, sandbox.GetId())
 		if err != nil || len(known.Ended) > 0 {
@@ -43,14 +48,20 @@ func (s *Service) storeEnded(ctx context.Context, cluster string, ended *federat
 			return err
 		}
 		expireAt := s.clock.Now().Add(s.retention)
-		switch bears := bearingOf(h.record, cluster, ended.GetAttempt()); {
-		case holdsCurrent(h.record, cluster, ended.GetAttempt(), sandbox.GetId()):
+		bears := bearingOf(h.record, from, ended.GetAttempt())
+		if hash != "" && bears == newer {
+			bears, err = s.checkMove(ctx, from, hash, h.record)
+		}
+		switch {
+		case err != nil:
+		case holdsCurrent(h.record, from, ended.GetAttempt(), sandbox.GetId()):
 			err = s.endClaim(ctx, hash, h, *h.record, sandbox, expireAt)
-		case hash != "" && (bears == unknownKey || bears == newer):
-			holder := &federationv1.KeyHolder{Attempt: ended.GetAttempt(), SandboxId: sandbox.GetId(), Ended: true}
-			err = s.endClaim(ctx, hash, h, *s.adopted(cluster, holder), sandbox, expireAt)
+		case hash != "" && (bears == unknownKey || bears == newer) && (known.KeyHash == "" || known.KeyHash == hash):
+			err = s.endClaim(ctx, hash, h, *s.adopted(from.cluster, holder), sandbox, expireAt)
 		default:
-			err = s.keepEnded(ctx, hash, sandbox, revision, expireAt)
+			if err = s.keepEnded(ctx, hash, sandbox, revision, expireAt); err == nil && bears == unsent && h.record != nil {
+				s.reportUnsent(from.cluster, 1, holder)
+			}
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return err

@@ -5,6 +5,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -50,7 +51,7 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	}
 	now := s.clock.Now()
 	forgotten := r != nil && s.fleet.Forgotten(r.Cluster, r.ClusterUID)
-	way := begin(r, same, forgotten)
+	way := begin(r, same, r == nil || allows(f.request, r.Cluster), forgotten)
 	k.deadline = until(r, now, s.startupTimeout(f.request, holderOf(r, way)))
 	ctx, cancel := context.WithTimeout(f.ctx, k.deadline.Sub(now)+grace)
 	defer cancel()
@@ -69,6 +70,11 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	default:
 		return k.pursue(ctx, nil)
 	}
+}
+
+// allows reports whether a claim may go to a cluster.
+func allows(req *sandboxv1.CreateSandboxRequest, cluster string) bool {
+	return !req.GetRequireClusters() || slices.Contains(req.GetClusters(), cluster)
 }
 
 // holderOf is the record of a claim that begins where it was; nil for one that chooses.

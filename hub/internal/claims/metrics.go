@@ -19,6 +19,7 @@ type metrics struct {
 	dispatches *prometheus.CounterVec
 	swept      prometheus.Counter
 	adopted    prometheus.Counter
+	unsent     *prometheus.CounterVec
 	records    *prometheus.GaugeVec
 }
 
@@ -47,13 +48,17 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 			Name: "atoll_hub_claim_keys_adopted_total",
 			Help: "Claim keys that the ledger learned from clusters, after it was lost or restored.",
 		}),
+		unsent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_hub_claim_keys_unsent_total",
+			Help: "Claims that a cluster named and that this hub did not send to it, as far as it knows: they count for nothing. The cluster lies, or was away for longer than keys are kept, or the ledger lost writes unnoticed.",
+		}, []string{"cluster"}),
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "atoll_hub_claim_records",
 			Help: "Claim keys that the ledger holds, by state, as counted every five minutes.",
 		}, []string{"state"}),
 	}
 	if r != nil {
-		r.MustRegister(m.claims, m.stages, m.dispatches, m.swept, m.adopted, m.records, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		r.MustRegister(m.claims, m.stages, m.dispatches, m.swept, m.adopted, m.unsent, m.records, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "atoll_hub_ends_unconfirmed",
 			Help: "Sandboxes and claims that a cluster was told to end and has not confirmed yet.",
 		}, func() float64 { return float64(unconfirmed.len()) }))

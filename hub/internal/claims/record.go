@@ -71,6 +71,11 @@ func keyHash(team, namespace, key string) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
+// isKeyHash reports whether a text has the form of a key hash.
+func isKeyHash(s string) bool {
+	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
 func expireKey(at time.Time, key string) string {
 	return fmt.Sprintf("%s%012d/%s", expirePrefix, at.Unix(), key)
 }

@@ -35,6 +35,8 @@ type Fleet interface {
 	// Forgotten reports whether an operator has forgotten the cluster that had a name and uid. Where the uid is not known
 	// it is that of the cluster which had the name last.
 	Forgotten(clusterID, uid string) bool
+	// NamedUnsent counts the claims that a cluster named and was not sent.
+	NamedUnsent(clusterID string, n int)
 	// Reserve counts a claim in flight against a candidate of the view until a report covers it.
 	Reserve(view *router.View, index int) fleet.Reservation
 	// Explain judges every candidate of a view.

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -81,10 +82,22 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 		out.LastSeen = durationpb.New(ago)
 	}
 	out.Message = describe(health, seen, ago)
+	if n := c.unsent.Load(); n > 0 {
+		out.Message = join(fmt.Sprintf("named %d claims that this hub did not send to it", n), out.GetMessage())
+	}
 	if record.Draining {
-		out.Message = strings.TrimSuffix("draining: gets no new claims; "+out.Message, "; ")
+		out.Message = join("draining: gets no new claims", out.GetMessage())
 	}
 	return out
+}
+
+func join(first, rest string) string { return strings.TrimSuffix(first+"; "+rest, "; ") }
+
+// NamedUnsent counts the claims that a cluster named and was not sent (I15), which its state shows.
+func (f *Fleet) NamedUnsent(clusterID string, n int) {
+	if c := f.cluster(clusterID); c != nil {
+		c.unsent.Add(int64(n))
+	}
 }
 
 func describe(h router.Health, seen bool, ago time.Duration) string {

@@ -35,8 +35,9 @@ type cluster struct {
 	suspects map[segment.Key]struct{} // left out of one complete report that removed too much to be believed at once
 	contacts []contact
 
-	known    atomic.Bool // all there is of it is known: a complete report has counted in this hub process, or it was forgotten
-	draining atomic.Bool // as the record says
+	known    atomic.Bool  // all there is of it is known: a complete report has counted in this hub process, or it was forgotten
+	draining atomic.Bool  // as the record says
+	unsent   atomic.Int64 // claims that it named and was not sent, since the hub started
 	liveness liveness
 	inFlight inFlight
 }

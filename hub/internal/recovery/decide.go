@@ -61,10 +61,18 @@ func unheard(r *hubstate.Recovery, registered []string) []string {
 	return slices.DeleteFunc(slices.Clone(registered), func(id string) bool { return slices.Contains(r.Heard, id) })
 }
 
-// raise answers the epoch after an attempt was seen on a Pod. One of a later epoch than ours was made by a ledger that
-// this one does not know of; while recovering, so was one of ours, in which nothing has been claimed yet.
+// maxRaise bounds by how many epochs the word of clusters raises the epoch in one recovery. It takes one for each loss that
+// the files that are left do not know of, as with a backup from before it.
+const maxRaise = 8
+
+// lastLost returns the last epoch that a lost ledger can have had, for a recovery that began in an epoch. Clusters alone
+// never use up more than half of all epochs: the rest is left for losses.
+func lastLost(began int32) int32 { return max(began, min(began+maxRaise, maxEpoch/2)) }
+
+// raise returns the epoch after an attempt of another epoch was seen on a Pod. While recovering nothing has been claimed in
+// ours: what is seen there was made by a ledger that this one does not know of.
 func raise(epoch int32, recovering bool, seen int32) int32 {
-	if seen > epoch || recovering && seen == epoch {
+	if recovering && seen >= epoch {
 		return seen + 1
 	}
 	return epoch

@@ -22,12 +22,16 @@
 // millions. So an attempt number tells whether this ledger made it. Of two Pods with one key the higher attempt is the later
 // one; within an epoch the lower one was given up for it and was never answered, between epochs both may have been.
 //
+// While the hub is recovering, an attempt of our epoch or a later one was made by a ledger that the files do not know of, as
+// with a backup from before an earlier loss. The epoch rises above it, by 8 at most in one recovery and never beyond half of
+// all; because a cluster that names the last epoch would leave none for the next loss: TestEpochs, and in package claims
+// TestI15EpochsAreNotUsedUp.
+//
 // # What holds where both files are lost (I2)
 //
 // Package witness has written down elsewhere which clusters are registered, and which ledger there was: the hub is recovering,
 // as if the ledger alone were lost. Where it was told to keep no such copy, or that is lost as well, nobody can tell the hub
-// from a new one; nor one whose volume was set back with both files in it from one that was not. Keys that attached clusters
-// hold are learned then as they attach, and are answered from then on; a key whose cluster has not attached yet can be answered
-// a second sandbox. A key whose sandbox ended is known for as long as its worker remembers the end: until that worker has ended,
-// at most seven days.
+// from a new one; nor one whose volume was set back with both files in it from one that was not. Such a hub believes no
+// cluster about keys (I15): a key can be answered a second sandbox. It counts the keys that clusters name and that it did not
+// send (atoll_hub_claim_keys_unsent_total), which is how such a loss is noticed.
 package recovery

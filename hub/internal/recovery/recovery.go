@@ -70,10 +70,13 @@ func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 	case recovers:
 		s.ledger = hubstate.Ledger{
 			Identity: hubstate.Identity{ID: rand.Text(), Epoch: epoch},
-			Recovery: &hubstate.Recovery{Cause: cause, Since: now.Now().UTC()},
+			Recovery: &hubstate.Recovery{Cause: cause, Since: now.Now().UTC(), Epoch: epoch},
 		}
 	case paired, registryLost:
 		s.ledger.Epoch = epoch
+	}
+	if r := s.ledger.Recovery; r != nil && r.Epoch == 0 {
+		r.Epoch = s.ledger.Epoch // an older build began it
 	}
 	if p != paired {
 		if err := hubstate.SaveLedger(ctx, claims, s.ledger); err != nil {
@@ -167,6 +170,17 @@ func (s *State) Unheard(registered []string) []string {
 	return unheard(s.ledger.Recovery, registered)
 }
 
+// LastLost returns the last attempt that a ledger before this one can have made. Once claims with a key are served, what
+// is numbered in our epoch was made by this ledger.
+func (s *State) LastLost() int32 {
+	if !s.recovering.Load() {
+		return FirstAttempt(s.epoch.Load()) - 1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return FirstAttempt(lastLost(s.ledger.Recovery.Epoch)+1) - 1
+}
+
 // Saw notes the attempt of a Pod that carries a key, before the ledger numbers attempts next to it.
 func (s *State) Saw(ctx context.Context, attempt int32) error {
 	if EpochOf(attempt) < s.epoch.Load() {
@@ -175,10 +189,13 @@ func (s *State) Saw(ctx context.Context, attempt int32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	epoch := raise(s.ledger.Epoch, s.recovering.Load(), EpochOf(attempt))
-	switch {
-	case epoch == s.ledger.Epoch:
+	if epoch == s.ledger.Epoch {
 		return nil
-	case epoch > maxEpoch:
+	}
+	if last := lastLost(s.ledger.Recovery.Epoch); EpochOf(attempt) > last {
+		return fmt.Errorf("attempt %d is of epoch %d, want at most %d", attempt, EpochOf(attempt), last)
+	}
+	if epoch > maxEpoch {
 		return errTooOften
 	}
 	next := s.ledger
