@@ -64,7 +64,7 @@ func (w *world) truth() map[string]fact {
 	return all
 }
 
-// check holds what callers were told against what happened. It follows settle.
+// check holds what callers were told against what happened. It follows settle and serves.
 func (w *world) check() {
 	allowed := w.allowed
 	w.problems = append(w.problems, w.history.twice...)
@@ -74,6 +74,7 @@ func (w *world) check() {
 	w.checkGiven(truth, allowed)
 	w.checkUsed(allowed)
 	w.checkUngiven(truth, allowed)
+	w.checkEnds()
 	w.eventually("every sandbox that has ended has a record", time.Minute, w.recorded)
 	w.eventually("I4: every view equals the owners' segments", 90*time.Second, w.viewsEqual)
 	w.eventually("I10: nothing is left of what is over", time.Minute, w.idle)

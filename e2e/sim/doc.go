@@ -14,17 +14,19 @@
 //	load: claims with a key, old and new, and without; releases; cancels; callers who lose patience, or use what they
 //	have and leave it to its idle timeout
 //	the scenario's fault, under the load
-//	heal; every key is asked for until it is known what became of it
-//	check, end
+//	heal; every key is asked for until it is known what became of it; claims without a key must be answered
+//	check; end what lives, by its id or by its key; check that it has ended
 //
 // The checks: what callers were told of each key is linearizable (porcupine; a key is a register), no Pod or container was
-// given twice (I1), one sandbox a key, and other Pods that carry it end (I2), what was given lives until somebody asks to end
-// it or its idle timeout has passed since its last use (I6), the hub's and every cluster's view equal what the owners say, and
-// that what the clusters have (I4), nothing that was removed comes back, nothing goes because it was not heard of (I5). They
-// use a journal of each etcd, nobody's word.
+// given twice (I1), one sandbox a key, and other Pods that carry it end (I2), what was given lives until a caller asks to end
+// it or its idle timeout has passed since its last use (I6), every claim and every release is answered once the federation is
+// healed, and what was released ends, the hub's and every cluster's view equal what the owners say, and that what the clusters
+// have (I4), nothing that was removed comes back, nothing goes because it was not heard of (I5). They use a journal of each
+// etcd, and nothing that a program says.
 //
-// Breaking an invariant on purpose was tried: no write before a dispatch, a cancel that is not durable, no quarantine, no
-// replacing of idle Pods after a restore, each seen to fail within twenty seeds of the fault that it concerns.
+// Breaking the product on purpose was tried: no write before a dispatch, a cancel that is not durable, no quarantine, no
+// replacing of idle Pods after a restore, a hub that refuses every claim without a key, a release that does nothing. Each was
+// seen to fail within twenty seeds of the fault that it concerns, the last two with every seed.
 //
 // # Seeds
 //

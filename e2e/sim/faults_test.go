@@ -85,6 +85,7 @@ func (sc *scenario) play(t *testing.T, seed uint64, all *counts) {
 		l.end()
 		if w.ready(3 * time.Minute) {
 			w.settle()
+			w.serves()
 			w.check()
 		}
 	})

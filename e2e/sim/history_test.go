@@ -99,7 +99,7 @@ func (h *history) begin(client int, q question) *operation {
 }
 
 // finish notes what was heard. A call of which nothing was heard may still take effect at any time.
-func (h *history) finish(o *operation, a answer) {
+func (h *history) finish(o *operation, a answer) operation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o.answer = a
@@ -107,6 +107,7 @@ func (h *history) finish(o *operation, a answer) {
 		h.tick++
 		o.ended = h.tick
 	}
+	return *o
 }
 
 // give notes who was given which sandbox: no two claims the same one (I1).

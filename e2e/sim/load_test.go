@@ -181,33 +181,33 @@ func judge(got *sandboxv1.Sandbox, err error, heard bool) answer {
 	}
 }
 
-func (w *world) release(client int, g held) {
+func (w *world) release(client int, g held) operation {
 	o := w.history.begin(client, question{verb: release, key: g.key, id: g.id})
 	err, heard := w.ask(func(h *hubtest.Hub) error {
 		_, err := h.Release(context.Background(), g.id)
 		return err
 	})
+	a := answer{said: done, id: g.id}
 	if err != nil || !heard {
-		w.history.finish(o, answer{said: unheard, why: fmt.Sprint(err)})
-		return
+		a = answer{said: unheard, why: fmt.Sprint(err)}
 	}
-	w.history.finish(o, answer{said: done, id: g.id})
+	return w.history.finish(o, a)
 }
 
-func (w *world) cancel(client int, key string) {
+func (w *world) cancel(client int, key string) operation {
 	o := w.history.begin(client, question{verb: cancel, key: key})
 	err, heard := w.ask(func(h *hubtest.Hub) error {
 		_, err := h.CancelClaim(context.Background(), &sandboxv1.CancelClaimRequest{ClaimKey: key})
 		return err
 	})
+	a := answer{said: unheard, why: fmt.Sprint(err)}
 	switch {
 	case err == nil && heard:
-		w.history.finish(o, answer{said: done})
+		a = answer{said: done}
 	case heard && !errors.Is(err, errDown) && problem.FromError(err).Reason == problem.NotFound:
-		w.history.finish(o, answer{said: missing})
-	default:
-		w.history.finish(o, answer{said: unheard, why: fmt.Sprint(err)})
+		a = answer{said: missing}
 	}
+	return w.history.finish(o, a)
 }
 
 // settle asks for every key until it is known what became of it: after that nothing is under way. There is room for all.

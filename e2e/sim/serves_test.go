@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// probes is how many claims without a key are made when a run is over. settle leaves room for them.
+const probes = 3
+
+// serves holds the healed federation to claims without a key: each is answered with a live sandbox, within its bound.
+func (w *world) serves() {
+	draw := w.dice("probes")
+	for i := range probes {
+		w.eventually(fmt.Sprintf("claim %d without a key is answered", i), time.Minute, func() error {
+			if a := w.claim(0, draw, "", 1); a.said != live {
+				return errors.New(a.why)
+			}
+			return nil
+		})
+	}
+	w.eventually("a claim with an idle timeout is answered", time.Minute, func() error {
+		if w.claimToUse() == "" {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
+// checkEnds ends every sandbox that lives, by its id or by its key in turn. Each call is answered within its bound, and
+// what callers were told has ended has ended.
+func (w *world) checkEnds() {
+	truth, turn := w.truth(), 0
+	for _, id := range slices.Sorted(maps.Keys(w.history.given)) {
+		g := w.history.given[id]
+		if _, asked := w.history.givenUp[id]; asked || !truth[id].Ended.IsZero() || truth[id].Forgotten {
+			continue
+		}
+		end := func() operation { return w.release(0, g) }
+		if turn++; g.key != "" && turn%2 == 0 {
+			end = func() operation { return w.cancel(0, g.key) }
+		}
+		w.eventually("the end of sandbox "+id+" is answered", time.Minute, func() error {
+			if o := end(); o.said != done {
+				return fmt.Errorf("%s: %s %s", o.verb, o.said, o.why)
+			}
+			return nil
+		})
+	}
+	byKey := map[string][]string{}
+	for id, g := range w.history.given {
+		byKey[g.key] = append(byKey[g.key], id)
+	}
+	w.eventually("what callers were told has ended ends", time.Minute, func() error {
+		truth := w.truth()
+		for _, o := range w.history.all() {
+			ids := []string{o.question.id}
+			if o.verb == cancel {
+				ids = byKey[o.key]
+			}
+			for _, id := range ids {
+				if s := truth[id]; o.said == done && s.Ended.IsZero() && !s.Forgotten {
+					return fmt.Errorf("sandbox %s lives, %s of key %q was answered %s ago", id, o.verb, o.key, time.Since(o.at))
+				}
+			}
+		}
+		return nil
+	})
+}
