@@ -4,6 +4,7 @@ package claims
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,15 +193,28 @@ func TestEndedRecordsOfOthers(t *testing.T) {
 		if got := f.create(request("k", prefer("east"))); got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetId() != first.GetId() {
 			t.Fatalf("the claim answers %v", got)
 		}
-		if got, err := f.hub.Get(t.Context(), stray.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
-			t.Fatalf("the stray's record: %v %v", got, err)
+		if strings.Contains(f.stored(), stray.GetId()) {
+			t.Fatal("I15: a record is kept of a claim that was not sent to west")
+		}
+
+		// The record of a sandbox that was the key's once is kept, for as long as one of the key's own.
+		f.loseLedger()
+		f.tell("east")
+		f.hold("west", "k", 2)
+		f.tell("west")
+		if err := f.hub.OnEnded(t.Context(), "east", endedOf(first, "k", 1)); err != nil {
+			t.Fatal(err)
+		}
+		f.workers["east"].forget()
+		if got, err := f.hub.Get(t.Context(), first.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+			t.Fatalf("the record of the earlier attempt: %v %v", got, err)
 		}
 		time.Sleep(DefaultRetention + time.Minute)
 		if err := f.hub.sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if known, _, err := f.hub.ledger.byID(t.Context(), stray.GetId()); err != nil || len(known.Ended) > 0 {
-			t.Errorf("the stray's record outlives its retention: %v", err)
+		if strings.Contains(f.stored(), first.GetId()) {
+			t.Error("the record of the earlier attempt outlives its retention")
 		}
 	})
 }

@@ -58,10 +58,11 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 			err = s.endClaim(ctx, hash, h, *h.record, sandbox, expireAt)
 		case hash != "" && (bears == unknownKey || bears == newer) && (known.KeyHash == "" || known.KeyHash == hash):
 			err = s.endClaim(ctx, hash, h, *s.adopted(from.cluster, holder), sandbox, expireAt)
-		default:
-			if err = s.keepEnded(ctx, hash, sandbox, revision, expireAt); err == nil && bears == unsent && h.record != nil {
-				s.reportUnsent(from.cluster, 1, holder)
-			}
+		case revision > 0:
+			err = s.keepEnded(ctx, known.KeyHash, sandbox, revision, expireAt)
+		case bears == unsent && h.record != nil:
+			s.reportUnsent(from.cluster, 1, holder)
+		default: // its worker answers for it
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return err
