@@ -189,7 +189,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"extra":                         "unknown command",
 		"api-key new":                   "name: is missing",
 		"api-key new --name=x --team=t": "",
-		"own /dev/null/nowhere":         "giving away the data directory",
+		"initvolume /dev/null/nowhere":  "giving away the data directory",
 	} {
 		cmd := newCommand()
 		cmd.SetArgs(strings.Fields(args))
@@ -253,7 +253,7 @@ func TestAMintedKeyOpensTheHub(t *testing.T) {
 func TestOwnGivesADirectoryAway(t *testing.T) {
 	cmd := newCommand()
 	// To oneself: nobody else can be given anything without being root.
-	cmd.SetArgs([]string{"own", t.TempDir(), fmt.Sprint("--uid=", os.Getuid()), fmt.Sprint("--gid=", os.Getgid())})
+	cmd.SetArgs([]string{"initvolume", t.TempDir(), fmt.Sprint("--uid=", os.Getuid()), fmt.Sprint("--gid=", os.Getgid())})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Error(err)
 	}

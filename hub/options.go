@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"navix.sh/atoll/hub/internal/claims"
-	"navix.sh/atoll/hub/internal/witness"
+	"navix.sh/atoll/hub/internal/registrycopy"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
@@ -93,14 +93,14 @@ const noCopy = "none"
 
 // copyPlace is where the registry's copy is; nil: nowhere. By default it is beside the CA, which outlives the volume, under a
 // name that hubs with other directories do not share.
-func (o *options) copyPlace(log logr.Logger) (witness.Place, error) {
+func (o *options) copyPlace(log logr.Logger) (registrycopy.Place, error) {
 	switch kind, where, _ := strings.Cut(o.registryCopy, ":"); {
 	case o.registryCopy == noCopy:
 		return nil, nil //nolint:nilnil // nowhere
 	case kind == "file":
-		return witness.File(where), nil
+		return registrycopy.File(where), nil
 	case kind == "secret":
-		return witness.InCluster(where)
+		return registrycopy.InCluster(where)
 	}
 	dir, err := o.storeDir()
 	if err != nil {
@@ -110,7 +110,7 @@ func (o *options) copyPlace(log logr.Logger) (witness.Place, error) {
 		return nil, fmt.Errorf("--data-dir: %w", err)
 	}
 	sum := sha256.Sum256([]byte(dir))
-	file := witness.File(filepath.Join(filepath.Dir(o.tls.CA), "hub-registry-"+hex.EncodeToString(sum[:4])+".json"))
+	file := registrycopy.File(filepath.Join(filepath.Dir(o.tls.CA), "hub-registry-"+hex.EncodeToString(sum[:4])+".json"))
 	if err := file.Usable(); err != nil {
 		log.Info("A loss of the whole data directory will not be noticed: give --registry-copy a place that can be written", "error", err.Error())
 		return nil, nil //nolint:nilnil // nowhere

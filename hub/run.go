@@ -22,7 +22,7 @@ import (
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/recovery"
-	"navix.sh/atoll/hub/internal/witness"
+	"navix.sh/atoll/hub/internal/registrycopy"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
@@ -40,7 +40,7 @@ type hub struct {
 
 	claimsFile, registryFile *store.Bolt
 	recovery                 *recovery.State
-	witness                  *witness.Witness // nil: nothing is kept apart from the files
+	registryCopy             *registrycopy.Copy // nil: nothing is kept apart from the files
 
 	fleet  *fleet.Fleet
 	claims *claims.Service
@@ -113,8 +113,8 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("starting the fleet: %w", err)
 	}
-	if h.witness != nil {
-		h.witness.Sync(ctx)
+	if h.registryCopy != nil {
+		h.registryCopy.Sync(ctx)
 	}
 	// Workers attach once everything is built, so what they send finds the claims service there.
 	workers := attach.NewServer(attach.Options{
@@ -180,10 +180,10 @@ func (h *hub) openRegistry(ctx context.Context, o *options) (fleet.Registry, err
 	if place == nil {
 		return registry, nil
 	}
-	if h.witness, err = witness.Open(ctx, place, h.claimsFile, h.registryFile, h.log.WithName("witness")); err != nil {
+	if h.registryCopy, err = registrycopy.Open(ctx, place, h.claimsFile, h.registryFile, h.log.WithName("registry-copy")); err != nil {
 		return nil, fmt.Errorf("--registry-copy: %w", err)
 	}
-	return h.witness.Guard(registry), nil
+	return h.registryCopy.Guard(registry), nil
 }
 
 func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.WithTicker, workers *attach.Server) (err error) {
@@ -200,11 +200,11 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 	if err != nil {
 		return err
 	}
-	keeper := &keeper{
+	status := &status{
 		files: hubstate.Files{Claims: h.claimsFile, Registry: h.registryFile, Dir: dir, Version: version.String()},
 		hub:   h, clock: real, expiry: credentials.Expiry,
 	}
-	options := api.Options{Claims: h.claims, Reach: measures.Measure(sandboxes{h.claims, workers}), Fleet: h.fleet, Hub: keeper, Auth: h.auth, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api")}
+	options := api.Options{Claims: h.claims, Reach: measures.Measure(sandboxes{h.claims, workers}), Fleet: h.fleet, Hub: status, Auth: h.auth, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api")}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()
 	}
@@ -257,8 +257,8 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	group.Go(func() error { return h.fleet.Run(inner) })
 	group.Go(func() error { return h.recovery.Run(inner, clock.RealClock{}) })
 	group.Go(func() error { return h.claims.Run(inner) })
-	if h.witness != nil {
-		group.Go(func() error { return h.witness.Run(inner, clock.RealClock{}) })
+	if h.registryCopy != nil {
+		group.Go(func() error { return h.registryCopy.Run(inner, clock.RealClock{}) })
 	}
 	if h.auth != nil {
 		group.Go(func() error { return h.auth.Run(inner) })

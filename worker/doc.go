@@ -6,11 +6,11 @@
 // run.go is the wiring: what answers and what speaks to others. reconcilers.go is the part of it that keeps objects true.
 //
 //	internal/env        Envs → pools, status of the local segment
-//	internal/solo       pools without an Env → what their template says; internal/adoption → an Env for them
+//	internal/standalone       pools without an Env → what their template says; internal/adoption → an Env for them
 //	internal/templates  who uses a template, and what is wrong with it
 //	internal/autoscale  claims that wait, Pods that idle → replicas, in the Env; pkg/autoscale decides
 //	internal/admission  who is asked before a pool grows or a Pod is made
-//	internal/rival      what another controller keeps, and all others leave alone
+//	internal/foreigncontroller      what another controller keeps, and all others leave alone
 //	internal/pool       pools → Pods, lives and records of sandboxes
 //	internal/history    records of sandboxes that have ended, on every replica
 //	internal/claim      claims → one Pod write; touches, timeouts (internal/idle) and releases → another

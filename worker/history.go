@@ -47,13 +47,13 @@ func openHistory(ctx context.Context, o options, local clock.WithTicker, times *
 }
 
 // addPeers has the replicas of this worker share their histories.
-func addPeers(mgr ctrl.Manager, o options, lock *lease.Lock, books *history.History, local clock.Clock, log logr.Logger) (*history.Peers, error) {
+func addPeers(mgr ctrl.Manager, o options, lock *lease.Lock, records *history.History, local clock.Clock, log logr.Logger) (*history.Peers, error) {
 	credentials, err := link.LoadCredentials(o.tls, log)
 	if err != nil {
 		return nil, fmt.Errorf("loading the certificate for other replicas: %w", err)
 	}
 	peers, err := history.NewPeers(history.PeerOptions{
-		History: books, ClusterID: o.clusterID, Credentials: credentials, Leader: lock, Listen: o.peerListen,
+		History: records, ClusterID: o.clusterID, Credentials: credentials, Leader: lock, Listen: o.peerListen,
 		Clock: local, Metrics: metrics.Registry, Log: log,
 	})
 	if err != nil {

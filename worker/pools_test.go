@@ -184,12 +184,12 @@ spec:
 	}
 }
 
-// legacyManifest is a pool as the former system made them; %s are more labels.
-const legacyManifest = `
+// formerManifest is a pool as the former system made them; %s are more labels.
+const formerManifest = `
 apiVersion: agents.navix.sh/v1alpha1
 kind: SandboxPool
 metadata:
-  name: legacy
+  name: former
   namespace: NS
   labels: {agentbox.navix.sh/managed-by: sandbox-api-server, scheduling.navix.sh/team: red}
   annotations: {agentbox.navix.sh/template-name: TEMPLATE, agentbox.navix.sh/overrides: '{"resources":{"limits":{"cpu":"9"}},"image":"x"}'}
@@ -204,20 +204,20 @@ func TestAdoption(t *testing.T) {
 	s := newSite(t)
 	stop := s.run(t, nil)
 	p := s.place(t)
-	p.apply(templateManifest + "---" + legacyManifest + "---" + strings.NewReplacer("name: legacy", "name: byhand",
-		"agentbox.navix.sh/managed-by: sandbox-api-server, ", "").Replace(legacyManifest))
-	p.awaitIdle("legacy", 3)
+	p.apply(templateManifest + "---" + formerManifest + "---" + strings.NewReplacer("name: former", "name: byhand",
+		"agentbox.navix.sh/managed-by: sandbox-api-server, ", "").Replace(formerManifest))
+	p.awaitIdle("former", 3)
 	p.awaitIdle("byhand", 3)
-	running := p.mustClaim("legacy")
-	p.awaitIdle("legacy", 2)
-	before, spec := p.pods("legacy"), p.pool("legacy").Spec
+	running := p.mustClaim("former")
+	p.awaitIdle("former", 2)
+	before, spec := p.pods("former"), p.pool("former").Spec
 	stop()
 
 	stop = s.run(t, func(o *options) { o.adoptPools = "label" })
-	p.awaitEvent("legacy", "PoolAdopted")
-	p.awaitCondition("env", "legacy", v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
+	p.awaitEvent("former", "PoolAdopted")
+	p.awaitCondition("env", "former", v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
 	checkAdopted(p, before, &spec)
-	if got := p.mustClaim("legacy"); got.GetEnv() != "legacy" || got.GetPool() != "legacy" {
+	if got := p.mustClaim("former"); got.GetEnv() != "former" || got.GetPool() != "former" {
 		t.Errorf("claimed %v", got)
 	}
 	if err := s.live.Get(s.ctx, p.key("byhand"), &v1alpha1.SandboxEnv{}); client.IgnoreNotFound(err) != nil || err == nil {
@@ -226,20 +226,20 @@ func TestAdoption(t *testing.T) {
 
 	// The Env sizes it from here on, also after a restart, and is made once.
 	stop()
-	uid := p.env("legacy").UID
+	uid := p.env("former").UID
 	s.run(t, func(o *options) { o.adoptPools = "all" })
 	p.awaitEvent("byhand", "PoolAdopted")
-	if now := p.env("legacy").UID; now != uid {
+	if now := p.env("former").UID; now != uid {
 		t.Errorf("the Env was %s, is %s", uid, now)
 	}
-	p.kubectl("", "patch", "sandboxenv", "legacy", "--type=json", "-p", `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`)
-	p.awaitIdle("legacy", 2)
+	p.kubectl("", "patch", "sandboxenv", "former", "--type=json", "-p", `[{"op":"replace","path":"/spec/clusters/0/members/0/spec/replicas","value":4}]`)
+	p.awaitIdle("former", 2)
 	checkStillRuns(p, running.GetId())
 
 	// Its Env deleted, idle Pods go, and what runs ends when it is released.
-	p.kubectl("", "delete", "sandboxenv", "legacy", "--wait=false")
-	p.awaitGone(&v1alpha1.SandboxEnv{}, "legacy")
-	planetest.Eventually(t, "the end of idle Pods", func() error { return phases(p.pods("legacy"), v1alpha1.SandboxPhaseIdle, 0) })
+	p.kubectl("", "delete", "sandboxenv", "former", "--wait=false")
+	p.awaitGone(&v1alpha1.SandboxEnv{}, "former")
+	planetest.Eventually(t, "the end of idle Pods", func() error { return phases(p.pods("former"), v1alpha1.SandboxPhaseIdle, 0) })
 	checkStillRuns(p, running.GetId())
 
 	// Its Env deleted without it, it goes on alone, and gets no other Env.
@@ -259,8 +259,8 @@ func TestAdoption(t *testing.T) {
 
 func checkAdopted(p *place, before map[string]corev1.Pod, spec *v1alpha1.SandboxPoolSpec) {
 	p.t.Helper()
-	p.sameAsBefore("legacy", before, spec)
-	pool, env := p.pool("legacy"), p.env("legacy")
+	p.sameAsBefore("former", before, spec)
+	pool, env := p.pool("former"), p.env("former")
 	if len(pool.OwnerReferences) != 1 || pool.OwnerReferences[0].UID != env.UID || metav1.GetControllerOf(pool) != nil {
 		p.t.Errorf("owned by %+v", pool.OwnerReferences)
 	}
@@ -268,12 +268,12 @@ func checkAdopted(p *place, before map[string]corev1.Pod, spec *v1alpha1.Sandbox
 		p.t.Fatalf("the Env is %+v", env.Spec)
 	}
 	member := env.Spec.Clusters[0].Members[0]
-	if member.Name != "legacy" || !equal(&member.Spec, spec) || member.Config.ScalingGroup != "" ||
+	if member.Name != "former" || !equal(&member.Spec, spec) || member.Config.ScalingGroup != "" ||
 		!member.Config.InlineResources.Requests.Cpu().Equal(*spec.Template.Spec.Containers[0].Resources.Requests.Cpu()) ||
 		member.Metadata.Labels["scheduling.navix.sh/team"] != "red" {
 		p.t.Errorf("the member is %+v", member)
 	}
-	if message := p.awaitCondition("env", "legacy", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches); message == "" {
+	if message := p.awaitCondition("env", "former", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionTrue, v1alpha1.ReasonTemplateMatches); message == "" {
 		p.t.Error("no message")
 	}
 }

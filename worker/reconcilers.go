@@ -21,25 +21,25 @@ import (
 	"navix.sh/atoll/worker/internal/autoscale"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/foreigncontroller"
 	"navix.sh/atoll/worker/internal/hooks"
+	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/pool"
-	"navix.sh/atoll/worker/internal/rival"
-	"navix.sh/atoll/worker/internal/solo"
-	"navix.sh/atoll/worker/internal/stages"
+	"navix.sh/atoll/worker/internal/standalone"
 	"navix.sh/atoll/worker/internal/templates"
 )
 
 // newHooks adds what runs post-start hooks, on the leader.
 func newHooks(
-	mgr ctrl.Manager, cfg *rest.Config, claims *claim.Service, lock *lease.Lock, local clock.WithTicker, times *stages.Stages, log logr.Logger,
+	mgr ctrl.Manager, cfg *rest.Config, claims *claim.Service, lock *lease.Lock, local clock.WithTicker, times *latency.Recorder, log logr.Logger,
 ) (*hooks.Runner, error) {
 	cluster, err := hooks.NewCluster(cfg)
 	if err != nil {
 		return nil, err
 	}
 	runner, err := hooks.New(hooks.Options{
-		Pods: cluster, Exec: cluster, Guard: claims, Held: lock.Held, Clock: local, Stages: times, Log: log.WithName("hooks"),
+		Pods: cluster, Exec: cluster, Guard: claims, Held: lock.Held, Clock: local, Latency: times, Log: log.WithName("hooks"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the runner of hooks: %w", err)
@@ -84,12 +84,12 @@ func newAdmission(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o opt
 
 // newAutoscaler adds what scales the groups of Envs, on the leader.
 func newAutoscaler(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, gate gate, others *rival.Watch,
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, gate gate, others *foreigncontroller.Watch,
 	local clock.WithTicker, serverTime *apitime.Clock,
 ) (*autoscale.Reconciler, error) {
 	scaler, err := autoscale.New(autoscale.Options{
 		Client: mgr.GetClient(), ClusterID: o.clusterID, Claims: claims, Contests: contests, Events: mgr.GetEventRecorder("atoll-worker"),
-		Registry: metrics.Registry, Clock: local, Times: serverTime, Admission: gate.chain, Refused: gate.refused, Held: others.Held,
+		Registry: metrics.Registry, Clock: local, Times: serverTime, Admission: gate.chain, Refused: gate.refused, Paused: others.Paused,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the autoscaler: %w", err)
@@ -107,8 +107,8 @@ type parts struct {
 	claims     *claim.Service
 	prepare    *hooks.Runner
 	gate       gate
-	others     *rival.Watch
-	times      *stages.Stages
+	others     *foreigncontroller.Watch
+	times      *latency.Recorder
 	serverTime *apitime.Clock
 }
 
@@ -119,18 +119,18 @@ func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, p parts) e
 	if err := templates.Setup(mgr, p.serverTime); err != nil {
 		return fmt.Errorf("adding the template reconciler: %w", err)
 	}
-	alone, err := solo.Setup(mgr, solo.Options{Held: p.others.HeldPool, Registerer: metrics.Registry})
+	standalonePools, err := standalone.Setup(mgr, standalone.Options{Paused: p.others.PausedPool, Registerer: metrics.Registry})
 	if err != nil {
 		return fmt.Errorf("adding the reconciler of pools without an Env: %w", err)
 	}
-	err = adoption.Setup(mgr, adoption.Options{ClusterID: o.clusterID, Mode: o.adoptPools, Held: p.others.HeldPool, Registerer: metrics.Registry})
+	err = adoption.Setup(mgr, adoption.Options{ClusterID: o.clusterID, Mode: o.adoptPools, Paused: p.others.PausedPool, Registerer: metrics.Registry})
 	if err != nil {
 		return fmt.Errorf("adding the adoption of pools: %w", err)
 	}
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: p.claims, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
-		Queues: p.claims, Hooks: p.prepare, Admission: p.gate.chain, Refusals: p.gate.refusals, Standings: []pool.Standings{p.others, alone},
-		Stages: p.times, Registry: metrics.Registry, Times: p.serverTime,
+		Queues: p.claims, Hooks: p.prepare, Admission: p.gate.chain, Refusals: p.gate.refusals, Gaters: []pool.Gater{p.others, standalonePools},
+		Latency: p.times, Registry: metrics.Registry, Times: p.serverTime,
 	})
 	if err != nil {
 		return fmt.Errorf("building the pool reconciler: %w", err)
@@ -141,11 +141,11 @@ func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, p parts) e
 	return nil
 }
 
-// newRivals adds what knows of other controllers of the same objects.
-func newRivals(mgr ctrl.Manager, o options, local clock.WithTicker, log logr.Logger) (*rival.Watch, error) {
-	others, err := rival.New(rival.Options{
-		Leases: mgr.GetAPIReader(), Namespace: o.namespace, More: o.rivalLeases, Events: mgr.GetEventRecorder("atoll-worker"),
-		Clock: local, Metrics: metrics.Registry, Log: log.WithName("rival"),
+// newForeignWatch adds what knows of other controllers of the same objects.
+func newForeignWatch(mgr ctrl.Manager, o options, local clock.WithTicker, log logr.Logger) (*foreigncontroller.Watch, error) {
+	others, err := foreigncontroller.New(foreigncontroller.Options{
+		Leases: mgr.GetAPIReader(), Namespace: o.namespace, More: o.foreignLeases, Events: mgr.GetEventRecorder("atoll-worker"),
+		Clock: local, Metrics: metrics.Registry, Log: log.WithName("foreigncontroller"),
 	})
 	if err != nil {
 		return nil, err

@@ -37,14 +37,14 @@ import (
 	"navix.sh/atoll/worker/internal/autoscale"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/foreigncontroller"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/reach"
-	"navix.sh/atoll/worker/internal/rival"
 	"navix.sh/atoll/worker/internal/sandboxcache"
-	"navix.sh/atoll/worker/internal/stages"
 	"navix.sh/atoll/worker/internal/sync"
 )
 
@@ -89,34 +89,34 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	books, err := openHistory(ctx, o, local, serverTime, log)
+	records, err := openHistory(ctx, o, local, serverTime, log)
 	if err != nil {
 		return err
 	}
 	// What ends comes to it until everything else has ended.
 	defer func() {
-		if err := books.Close(); err != nil {
+		if err := records.Close(); err != nil {
 			log.Error(err, "Closing the history")
 		}
 	}()
 	var peers *history.Peers
 	var elsewhere func() grpc.ClientConnInterface
 	if o.peerListen != "" {
-		if peers, err = addPeers(mgr, o, lock, books, local, log.WithName("history")); err != nil {
+		if peers, err = addPeers(mgr, o, lock, records, local, log.WithName("history")); err != nil {
 			return err
 		}
 		elsewhere = peers.Elsewhere
 	}
-	times, err := stages.New(metrics.Registry)
+	times, err := latency.New(metrics.Registry)
 	if err != nil {
 		return err
 	}
-	others, err := newRivals(mgr, o, local, log)
+	others, err := newForeignWatch(mgr, o, local, log)
 	if err != nil {
 		return err
 	}
 	activity := reach.NewActivity(local)
-	claims, err := newClaims(mgr, cfg, o, lock, books, local, serverTime, activity, times, log)
+	claims, err := newClaims(mgr, cfg, o, lock, records, local, serverTime, activity, times, log)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		return err
 	}
 	envs, err := env.New(mgr, env.Options{
-		ClusterID: o.clusterID, Namespace: o.namespace, Clock: serverTime, Admission: gate.chain, Contests: contests, Held: others.Held,
+		ClusterID: o.clusterID, Namespace: o.namespace, Clock: serverTime, Admission: gate.chain, Contests: contests, Paused: others.Paused,
 		NoPullSecrets: !o.pullSecrets, Leads: lock.Held, Registerer: metrics.Registry,
 	})
 	if err != nil {
@@ -260,16 +260,16 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 }
 
 func newClaims(
-	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, books *history.History, local clock.WithTicker, serverTime *apitime.Clock,
-	activity *reach.Activity, times *stages.Stages, log logr.Logger,
+	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, records *history.History, local clock.WithTicker, serverTime *apitime.Clock,
+	activity *reach.Activity, times *latency.Recorder, log logr.Logger,
 ) (*claim.Service, error) {
 	pods, err := claim.NewPods(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("building the claim path's client: %w", err)
 	}
 	claims, err := claim.New(claim.Options{
-		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local, History: books,
-		QueueCapacity: o.queueCapacity, Stages: times, Activity: []idle.LastActiveSource{activity}, Metrics: metrics.Registry, Log: log.WithName("claim"),
+		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local, History: records,
+		QueueCapacity: o.queueCapacity, Latency: times, Activity: []idle.LastActiveSource{activity}, Metrics: metrics.Registry, Log: log.WithName("claim"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the claim service: %w", err)
@@ -321,12 +321,12 @@ func newReach(
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
 	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, scaler *autoscale.Reconciler, envs *env.Reconciler,
-	sandboxes tunnel.Opener, others *rival.Watch,
+	sandboxes tunnel.Opener, others *foreigncontroller.Watch,
 	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Outlooks: scaler, Envs: envs, Reach: sandboxes, Held: others.HeldPool, OnHeld: others.OnChange,
+		Claims: claims, Outlooks: scaler, Envs: envs, Reach: sandboxes, Paused: others.PausedPool, OnPausedChange: others.OnChange,
 		Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {

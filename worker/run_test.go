@@ -27,7 +27,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/link/pki"
-	"navix.sh/atoll/worker/internal/boottime"
+	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
 )
@@ -179,7 +179,7 @@ func checkLease(ctx context.Context, t *testing.T, p *plane.Plane) {
 	}
 	if err := json.Unmarshal([]byte(lease.Annotations["agentbox.navix.sh/clocks"]), &left); err != nil {
 		t.Errorf("what the lease leaves to the next leader: %v", err)
-	} else if time.Since(left.Server).Abs() > time.Hour || left.Boot != boottime.ID() {
+	} else if time.Since(left.Server).Abs() > time.Hour || left.Boot != apitime.BootID() {
 		t.Errorf("the lease leaves %v to the next leader", left)
 	}
 }

@@ -42,7 +42,7 @@ var accepted = []change{
 	},
 	{
 		name: "a member on its way to an instance type beside one that has only inline resources", file: "env.yaml",
-		patch: `[{op: add, path: ` + members + `/-, value: {name: other, config: {scalingGroup: legacy, instanceType: c2.small,
+		patch: `[{op: add, path: ` + members + `/-, value: {name: other, config: {scalingGroup: former, instanceType: c2.small,
 			multiplier: 1, inlineResources: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: 2, memory: 2Gi}}}}}]`,
 	},
 	{
@@ -55,7 +55,7 @@ var accepted = []change{
 		name: "members without any size have the template's", file: "env.yaml",
 		patch: `
 - {op: remove, path: ` + members + `/1/config/inlineResources}
-- {op: add, path: ` + members + `/-, value: {name: other, config: {scalingGroup: legacy}}}`,
+- {op: add, path: ` + members + `/-, value: {name: other, config: {scalingGroup: former}}}`,
 	},
 	{
 		name: "a multiplier without an instance type", file: "env.yaml",

@@ -232,13 +232,13 @@ var refused = []change{
 	},
 	{
 		name: "two sizes of inline resources in a group", file: "env.yaml",
-		patch: `[{op: add, path: ` + members + `/-, value: {name: other, config: {scalingGroup: legacy,
+		patch: `[{op: add, path: ` + members + `/-, value: {name: other, config: {scalingGroup: former,
 			inlineResources: {requests: {cpu: 501m, memory: 1Gi}, limits: {cpu: 2, memory: 2Gi}}}}}]`,
 		field: "spec.clusters", why: "identical config.inlineResources",
 	},
 	{
 		name: "an instance type beside inline resources in a group", file: "env.yaml",
-		patch: `[{op: replace, path: ` + members + `/2/config/scalingGroup, value: legacy}]`,
+		patch: `[{op: replace, path: ` + members + `/2/config/scalingGroup, value: former}]`,
 		field: "spec.clusters", why: "identical config.inlineResources",
 	},
 	// Pools and templates.

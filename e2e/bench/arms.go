@@ -93,8 +93,8 @@ func escape(key string) string {
 	return string(out)
 }
 
-// books remembers which Pod was answered to whom, to find one that was answered twice.
-type books struct {
+// holdings remembers which Pod was answered to whom, to find one that was answered twice.
+type holdings struct {
 	mu      sync.Mutex
 	holder  map[string]string // pod uid → sandbox id, this leg
 	doubled int
@@ -102,14 +102,14 @@ type books struct {
 }
 
 // fail counts an error by its reason and hands it on.
-func (b *books) fail(err error) error {
+func (b *holdings) fail(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refused[string(problem.FromError(err).Reason)]++
 	return err
 }
 
-func (b *books) enter(sandbox *sandboxv1.Sandbox) {
+func (b *holdings) enter(sandbox *sandboxv1.Sandbox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if other, taken := b.holder[sandbox.GetPodUid()]; taken && other != sandbox.GetId() {
@@ -119,7 +119,7 @@ func (b *books) enter(sandbox *sandboxv1.Sandbox) {
 }
 
 // hubArm claims through the hub. With keys every claim has a new one.
-func (s *stock) hubArm(b *books, keyed bool) arm {
+func (s *stock) hubArm(b *holdings, keyed bool) arm {
 	var mu sync.Mutex
 	leg := 0
 	name := "hub"

@@ -149,7 +149,7 @@ func onOnePlane(
 }
 
 func (s *stock) measure(ctx context.Context, only string) ([]result, error) {
-	b := &books{holder: map[string]string{}, refused: map[string]int{}}
+	b := &holdings{holder: map[string]string{}, refused: map[string]int{}}
 	if only == "swap" {
 		return s.swapped(ctx, b)
 	}

@@ -25,9 +25,9 @@ const (
 
 // swapped compares claims of another image, answered when its container runs and is ready, with patching the image of such
 // a Pod and watching for the same. Both wait for the same kubelet.
-func (s *stock) swapped(ctx context.Context, b *books) ([]result, error) {
+func (s *stock) swapped(ctx context.Context, b *holdings) ([]result, error) {
 	raw := &rawSwap{stock: s}
-	hub := &hubSwap{stock: s, books: b}
+	hub := &hubSwap{stock: s, holdings: b}
 	c := comparison{
 		raw: arm{name: "raw swap", do: raw.do, reset: raw.reset}, hub: arm{name: "hub, with another image", do: hub.do, reset: hub.reset}, log: os.Stdout,
 	}
@@ -111,20 +111,20 @@ func (r *rawSwap) do(ctx context.Context, i int) (err error) {
 
 // hubSwap claims with another image, and releases what a leg has claimed before the next one.
 type hubSwap struct {
-	stock   *stock
-	books   *books
-	claimed []string
+	stock    *stock
+	holdings *holdings
+	claimed  []string
 }
 
 func (h *hubSwap) do(ctx context.Context, _ int) error {
 	request := &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: envName, Image: fmt.Sprintf(swapImage, 2)}
 	sandbox, err := h.stock.hub.CreateSandbox(ctx, request)
 	if err != nil {
-		return h.books.fail(err)
+		return h.holdings.fail(err)
 	}
 	h.claimed = append(h.claimed, sandbox.GetId())
 	if sandbox.GetPhase() != sandboxv1.Phase_RUNNING || sandbox.GetImage() != request.GetImage() {
-		return h.books.fail(errors.New("answered before it ran"))
+		return h.holdings.fail(errors.New("answered before it ran"))
 	}
 	return nil
 }

@@ -212,7 +212,7 @@ func TestHubPod(t *testing.T) {
 			t.Errorf("%s is mounted by subPath and would not follow its Secret", mount.Name)
 		}
 	}
-	if own := pod.InitContainers; len(own) != 1 || !cmp.Equal(own[0].Args, []string{"own", "/var/lib/atoll-hub", "--uid=65532", "--gid=65532"}) {
+	if own := pod.InitContainers; len(own) != 1 || !cmp.Equal(own[0].Args, []string{"initvolume", "/var/lib/atoll-hub", "--uid=65532", "--gid=65532"}) {
 		t.Errorf("takeOwnership gives init containers %+v", own)
 	}
 	// GOMEMLIMIT of a container without a limit would be the node's memory.

@@ -64,7 +64,7 @@ func (i indent) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// claim makes one claim and keeps the books: a Pod that a live sandbox already has is a double assignment.
+// claim makes one claim and records it: a Pod that a live sandbox already has is a double assignment.
 func (w *world) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	r.Namespace, r.Env = envNamespace, envName
 	if r.GetClaimKey() == "" {

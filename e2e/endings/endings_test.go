@@ -92,8 +92,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// book is what a caller knows of its sandboxes of one Env.
-type book struct {
+// ledger is what a caller knows of its sandboxes of one Env.
+type ledger struct {
 	t        *testing.T
 	env      string
 	replicas int               // that are there in the end
@@ -101,10 +101,10 @@ type book struct {
 	n        int
 }
 
-// newBook applies an Env of the test's own.
-func newBook(t *testing.T) *book {
+// newLedger applies an Env of the test's own.
+func newLedger(t *testing.T) *ledger {
 	t.Helper()
-	b := &book{t: t, env: strings.ToLower(t.Name()), replicas: replicas, ends: map[string]string{}}
+	b := &ledger{t: t, env: strings.ToLower(t.Name()), replicas: replicas, ends: map[string]string{}}
 	apply := strings.NewReader(fmt.Sprintf(manifest, b.env, b.replicas))
 	if _, err := atoll.Cluster(cluster).(*plane.Plane).KubectlInput(t.Context(), apply, "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func newBook(t *testing.T) *book {
 	return b
 }
 
-func (b *book) create(ctx context.Context) *sandboxv1.Sandbox {
+func (b *ledger) create(ctx context.Context) *sandboxv1.Sandbox {
 	b.t.Helper()
 	b.n++
 	r := &sandboxv1.CreateSandboxRequest{Env: b.env, Metadata: map[string]string{"n": fmt.Sprint(b.n)}}
@@ -130,7 +130,7 @@ func (b *book) create(ctx context.Context) *sandboxv1.Sandbox {
 	return got
 }
 
-func (b *book) eventually(ctx context.Context, what string, check func(context.Context) (bool, string)) {
+func (b *ledger) eventually(ctx context.Context, what string, check func(context.Context) (bool, string)) {
 	b.t.Helper()
 	if err := stack.Eventually(ctx, patience, what, check); err != nil {
 		b.t.Fatal(err)
@@ -138,7 +138,7 @@ func (b *book) eventually(ctx context.Context, what string, check func(context.C
 }
 
 // end ends a sandbox in one of the ways that there are.
-func (b *book) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
+func (b *ledger) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
 	b.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.GetNamespace(), Name: s.GetPod()}}
 	var err error
@@ -173,7 +173,7 @@ func (b *book) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
 }
 
 // all is what the hub's history has, by id.
-func (b *book) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error) {
+func (b *ledger) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error) {
 	out := map[string]*sandboxv1.Sandbox{}
 	for token := ""; ; {
 		page, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Phase: sandboxv1.Phase_ENDED, Env: b.env, PageSize: 7, PageToken: token})
@@ -196,7 +196,7 @@ func (b *book) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error) {
 }
 
 // check wants every sandbox that has ended to be in the history, once, with its reason, and no Pod to wait.
-func (b *book) check(ctx context.Context, when string) {
+func (b *ledger) check(ctx context.Context, when string) {
 	b.t.Helper()
 	var all map[string]*sandboxv1.Sandbox
 	b.eventually(ctx, when+": every record", func(ctx context.Context) (bool, string) {
@@ -243,7 +243,7 @@ func (b *book) check(ctx context.Context, when string) {
 // Whoever is killed at whatever moment, no record is missing and none is there twice.
 func TestEveryEndingIsRecordedOnce(t *testing.T) {
 	ctx := t.Context()
-	b := newBook(t)
+	b := newLedger(t)
 	random := rand.New(rand.NewPCG(7, 7))
 	programs := []stack.Program{atoll.Worker(cluster), second}
 	for round := range 4 {

@@ -16,7 +16,7 @@ import (
 // Whichever replica is asked, the one that leads answers; and after it has died, the next one.
 func TestEveryReplicaAnswers(t *testing.T) {
 	ctx := t.Context()
-	b := newBook(t)
+	b := newLedger(t)
 	var replicas []*stack.Client
 	names := []string{cluster, cluster + "+2"}
 	for _, name := range names {

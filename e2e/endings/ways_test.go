@@ -40,7 +40,7 @@ func disrupted(reason, message string) func(*corev1.PodStatus) {
 // Each way of ending is told apart in the record.
 func TestEveryWayOfEnding(t *testing.T) {
 	ctx := t.Context()
-	b := newBook(t)
+	b := newLedger(t)
 	none := int32(-1)
 	for name, way := range map[string]struct {
 		status       func(*corev1.PodStatus) // what is reported
@@ -122,7 +122,7 @@ func TestEveryWayOfEnding(t *testing.T) {
 // I6: an Env that is deleted lets its sandboxes end on their own terms, and then goes, with all records kept.
 func TestADeletedEnvDrains(t *testing.T) {
 	ctx := t.Context()
-	b := newBook(t)
+	b := newLedger(t)
 	s := b.create(ctx)
 	if err := kube.Delete(ctx, &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: b.env}}); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestADeletedEnvDrains(t *testing.T) {
 // With the disks of all replicas full, Pods wait with their records; then all are kept, once, and no Pod is left.
 func TestFullDisksLoseNothing(t *testing.T) {
 	ctx := t.Context()
-	b := newBook(t)
+	b := newLedger(t)
 	var live []*sandboxv1.Sandbox
 	for range 4 {
 		live = append(live, b.create(ctx))

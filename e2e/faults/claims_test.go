@@ -22,8 +22,8 @@ import (
 const (
 	// applied is how often users apply their manifest meanwhile: kubectl takes a good part of a processor's second.
 	applied = 10 * time.Second
-	// untoldFor is how old a sandbox without a key must be for its caller certainly not to be about to be told of it.
-	untoldFor = 2 * time.Minute
+	// unacknowledgedFor is how old a sandbox without a key must be for its caller certainly not to be about to be told of it.
+	unacknowledgedFor = 2 * time.Minute
 	// silence is for how long a cluster may hand out nothing: one that is broken for good is not to be passed over, because the
 	// others serve.
 	silence = 5 * time.Minute
@@ -82,10 +82,10 @@ func (s *scenario) reapOverAndOver(ctx context.Context) {
 		case <-ticker.C:
 		}
 		// An API server that is in trouble is looked at the next time.
-		_ = s.load.reap(ctx, untoldFor)
-		counts := s.load.books.Counts()
-		fmt.Fprintf(os.Stderr, "faults: %d of %d claims, %d sandboxes, %d double, %d lost, %d evicted, %d untold\n", s.load.begun.Load(), s.load.limit,
-			counts.Answered, counts.Doubled, len(s.load.breaches(lost)), len(s.load.breaches(evicted)), s.load.untold.Load())
+		_ = s.load.reap(ctx, unacknowledgedFor)
+		counts := s.load.holdings.Counts()
+		fmt.Fprintf(os.Stderr, "faults: %d of %d claims, %d sandboxes, %d double, %d lost, %d evicted, %d unacknowledged\n", s.load.begun.Load(), s.load.limit,
+			counts.Answered, counts.Doubled, len(s.load.breaches(lost)), len(s.load.breaches(evicted)), s.load.unacknowledged.Load())
 	}
 }
 

@@ -197,7 +197,7 @@ func diskFull(ctx context.Context, s *scenario) error {
 		if sandbox, err := s.load.create(ctx, request(key, s.other)); err != nil {
 			refused++
 		} else {
-			s.load.books.Answered(sandbox)
+			s.load.holdings.Answered(sandbox)
 			s.kept = append(s.kept, sandbox)
 		}
 	}

@@ -69,8 +69,8 @@ func (s *scenario) giveUpIn(ctx context.Context, cluster string) error {
 			kept = append(kept, sandbox)
 			continue
 		}
-		s.load.books.Releasing(sandbox)
-		err := s.load.insist(ctx, "release", func(ctx context.Context) error {
+		s.load.holdings.Releasing(sandbox)
+		err := s.load.retryUntilDone(ctx, "release", func(ctx context.Context) error {
 			_, err := s.load.release(ctx, sandbox.GetClaimKey(), sandbox)
 			return err
 		})

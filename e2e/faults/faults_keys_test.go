@@ -31,7 +31,7 @@ func oneKeyAThousandTimes(ctx context.Context, s *scenario) error {
 	if err := errors.Join(append(errs, crashed, s.heal())...); err != nil {
 		return err
 	}
-	s.load.books.Answered(answers[0])
+	s.load.holdings.Answered(answers[0])
 	s.kept = append(s.kept, answers[0])
 	for _, a := range answers {
 		if a.GetId() != answers[0].GetId() || a.GetPodUid() != answers[0].GetPodUid() {
@@ -67,7 +67,7 @@ func racesOfOneKey(ctx context.Context, s *scenario) error {
 			if !linger(ctx, after) {
 				return
 			}
-			err := s.load.insist(ctx, "cancel", func(ctx context.Context) error {
+			err := s.load.retryUntilDone(ctx, "cancel", func(ctx context.Context) error {
 				_, err := s.load.cancel(ctx, key)
 				return err
 			})
@@ -94,7 +94,7 @@ func (s *scenario) race(ctx context.Context, after time.Duration, key string) {
 	if history.Over(sandbox) {
 		return
 	}
-	err = s.load.insist(ctx, "release", func(ctx context.Context) error {
+	err = s.load.retryUntilDone(ctx, "release", func(ctx context.Context) error {
 		_, err := s.load.release(ctx, key, sandbox)
 		return err
 	})

@@ -213,7 +213,7 @@ func (s *scenario) wantTidy(ctx context.Context) error {
 
 // wantRecorded is that every sandbox which was answered and has been ended shows its record, whoever asks the hub now.
 func (s *scenario) wantRecorded(ctx context.Context) error {
-	held := s.load.books.Held()
+	held := s.load.holdings.Held()
 	live := map[string]bool{}
 	for _, sandbox := range held {
 		live[sandbox.GetId()] = true

@@ -37,8 +37,8 @@ func (s *scenario) wantServedLocally(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.load.books.Answered(sandbox)
-		s.load.books.Releasing(sandbox)
+		s.load.holdings.Answered(sandbox)
+		s.load.holdings.Releasing(sandbox)
 		_, err = local.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()})
 		return err
 	})

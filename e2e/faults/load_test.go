@@ -31,17 +31,17 @@ const (
 
 // load is callers that claim, use and end sandboxes without a pause, and remember what they were answered.
 type load struct {
-	world    *world
-	name     string // begins all keys
-	history  *history.History
-	books    *history.Books
-	limit    int64 // of claims; 0: none
-	forgets  bool  // keys that are done with, so that memory is not used up
-	begun    atomic.Int64
-	untold   atomic.Int64 // sandboxes that were reaped
-	patience atomic.Int64 // of callers, in nanoseconds
-	quit     chan struct{}
-	done     sync.WaitGroup
+	world          *world
+	name           string // begins all keys
+	history        *history.History
+	holdings       *history.Holdings
+	limit          int64 // of claims; 0: none
+	forgets        bool  // keys that are done with, so that memory is not used up
+	begun          atomic.Int64
+	unacknowledged atomic.Int64 // sandboxes that were reaped
+	patience       atomic.Int64 // of callers, in nanoseconds
+	quit           chan struct{}
+	done           sync.WaitGroup
 
 	mu       sync.Mutex
 	wrong    []breach
@@ -67,7 +67,7 @@ const (
 
 func newLoad(w *world, name string) *load {
 	l := &load{
-		world: w, name: name, history: history.New(), books: history.NewBooks(), quit: make(chan struct{}),
+		world: w, name: name, history: history.New(), holdings: history.NewHoldings(), quit: make(chan struct{}),
 		answered: map[string]answered{}, latest: map[string]time.Time{}, asked: map[string]time.Time{}, excused: map[string]string{}, refusals: map[problem.Reason]int{},
 	}
 	l.patience.Store(int64(patience))
@@ -148,7 +148,7 @@ func (l *load) create(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*
 
 // ask makes a claim until it is answered.
 func (l *load) ask(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sandbox *sandboxv1.Sandbox, err error) {
-	err = l.insist(ctx, "claim", func(ctx context.Context) (err error) {
+	err = l.retryUntilDone(ctx, "claim", func(ctx context.Context) (err error) {
 		sandbox, err = l.create(ctx, r)
 		return err
 	})
@@ -159,7 +159,7 @@ func (l *load) ask(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sand
 func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	sandbox, err := l.ask(ctx, r)
 	if err == nil && !history.Over(sandbox) {
-		l.books.Answered(sandbox)
+		l.holdings.Answered(sandbox)
 	}
 	return sandbox, err
 }
@@ -208,9 +208,9 @@ func (l *load) useKeyed(ctx context.Context, random *rand.Rand, key string) {
 			l.fail("claim", sandbox.GetId(), fmt.Errorf("claim again with key %s: %w", key, err))
 		}
 	}
-	l.books.Releasing(sandbox)
+	l.holdings.Releasing(sandbox)
 	byKey := random.IntN(5) < 2
-	err = l.insist(ctx, "end", func(ctx context.Context) (err error) {
+	err = l.retryUntilDone(ctx, "end", func(ctx context.Context) (err error) {
 		if byKey {
 			_, err = l.cancel(ctx, key)
 		} else {
@@ -240,8 +240,8 @@ func (l *load) usePlain(ctx context.Context, random *rand.Rand) {
 		return
 	}
 	l.mustBeThere(ctx, sandbox)
-	l.books.Releasing(sandbox)
-	err = l.insist(ctx, "release", func(ctx context.Context) error {
+	l.holdings.Releasing(sandbox)
+	err = l.retryUntilDone(ctx, "release", func(ctx context.Context) error {
 		_, err := l.release(ctx, "", sandbox)
 		return err
 	})
@@ -253,7 +253,7 @@ func (l *load) usePlain(ctx context.Context, random *rand.Rand) {
 // mustBeThere holds the federation to an answer.
 func (l *load) mustBeThere(ctx context.Context, sandbox *sandboxv1.Sandbox) {
 	var got *sandboxv1.Sandbox
-	err := l.insist(ctx, "get", func(ctx context.Context) (err error) {
+	err := l.retryUntilDone(ctx, "get", func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		got, err = l.world.hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()})
@@ -296,9 +296,9 @@ func (l *load) cancel(ctx context.Context, key string) (*sandboxv1.Sandbox, erro
 	return claim.GetSandbox(), err
 }
 
-// insist makes a call until it is answered, as callers are told to: again, unchanged, when the outcome is unknown or the
+// retryUntilDone makes a call until it is answered, as callers are told to: again, unchanged, when the outcome is unknown or the
 // refusal one that passes. A fault that begins meanwhile may lengthen the patience.
-func (l *load) insist(ctx context.Context, what string, call func(context.Context) error) error {
+func (l *load) retryUntilDone(ctx context.Context, what string, call func(context.Context) error) error {
 	begin := time.Now()
 	for tries := 1; ; tries++ {
 		err := call(ctx)

@@ -119,7 +119,7 @@ func (s *scenario) recover(ctx context.Context) (time.Duration, error) {
 			if err != nil {
 				return err
 			}
-			s.load.books.Answered(sandbox)
+			s.load.holdings.Answered(sandbox)
 			s.kept = append(s.kept, sandbox)
 			return nil
 		})
@@ -156,7 +156,7 @@ func (s *scenario) wantServed(ctx context.Context, cluster, while string) error 
 		if err != nil {
 			return fmt.Errorf("I7: while %s, %s did not serve: %w", while, cluster, err)
 		}
-		s.load.books.Answered(sandbox)
+		s.load.holdings.Answered(sandbox)
 		s.kept = append(s.kept, sandbox)
 		if took := time.Since(begin); took > unharmed {
 			return fmt.Errorf("I7: while %s, %s took %s", while, cluster, took)

@@ -21,9 +21,9 @@ import (
 
 // giveBack releases what is still held.
 func (l *load) giveBack(ctx context.Context) {
-	for _, sandbox := range l.books.Held() {
-		l.books.Releasing(sandbox)
-		err := l.insist(ctx, "release", func(ctx context.Context) error {
+	for _, sandbox := range l.holdings.Held() {
+		l.holdings.Releasing(sandbox)
+		err := l.retryUntilDone(ctx, "release", func(ctx context.Context) error {
 			_, err := l.release(ctx, sandbox.GetClaimKey(), sandbox)
 			return err
 		})
@@ -118,7 +118,7 @@ func (l *load) reap(ctx context.Context, age time.Duration) error {
 	if err != nil {
 		return err
 	}
-	held := l.books.Held()
+	held := l.holdings.Held()
 	for i := range live {
 		labels := live[i].Labels
 		if held[string(live[i].UID)] != nil || labels[v1alpha1.ClaimKeyHashLabelKey] != "" {
@@ -128,8 +128,8 @@ func (l *load) reap(ctx context.Context, age time.Duration) error {
 		if claimedAt, err := time.Parse(time.RFC3339, live[i].Annotations[v1alpha1.SandboxClaimedAtAnnotationKey]); err == nil && time.Since(claimedAt) < age {
 			continue
 		}
-		l.untold.Add(1)
-		err := l.insist(ctx, "release of a sandbox that nobody was told of", func(ctx context.Context) error {
+		l.unacknowledged.Add(1)
+		err := l.retryUntilDone(ctx, "release of a sandbox that nobody was told of", func(ctx context.Context) error {
 			_, err := l.release(ctx, "", &sandboxv1.Sandbox{Id: id})
 			return err
 		})
@@ -146,7 +146,7 @@ func (l *load) verdict() []error {
 	for _, b := range l.breaches("") {
 		errs = append(errs, b.err)
 	}
-	return append(append(errs, l.books.Wrong()...), l.history.Check()...)
+	return append(append(errs, l.holdings.Wrong()...), l.history.Check()...)
 }
 
 // breaches of a kind, or of all, but for those about sandboxes that may be gone.
@@ -204,7 +204,7 @@ func (t *table) print(w io.Writer) {
 	for _, r := range t.rows {
 		l := r.load
 		fmt.Fprintf(out, "%02d %s\t%d\t%s\t%.1f\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", r.number, r.name, r.seed, r.details, r.recovery.Seconds(),
-			l.begun.Load(), l.books.Counts().Answered, l.books.Counts().Doubled, len(l.breaches(lost)), len(l.breaches(evicted)), l.untold.Load(), l.refusals, r.verdict())
+			l.begun.Load(), l.holdings.Counts().Answered, l.holdings.Counts().Doubled, len(l.breaches(lost)), len(l.breaches(evicted)), l.unacknowledged.Load(), l.refusals, r.verdict())
 	}
 	_ = out.Flush()
 }

@@ -62,7 +62,7 @@ func TestClaimsFollowRoom(t *testing.T) {
 		t.Errorf("explain chose %q for reasons %v, want nobody and %v", bound.GetClusterId(), reasons, want)
 	}
 
-	// One that may queue waits for the next idle Pod of the cluster it insists on, as long as its caller does.
+	// One that may queue waits for the next idle Pod of the cluster it names, as long as its caller does.
 	queued := func(ctx context.Context) chan error {
 		done := make(chan error, 1)
 		go func() {

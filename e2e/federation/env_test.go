@@ -41,7 +41,7 @@ type env struct {
 	members  []member
 	emptyDir bool // its Pods have a writable volume
 	closed   bool // in its Pods nothing else outlives a swap
-	books    books
+	holdings holdings
 }
 
 // equally gives every cluster the same number of Pods.
@@ -63,7 +63,7 @@ func newEnv(ctx context.Context, t *testing.T, name string, members ...member) *
 
 func (e *env) create(ctx context.Context, t *testing.T) {
 	t.Helper()
-	e.books.init()
+	e.holdings.init()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 		defer cancel()
@@ -190,7 +190,7 @@ func (e *env) ready(ctx context.Context) (map[string]int, error) {
 	return ready, nil
 }
 
-// claim makes one claim and enters it into the books.
+// claim makes one claim and enters it into the holdings.
 func (e *env) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	r.Namespace, r.Env = namespace, e.name
 	if r.GetClaimKey() == "" {
@@ -200,7 +200,7 @@ func (e *env) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSan
 	if err != nil {
 		return nil, fmt.Errorf("claiming from %s: %w", e.name, err)
 	}
-	return sandbox, e.books.answered(sandbox)
+	return sandbox, e.holdings.answered(sandbox)
 }
 
 func (e *env) mustClaim(ctx context.Context, t *testing.T, c *stack.Client, r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbox {
@@ -212,9 +212,9 @@ func (e *env) mustClaim(ctx context.Context, t *testing.T, c *stack.Client, r *s
 	return sandbox
 }
 
-// release gives a sandbox back. The books let go of its Pod first: it may be answered again before this call returns.
+// release gives a sandbox back. The holdings let go of its Pod first: it may be answered again before this call returns.
 func (e *env) release(ctx context.Context, c *stack.Client, sandbox *sandboxv1.Sandbox) error {
-	e.books.released(sandbox)
+	e.holdings.released(sandbox)
 	if _, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()}); err != nil {
 		return fmt.Errorf("releasing %s: %w", sandbox.GetId(), err)
 	}

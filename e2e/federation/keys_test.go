@@ -41,7 +41,7 @@ func (e *env) claimKey(ctx context.Context, key string) (*sandboxv1.Sandbox, err
 			answer = sandbox
 			return true, ""
 		}
-		if !errors.Is(err, errBooks) && slices.Contains(passing, problem.FromError(err).Reason) {
+		if !errors.Is(err, errHoldings) && slices.Contains(passing, problem.FromError(err).Reason) {
 			return false, err.Error()
 		}
 		broken = fmt.Errorf("claim key %q: %w", key, err)
@@ -87,7 +87,7 @@ func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 	if err := heal(ctx); err != nil {
 		t.Fatal(err)
 	}
-	live := e.books.live()
+	live := e.holdings.live()
 	if len(live) != keys {
 		t.Errorf("%d keys have %d live sandboxes", keys, len(live))
 	}

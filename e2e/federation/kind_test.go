@@ -64,5 +64,5 @@ func takeDown(ctx context.Context) error {
 	return set.Down(ctx)
 }
 
-// checkRights is the planes' part: their API servers keep books of all requests.
+// checkRights is the planes' part: their API servers keep audit logs of all requests.
 func checkRights() error { return nil }

@@ -54,7 +54,7 @@ var beyondRequests = map[string]string{
 // impostorsEnv is where a worker under another's name is kept from the segment that is not its own.
 const impostorsEnv = "identity"
 
-// checkRights compares what the workers did in all tests, by the API servers' books, with what the chart allows them:
+// checkRights compares what the workers did in all tests, by the API servers' audit logs, with what the chart allows them:
 // nothing was refused, and nothing is allowed that was never done.
 func checkRights() error {
 	var events []plane.AuditEvent

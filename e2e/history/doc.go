@@ -15,6 +15,6 @@
 // A call without a known outcome may have been carried out at any time after it began, or never. A create of which nothing
 // is known binds nobody: a sandbox that nobody was told of may be replaced by another one.
 //
-// Books are about Pods (I1), with a key or without: a Pod that was answered and not given back is answered as no other
+// Holdings are about Pods (I1), with a key or without: a Pod that was answered and not given back is answered as no other
 // sandbox. They also know what must still be there at the end (I6).
 package history

@@ -129,7 +129,7 @@ func TestBooks(t *testing.T) {
 		s.ClaimKey = "k-" + id
 		return s
 	}
-	b := NewBooks()
+	b := NewHoldings()
 	b.Answered(keyed("a"))
 	b.Answered(keyed("a"))
 	if wrong := b.Wrong(); len(wrong) > 0 || b.Counts() != (Counts{Answered: 1}) || len(b.Held()) != 1 {

@@ -9,7 +9,7 @@ import (
 )
 
 // etcd's sockets, relative to the working directory that etcd and the API server share: so their length does not count
-// against the system's limit for socket paths. etcd insists on something that looks like a port.
+// against the system's limit for socket paths. etcd wants something that looks like a port.
 const (
 	etcdClientURL = "unix://etcd-client:0"
 	etcdPeerURL   = "unix://etcd-peer:0"

@@ -32,10 +32,10 @@ const (
 
 // load is callers that claim, use and release without a pause, and remember what they met.
 type load struct {
-	books books
-	tally tally
-	quit  chan struct{}
-	done  sync.WaitGroup
+	holdings holdings
+	tally    tally
+	quit     chan struct{}
+	done     sync.WaitGroup
 
 	mu     sync.Mutex
 	errors []error
@@ -44,7 +44,7 @@ type load struct {
 // startLoad begins to claim. End it with stop.
 func startLoad(ctx context.Context) *load {
 	l := &load{quit: make(chan struct{})}
-	l.books.init()
+	l.holdings.init()
 	for i := range callers {
 		l.done.Go(func() { l.run(ctx, fmt.Sprintf("load-%d", i)) })
 		l.done.Go(func() { l.run(ctx, "") })
@@ -106,7 +106,7 @@ func (l *load) use(ctx context.Context, key string) error {
 	return l.release(ctx, sandbox)
 }
 
-// claim makes one claim and enters it into the books.
+// claim makes one claim and enters it into the holdings.
 func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sandbox *sandboxv1.Sandbox, err error) {
 	r.Namespace, r.Env, r.StartupTimeout = namespace, envName, durationpb.New(startupTimeout)
 	what := "claim"
@@ -115,20 +115,20 @@ func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sa
 	} else {
 		r.FirstActivityTimeout = durationpb.New(0) // what is kept is not used
 	}
-	err = l.insist(ctx, what, func(ctx context.Context) (err error) {
+	err = l.retryUntilDone(ctx, what, func(ctx context.Context) (err error) {
 		sandbox, err = hub.CreateSandbox(ctx, r)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return sandbox, l.books.answered(sandbox)
+	return sandbox, l.holdings.answered(sandbox)
 }
 
 // stillThere holds the hub to an answer that it gave.
 func (l *load) stillThere(ctx context.Context, sandbox *sandboxv1.Sandbox) error {
 	var got *sandboxv1.Sandbox
-	err := l.insist(ctx, "get", func(ctx context.Context) (err error) {
+	err := l.retryUntilDone(ctx, "get", func(ctx context.Context) (err error) {
 		got, err = hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()})
 		return err
 	})
@@ -142,18 +142,18 @@ func (l *load) stillThere(ctx context.Context, sandbox *sandboxv1.Sandbox) error
 	return nil
 }
 
-// release gives a sandbox back. The books let go of its Pod first: it may be answered again before this call returns.
+// release gives a sandbox back. The holdings let go of its Pod first: it may be answered again before this call returns.
 func (l *load) release(ctx context.Context, sandbox *sandboxv1.Sandbox) error {
-	l.books.released(sandbox)
-	return l.insist(ctx, "release", func(ctx context.Context) error {
+	l.holdings.released(sandbox)
+	return l.retryUntilDone(ctx, "release", func(ctx context.Context) error {
 		_, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()})
 		return err
 	})
 }
 
-// insist makes a call as callers are told to: what was answered UNAVAILABLE is called again, unchanged, after the time that
+// retryUntilDone makes a call as callers are told to: what was answered UNAVAILABLE is called again, unchanged, after the time that
 // the answer names. Everything else is an error.
-func (l *load) insist(ctx context.Context, what string, call func(context.Context) error) error {
+func (l *load) retryUntilDone(ctx context.Context, what string, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	begin := time.Now()

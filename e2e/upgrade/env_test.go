@@ -112,7 +112,7 @@ func (k *kept) mustBeThere(ctx context.Context, t *testing.T, l *load) {
 	if k.request.GetClaimKey() == "" {
 		return
 	}
-	// The books know what was answered to the key before.
+	// The holdings know what was answered to the key before.
 	if _, err := l.claim(ctx, k.request); err != nil {
 		t.Error(err)
 	}

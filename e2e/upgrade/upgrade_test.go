@@ -129,7 +129,7 @@ func startWatches(t *testing.T, kept []*kept) []*watch {
 // back.
 func wantNobodyElse(ctx context.Context, t *testing.T, l *load) {
 	t.Helper()
-	want := l.books.live()
+	want := l.holdings.live()
 	wait(ctx, t, "no other sandboxes than those that callers hold", func(ctx context.Context) (bool, string) {
 		got, err := liveSandboxes(ctx)
 		if err != nil {

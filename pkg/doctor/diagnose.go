@@ -19,7 +19,7 @@ import (
 func Diagnose(s *Snapshot) []Diagnosis {
 	var all []Diagnosis
 	for _, look := range []func(*Snapshot) []Diagnosis{
-		blindness, hubItself, ends, versions, clusters, members, conditions, alone, rivals, installations, pods, clocks,
+		blindness, hubItself, ends, versions, clusters, members, conditions, standalone, foreignControllers, installations, pods, clocks,
 	} {
 		all = append(all, look(s)...)
 	}

@@ -24,7 +24,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/rival"
+	"navix.sh/atoll/pkg/foreigncontroller"
 	"navix.sh/atoll/pkg/verify"
 )
 
@@ -145,7 +145,7 @@ func TestDiagnose(t *testing.T) {
 			site := s.Sites["east"]
 			site.CRDs["sandboxenvs.agents.navix.sh"] = &CRD{Missing: []string{"spec.overrides", "status.scalingGroups"}}
 			site.Denied, site.Policies = []string{"delete pods", "atoll-sync: patch sandboxenvs/status"}, policies[1:]
-			site.Untold = []string{"Pods of atoll-system: forbidden"}
+			site.Unread = []string{"Pods of atoll-system: forbidden"}
 		},
 		"another-controller": func(s *Snapshot) {
 			status := func(manager string, ago time.Duration) metav1.ManagedFieldsEntry {
@@ -162,9 +162,9 @@ func TestDiagnose(t *testing.T) {
 				pool("left-alone-long-ago", status("manager", 10*time.Minute)),
 				pool("ours", status("atoll-worker", time.Second)),
 			}
-			s.Sites["east"].Rivals = []rival.Lease{
-				{Namespace: "sandbox", Name: "1a.agents.navix.sh", Holder: "old-0", Reason: rival.LeaseHeld, Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second},
-				{Namespace: "gone", Name: "atoll-worker", Holder: "x", Reason: rival.OlderInstallation, Renewed: now.Add(-time.Hour), Duration: 15 * time.Second},
+			s.Sites["east"].ForeignLeases = []foreigncontroller.Lease{
+				{Namespace: "sandbox", Name: "1a.agents.navix.sh", Holder: "old-0", Reason: foreigncontroller.LeaseHeld, Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second},
+				{Namespace: "gone", Name: "atoll-worker", Holder: "x", Reason: foreigncontroller.OlderInstallation, Renewed: now.Add(-time.Hour), Duration: 15 * time.Second},
 			}
 		},
 		"pools-alone": func(s *Snapshot) {

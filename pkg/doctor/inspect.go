@@ -68,7 +68,7 @@ func (p Place) inspect(ctx context.Context) *Site {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			site.Untold = append(site.Untold, err.Error())
+			site.Unread = append(site.Unread, err.Error())
 			return site
 		}
 	}
@@ -81,13 +81,13 @@ func (p Place) inspect(ctx context.Context) *Site {
 	i := inspector{p, c, site}
 	for what, ask := range map[string]func(context.Context) error{
 		"CRDs": i.crds, "admission policies": i.policies, "Deployments": i.workers, "Pods of " + p.Namespace: i.pods, "rights": i.rights,
-		"leases": i.rivals,
+		"leases": i.foreignLeases,
 	} {
 		if err := ask(ctx); err != nil && ctx.Err() == nil {
-			site.Untold = append(site.Untold, fmt.Sprintf("%s: %v", what, err))
+			site.Unread = append(site.Unread, fmt.Sprintf("%s: %v", what, err))
 		}
 	}
-	slices.Sort(site.Untold)
+	slices.Sort(site.Unread)
 	return site
 }
 

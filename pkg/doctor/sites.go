@@ -54,7 +54,7 @@ func installations(s *Snapshot) []Diagnosis {
 				What: "not in force: " + strings.Join(missing, ", ") + "; users can change what only workers may",
 				Do:   helm + " --set admissionPolicies.enabled=true"})
 		}
-		for _, why := range site.Untold {
+		for _, why := range site.Unread {
 			add(Diagnosis{Reason: NotTold, Severity: Info, Object: "API server", What: why, Do: "ask with the rights of a cluster administrator"})
 		}
 		for _, d := range worker(s, id, site) {

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"navix.sh/atoll/pkg/rival"
+	"navix.sh/atoll/pkg/foreigncontroller"
 	"navix.sh/atoll/pkg/verify"
 )
 
@@ -40,10 +40,10 @@ type Site struct {
 	Workers []Workload
 	// Pods of the workers' namespace.
 	Pods []corev1.Pod
-	// Rivals are leases that other controllers of the same objects hold, or held.
-	Rivals []rival.Lease
-	// Untold is what could not be asked for, with the reason.
-	Untold []string
+	// ForeignLeases are leases that other controllers of the same objects hold, or held.
+	ForeignLeases []foreigncontroller.Lease
+	// Unread is what could not be asked for, with the reason.
+	Unread []string
 }
 
 // CRD is what an installed CRD lacks.

@@ -13,7 +13,7 @@
 // this machine's clock.
 //
 //	    checked                                                        not seen from outside
-//	I1  a live sandbox is on one Pod, its id minted there, label and   answers that reached callers: e2e books them
+//	I1  a live sandbox is on one Pod, its id minted there, label and   answers that reached callers: e2e records them
 //	    annotation alike, and stays there between looks; claims
 //	    carry incarnations that were persisted
 //	I2  live Pods with one key, over all clusters; the hub holds the   keys beyond 500 a look; those of local APIs at the

@@ -108,7 +108,7 @@ func (c *Cluster) StartWorker(o Options) (*Worker, error) {
 		var beside sync.WaitGroup
 		beside.Go(func() { w.fail("informers", w.informers.Start(ctx)) })
 		beside.Go(func() {
-			w.fail("farewell", w.agent.Farewell().Start(parting))
+			w.fail("shutdown", w.agent.Shutdown().Start(parting))
 			w.resign()
 			resign()
 		})
@@ -139,7 +139,7 @@ func (p *process) build(o Options) error {
 	}
 	p.lock = lease.WrapWith(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: systemNamespace, Name: leaseName},
-		Client:     lease.Bequeath(leases, p.times, o.Log),
+		Client:     lease.WithHandover(leases, p.times, o.Log),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Name},
 	}, p.cluster.machine().Up)
 	pods, err := claim.NewPods(cfg)

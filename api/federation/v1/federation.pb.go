@@ -508,7 +508,7 @@ type Hello struct {
 	Incarnation     uint64                 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                // the highest that the worker has persisted, its own of this term included
 	Stream          uint64                 `protobuf:"varint,6,opt,name=stream,proto3" json:"stream,omitempty"`                                          // counts the streams of this term from 1
 	ResourceVersion uint64                 `protobuf:"varint,7,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"` // of the cluster's etcd now; lower than before means that it was restored
-	Untold          []*Untold              `protobuf:"bytes,8,rep,name=untold,proto3" json:"untold,omitempty"`
+	Unacknowledged  []*Unacknowledged      `protobuf:"bytes,8,rep,name=unacknowledged,proto3" json:"unacknowledged,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -592,16 +592,16 @@ func (x *Hello) GetResourceVersion() uint64 {
 	return 0
 }
 
-func (x *Hello) GetUntold() []*Untold {
+func (x *Hello) GetUnacknowledged() []*Unacknowledged {
 	if x != nil {
-		return x.Untold
+		return x.Unacknowledged
 	}
 	return nil
 }
 
-// Untold is a claim without a key that was answered on a stream of this term which ended before the hub had shown, by
+// Unacknowledged is a claim without a key that was answered on a stream of this term which ended before the hub had shown, by
 // acknowledging a later heartbeat, that the answer had arrived. The hub releases the sandbox if it told nobody.
-type Untold struct {
+type Unacknowledged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        uint64                 `protobuf:"varint,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	Dispatch      uint64                 `protobuf:"varint,2,opt,name=dispatch,proto3" json:"dispatch,omitempty"` // of that stream
@@ -610,20 +610,20 @@ type Untold struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Untold) Reset() {
-	*x = Untold{}
+func (x *Unacknowledged) Reset() {
+	*x = Unacknowledged{}
 	mi := &file_federation_v1_federation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Untold) String() string {
+func (x *Unacknowledged) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Untold) ProtoMessage() {}
+func (*Unacknowledged) ProtoMessage() {}
 
-func (x *Untold) ProtoReflect() protoreflect.Message {
+func (x *Unacknowledged) ProtoReflect() protoreflect.Message {
 	mi := &file_federation_v1_federation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -635,26 +635,26 @@ func (x *Untold) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Untold.ProtoReflect.Descriptor instead.
-func (*Untold) Descriptor() ([]byte, []int) {
+// Deprecated: Use Unacknowledged.ProtoReflect.Descriptor instead.
+func (*Unacknowledged) Descriptor() ([]byte, []int) {
 	return file_federation_v1_federation_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Untold) GetStream() uint64 {
+func (x *Unacknowledged) GetStream() uint64 {
 	if x != nil {
 		return x.Stream
 	}
 	return 0
 }
 
-func (x *Untold) GetDispatch() uint64 {
+func (x *Unacknowledged) GetDispatch() uint64 {
 	if x != nil {
 		return x.Dispatch
 	}
 	return 0
 }
 
-func (x *Untold) GetSandboxId() string {
+func (x *Unacknowledged) GetSandboxId() string {
 	if x != nil {
 		return x.SandboxId
 	}
@@ -3143,7 +3143,7 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\aforeign\x18\x06 \x01(\v2\x1c.atoll.federation.v1.ForeignH\x00R\aforeign\x12<\n" +
 	"\tended_ack\x18\a \x01(\v2\x1d.atoll.federation.v1.EndedAckH\x00R\bendedAck\x122\n" +
 	"\x05leave\x18\b \x01(\v2\x1a.atoll.federation.v1.LeaveH\x00R\x05leaveB\x06\n" +
-	"\x04body\"\x8c\x02\n" +
+	"\x04body\"\xa4\x02\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
@@ -3152,9 +3152,9 @@ const file_federation_v1_federation_proto_rawDesc = "" +
 	"\x04term\x18\x04 \x01(\tR\x04term\x12 \n" +
 	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\x12\x16\n" +
 	"\x06stream\x18\x06 \x01(\x04R\x06stream\x12)\n" +
-	"\x10resource_version\x18\a \x01(\x04R\x0fresourceVersion\x123\n" +
-	"\x06untold\x18\b \x03(\v2\x1b.atoll.federation.v1.UntoldR\x06untold\"[\n" +
-	"\x06Untold\x12\x16\n" +
+	"\x10resource_version\x18\a \x01(\x04R\x0fresourceVersion\x12K\n" +
+	"\x0eunacknowledged\x18\b \x03(\v2#.atoll.federation.v1.UnacknowledgedR\x0eunacknowledged\"c\n" +
+	"\x0eUnacknowledged\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\x04R\x06stream\x12\x1a\n" +
 	"\bdispatch\x18\x02 \x01(\x04R\bdispatch\x12\x1d\n" +
 	"\n" +
@@ -3401,7 +3401,7 @@ var file_federation_v1_federation_proto_goTypes = []any{
 	(*WorkerFrame)(nil),              // 2: atoll.federation.v1.WorkerFrame
 	(*HubFrame)(nil),                 // 3: atoll.federation.v1.HubFrame
 	(*Hello)(nil),                    // 4: atoll.federation.v1.Hello
-	(*Untold)(nil),                   // 5: atoll.federation.v1.Untold
+	(*Unacknowledged)(nil),           // 5: atoll.federation.v1.Unacknowledged
 	(*Welcome)(nil),                  // 6: atoll.federation.v1.Welcome
 	(*Refused)(nil),                  // 7: atoll.federation.v1.Refused
 	(*Begin)(nil),                    // 8: atoll.federation.v1.Begin
@@ -3465,7 +3465,7 @@ var file_federation_v1_federation_proto_depIdxs = []int32{
 	28, // 12: atoll.federation.v1.HubFrame.foreign:type_name -> atoll.federation.v1.Foreign
 	27, // 13: atoll.federation.v1.HubFrame.ended_ack:type_name -> atoll.federation.v1.EndedAck
 	21, // 14: atoll.federation.v1.HubFrame.leave:type_name -> atoll.federation.v1.Leave
-	5,  // 15: atoll.federation.v1.Hello.untold:type_name -> atoll.federation.v1.Untold
+	5,  // 15: atoll.federation.v1.Hello.unacknowledged:type_name -> atoll.federation.v1.Unacknowledged
 	37, // 16: atoll.federation.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	9,  // 17: atoll.federation.v1.Welcome.tombstones:type_name -> atoll.federation.v1.EnvKey
 	37, // 18: atoll.federation.v1.Refused.retry_after:type_name -> google.protobuf.Duration

@@ -106,8 +106,8 @@ func (o *orphans) of(cluster string) []string {
 	return slices.Sorted(maps.Keys(o.owed[cluster]))
 }
 
-// untold takes the worker's half.
-func (c *conn) untold(all []*federationv1.Untold) {
+// unacknowledged takes the worker's half.
+func (c *conn) unacknowledged(all []*federationv1.Unacknowledged) {
 	for _, u := range all {
 		id := c.origin
 		id.stream, id.dispatch = u.GetStream(), u.GetDispatch()

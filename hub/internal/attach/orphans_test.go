@@ -15,10 +15,10 @@ import (
 )
 
 // again opens a cluster's next stream.
-func (h *hub) again(id string, stream uint64, untold ...*federationv1.Untold) *worker {
+func (h *hub) again(id string, stream uint64, unacknowledged ...*federationv1.Unacknowledged) *worker {
 	h.Helper()
 	w := h.dial(id)
-	if frame := w.hello(&federationv1.Hello{Incarnation: 1, Stream: stream, Untold: untold}); frame.GetWelcome() == nil {
+	if frame := w.hello(&federationv1.Hello{Incarnation: 1, Stream: stream, Unacknowledged: unacknowledged}); frame.GetWelcome() == nil {
 		h.Fatalf("cluster %s was not welcomed: %v", id, frame)
 	}
 	w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
@@ -26,8 +26,8 @@ func (h *hub) again(id string, stream uint64, untold ...*federationv1.Untold) *w
 	return w
 }
 
-func untold(stream, dispatch uint64, sandbox string) *federationv1.Untold {
-	return &federationv1.Untold{Stream: stream, Dispatch: dispatch, SandboxId: sandbox}
+func unacknowledged(stream, dispatch uint64, sandbox string) *federationv1.Unacknowledged {
+	return &federationv1.Unacknowledged{Stream: stream, Dispatch: dispatch, SandboxId: sandbox}
 }
 
 // mustRelease wants a release of each, in any order, and answers them.
@@ -69,7 +69,7 @@ func TestASandboxThatWasLostWithItsStreamIsReleased(t *testing.T) {
 	if o := h.await(under); !errors.Is(o.err, ErrUnclear) {
 		t.Fatal(o)
 	}
-	w = h.again("a", 2, untold(1, first.GetId(), "told-a"), untold(1, second.GetId(), "late-a"), untold(1, third.GetId(), "under-a"))
+	w = h.again("a", 2, unacknowledged(1, first.GetId(), "told-a"), unacknowledged(1, second.GetId(), "late-a"), unacknowledged(1, third.GetId(), "under-a"))
 	w.mustRelease(nil, "late-a", "under-a")
 	h.settled("a")
 }
@@ -92,7 +92,7 @@ func TestALateEndOfAStreamReleasesWhatTheNextOneHasNamed(t *testing.T) {
 	done := h.dispatch(t.Context(), "a", claimOf(""))
 	d := w.dispatched()
 	w.receipt(d)
-	w = h.again("a", 2, untold(1, d.GetId(), "late-a")) // replaces the first, whose call ends now or then
+	w = h.again("a", 2, unacknowledged(1, d.GetId(), "late-a")) // replaces the first, whose call ends now or then
 	if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
 		t.Fatal(o)
 	}
@@ -112,7 +112,7 @@ func TestAReleaseIsOwedUntilItIsConfirmed(t *testing.T) {
 		t.Fatal(o)
 	}
 	away := &federationv1.Error{Code: int32(codes.Unavailable), Message: "the API server is away"}
-	w = h.again("a", 2, untold(1, d.GetId(), "late-a"))
+	w = h.again("a", 2, unacknowledged(1, d.GetId(), "late-a"))
 	w.mustRelease(away, "late-a")
 	w.mustRelease(away, "late-a")
 	w.end()

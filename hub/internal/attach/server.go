@@ -88,7 +88,7 @@ func (s *Server) Attach(stream stream) error {
 	defer session.Close()
 	session.CertificateExpires(link.PeerExpiry(stream.Context()))
 	c := s.newConn(clusterID, hello, session, log)
-	c.untold(hello.GetUntold())
+	c.unacknowledged(hello.GetUnacknowledged())
 	s.replace(c)
 	defer s.remove(c)
 	log.Info("attached", "incarnation", session.Incarnation())

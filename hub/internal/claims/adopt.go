@@ -47,7 +47,7 @@ func (s *Service) recovered(ctx context.Context) error {
 // OnKeys takes the key index of a cluster, as its complete report lists it. What is left of claims that ended or moved on
 // while the cluster was away is ended. Keys that the ledger may have lost are adopted, until the cluster has been heard.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
-	s.insist(&s.indexes, cluster, mostIndexPause, func(ctx context.Context) error {
+	s.retryUntilDone(&s.indexes, cluster, mostIndexPause, func(ctx context.Context) error {
 		err := s.takeIndex(ctx, cluster, holders)
 		if err != nil && ctx.Err() == nil {
 			s.log.Info("Could not look through a cluster's keys; it is tried again", "cluster", cluster, "error", err.Error())

@@ -120,8 +120,8 @@ func (r *racing) Reserve(view *router.View, index int) fleet.Reservation {
 // Two claims that choose the last idle Pod of a cluster at one time do not both go there, while there are others elsewhere.
 func TestClaimsThatChooseAtOneTime(t *testing.T) {
 	for name, c := range map[string]struct {
-		east, rivals int
-		want         string
+		east, competing int
+		want            string
 	}{
 		"another Pod is left":      {2, 1, "east"},
 		"none is left":             {1, 1, "west"},
@@ -130,7 +130,7 @@ func TestClaimsThatChooseAtOneTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, map[string]int32{"east": int32(c.east), "west": 5})
-				f.hub.fleet = &racing{Fleet: f.fleet, times: c.rivals}
+				f.hub.fleet = &racing{Fleet: f.fleet, times: c.competing}
 				if got := f.create(request("", prefer("east"))).GetClusterId(); got != c.want {
 					t.Errorf("it went to %s, want %s", got, c.want)
 				}

@@ -44,7 +44,7 @@
 // nothing else, least of all for the cluster; then the stream ends and the segments leave every view. Workers that were away hear of it as well: a name
 // whose cluster was forgotten is listed as known, with nothing. The forgotten cluster, or a clone of it, is refused by its
 // uid until an operator takes that back; another cluster may register under the name. A cluster that is attached and takes
-// claims cannot be forgotten. A name that is bound, taken or given back is written down by package witness first.
+// claims cannot be forgotten. A name that is bound, taken or given back is written down by package registrycopy first.
 //
 // Liveness is decided by decideHealth, on the hub's monotonic clock. A stream that ends makes its cluster the last choice at
 // once, because a dispatch cannot reach it, and unreachable after the same silence as any other; it never removes anything
@@ -64,7 +64,7 @@
 //  7. no event queue           TestI10WhatAReceiverIsOwedIsBoundedByItsEnvs, TestEdge, TestCredit, TestReportsAreCutIntoChunks
 //  8. isolation                TestI7AStuckClusterDelaysNoOther, and TestI7AStalledStreamDelaysNobodyElse of package attach
 //  9. removal                  TestADrainingClusterGetsNoNewClaims, TestI4AForgottenClusterLeavesEveryView,
-//     TestAForgottenClusterIsRefused, TestAnHeirIsNotMeasuredByTheOneBefore
+//     TestAForgottenClusterIsRefused, TestASuccessorIsNotMeasuredByTheOneBefore
 //  10. stale sessions          TestADispatchedClaim, and TestAStaleSessionIsAskedOnceMore of package claims
 //
 // Departures from the design's mechanisms: foreign segments go only to clusters that have the Env themselves, since the

@@ -138,16 +138,16 @@ func TestAForgottenClusterIsRefused(t *testing.T) {
 		t.Errorf("a clone of it: %q", got)
 	}
 
-	heir := newOwner(t, "east")
-	heir.uid, heir.term = "uid-heir", "heir"
-	heir.truth.Put(pool(env(0), 2))
-	heir.connect(f) // with the incarnation 1 and the sequence 1, as the one before had
-	wantTruth(t, f, heir)
+	successor := newOwner(t, "east")
+	successor.uid, successor.term = "uid-successor", "successor"
+	successor.truth.Put(pool(env(0), 2))
+	successor.connect(f) // with the incarnation 1 and the sequence 1, as the one before had
+	wantTruth(t, f, successor)
 	if got := east.refusal(f); got != string(IdentityMismatch) {
 		t.Errorf("it comes back to a taken name: %q", got)
 	}
-	if f.Registration("east") != heir.uid || !f.Forgotten("east", east.uid) || f.Forgotten("east", "") || f.Forgotten("east", heir.uid) {
-		t.Error("the heir is taken for the one that was forgotten")
+	if f.Registration("east") != successor.uid || !f.Forgotten("east", east.uid) || f.Forgotten("east", "") || f.Forgotten("east", successor.uid) {
+		t.Error("the successor is taken for the one that was forgotten")
 	}
 }
 
@@ -203,8 +203,8 @@ func TestForgettingThatCannotBeRecordedChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAnHeirIsNotMeasuredByTheOneBefore: its reports are counted anew, in the same hub process.
-func TestAnHeirIsNotMeasuredByTheOneBefore(t *testing.T) {
+// TestASuccessorIsNotMeasuredByTheOneBefore: its reports are counted anew, in the same hub process.
+func TestASuccessorIsNotMeasuredByTheOneBefore(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
 	east := newOwner(t, "east")
 	east.connect(f)
@@ -215,9 +215,9 @@ func TestAnHeirIsNotMeasuredByTheOneBefore(t *testing.T) {
 	if _, err := f.Forget(t.Context(), "east"); err != nil {
 		t.Fatal(err)
 	}
-	heir := newOwner(t, "east")
-	heir.uid, heir.term = "uid-heir", "heir"
-	heir.truth.Put(pool(env(1), 2))
-	heir.connect(f)
-	wantTruth(t, f, heir)
+	successor := newOwner(t, "east")
+	successor.uid, successor.term = "uid-successor", "successor"
+	successor.truth.Put(pool(env(1), 2))
+	successor.connect(f)
+	wantTruth(t, f, successor)
 }

@@ -100,12 +100,12 @@ func (c *cluster) gather(hello *federationv1.Hello) helloFacts {
 // with one identity. As long as both keep coming the quarantine lasts. mu is held.
 func (c *cluster) noteContact(seen contact) {
 	n, now := len(c.contacts), seen.at
-	rival := n > 0 && c.contacts[n-1].term != seen.term
+	otherTerm := n > 0 && c.contacts[n-1].term != seen.term
 	c.contacts = slices.DeleteFunc(c.contacts, func(before contact) bool { return now-before.at >= contactWindow })
 	c.contacts = append(c.contacts, seen)
 	c.contacts = slices.Delete(c.contacts, 0, max(0, len(c.contacts)-maxContacts))
 	two := alternations(c.contacts) >= maxAlternations || persistent(c.contacts) >= maxBeside
-	if !two && (!rival || !c.isQuarantined(now)) {
+	if !two && (!otherTerm || !c.isQuarantined(now)) {
 		return
 	}
 	c.quarantineUntil(now + quarantinePeriod)

@@ -29,7 +29,7 @@
 //
 // # What holds where both files are lost (I2)
 //
-// Package witness has written down elsewhere which clusters are registered, and which ledger there was: the hub is recovering,
+// Package registrycopy has written down elsewhere which clusters are registered, and which ledger there was: the hub is recovering,
 // as if the ledger alone were lost. Where it was told to keep no such copy, or that is lost as well, nobody can tell the hub
 // from a new one; nor one whose volume was set back with both files in it from one that was not. Such a hub believes no
 // cluster about keys (I15): a key can be answered a second sandbox. It counts the keys that clusters name and that it did not

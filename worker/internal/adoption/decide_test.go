@@ -14,7 +14,7 @@ import (
 
 func TestDecide(t *testing.T) {
 	now := metav1.Now()
-	legacy := func(change ...func(*v1alpha1.SandboxPool)) *v1alpha1.SandboxPool {
+	former := func(change ...func(*v1alpha1.SandboxPool)) *v1alpha1.SandboxPool {
 		p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
 			Name: "p", UID: "pool", Labels: map[string]string{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer},
 		}}
@@ -45,20 +45,20 @@ func TestDecide(t *testing.T) {
 		verb   verb
 		reason string
 	}{
-		{"off", Off, legacy(), nil, verbNone, reasonNotAsked},
-		{"the former system's", ByLabel, legacy(), nil, verbCreate, reasonEnvMade},
-		{"made by hand, by label", ByLabel, legacy(byHand), nil, verbNone, reasonNotAsked},
-		{"made by hand, all", All, legacy(byHand), nil, verbCreate, reasonEnvMade},
-		{"the Env is there, made for it", ByLabel, legacy(), env("pool"), verbOwn, reasonPoolAdopted},
-		{"the Env was made for the pool before", ByLabel, legacy(), env("another"), verbRefuse, reasonEnvOfOther},
-		{"the Env is somebody's", All, legacy(), &v1alpha1.SandboxEnv{}, verbRefuse, reasonEnvOfOther},
-		{"the Env is going", ByLabel, legacy(), going, verbWait, reasonEnvTerminates},
-		{"adopted", ByLabel, legacy(owned("agents.navix.sh/v1alpha1", nil)), env("pool"), verbNone, reasonOwned},
-		{"a member", All, legacy(owned("agents.navix.sh/v1alpha1", new(true))), nil, verbNone, reasonOwned},
-		{"a member, of a later version of the API", All, legacy(owned("agents.navix.sh/v1", nil)), nil, verbNone, reasonOwned},
-		{"left behind by its Env", All, legacy(func(p *v1alpha1.SandboxPool) { p.Labels[v1alpha1.LabelEnv] = "p" }), nil, verbNone, reasonWasMember},
-		{"going", All, legacy(func(p *v1alpha1.SandboxPool) { p.DeletionTimestamp = &now }), nil, verbNone, reasonTerminating},
-		{"waiting for its template", All, legacy(func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers = nil }), nil, verbNone, reasonBare},
+		{"off", Off, former(), nil, verbNone, reasonNotAsked},
+		{"the former system's", ByLabel, former(), nil, verbCreate, reasonEnvMade},
+		{"made by hand, by label", ByLabel, former(byHand), nil, verbNone, reasonNotAsked},
+		{"made by hand, all", All, former(byHand), nil, verbCreate, reasonEnvMade},
+		{"the Env is there, made for it", ByLabel, former(), env("pool"), verbOwn, reasonPoolAdopted},
+		{"the Env was made for the pool before", ByLabel, former(), env("another"), verbRefuse, reasonEnvOfOther},
+		{"the Env is somebody's", All, former(), &v1alpha1.SandboxEnv{}, verbRefuse, reasonEnvOfOther},
+		{"the Env is going", ByLabel, former(), going, verbWait, reasonEnvTerminates},
+		{"adopted", ByLabel, former(owned("agents.navix.sh/v1alpha1", nil)), env("pool"), verbNone, reasonOwned},
+		{"a member", All, former(owned("agents.navix.sh/v1alpha1", new(true))), nil, verbNone, reasonOwned},
+		{"a member, of a later version of the API", All, former(owned("agents.navix.sh/v1", nil)), nil, verbNone, reasonOwned},
+		{"left behind by its Env", All, former(func(p *v1alpha1.SandboxPool) { p.Labels[v1alpha1.LabelEnv] = "p" }), nil, verbNone, reasonWasMember},
+		{"going", All, former(func(p *v1alpha1.SandboxPool) { p.DeletionTimestamp = &now }), nil, verbNone, reasonTerminating},
+		{"waiting for its template", All, former(func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers = nil }), nil, verbNone, reasonBare},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := decide(tt.mode, tt.pool, tt.env); d.verb != tt.verb || d.reason != tt.reason {

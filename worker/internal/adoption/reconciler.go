@@ -45,8 +45,8 @@ const (
 type Options struct {
 	ClusterID string
 	Mode      Mode
-	// Held tells of pools that another controller keeps; nil: there are none.
-	Held       func(*v1alpha1.SandboxPool) bool
+	// Paused tells of pools that another controller keeps; nil: there are none.
+	Paused     func(*v1alpha1.SandboxPool) bool
 	Registerer prometheus.Registerer
 }
 
@@ -116,7 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.recorder.Eventf(pool, e, corev1.EventTypeWarning, d.reason, string(d.verb), "%s", d.message)
 		return ctrl.Result{}, nil
 	}
-	if r.opts.Held != nil && r.opts.Held(pool) {
+	if r.opts.Paused != nil && r.opts.Paused(pool) {
 		return ctrl.Result{RequeueAfter: heldPeriod}, nil
 	}
 	if d.verb == verbCreate {

@@ -69,8 +69,8 @@ type Claims interface {
 	// TakeEnded answers the oldest records that are not acknowledged, and the number to acknowledge them by.
 	TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox)
 	AckEnded(batch uint64)
-	// CloseBooks leaves what ends from now on to the next leader.
-	CloseBooks()
+	// StopRecording leaves what ends from now on to the next leader.
+	StopRecording()
 	// OnEnded calls back when there is a record more. The callback does not block.
 	OnEnded(more func())
 }
@@ -115,14 +115,14 @@ type Options struct {
 	// Envs make members anew; nil: the hub cannot have that done here.
 	Envs    Envs
 	Foreign Foreign
-	// Held tells of pools that another controller keeps, which get no claims; nil: there are none.
-	Held func(*v1alpha1.SandboxPool) bool
-	// OnHeld has f called when Held may answer otherwise; nil: it never does.
-	OnHeld  func(f func())
-	Clock   clock.WithTicker
-	Traces  trace.TracerProvider  // nil: no spans
-	Metrics prometheus.Registerer // nil: none
-	Log     logr.Logger
+	// Paused tells of pools that another controller keeps, which get no claims; nil: there are none.
+	Paused func(*v1alpha1.SandboxPool) bool
+	// OnPausedChange has f called when Paused may answer otherwise; nil: it never does.
+	OnPausedChange func(f func())
+	Clock          clock.WithTicker
+	Traces         trace.TracerProvider  // nil: no spans
+	Metrics        prometheus.Registerer // nil: none
+	Log            logr.Logger
 }
 
 // Agent is the worker's end of the link.
@@ -145,10 +145,10 @@ type Agent struct {
 	ended       chan struct{} // has a token when there are new terminal records
 
 	// Used by one stream after the other.
-	sequence uint64 // of the last report of this incarnation
-	streams  uint64 // of this term
-	recovers bool   // the hub has lost claim keys
-	untold   []*federationv1.Untold
+	sequence       uint64 // of the last report of this incarnation
+	streams        uint64 // of this term
+	recovers       bool   // the hub has lost claim keys
+	unacknowledged []*federationv1.Unacknowledged
 
 	conversations atomic.Pointer[conversations] // of the stream that there is
 	running       context.Context               // of Start: what outlives a stream ends with it
@@ -170,13 +170,13 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*
 	if err := a.Watch(ctx, mgr.GetCache()); err != nil {
 		return nil, err
 	}
-	return a, errors.Join(mgr.Add(a), mgr.Add(a.Farewell()))
+	return a, errors.Join(mgr.Add(a), mgr.Add(a.Shutdown()))
 }
 
 // Watch feeds the agent from informers. Call it before Start.
 func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
-	if a.opts.OnHeld != nil {
-		a.opts.OnHeld(func() {
+	if a.opts.OnPausedChange != nil {
+		a.opts.OnPausedChange(func() {
 			if err := a.source.markAll(ctx, nil); err != nil {
 				a.opts.Log.Error(err, "cannot tell the hub yet of pools that another controller keeps")
 			}
@@ -185,8 +185,8 @@ func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
 	return a.source.watch(ctx, informers)
 }
 
-// Farewell runs beside the agent, and parts it from the hub when the process is told to end.
-func (a *Agent) Farewell() manager.Runnable { return farewell{a} }
+// Shutdown runs beside the agent, and parts it from the hub when the process is told to end.
+func (a *Agent) Shutdown() manager.Runnable { return shutdown{a} }
 
 // New makes an agent of a client that reads from informers, and a reader that does not.
 func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {
@@ -199,7 +199,7 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		reader:   live,
 		informer: informers,
 		source: &source{
-			cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, outlooks: opts.Outlooks, held: opts.Held, dirty: newMarks(),
+			cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, outlooks: opts.Outlooks, paused: opts.Paused, dirty: newMarks(),
 		},
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},

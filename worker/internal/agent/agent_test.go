@@ -247,8 +247,8 @@ func TestAnAnswerThatMayBeLostIsNamedAgain(t *testing.T) {
 	close(s.hangUp)
 	for range 2 {
 		s = w.hub.session()
-		want := []*federationv1.Untold{{Stream: 1, Dispatch: 7, SandboxId: sandbox}}
-		if diff := cmp.Diff(want, s.hello.GetUntold(), protocmp.Transform()); diff != "" {
+		want := []*federationv1.Unacknowledged{{Stream: 1, Dispatch: 7, SandboxId: sandbox}}
+		if diff := cmp.Diff(want, s.hello.GetUnacknowledged(), protocmp.Transform()); diff != "" {
 			t.Fatalf("what the worker says (-want +got):\n%s", diff)
 		}
 		close(s.hangUp)
@@ -257,7 +257,7 @@ func TestAnAnswerThatMayBeLostIsNamedAgain(t *testing.T) {
 	w.eventually("nothing to be named any more", func() error {
 		s := w.hub.session()
 		defer close(s.hangUp)
-		if got := s.hello.GetUntold(); len(got) > 0 {
+		if got := s.hello.GetUnacknowledged(); len(got) > 0 {
 			s.beats(2)
 			return fmt.Errorf("%v", got)
 		}

@@ -13,7 +13,7 @@ import (
 // poolFacts are what the worker knows of a pool besides the Env.
 type poolFacts struct {
 	pool          *v1alpha1.SandboxPool // nil: there is none
-	held          bool                  // another controller keeps it
+	paused        bool                  // another controller keeps it
 	readyIdle     int32
 	waiting       int32
 	queueCapacity int32
@@ -84,7 +84,7 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 	if facts.pool == nil {
 		return out
 	}
-	if facts.held && out.State != segment.Missing {
+	if facts.paused && out.State != segment.Missing {
 		out.State = segment.Inconsistent // there, and not ours to hand out
 	}
 	status := &facts.pool.Status

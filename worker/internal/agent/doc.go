@@ -59,7 +59,7 @@
 // Before anything of a leader that is told to end stops serving, the agent parts from the hub: claims that wait are given up
 // at once, so that the hub takes them elsewhere; what is being written is finished and answered; what comes now is answered
 // as a stale session; then the stream ends from this side, and every answer arrives. It lasts as long as the longest write,
-// 3 s at most. See farewell.go.
+// 3 s at most. See shutdown.go.
 //
 // # Without a hub (I8)
 //

@@ -59,7 +59,7 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 		Incarnation:     a.Incarnation(),
 		Stream:          a.streams,
 		ResourceVersion: version,
-		Untold:          slices.Clone(a.untold),
+		Unacknowledged:  slices.Clone(a.unacknowledged),
 	}, nil
 }
 

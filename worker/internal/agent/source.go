@@ -68,10 +68,10 @@ type source struct {
 	claims    Claims
 	outlooks  Outlooks
 
-	// held tells of pools that another controller keeps; nil: there are none.
-	held  func(*v1alpha1.SandboxPool) bool
-	dirty *marks
-	owner sync.Map // of a pool: types.NamespacedName → segment.Key
+	// paused tells of pools that another controller keeps; nil: there are none.
+	paused func(*v1alpha1.SandboxPool) bool
+	dirty  *marks
+	owner  sync.Map // of a pool: types.NamespacedName → segment.Key
 }
 
 // watch marks Envs by events of Envs, of pools and of the claim service.
@@ -134,7 +134,7 @@ func (s *source) segment(ctx context.Context, k segment.Key) (*segment.Segment, 
 	env := &v1alpha1.SandboxEnv{}
 	err := s.cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, env)
 	if apierrors.IsNotFound(err) {
-		env, err = s.alone(ctx, k)
+		env, err = s.standalone(ctx, k)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading env %s: %w", k, err)
@@ -160,7 +160,7 @@ func (s *source) all(ctx context.Context) ([]*segment.Segment, error) {
 		}
 		out = append(out, one)
 	}
-	return s.addAlone(ctx, out)
+	return s.addStandalone(ctx, out)
 }
 
 // markAll has every Env looked at, those included that were reported and may be gone.
@@ -175,7 +175,7 @@ func (s *source) markAll(ctx context.Context, reported []segment.Key) error {
 	for _, k := range reported {
 		s.dirty.mark(k)
 	}
-	return s.markAlone(ctx)
+	return s.markStandalone(ctx)
 }
 
 func (s *source) describe(ctx context.Context, env *v1alpha1.SandboxEnv) (*segment.Segment, error) {
@@ -202,7 +202,7 @@ func (s *source) pool(ctx context.Context, name types.NamespacedName) (poolFacts
 	if err != nil {
 		return poolFacts{}, fmt.Errorf("reading pool %s: %w", name, err)
 	}
-	facts := poolFacts{pool: pool, held: s.held != nil && s.held(pool)}
+	facts := poolFacts{pool: pool, paused: s.paused != nil && s.paused(pool)}
 	facts.canGrow, facts.saturated = s.outlooks.Outlook(name)
 	if stats, ok := s.claims.Stats(name); ok {
 		facts.readyIdle, facts.waiting, facts.queueCapacity = stats.ReadyIdle, stats.Waiting, stats.WaitCapacity

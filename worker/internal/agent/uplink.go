@@ -54,7 +54,7 @@ type uplink struct {
 
 	leavers     leavers
 	unconfirmed []answered // oldest first
-	named       int        // of the agent's untold, how many this stream's Hello has
+	named       int        // of the agent's unacknowledged, how many this stream's Hello has
 }
 
 // serve is one connection.
@@ -98,8 +98,8 @@ func (u *uplink) talk(ctx context.Context, hello *federationv1.Hello, group *err
 	u.hear()
 	u.agent.source.dirty.setOpen(true)
 	defer u.agent.source.dirty.setOpen(false)
-	u.named = len(hello.GetUntold())
-	defer u.leaveUntold(hello.GetStream())
+	u.named = len(hello.GetUnacknowledged())
+	defer u.keepUnacknowledged(hello.GetStream())
 	u.out.sequence, u.out.acked = u.agent.sequence, u.agent.sequence
 	defer func() { u.agent.sequence = u.out.sequence }()
 	group.Go(func() error { return u.read(ctx) })

@@ -9,8 +9,6 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-
-	"navix.sh/atoll/worker/internal/boottime"
 )
 
 const (
@@ -46,7 +44,7 @@ type Clock struct {
 
 // New returns a clock that shows local time until an answer was seen.
 func New(local clock.PassiveClock) *Clock {
-	return NewOn(Machine{Boot: boottime.ID(), Up: boottime.Now}, local)
+	return NewOn(Machine{Boot: BootID(), Up: UpTime}, local)
 }
 
 // NewOn is New on another machine.

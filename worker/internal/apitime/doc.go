@@ -15,7 +15,7 @@
 //
 //	apitime.go  the clock; it notes steps as it sees them
 //	steps.go    the age of a time, across steps (pure)
-//	heir.go     what a process leaves to the next one, and what the next one makes of it
+//	handover.go what a process leaves to the next one, and what the next one makes of it
 //
 // Steps that an earlier leader saw, and one that nobody saw since none ran, have to be known as well. So a leader leaves what
 // it knows, and what three clocks show at the moment: the API server's, its own wall clock, and its machine's uptime. Package

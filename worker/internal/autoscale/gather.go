@@ -53,7 +53,7 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 	}
 	pools := map[string]*v1alpha1.SandboxPool{}
 	for i := range owned {
-		if !r.held(&owned[i]) {
+		if !r.paused(&owned[i]) {
 			pools[owned[i].Name] = &owned[i]
 		}
 	}

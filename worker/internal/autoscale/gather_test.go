@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/autoscale"
 )
 
-// A pool that was deleted by hand comes back with its member's replicas, and one that a rival keeps has its Pods all along:
+// A pool that was deleted by hand comes back with its member's replicas, and one that another controller keeps has its Pods all along:
 // the group's limits count both.
 func TestMembersWhosePoolIsAwayCount(t *testing.T) {
 	member := func(name, group string, replicas int32, snapshot bool) v1alpha1.EnvClusterMember {

@@ -147,7 +147,7 @@ func (w *world) start() {
 		Refused: func(types.NamespacedName) (string, time.Duration, bool) {
 			return "exceeded quota", time.Second, w.refused.Load()
 		},
-		Held: func(o client.Object) bool { _, pool := o.(*v1alpha1.SandboxPool); return pool && w.kept.Load() },
+		Paused: func(o client.Object) bool { _, pool := o.(*v1alpha1.SandboxPool); return pool && w.kept.Load() },
 	})
 	w.must(err)
 	w.claims.SetOutlook(w.scaler.Outlook)

@@ -69,8 +69,8 @@ type Options struct {
 	Refused func(pool types.NamespacedName) (message string, age time.Duration, ok bool)
 	// Contests tell which members are left alone.
 	Contests *env.Contests
-	// Held tells of Envs and pools that another controller keeps, which are left alone; nil: there are none.
-	Held     func(client.Object) bool
+	// Paused tells of Envs and pools that another controller keeps, which are left alone; nil: there are none.
+	Paused   func(client.Object) bool
 	Events   events.EventRecorder
 	Registry prometheus.Registerer
 	// Clock measures; the real one unless given. Queues are timed by the same.
@@ -87,7 +87,7 @@ type Reconciler struct {
 	admission admission.PreUpdatePool
 	refused   func(pool types.NamespacedName) (string, time.Duration, bool)
 	contests  *env.Contests
-	held      func(client.Object) bool
+	paused    func(client.Object) bool
 	events    events.EventRecorder
 	clock     clock.PassiveClock
 	times     *apitime.Clock
@@ -109,8 +109,8 @@ func New(o Options) (*Reconciler, error) {
 	if o.Times == nil {
 		o.Times = apitime.New(o.Clock)
 	}
-	if o.Held == nil {
-		o.Held = func(client.Object) bool { return false }
+	if o.Paused == nil {
+		o.Paused = func(client.Object) bool { return false }
 	}
 	m, err := newMetrics(o.Registry)
 	if err != nil {
@@ -118,7 +118,7 @@ func New(o Options) (*Reconciler, error) {
 	}
 	return &Reconciler{
 		client: o.Client, clusterID: o.ClusterID, claims: o.Claims, admission: o.Admission, refused: o.Refused,
-		contests: o.Contests, held: o.Held, events: o.Events, clock: o.Clock, times: o.Times,
+		contests: o.Contests, paused: o.Paused, events: o.Events, clock: o.Clock, times: o.Times,
 		steady: &steady{local: o.Clock, times: o.Times}, memory: newMemory(), outlooks: newOutlooks(o.Clock), metrics: m,
 	}, nil
 }
@@ -198,7 +198,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		// Package env refuses it by a condition; nothing of it is written, not even what is left from another mode.
 		r.forget(req.NamespacedName, nil)
 		return reconcile.Result{}, nil
-	case r.held(e):
+	case r.paused(e):
 		r.forget(req.NamespacedName, nil)
 		return reconcile.Result{RequeueAfter: resync}, nil
 	case !r.claims.Serving():

@@ -62,9 +62,9 @@ func (e *endedStore) put(now time.Time, r history.Record) {
 // ErrEnding says that this process is about to end.
 var ErrEnding = errors.New("the worker is ending; the next one records what ends now")
 
-// CloseBooks keeps records from being written while the process ends: it takes no more of them, and the Pods that they are
+// StopRecording keeps records from being written while the process ends: it takes no more of them, and the Pods that they are
 // of stay as they are until another leader records them.
-func (s *Service) CloseBooks() {
+func (s *Service) StopRecording() {
 	s.mu.Lock()
 	defer s.unlock()
 	s.closed = true

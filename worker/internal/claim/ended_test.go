@@ -16,7 +16,7 @@ func TestWhatEndsWithAWorkerIsRecordedByTheNext(t *testing.T) {
 	l := w.lead(1)
 	l.awaitIdle("p", 1)
 	sandbox := l.mustCreate()
-	l.CloseBooks()
+	l.StopRecording()
 	pod := w.pod(sandbox.GetPod())
 	w.must(w.live.Delete(t.Context(), pod))
 	w.eventually("the Pod to have ended", func() error {

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/worker/internal/await"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
-	"navix.sh/atoll/worker/internal/stages"
+	"navix.sh/atoll/worker/internal/latency"
 )
 
 // Bounds of what is remembered.
@@ -54,8 +54,8 @@ type Options struct {
 	Time          *apitime.Clock
 	Clock         clock.Clock // for deadlines
 	History       *history.History
-	QueueCapacity int32          // claims waiting for one pool; DefaultQueueCapacity if 0
-	Stages        *stages.Stages // nil when nobody wants them
+	QueueCapacity int32             // claims waiting for one pool; DefaultQueueCapacity if 0
+	Latency       *latency.Recorder // nil when nobody wants them
 	Activity      []idle.LastActiveSource
 	Metrics       prometheus.Registerer
 	Log           logr.Logger

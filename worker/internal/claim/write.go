@@ -14,9 +14,9 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/runtimes"
 	"navix.sh/atoll/worker/internal/sandbox"
-	"navix.sh/atoll/worker/internal/stages"
 )
 
 const (
@@ -42,8 +42,8 @@ func (s *Service) take(ctx context.Context, o *op, e *entry) (bool, error) {
 	endWrite(span, pod, o.id, got)
 	s.metrics.wrote(s.opts.Clock.Since(start), got)
 	if got == written {
-		s.opts.Stages.Took(stages.Queue, start.Sub(o.started))
-		s.opts.Stages.Took(stages.Write, s.opts.Clock.Since(start))
+		s.opts.Latency.Took(latency.Queue, start.Sub(o.started))
+		s.opts.Latency.Took(latency.Write, s.opts.Clock.Since(start))
 	}
 	log := s.opts.Log.WithValues("env", o.claim.Request.GetEnv(), "pool", o.claim.Pool.String(), "pod", pod.Name, "claimKey", o.claim.KeyHash)
 	switch got {

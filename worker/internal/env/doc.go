@@ -56,7 +56,7 @@
 // A pool may have become a member's after it was made: package adoption makes an Env for it, snapshot included, and puts a
 // reference on it that is not a controlling one. Owned is what has any reference to the Env.
 //
-// An Env, or one with a pool, that another controller keeps is left alone (package rival).
+// An Env, or one with a pool, that another controller keeps is left alone (package foreigncontroller).
 //
 // # Invariants
 //

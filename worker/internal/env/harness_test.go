@@ -161,7 +161,7 @@ func (w *world) startWith(plugins ...admission.Plugin) {
 		var err error
 		w.reconciler, err = New(mgr, Options{
 			ClusterID: local, Namespace: w.namespace, Clock: clock.RealClock{}, Admission: admission.New(plugins...), Registerer: prometheus.NewRegistry(),
-			NoPullSecrets: w.secretless, Held: func(client.Object) bool { return w.kept.Load() },
+			NoPullSecrets: w.secretless, Paused: func(client.Object) bool { return w.kept.Load() },
 		})
 		if err != nil {
 			return err

@@ -22,7 +22,7 @@ import (
 )
 
 // TestI3OnlyTheLocalSegmentIsWritten lets the Reconciler do all that it does to an Env with another cluster's segments,
-// and asks the API server's books what it has written.
+// and reads managedFields for what it has written.
 func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
 	w := newIdleWorld(t)
 	w.open(func(manifest string) { w.apply(manifest) })
@@ -45,8 +45,8 @@ func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
 			continue
 		}
 		wrote = true
-		if books := entry.FieldsV1.GetRawString(); strings.Contains(books, "west") {
-			t.Errorf("%s owns fields of another cluster: %s", FieldManager, books)
+		if fields := entry.FieldsV1.GetRawString(); strings.Contains(fields, "west") {
+			t.Errorf("%s owns fields of another cluster: %s", FieldManager, fields)
 		}
 	}
 	if !wrote {

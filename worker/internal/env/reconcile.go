@@ -51,8 +51,8 @@ type Reconciler struct {
 	contests  *Contests // nil: there is no autoscaler
 	// pullSecrets says that Secrets are looked for.
 	pullSecrets bool
-	// held tells of objects that another controller keeps; nil: there are none.
-	held     func(client.Object) bool
+	// paused tells of objects that another controller keeps; nil: there are none.
+	paused   func(client.Object) bool
 	leads    func() bool // nil: always
 	parallel int
 }

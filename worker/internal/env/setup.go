@@ -49,8 +49,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Contests tell the autoscaler which members it leaves alone; nil where there is no autoscaler.
 	Contests *Contests
-	// Held tells of Envs and pools that another controller keeps; nil: there are none.
-	Held func(client.Object) bool
+	// Paused tells of Envs and pools that another controller keeps; nil: there are none.
+	Paused func(client.Object) bool
 	// Namespace is the worker's own, where the instance types are.
 	Namespace string
 	// NoPullSecrets leaves Secrets alone, which need a right of their own: no pool gets a pull secret, and one that has it
@@ -99,7 +99,7 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 		asks:        newAsks(clock.RealClock{}),
 		contests:    opts.Contests,
 		pullSecrets: !opts.NoPullSecrets,
-		held:        opts.Held,
+		paused:      opts.Paused,
 		leads:       opts.Leads,
 	}, nil
 }

@@ -39,14 +39,14 @@ func Frozen(pool *v1alpha1.SandboxPool, spec map[string]any) (metadata, frozen m
 
 // keptByOther reports whether another controller keeps the Env, or a pool that it owns. Then nothing is written to either.
 func (r *Reconciler) keptByOther(o *observation) bool {
-	if r.held == nil {
+	if r.paused == nil {
 		return false
 	}
-	if r.held(o.env) {
+	if r.paused(o.env) {
 		return true
 	}
 	for _, pool := range o.pools {
-		if owns(o.env, pool) && r.held(pool) {
+		if owns(o.env, pool) && r.paused(pool) {
 			return true
 		}
 	}

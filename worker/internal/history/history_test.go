@@ -26,13 +26,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// books is a history over a store that outlives it.
-type books struct {
+// testHistory is a history over a store that outlives it.
+type testHistory struct {
 	*history.History
 	t *testing.T
 }
 
-func open(t *testing.T, s store.Store, change ...func(*history.Options)) *books {
+func open(t *testing.T, s store.Store, change ...func(*history.Options)) *testHistory {
 	t.Helper()
 	opts := history.Options{Store: s, Time: clock.RealClock{}, Metrics: prometheus.NewRegistry()}
 	for _, f := range change {
@@ -42,7 +42,7 @@ func open(t *testing.T, s store.Store, change ...func(*history.Options)) *books 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &books{h, t}
+	return &testHistory{h, t}
 }
 
 // unclosed keeps a store open, for the next history on it.
@@ -64,7 +64,7 @@ func keyed(hash string, attempt int32) func(*history.Record) {
 	return func(r *history.Record) { r.KeyHash, r.Attempt, r.ForHub = hash, attempt, true }
 }
 
-func (b *books) keep(r history.Record) bool {
+func (b *testHistory) keep(r history.Record) bool {
 	b.t.Helper()
 	fresh, err := b.Keep(context.Background(), r)
 	if err != nil {
@@ -73,7 +73,7 @@ func (b *books) keep(r history.Record) bool {
 	return fresh
 }
 
-func (b *books) ids(limit int, match func(*sandboxv1.Sandbox) bool) (all []string) {
+func (b *testHistory) ids(limit int, match func(*sandboxv1.Sandbox) bool) (all []string) {
 	b.t.Helper()
 	for after := ""; ; {
 		page, next, err := b.List(b.t.Context(), after, limit, match)

@@ -86,7 +86,7 @@ func (w *worker) credentials(cluster string) *link.Credentials {
 
 // replica is one process, on a disk that outlives it.
 type replica struct {
-	*books
+	*testHistory
 	peers   *history.Peers
 	address string
 	stop    func()
@@ -109,7 +109,7 @@ func (w *worker) replica(s store.Store, cluster string) *replica {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := &replica{books: open(w.t, unclosed{s}), address: lis.Addr().String()}
+	r := &replica{testHistory: open(w.t, unclosed{s}), address: lis.Addr().String()}
 	r.peers, err = history.NewPeers(history.PeerOptions{
 		History: r.History, ClusterID: cluster, Credentials: w.credentials(cluster), Leader: place{w.lease, r.address},
 		Listener: lis, Clock: clock.RealClock{}, Log: logr.Discard(),

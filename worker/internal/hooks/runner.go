@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/sandbox"
-	"navix.sh/atoll/worker/internal/stages"
 )
 
 const (
@@ -81,10 +81,10 @@ type Options struct {
 	// Held reports whether this process leads still; nil is for ever.
 	Held func() bool
 	// Dial makes connections to Pods; net's own unless given.
-	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	Clock  clock.Clock
-	Stages *stages.Stages
-	Log    logr.Logger
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	Clock   clock.Clock
+	Latency *latency.Recorder
+	Log     logr.Logger
 }
 
 // Runner carries jobs out.
@@ -197,7 +197,7 @@ func (r *Runner) Begin(job Job) {
 		err := r.carryOut(ctx, &job, w)
 		switch {
 		case err == nil:
-			r.opts.Stages.Took(stages.Hook, r.opts.Clock.Since(began))
+			r.opts.Latency.Took(latency.Hook, r.opts.Clock.Since(began))
 			r.set(&job, w, State{Status: Done})
 		case errors.Is(err, errNotOurs) || ctx.Err() != nil:
 			r.drop(&job, w)

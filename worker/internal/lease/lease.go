@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"navix.sh/atoll/worker/internal/boottime"
+	"navix.sh/atoll/worker/internal/apitime"
 )
 
 const (
@@ -53,7 +53,7 @@ const addressMark = "@"
 // New returns a lock on the named Lease, with a connection and an identity of its own, which says where other replicas reach
 // this one; empty: nowhere. renewDeadline is leader election's: one request must not use it up. clocks pass from leader to
 // leader in the Lease.
-func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Legacy, log logr.Logger) (*Lock, error) {
+func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Handover, log logr.Logger) (*Lock, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = RequestTimeout(renewDeadline)
 	rest.AddUserAgent(cfg, "leader-election")
@@ -71,7 +71,7 @@ func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.D
 	}
 	return Wrap(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Client:     Bequeath(client, clocks, log),
+		Client:     WithHandover(client, clocks, log),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}), nil
 }
@@ -109,7 +109,7 @@ func (l *Lock) Address() (address string, self bool) {
 }
 
 // Wrap watches over another lock.
-func Wrap(lock resourcelock.Interface) *Lock { return WrapWith(lock, boottime.Now) }
+func Wrap(lock resourcelock.Interface) *Lock { return WrapWith(lock, apitime.UpTime) }
 
 // WrapWith is Wrap on another clock, which goes on during suspend as well.
 func WrapWith(lock resourcelock.Interface, now func() time.Duration) *Lock {

@@ -112,7 +112,7 @@
 //
 // # Who else has a say
 //
-// Others may know what bears on a pool's keeping (standing.go): that another controller keeps it, and it is left alone
+// Others may know what bears on a pool's keeping (gate.go): that another controller keeps it, and it is left alone
 // whole; that its template has not been copied yet, and no Pods are made; and conditions, which they hand over because a
 // pool's status has one writer.
 //

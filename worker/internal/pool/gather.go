@@ -66,7 +66,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 		r.hooks.Follow(key, nil)
 		return s, nil
 	}
-	if err := r.gatherStanding(ctx, &s); err != nil || s.Held {
+	if err := r.gatherGate(ctx, &s); err != nil || s.Paused {
 		return s, err
 	}
 	s.Preparations = r.hooks.Follow(key, jobs(&s))

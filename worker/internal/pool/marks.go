@@ -16,7 +16,7 @@ const (
 	followUp = 30 * time.Second
 	// ownMarks is how long an autoscaled pool has had too many Pods before it chooses some itself. The autoscaler marks
 	// first, so too many Pods without a mark mean that one was claimed at the last moment: replicas will be raised again,
-	// and no other Pod is to go in its place. If they are not, somebody else has lowered them, and insists.
+	// and no other Pod is to go in its place. If they are not, another writer has lowered them, and does so again.
 	ownMarks = 10 * time.Second
 	// surplusStage is the timeline's key for that, among those of Pods.
 	surplusStage types.UID = "surplus"

@@ -30,7 +30,7 @@ import (
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/hooks"
-	"navix.sh/atoll/worker/internal/stages"
+	"navix.sh/atoll/worker/internal/latency"
 )
 
 const (
@@ -101,10 +101,10 @@ type Options struct {
 	// Refusals remembers which pools are refused Pods, for whoever raises
 	// replicas; one of its own unless given.
 	Refusals *admission.Refusals
-	// Standings say which pools are not to be kept as usual; nil: all are.
-	Standings []Standings
+	// Gaters say which pools are not to be kept as usual; nil: all are.
+	Gaters []Gater
 	// Stages takes the times of starts; nil when nobody wants them.
-	Stages *stages.Stages
+	Latency *latency.Recorder
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
 	// Clock measures windows and timeouts; the real one unless given.
@@ -123,8 +123,8 @@ type Reconciler struct {
 	clusterID string
 	queues    Queues
 	hooks     Hooks
-	standings []Standings
-	stages    *stages.Stages
+	gaters    []Gater
+	latency   *latency.Recorder
 	admission *admission.Chain
 	refusals  *admission.Refusals
 	clock     clock.PassiveClock
@@ -168,7 +168,7 @@ func New(o Options) (*Reconciler, error) {
 	}
 	return &Reconciler{
 		client: o.Client, recorder: o.Recorder, notices: newNotices(o.Events, o.Clock), clusterID: o.ClusterID,
-		queues: o.Queues, hooks: o.Hooks, standings: o.Standings, stages: o.Stages, admission: o.Admission, refusals: o.Refusals,
+		queues: o.Queues, hooks: o.Hooks, gaters: o.Gaters, latency: o.Latency, admission: o.Admission, refusals: o.Refusals,
 		clock: o.Clock, times: o.Times, workers: o.Workers,
 		expectations: NewExpectations(o.Clock),
 		timeline:     newTimeline(o.Clock),
@@ -200,7 +200,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 		Watches(&corev1.Pod{}, podHandler{r.expectations}).
 		WatchesRawSource(source.Func(r.watchQueues)).
 		WatchesRawSource(source.Func(r.watchHooks)).
-		WatchesRawSource(source.Func(r.watchStandings)).
+		WatchesRawSource(source.Func(r.watchGates)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.workers,
 			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
@@ -241,7 +241,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(key)
 		return reconcile.Result{}, nil
 	}
-	if s.Held {
+	if s.Paused {
 		return reconcile.Result{RequeueAfter: r.next(key, &s)}, nil
 	}
 	d := Decide(s)

@@ -17,8 +17,8 @@ import (
 
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/sandbox"
-	"navix.sh/atoll/worker/internal/stages"
 )
 
 // statusInterval is the shortest time between two writes of a pool's status.
@@ -146,7 +146,7 @@ func (r *Reconciler) timedOut(s *Snapshot, pod *corev1.Pod, action string) {
 // swapped measures the swap of a Pod that has just become ready, if it had one.
 func (r *Reconciler) swapped(s *Snapshot, pod *corev1.Pod) {
 	if sandbox.Read(pod).SwapFrom != "" {
-		r.stages.Took(stages.Swap, s.Ages[pod.UID])
+		r.latency.Took(latency.Swap, s.Ages[pod.UID])
 	}
 }
 

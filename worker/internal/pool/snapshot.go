@@ -33,8 +33,8 @@ type Snapshot struct {
 	// Stale names the Pods that the cache holds as they were before our last
 	// write.
 	Stale map[types.UID]bool
-	// Held: somebody else keeps this pool, and it is left alone.
-	Held bool
+	// Paused: somebody else keeps this pool, and it is left alone.
+	Paused bool
 	// Awaits: what Pods are made from is not there yet.
 	Awaits bool
 	// Conditions are those that others have found, for the pool's status.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/rival"
+	"navix.sh/atoll/pkg/foreigncontroller"
 )
 
 // TestStripPodKeepsWhatIsDecidedBy: a field that is stripped reads as harmless, so none that I13 rests on may go.
@@ -111,7 +111,7 @@ func TestStripKeepsWhoWrote(t *testing.T) {
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
-		if write, foreign := rival.StatusWrite(object); !foreign || write.Manager != "sandbox-controller" || !write.At.Equal(late.Time) {
+		if write, foreign := foreigncontroller.StatusWrite(object); !foreign || write.Manager != "sandbox-controller" || !write.At.Equal(late.Time) {
 			t.Errorf("another controller's write of the status is %v, %t", write, foreign)
 		}
 	}

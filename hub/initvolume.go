@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// imageUser is who a container of the hub's image runs as.
+const imageUser = 65532
+
+// initVolumeCommand gives the data directory to the user that the hub runs as. A volume that ignores fsGroup belongs to root,
+// and an image without a shell has no chown.
+func initVolumeCommand() *cobra.Command {
+	var uid, gid int
+	initVolume := &cobra.Command{
+		Use:     "initvolume DIR",
+		Aliases: []string{"own"}, // what charts before 0.2 call it
+		Short:   "Give a new volume to the user that the hub runs as (needs root)",
+		Args:    cobra.ExactArgs(1),
+		// The hub's own configuration is not this command's.
+		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
+		RunE: func(_ *cobra.Command, args []string) error {
+			// The files in it are the hub's already: nobody else writes there.
+			if err := os.Chown(args[0], uid, gid); err != nil {
+				return fmt.Errorf("giving away the data directory: %w", err)
+			}
+			return nil
+		},
+	}
+	initVolume.Flags().IntVar(&uid, "uid", imageUser, "user")
+	initVolume.Flags().IntVar(&gid, "gid", imageUser, "group")
+	return initVolume
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registrycopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+
+	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/store"
+)
+
+var errAway = errors.New("nobody there")
+
+// place is a Place that can be away.
+type place struct {
+	document []byte
+	away     bool
+	writes   int
+}
+
+func (p *place) String() string { return "elsewhere" }
+
+func (p *place) Read(context.Context) ([]byte, error) {
+	if p.away {
+		return nil, errAway
+	}
+	if p.document == nil {
+		return nil, ErrNone
+	}
+	return p.document, nil
+}
+
+func (p *place) Write(_ context.Context, document []byte) error {
+	if p.away {
+		return errAway
+	}
+	p.document, p.writes = document, p.writes+1
+	return nil
+}
+
+// disk is a hub's volume and what is apart from it.
+type disk struct {
+	*testing.T
+	place            *place
+	claims, registry *store.Bolt
+}
+
+func newDisk(t *testing.T) *disk {
+	d := &disk{T: t, place: &place{}}
+	d.lose()
+	return d
+}
+
+// lose is a new volume.
+func (d *disk) lose() {
+	var err1, err2 error
+	dir := d.TempDir()
+	d.claims, err1 = hubstate.Open(dir, hubstate.Claims)
+	d.registry, err2 = hubstate.Open(dir, hubstate.Registry)
+	if err := errors.Join(err1, err2); err != nil {
+		d.Fatal(err)
+	}
+	claims, registry := d.claims, d.registry
+	d.Cleanup(func() { _ = errors.Join(claims.Close(), registry.Close()) })
+}
+
+func (d *disk) open() (*Copy, Registry) {
+	d.Helper()
+	w, err := Open(d.Context(), d.place, d.claims, d.registry, logr.Discard())
+	if err != nil {
+		d.Fatal(err)
+	}
+	guard := w.Guard(fleet.NewRegistry(d.registry))
+	if _, err := guard.Load(d.Context()); err != nil {
+		d.Fatal(err)
+	}
+	return w, guard
+}
+
+func (d *disk) text() string {
+	d.Helper()
+	identity, err1 := hubstate.LoadIdentity(d.Context(), d.registry)
+	records, err2 := hubstate.LoadRecords(d.Context(), d.registry)
+	if err := errors.Join(err1, err2); err != nil {
+		d.Fatal(err)
+	}
+	out := "none"
+	if identity != nil {
+		out = fmt.Sprintf("%s/%d", identity.ID, identity.Epoch)
+	}
+	for _, r := range records {
+		out += fmt.Sprintf(" %s=%s", r.ClusterID, r.UID)
+		for _, f := range r.Forgotten {
+			out += "-" + f.UID
+		}
+	}
+	return out
+}
+
+func (d *disk) want(want string) {
+	d.Helper()
+	if got := d.text(); got != want {
+		d.Errorf("the registry has %q, want %q", got, want)
+	}
+}
+
+// begin is a hub's life in which east registers and west is forgotten.
+func (d *disk) begin(id hubstate.Identity) {
+	d.Helper()
+	w, guard := d.open()
+	err := errors.Join(
+		hubstate.SaveLedger(d.Context(), d.claims, hubstate.Ledger{Identity: id}), hubstate.SaveIdentity(d.Context(), d.registry, id),
+		guard.Save(d.Context(), hubstate.Record{ClusterID: "east", UID: "e"}),
+		guard.Save(d.Context(), hubstate.Record{ClusterID: "west", UID: "w"}),
+		guard.Save(d.Context(), hubstate.Record{ClusterID: "west", Forgotten: []hubstate.Forgotten{{UID: "w"}}}),
+	)
+	if err != nil {
+		d.Fatal(err)
+	}
+	w.Sync(d.Context())
+}
+
+func TestI2I4ALostRegistryIsMadeOfItsCopy(t *testing.T) {
+	d := newDisk(t)
+	d.begin(hubstate.Identity{ID: "a", Epoch: 2})
+	d.lose()
+	d.open()
+	d.want("a/2 east=e west=-w")
+}
+
+func TestAFirstHubIsNew(t *testing.T) {
+	d := newDisk(t)
+	d.open()
+	d.want("none")
+}
+
+// TestALostRegistryBesideItsLedgerIsNoLostLedger: package recovery pairs the two.
+func TestALostRegistryBesideItsLedgerIsNoLostLedger(t *testing.T) {
+	for epoch, want := range map[int32]string{2: "none east=e west=-w", 1: "a/2 east=e west=-w"} {
+		d := newDisk(t)
+		d.begin(hubstate.Identity{ID: "a", Epoch: 2})
+		d.lose()
+		if err := hubstate.SaveLedger(t.Context(), d.claims, hubstate.Ledger{Identity: hubstate.Identity{ID: "b", Epoch: epoch}}); err != nil {
+			t.Fatal(err)
+		}
+		d.open()
+		d.want(want)
+	}
+}
+
+// TestABackupOnANewVolume knows of whom registered since.
+func TestABackupOnANewVolume(t *testing.T) {
+	d := newDisk(t)
+	d.begin(hubstate.Identity{ID: "a"})
+	d.lose()
+	id := hubstate.Identity{ID: "a"}
+	err := errors.Join(
+		hubstate.SaveLedger(t.Context(), d.claims, hubstate.Ledger{Identity: id, Restored: true}),
+		hubstate.SaveIdentity(t.Context(), d.registry, id),
+		hubstate.SaveRecord(t.Context(), d.registry, hubstate.Record{ClusterID: "west", UID: "w"}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.open()
+	d.want("a/0 east=e west=-w")
+}
+
+// TestAnIntactRegistryIsRight, whatever its copy says: that may have come back with an old CA.
+func TestAnIntactRegistryIsRight(t *testing.T) {
+	d := newDisk(t)
+	d.begin(hubstate.Identity{ID: "a"})
+	d.place.document = []byte(`{"format":1,"ledger":{"id":"old","epoch":7},"clusters":[{"clusterID":"west","uid":"w"}]}`)
+	w, _ := d.open()
+	d.want("a/0 east=e west=-w")
+	w.Sync(t.Context())
+	if strings.Contains(string(d.place.document), "old") {
+		t.Errorf("the copy was not put right: %s", d.place.document)
+	}
+}
+
+// TestNobodyKnowsWhetherTheHubIsNew if its volume is empty and the copy cannot be read.
+func TestNobodyKnowsWhetherTheHubIsNew(t *testing.T) {
+	for name, spoil := range map[string]func(*place){
+		"away":    func(p *place) { p.away = true },
+		"damaged": func(p *place) { p.document = []byte("{") },
+		"newer":   func(p *place) { p.document = []byte(`{"format":2}`) },
+	} {
+		d := newDisk(t)
+		d.begin(hubstate.Identity{ID: "a"})
+		spoil(d.place)
+		d.open() // with its files it starts
+		d.lose()
+		if _, err := Open(t.Context(), d.place, d.claims, d.registry, logr.Discard()); err == nil {
+			t.Errorf("%s: it is new", name)
+		}
+		d.want("none")
+	}
+}
+
+// TestNobodyRegistersWhoIsNotWrittenDownElsewhere; what concerns no name is none of its business.
+func TestNobodyRegistersWhoIsNotWrittenDownElsewhere(t *testing.T) {
+	d := newDisk(t)
+	d.begin(hubstate.Identity{ID: "a"})
+	w, guard := d.open()
+	w.Sync(t.Context())
+	writes := d.place.writes
+	d.place.away = true
+	if err := guard.Save(t.Context(), hubstate.Record{ClusterID: "east", UID: "e", Incarnation: 4}); err != nil {
+		t.Errorf("a new incarnation: %v", err)
+	}
+	north := hubstate.Record{ClusterID: "north", UID: "n"}
+	if err := guard.Save(t.Context(), north); !errors.Is(err, errAway) {
+		t.Errorf("a new cluster: %v", err)
+	}
+	d.want("a/0 east=e west=-w")
+	d.place.away = false
+	if err := guard.Save(t.Context(), north); err != nil || !strings.Contains(string(d.place.document), "north") {
+		t.Errorf("with the place back: %v", err)
+	}
+	d.want("a/0 east=e north=n west=-w")
+	w.Sync(t.Context())
+	if d.place.writes != writes+1 {
+		t.Errorf("%d writes for one registration", d.place.writes-writes)
+	}
+}
+
+// TestACopyThatWasEmptiedIsWrittenAgain, as after helm upgrade --force.
+func TestACopyThatWasEmptiedIsWrittenAgain(t *testing.T) {
+	d := newDisk(t)
+	d.begin(hubstate.Identity{ID: "a"})
+	w, _ := d.open()
+	w.Sync(t.Context())
+	d.place.document = nil
+	w.verify(t.Context())
+	w.Sync(t.Context())
+	if !strings.Contains(string(d.place.document), "east") {
+		t.Errorf("the copy says %q", d.place.document)
+	}
+}
+
+func TestFile(t *testing.T) {
+	file := File(filepath.Join(t.TempDir(), "copy.json"))
+	if _, err := file.Read(t.Context()); !errors.Is(err, ErrNone) || file.Usable() != nil {
+		t.Errorf("before: %v, %v", err, file.Usable())
+	}
+	for _, document := range []string{"a", "b"} {
+		if err := file.Write(t.Context(), []byte(document)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := file.Read(t.Context()); err != nil || string(got) != document {
+			t.Errorf("%q: %v", got, err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Dir(string(file))); err != nil || len(left) != 1 {
+		t.Errorf("left %v: %v", left, err)
+	}
+	if File(filepath.Join(string(file), "below")).Usable() == nil {
+		t.Error("a folder that is none can be used")
+	}
+}

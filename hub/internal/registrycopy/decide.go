@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registrycopy
+
+import "navix.sh/atoll/pkg/hubstate"
+
+// document is what the place has.
+type document struct {
+	Format   int               `json:"format"`
+	Ledger   hubstate.Identity `json:"ledger"`
+	Clusters []hubstate.Record `json:"clusters"`
+}
+
+const format = 1
+
+// wanted reports whether the registry may lack what the document has.
+func wanted(ledger *hubstate.Ledger, registry *hubstate.Identity) bool {
+	return registry == nil || ledger != nil && ledger.Restored
+}
+
+// remembered is the ledger that the registry must name so that the loss is noticed, and no attempt made again: the
+// document's, if nothing else is left or it is a later one.
+func remembered(seen hubstate.Identity, ledger *hubstate.Ledger, registry *hubstate.Identity) bool {
+	if ledger == nil && registry == nil {
+		return true
+	}
+	return (ledger == nil || seen.Epoch > ledger.Epoch) && (registry == nil || seen.Epoch > registry.Epoch)
+}
+
+// excerpt is what the document has of a record.
+func excerpt(r hubstate.Record) hubstate.Record {
+	return hubstate.Record{ClusterID: r.ClusterID, UID: r.UID, RegisteredAt: r.RegisteredAt, Forgotten: r.Forgotten}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registrycopy
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"navix.sh/atoll/pkg/store"
+)
+
+// File is a place on another volume than the hub's.
+type File string
+
+func (f File) String() string { return string(f) }
+
+// Read implements Place.
+func (f File) Read(context.Context) ([]byte, error) {
+	data, err := os.ReadFile(string(f))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNone
+	}
+	return data, err
+}
+
+// Write implements Place. The file is there complete or as it was.
+func (f File) Write(_ context.Context, document []byte) error {
+	part, err := os.CreateTemp(filepath.Dir(string(f)), "."+filepath.Base(string(f))+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = part.Write(document)
+	if err = errors.Join(err, part.Sync(), part.Close()); err == nil {
+		err = os.Rename(part.Name(), string(f))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(part.Name()))
+	}
+	return store.SyncDir(filepath.Dir(string(f)))
+}
+
+// Usable is why there can be no file, or nil.
+func (f File) Usable() error {
+	if _, err := os.Stat(string(f)); err == nil {
+		return nil
+	}
+	part, err := os.CreateTemp(filepath.Dir(string(f)), "."+filepath.Base(string(f))+"-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(part.Close(), os.Remove(part.Name()))
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"k8s.io/utils/clock"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/version"
+)
+
+// status serves what the hub says of itself: its state, its backup, the end of a recovery.
+type status struct {
+	hub   *hub
+	files hubstate.Files
+	clock clock.PassiveClock
+	// expiry is when the hub's certificate ends.
+	expiry func() time.Time
+}
+
+// Status tells whether all claim keys are known.
+func (st *status) Status() *sandboxv1.HubStatus {
+	s := st.hub.recovery.Status(st.hub.fleet.ClusterIDs())
+	out := &sandboxv1.HubStatus{
+		Version: version.String(), Recovering: s.Recovering, AwaitedClusters: s.Awaited, Epoch: s.Epoch,
+		Time: timestamppb.New(st.clock.Now()), CertificateExpires: timestamppb.New(st.expiry()),
+	}
+	for _, file := range []*store.Bolt{st.hub.claimsFile, st.hub.registryFile} {
+		if err := file.Failure(); err != nil {
+			out.StoreFailure = err.Error()
+		}
+	}
+	if s.Last != nil {
+		out.Reason, out.Accepted, out.Since = string(s.Last.Cause), s.Last.Accepted, timestamppb.New(s.Last.Since)
+	}
+	return out
+}
+
+// AcceptLoss ends a recovery early.
+func (st *status) AcceptLoss(ctx context.Context) error {
+	awaited := st.hub.recovery.Unheard(st.hub.fleet.ClusterIDs())
+	if err := st.hub.recovery.Accept(ctx); err != nil {
+		return err
+	}
+	st.hub.log.Info("An operator accepted the loss of claim keys", "clusters", awaited)
+	return nil
+}
+
+// Backup archives both files.
+func (st *status) Backup(ctx context.Context, w io.Writer) error {
+	return st.files.Backup(ctx, st.clock.Now(), w)
+}

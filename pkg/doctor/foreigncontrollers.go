@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/pkg/foreigncontroller"
+	"navix.sh/atoll/pkg/verify"
+)
+
+// contestedFor is how long after another controller's write the worker leaves an object alone.
+const contestedFor = 2 * time.Minute
+
+// foreignControllers finds other controllers of the same objects. What a worker was told to look for besides the usual leases is not
+// known here.
+func foreignControllers(s *Snapshot) []Diagnosis {
+	var out []Diagnosis
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		if site := s.Sites[c.ID]; site != nil {
+			for _, l := range site.ForeignLeases {
+				if s.age(c, l.Renewed) <= l.Duration+leaseSlack {
+					out = append(out, Diagnosis{Reason: ControlledByAnother, Severity: Critical, Cluster: c.ID, Object: "lease " + l.Namespace + "/" + l.Name,
+						What: fmt.Sprintf("another controller (%s) keeps Envs and pools here, so the worker leaves all of them alone (%s)", l.Holder, l.Reason),
+						Do: "stop one of the two; docs/moving-over.md tells how to go over\nsee who it is: " +
+							s.kubectl(c.ID) + " -n " + l.Namespace + " get lease " + l.Name + " -o yaml"})
+				}
+			}
+		}
+		out = append(out, s.contested(c)...)
+	}
+	return out
+}
+
+func (s *Snapshot) contested(c *verify.Cluster) []Diagnosis {
+	var out []Diagnosis
+	check := func(kind string, object metav1.Object) {
+		w, foreign := foreigncontroller.StatusWrite(object)
+		if !foreign || s.age(c, w.At) > contestedFor {
+			return
+		}
+		out = append(out, Diagnosis{Reason: ControlledByAnother, Severity: Warning, Cluster: c.ID,
+			Object: kind + " " + object.GetNamespace() + "/" + object.GetName(), Since: s.age(c, w.At),
+			What: fmt.Sprintf("%s has written its status, so the worker leaves it alone until nobody has for %s", w.Manager, contestedFor),
+			Do:   "stop " + w.Manager + ", or remove the object from what it keeps; docs/moving-over.md tells how to go over"})
+	}
+	for i := range c.Envs {
+		check("env", &c.Envs[i])
+	}
+	for i := range c.Pools {
+		check("pool", &c.Pools[i])
+	}
+	return out
+}
+
+// foreignLeases reads the leases of other controllers. A lease for each node is left out.
+func (i inspector) foreignLeases(ctx context.Context) error {
+	list := &coordinationv1.LeaseList{}
+	err := i.client.List(ctx, list, client.MatchingFieldsSelector{
+		Selector: fields.OneTermNotEqualSelector("metadata.namespace", corev1.NamespaceNodeLease),
+	})
+	if err != nil {
+		return err
+	}
+	i.site.ForeignLeases = foreigncontroller.Leases(list.Items, i.Namespace, nil)
+	return nil
+}

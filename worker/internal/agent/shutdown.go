@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const (
+	// drainPatience is how long calls may go on once the worker was told to end. Claims that wait are given up at once; what
+	// remains are writes.
+	drainPatience = 3 * time.Second
+	// partingPatience is how long the hub may take to end a stream that this side has ended.
+	partingPatience = time.Second
+	// takeover is when a new leader can be expected.
+	takeover = time.Second
+)
+
+// ending is how far the orderly end of the link has come.
+type ending struct {
+	mu     *sync.Mutex // of begun, against calls that are just beginning
+	begun  context.Context
+	begin  context.CancelFunc
+	closed chan struct{} // closed when the stream is to be ended, by this side first
+	late   context.Context
+	cut    context.CancelFunc // ends late: patience has run out
+	// unlinked is closed when there is no stream and will not be one.
+	unlinked chan struct{}
+}
+
+func newEnding() ending {
+	e := ending{mu: &sync.Mutex{}, closed: make(chan struct{}), unlinked: make(chan struct{})}
+	e.begun, e.begin = context.WithCancel(context.Background())
+	e.late, e.cut = context.WithCancel(context.Background())
+	return e
+}
+
+// shutdown ends the link when the process is told to end. The manager stops runnables like this one, which followers run
+// as well, before those of the leader: so claims are still served here, and what a call has left behind can be taken back.
+type shutdown struct{ agent *Agent }
+
+func (shutdown) NeedLeaderElection() bool { return false }
+
+// Start waits for the end of the process.
+func (f shutdown) Start(ctx context.Context) error {
+	<-ctx.Done()
+	f.agent.opts.Claims.StopRecording()
+	f.agent.partFromHub()
+	return nil
+}
+
+// partFromHub gives up what waits, lets everything else finish, and ends the stream so that every answer arrives.
+func (a *Agent) partFromHub() {
+	a.ending.mu.Lock()
+	a.ending.begin()
+	leads := a.connected.Load()
+	a.ending.mu.Unlock()
+	defer a.ending.cut()
+	if !leads {
+		return
+	}
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		a.executing.Wait()
+	}()
+	a.within(drainPatience, idle)
+	close(a.ending.closed)
+	a.within(partingPatience, a.ending.unlinked)
+}
+
+func (a *Agent) within(patience time.Duration, done <-chan struct{}) {
+	timer := a.opts.Clock.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C():
+	}
+}
+
+// execute carries out a call in a goroutine of its own. It reports false once the worker is ending.
+func (a *Agent) execute(call func()) bool {
+	a.ending.mu.Lock()
+	defer a.ending.mu.Unlock()
+	if a.ending.begun.Err() != nil {
+		return false
+	}
+	a.executing.Go(call)
+	return true
+}
+
+// handingOver answers a call that comes too late: nothing was looked at, so it may be made again, here or elsewhere.
+func handingOver(d *federationv1.Dispatch) *federationv1.Answer {
+	return failed(d, federationv1.Disposition_STALE_SESSION, errHandingOver())
+}
+
+func errHandingOver() *problem.Error {
+	return problem.New(problem.Unavailable, "the worker is ending, and another one takes over").WithRetryAfter(takeover)
+}
+
+// sayGoodbye ends this side of the stream. The hub ends the other one when it has read everything, which read hears of.
+func (u *uplink) sayGoodbye() error {
+	close(u.sentAll)
+	if err := u.sendReceipts(); err != nil {
+		return err
+	}
+	if err := u.stream.CloseSend(); err != nil {
+		return fmt.Errorf("ending the stream: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// A pool that no Env owns is told of, and claimed from, as if it were the one member of an Env of its name. An Env of that
+// name that exists goes before it. It is what adoption makes of such a pool, so nobody who claims from it notices that.
+
+// envOf is the Env that a pool is told of under.
+func envOf(pool client.Object) segment.Key {
+	return segment.Key{Namespace: pool.GetNamespace(), Name: sandbox.EnvOfPool(pool)}
+}
+
+// standalone is what stands for the Env of a pool without one; nil if there is no such pool.
+func (s *source) standalone(ctx context.Context, k segment.Key) (*v1alpha1.SandboxEnv, error) {
+	pool := &v1alpha1.SandboxPool{}
+	err := s.cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, pool)
+	if apierrors.IsNotFound(err) || err == nil && envOf(pool) != k {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.standIn(pool), nil
+}
+
+// standIn is the Env that adoption would make of a pool, as far as it is reported.
+func (s *source) standIn(pool *v1alpha1.SandboxPool) *v1alpha1.SandboxEnv {
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pool.Namespace, Name: pool.Name, UID: pool.UID, Generation: pool.Generation,
+	}}
+	env.Spec.TemplateRef.Name = pool.Spec.TemplateName
+	member := v1alpha1.EnvClusterMember{Name: pool.Name}
+	member.Spec.Replicas = pool.Spec.Replicas
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: s.clusterID, Members: []v1alpha1.EnvClusterMember{member}}}
+	return env
+}
+
+// eachStandalone goes through the pools that stand for Envs which do not exist.
+func (s *source) eachStandalone(ctx context.Context, do func(*v1alpha1.SandboxPool) error) error {
+	pools := &v1alpha1.SandboxPoolList{}
+	if err := s.cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing pools: %w", err)
+	}
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		if envOf(pool) != (segment.Key{Namespace: pool.Namespace, Name: pool.Name}) {
+			continue
+		}
+		err := s.cache.Get(ctx, client.ObjectKeyFromObject(pool), &v1alpha1.SandboxEnv{})
+		if err == nil {
+			continue
+		}
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("reading the env of pool %s/%s: %w", pool.Namespace, pool.Name, err)
+		}
+		if err := do(pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *source) addStandalone(ctx context.Context, out []*segment.Segment) ([]*segment.Segment, error) {
+	err := s.eachStandalone(ctx, func(pool *v1alpha1.SandboxPool) error {
+		one, err := s.describe(ctx, s.standIn(pool))
+		out = append(out, one)
+		return err
+	})
+	return out, err
+}
+
+func (s *source) markStandalone(ctx context.Context) error {
+	return s.eachStandalone(ctx, func(pool *v1alpha1.SandboxPool) error {
+		s.dirty.mark(segment.Key{Namespace: pool.Namespace, Name: pool.Name})
+		return nil
+	})
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import federationv1 "navix.sh/atoll/api/federation/v1"
+
+// maxUnacknowledged bounds what is remembered of answers: a Hello is one frame. The oldest are forgotten first.
+const maxUnacknowledged = 8192
+
+// answered is a claim without a key whose answer was sent after so many heartbeats. Until the hub acknowledges a later
+// heartbeat, the answer may be lost with the stream, in a buffer on either side, and nobody would know of the sandbox.
+type answered struct {
+	beats, dispatch uint64
+	sandbox         string
+}
+
+// sentAnswer remembers what was sent.
+func (u *uplink) sentAnswer(o outcome) {
+	if !o.unheard() {
+		return
+	}
+	if len(u.unconfirmed) == maxUnacknowledged {
+		u.unconfirmed = u.unconfirmed[1:]
+	}
+	u.unconfirmed = append(u.unconfirmed, answered{u.beats, o.dispatch.GetId(), o.answer.GetSandbox().GetId()})
+}
+
+// confirmed forgets what the hub has: it reads in order. It has read our Hello as well.
+func (u *uplink) confirmed(beat uint64) {
+	n := 0
+	for n < len(u.unconfirmed) && u.unconfirmed[n].beats < beat {
+		n++
+	}
+	u.unconfirmed = u.unconfirmed[n:]
+	u.agent.unacknowledged = u.agent.unacknowledged[u.named:]
+	u.named = 0
+}
+
+// keepUnacknowledged keeps for the next Hello what the stream's end leaves open.
+func (u *uplink) keepUnacknowledged(stream uint64) {
+	a := u.agent
+	for _, one := range u.unconfirmed {
+		a.unacknowledged = append(a.unacknowledged, &federationv1.Unacknowledged{Stream: stream, Dispatch: one.dispatch, SandboxId: one.sandbox})
+	}
+	a.unacknowledged = a.unacknowledged[max(0, len(a.unacknowledged)-maxUnacknowledged):]
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apitime
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var processStarted = time.Now()
+
+// UpTime is CLOCK_BOOTTIME: monotonic, and it counts suspend. Go's own monotonic clock does not.
+func UpTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return time.Since(processStarted) // not reached: every Linux that runs Go has this clock
+	}
+	return time.Duration(ts.Nano())
+}
+
+// BootID names this start of this machine, for all of its containers; empty: unknown. Only times of UpTime under one ID can be
+// compared between processes.
+var BootID = sync.OnceValue(func() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+})

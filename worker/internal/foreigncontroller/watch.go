@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package foreigncontroller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/pkg/foreigncontroller"
+)
+
+const (
+	// Quiet is how long a status must have been left alone by others before it is ours again.
+	Quiet = 2 * time.Minute
+	// Every is how often leases are looked at.
+	Every = 5 * time.Second
+	// lookTimeout lets an API server take its time: whoever keeps the same objects is to be seen all the same.
+	lookTimeout = 2 * Every
+	// forgotten is when a contested object that nobody asks about is thought to be gone.
+	forgotten = time.Hour
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Options are what a Watch stands on.
+type Options struct {
+	// Leases are read past every cache.
+	Leases client.Reader
+	// Namespace of this installation.
+	Namespace string
+	// More are further leases of other controllers, as NAMESPACE/NAME.
+	More    []string
+	Events  events.EventRecorder
+	Clock   clock.WithTicker
+	Metrics prometheus.Registerer
+	Log     logr.Logger
+}
+
+// Watch knows what another controller keeps.
+type Watch struct {
+	opts    Options
+	objects *prometheus.GaugeVec
+	looks   *prometheus.CounterVec
+
+	mu        sync.Mutex
+	contested map[types.UID]*contest
+	leases    map[string]*renewal      // by namespace/name
+	holder    *foreigncontroller.Lease // of a lease that is live; nil: none
+	changed   func()
+}
+
+// contest is about one object.
+type contest struct {
+	write  foreigncontroller.Write
+	since  time.Time // it was seen first
+	asked  time.Time // last
+	reason foreigncontroller.Reason
+}
+
+// renewal is a lease as it was seen last.
+type renewal struct {
+	at    time.Time // that the lease says
+	holds string
+	since time.Time // it was seen first, by our clock
+}
+
+// New makes a Watch.
+func New(o Options) (*Watch, error) {
+	w := &Watch{
+		opts: o, contested: map[types.UID]*contest{}, leases: map[string]*renewal{},
+		objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "atoll_worker_objects_kept_by_others",
+			Help: "Pools and Envs that another controller keeps, and that are left alone, by what gave it away.",
+		}, []string{"reason"}),
+		looks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_worker_lease_looks_total", Help: "Looks for leases of other controllers, by result: done or failed.",
+		}, []string{"result"}),
+	}
+	for _, c := range []prometheus.Collector{w.objects, w.looks} {
+		if err := o.Metrics.Register(c); err != nil {
+			return nil, fmt.Errorf("registering metrics of other controllers: %w", err)
+		}
+	}
+	return w, nil
+}
+
+// NeedLeaderElection lets a follower know already when it takes over.
+func (w *Watch) NeedLeaderElection() bool { return false }
+
+// Start looks at leases until ctx ends. What cannot be read is as it was.
+func (w *Watch) Start(ctx context.Context) error {
+	ticker := w.opts.Clock.NewTicker(Every)
+	defer ticker.Stop()
+	for {
+		if err := w.look(ctx); err != nil && ctx.Err() == nil {
+			w.looks.WithLabelValues("failed").Inc()
+			w.opts.Log.Error(err, "cannot see whether another controller keeps the same objects, will try again")
+		}
+		w.count()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+func (w *Watch) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	list := &coordinationv1.LeaseList{}
+	// A lease for each node would be most of the answer.
+	err := w.opts.Leases.List(ctx, list, &client.ListOptions{
+		FieldSelector: fields.OneTermNotEqualSelector("metadata.namespace", corev1.NamespaceNodeLease),
+		Raw:           &metav1.ListOptions{ResourceVersion: "0"},
+	})
+	if err != nil {
+		return fmt.Errorf("listing leases: %w", err)
+	}
+	w.looks.WithLabelValues("done").Inc()
+	w.see(foreigncontroller.Leases(list.Items, w.opts.Namespace, w.opts.More))
+	return nil
+}
+
+// see takes a look at the leases of others. One is live for as long as it lasts after it was last seen to be renewed.
+func (w *Watch) see(found []foreigncontroller.Lease) {
+	if changed := w.note(found); changed != nil {
+		changed()
+	}
+}
+
+// note answers whom to call if there is a live lease now and there was none, or the other way round.
+func (w *Watch) note(found []foreigncontroller.Lease) (call func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.opts.Clock.Now()
+	var live *foreigncontroller.Lease
+	seen := map[string]*renewal{}
+	for i := range found {
+		l := &found[i]
+		key := l.Namespace + "/" + l.Name
+		r := w.leases[key]
+		if r == nil || !r.at.Equal(l.Renewed) || r.holds != l.Holder {
+			r = &renewal{at: l.Renewed, holds: l.Holder, since: now}
+		}
+		seen[key] = r
+		if live == nil && now.Sub(r.since) < l.Duration {
+			live = l
+		}
+	}
+	w.leases = seen
+	if (live == nil) != (w.holder == nil) {
+		call = w.changed
+	}
+	switch before := w.holder; {
+	case live != nil && (before == nil || before.Namespace != live.Namespace || before.Name != live.Name):
+		w.opts.Log.Info("Another controller keeps the same objects; all of them are left alone",
+			"reason", live.Reason, "lease", live.Namespace+"/"+live.Name, "holder", live.Holder)
+	case live == nil && before != nil:
+		w.opts.Log.Info("The other controller is gone; its objects are kept from here on", "lease", before.Namespace+"/"+before.Name)
+	}
+	w.holder = live
+	return call
+}
+
+// OnChange has f called when objects have come to be paused, or are no more. f does not block.
+func (w *Watch) OnChange(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changed = f
+}
+
+// Paused reports whether another controller keeps an object, which is the cache's own. Whoever asks leaves it alone then, and
+// asks again within a while.
+func (w *Watch) Paused(object client.Object) bool {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	now := w.opts.Clock.Now()
+	uid := object.GetUID()
+	c := w.contested[uid]
+	var before foreigncontroller.Reason
+	if c != nil {
+		before = c.reason
+	}
+	reason, why := w.decide(object, now)
+	if c = w.contested[uid]; c != nil {
+		c.reason, c.asked = reason, now
+	}
+	changed := w.changed
+	w.mu.Unlock()
+	if reason != before && changed != nil {
+		defer changed()
+	}
+	switch {
+	case reason != "" && reason != before:
+		w.opts.Log.Info("Left alone: "+why, "object", client.ObjectKeyFromObject(object).String(), "reason", reason)
+		w.opts.Events.Eventf(object, nil, corev1.EventTypeWarning, string(reason), "LeaveAlone",
+			"%s; nothing is done about it from here until that ends: see docs/moving-over.md", why)
+	case reason == "" && before != "":
+		w.opts.Log.Info("Kept again", "object", client.ObjectKeyFromObject(object).String())
+		w.opts.Events.Eventf(object, nil, corev1.EventTypeNormal, "KeptAgain", "Keep", "no other controller keeps it any more")
+	}
+	return reason != ""
+}
+
+// decide says why an object is to be left alone, and remembers what that rests on. The lock is held.
+func (w *Watch) decide(object client.Object, now time.Time) (reason foreigncontroller.Reason, why string) {
+	uid := object.GetUID()
+	c := w.contested[uid]
+	write, foreign := foreigncontroller.StatusWrite(object)
+	if !foreign && w.holder == nil {
+		delete(w.contested, uid)
+		return "", ""
+	}
+	if c == nil {
+		c = &contest{}
+		w.contested[uid] = c
+	}
+	if c.write.Manager != write.Manager || !c.write.At.Equal(write.At) {
+		c.write, c.since = write, now
+	}
+	switch {
+	case w.holder != nil:
+		return w.holder.Reason, fmt.Sprintf("%s holds lease %s/%s", w.holder.Holder, w.holder.Namespace, w.holder.Name)
+	case foreign && now.Sub(c.since) < Quiet:
+		return foreigncontroller.StatusWritten, fmt.Sprintf("%s writes its status", write.Manager)
+	}
+	return "", ""
+}
+
+// count sets the gauge, and forgets objects that are gone.
+func (w *Watch) count() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, counts := w.opts.Clock.Now(), map[foreigncontroller.Reason]int{foreigncontroller.StatusWritten: 0, foreigncontroller.LeaseHeld: 0, foreigncontroller.OlderInstallation: 0}
+	for uid, c := range w.contested {
+		switch {
+		case now.Sub(c.asked) > forgotten:
+			delete(w.contested, uid)
+		case c.reason != "":
+			counts[c.reason]++
+		}
+	}
+	for reason, n := range counts {
+		w.objects.WithLabelValues(string(reason)).Set(float64(n))
+	}
+}

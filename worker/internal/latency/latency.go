@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package latency measures what the time of a claim goes into. The parts of a worker that carry a claim share one histogram,
+// so that it is told in one place which stages there are; a hub measures the stage before them, the choice of a cluster, in
+// its own.
+package latency
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Stage is a part of a claim's time in a worker.
+type Stage string
+
+// The stages, in their order.
+const (
+	// Queue: from the claim's arrival until it was given a Pod.
+	Queue Stage = "queue"
+	// Write: the write on the Pod, repetitions after an unclear outcome included.
+	Write Stage = "write"
+	// Swap: until the Pod is ready with the container that the sandbox is to have.
+	Swap Stage = "swap"
+	// Hook: readiness checks that no kubelet makes, and post-start hooks.
+	Hook Stage = "hook"
+)
+
+// Recorder takes the measurements. A nil one takes them and keeps nothing.
+type Recorder struct{ seconds *prometheus.HistogramVec }
+
+// New registers the histogram.
+func New(registry prometheus.Registerer) (*Recorder, error) {
+	r := &Recorder{seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "atoll_worker_claim_stage_seconds",
+		Help:    "What the time of a claim goes into: queue and write of every claim, swap of those whose Pod had to change its image, hook of those with hooks.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+	}, []string{"stage"})}
+	if err := registry.Register(r.seconds); err != nil {
+		return nil, fmt.Errorf("registering the stages of claims: %w", err)
+	}
+	return r, nil
+}
+
+// Took is a measurement.
+func (r *Recorder) Took(stage Stage, d time.Duration) {
+	if r != nil {
+		r.seconds.WithLabelValues(string(stage)).Observe(d.Seconds())
+	}
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// clocksAnnotation of the Lease has what a leader leaves.
+const clocksAnnotation = "agentbox.navix.sh/clocks"
+
+// Handover is what a leader leaves to the next one.
+type Handover interface {
+	// Leave is asked before each write of the Lease; empty: there is nothing to leave.
+	Leave() string
+	// Inherit is given what the Lease has, whenever it is read; empty: it has nothing. An error says why it was not taken.
+	Inherit(left string) error
+}
+
+// WithHandover has what is left written with every write of a Lease, at no write more, and read before the first one.
+func WithHandover(leases coordinationclient.LeasesGetter, handover Handover, log logr.Logger) coordinationclient.LeasesGetter {
+	return handoverGetter{leases, handover, log}
+}
+
+type handoverGetter struct {
+	coordinationclient.LeasesGetter
+	handover Handover
+	log      logr.Logger
+}
+
+func (b handoverGetter) Leases(namespace string) coordinationclient.LeaseInterface {
+	return handoverLeases{b.LeasesGetter.Leases(namespace), b.handover, b.log}
+}
+
+// handoverLeases covers the three verbs that a lock uses.
+type handoverLeases struct {
+	coordinationclient.LeaseInterface
+	handover Handover
+	log      logr.Logger
+}
+
+func (w handoverLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	lease, err := w.LeaseInterface.Get(ctx, name, o)
+	if err == nil {
+		w.inherit(lease.Annotations[clocksAnnotation])
+	}
+	return lease, err
+}
+
+func (w handoverLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	created, err := w.LeaseInterface.Create(ctx, w.sign(lease), o)
+	if err == nil {
+		w.inherit("") // and nothing later that this process has left itself
+	}
+	return created, err
+}
+
+func (w handoverLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return w.LeaseInterface.Update(ctx, w.sign(lease), o)
+}
+
+func (w handoverLeases) inherit(left string) {
+	if err := w.handover.Inherit(left); err != nil {
+		w.log.Error(err, "Times of the leader before are taken as if no clock had been stepped")
+	}
+}
+
+func (w handoverLeases) sign(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	left := w.handover.Leave()
+	if left == "" {
+		return lease
+	}
+	lease = lease.DeepCopy()
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clocksAnnotation, left)
+	return lease
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/templates"
+)
+
+// template is a SandboxTemplate as far as pools are made from it.
+type template struct {
+	name, version, revision string
+	labels, annotations     map[string]string
+	spec                    map[string]any
+}
+
+// verb is what is to be done about a pool.
+type verb string
+
+const (
+	verbNone verb = "None" // the pool is an Env's, or names no template
+	verbKeep verb = "Keep" // it has what it is to have
+	verbCopy verb = "Copy" // it is to be given the template's fields
+	verbWait verb = "Wait" // it cannot be given them as things are
+)
+
+// decision is what is to be done about a pool, and what to say of it.
+type decision struct {
+	verb verb
+	// add are the fields to copy, for Copy.
+	add map[string]any
+	// condition is the pool's TemplateConsistent; nil for None.
+	condition *patch.Condition
+}
+
+// decide says what is to be done about a pool, given its spec as a document; tmpl is nil if there is none of that name.
+func decide(pool *v1alpha1.SandboxPool, spec map[string]any, tmpl *template) decision {
+	if v1alpha1.HasEnvOwner(pool) || pool.DeletionTimestamp != nil {
+		return decision{verb: verbNone}
+	}
+	name := pool.Spec.TemplateName
+	if name == "" {
+		return withoutTemplate(pool)
+	}
+	if frozen(pool) {
+		return decision{verb: verbKeep, condition: consistent(pool, tmpl)}
+	}
+	if tmpl == nil {
+		return wait(v1alpha1.ReasonTemplateNotFound, fmt.Sprintf("there is no SandboxTemplate %q; create it", name))
+	}
+	add, err := missing(spec, tmpl)
+	if err != nil {
+		return wait(v1alpha1.ReasonTemplateInvalid, err.Error())
+	}
+	return decision{verb: verbCopy, add: add, condition: matches(tmpl)}
+}
+
+func wait(reason v1alpha1.ConditionReason, message string) decision {
+	c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, templates.Clip(message))
+	return decision{verb: verbWait, condition: &c}
+}
+
+// withoutTemplate is a pool that says itself what its Pods are, or nobody does.
+func withoutTemplate(pool *v1alpha1.SandboxPool) decision {
+	if len(pool.Spec.Template.Spec.Containers) > 0 {
+		return decision{verb: verbNone}
+	}
+	return wait(v1alpha1.ReasonTemplateInvalid,
+		"spec.template.spec.containers is empty, and so is spec.templateName; valid: either of them given")
+}
+
+// frozen reports whether the pool was given its template's fields and still has them.
+func frozen(pool *v1alpha1.SandboxPool) bool {
+	return pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] != "" && len(pool.Spec.Template.Spec.Containers) > 0
+}
+
+func matches(tmpl *template) *patch.Condition {
+	c := patch.True(v1alpha1.SandboxPoolConditionTemplateConsistent, v1alpha1.ReasonTemplateMatches,
+		fmt.Sprintf("template %s, version %q, revision %s", tmpl.name, tmpl.version, tmpl.revision))
+	return &c
+}
+
+// consistent says how a pool that was given its fields and the template as it is now go together.
+func consistent(pool *v1alpha1.SandboxPool, tmpl *template) *patch.Condition {
+	const again = "; the pool goes on as it is. To have it made anew from the template: remove spec.template, spec.idleImage and spec.runtimes"
+	not := func(reason v1alpha1.ConditionReason, format string, args ...any) *patch.Condition {
+		c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, templates.Clip(fmt.Sprintf(format, args...)))
+		return &c
+	}
+	from := pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey]
+	revision := pool.Annotations[v1alpha1.TemplateRevisionAnnotationKey]
+	version := pool.Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey]
+	switch {
+	case from != pool.Spec.TemplateName:
+		return not(v1alpha1.ReasonTemplateMismatch, "made from template %s, spec.templateName is now %s%s", from, pool.Spec.TemplateName, again)
+	case tmpl == nil:
+		return not(v1alpha1.ReasonTemplateNotFound, "there is no SandboxTemplate %q any more; the pool goes on with what it was made from", from)
+	case revision != "" && revision != tmpl.revision:
+		return not(v1alpha1.ReasonTemplateOutdated, "made from revision %s, the template is at %s%s", revision, tmpl.revision, again)
+	case version != tmpl.version:
+		return not(v1alpha1.ReasonTemplateOutdated, "made from version %q, the template is at %q%s", version, tmpl.version, again)
+	}
+	return matches(tmpl)
+}
+
+// missing are the template's fields that a pool leaves out, if Pods can be made from the two together.
+func missing(spec map[string]any, tmpl *template) (map[string]any, error) {
+	add, together := map[string]any{}, map[string]any{}
+	for field, value := range spec {
+		together[field] = value
+	}
+	for _, field := range env.TemplateFields() {
+		own, err := given(field, spec[field])
+		if err != nil {
+			return nil, err
+		}
+		value, has := tmpl.spec[field]
+		switch {
+		case own:
+		case has:
+			add[field], together[field] = value, value
+		default:
+			delete(together, field)
+		}
+	}
+	if faults := env.Faults(together); len(faults) > 0 {
+		return nil, fmt.Errorf("with SandboxTemplate %s: %s", tmpl.name, env.Sentence(faults))
+	}
+	return add, env.Readable(together)
+}
+
+// given reports whether the pool has a field of its own. What Go clients send for a template that nobody gave is
+// {"metadata":{},"spec":{"containers":null}}.
+func given(field string, value any) (bool, error) {
+	if empty(value) {
+		return false, nil
+	}
+	if field != "template" {
+		return true, nil
+	}
+	doc, _ := value.(map[string]any)
+	pod, _ := doc["spec"].(map[string]any)
+	if containers, _ := pod["containers"].([]any); len(containers) == 0 {
+		content, _ := json.Marshal(value)
+		return false, errors.New("spec.template has no containers, so it cannot stand for the template's, and would be lost: " +
+			string(content) + "; valid: a whole Pod template, or none")
+	}
+	return true, nil
+}
+
+// empty reports whether there is nothing in a document.
+func empty(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		for _, inner := range v {
+			if !empty(inner) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/pool"
+)
+
+var _ pool.Gater = (*Reconciler)(nil)
+
+// Of implements pool.Gater: what the pool's status says of its template, and whether Pods have to wait for it.
+func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate, error) {
+	if v1alpha1.HasEnvOwner(p) || p.DeletionTimestamp != nil {
+		return pool.Gate{}, nil
+	}
+	var tmpl *template
+	if name := p.Spec.TemplateName; name != "" {
+		var err error
+		if tmpl, err = r.template(ctx, name); err != nil {
+			return pool.Gate{}, err
+		}
+	}
+	var spec map[string]any
+	if !frozen(p) && tmpl != nil {
+		// The cache has the Go type; what that drops makes no difference to whether Pods can be made.
+		content, err := json.Marshal(&p.Spec)
+		if err == nil {
+			err = json.Unmarshal(content, &spec)
+		}
+		if err != nil {
+			return pool.Gate{}, fmt.Errorf("encoding the pool's spec: %w", err)
+		}
+	}
+	d := decide(p, spec, tmpl)
+	gate := pool.Gate{Awaits: d.verb == verbCopy || d.verb == verbWait}
+	if d.verb == verbCopy {
+		return gate, nil // about to be; the copy is an event of its own
+	}
+	if d.condition != nil {
+		gate.Conditions = []patch.Condition{*d.condition}
+	}
+	return gate, nil
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/sandboxcache"
+	"navix.sh/atoll/worker/internal/templates"
+)
+
+// retryPeriod is how soon a pool is looked at again that has changed under our hands. Its event usually comes first.
+const retryPeriod = 100 * time.Millisecond
+
+// heldPeriod is how soon a pool is looked at again that another controller keeps.
+const heldPeriod = 10 * time.Second
+
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Options of the reconciler.
+type Options struct {
+	// Paused tells of pools that another controller keeps; nil: there are none.
+	Paused     func(*v1alpha1.SandboxPool) bool
+	Registerer prometheus.Registerer
+}
+
+// Reconciler gives pools without an Env their template's fields.
+type Reconciler struct {
+	client client.Client
+	cache  client.Reader // of documents as well, which the client reads live
+	// live reads from the API server, past the cache.
+	live     client.Reader
+	paused   func(*v1alpha1.SandboxPool) bool
+	recorder events.EventRecorder
+	copies   *prometheus.CounterVec
+
+	mu    sync.Mutex
+	tell  []func(types.NamespacedName)
+	known map[string]knownTemplate // by name, of those that pools name
+}
+
+// knownTemplate is a template as it was read; hashing it at every look at a pool would be most of the look.
+type knownTemplate struct {
+	resourceVersion string
+	template        *template
+}
+
+// Setup adds the reconciler to a manager whose cache has the indexes of package sandboxcache.
+func Setup(mgr ctrl.Manager, o Options) (*Reconciler, error) {
+	r := &Reconciler{
+		client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), paused: o.Paused, recorder: mgr.GetEventRecorder("atoll-worker"),
+		known: map[string]knownTemplate{},
+		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_worker_pool_template_copies_total",
+			Help: "Pools without an Env that were given their template's fields, by result: copied, lost (the pool had changed) or failed.",
+		}, []string{"result"}),
+	}
+	if err := o.Registerer.Register(r.copies); err != nil {
+		return nil, fmt.Errorf("registering metrics of pools without an Env: %w", err)
+	}
+	// Status is the pool reconciler's.
+	notStatus := predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("standalone-pool").
+		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(notStatus)).
+		Watches(templates.Object(), handler.EnqueueRequestsFromMapFunc(r.poolsOf)).
+		WithOptions(controller.Options{
+			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
+			UsePriorityQueue: new(false),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				50*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+	if err != nil {
+		return nil, fmt.Errorf("building the controller of pools without an Env: %w", err)
+	}
+	return r, nil
+}
+
+func (r *Reconciler) poolsOf(ctx context.Context, obj client.Object) []reconcile.Request {
+	pools, err := sandboxcache.PoolsOfTemplate(ctx, r.client, obj.GetName())
+	if err != nil {
+		return nil // the cache is closing
+	}
+	var requests []reconcile.Request
+	for i := range pools {
+		if !v1alpha1.HasEnvOwner(&pools[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pools[i])})
+		}
+	}
+	return requests
+}
+
+// Reconcile looks at one pool.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	pool := &v1alpha1.SandboxPool{}
+	if err := r.client.Get(ctx, request.NamespacedName, pool); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if v1alpha1.HasEnvOwner(pool) {
+		return ctrl.Result{}, nil
+	}
+	// Whatever woke us may have changed what is to be said of the pool.
+	defer r.announce(request.NamespacedName)
+	if frozen(pool) || pool.Spec.TemplateName == "" || pool.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil
+	}
+	if r.paused != nil && r.paused(pool) {
+		return ctrl.Result{RequeueAfter: heldPeriod}, nil
+	}
+	tmpl, err := r.template(ctx, pool.Spec.TemplateName)
+	if err != nil || tmpl == nil {
+		return ctrl.Result{}, err
+	}
+	switch err := r.give(ctx, pool, tmpl); {
+	case errors.Is(err, errStale):
+		r.copies.WithLabelValues("lost").Inc()
+		return ctrl.Result{RequeueAfter: retryPeriod}, nil
+	case err != nil:
+		r.copies.WithLabelValues("failed").Inc()
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, nil
+}
+
+// errStale says that the pool is not as it was read. The next look is at the newer state.
+var errStale = errors.New("the pool has changed since it was read")
+
+// template reads a template from the cache; nil if there is none.
+func (r *Reconciler) template(ctx context.Context, name string) (*template, error) {
+	obj := templates.Object()
+	err := r.cache.Get(ctx, types.NamespacedName{Name: name}, obj, client.UnsafeDisableDeepCopy)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if apierrors.IsNotFound(err) {
+		delete(r.known, name)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading SandboxTemplate %s: %w", name, err)
+	}
+	if known, ok := r.known[name]; ok && known.resourceVersion == obj.GetResourceVersion() {
+		return known.template, nil
+	}
+	spec, _, err := unstructured.NestedMap(obj.Object, "spec")
+	if err != nil {
+		return nil, fmt.Errorf("reading SandboxTemplate %s: %w", name, err)
+	}
+	t := &template{name: name, labels: obj.GetLabels(), annotations: obj.GetAnnotations(), spec: spec}
+	t.version, _, _ = unstructured.NestedString(spec, "version")
+	if t.revision, err = env.TemplateRevision(spec); err != nil {
+		return nil, err
+	}
+	r.known[name] = knownTemplate{resourceVersion: obj.GetResourceVersion(), template: t}
+	return t, nil
+}
+
+// give writes the fields, as decided about the pool that is there now.
+func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl *template) error {
+	doc, same, err := env.LivePool(ctx, r.live, pool)
+	if err != nil {
+		return err
+	}
+	if !same {
+		return errStale
+	}
+	spec, _, err := unstructured.NestedMap(doc.Object, "spec")
+	if err != nil {
+		return fmt.Errorf("reading the spec of pool %s: %w", pool.Name, err)
+	}
+	d := decide(pool, spec, tmpl)
+	if d.verb != verbCopy {
+		return nil // its condition says why
+	}
+	body, err := json.Marshal(operations(doc, d.add, tmpl))
+	if err != nil {
+		return fmt.Errorf("encoding the patch of pool %s: %w", pool.Name, err)
+	}
+	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(env.FieldManager))
+	if patch.LostRace(err) {
+		return fmt.Errorf("%w: %w", errStale, err)
+	}
+	if err != nil {
+		return fmt.Errorf("giving pool %s its template's fields: %w", pool.Name, err)
+	}
+	r.copies.WithLabelValues("copied").Inc()
+	r.recorder.Eventf(pool, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonTemplateCopied), string(verbCopy),
+		"given what it leaves out from template %s (version %q, revision %s)", tmpl.name, tmpl.version, tmpl.revision)
+	return nil
+}
+
+// operation is one step of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// operations give a pool its fields, and say where they are from. Labels and annotations that it has are its own.
+func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *template) []operation {
+	ops := []operation{
+		{"test", "/metadata/uid", string(doc.GetUID())},
+		{"test", "/metadata/resourceVersion", doc.GetResourceVersion()},
+	}
+	for field, value := range add {
+		ops = append(ops, operation{"add", "/spec/" + field, value})
+	}
+	labels := under(doc.GetLabels(), env.Inheritable(tmpl.labels))
+	annotations := under(doc.GetAnnotations(), env.Inheritable(tmpl.annotations))
+	annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.name
+	annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.version
+	annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.revision
+	return append(ops, operation{"add", "/metadata/labels", labels}, operation{"add", "/metadata/annotations", annotations})
+}
+
+// under puts what is new beneath what is there.
+func under(have, more map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range more {
+		out[key] = value
+	}
+	for key, value := range have {
+		out[key] = value
+	}
+	return out
+}
+
+// OnGateChange implements pool.Gater.
+func (r *Reconciler) OnGateChange(f func(types.NamespacedName)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tell = append(r.tell, f)
+}
+
+func (r *Reconciler) announce(pool types.NamespacedName) {
+	r.mu.Lock()
+	tell := r.tell
+	r.mu.Unlock()
+	for _, f := range tell {
+		f(pool)
+	}
+}
