@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/durable"
 	"navix.sh/atoll/pkg/hubstate"
 )
 
@@ -101,21 +102,17 @@ API key with the scope admin. The archive holds the names and parameters of clai
 	}
 }
 
-// backupTo leaves a file of that name only if it is whole.
-func backupTo(ctx context.Context, hub sandboxv1.HubClient, path string) (hubstate.Manifest, error) {
-	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return hubstate.Manifest{}, fmt.Errorf("backing up: %w", err)
+// backupTo returns once the file is whole and durable, and leaves none of that name before.
+func backupTo(ctx context.Context, hub sandboxv1.HubClient, path string) (manifest hubstate.Manifest, err error) {
+	var received error
+	err = durable.WriteFile(path, 0o600, func(f *os.File) error {
+		manifest, received = receive(ctx, hub, f)
+		return received
+	})
+	if err != nil && received == nil {
+		err = fmt.Errorf("backing up: %w", err)
 	}
-	manifest, err := receive(ctx, hub, f)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(part, path)
-	}
-	if err != nil {
-		return manifest, errors.Join(err, os.Remove(part))
-	}
-	return manifest, nil
+	return manifest, err
 }
 
 func receive(ctx context.Context, hub sandboxv1.HubClient, f *os.File) (hubstate.Manifest, error) {
@@ -134,9 +131,6 @@ func receive(ctx context.Context, hub sandboxv1.HubClient, f *os.File) (hubstate
 		if _, err := f.Write(chunk.GetData()); err != nil {
 			return hubstate.Manifest{}, fmt.Errorf("backing up: %w", err)
 		}
-	}
-	if err := f.Sync(); err != nil {
-		return hubstate.Manifest{}, fmt.Errorf("backing up: %w", err)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return hubstate.Manifest{}, fmt.Errorf("backing up: %w", err)

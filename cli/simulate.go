@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"navix.sh/atoll/pkg/durable"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/simulate"
 )
@@ -268,21 +269,10 @@ func readFile(cmd *cobra.Command, name string, read func(io.Reader) error) error
 }
 
 // writeFile leaves no half of a file behind.
-func writeFile(name string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), ".atollctl-*")
+func writeFile(name string, write func(io.Writer) error) error {
+	err := durable.WriteFile(name, 0o644, func(f *os.File) error { return write(f) })
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("writing %s: %w", name, err), os.Remove(f.Name()))
-		}
-	}()
-	if err := write(f); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 
+	"navix.sh/atoll/pkg/durable"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -197,7 +198,7 @@ func install(from, to string) error {
 			return fmt.Errorf("restoring: %w", err)
 		}
 	}
-	return store.SyncDir(to)
+	return durable.SyncDir(to)
 }
 
 // setAside keeps a file under another name. Where the file system can, it stays under its own until the new one takes its

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime/debug"
 	"time"
@@ -90,7 +91,7 @@ func openFile(path string) (db *bbolt.DB, err error) {
 		}
 	}()
 	defer guard(&err)()
-	return bbolt.Open(path, 0o600, &bbolt.Options{
+	db, err = bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: lockTimeout,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 			var err error
@@ -100,6 +101,10 @@ func openFile(path string) (db *bbolt.DB, err error) {
 		// The default freelist is linear in the free pages, which churn of claims makes many.
 		FreelistType: bbolt.FreelistMapType,
 	})
+	if err != nil {
+		return nil, explainOpen(path, err)
+	}
+	return db, nil
 }
 
 // guard makes an error of what bbolt does about a damaged or truncated file: it panics, or reads where nothing is mapped.
@@ -113,8 +118,12 @@ func guard(err *error) func() {
 	}
 }
 
-func explainOpen(err error) error {
+func explainOpen(path string, err error) error {
+	info, statErr := os.Stat(path)
+	var call *fs.PathError
 	switch {
+	case statErr == nil && info.Size() < int64(2*os.Getpagesize()) && !errors.Is(err, berrors.ErrTimeout) && !errors.As(err, &call):
+		return fmt.Errorf("%w: it has %d bytes: %w", ErrDamaged, info.Size(), err) // bbolt has no error of a kind for that
 	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("%w: %w", ErrLocked, err)
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):

@@ -3,18 +3,14 @@
 package store_test
 
 import (
-	"bufio"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
@@ -23,12 +19,7 @@ import (
 	"navix.sh/atoll/pkg/store/storetest"
 )
 
-const crashEnv = "STORE_TEST_CRASH_FILE"
-
 func TestMain(m *testing.M) {
-	if path := os.Getenv(crashEnv); path != "" {
-		writeUntilKilled(path)
-	}
 	if path := os.Getenv(fullEnv); path != "" {
 		fillTheDisk(path)
 	}
@@ -67,90 +58,6 @@ func TestReopenKeepsEverything(t *testing.T) {
 	if next, err := store.CompareAndSwap(t.Context(), s, "b", 0, nil); err != nil || next <= rev {
 		t.Fatalf("revision %d after %d: %v", next, rev, err)
 	}
-}
-
-// TestAcknowledgedWritesSurviveKill guards the half of I2 that rests on the store: what was acknowledged is there after
-// kill -9 in the middle of writing, and no transaction is there in part.
-func TestAcknowledgedWritesSurviveKill(t *testing.T) {
-	for round := range 3 {
-		path := filepath.Join(t.TempDir(), "s.db")
-		acked := crash(t, path, 400+300*round)
-		s := open(t, path)
-		for _, key := range acked {
-			for _, k := range []string{"a/" + key, "b/" + key} {
-				if _, ok, err := s.Get(t.Context(), k); err != nil || !ok {
-					t.Fatalf("round %d: %s was acknowledged and is gone (%v)", round, k, err)
-				}
-			}
-		}
-		a, errA := s.Range(t.Context(), "a/", "", 0)
-		b, errB := s.Range(t.Context(), "b/", "", 0)
-		if errA != nil || errB != nil || len(a) != len(b) || len(a) < len(acked) {
-			t.Fatalf("round %d: %d and %d halves of %d acknowledged, %v %v", round, len(a), len(b), len(acked), errA, errB)
-		}
-	}
-}
-
-// crash runs a child that writes, kills it after n acknowledgements, and answers them.
-func crash(t *testing.T, path string, n int) []string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	child := exec.CommandContext(ctx, os.Args[0])
-	child.Env = append(os.Environ(), crashEnv+"="+path)
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var acked []string
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if acked = append(acked, lines.Text()); len(acked) == n {
-			if err := child.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	// What was acknowledged between the n-th line and the kill counts too, but its last line may be cut off.
-	if len(acked) < n {
-		t.Fatalf("the child ended after %d writes", len(acked))
-	}
-	var exit *exec.ExitError
-	if err := child.Wait(); !errors.As(err, &exit) {
-		t.Fatalf("the child was not killed: %v", err)
-	}
-	return acked[:n]
-}
-
-func writeUntilKilled(path string) {
-	s, err := store.OpenBolt(path, "test")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	var stdout sync.Mutex
-	var writers sync.WaitGroup
-	for w := range 16 {
-		writers.Go(func() {
-			for i := 0; ; i++ {
-				key := fmt.Sprintf("%02d-%06d", w, i)
-				_, err := s.Commit(context.Background(), store.Txn{Puts: []store.Put{
-					{Key: "a/" + key, Value: make([]byte, 300)}, {Key: "b/" + key},
-				}})
-				if err != nil {
-					fmt.Fprintln(os.Stderr, err)
-					os.Exit(1)
-				}
-				stdout.Lock()
-				fmt.Println(key)
-				stdout.Unlock()
-			}
-		})
-	}
-	writers.Wait()
 }
 
 func TestOpenRefusesWithThePath(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"go.etcd.io/bbolt"
+
+	"navix.sh/atoll/pkg/durable"
 )
 
 // Migration brings what is in a file from one schema to the next. All that are due are one transaction: a file is never
@@ -65,9 +67,14 @@ func (l layout) open(path string) (*bbolt.DB, error) {
 	}
 	db, err := openFile(path)
 	if err != nil {
-		return nil, explainOpen(err)
+		return nil, err
 	}
-	if err := prepare(db, path, l); err != nil {
+	err = prepare(db, path, l)
+	if err == nil {
+		// Also for a file that was there: the process that made it may have died before its name was durable.
+		err = durable.SyncDir(filepath.Dir(path))
+	}
+	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
@@ -75,19 +82,19 @@ func (l layout) open(path string) (*bbolt.DB, error) {
 
 // create makes the file under another name first. Of two processes that do so at once the second finds the first one's.
 func (l layout) create(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	draft := path + ".new"
-	db, err := openFile(draft)
-	if errors.Is(explainOpen(err), ErrDamaged) {
+	db, err := openDraft(draft)
+	if errors.Is(err, ErrDamaged) {
 		// Of a process that died at this very place. Nothing was ever kept in it.
 		if err = os.Remove(draft); err == nil {
-			db, err = openFile(draft)
+			db, err = openDraft(draft)
 		}
 	}
 	if err != nil {
-		return explainOpen(err)
+		return err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error { return l.apply(tx, 0) })
 	if err := errors.Join(err, db.Close()); err != nil {
@@ -96,23 +103,27 @@ func (l layout) create(path string) error {
 	if err := os.Rename(draft, path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return SyncDir(filepath.Dir(path))
+	return nil
 }
 
-// SyncDir makes new names in a directory durable.
-func SyncDir(path string) error {
-	dir, err := os.Open(path)
+// openDraft opens a new file, or one that was begun.
+func openDraft(path string) (*bbolt.DB, error) {
+	db, err := openFile(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	err = db.View(func(tx *bbolt.Tx) error { return checkTree(tx, path, int64(db.Info().PageSize)) })
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
 }
 
 // InUse reports whether a process has the file at path open as a store.
 func InUse(path string) bool {
 	db, err := openFile(path)
 	if err != nil {
-		return errors.Is(explainOpen(err), ErrLocked)
+		return errors.Is(err, ErrLocked)
 	}
 	_ = db.Close()
 	return false

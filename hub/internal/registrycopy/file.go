@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/durable"
 )
 
 // File is a place on another volume than the hub's.
@@ -27,18 +27,10 @@ func (f File) Read(context.Context) ([]byte, error) {
 
 // Write implements Place. The file is there complete or as it was.
 func (f File) Write(_ context.Context, document []byte) error {
-	part, err := os.CreateTemp(filepath.Dir(string(f)), "."+filepath.Base(string(f))+"-*")
-	if err != nil {
+	return durable.WriteFile(string(f), 0o600, func(part *os.File) error {
+		_, err := part.Write(document)
 		return err
-	}
-	_, err = part.Write(document)
-	if err = errors.Join(err, part.Sync(), part.Close()); err == nil {
-		err = os.Rename(part.Name(), string(f))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(part.Name()))
-	}
-	return store.SyncDir(filepath.Dir(string(f)))
+	})
 }
 
 // Usable is why there can be no file, or nil.

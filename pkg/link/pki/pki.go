@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"navix.sh/atoll/pkg/durable"
 	"navix.sh/atoll/pkg/link"
 )
 
@@ -68,7 +69,7 @@ func Open(dir string) (*Authority, error) {
 // Create makes a CA in dir. It never replaces one, nor half of one: without its key, all that a CA has issued can only be
 // issued anew by another. The error is fs.ErrExist then.
 func Create(dir string) (*Authority, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating a directory for certificates: %w", err)
 	}
 	a := &Authority{dir: dir}
@@ -192,21 +193,15 @@ func (a *Authority) issue(who link.Identity, template *x509.Certificate) (link.F
 
 func (a *Authority) path(name string) string { return filepath.Join(a.dir, name) }
 
-func (a *Authority) write(name string, content []byte, mode fs.FileMode) (err error) {
-	f, err := os.CreateTemp(a.dir, "."+name+"-*")
+func (a *Authority) write(name string, content []byte, mode fs.FileMode) error {
+	err := durable.WriteFile(a.path(name), mode, func(f *os.File) error {
+		_, err := f.Write(content)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("writing %s: %w", name, err), os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), a.path(name))
+	return nil
 }
 
 // sign makes template a certificate of pub. Without a parent it signs itself.
