@@ -169,10 +169,10 @@ func TestALateSandboxIsReleased(t *testing.T) {
 	if !slices.Equal(left, []uint64{d.GetId()}) {
 		t.Errorf("the callers of %d have left, want %d", left, d.GetId())
 	}
-	w.answer(&federationv1.Answer{Id: d.GetId(), Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: "late-a"}}})
+	w.answer(&federationv1.Answer{Id: d.GetId(), Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: lateA}}})
 	release := w.dispatched()
-	if got := release.GetRelease().GetId(); got != "late-a" {
-		t.Errorf("the hub sends %v, want a release of late-a", release)
+	if got := release.GetRelease().GetId(); got != lateA {
+		t.Errorf("the hub sends %v, want a release of %s", release, lateA)
 	}
 	w.receipt(release)
 	w.answer(&federationv1.Answer{Id: release.GetId()})

@@ -164,7 +164,7 @@ func (c *conn) ack(frame *federationv1.HubFrame) error {
 }
 
 func (c *conn) answer(a *federationv1.Answer) {
-	if id := a.GetSandbox().GetId(); c.table.answered(a) && id != "" {
+	if id := a.GetSandbox().GetId(); c.table.answered(a) && c.minted(id) {
 		c.orphans.owe(c.clusterID, id)
 		wake(c.owes)
 	}

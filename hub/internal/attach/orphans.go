@@ -16,10 +16,11 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/validate"
 )
 
 const (
-	// maxOrphans bounds what is remembered of claims whose stream ended, of all clusters; the oldest are forgotten first.
+	// maxOrphans bounds what is remembered of a cluster's claims whose stream ended; the oldest are forgotten first.
 	maxOrphans = 32_768
 	// releasing is how many orphans of a cluster are released at a time, and releaseAgain when those are that could not be.
 	releasing    = 16
@@ -37,27 +38,41 @@ type callID struct {
 // is owed a release until its worker has confirmed it. The halves come in any order. Nothing of it outlives the hub: what
 // is forgotten ends by its first-activity timeout.
 type orphans struct {
+	mu     sync.Mutex
+	halves map[string]halves              // by cluster: what one sends takes no room from the others (I14)
+	owed   map[string]map[string]struct{} // sandbox ids by cluster
+}
+
+type halves struct {
 	lost *lru.Cache // of callID
 	left *lru.Cache // sandbox ids by callID
-
-	mu   sync.Mutex
-	owed map[string]map[string]struct{} // sandbox ids by cluster
 }
 
 func newOrphans() *orphans {
-	return &orphans{lost: lru.New(maxOrphans), left: lru.New(maxOrphans), owed: map[string]map[string]struct{}{}}
+	return &orphans{halves: map[string]halves{}, owed: map[string]map[string]struct{}{}}
+}
+
+// known returns the halves of a cluster. The lock is held.
+func (o *orphans) known(cluster string) halves {
+	h, ok := o.halves[cluster]
+	if !ok {
+		h = halves{lost: lru.New(maxOrphans), left: lru.New(maxOrphans)}
+		o.halves[cluster] = h
+	}
+	return h
 }
 
 // lose notes a call whose answer will not be heard. It reports whether a release is owed now.
 func (o *orphans) lose(id callID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	sandbox, known := o.left.Get(id)
+	h := o.known(id.cluster)
+	sandbox, known := h.left.Get(id)
 	if !known {
-		o.lost.Add(id, nil)
+		h.lost.Add(id, nil)
 		return false
 	}
-	o.left.Remove(id)
+	h.left.Remove(id)
 	o.oweLocked(id.cluster, sandbox.(string))
 	return true
 }
@@ -66,11 +81,12 @@ func (o *orphans) lose(id callID) bool {
 func (o *orphans) leave(id callID, sandbox string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, lost := o.lost.Get(id); !lost {
-		o.left.Add(id, sandbox)
+	h := o.known(id.cluster)
+	if _, lost := h.lost.Get(id); !lost {
+		h.left.Add(id, sandbox)
 		return
 	}
-	o.lost.Remove(id)
+	h.lost.Remove(id)
 	o.oweLocked(id.cluster, sandbox)
 }
 
@@ -111,8 +127,16 @@ func (c *conn) unacknowledged(all []*federationv1.Unacknowledged) {
 	for _, u := range all {
 		id := c.origin
 		id.stream, id.dispatch = u.GetStream(), u.GetDispatch()
-		c.orphans.leave(id, u.GetSandboxId())
+		if c.minted(u.GetSandboxId()) {
+			c.orphans.leave(id, u.GetSandboxId())
+		}
 	}
+}
+
+// minted reports whether the id is one of this stream's cluster (I15).
+func (c *conn) minted(sandbox string) bool {
+	cluster, ok := validate.ClusterOf(sandbox)
+	return ok && cluster == c.clusterID
 }
 
 // lose takes the hub's half: calls of this stream, which is over.

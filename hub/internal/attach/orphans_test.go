@@ -14,6 +14,13 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
+// Sandbox ids that cluster a mints.
+const (
+	lateA  = "01hzzzzzzzzzzzzzzzzzzzzzz1-a"
+	toldA  = "01hzzzzzzzzzzzzzzzzzzzzzz2-a"
+	underA = "01hzzzzzzzzzzzzzzzzzzzzzz3-a"
+)
+
 // again opens a cluster's next stream.
 func (h *hub) again(id string, stream uint64, unacknowledged ...*federationv1.Unacknowledged) *worker {
 	h.Helper()
@@ -53,7 +60,7 @@ func TestASandboxThatWasLostWithItsStreamIsReleased(t *testing.T) {
 	told := h.dispatch(t.Context(), "a", claimOf(""))
 	first := w.dispatched()
 	w.receipt(first)
-	w.answer(&federationv1.Answer{Id: first.GetId(), Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: "told-a"}}})
+	w.answer(&federationv1.Answer{Id: first.GetId(), Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: toldA}}})
 	if o := h.await(told); o.err != nil {
 		t.Fatal(o.err)
 	}
@@ -69,8 +76,8 @@ func TestASandboxThatWasLostWithItsStreamIsReleased(t *testing.T) {
 	if o := h.await(under); !errors.Is(o.err, ErrUnclear) {
 		t.Fatal(o)
 	}
-	w = h.again("a", 2, unacknowledged(1, first.GetId(), "told-a"), unacknowledged(1, second.GetId(), "late-a"), unacknowledged(1, third.GetId(), "under-a"))
-	w.mustRelease(nil, "late-a", "under-a")
+	w = h.again("a", 2, unacknowledged(1, first.GetId(), toldA), unacknowledged(1, second.GetId(), lateA), unacknowledged(1, third.GetId(), underA))
+	w.mustRelease(nil, lateA, underA)
 	h.settled("a")
 }
 
@@ -92,11 +99,11 @@ func TestALateEndOfAStreamReleasesWhatTheNextOneHasNamed(t *testing.T) {
 	done := h.dispatch(t.Context(), "a", claimOf(""))
 	d := w.dispatched()
 	w.receipt(d)
-	w = h.again("a", 2, unacknowledged(1, d.GetId(), "late-a")) // replaces the first, whose call ends now or then
+	w = h.again("a", 2, unacknowledged(1, d.GetId(), lateA)) // replaces the first, whose call ends now or then
 	if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
 		t.Fatal(o)
 	}
-	w.mustRelease(nil, "late-a")
+	w.mustRelease(nil, lateA)
 	h.settled("a")
 }
 
@@ -112,11 +119,43 @@ func TestAReleaseIsOwedUntilItIsConfirmed(t *testing.T) {
 		t.Fatal(o)
 	}
 	away := &federationv1.Error{Code: int32(codes.Unavailable), Message: "the API server is away"}
-	w = h.again("a", 2, unacknowledged(1, d.GetId(), "late-a"))
-	w.mustRelease(away, "late-a")
-	w.mustRelease(away, "late-a")
+	w = h.again("a", 2, unacknowledged(1, d.GetId(), lateA))
+	w.mustRelease(away, lateA)
+	w.mustRelease(away, lateA)
 	w.end()
 	w = h.again("a", 3)
-	w.mustRelease(&federationv1.Error{Code: int32(codes.NotFound), Message: "there is no such sandbox"}, "late-a")
+	w.mustRelease(&federationv1.Error{Code: int32(codes.NotFound), Message: "there is no such sandbox"}, lateA)
 	h.settled("a")
+}
+
+// TestI15ASandboxIDOfAnotherClusterIsNotReleased, whichever way it comes: named on a later stream or in a late answer.
+func TestI15ASandboxIDOfAnotherClusterIsNotReleased(t *testing.T) {
+	h := newHub(t, Options{})
+	w := h.attach("a", "py")
+	var lost, own *federationv1.Dispatch
+	for _, d := range []**federationv1.Dispatch{&lost, &own} {
+		done := h.dispatch(t.Context(), "a", claimOf(""))
+		*d = w.dispatched()
+		if o := h.await(done); !errors.Is(o.err, ErrUnclear) {
+			t.Fatal(o)
+		}
+	}
+	const ofB = "01hzzzzzzzzzzzzzzzzzzzzzz1-b"
+	w.answer(&federationv1.Answer{Id: lost.GetId(), Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: ofB}}})
+	w = h.again("a", 2, unacknowledged(1, lost.GetId(), ofB), unacknowledged(1, own.GetId(), lateA))
+	w.mustRelease(nil, lateA)
+	h.settled("a")
+}
+
+// TestI14AFloodOfOneClusterTakesNoRoomFromAnother: what one names does not make the hub forget what another has lost.
+func TestI14AFloodOfOneClusterTakesNoRoomFromAnother(t *testing.T) {
+	o := newOrphans()
+	o.lose(callID{cluster: "b", term: "t", stream: 1, dispatch: 1})
+	for n := range uint64(maxOrphans + 1) {
+		o.lose(callID{cluster: "a", term: "t", stream: 1, dispatch: n})
+		o.leave(callID{cluster: "a", term: "t", stream: 2, dispatch: n}, lateA)
+	}
+	if o.leave(callID{cluster: "b", term: "t", stream: 1, dispatch: 1}, "late-b"); !slices.Equal(o.of("b"), []string{"late-b"}) {
+		t.Errorf("b is owed %v", o.of("b"))
+	}
 }
