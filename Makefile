@@ -54,11 +54,12 @@ generate: ## Regenerate protobuf, deepcopy, apply configurations, CRDs, RBAC, an
 fmt: ## Format
 	$(GOTOOL) golangci-lint fmt
 
-lint: ## Lint, and show that the import rules catch a planted breach
+lint: ## Lint; show that the import rules and the list of retired words catch a planted breach
 	$(GOTOOL) golangci-lint run
 	$(GOTOOL) golangci-lint run --build-tags kind ./e2e/...
 	$(GOTOOL) golangci-lint run --build-tags atolltest ./pkg/link/... ./pkg/wallclock/...
 	cd api && $(GOTOOL) buf lint
+	tools/lint-words
 	tools/lint-breach
 
 planes: ## Build the control-plane binaries that tests and demo run (cached outside the repository)
