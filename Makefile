@@ -41,7 +41,7 @@ build: ## Build atoll-hub, atoll-worker and atollctl into bin/
 images: ## Images of hub and worker, as archives in bin/images, with SBOMs (ENGINE=docker or podman: built by that)
 	go -C tools run ./images --out '$(IMAGES)' --version '$(VERSION)' --tag '$(APPVERSION)' $(if $(ENGINE),--engine '$(ENGINE)')
 
-quickstart: ## Follow the README's quick start in kind clusters, and remove them
+quickstart: ## Run docs/quickstart.md in kind clusters, and remove them
 	cd tools && GOBIN= go build -o $(TOOLS)/ helm.sh/helm/v4/cmd/helm
 	PATH="$(TOOLS):$$PATH" tools/quickstart
 
