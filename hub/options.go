@@ -30,6 +30,7 @@ type options struct {
 	tls            link.Files
 	retention      time.Duration
 	lockWait       time.Duration
+	limits         serve.Limits
 	tracing        telemetry.Flags
 }
 
@@ -49,6 +50,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.tls.Key, "tls-key-file", "", "its key (required)")
 	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "CAs of the workers' certificates (required)")
 	flags.DurationVar(&o.retention, "claim-key-retention", claims.DefaultRetention, "how long a claim key is honoured after its sandbox ended")
+	o.limits.Bind(flags)
 	o.tracing.Bind(flags)
 }
 
@@ -73,7 +75,7 @@ func (o *options) validate() error {
 	if kind, where, _ := strings.Cut(o.registryCopy, ":"); o.registryCopy != "" && o.registryCopy != noCopy && (where == "" || kind != "file" && kind != "secret") {
 		errs = append(errs, fmt.Errorf("--registry-copy: %q is not valid, want file:PATH, secret:NAME or %s", o.registryCopy, noCopy))
 	}
-	errs = append(errs, o.tracing.Validate())
+	errs = append(errs, o.limits.Validate(), o.tracing.Validate())
 	return errors.Join(errs...)
 }
 

@@ -9,12 +9,15 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/store"
 )
+
+// maxScrapes is how many responses of /metrics are made at one time.
+const maxScrapes = 4
 
 // probes serve what operates the hub: metrics and health.
 type probes struct {
@@ -24,13 +27,13 @@ type probes struct {
 }
 
 func newProbes(registry registry, s store.Store) *probes {
-	return &probes{metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}), store: s}
+	return &probes{metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry, MaxRequestsInFlight: maxScrapes}), store: s}
 }
 
 func (p *probes) serveMetrics(ctx context.Context, lis net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", p.metrics)
-	return serveHTTP(ctx, lis, mux)
+	return serve.Plain(ctx, lis, mux)
 }
 
 func (p *probes) serveHealth(ctx context.Context, lis net.Listener) error {
@@ -43,7 +46,7 @@ func (p *probes) serveHealth(ctx context.Context, lis net.Listener) error {
 		}
 		_, _ = w.Write([]byte("ok\n"))
 	})
-	return serveHTTP(ctx, lis, mux)
+	return serve.Plain(ctx, lis, mux)
 }
 
 // ready does not ask for workers: a hub without any still shows, releases and tells what became of claims.
@@ -53,16 +56,6 @@ func (p *probes) ready(ctx context.Context) error {
 	}
 	if _, _, err := p.store.Get(ctx, "probe"); err != nil {
 		return fmt.Errorf("the store does not answer: %w", err)
-	}
-	return nil
-}
-
-func serveHTTP(ctx context.Context, lis net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stopped()
-	if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving on %s: %w", lis.Addr(), err)
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
@@ -204,7 +205,10 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 		files: hubstate.Files{Claims: h.claimsFile, Registry: h.registryFile, Dir: dir, Version: version.String()},
 		hub:   h, clock: real, expiry: credentials.Expiry,
 	}
-	options := api.Options{Claims: h.claims, Reach: measures.Measure(sandboxes{h.claims, workers}), Fleet: h.fleet, Hub: status, Auth: h.auth, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api")}
+	options := api.Options{
+		Claims: h.claims, Reach: measures.Measure(sandboxes{h.claims, workers}), Fleet: h.fleet, Hub: status, Auth: h.auth,
+		Limits: o.limits, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api"),
+	}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()
 	}
@@ -245,7 +249,7 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	group.Go(func() error {
 		stopped := context.AfterFunc(inner, h.link.Stop)
 		defer stopped()
-		return h.link.Serve(listeners[1])
+		return h.link.Serve(serve.Limit(listeners[1], link.MaxHandshakes, link.MaxHandshakesPerAddress))
 	})
 	group.Go(func() error { return probes.serveMetrics(inner, listeners[2]) })
 	group.Go(func() error { return probes.serveHealth(inner, listeners[3]) })

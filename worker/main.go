@@ -23,6 +23,7 @@ import (
 	"navix.sh/atoll/pkg/heap"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/logging"
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/worker/internal/adoption"
@@ -57,6 +58,7 @@ type options struct {
 	peerListen     string
 	peerAddress    string
 
+	limits  serve.Limits
 	logging logging.Flags
 	tracing telemetry.Flags
 }
@@ -130,6 +132,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.IntVar(&o.historyRecords, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")
 	flags.StringVar(&o.peerListen, "peer-listen", "", "address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
 	flags.StringVar(&o.peerAddress, "peer-address", "", "host:port at which they reach this one (required with --peer-listen)")
+	o.limits.Bind(flags)
 	o.logging.Bind(flags)
 	o.tracing.Bind(flags)
 }
@@ -184,5 +187,5 @@ func (o *options) validate() error {
 			errs = append(errs, errors.New("--hub needs --tls-cert-file, --tls-key-file and --tls-ca-file"))
 		}
 	}
-	return errors.Join(append(errs, o.tracing.Validate())...)
+	return errors.Join(append(errs, o.limits.Validate(), o.tracing.Validate())...)
 }

@@ -161,7 +161,14 @@ func (t transport) ClientHandshake(ctx context.Context, authority string, conn n
 }
 
 func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(t.serverConfig()).ServerHandshake(conn)
+	secure, info, err := credentials.NewTLS(t.serverConfig()).ServerHandshake(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	if stranger, ok := conn.(interface{ Admit() }); ok {
+		stranger.Admit() // it has shown a certificate, and counts no longer among those that have not
+	}
+	return secure, info, nil
 }
 
 func (t transport) Info() credentials.ProtocolInfo {

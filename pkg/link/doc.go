@@ -17,6 +17,11 @@
 // and DialPeer take that name alone. The one that dials looks for it instead of a host's name, which no certificate of a worker
 // has.
 //
+// # Strangers (I14)
+//
+// Until a certificate was shown a connection counts against MaxHandshakes and MaxHandshakesPerAddress of its listener
+// (serve.Limit), and has ten seconds.
+//
 // # Certificates on disk
 //
 // Files are read at every handshake, so that a rotated certificate, or a CA file with an overlapping second CA, is used

@@ -21,6 +21,16 @@ const minPingInterval = keepaliveTime / 2
 // handshakeTimeout ends connections that do not get as far as a stream.
 const handshakeTimeout = 10 * time.Second
 
+// What a listener of the link may have of connections whose other end has not shown a certificate yet: each costs up to
+// 256 KiB of handshake, for as long as the handshake may take.
+const (
+	MaxHandshakes           = 1024
+	MaxHandshakesPerAddress = 256
+)
+
+// maxHeader bounds the header of a call.
+const maxHeader = 32 << 10
+
 // readBuffer is what each connection keeps for reading, besides what TLS does: enough for the heads of frames, whose bodies
 // are read past it. gRPC's own 32 KiB are a third of what an idle stream costs the hub.
 const readBuffer = 4 << 10
@@ -43,6 +53,7 @@ func serving(creds credentials.TransportCredentials) []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxHeaderListSize(maxHeader),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 	}

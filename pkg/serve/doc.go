@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve answers Atoll's public API on one port: gRPC as it is, REST/JSON translated from it, both through the
+// Package serve serves Atoll's public API on one port: gRPC as it is, REST/JSON translated from it, both through the
 // same interceptors to the same servers. Hub and worker use it.
 //
 // In go the services, the interceptors that know callers and limits, and further HTTP handlers; out comes a Server to be
@@ -13,4 +13,25 @@
 // REST over HTTP/2 is not served.
 //
 // A REST call goes straight into the service's method, with no connection in between.
+//
+// # What a caller can cost (I14)
+//
+// What one caller sends costs the others nothing but their fair share; before it has shown credentials it costs next to
+// nothing. Limits has the numbers:
+//
+//   - Connections are counted, in all and by address, as they are accepted, before TLS. Each costs a goroutine, a few buffers
+//     and at most one header: 32 KiB in at most 256 lines, for at most the header timeout.
+//   - Credentials are asked for before a body is read or a message decoded: Options.Admit, in front of REST, of gRPC's
+//     methods and of Further. Without them only health checks and the OpenAPI document are served.
+//   - A body has 256 KiB at most, is not compressed, and arrives in time. What it would be decoded into is counted before it is:
+//     values and levels of JSON, messages and levels of protobuf. Of one caller, known by key or else by address, 64 bodies are
+//     received at one time; the next one waits.
+//   - A gRPC connection has 250 streams at most, each with a window of fixed size, and is asked for signs of life.
+//   - A response leaves in time once it has begun. A connection without a call ends.
+//
+// Further is for conversations, which may last and send any amount: its handlers bound what they hold by windows of their own.
+// The tests that name I14 are in limits_test.go; hub/flood_test.go measures a hub's memory.
+//
+// Limit bounds the connections of other listeners, such as those of the link until a certificate was shown; Plain serves
+// metrics and health.
 package serve

@@ -15,6 +15,12 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
+// The paths that need no credentials.
+const (
+	healthPath  = "/healthz"
+	openAPIPath = "/openapi.json"
+)
+
 // handler is everything that HTTP can ask for: extra handlers first, then the translated calls.
 func (s *Server) handler(conn *localConn) (http.Handler, error) {
 	gateway := runtime.NewServeMux(
@@ -37,31 +43,30 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 		}
 	}
 	extra := http.NewServeMux()
-	extra.HandleFunc("GET /healthz", s.healthz)
+	extra.HandleFunc("GET "+healthPath, s.healthz)
 	if len(s.opts.OpenAPI) > 0 {
-		extra.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		extra.HandleFunc("GET "+openAPIPath, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(s.opts.OpenAPI)
 		})
 	}
-	bounded := http.MaxBytesHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	calls := s.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Asked rather than mounted: a ServeMux would redirect paths whose segments hold escaped slashes.
 		if _, pattern := extra.Handler(r); pattern != "" {
 			extra.ServeHTTP(w, r)
 			return
 		}
 		gateway.ServeHTTP(w, carrySlashes(r))
-	}), maxBody)
-	if s.opts.Further == nil {
-		return bounded, nil
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h := s.opts.Further(r); h != nil {
-			h.ServeHTTP(w, r)
-			return
+	}))
+	return s.admitted(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.opts.Further != nil {
+			if h := s.opts.Further(r); h != nil {
+				conversation(h).ServeHTTP(w, r)
+				return
+			}
 		}
-		bounded.ServeHTTP(w, r)
-	}), nil
+		calls.ServeHTTP(w, r)
+	})), nil
 }
 
 // claimsPath is where the next segment is a claim key, which may contain any printable character.

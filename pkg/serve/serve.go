@@ -16,18 +16,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 )
 
-const (
-	// maxBody bounds a request over either protocol.
-	maxBody = 4 << 20
-	// headerTimeout is how long a new connection may take to say what it wants.
-	headerTimeout = 10 * time.Second
-	// defaultDrain is how long calls may go on once the server is told to stop.
-	defaultDrain = 5 * time.Second
-)
+// defaultDrain is how long calls may go on once the server is told to stop.
+const defaultDrain = 5 * time.Second
 
 // Options configure a Server.
 type Options struct {
@@ -36,9 +29,14 @@ type Options struct {
 	Unary []grpc.UnaryServerInterceptor
 	// Stream interceptors see gRPC streams.
 	Stream []grpc.StreamServerInterceptor
-	// Further answers the handler of a request that is none of the translated calls, else nil. It sees paths as they were
+	// Admit knows callers, by either protocol, before anything else is read of a request than its header. Nil: everybody is
+	// let in. Health checks and the OpenAPI document need no credentials.
+	Admit Admit
+	// Further returns the handler of a request that is none of the translated calls, else nil. It sees paths as they were
 	// written, and bodies of any size. What it has taken over (upgrades) is its own to end.
 	Further func(*http.Request) http.Handler
+	// Limits bound what callers can make the server hold.
+	Limits Limits
 	// OpenAPI is served at /openapi.json.
 	OpenAPI []byte
 	// TLS serves over TLS. Its NextProtos are set here.
@@ -51,6 +49,7 @@ type Options struct {
 // Server answers gRPC and REST on one listener.
 type Server struct {
 	opts   Options
+	guard  *guard
 	grpc   *grpc.Server
 	http   *http.Server
 	health *health.Server
@@ -61,24 +60,25 @@ func New(opts Options) (*Server, error) {
 	if opts.Drain <= 0 {
 		opts.Drain = defaultDrain
 	}
+	opts.Limits = opts.Limits.filled()
 	unary := append([]grpc.UnaryServerInterceptor{ExplainErrors}, opts.Unary...)
+	guard := &guard{limits: opts.Limits, admit: opts.Admit, intake: newIntake()}
 	s := &Server{
 		opts:   opts,
+		guard:  guard,
 		health: health.NewServer(),
-		grpc: grpc.NewServer(
+		grpc: grpc.NewServer(append(guard.options(),
 			grpc.ChainUnaryInterceptor(unary...),
-			grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{explainStreamErrors}, opts.Stream...)...),
-			grpc.MaxRecvMsgSize(maxBody),
-			grpc.ConnectionTimeout(headerTimeout),
-			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		),
+			grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{explainStreamErrors, guard.stream}, opts.Stream...)...),
+		)...),
 	}
+	calls := guard.registrar(s.grpc)
 	local := newLocalConn(append([]grpc.UnaryServerInterceptor{adoptClaimKey}, unary...))
 	for _, service := range opts.Services {
-		service.Register(s.grpc)
+		service.Register(calls)
 		service.Register(local)
 	}
-	healthv1.RegisterHealthServer(s.grpc, s.health)
+	healthv1.RegisterHealthServer(calls, s.health)
 	reflection.Register(s.grpc)
 
 	handler, err := s.handler(local)
@@ -87,9 +87,11 @@ func New(opts Options) (*Server, error) {
 	}
 	s.http = &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          nil,
+		MaxHeaderBytes:    opts.Limits.HeaderBytes,
+		ReadHeaderTimeout: opts.Limits.HeaderTimeout,
+		WriteTimeout:      opts.Limits.BodyTimeout, // where nothing else is said
+		IdleTimeout:       opts.Limits.IdleTimeout,
+		ConnState:         headBegins,
 	}
 	return s, nil
 }
@@ -105,12 +107,13 @@ func (s *Server) SetServing(ok bool) {
 
 // Serve answers on lis until ctx ends, then lets calls finish for a moment. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
+	lis = Limit(lis, s.opts.Limits.Connections, s.opts.Limits.PerAddress)
 	if s.opts.TLS != nil {
 		cfg := s.opts.TLS.Clone()
 		cfg.NextProtos = []string{"http/1.1", "h2"}
 		lis = tls.NewListener(lis, cfg)
 	}
-	split := newSplitter(lis)
+	split := newSplitter(lis, s.opts.Limits.HeaderTimeout)
 	var group errgroup.Group
 	group.Go(func() error { return ended("accepting connections", split.run()) })
 	group.Go(func() error { return ended("serving gRPC", s.grpc.Serve(split.grpc)) })

@@ -3,9 +3,12 @@
 package serve
 
 import (
+	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,15 +17,16 @@ const preface = "PRI"
 
 // splitter hands the connections of one listener to two servers.
 type splitter struct {
-	root net.Listener
-	grpc *lane
-	http *lane
-	done chan struct{}
-	once sync.Once
+	root   net.Listener
+	within time.Duration // for the first bytes
+	grpc   *lane
+	http   *lane
+	done   chan struct{}
+	once   sync.Once
 }
 
-func newSplitter(root net.Listener) *splitter {
-	s := &splitter{root: root, done: make(chan struct{})}
+func newSplitter(root net.Listener, within time.Duration) *splitter {
+	s := &splitter{root: root, within: within, done: make(chan struct{})}
 	s.grpc = &lane{conns: make(chan net.Conn), owner: s}
 	s.http = &lane{conns: make(chan net.Conn), owner: s}
 	return s
@@ -55,18 +59,18 @@ func (s *splitter) sort(conn net.Conn) {
 		}
 	}()
 	head := make([]byte, len(preface))
-	_ = conn.SetReadDeadline(time.Now().Add(headerTimeout))
+	_ = conn.SetReadDeadline(time.Now().Add(s.within))
 	if _, err := io.ReadFull(conn, head); err != nil {
 		_ = conn.Close()
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	target := s.http
+	target, lines := s.http, &headLines{}
 	if string(head) == preface {
-		target = s.grpc
+		target, lines = s.grpc, nil
 	}
 	select {
-	case target.conns <- &replayed{Conn: conn, head: head}:
+	case target.conns <- &replayed{Conn: conn, head: head, lines: lines}:
 	case <-s.done:
 		_ = conn.Close()
 	}
@@ -104,14 +108,75 @@ func (l *lane) Addr() net.Addr { return l.owner.root.Addr() }
 // replayed is a connection whose first bytes have been read already.
 type replayed struct {
 	net.Conn
-	head []byte
+	head  []byte
+	lines *headLines // nil: HTTP/2, which bounds headers by itself
 }
 
-func (c *replayed) Read(b []byte) (int, error) {
+func (c *replayed) Read(b []byte) (n int, err error) {
 	if len(c.head) > 0 {
-		n := copy(b, c.head)
+		n = copy(b, c.head)
 		c.head = c.head[n:]
-		return n, nil
+	} else {
+		n, err = c.Conn.Read(b)
 	}
-	return c.Conn.Read(b)
+	if c.lines != nil && !c.lines.pass(b[:n]) {
+		c.refuseHeader()
+		return 0, errManyLines
+	}
+	return n, err
+}
+
+// refuseHeader tells the caller, who may still be sending: closing a connection with unread bytes would take the response back.
+func (c *replayed) refuseHeader() {
+	_ = c.SetDeadline(time.Now().Add(parting))
+	_, _ = io.WriteString(c.Conn, "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+	_, _ = io.CopyN(io.Discard, c.Conn, partingBytes)
+}
+
+const (
+	parting      = 500 * time.Millisecond
+	partingBytes = 64 << 10
+)
+
+// CloseWrite lets the other end read what it was told before the connection closes on what it still sends.
+func (c *replayed) CloseWrite() error { return closeWrite(c.Conn) }
+
+// maxLines bounds the lines of a request's header. net/http has no such bound, and a field takes thirty times the memory of
+// the shortest line that makes one.
+const maxLines = 256
+
+var errManyLines = errors.New("a header of too many lines")
+
+// headLines counts the lines of a header as it arrives.
+type headLines struct {
+	past  atomic.Bool // the header has been read; what comes is a body, or said in a conversation
+	count int
+	empty bool // the line so far
+}
+
+// pass reports whether the header may go on.
+func (h *headLines) pass(p []byte) bool {
+	for i := 0; i < len(p) && !h.past.Load(); i++ {
+		switch {
+		case p[i] == '\n' && h.empty && h.count > 0:
+			h.past.Store(true)
+		case p[i] == '\n':
+			if h.count, h.empty = h.count+1, true; h.count > maxLines {
+				return false
+			}
+		case p[i] != '\r':
+			h.empty = false
+		}
+	}
+	if h.past.Load() {
+		h.count, h.empty = 0, false
+	}
+	return true
+}
+
+// headBegins is told when a connection waits for its next request.
+func headBegins(conn net.Conn, state http.ConnState) {
+	if c, ok := conn.(*replayed); ok && state == http.StateIdle && c.lines != nil {
+		c.lines.past.Store(false)
+	}
 }

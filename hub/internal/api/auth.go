@@ -92,9 +92,24 @@ func (a *Authenticator) reread() (changed bool, err error) {
 	return true, nil
 }
 
-// authenticate answers the caller's principal if it may do what needs the scope.
+// Admit implements serve.Admit. Over REST, where the method is not known yet, any key will do; what it is good for is asked
+// once the method is.
+func (a *Authenticator) Admit(_ context.Context, method string, authorization []string) (caller string, err error) {
+	token, err := bearer(authorization)
+	if err != nil {
+		return "", err
+	}
+	needs := scopeAny
+	if method != "" {
+		needs = scopeOf(method)
+	}
+	p, err := a.admit(token, needs)
+	return p.Name, err
+}
+
+// authenticate returns the caller's principal if it may do what needs the scope.
 func (a *Authenticator) authenticate(ctx context.Context, needs Scope) (claims.Principal, error) {
-	token, err := bearer(ctx)
+	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
 		return claims.Principal{}, err
 	}
@@ -108,14 +123,13 @@ func (a *Authenticator) admit(token string, needs Scope) (claims.Principal, erro
 		return claims.Principal{}, problem.New(problem.Unauthenticated, "the bearer token is not known")
 	case key.expired(a.clock.Now()):
 		return claims.Principal{}, problem.New(problem.Unauthenticated, "API key %q expired at %s", key.Name, key.Expires.UTC().Format(time.RFC3339))
-	case !key.allows(needs):
+	case needs != scopeAny && !key.allows(needs):
 		return claims.Principal{}, problem.New(problem.Forbidden, "API key %q lacks the scope %q", key.Name, needs)
 	}
 	return claims.Principal{Name: key.Name, Team: key.Team, User: key.User, Namespaces: key.Namespaces, Expires: key.Expires}, nil
 }
 
-func bearer(ctx context.Context) (string, error) {
-	values := metadata.ValueFromIncomingContext(ctx, "authorization")
+func bearer(values []string) (string, error) {
 	if len(values) != 1 {
 		return "", problem.New(problem.Unauthenticated, "a header Authorization: Bearer %s… is needed", TokenPrefix)
 	}
@@ -151,8 +165,7 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 // conversation with a sandbox can last for days.
 func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := metadata.NewIncomingContext(r.Context(), metadata.MD{"authorization": r.Header.Values("Authorization")})
-		token, err := bearer(ctx)
+		token, err := bearer(r.Header.Values("Authorization"))
 		if err != nil {
 			problem.FromError(err).Write(w)
 			return

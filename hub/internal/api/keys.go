@@ -26,6 +26,8 @@ const (
 	ScopeRead  Scope = "read"
 	ScopeClaim Scope = "claim" // and read
 	ScopeAdmin Scope = "admin" // everything
+
+	scopeAny Scope = "" // needs a key, whatever it is good for
 )
 
 // TokenPrefix begins every token, so that secret scanners know one.

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -11,25 +12,48 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+
+	"navix.sh/atoll/pkg/serve"
 )
 
-// calls measures every call of the public API, by method and gRPC code: both are few, whatever callers send.
-func calls(registry prometheus.Registerer) (grpc.UnaryServerInterceptor, error) {
-	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+// calls measures every call of the public API, by method and gRPC code: both are few, whatever callers send. What is refused
+// before it is read counts as well; over REST its method is not known then.
+type calls struct{ seconds *prometheus.HistogramVec }
+
+func newCalls(registry prometheus.Registerer) (*calls, error) {
+	c := &calls{prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "atoll_hub_api_call_seconds",
 		Help:    "Time of a call of the public API, gRPC or REST, by method and by gRPC code.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
-	}, []string{"method", "code"})
+	}, []string{"method", "code"})}
 	if registry != nil {
-		if err := registry.Register(seconds); err != nil {
+		if err := registry.Register(c.seconds); err != nil {
 			return nil, fmt.Errorf("registering metrics of the API: %w", err)
 		}
 	}
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	return c, nil
+}
+
+func (c *calls) observe(method string, began time.Time, err error) {
+	method = method[strings.LastIndexByte(method, '/')+1:]
+	c.seconds.WithLabelValues(cmp.Or(method, "REST"), status.Code(err).String()).Observe(time.Since(began).Seconds())
+}
+
+func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	began := time.Now()
+	resp, err := handler(ctx, req)
+	c.observe(info.FullMethod, began, err)
+	return resp, err
+}
+
+// admit measures what is refused.
+func (c *calls) admit(admit serve.Admit) serve.Admit {
+	return func(ctx context.Context, method string, authorization []string) (string, error) {
 		began := time.Now()
-		resp, err := handler(ctx, req)
-		method := info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:]
-		seconds.WithLabelValues(method, status.Code(err).String()).Observe(time.Since(began).Seconds())
-		return resp, err
-	}, nil
+		caller, err := admit(ctx, method, authorization)
+		if err != nil {
+			c.observe(method, began, err)
+		}
+		return caller, err
+	}
 }

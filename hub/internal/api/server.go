@@ -30,24 +30,27 @@ type Options struct {
 	TLS     *tls.Config           // nil: plain text
 	Traces  trace.TracerProvider  // nil: no spans
 	Metrics prometheus.Registerer // nil: none
+	Limits  serve.Limits
 	Log     logr.Logger
 }
 
 // New answers a server of the public API, to be run on a listener.
 func New(o Options) (*Server, error) {
-	measure, err := calls(o.Metrics)
+	measure, err := newCalls(o.Metrics)
 	if err != nil {
 		return nil, err
 	}
 	opts := serve.Options{
 		Services: append(serve.Public(sandboxes{claims: o.Claims}, claimKeys{claims: o.Claims}, clusters{fleet: o.Fleet},
 			envs{fleet: o.Fleet, claims: o.Claims}, templates{}), serve.HubOnly(&hub{opts: o.Hub})),
-		Unary:   []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure},
+		Unary:   []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure.unary},
 		OpenAPI: sandboxv1.OpenAPI,
 		TLS:     o.TLS,
+		Limits:  o.Limits,
 		Log:     o.Log,
 	}
 	if o.Auth != nil {
+		opts.Admit = measure.admit(o.Auth.Admit)
 		opts.Unary = append(opts.Unary, o.Auth.Unary)
 		opts.Stream = []grpc.StreamServerInterceptor{o.Auth.Stream}
 	}

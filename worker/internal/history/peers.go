@@ -19,6 +19,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/wallclock"
 )
 
@@ -178,7 +179,7 @@ func (p *Peers) Start(ctx context.Context) error {
 		p.calls.Register(server)
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(lis) }()
+	go func() { served <- server.Serve(serve.Limit(lis, link.MaxHandshakes, link.MaxHandshakesPerAddress)) }()
 	p.opts.Log.Info("Listening for replicas", "address", lis.Addr().String())
 	defer p.end()
 	followed := make(chan struct{})

@@ -65,6 +65,7 @@ type Options struct {
 	Clock     clock.PassiveClock   // for the time of decisions
 	Rand      func() uint64        // breaks the router's near-ties
 	Traces    trace.TracerProvider // nil: no spans
+	Limits    serve.Limits
 	Log       logr.Logger
 }
 
@@ -105,6 +106,7 @@ func New(opts Options) (*API, error) {
 		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward},
 		OpenAPI:  sandboxv1.OpenAPI,
 		Further:  api.reach.Match,
+		Limits:   opts.Limits,
 		Log:      opts.Log,
 	})
 	if err != nil {

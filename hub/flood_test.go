@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/api"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
+)
+
+// asHub makes the test binary be a hub.
+const asHub = "ATOLL_TEST_AS_HUB"
+
+// process is a hub in a process of its own, which knows callers by keys.
+type process struct {
+	pid            int
+	api, link, ops string
+}
+
+func startProcess(t *testing.T, args ...string) process {
+	t.Helper()
+	o := testOptions(t)
+	keys := filepath.Join(t.TempDir(), "keys.yaml")
+	_, entry, err := api.NewToken(api.Key{Name: "known", Scopes: []api.Scope{api.ScopeClaim}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(keys, entry, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	addresses := make([]string, 4)
+	for i := range addresses {
+		lis, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses[i] = lis.Addr().String()
+		_ = lis.Close()
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{
+		"--listen", addresses[0], "--link-listen", addresses[1], "--metrics-listen", addresses[2], "--health-listen", addresses[3],
+		"--data-dir", o.dataDir, "--api-keys-file", keys,
+		"--tls-cert-file", o.tls.Cert, "--tls-key-file", o.tls.Key, "--tls-ca-file", o.tls.CA,
+	}, args...)...)
+	cmd.Env = append(os.Environ(), asHub+"=1")
+	cmd.Stderr = t.Output()
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() })
+	p := process{cmd.Process.Pid, addresses[0], addresses[1], addresses[2]}
+	for until := time.Now().Add(time.Minute); ; {
+		resp, err := http.Get("http://" + p.api + "/healthz")
+		if err == nil {
+			_ = resp.Body.Close()
+			http.DefaultClient.CloseIdleConnections()
+			return p
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the hub does not serve: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+var peak = regexp.MustCompile(`VmHWM:\s+([0-9]+) kB`)
+
+// peakMiB is the most memory that the process has ever had.
+func (p process) peakMiB(t *testing.T) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := peak.FindSubmatch(status)
+	if found == nil {
+		t.Fatalf("no VmHWM in %s", status)
+	}
+	kib, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib >> 10
+}
+
+// raw sends messages as they are.
+type raw struct{}
+
+func (raw) Marshal(v any) ([]byte, error)   { return v.([]byte), nil }
+func (raw) Unmarshal(_ []byte, _ any) error { return nil }
+func (raw) Name() string                    { return "proto" }
+
+// squeezed is what gzip makes of a message.
+type squeezed struct{ text []byte }
+
+func (squeezed) Name() string { return "gzip" }
+func (s squeezed) Compress(w io.Writer) (io.WriteCloser, error) {
+	return nopWriteCloser{onClose: func() error { _, err := w.Write(s.text); return err }}, nil
+}
+func (squeezed) Decompress(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
+
+type nopWriteCloser struct{ onClose func() error }
+
+func (nopWriteCloser) Write(p []byte) (int, error) { return len(p), nil }
+func (n nopWriteCloser) Close() error              { return n.onClose() }
+
+// I14: eight requests without a key took a hub from 24 MiB to 3.2 GiB.
+func TestI14StrangersCostTheHubNothing(t *testing.T) {
+	const much = 4<<20 - 1<<10
+	hub := startProcess(t)
+	before := hub.peakMiB(t)
+
+	var text bytes.Buffer
+	zip := gzip.NewWriter(&text)
+	hook := protowire.AppendBytes(protowire.AppendTag(nil, 17, protowire.BytesType), nil)
+	if _, err := zip.Write(bytes.Repeat(hook, much/len(hook))); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	encoding.RegisterCompressor(squeezed{text.Bytes()})
+	conn, err := grpc.NewClient(hub.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	post := "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+	body := `{"postStartHooks":[{}` + strings.Repeat(",{}", much/3) + "]}"
+
+	var group sync.WaitGroup
+	for range 12 {
+		group.Go(func() {
+			err := conn.Invoke(t.Context(), sandboxv1.Sandboxes_CreateSandbox_FullMethodName, []byte("{}"), nil,
+				grpc.ForceCodec(raw{}), grpc.UseCompressor("gzip"))
+			if err == nil || !strings.Contains(err.Error(), "Unauthenticated") {
+				t.Errorf("gRPC: %v", err)
+			}
+		})
+	}
+	for range 8 {
+		group.Go(func() {
+			conn, err := net.Dial("tcp", hub.api)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			go func() { _, _ = io.WriteString(conn, post+strconv.Itoa(len(body))+"\r\n\r\n"+body) }() // it is not read to its end
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || resp.StatusCode != http.StatusUnauthorized {
+				t.Errorf("REST: %v %v", resp, err)
+			}
+		})
+	}
+	group.Wait()
+	// Headers that do not end, on as many connections as one address may have.
+	header := bytes.NewBufferString("GET / HTTP/1.1\r\n")
+	for i := range 4 << 10 {
+		_, _ = fmt.Fprintf(header, "%x:\n", i)
+	}
+	var open []net.Conn
+	for range 512 {
+		conn, err := net.Dial("tcp", hub.api)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, conn)
+		_, _ = conn.Write(header.Bytes()) // it is not read to its end
+	}
+	for _, conn := range open {
+		_ = conn.Close()
+	}
+	if after := hub.peakMiB(t); after > before+48 {
+		t.Errorf("the hub went from %d MiB to %d MiB", before, after)
+	} else {
+		t.Logf("the hub went from %d MiB to %d MiB", before, after)
+	}
+}
+
+// I14: connections that show no certificate are few and short, and do not keep a worker out for longer than that.
+func TestI14TheLinkBoundsStrangers(t *testing.T) {
+	h := start(t, testOptions(t))
+	silent := func() net.Conn {
+		conn, err := net.Dial("tcp", h.link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	kept := make([]net.Conn, link.MaxHandshakesPerAddress)
+	for i := range kept {
+		kept[i] = silent()
+	}
+	over := silent()
+	_ = over.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := over.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		t.Errorf("one more connection than may be: %v", err)
+	}
+	began := time.Now()
+	for _, conn := range kept {
+		_ = conn.SetReadDeadline(began.Add(30 * time.Second))
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("a connection that shows no certificate is kept")
+		}
+	}
+	silent()
+}
+
+// Workers that have shown their certificates do not count as strangers.
+func TestTheLinkLetsManyWorkersIn(t *testing.T) {
+	o := testOptions(t)
+	h := start(t, o)
+	authority, err := pki.New(filepath.Dir(o.tls.CA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := authority.Cluster("east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{
+		Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"},
+		InsecureSkipVerify: true, // the hub is not what is tested
+	}
+	for i := range link.MaxHandshakesPerAddress + 1 {
+		conn, err := tls.Dial("tcp", h.link, config)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := conn.Read(make([]byte, 1)); err != nil { // the server's settings
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+}

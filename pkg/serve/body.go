@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+// opens are the paths that need no credentials.
+func opens(r *http.Request) bool {
+	return r.Method == http.MethodGet && (r.URL.Path == healthPath || r.URL.Path == openAPIPath)
+}
+
+type callerKey struct{}
+
+// admitted asks who calls before anything of a body is read.
+func (s *Server) admitted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.opts.Admit == nil || opens(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		caller, err := s.opts.Admit(r.Context(), "", r.Header.Values("Authorization"))
+		if err != nil {
+			refuse(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
+	})
+}
+
+// refuse answers without reading the body: the connection ends with the response, or net/http would read on.
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+	}
+	problem.FromError(err).Write(w)
+}
+
+// conversation serves what may last for days, and send any amount.
+func conversation(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Time{})
+		_ = control.SetWriteDeadline(time.Time{})
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bounded has a body read in full, in time, and looked at, before next sees it; and bounds how long a response may take to
+// leave from when it begins.
+func (s *Server) bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		body, err := s.receive(control, r)
+		if err != nil {
+			_ = control.SetWriteDeadline(time.Now().Add(s.opts.Limits.BodyTimeout))
+			refuse(w, r, err)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.ContentLength = int64(len(body))
+		next.ServeHTTP(&departing{ResponseWriter: w, control: control, within: s.opts.Limits.BodyTimeout}, r)
+	})
+}
+
+func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]byte, error) {
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	if how := r.Header.Get("Content-Encoding"); how != "" && !strings.EqualFold(how, "identity") {
+		return nil, problem.InvalidField("Content-Encoding", clip(how), "identity: requests are not compressed")
+	}
+	if kind := r.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+			return nil, problem.InvalidField("Content-Type", clip(kind), "application/json")
+		}
+	}
+	most := s.opts.Limits.BodyBytes
+	if r.ContentLength > int64(most) {
+		return nil, tooLarge(most)
+	}
+	caller, ok := r.Context().Value(callerKey{}).(string)
+	if !ok {
+		caller = originOf(remote(r.RemoteAddr)).String()
+	}
+	leave, err := s.guard.intake.enter(r.Context(), caller, s.opts.Limits.BodyTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	_ = control.SetReadDeadline(time.Now().Add(s.opts.Limits.BodyTimeout))
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
+	_ = control.SetReadDeadline(time.Time{})
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, problem.New(problem.Deadline, "the request's body did not arrive within %s", s.opts.Limits.BodyTimeout)
+	case err != nil:
+		return nil, problem.New(problem.Invalid, "the request's body broke off: %w", err)
+	case len(body) > most:
+		return nil, tooLarge(most)
+	}
+	return body, checkJSON(body)
+}
+
+// remote is the address of a caller as net/http tells it.
+func remote(text string) net.Addr {
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return nil
+	}
+	return net.TCPAddrFromAddrPort(at)
+}
+
+// departing is a response that must be taken in time once it has begun. Until then a call may take as long as it needs.
+type departing struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	within  time.Duration
+	began   bool
+}
+
+func (d *departing) begin() {
+	if !d.began {
+		d.began = true
+		_ = d.control.SetWriteDeadline(time.Now().Add(d.within))
+	}
+}
+
+func (d *departing) WriteHeader(code int) {
+	d.begin()
+	d.ResponseWriter.WriteHeader(code)
+}
+
+func (d *departing) Write(p []byte) (int, error) {
+	d.begin()
+	return d.ResponseWriter.Write(p)
+}

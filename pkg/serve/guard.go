@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto" // registers the codec, too
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+// streamWindow is what a stream may have sent and its handler not read. It is fixed: gRPC would let it grow to 16 MiB.
+const streamWindow = 64 << 10
+
+const (
+	pingAfter   = time.Minute
+	pingTimeout = 20 * time.Second
+)
+
+// guard stands before what gRPC callers send: it asks who they are before a message is read, bounds what is read, and looks
+// at it before it is decoded. It does so in the methods' handlers: gRPC's own place for it, the tap, keeps the timer of each
+// call that it refuses until the deadline that the caller has named.
+type guard struct {
+	limits Limits
+	admit  Admit
+	intake *intake
+}
+
+// Admit returns a name for the caller, whose fair share is counted by it, or an error. The method is empty where it is not
+// known yet. It must not take long.
+type Admit func(ctx context.Context, method string, authorization []string) (caller string, err error)
+
+func (g *guard) options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.InTapHandle(g.tap),
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
+		grpc.MaxRecvMsgSize(g.limits.BodyBytes),
+		grpc.MaxHeaderListSize(uint32(g.limits.HeaderBytes)), //nolint:gosec // at most 1 MiB
+		grpc.MaxConcurrentStreams(uint32(g.limits.Streams)),  //nolint:gosec // at most 65536
+		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(streamWindow),
+		grpc.ConnectionTimeout(g.limits.HeaderTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: g.limits.IdleTimeout, Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	}
+}
+
+type giveUpKey struct{}
+
+// tap makes the call's reads end when its handler gives up. Only here can the context be changed that they use.
+func (*guard) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	ctx, giveUp := context.WithCancel(ctx)
+	return context.WithValue(ctx, giveUpKey{}, giveUp), nil
+}
+
+// registrar registers services whose unary methods are guarded. Streams are guarded by an interceptor, which runs before
+// anything is read.
+func (g *guard) registrar(to grpc.ServiceRegistrar) grpc.ServiceRegistrar { return guarded{g, to} }
+
+type guarded struct {
+	guard *guard
+	to    grpc.ServiceRegistrar
+}
+
+func (r guarded) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	own := *desc
+	own.Methods = nil
+	for _, method := range desc.Methods {
+		name, inner := "/"+desc.ServiceName+"/"+method.MethodName, method.Handler
+		method.Handler = func(srv any, ctx context.Context, dec func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
+			caller, err := r.guard.check(ctx, name)
+			if err != nil {
+				return nil, explain(err, "")
+			}
+			return inner(srv, ctx, func(in any) error { return r.guard.receive(ctx, caller, dec, in) }, chain)
+		}
+		own.Methods = append(own.Methods, method)
+	}
+	r.to.RegisterService(&own, impl)
+}
+
+// open are the methods that probes call, without credentials.
+func open(method string) bool { return method == healthv1.Health_Check_FullMethodName }
+
+// check tells who calls, before anything of the message is read.
+func (g *guard) check(ctx context.Context, method string) (caller string, err error) {
+	if g.admit != nil && !open(method) {
+		if caller, err = g.admit(ctx, method, metadata.ValueFromIncomingContext(ctx, "authorization")); err != nil {
+			return "", err
+		}
+	}
+	stream, _ := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
+	if stream == nil {
+		return "", problem.New(problem.Internal, "the transport does not tell how messages are encoded")
+	}
+	if how := stream.RecvCompress(); how != "" && how != encoding.Identity {
+		return "", problem.InvalidField("grpc-encoding", clip(how), "identity: requests are not compressed")
+	}
+	if caller == "" {
+		caller = addressOf(ctx)
+	}
+	return caller, nil
+}
+
+// addressOf names a caller who is not known otherwise.
+func addressOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return originOf(p.Addr).String()
+	}
+	return ""
+}
+
+// receive reads and decodes a message.
+func (g *guard) receive(ctx context.Context, caller string, read func(any) error, into any) error {
+	leave, err := g.intake.enter(ctx, caller, g.limits.BodyTimeout)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	message, ok := into.(protobuf.Message)
+	giveUp, ok2 := ctx.Value(giveUpKey{}).(context.CancelFunc)
+	if !ok || !ok2 {
+		return problem.New(problem.Internal, "%T cannot be received", into)
+	}
+	timer := time.AfterFunc(g.limits.BodyTimeout, giveUp)
+	defer timer.Stop()
+	r := &received{into: message}
+	if err := read(r); err != nil {
+		return err // the caller was told already, in gRPC's own words
+	}
+	return r.err
+}
+
+// stream guards calls whose handlers read for themselves.
+func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	caller, err := g.check(stream.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	return handler(srv, &guardedStream{ServerStream: stream, guard: g, caller: caller})
+}
+
+type guardedStream struct {
+	grpc.ServerStream
+	guard  *guard
+	caller string
+	began  bool
+}
+
+// RecvMsg has the first message arrive in time. Those after it come when the caller has something to ask.
+func (s *guardedStream) RecvMsg(m any) error {
+	if !s.began {
+		s.began = true
+		return s.guard.receive(s.Context(), s.caller, s.ServerStream.RecvMsg, m)
+	}
+	message, ok := m.(protobuf.Message)
+	if !ok {
+		return problem.New(problem.Internal, "%T cannot be received", m)
+	}
+	r := &received{into: message}
+	if err := s.ServerStream.RecvMsg(r); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// received is a message that is decoded only if there is not too much in it. The codec cannot return the error: gRPC would
+// make it one of our own.
+type received struct {
+	into protobuf.Message
+	err  error
+}
+
+// codec is gRPC's own for everything but what is received.
+type codec struct{ encoding.CodecV2 }
+
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	r, ok := v.(*received)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	wire := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer wire.Free()
+	if r.err = checkProto(wire.ReadOnlyData(), r.into.ProtoReflect().Descriptor()); r.err != nil {
+		return nil
+	}
+	if err := protobuf.Unmarshal(wire.ReadOnlyData(), r.into); err != nil {
+		r.err = problem.New(problem.Invalid, "the request is no %s: %w", r.into.ProtoReflect().Descriptor().FullName(), err)
+	}
+	return nil
+}
+
+// clip keeps an error from repeating what a caller sent at length.
+func clip(s string) string {
+	const most = 64
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "�")
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Limits bound what callers can make a server hold (I14). A field that is zero has its default.
+type Limits struct {
+	// Connections is how many there are at one time, and PerAddress how many of them from one address: an IPv4 address or
+	// an IPv6 network of 64 bits.
+	Connections, PerAddress int
+	// Streams is how many calls one gRPC connection has under way.
+	Streams int
+	// HeaderBytes and BodyBytes bound a request. What goes to a sandbox's port has no bound.
+	HeaderBytes, BodyBytes int
+	// HeaderTimeout bounds a connection's first bytes, TLS included, and each header; BodyTimeout the arrival of a body, and
+	// the departure of a response; IdleTimeout the time between requests. Conversations with sandboxes have header
+	// timeouts alone.
+	HeaderTimeout, BodyTimeout, IdleTimeout time.Duration
+}
+
+// DefaultLimits are those of a server that was told nothing else.
+func DefaultLimits() Limits {
+	return Limits{
+		Connections: 4096, PerAddress: 512, Streams: 250,
+		HeaderBytes: 32 << 10, BodyBytes: 256 << 10,
+		HeaderTimeout: 10 * time.Second, BodyTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+	}
+}
+
+// Bind makes flags of the bounds.
+func (l *Limits) Bind(flags *pflag.FlagSet) {
+	d := DefaultLimits()
+	flags.IntVar(&l.Connections, "max-connections", d.Connections, "how many connections to the API there may be at one time")
+	flags.IntVar(&l.PerAddress, "max-connections-per-address", d.PerAddress,
+		"how many of them may come from one IPv4 address or IPv6 /64; raise it where callers share a proxy")
+	flags.IntVar(&l.Streams, "max-streams-per-connection", d.Streams, "how many calls one gRPC connection may have under way")
+	flags.IntVar(&l.HeaderBytes, "max-header-bytes", d.HeaderBytes, "size of a request's header, path and query included")
+	flags.IntVar(&l.BodyBytes, "max-body-bytes", d.BodyBytes, "size of a request's body; what goes to a sandbox's port has no bound")
+	flags.DurationVar(&l.HeaderTimeout, "header-timeout", d.HeaderTimeout,
+		"how long a TLS handshake, and a request's header, may take to arrive")
+	flags.DurationVar(&l.BodyTimeout, "body-timeout", d.BodyTimeout, "how long a request's body may take to arrive, and a response to be taken")
+	flags.DurationVar(&l.IdleTimeout, "idle-timeout", d.IdleTimeout, "how long a connection without a call is kept")
+}
+
+// Validate names every bound that is out of range.
+func (l Limits) Validate() error {
+	l = l.filled()
+	var errs []error
+	for _, n := range []struct {
+		flag            string
+		value, min, max int
+	}{
+		{"max-connections", l.Connections, 1, 1 << 20}, {"max-connections-per-address", l.PerAddress, 1, 1 << 20},
+		{"max-streams-per-connection", l.Streams, 1, 1 << 16},
+		{"max-header-bytes", l.HeaderBytes, 4 << 10, 1 << 20}, {"max-body-bytes", l.BodyBytes, 4 << 10, 16 << 20},
+	} {
+		if n.value < n.min || n.value > n.max {
+			errs = append(errs, fmt.Errorf("--%s: %d is not valid, want %d to %d", n.flag, n.value, n.min, n.max))
+		}
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{"header-timeout", l.HeaderTimeout}, {"body-timeout", l.BodyTimeout}, {"idle-timeout", l.IdleTimeout}} {
+		if d.value < time.Second || d.value > time.Hour {
+			errs = append(errs, fmt.Errorf("--%s: %s is not valid, want 1s to 1h", d.flag, d.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l Limits) filled() Limits {
+	d := DefaultLimits()
+	for _, n := range []struct {
+		to   *int
+		from int
+	}{
+		{&l.Connections, d.Connections}, {&l.PerAddress, d.PerAddress}, {&l.Streams, d.Streams},
+		{&l.HeaderBytes, d.HeaderBytes}, {&l.BodyBytes, d.BodyBytes},
+	} {
+		if *n.to == 0 {
+			*n.to = n.from
+		}
+	}
+	for _, t := range []struct {
+		to   *time.Duration
+		from time.Duration
+	}{{&l.HeaderTimeout, d.HeaderTimeout}, {&l.BodyTimeout, d.BodyTimeout}, {&l.IdleTimeout, d.IdleTimeout}} {
+		if *t.to == 0 {
+			*t.to = t.from
+		}
+	}
+	return l
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+)
+
+const createMethod = sandboxv1.Sandboxes_CreateSandbox_FullMethodName
+
+// patience is how long a server may take for what it does at once.
+const patience = 20 * time.Second
+
+// admitKnown lets in who shows a token, under its name.
+func admitKnown(_ context.Context, _ string, authorization []string) (string, error) {
+	if len(authorization) != 1 {
+		return "", problem.New(problem.Unauthenticated, "who are you?")
+	}
+	return authorization[0], nil
+}
+
+func limits(change func(*Limits)) func(*Options) {
+	return func(o *Options) { change(&o.Limits) }
+}
+
+func secured(o *Options) { o.Admit = admitKnown }
+
+// talk opens a connection and says something, as it is.
+func talk(t *testing.T, address, text string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// heard is the response on a connection, and whether the server has closed it after that.
+func heard(t *testing.T, conn net.Conn) (code int, body string, closed bool) {
+	t.Helper()
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatalf("no response: %v", err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text), resp.Close
+}
+
+// begin opens a stream of which nothing but the header is sent.
+func begin(t *testing.T, conn *grpc.ClientConn, method string, header ...string) grpc.ClientStream {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), header...), patience)
+	t.Cleanup(cancel)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// I14: who shows no credentials is refused before anything is read but the header.
+func TestI14CredentialsComeBeforeTheBody(t *testing.T) {
+	address := start(t, secured)
+	for _, path := range []string{"/v1/sandboxes", "/v1/extra/7", "/v1/nothing"} {
+		conn := talk(t, address, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{")
+		if code, body, closed := heard(t, conn); code != 401 || !closed {
+			t.Errorf("%s: %d %s, closed %t", path, code, body, closed)
+		}
+	}
+	conn := dial(t, address, insecure.NewCredentials())
+	err := begin(t, conn, createMethod).RecvMsg(&sandboxv1.Sandbox{})
+	if problem.FromError(err).Reason != problem.Unauthenticated {
+		t.Errorf("gRPC: %v", err)
+	}
+	got, err := sandboxv1.NewSandboxesClient(conn).CreateSandbox(metadata.AppendToOutgoingContext(t.Context(), "authorization", "a"),
+		&sandboxv1.CreateSandboxRequest{Env: "demo"})
+	if err != nil || got.GetEnv() != "demo" {
+		t.Errorf("with credentials: %v %v", got, err)
+	}
+	for _, path := range []string{"/healthz", "/openapi.json"} {
+		if code, body, _ := heard(t, talk(t, address, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")); code != 200 {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+}
+
+func TestI14RequestsAreBounded(t *testing.T) {
+	address := start(t)
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
+	t.Cleanup(client.CloseIdleConnections)
+	for name, c := range map[string]struct {
+		body   string
+		header []string
+		want   string // in the response; empty: 200
+	}{
+		"small":             {`{"env":"demo","metadata":{"a":"{[,\"[{,"}}`, []string{"Content-Type", "application/json; charset=utf-8"}, ""},
+		"many bytes":        {`{"env":"demo"` + strings.Repeat(" ", 256<<10) + "}", nil, "at most 262144 bytes"},
+		"many values":       {`{"env":"demo","postStartHooks":[{}` + strings.Repeat(",{}", maxValues/2) + "]}", nil, "at most 10000 values"},
+		"deep":              {`{"env":"demo","postStartHooks":[{"a":` + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + "}]}", nil, "at most 64 levels"},
+		"deep and unclosed": {strings.Repeat(`{"a":[`, 40_000), nil, "at most 64 levels"},
+		"compressed":        {"\x1f\x8b\x08", []string{"Content-Encoding", "gzip"}, "requests are not compressed"},
+		"a form":            {"env=demo", []string{"Content-Type", "application/x-www-form-urlencoded"}, "application/json"},
+		"text":              {`{"env":"demo"}`, []string{"Content-Type", "text/plain"}, "application/json"},
+	} {
+		code, body, _ := rest(t, client, "POST", "http://"+address+"/v1/sandboxes", c.body, c.header...)
+		if c.want == "" && code != 200 || c.want != "" && (code != 400 || !strings.Contains(body, c.want) || !strings.Contains(body, `"field"`)) {
+			t.Errorf("%s: %d %.300s, want %q", name, code, body, c.want)
+		}
+	}
+	// A body without a length is read no further than it may be.
+	chunk := "10000\r\n" + strings.Repeat(" ", 1<<16) + "\r\n"
+	conn := talk(t, address, "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+strings.Repeat(chunk, 5))
+	if code, body, _ := heard(t, conn); code != 400 || !strings.Contains(body, "at most 262144 bytes") {
+		t.Errorf("in chunks: %d %s", code, body)
+	}
+
+	calls := sandboxv1.NewSandboxesClient(dial(t, address, insecure.NewCredentials()))
+	nested := structpb.NewNullValue()
+	for range maxNesting {
+		nested = structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{nested}})
+	}
+	hooks := make([]*structpb.Struct, maxElements+1)
+	for i := range hooks {
+		hooks[i] = &structpb.Struct{}
+	}
+	for name, c := range map[string]struct {
+		request *sandboxv1.CreateSandboxRequest
+		options []grpc.CallOption
+		want    string
+	}{
+		"small":       {&sandboxv1.CreateSandboxRequest{Metadata: map[string]string{"a": "b"}, PostStartHooks: hooks[:100]}, nil, ""},
+		"many bytes":  {&sandboxv1.CreateSandboxRequest{Image: strings.Repeat("x", 256<<10)}, nil, "larger than max"},
+		"many values": {&sandboxv1.CreateSandboxRequest{PostStartHooks: hooks}, nil, "at most 20000 values"},
+		"many names":  {&sandboxv1.CreateSandboxRequest{Clusters: make([]string, maxElements+1)}, nil, "at most 20000 values"},
+		"deep": {&sandboxv1.CreateSandboxRequest{PostStartHooks: []*structpb.Struct{{Fields: map[string]*structpb.Value{"a": nested}}}},
+			nil, "at most 192 levels"},
+		"compressed": {&sandboxv1.CreateSandboxRequest{}, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}, "requests are not compressed"},
+	} {
+		c.request.Env = "demo"
+		_, err := calls.CreateSandbox(t.Context(), c.request, c.options...)
+		if e := problem.FromError(err); c.want == "" && err != nil || c.want != "" && (e == nil || !strings.Contains(e.Message, c.want)) {
+			t.Errorf("gRPC, %s: %v, want %q", name, err, c.want)
+		}
+	}
+	for name, header := range map[string]string{
+		"many bytes": "A: " + strings.Repeat("x", 64<<10) + "\r\n",
+		"many lines": strings.Repeat("A:\r\n", maxLines),
+	} {
+		if code, body, closed := heard(t, talk(t, address, "GET /healthz HTTP/1.1\r\nHost: x\r\n"+header+"\r\n")); code != 431 || !closed {
+			t.Errorf("a header of %s: %d %s, closed %t", name, code, body, closed)
+		}
+	}
+	// Bodies of many lines, and many requests of one connection, are not headers of many lines.
+	conn = talk(t, address, strings.Repeat("POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 1014\r\n\r\n"+strings.Repeat("\n", 1000)+`{"env":"demo"}`[:14], 3))
+	in := bufio.NewReader(conn)
+	for range 3 {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+			t.Errorf("a body of many lines: %d %v", resp.StatusCode, err)
+		}
+	}
+	_, err := calls.CreateSandbox(metadata.AppendToOutgoingContext(t.Context(), "a", strings.Repeat("x", 64<<10)), &sandboxv1.CreateSandboxRequest{Env: "demo"})
+	if err == nil {
+		t.Error("gRPC: a header of 64 KiB was taken")
+	}
+}
+
+// checkProto is asked about anything, and is done with it in one pass.
+func TestCheckProtoTakesAnything(t *testing.T) {
+	request := (&sandboxv1.CreateSandboxRequest{}).ProtoReflect().Descriptor()
+	long := protowire.AppendBytes(protowire.AppendTag(nil, 17, protowire.BytesType), make([]byte, 10))
+	for name, c := range map[string]struct {
+		wire []byte
+		ok   bool
+	}{
+		"nothing": {nil, true}, "unknown field": {protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 1), true},
+		"cut off": {long[:5], false}, "a group": {protowire.AppendTag(nil, 1000, protowire.StartGroupType), false}, "no tag": {[]byte{0xff}, false},
+	} {
+		if err := checkProto(c.wire, request); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestI14SlowCallersAreEnded(t *testing.T) {
+	const short = 300 * time.Millisecond
+	address := start(t, limits(func(l *Limits) { l.HeaderTimeout, l.BodyTimeout, l.IdleTimeout = short, short, short }))
+	for name, text := range map[string]string{
+		"nothing": "", "half a preface": "PR", "half a header": "GET / HTTP/1.1\r\nHost:", "after a request": "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		if _, err := io.Copy(io.Discard, talk(t, address, text)); err != nil {
+			t.Errorf("who says %s is not hung up on: %v", name, err)
+		}
+	}
+	conn := talk(t, address, "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	if code, body, closed := heard(t, conn); code != 504 || !closed {
+		t.Errorf("half a body: %d %s, closed %t", code, body, closed)
+	}
+	calls := dial(t, address, insecure.NewCredentials())
+	if err := begin(t, calls, createMethod).RecvMsg(&sandboxv1.Sandbox{}); status.Code(err) != codes.Canceled {
+		t.Errorf("gRPC without a body: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for state := calls.GetState(); state != connectivity.Idle; state = calls.GetState() {
+		if !calls.WaitForStateChange(ctx, state) {
+			t.Fatal("a gRPC connection without calls is kept")
+		}
+	}
+	// A conversation is no slow body.
+	slow := talk(t, address, "POST /v1/extra/7 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n1")
+	<-time.After(2 * short)
+	if _, err := io.WriteString(slow, "2"); err != nil {
+		t.Fatal(err)
+	}
+	if code, body, _ := heard(t, slow); code != 200 || body != "extra 7 2 <nil>" {
+		t.Errorf("a conversation with a pause: %d %s", code, body)
+	}
+}
+
+// Who does not take the response is ended as well: the only connection there may be is free again.
+func TestI14ResponsesAreTakenInTime(t *testing.T) {
+	address := start(t, limits(func(l *Limits) { l.BodyTimeout, l.PerAddress = 300*time.Millisecond, 1 }))
+	deaf := talk(t, address, "")
+	go func() {
+		for {
+			if _, err := io.WriteString(deaf, "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				return
+			}
+		}
+	}()
+	for until := time.Now().Add(patience); ; {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		got, _ := io.ReadAll(conn)
+		_ = conn.Close()
+		if strings.HasPrefix(string(got), "HTTP/1.1 200") {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatal("a caller that takes no response keeps its connection")
+		}
+	}
+}
+
+func TestI14ConnectionsAreBounded(t *testing.T) {
+	address := start(t, limits(func(l *Limits) { l.Connections, l.PerAddress, l.Streams = 3, 2, 2 }))
+	ask := func(from string) (net.Conn, bool) {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		_, err = http.ReadResponse(bufio.NewReader(conn), nil)
+		return conn, err == nil
+	}
+	first, _ := ask("127.0.0.1")
+	for i, c := range []struct {
+		from string
+		ok   bool
+	}{{"127.0.0.1", true}, {"127.0.0.1", false}, {"127.0.0.2", true}, {"127.0.0.3", false}} {
+		if _, ok := ask(c.from); ok != c.ok {
+			t.Errorf("connection %d, from %s: %t", i, c.from, ok)
+		}
+	}
+	_ = first.Close()
+	for until := time.Now().Add(patience); ; {
+		conn, ok := ask("127.0.0.3")
+		if ok {
+			_ = conn.Close()
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("the place of a connection that has ended is not given away")
+		}
+	}
+}
+
+func TestI14StreamsAreBounded(t *testing.T) {
+	address := start(t, limits(func(l *Limits) { l.Streams = 2 }))
+	conn := dial(t, address, insecure.NewCredentials())
+	calls := sandboxv1.NewSandboxesClient(conn)
+	if _, err := calls.CreateSandbox(t.Context(), &sandboxv1.CreateSandboxRequest{Env: "demo"}); err != nil {
+		t.Fatal(err) // the server's settings are known now
+	}
+	for range 2 {
+		begin(t, conn, createMethod)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, createMethod); !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		t.Errorf("a third stream of two: %v", err)
+	}
+}
+
+// Metrics and health are bounded as well.
+func TestI14PlainIsBounded(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- Plain(ctx, lis, http.NotFoundHandler()) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	address := lis.Addr().String()
+	large := talk(t, address, "GET / HTTP/1.1\r\nHost: x\r\nA: "+strings.Repeat("x", 2*plainHeader)+"\r\n\r\n")
+	if code, _, closed := heard(t, large); code != 431 || !closed {
+		t.Errorf("a large header: %d, closed %t", code, closed)
+	}
+	_ = large.Close()
+	for range plainPerAddress {
+		talk(t, address, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+	}
+	for until := time.Now().Add(patience); ; { // connections are accepted one after the other
+		over := talk(t, address, "")
+		_ = over.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := over.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("more connections than may be")
+		}
+	}
+}
+
+// A caller's requests that do not arrive hold up its own, and nobody else's.
+func TestI14EachCallerHasAShare(t *testing.T) {
+	address := start(t, secured)
+	conn := dial(t, address, insecure.NewCredentials())
+	for range intakePerCaller {
+		begin(t, conn, createMethod, "authorization", "greedy")
+	}
+	post := "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 14\r\n\r\n" + `{"env":"demo"}`
+	for until := time.Now().Add(patience); ; {
+		held := talk(t, address, fmt.Sprintf(post, "greedy"))
+		_ = held.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		if _, err := http.ReadResponse(bufio.NewReader(held), nil); err != nil {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("a caller has more than its share received at one time")
+		}
+	}
+	if code, body, _ := heard(t, talk(t, address, fmt.Sprintf(post, "other"))); code != 200 {
+		t.Errorf("another caller: %d %s", code, body)
+	}
+}

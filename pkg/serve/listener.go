@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Limit returns a listener that closes connections beyond a number in all, or from one address, as they come. A connection
+// counts until it is closed, or its Admit is called.
+func Limit(lis net.Listener, inAll, perAddress int) net.Listener {
+	return &limited{Listener: lis, inAll: inAll, perAddress: perAddress, from: map[netip.Prefix]int{}}
+}
+
+type limited struct {
+	net.Listener
+	inAll, perAddress int
+
+	mu   sync.Mutex
+	all  int
+	from map[netip.Prefix]int
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		origin := originOf(conn.RemoteAddr())
+		if l.enter(origin) {
+			return &counted{Conn: conn, leave: sync.OnceFunc(func() { l.leave(origin) })}, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+func (l *limited) enter(origin netip.Prefix) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all >= l.inAll || l.from[origin] >= l.perAddress {
+		return false
+	}
+	l.all++
+	l.from[origin]++
+	return true
+}
+
+func (l *limited) leave(origin netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all--
+	if l.from[origin]--; l.from[origin] == 0 {
+		delete(l.from, origin)
+	}
+}
+
+// originOf is the address that counts as one: who has an IPv6 address has 2^64 of them. Addresses that are none are one.
+func originOf(addr net.Addr) netip.Prefix {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	prefix, err := ip.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return prefix
+}
+
+// counted is a connection of a limited listener.
+type counted struct {
+	net.Conn
+	leave func()
+}
+
+// Admit ends the counting of a connection whose other end is known by now.
+func (c *counted) Admit() { c.leave() }
+
+func (c *counted) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
+
+// CloseWrite is that of TCP.
+func (c *counted) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(conn net.Conn) error {
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}
+
+// Bounds of what operates a server: metrics and health. Their callers are few and their requests small.
+const (
+	plainConnections = 128
+	plainPerAddress  = 64
+	plainHeader      = 8 << 10
+	plainHeaderTime  = 5 * time.Second
+	plainTime        = 30 * time.Second
+)
+
+// Plain serves requests without bodies on lis until ctx ends: metrics and health.
+func Plain(ctx context.Context, lis net.Listener, h http.Handler) error {
+	server := &http.Server{
+		Handler: h, MaxHeaderBytes: plainHeader,
+		ReadHeaderTimeout: plainHeaderTime, ReadTimeout: plainHeaderTime, WriteTimeout: plainTime, IdleTimeout: 2 * plainTime,
+	}
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stopped()
+	if err := server.Serve(Limit(lis, plainConnections, plainPerAddress)); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving on %s: %w", lis.Addr(), err)
+	}
+	return nil
+}
