@@ -7,7 +7,7 @@
 //
 //	internal/env        Envs → pools, status of the local segment
 //	internal/standalone       pools without an Env → what their template says; internal/adoption → an Env for them
-//	internal/templates  who uses a template, and what is wrong with it
+//	internal/podtemplate  who uses a template, and what is wrong with it
 //	internal/autoscale  claims that wait, Pods that idle → replicas, in the Env; pkg/autoscale decides
 //	internal/admission  who is asked before a pool grows or a Pod is made
 //	internal/foreigncontroller      what another controller keeps, and all others leave alone

@@ -25,9 +25,9 @@ import (
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/lease"
+	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/standalone"
-	"navix.sh/atoll/worker/internal/templates"
 )
 
 // newHooks adds what runs post-start hooks, on the leader.
@@ -116,7 +116,7 @@ func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, p parts) e
 	if err := p.envs.SetupWithManager(ctx, mgr); err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}
-	if err := templates.Setup(mgr, p.serverTime); err != nil {
+	if err := podtemplate.Setup(mgr, p.serverTime); err != nil {
 		return fmt.Errorf("adding the template reconciler: %w", err)
 	}
 	standalonePools, err := standalone.Setup(mgr, standalone.Options{Paused: p.others.PausedPool, Registerer: metrics.Registry})

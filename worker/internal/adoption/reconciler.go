@@ -16,25 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/env"
-)
-
-const (
-	// retryPeriod is how soon a pool is looked at again that has changed under our hands. Its event usually comes first.
-	retryPeriod = 100 * time.Millisecond
-	// heldPeriod is how soon a pool is looked at again that another controller keeps.
-	heldPeriod = 10 * time.Second
 )
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch;create
@@ -65,7 +56,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return nil
 	}
 	r := &Reconciler{
-		opts: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("atoll-worker"),
+		opts: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder(controllers.FieldManager),
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_adoptions_total", Help: "Steps of the adoption of pools, by action and result: done, lost or failed.",
 		}, []string{"action", "result"}),
@@ -73,17 +64,11 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := o.Registerer.Register(r.actions); err != nil {
 		return fmt.Errorf("registering metrics of the adoption: %w", err)
 	}
-	notStatus := predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("adoption").
-		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(notStatus)).
+		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(controllers.NotStatus())).
 		Watches(&v1alpha1.SandboxEnv{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WithOptions(controller.Options{
-			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
-			UsePriorityQueue: new(false),
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
-				50*time.Millisecond, 30*time.Second),
-		}).
+		WithOptions(controllers.Options(1, 30*time.Second)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the adoption controller: %w", err)
@@ -117,7 +102,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	if r.opts.Paused != nil && r.opts.Paused(pool) {
-		return ctrl.Result{RequeueAfter: heldPeriod}, nil
+		return ctrl.Result{RequeueAfter: controllers.RetryPaused}, nil
 	}
 	if d.verb == verbCreate {
 		err = r.makeEnv(ctx, pool)
@@ -127,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	switch {
 	case errors.Is(err, errStale):
 		r.actions.WithLabelValues(string(d.verb), "lost").Inc()
-		return ctrl.Result{RequeueAfter: retryPeriod}, nil
+		return ctrl.Result{RequeueAfter: controllers.RetryStale}, nil
 	case err != nil:
 		r.actions.WithLabelValues(string(d.verb), "failed").Inc()
 		return ctrl.Result{}, err
@@ -150,7 +135,7 @@ func (r *Reconciler) makeEnv(ctx context.Context, pool *v1alpha1.SandboxPool) er
 	if err != nil {
 		return fmt.Errorf("making an Env of pool %s: %w", pool.Name, err)
 	}
-	err = r.client.Create(ctx, &unstructured.Unstructured{Object: body}, client.FieldOwner(env.FieldManager))
+	err = r.client.Create(ctx, &unstructured.Unstructured{Object: body}, client.FieldOwner(controllers.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		return errStale
 	}
@@ -178,7 +163,7 @@ func (r *Reconciler) own(ctx context.Context, pool *v1alpha1.SandboxPool, e *v1a
 	if err != nil {
 		return fmt.Errorf("encoding the patch of pool %s: %w", pool.Name, err)
 	}
-	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(env.FieldManager))
+	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(controllers.FieldManager))
 	if patch.LostRace(err) {
 		return fmt.Errorf("%w: %w", errStale, err)
 	}

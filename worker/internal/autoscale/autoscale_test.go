@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -317,7 +317,7 @@ func TestReplicasAreRaisedAgainForPodsClaimedLate(t *testing.T) {
 	for _, pod := range w.livePods("a") {
 		before[string(pod.UID)] = true
 	}
-	w.setReplicasAs(env.FieldManager, 1) // what the autoscaler's own write leaves when the marks are gone
+	w.setReplicasAs(controllers.FieldManager, 1) // what the autoscaler's own write leaves when the marks are gone
 	w.await("a", 3)
 	w.eventually("no marks", func() error {
 		for _, pod := range w.livePods("a") {

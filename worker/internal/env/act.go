@@ -21,6 +21,9 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
 // actor carries out one plan. Every write rests on a live read of the Env at the generation that was decided about.
@@ -57,7 +60,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bo
 // settle counts what came of a member's action, and has the Env's status tell of a failure.
 func (a *actor) settle(ctx context.Context, m *memberPlan, err error) error {
 	if err = a.count(ctx, m.verb, err); err != nil {
-		m.message = clip(err.Error(), longestSentence)
+		m.message = problem.Clip(err.Error(), podtemplate.LongestMessage)
 		if m.verb == verbRepair && refusedForGood(err) {
 			m.unrepaired = true
 			a.tellOfUnrepaired(m)
@@ -132,7 +135,7 @@ func (a *actor) create(ctx context.Context, m *memberPlan) error {
 		return err
 	}
 	pool := &unstructured.Unstructured{Object: stampedPool(a.o.env, member, runtime.DeepCopyJSON(at.spec()))}
-	err = a.client.Create(ctx, pool, client.FieldOwner(FieldManager))
+	err = a.client.Create(ctx, pool, client.FieldOwner(controllers.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("pool %s: %w", m.name, errStale)
 	}
@@ -161,7 +164,7 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 	if err != nil || body == nil {
 		return err
 	}
-	err = a.client.Patch(ctx, live, client.RawPatch(types.MergePatchType, body), client.FieldOwner(FieldManager))
+	err = a.client.Patch(ctx, live, client.RawPatch(types.MergePatchType, body), client.FieldOwner(controllers.FieldManager))
 	if patch.LostRace(err) {
 		return fmt.Errorf("pool %s: %w", m.name, errStale)
 	}
@@ -296,14 +299,5 @@ func (a *actor) record(member, eventType string, reason v1alpha1.ConditionReason
 	if pool == nil {
 		pool = &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: a.o.env.Namespace, Name: member}}
 	}
-	a.recorder.Eventf(a.o.env, pool, eventType, string(reason), clip(string(action), 128), "%s", clip(note, 1000))
-}
-
-// clip keeps a text below the length at which the API server refuses an event.
-func clip(text string, longest int) string {
-	const dots = "…"
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest-len(dots)], "") + dots
-	}
-	return text
+	a.recorder.Eventf(a.o.env, pool, eventType, string(reason), problem.Clip(string(action), 128), "%s", problem.Clip(note, 1000))
 }

@@ -24,7 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
 const (
@@ -84,7 +86,7 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 		m.replicas = verdict.Replicas
 		m.snapshot.spec["replicas"] = int64(verdict.Replicas)
 		m.snapshot.annotations[v1alpha1.PartlyAdmittedAnnotationKey] = fmt.Sprintf("%d of %d: %s: %s", verdict.Replicas, wanted,
-			verdict.Reason, clip(verdict.Message, longestSentence))
+			verdict.Reason, problem.Clip(verdict.Message, podtemplate.LongestMessage))
 		a.tell(ctx, m.name, corev1.EventTypeWarning, v1alpha1.ConditionReason(verdict.Reason), verbAdmit,
 			"member %s gets %d of %d replicas: %s", m.name, verdict.Replicas, wanted, verdict.Message)
 	}
@@ -97,7 +99,7 @@ func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 	told := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]
 	if admitted, rest, ok := strings.Cut(told, " of "); ok && !o.autoscaled(member.Config.ScalingGroup) && admitted == strconv.Itoa(int(member.Spec.Replicas)) {
 		wanted, why, _ := strings.Cut(rest, ": ")
-		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted, clip(why, longestSentence))
+		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted, problem.Clip(why, podtemplate.LongestMessage))
 	}
 	return ""
 }
@@ -173,7 +175,7 @@ func (s *snapshot) edit(before, after *v1alpha1.SandboxPool) error {
 		return fmt.Errorf("reading the edited spec: %w", err)
 	}
 	s.spec = spec
-	return usable(spec)
+	return podtemplate.Check(spec)
 }
 
 // changeKey names a member's creation: the Env by uid, the member, and a hash of what it is rendered to, but for replicas.

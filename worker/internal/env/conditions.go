@@ -12,6 +12,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/pkg/problem"
 )
 
 // conditionsOf are the three conditions that this package owns, with the times of those in the Env where their status
@@ -72,7 +73,7 @@ func readyOf(o *observation, p *plan) patch.Condition {
 			full = append(full, member.Name+": "+told)
 		}
 	}
-	lines := clip(strings.Join(slices.Concat(missing, inconsistent, full), "; "), longestMessage)
+	lines := problem.Clip(strings.Join(slices.Concat(missing, inconsistent, full), "; "), longestMessage)
 	switch {
 	case len(missing) > 0:
 		return patch.False(ready, reason, lines)
@@ -110,8 +111,8 @@ func templateConsistentOf(o *observation) patch.Condition {
 	for i := range members {
 		member, pool := &members[i], o.pools[members[i].Name]
 		if !hasSnapshot(member) && (pool == nil || !owns(o.env, pool)) {
-			if ref.Version != "" && ref.Version != o.template.version {
-				version = append(version, fmt.Sprintf("%s: cannot be made, the template is at version %q", member.Name, o.template.version))
+			if ref.Version != "" && ref.Version != o.template.Version {
+				version = append(version, fmt.Sprintf("%s: cannot be made, the template is at version %q", member.Name, o.template.Version))
 			}
 			continue
 		}
@@ -144,5 +145,5 @@ func templateConsistentOf(o *observation) patch.Condition {
 		return patch.False(consistent, v1alpha1.ReasonMembersUnequal, lines)
 	}
 	return patch.True(consistent, v1alpha1.ReasonTemplateMatches,
-		fmt.Sprintf("template %s, version %q, revision %s", ref.Name, o.template.version, o.template.revision))
+		fmt.Sprintf("template %s, version %q, revision %s", ref.Name, o.template.Version, o.template.Revision))
 }

@@ -12,6 +12,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
 // TestContests plays somebody who sets replicas by hand, step by step.
@@ -109,7 +110,7 @@ func scaled(generation int64, replicas int32, other bool) *observation {
 			`{"f:spec":{"f:clusters":{"k:{\"clusterID\":\"east\"}":{"f:members":{"k:{\"name\":\"a\"}":{"f:spec":{"f:replicas":{}}}}}}}}`))
 	}
 	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a",
-		OwnerReferences: []metav1.OwnerReference{{UID: "env"}}, ManagedFields: []metav1.ManagedFieldsEntry{fields(FieldManager, `{"f:spec":{"f:replicas":{}}}`)}}}
+		OwnerReferences: []metav1.OwnerReference{{UID: "env"}}, ManagedFields: []metav1.ManagedFieldsEntry{fields(controllers.FieldManager, `{"f:spec":{"f:replicas":{}}}`)}}}
 	pool.Spec.Replicas = 5
 	return &observation{clusterID: "east", env: e, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
 }

@@ -169,9 +169,9 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 	case o.template == nil:
 		return refuse(v1alpha1.ReasonTemplateNotFound,
 			fmt.Sprintf("there is no SandboxTemplate %q; create it", ref.Name))
-	case ref.Version != "" && ref.Version != o.template.version:
+	case ref.Version != "" && ref.Version != o.template.Version:
 		return refuse(v1alpha1.ReasonTemplateVersionMismatch,
-			fmt.Sprintf("SandboxTemplate %s has version %q, and spec.templateRef asks for %q", ref.Name, o.template.version, ref.Version))
+			fmt.Sprintf("SandboxTemplate %s has version %q, and spec.templateRef asks for %q", ref.Name, o.template.Version, ref.Version))
 	}
 	replicas, ok := o.explicitReplicas[member.Name]
 	if !ok && member.Config.MinReplicas != nil {

@@ -16,6 +16,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/instances"
+	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
 // TestDecide reads observations from testdata/decide and compares what comes of them with the text there. An input is a
@@ -77,6 +78,19 @@ func describeRefresh(d *datadriven.TestData, o *observation) string {
 	return b.String()
 }
 
+// templateOf is a template of one container.
+func templateOf(t *testing.T, container map[string]any) *podtemplate.Template {
+	t.Helper()
+	obj := podtemplate.Object()
+	obj.SetName("base")
+	obj.Object["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{container}}}}
+	tmpl, err := podtemplate.Read(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tmpl
+}
+
 var testTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func parseObservation(input string) (*observation, error) {
@@ -103,8 +117,7 @@ func parseObservation(input string) (*observation, error) {
 			doc = envDoc{Unstructured: obj, clusterID: o.clusterID}
 			err = yaml.UnmarshalStrict(content, o.env)
 		case "SandboxTemplate":
-			spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
-			o.template, err = newTemplate(obj.GetName(), obj.GetLabels(), obj.GetAnnotations(), spec)
+			o.template, err = podtemplate.Read(obj)
 		case "ConfigMap":
 			data, _, _ := unstructured.NestedStringMap(obj.Object, "data")
 			o.types = instances.Parse(data)

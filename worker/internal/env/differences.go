@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+
+	"navix.sh/atoll/pkg/problem"
 )
 
 const (
@@ -80,5 +82,5 @@ func show(value any) string {
 	if err != nil {
 		return err.Error()
 	}
-	return clip(string(content), longestValue)
+	return problem.Clip(string(content), longestValue)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
 func TestDriftIsRepaired(t *testing.T) {
@@ -135,7 +136,7 @@ func TestReplicas(t *testing.T) {
 	w.apply(kiosk(`{name: a, spec: {replicas: 5}, config: {priority: 1}}`) + group)
 	w.awaitEvent("kiosk", reasonSnapshotLost)
 	await(2)
-	set(FieldManager, 6)
+	set(controllers.FieldManager, 6)
 	await(6)
 	set("kubectl-edit", 1)
 	w.awaitEvent("kiosk", reasonReplicasOfOther)

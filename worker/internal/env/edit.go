@@ -15,6 +15,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
 // editEnv makes all changes of the local segment in one write, which holds only for the Env as it was read.
@@ -82,7 +83,7 @@ func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, 
 		return nil, fmt.Errorf("encoding the patch of the Env: %w", err)
 	}
 	answer := doc.DeepCopy()
-	opts = append(opts, client.FieldOwner(FieldManager))
+	opts = append(opts, client.FieldOwner(controllers.FieldManager))
 	err = a.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), opts...)
 	if patch.LostRace(err) {
 		return nil, fmt.Errorf("%w: %w", errStale, err)
@@ -121,7 +122,7 @@ func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
 	switch m.verb {
 	case verbAdmit:
 		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb, "rendered member %s from template %s (version %q, revision %s) with %d replicas",
-			m.name, a.o.template.name, a.o.template.version, a.o.template.revision, m.replicas)
+			m.name, a.o.template.Name, a.o.template.Version, a.o.template.Revision, m.replicas)
 	case verbTakeBack:
 		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
 			"the snapshot of member %s was gone from the Env; took it back from the live pool, with %d replicas", m.name, m.replicas)

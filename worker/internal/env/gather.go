@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +50,7 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	if o.types, err = r.types.Catalogue(ctx); err != nil {
 		return nil, err
 	}
-	if o.template, err = r.templates.get(ctx, env.Spec.TemplateRef.Name); err != nil {
+	if o.template, err = r.templates.Get(ctx, env.Spec.TemplateRef.Name); err != nil {
 		return nil, err
 	}
 	if err := r.gatherExplicitReplicas(ctx, o); err != nil {
@@ -133,48 +132,4 @@ func (r *Reconciler) readLive(ctx context.Context, o *observation) (*envDoc, err
 		return nil, errors.Join(errStale, err)
 	}
 	return &envDoc{Unstructured: doc, clusterID: r.clusterID}, nil
-}
-
-// templates reads SandboxTemplates from the cache as documents, and hashes each version of one once.
-type templates struct {
-	reader client.Reader
-
-	mu    sync.Mutex
-	known map[string]knownTemplate
-}
-
-type knownTemplate struct {
-	resourceVersion string
-	template        *template
-}
-
-func newTemplateObject() *unstructured.Unstructured {
-	obj := &unstructured.Unstructured{}
-	obj.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxTemplate"))
-	return obj
-}
-
-// get is nil without an error if there is no such template.
-func (t *templates) get(ctx context.Context, name string) (*template, error) {
-	obj := newTemplateObject()
-	err := t.reader.Get(ctx, types.NamespacedName{Name: name}, obj)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if apierrors.IsNotFound(err) {
-		delete(t.known, name)
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading SandboxTemplate %s: %w", name, err)
-	}
-	if known, ok := t.known[name]; ok && known.resourceVersion == obj.GetResourceVersion() {
-		return known.template, nil
-	}
-	spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
-	tmpl, err := newTemplate(name, obj.GetLabels(), obj.GetAnnotations(), spec)
-	if err != nil {
-		return nil, err
-	}
-	t.known[name] = knownTemplate{resourceVersion: obj.GetResourceVersion(), template: tmpl}
-	return tmpl, nil
 }

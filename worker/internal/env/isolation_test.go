@@ -19,6 +19,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
 // TestI3OnlyTheLocalSegmentIsWritten lets the Reconciler do all that it does to an Env with another cluster's segments,
@@ -41,12 +42,12 @@ func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
 	}
 	wrote := false
 	for _, entry := range w.env("shop").ManagedFields {
-		if entry.Manager != FieldManager {
+		if entry.Manager != controllers.FieldManager {
 			continue
 		}
 		wrote = true
 		if fields := entry.FieldsV1.GetRawString(); strings.Contains(fields, "west") {
-			t.Errorf("%s owns fields of another cluster: %s", FieldManager, fields)
+			t.Errorf("%s owns fields of another cluster: %s", controllers.FieldManager, fields)
 		}
 	}
 	if !wrote {
@@ -98,12 +99,10 @@ func TestConflictingWrites(t *testing.T) {
 			w := newIdleWorld(t)
 			w.apply(members)
 			r := w.bare()
-			o := &observation{clusterID: local, env: w.env("kiosk"), pools: map[string]*v1alpha1.SandboxPool{}}
-			tmpl, err := newTemplate("t", nil, nil, map[string]any{"template": map[string]any{
-				"spec": map[string]any{"containers": []any{map[string]any{"name": "x", "image": "y"}}},
-			}})
-			w.must(err)
-			o.template = tmpl
+			o := &observation{
+				clusterID: local, env: w.env("kiosk"), pools: map[string]*v1alpha1.SandboxPool{},
+				template: templateOf(t, map[string]any{"name": "x", "image": "y"}),
+			}
 			read, err := r.readLive(w.ctx, o)
 			w.must(err)
 			p := decide(o)
@@ -156,7 +155,7 @@ func TestLostRacesAndFaultyWrites(t *testing.T) {
 		"invalid value": {types.JSONPatchType, `[{"op":"replace","path":"/spec/mode","value":"Nonsense"}]`, false},
 		"broken rule":   {types.MergePatchType, `{"spec":{"autoscaling":{"groups":[{"name":"nobodys"}]}}}`, false},
 	} {
-		err := w.patchEnv("kiosk", FieldManager, write.patchType, write.body)
+		err := w.patchEnv("kiosk", controllers.FieldManager, write.patchType, write.body)
 		if err == nil || patch.LostRace(err) != write.race {
 			t.Errorf("%s: taken for a lost race: %v, want %v: %v", name, patch.LostRace(err), write.race, err)
 		}

@@ -3,17 +3,13 @@
 package env
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/instances"
+	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
 // observation is everything that one decision about an Env is made from.
@@ -21,7 +17,7 @@ type observation struct {
 	clusterID string
 	env       *v1alpha1.SandboxEnv
 	// template is what spec.templateRef names; nil if there is none.
-	template *template
+	template *podtemplate.Template
 	// types are the cluster's instance types.
 	types instances.Catalogue
 	// pullSecret says that the Env's own pull secret is there.
@@ -87,42 +83,3 @@ func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 }
 
 func terminating(obj metav1.Object) bool { return obj.GetDeletionTimestamp() != nil }
-
-// template is a SandboxTemplate with its spec as a document, so that fields of a Pod template that this build does not
-// know reach the pool.
-type template struct {
-	name, version, revision string
-	labels, annotations     map[string]string
-	spec                    map[string]any
-	// resources are those of the first container; nil if there is none, or none that can be read.
-	resources *corev1.ResourceRequirements
-}
-
-// newTemplate reads the document of a SandboxTemplate. The revision is a hash over what is copied into pools; a new
-// description, or a label, does not make a new one.
-func newTemplate(name string, labels, annotations map[string]string, spec map[string]any) (*template, error) {
-	copied := map[string]any{}
-	for _, field := range templateFields {
-		if value, ok := spec[field]; ok {
-			copied[field] = value
-		}
-	}
-	content, err := json.Marshal(copied)
-	if err != nil {
-		return nil, fmt.Errorf("encoding template %s: %w", name, err)
-	}
-	sum := sha256.Sum256(content)
-	version, _ := spec["version"].(string)
-	out := &template{
-		name: name, version: version, revision: hex.EncodeToString(sum[:])[:16],
-		labels: labels, annotations: annotations, spec: copied,
-	}
-	var typed v1alpha1.SandboxPoolSpec
-	if json.Unmarshal(content, &typed) == nil && len(typed.Template.Spec.Containers) > 0 {
-		out.resources = &typed.Template.Spec.Containers[0].Resources
-	}
-	return out, nil
-}
-
-// templateFields are what a template and a pool's spec have in common.
-var templateFields = []string{"template", "idleImage", "runtimes"}

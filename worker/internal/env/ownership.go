@@ -9,18 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
-// FieldManager is the name under which this package writes. Managed fields are bookkeeping and no protection; they are
-// read here only where every reading of them keeps what exists.
-const FieldManager = "atoll-worker"
+// Managed fields are bookkeeping and no protection: they are read here only where every reading of them keeps what exists.
 
 // replicasSetByOther reports that the member's spec.replicas was last written by somebody else.
 func replicasSetByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
 	for i := range env.ManagedFields {
 		entry := &env.ManagedFields[i]
 		path := append(memberPath(clusterID, member.Name), "f:spec", "f:replicas")
-		if entry.Manager != FieldManager && owning(entry, path...) {
+		if entry.Manager != controllers.FieldManager && owning(entry, path...) {
 			return true
 		}
 	}
@@ -35,7 +34,7 @@ func poolReplicasSetByUs(pool *v1alpha1.SandboxPool) bool {
 		if !owning(entry, "f:spec", "f:replicas") {
 			continue
 		}
-		if entry.Manager != FieldManager || entry.Subresource != "" {
+		if entry.Manager != controllers.FieldManager || entry.Subresource != "" {
 			return false
 		}
 		ours = true

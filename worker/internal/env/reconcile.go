@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"k8s.io/client-go/tools/events"
@@ -16,16 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/instances"
-)
-
-const (
-	// resyncPeriod is how often an Env is looked at without an event, give or take resyncJitter of it, so that Envs that
-	// came up together do not stay in step.
-	resyncPeriod = 10 * time.Second
-	resyncJitter = 0.2
-	// retryPeriod is how soon an Env is looked at again that has changed under our hands. Its event usually comes first.
-	retryPeriod = 100 * time.Millisecond
+	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch;patch
@@ -41,7 +33,7 @@ type Reconciler struct {
 	client    client.Client
 	// live reads from the API server, past the cache.
 	live      client.Reader
-	templates *templates
+	templates *podtemplate.Cache
 	types     *instances.Watcher
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
@@ -65,7 +57,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	o, err := r.gather(ctx, request.NamespacedName)
 	switch {
 	case errors.Is(err, errStale):
-		return ctrl.Result{RequeueAfter: retryPeriod}, nil
+		return ctrl.Result{RequeueAfter: controllers.RetryStale}, nil
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("gathering: %w", err)
 	case o == nil:
@@ -74,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.contests.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	case r.keptByOther(o):
-		return ctrl.Result{RequeueAfter: resync()}, nil
+		return ctrl.Result{RequeueAfter: controllers.Resync()}, nil
 	}
 	p := decide(o)
 	stale, err := r.act(ctx, o, &p)
@@ -87,9 +79,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case err != nil:
 		return ctrl.Result{}, err
 	case stale:
-		return ctrl.Result{RequeueAfter: retryPeriod}, nil
+		return ctrl.Result{RequeueAfter: controllers.RetryStale}, nil
 	}
-	next := untilNews(o, resync())
+	next := untilNews(o, controllers.Resync())
 	for _, h := range r.asks.waiting(request.NamespacedName) {
 		next = min(next, h.wait)
 	}
@@ -109,9 +101,4 @@ func untilNews(o *observation, longest time.Duration) time.Duration {
 		}
 	}
 	return longest
-}
-
-func resync() time.Duration {
-	spread := 1 + resyncJitter*(2*rand.Float64()-1)
-	return time.Duration(float64(resyncPeriod) * spread)
 }

@@ -22,6 +22,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/rollout"
 	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
 // reasonRefreshed is why a member that has a snapshot is rendered again: somebody asked for it.
@@ -53,7 +54,7 @@ func (r *Reconciler) Refresh(ctx context.Context, in *sandboxv1.RefreshEnvReques
 		if !errors.Is(err, errStale) {
 			return out, err
 		}
-		again := time.NewTimer(retryPeriod)
+		again := time.NewTimer(controllers.RetryStale)
 		select {
 		case <-again.C:
 		case <-ctx.Done():

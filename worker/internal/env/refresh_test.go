@@ -44,10 +44,6 @@ func TestARefreshKeepsWhatIsHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			container := map[string]any{"name": "main", "image": "x:2", "resources": map[string]any{"limits": map[string]any{"cpu": tc.cpu}}}
-			tmpl, err := newTemplate("base", nil, nil, map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{container}}}})
-			if err != nil {
-				t.Fatal(err)
-			}
 			member := v1alpha1.EnvClusterMember{Name: "a"}
 			member.Spec.Replicas = 20
 			if tc.snapshot {
@@ -58,7 +54,7 @@ func TestARefreshKeepsWhatIsHeld(t *testing.T) {
 			env.Spec.TemplateRef.Name = "base"
 			env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: local, Members: []v1alpha1.EnvClusterMember{member}}}
 			o := &observation{
-				clusterID: local, env: env, template: tmpl, now: testTime, since: testTime.Sub,
+				clusterID: local, env: env, template: templateOf(t, container), now: testTime, since: testTime.Sub,
 				explicitReplicas: map[string]int32{"a": 20}, pools: map[string]*v1alpha1.SandboxPool{},
 			}
 			p, err := decideRefresh(o, refreshRequest{})

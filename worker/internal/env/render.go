@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
 // snapshot is a member's pool, frozen: the documents of spec.clusters[].members[].{metadata,spec}. They are documents
@@ -94,41 +95,41 @@ func render(o *observation, member *v1alpha1.EnvClusterMember, replicas int32) (
 	}
 	tmpl, applied := o.template, overridesOf(o.env, member)
 	if inline := applied.Resources; inline != nil && applied.InstanceType == "" {
-		if faults := resourceFaults("config.inlineResources", inline); len(faults) > 0 {
-			return nil, errors.New(Sentence(faults))
+		if faults := podtemplate.ResourceFaults("config.inlineResources", inline); len(faults) > 0 {
+			return nil, errors.New(podtemplate.Sentence(faults))
 		}
 	}
 	var err error
 	if applied.TypeResources, err = typeResources(o, &member.Config); err != nil {
 		return nil, err
 	}
-	spec := runtime.DeepCopyJSON(tmpl.spec)
+	spec := runtime.DeepCopyJSON(tmpl.Spec)
 	if err := overlay(spec, applied); err != nil {
-		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.name, err)
+		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.Name, err)
 	}
 	spec["replicas"] = int64(replicas)
-	spec["templateName"] = tmpl.name
+	spec["templateName"] = tmpl.Name
 	if o.pullSecret {
 		addPullSecret(spec, v1alpha1.EnvImagePullSecretName(o.env.Name))
 	}
-	if err := usable(spec); err != nil {
-		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.name, err)
+	if err := podtemplate.Check(spec); err != nil {
+		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.Name, err)
 	}
 	annotation, err := json.Marshal(applied)
 	if err != nil {
 		return nil, fmt.Errorf("encoding overrides: %w", err)
 	}
 	rendered := &snapshot{
-		labels:      merged(inheritable(tmpl.labels), member.Config.Labels),
-		annotations: merged(inheritable(tmpl.annotations), member.Config.Annotations),
+		labels:      merged(podtemplate.Inheritable(tmpl.Labels), member.Config.Labels),
+		annotations: merged(podtemplate.Inheritable(tmpl.Annotations), member.Config.Annotations),
 		spec:        spec,
 	}
-	rendered.annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.name
-	rendered.annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.version
-	rendered.annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.revision
+	rendered.annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.Name
+	rendered.annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.Version
+	rendered.annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.Revision
 	rendered.annotations[v1alpha1.SandboxPoolOverridesAnnotationKey] = string(annotation)
 	if size := sizeOf(rendered.annotations); size > mostAnnotations {
-		return nil, fmt.Errorf("config.annotations: with those of SandboxTemplate %s they are %d bytes; valid: at most %d", tmpl.name, size, mostAnnotations)
+		return nil, fmt.Errorf("config.annotations: with those of SandboxTemplate %s they are %d bytes; valid: at most %d", tmpl.Name, size, mostAnnotations)
 	}
 	return rendered, nil
 }
@@ -141,30 +142,6 @@ func sizeOf(keys map[string]string) (size int) {
 		size += len(key) + len(value)
 	}
 	return size
-}
-
-// usable refuses the spec of a pool that Pods cannot be made of: once it is frozen a repaired template would not mend it.
-func usable(spec map[string]any) error {
-	if err := readable(spec); err != nil {
-		return err
-	}
-	if faults := Faults(spec); len(faults) > 0 {
-		return errors.New(Sentence(faults))
-	}
-	return nil
-}
-
-// readable refuses the spec of a pool that informers cannot read: the schema knows nothing of Pod templates and would let
-// it be stored, and no pool of the cluster could be listed any more.
-func readable(spec map[string]any) error {
-	content, err := json.Marshal(spec)
-	if err != nil {
-		return fmt.Errorf("encoding the pool's spec: %w", err)
-	}
-	if err := json.Unmarshal(content, &v1alpha1.SandboxPoolSpec{}); err != nil {
-		return fmt.Errorf("spec is not what a pool can be made of: %w", err)
-	}
-	return nil
 }
 
 // overlay puts overrides into a pool spec that was copied from a template.
@@ -206,33 +183,13 @@ func overlay(spec map[string]any, o overrides) error {
 	return nil
 }
 
-// reservedPrefixes are ours; userKeys are the keys below them that a user may set.
-var (
-	reservedPrefixes = []string{"agentbox.navix.sh/", "agentbox.io/"}
-	userKeys         = []string{v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, docsKey, poolDocsKey}
-)
-
-const (
-	docsKey = v1alpha1.SandboxTemplateDocsAnnotationKey
-	// Nothing reads it any more. That is no reason to refuse a manifest that has it.
-	poolDocsKey = v1alpha1.SandboxTemplatePoolDocsAnnotationKey //nolint:staticcheck // deprecated, and still allowed
-)
-
-func reserved(key string) bool {
-	return !slices.Contains(userKeys, key) && hasAnyPrefix(key, reservedPrefixes)
-}
-
-func hasAnyPrefix(key string, prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
-}
-
 func checkKeys(config v1alpha1.EnvClusterMemberConfig) error {
 	for _, part := range []struct {
 		field string
 		keys  map[string]string
 	}{{"labels", config.Labels}, {"annotations", config.Annotations}} {
 		for _, key := range sortedKeys(part.keys) {
-			if reserved(key) {
+			if podtemplate.Reserved(key) {
 				return fmt.Errorf("config.%s: %s is reserved; remove it", part.field, key)
 			}
 		}
@@ -242,28 +199,10 @@ func checkKeys(config v1alpha1.EnvClusterMemberConfig) error {
 	}
 	for _, key := range sortedKeys(config.Annotations) {
 		if errs := validation.IsQualifiedName(strings.ToLower(key)); len(errs) > 0 {
-			return fmt.Errorf("config.annotations: %q is no key of an annotation: %s", clip(key, 300), errs[0])
+			return fmt.Errorf("config.annotations: %q is no key of an annotation: %s", problem.Clip(key, 300), errs[0])
 		}
 	}
 	return nil
-}
-
-// toolPrefixes mark an object as a tool's own. Copied onto a pool they would have the tool prune it.
-var toolPrefixes = []string{
-	"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "kubectl.kubernetes.io/", "argocd.argoproj.io/",
-	"meta.helm.sh/", "helm.sh/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
-}
-
-// inheritable are the labels or annotations of a template that its pools get as well: neither ours, nor a tool's, nor the
-// template's documentation, which is found there and would be in every Env once a member.
-func inheritable(keys map[string]string) map[string]string {
-	kept := map[string]string{}
-	for key, value := range keys {
-		if !reserved(key) && !hasAnyPrefix(key, toolPrefixes) && key != docsKey && key != poolDocsKey {
-			kept[key] = value
-		}
-	}
-	return kept
 }
 
 func merged(base, over map[string]string) map[string]string {

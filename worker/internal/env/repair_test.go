@@ -63,11 +63,8 @@ func TestARepairThatIsRefusedShows(t *testing.T) {
 
 // What the annotations of a pool may not be together is refused before it is frozen: it could neither be made nor repaired.
 func TestTooManyAnnotationsAreRefused(t *testing.T) {
-	tmpl, err := newTemplate("base", nil, map[string]string{"note": strings.Repeat("x", 100<<10)},
-		map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "x"}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tmpl := templateOf(t, map[string]any{"name": "main", "image": "x"})
+	tmpl.Annotations = map[string]string{"note": strings.Repeat("x", 100<<10)}
 	o := &observation{clusterID: local, env: &v1alpha1.SandboxEnv{}, template: tmpl, now: testTime, since: testTime.Sub}
 	for size, fits := range map[int]bool{50 << 10: true, 100 << 10: false} {
 		member := &v1alpha1.EnvClusterMember{Config: v1alpha1.EnvClusterMemberConfig{Annotations: map[string]string{"own": strings.Repeat("y", size)}}}

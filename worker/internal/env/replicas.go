@@ -14,6 +14,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
 // ErrMoved says that the Env is not as it was read any more. Nothing was written.
@@ -33,7 +34,7 @@ func SetReplicas(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv,
 	}
 	answer := &v1alpha1.SandboxEnv{}
 	answer.Namespace, answer.Name = env.Namespace, env.Name
-	err = c.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(FieldManager))
+	err = c.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(controllers.FieldManager))
 	switch {
 	case patch.LostRace(err):
 		return "", fmt.Errorf("%w: %w", ErrMoved, err)

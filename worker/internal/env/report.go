@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
 // report writes what this package owns of the Env's status, if it is news. Server-side apply keeps it apart from the
@@ -24,7 +26,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, p *plan) error 
 		return fmt.Errorf("encoding the Env's status: %w", err)
 	}
 	err = r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: body}),
-		client.FieldOwner(FieldManager), client.ForceOwnership)
+		client.FieldOwner(controllers.FieldManager), client.ForceOwnership)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// Deleted, perhaps made anew: there is nothing to report on, or a new event on its way.

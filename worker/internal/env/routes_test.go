@@ -22,6 +22,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -132,7 +133,7 @@ func (w *world) open(create func(manifest string)) history {
 	w.start()
 	w.awaitReady("shop")
 	h.ready = w.doc("SandboxEnv", "shop")
-	w.must(w.patchEnv("shop", FieldManager, types.JSONPatchType,
+	w.must(w.patchEnv("shop", controllers.FieldManager, types.JSONPatchType,
 		`[{"op":"test","path":"/spec/clusters/1/members/0/name","value":"shop-auto"},
 		  {"op":"replace","path":"/spec/clusters/1/members/0/spec/replicas","value":5}]`))
 	w.must(w.patchEnv("shop", "by-hand", types.JSONPatchType,

@@ -15,18 +15,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/instances"
+	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -91,8 +91,8 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 		clusterID:   opts.ClusterID,
 		client:      mgr.GetClient(),
 		live:        mgr.GetAPIReader(),
-		templates:   &templates{reader: mgr.GetCache(), known: map[string]knownTemplate{}},
-		recorder:    mgr.GetEventRecorder("atoll-worker"),
+		templates:   podtemplate.NewCache(mgr.GetCache()),
+		recorder:    mgr.GetEventRecorder(controllers.FieldManager),
 		clock:       opts.Clock,
 		metrics:     metrics,
 		admission:   opts.Admission,
@@ -112,15 +112,9 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager) error
 		Named("env").
 		For(&v1alpha1.SandboxEnv{}).
 		Watches(&v1alpha1.SandboxPool{}, poolHandler()).
-		Watches(newTemplateObject(), handler.EnqueueRequestsFromMapFunc(r.envsOfTemplate)).
+		Watches(podtemplate.Object(), handler.EnqueueRequestsFromMapFunc(r.envsOfTemplate)).
 		WatchesRawSource(r.types.Source(handler.TypedEnqueueRequestsFromMapFunc(r.envsOfTypes))).
-		WithOptions(controller.Options{
-			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
-			UsePriorityQueue:        new(false),
-			MaxConcurrentReconciles: r.parallel,
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
-				50*time.Millisecond, longestBackoff),
-		})
+		WithOptions(controllers.Options(r.parallel, longestBackoff))
 	if r.pullSecrets {
 		builder.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(envOfPullSecret))
 	}
@@ -155,14 +149,12 @@ func (r *Reconciler) envsOfTypes(ctx context.Context, _ *corev1.ConfigMap) []rec
 	return requests
 }
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // poolHandler maps a pool to its Envs: at once if it came, went or was changed, a little later if only its counts did.
 func poolHandler() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(q, 0, e.Object) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, 0, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q controllers.Queue) { enqueue(q, 0, e.Object) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q controllers.Queue) { enqueue(q, 0, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q controllers.Queue) {
 			if onlyStatusChanged(e.ObjectOld, e.ObjectNew) {
 				enqueue(q, settleDelay, e.ObjectNew)
 				return
@@ -184,7 +176,7 @@ func onlyStatusChanged(before, after client.Object) bool {
 
 // enqueue adds the Envs that pools are labelled with or owned by. A label may have been changed by hand, so the pool's
 // state before counts as well.
-func enqueue(q queue, delay time.Duration, pools ...client.Object) {
+func enqueue(q controllers.Queue, delay time.Duration, pools ...client.Object) {
 	for _, pool := range pools {
 		for _, name := range envNames(pool) {
 			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: pool.GetNamespace(), Name: name}}, delay)

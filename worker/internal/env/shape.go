@@ -97,7 +97,7 @@ func resourcesOf(o *observation, member *v1alpha1.EnvClusterMember) (resources *
 	if resources = applied.effective(); resources != nil || o.template == nil {
 		return resources, resources != nil
 	}
-	return o.template.resources, true
+	return o.template.Resources, true
 }
 
 // sameResources takes none for the same as an empty set.

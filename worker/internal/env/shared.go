@@ -3,8 +3,6 @@
 package env
 
 import (
-	"maps"
-
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -12,24 +10,6 @@ import (
 
 // What pools without an Env, and the Envs that pools are adopted by, have in common with members. There is one definition
 // of each, so that a pool that is adopted is not thought to have changed.
-
-// TemplateFields are the fields of a pool's spec that a template gives.
-func TemplateFields() []string { return append([]string(nil), templateFields...) }
-
-// TemplateRevision is the revision of a SandboxTemplate, given its spec as a document.
-func TemplateRevision(spec map[string]any) (string, error) {
-	t, err := newTemplate("", nil, nil, spec)
-	if err != nil {
-		return "", err
-	}
-	return t.revision, nil
-}
-
-// Inheritable are the labels or annotations of a template that its pools get as well.
-func Inheritable(keys map[string]string) map[string]string { return inheritable(maps.Clone(keys)) }
-
-// Readable refuses the spec of a pool that informers cannot read.
-func Readable(spec map[string]any) error { return readable(spec) }
 
 // Frozen are the documents of a member's metadata and spec that freeze a live pool as it is, given its spec as a document.
 func Frozen(pool *v1alpha1.SandboxPool, spec map[string]any) (metadata, frozen map[string]any) {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
 // wantedLabels are the labels of a member's pool. Those that tie it to its Env are not in the snapshot: they follow the
@@ -192,7 +193,7 @@ func frozenKeys(pool *v1alpha1.SandboxPool, have map[string]string, listedIn str
 		return kept
 	}
 	for key, value := range have {
-		if !slices.Contains(stampedKeys, key) && !hasAnyPrefix(key, toolPrefixes) {
+		if !slices.Contains(stampedKeys, key) && !podtemplate.OfTool(key) {
 			kept[key] = value
 		}
 	}

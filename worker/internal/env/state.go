@@ -191,12 +191,12 @@ func outdated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.
 		return ""
 	}
 	// A template that has moved on from the version the Env is pinned to makes no member of that version old.
-	if pinned := o.env.Spec.TemplateRef.Version; pinned == "" || pinned == tmpl.version {
-		if from.revision != tmpl.revision {
-			return fmt.Sprintf("made from revision %s, the template is at %s", from.revision, tmpl.revision)
+	if pinned := o.env.Spec.TemplateRef.Version; pinned == "" || pinned == tmpl.Version {
+		if from.revision != tmpl.Revision {
+			return fmt.Sprintf("made from revision %s, the template is at %s", from.revision, tmpl.Revision)
 		}
-		if from.version != tmpl.version {
-			return fmt.Sprintf("made from version %q, the template is at %q", from.version, tmpl.version)
+		if from.version != tmpl.Version {
+			return fmt.Sprintf("made from version %q, the template is at %q", from.version, tmpl.Version)
 		}
 	}
 	now := overridesOf(o.env, member)

@@ -343,7 +343,7 @@ func TestDocs(t *testing.T) {
 		t.Errorf("the message is %s", message)
 	}
 	a, b := w.awaitPool("a"), w.awaitPool("b")
-	if a.Annotations[docsKey] != "" || b.Annotations[docsKey] != "mine" || a.Annotations[v1alpha1.RecyclePolicyAnnotationKey] != "Replace" {
+	if a.Annotations[v1alpha1.SandboxTemplateDocsAnnotationKey] != "" || b.Annotations[v1alpha1.SandboxTemplateDocsAnnotationKey] != "mine" || a.Annotations[v1alpha1.RecyclePolicyAnnotationKey] != "Replace" {
 		t.Errorf("annotations of a %s, of b %s", toJSON(a.Annotations), toJSON(b.Annotations))
 	}
 }

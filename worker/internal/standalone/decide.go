@@ -9,16 +9,9 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
-	"navix.sh/atoll/worker/internal/env"
-	"navix.sh/atoll/worker/internal/templates"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/podtemplate"
 )
-
-// template is a SandboxTemplate as far as pools are made from it.
-type template struct {
-	name, version, revision string
-	labels, annotations     map[string]string
-	spec                    map[string]any
-}
 
 // verb is what is to be done about a pool.
 type verb string
@@ -40,7 +33,7 @@ type decision struct {
 }
 
 // decide says what is to be done about a pool, given its spec as a document; tmpl is nil if there is none of that name.
-func decide(pool *v1alpha1.SandboxPool, spec map[string]any, tmpl *template) decision {
+func decide(pool *v1alpha1.SandboxPool, spec map[string]any, tmpl *podtemplate.Template) decision {
 	if v1alpha1.HasEnvOwner(pool) || pool.DeletionTimestamp != nil {
 		return decision{verb: verbNone}
 	}
@@ -62,9 +55,11 @@ func decide(pool *v1alpha1.SandboxPool, spec map[string]any, tmpl *template) dec
 }
 
 func wait(reason v1alpha1.ConditionReason, message string) decision {
-	c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, templates.Clip(message))
+	c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, clip(message))
 	return decision{verb: verbWait, condition: &c}
 }
+
+func clip(message string) string { return problem.Clip(message, podtemplate.LongestMessage) }
 
 // withoutTemplate is a pool that says itself what its Pods are, or nobody does.
 func withoutTemplate(pool *v1alpha1.SandboxPool) decision {
@@ -80,17 +75,17 @@ func frozen(pool *v1alpha1.SandboxPool) bool {
 	return pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] != "" && len(pool.Spec.Template.Spec.Containers) > 0
 }
 
-func matches(tmpl *template) *patch.Condition {
+func matches(tmpl *podtemplate.Template) *patch.Condition {
 	c := patch.True(v1alpha1.SandboxPoolConditionTemplateConsistent, v1alpha1.ReasonTemplateMatches,
-		fmt.Sprintf("template %s, version %q, revision %s", tmpl.name, tmpl.version, tmpl.revision))
+		fmt.Sprintf("template %s, version %q, revision %s", tmpl.Name, tmpl.Version, tmpl.Revision))
 	return &c
 }
 
 // consistent says how a pool that was given its fields and the template as it is now go together.
-func consistent(pool *v1alpha1.SandboxPool, tmpl *template) *patch.Condition {
+func consistent(pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) *patch.Condition {
 	const again = "; the pool goes on as it is. To have it made anew from the template: remove spec.template, spec.idleImage and spec.runtimes"
 	not := func(reason v1alpha1.ConditionReason, format string, args ...any) *patch.Condition {
-		c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, templates.Clip(fmt.Sprintf(format, args...)))
+		c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, clip(fmt.Sprintf(format, args...)))
 		return &c
 	}
 	from := pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey]
@@ -101,26 +96,26 @@ func consistent(pool *v1alpha1.SandboxPool, tmpl *template) *patch.Condition {
 		return not(v1alpha1.ReasonTemplateMismatch, "made from template %s, spec.templateName is now %s%s", from, pool.Spec.TemplateName, again)
 	case tmpl == nil:
 		return not(v1alpha1.ReasonTemplateNotFound, "there is no SandboxTemplate %q any more; the pool goes on with what it was made from", from)
-	case revision != "" && revision != tmpl.revision:
-		return not(v1alpha1.ReasonTemplateOutdated, "made from revision %s, the template is at %s%s", revision, tmpl.revision, again)
-	case version != tmpl.version:
-		return not(v1alpha1.ReasonTemplateOutdated, "made from version %q, the template is at %q%s", version, tmpl.version, again)
+	case revision != "" && revision != tmpl.Revision:
+		return not(v1alpha1.ReasonTemplateOutdated, "made from revision %s, the template is at %s%s", revision, tmpl.Revision, again)
+	case version != tmpl.Version:
+		return not(v1alpha1.ReasonTemplateOutdated, "made from version %q, the template is at %q%s", version, tmpl.Version, again)
 	}
 	return matches(tmpl)
 }
 
 // missing are the template's fields that a pool leaves out, if Pods can be made from the two together.
-func missing(spec map[string]any, tmpl *template) (map[string]any, error) {
+func missing(spec map[string]any, tmpl *podtemplate.Template) (map[string]any, error) {
 	add, together := map[string]any{}, map[string]any{}
 	for field, value := range spec {
 		together[field] = value
 	}
-	for _, field := range env.TemplateFields() {
+	for _, field := range podtemplate.Fields() {
 		own, err := given(field, spec[field])
 		if err != nil {
 			return nil, err
 		}
-		value, has := tmpl.spec[field]
+		value, has := tmpl.Spec[field]
 		switch {
 		case own:
 		case has:
@@ -129,10 +124,10 @@ func missing(spec map[string]any, tmpl *template) (map[string]any, error) {
 			delete(together, field)
 		}
 	}
-	if faults := env.Faults(together); len(faults) > 0 {
-		return nil, fmt.Errorf("with SandboxTemplate %s: %s", tmpl.name, env.Sentence(faults))
+	if faults := podtemplate.Faults(together); len(faults) > 0 {
+		return nil, fmt.Errorf("with SandboxTemplate %s: %s", tmpl.Name, podtemplate.Sentence(faults))
 	}
-	return add, env.Readable(together)
+	return add, podtemplate.Readable(together)
 }
 
 // given reports whether the pool has a field of its own. What Go clients send for a template that nobody gave is

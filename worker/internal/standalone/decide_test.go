@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
 const python = `
@@ -80,9 +81,9 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			spec := read(t, tt.spec)
-			var tmpl *template
+			var tmpl *podtemplate.Template
 			if tt.template != "" {
-				tmpl = &template{name: "python", version: "v1", revision: "r1", spec: read(t, tt.template)}
+				tmpl = &podtemplate.Template{Name: "python", Version: "v1", Revision: "r1", Spec: read(t, tt.template)}
 			}
 			d := decide(poolOf(t, spec, tt.annotations), spec, tmpl)
 			var fields []string
@@ -105,7 +106,7 @@ func TestDecide(t *testing.T) {
 // TestNewerFieldsSurvive: what is copied is the document, not what this build knows of it.
 func TestNewerFieldsSurvive(t *testing.T) {
 	spec := read(t, `templateName: python`)
-	d := decide(poolOf(t, spec, nil), spec, &template{name: "python", spec: read(t, python)})
+	d := decide(poolOf(t, spec, nil), spec, &podtemplate.Template{Name: "python", Spec: read(t, python)})
 	content, err := json.Marshal(d.add)
 	if err != nil || !strings.Contains(string(content), "newerThanThisBuild") {
 		t.Errorf("copied %s (%v)", content, err)
@@ -117,13 +118,13 @@ func TestEnvsPoolsAreLeftAlone(t *testing.T) {
 	spec := read(t, `templateName: python`)
 	pool := poolOf(t, spec, nil)
 	pool.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SandboxEnv", Name: "e", UID: "u"}}
-	if d := decide(pool, spec, &template{name: "python", spec: read(t, python)}); d.verb != verbNone {
+	if d := decide(pool, spec, &podtemplate.Template{Name: "python", Spec: read(t, python)}); d.verb != verbNone {
 		t.Errorf("got %s, want None", d.verb)
 	}
 	pool.OwnerReferences = nil
 	now := metav1.Now()
 	pool.DeletionTimestamp = &now
-	if d := decide(pool, spec, &template{name: "python", spec: read(t, python)}); d.verb != verbNone {
+	if d := decide(pool, spec, &podtemplate.Template{Name: "python", Spec: read(t, python)}); d.verb != verbNone {
 		t.Errorf("being deleted: got %s, want None", d.verb)
 	}
 }

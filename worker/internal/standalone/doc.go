@@ -28,7 +28,7 @@
 // again from the template as it is then: that is how a pool is brought up to date. What a user has changed in the
 // pool's spec is the user's; no drift is repaired, since nobody but the user says what such a pool is.
 //
-// A pool is given nothing if its fields and the template's together are no Pod template (env.Faults). It waits, says
+// A pool is given nothing if its fields and the template's together are no Pod template (podtemplate.Faults). It waits, says
 // so, and goes on when template or pool have changed.
 //
 // # Invariants

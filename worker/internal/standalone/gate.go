@@ -9,6 +9,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/pool"
 )
 
@@ -19,10 +20,10 @@ func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate
 	if v1alpha1.HasEnvOwner(p) || p.DeletionTimestamp != nil {
 		return pool.Gate{}, nil
 	}
-	var tmpl *template
+	var tmpl *podtemplate.Template
 	if name := p.Spec.TemplateName; name != "" {
 		var err error
-		if tmpl, err = r.template(ctx, name); err != nil {
+		if tmpl, err = r.templates.Get(ctx, name); err != nil {
 			return pool.Gate{}, err
 		}
 	}

@@ -12,31 +12,22 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/sandboxcache"
-	"navix.sh/atoll/worker/internal/templates"
 )
-
-// retryPeriod is how soon a pool is looked at again that has changed under our hands. Its event usually comes first.
-const retryPeriod = 100 * time.Millisecond
-
-// heldPeriod is how soon a pool is looked at again that another controller keeps.
-const heldPeriod = 10 * time.Second
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
@@ -52,29 +43,22 @@ type Options struct {
 // Reconciler gives pools without an Env their template's fields.
 type Reconciler struct {
 	client client.Client
-	cache  client.Reader // of documents as well, which the client reads live
 	// live reads from the API server, past the cache.
-	live     client.Reader
-	paused   func(*v1alpha1.SandboxPool) bool
-	recorder events.EventRecorder
-	copies   *prometheus.CounterVec
+	live      client.Reader
+	paused    func(*v1alpha1.SandboxPool) bool
+	templates *podtemplate.Cache
+	recorder  events.EventRecorder
+	copies    *prometheus.CounterVec
 
-	mu    sync.Mutex
-	tell  []func(types.NamespacedName)
-	known map[string]knownTemplate // by name, of those that pools name
-}
-
-// knownTemplate is a template as it was read; hashing it at every look at a pool would be most of the look.
-type knownTemplate struct {
-	resourceVersion string
-	template        *template
+	mu   sync.Mutex
+	tell []func(types.NamespacedName)
 }
 
 // Setup adds the reconciler to a manager whose cache has the indexes of package sandboxcache.
 func Setup(mgr ctrl.Manager, o Options) (*Reconciler, error) {
 	r := &Reconciler{
-		client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), paused: o.Paused, recorder: mgr.GetEventRecorder("atoll-worker"),
-		known: map[string]knownTemplate{},
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), paused: o.Paused, recorder: mgr.GetEventRecorder(controllers.FieldManager),
+		templates: podtemplate.NewCache(mgr.GetCache()),
 		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_pool_template_copies_total",
 			Help: "Pools without an Env that were given their template's fields, by result: copied, lost (the pool had changed) or failed.",
@@ -84,17 +68,11 @@ func Setup(mgr ctrl.Manager, o Options) (*Reconciler, error) {
 		return nil, fmt.Errorf("registering metrics of pools without an Env: %w", err)
 	}
 	// Status is the pool reconciler's.
-	notStatus := predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("standalone-pool").
-		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(notStatus)).
-		Watches(templates.Object(), handler.EnqueueRequestsFromMapFunc(r.poolsOf)).
-		WithOptions(controller.Options{
-			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
-			UsePriorityQueue: new(false),
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
-				50*time.Millisecond, 30*time.Second),
-		}).
+		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(controllers.NotStatus())).
+		Watches(podtemplate.Object(), handler.EnqueueRequestsFromMapFunc(r.poolsOf)).
+		WithOptions(controllers.Options(1, 30*time.Second)).
 		Complete(r)
 	if err != nil {
 		return nil, fmt.Errorf("building the controller of pools without an Env: %w", err)
@@ -131,16 +109,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	if r.paused != nil && r.paused(pool) {
-		return ctrl.Result{RequeueAfter: heldPeriod}, nil
+		return ctrl.Result{RequeueAfter: controllers.RetryPaused}, nil
 	}
-	tmpl, err := r.template(ctx, pool.Spec.TemplateName)
+	tmpl, err := r.templates.Get(ctx, pool.Spec.TemplateName)
 	if err != nil || tmpl == nil {
 		return ctrl.Result{}, err
 	}
 	switch err := r.give(ctx, pool, tmpl); {
 	case errors.Is(err, errStale):
 		r.copies.WithLabelValues("lost").Inc()
-		return ctrl.Result{RequeueAfter: retryPeriod}, nil
+		return ctrl.Result{RequeueAfter: controllers.RetryStale}, nil
 	case err != nil:
 		r.copies.WithLabelValues("failed").Inc()
 		return ctrl.Result{}, err
@@ -151,37 +129,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // errStale says that the pool is not as it was read. The next look is at the newer state.
 var errStale = errors.New("the pool has changed since it was read")
 
-// template reads a template from the cache; nil if there is none.
-func (r *Reconciler) template(ctx context.Context, name string) (*template, error) {
-	obj := templates.Object()
-	err := r.cache.Get(ctx, types.NamespacedName{Name: name}, obj, client.UnsafeDisableDeepCopy)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if apierrors.IsNotFound(err) {
-		delete(r.known, name)
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading SandboxTemplate %s: %w", name, err)
-	}
-	if known, ok := r.known[name]; ok && known.resourceVersion == obj.GetResourceVersion() {
-		return known.template, nil
-	}
-	spec, _, err := unstructured.NestedMap(obj.Object, "spec")
-	if err != nil {
-		return nil, fmt.Errorf("reading SandboxTemplate %s: %w", name, err)
-	}
-	t := &template{name: name, labels: obj.GetLabels(), annotations: obj.GetAnnotations(), spec: spec}
-	t.version, _, _ = unstructured.NestedString(spec, "version")
-	if t.revision, err = env.TemplateRevision(spec); err != nil {
-		return nil, err
-	}
-	r.known[name] = knownTemplate{resourceVersion: obj.GetResourceVersion(), template: t}
-	return t, nil
-}
-
 // give writes the fields, as decided about the pool that is there now.
-func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl *template) error {
+func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) error {
 	doc, same, err := env.LivePool(ctx, r.live, pool)
 	if err != nil {
 		return err
@@ -201,7 +150,7 @@ func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl 
 	if err != nil {
 		return fmt.Errorf("encoding the patch of pool %s: %w", pool.Name, err)
 	}
-	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(env.FieldManager))
+	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(controllers.FieldManager))
 	if patch.LostRace(err) {
 		return fmt.Errorf("%w: %w", errStale, err)
 	}
@@ -210,7 +159,7 @@ func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl 
 	}
 	r.copies.WithLabelValues("copied").Inc()
 	r.recorder.Eventf(pool, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonTemplateCopied), string(verbCopy),
-		"given what it leaves out from template %s (version %q, revision %s)", tmpl.name, tmpl.version, tmpl.revision)
+		"given what it leaves out from template %s (version %q, revision %s)", tmpl.Name, tmpl.Version, tmpl.Revision)
 	return nil
 }
 
@@ -222,7 +171,7 @@ type operation struct {
 }
 
 // operations give a pool its fields, and say where they are from. Labels and annotations that it has are its own.
-func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *template) []operation {
+func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *podtemplate.Template) []operation {
 	ops := []operation{
 		{"test", "/metadata/uid", string(doc.GetUID())},
 		{"test", "/metadata/resourceVersion", doc.GetResourceVersion()},
@@ -230,11 +179,11 @@ func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *templa
 	for field, value := range add {
 		ops = append(ops, operation{"add", "/spec/" + field, value})
 	}
-	labels := under(doc.GetLabels(), env.Inheritable(tmpl.labels))
-	annotations := under(doc.GetAnnotations(), env.Inheritable(tmpl.annotations))
-	annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.name
-	annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.version
-	annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.revision
+	labels := under(doc.GetLabels(), podtemplate.Inheritable(tmpl.Labels))
+	annotations := under(doc.GetAnnotations(), podtemplate.Inheritable(tmpl.Annotations))
+	annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.Name
+	annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.Version
+	annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.Revision
 	return append(ops, operation{"add", "/metadata/labels", labels}, operation{"add", "/metadata/annotations", annotations})
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package templates
+package podtemplate
 
 import (
 	"errors"
@@ -10,34 +10,34 @@ import (
 )
 
 func TestDecide(t *testing.T) {
-	pool := func(i int, env, revision string) User {
-		return User{Pool: fmt.Sprintf("ns/p%d", i), Env: env, Revision: revision}
+	pool := func(i int, env, revision string) user {
+		return user{Pool: fmt.Sprintf("ns/p%d", i), Env: env, Revision: revision}
 	}
-	many := &Snapshot{Revision: "new"}
+	many := &snapshot{Revision: "new"}
 	for i := range 1000 {
 		many.Pools = append(many.Pools, pool(i, "", "old"))
 	}
 	for _, tt := range []struct {
 		name string
-		s    *Snapshot
+		s    *snapshot
 		want string
 	}{
-		{"unused", &Snapshot{Version: "v1", Revision: "new"}, `
+		{"unused", &snapshot{Version: "v1", Revision: "new"}, `
 Available=True/Validated: version "v1", revision new; nobody uses it
 Degraded=False/AllCurrent: all pools that name it have this revision`},
-		{"in use", &Snapshot{Revision: "new", Envs: []string{"ns/b", "ns/a"}, Pools: []User{pool(1, "ns/a", "new"), pool(2, "", "new")}}, `
+		{"in use", &snapshot{Revision: "new", Envs: []string{"ns/b", "ns/a"}, Pools: []user{pool(1, "ns/a", "new"), pool(2, "", "new")}}, `
 Available=True/Validated: version "", revision new; pools: 2, of this revision: 2; Envs: ns/a, ns/b; pools without an Env: ns/p2
 Degraded=False/AllCurrent: all pools that name it have this revision`},
-		{"older revisions", &Snapshot{Revision: "new", Pools: []User{pool(1, "ns/a", "old"), pool(2, "", "new"), pool(3, "", "")}}, `
+		{"older revisions", &snapshot{Revision: "new", Pools: []user{pool(1, "ns/a", "old"), pool(2, "", "new"), pool(3, "", "")}}, `
 Available=True/Validated: version "", revision new; pools: 3, of this revision: 1; pools without an Env: ns/p2, ns/p3
 Degraded=True/OlderRevisionsInUse: pools of other revisions than new go on with what they were made from: ns/p1 at old`},
-		{"faults", &Snapshot{Revision: "new", Faults: []error{errors.New("a is wrong"), errors.New("b is wrong")}, Pools: []User{pool(1, "", "old")}}, `
+		{"faults", &snapshot{Revision: "new", Faults: []error{errors.New("a is wrong"), errors.New("b is wrong")}, Pools: []user{pool(1, "", "old")}}, `
 Available=False/TemplateInvalid: a is wrong; b is wrong
 Degraded=True/TemplateInvalid: no Pods can be made from it; pools: 1, of this revision: 0; pools without an Env: ns/p1, which go on with what they were made from`},
-		{"being deleted in use", &Snapshot{Revision: "new", Deleting: true, Envs: []string{"ns/a"}}, `
+		{"being deleted in use", &snapshot{Revision: "new", Deleting: true, Envs: []string{"ns/a"}}, `
 Available=True/Validated: version "", revision new; pools: 0, of this revision: 0; Envs: ns/a
 Degraded=True/TemplateDeleted: being deleted; pools: 0, of this revision: 0; Envs: ns/a, which go on with what they were made from, and cannot be made anew`},
-		{"being deleted unused", &Snapshot{Revision: "new", Deleting: true}, `
+		{"being deleted unused", &snapshot{Revision: "new", Deleting: true}, `
 Available=True/Validated: version "", revision new; nobody uses it
 Degraded=False/AllCurrent: all pools that name it have this revision`},
 		{"a thousand users", many, `
@@ -46,7 +46,7 @@ Degraded=True/OlderRevisionsInUse: pools of other revisions than new go on with 
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got strings.Builder
-			for _, c := range Decide(tt.s) {
+			for _, c := range decide(tt.s) {
 				fmt.Fprintf(&got, "\n%s=%s/%s: %s", c.Type, c.Status, c.Reason, c.Message)
 			}
 			if got.String() != tt.want {

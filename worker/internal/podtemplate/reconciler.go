@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package templates
+package podtemplate
 
 import (
 	"context"
@@ -14,17 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -51,11 +49,7 @@ func Setup(mgr ctrl.Manager, clk clock.PassiveClock) error {
 		For(Object()).
 		Watches(&v1alpha1.SandboxPool{}, users(func(o client.Object) string { return o.(*v1alpha1.SandboxPool).Spec.TemplateName })).
 		Watches(&v1alpha1.SandboxEnv{}, users(func(o client.Object) string { return o.(*v1alpha1.SandboxEnv).Spec.TemplateRef.Name })).
-		WithOptions(controller.Options{
-			UsePriorityQueue: new(false),
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
-				50*time.Millisecond, 30*time.Second),
-		}).
+		WithOptions(controllers.Options(1, 30*time.Second)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the template controller: %w", err)
@@ -63,18 +57,9 @@ func Setup(mgr ctrl.Manager, clk clock.PassiveClock) error {
 	return nil
 }
 
-// Object is an empty SandboxTemplate, as a document.
-func Object() *unstructured.Unstructured {
-	obj := &unstructured.Unstructured{}
-	obj.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxTemplate"))
-	return obj
-}
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // users maps pools and Envs to the template that they name, or did. Counts and snapshots of theirs do not matter.
 func users(template func(client.Object) string) handler.EventHandler {
-	wake := func(q queue, objects ...client.Object) {
+	wake := func(q controllers.Queue, objects ...client.Object) {
 		for _, o := range objects {
 			if name := template(o); name != "" {
 				q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, settle)
@@ -82,9 +67,9 @@ func users(template func(client.Object) string) handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wake(q, e.Object) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { wake(q, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q controllers.Queue) { wake(q, e.Object) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q controllers.Queue) { wake(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q controllers.Queue) {
 			if template(e.ObjectOld) != template(e.ObjectNew) || revisionOf(e.ObjectOld) != revisionOf(e.ObjectNew) ||
 				envOf(e.ObjectOld) != envOf(e.ObjectNew) {
 				wake(q, e.ObjectOld, e.ObjectNew)
@@ -120,23 +105,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, r.report(ctx, obj, s)
 }
 
-func (r *Reconciler) gather(ctx context.Context, obj *unstructured.Unstructured) (*Snapshot, error) {
-	spec, _, err := unstructured.NestedMap(obj.Object, "spec")
+func (r *Reconciler) gather(ctx context.Context, obj *unstructured.Unstructured) (*snapshot, error) {
+	t, err := Read(obj)
 	if err != nil {
-		return nil, fmt.Errorf("reading spec: %w", err)
-	}
-	s := &Snapshot{Faults: env.Faults(spec), Deleting: obj.GetDeletionTimestamp() != nil}
-	s.Version, _, _ = unstructured.NestedString(spec, "version")
-	if s.Revision, err = env.TemplateRevision(spec); err != nil {
 		return nil, err
 	}
+	s := &snapshot{Version: t.Version, Revision: t.Revision, Faults: Faults(t.Spec), Deleting: obj.GetDeletionTimestamp() != nil}
 	pools, err := sandboxcache.PoolsOfTemplate(ctx, r.client, obj.GetName())
 	if err != nil {
 		return nil, err
 	}
 	for i := range pools {
 		p := &pools[i]
-		s.Pools = append(s.Pools, User{Pool: p.Namespace + "/" + p.Name, Env: envOf(p), Revision: revisionOf(p)})
+		s.Pools = append(s.Pools, user{Pool: p.Namespace + "/" + p.Name, Env: envOf(p), Revision: revisionOf(p)})
 	}
 	envs, err := sandboxcache.EnvsOf(ctx, r.client, obj.GetName())
 	if err != nil {
@@ -149,7 +130,7 @@ func (r *Reconciler) gather(ctx context.Context, obj *unstructured.Unstructured)
 }
 
 // report applies the conditions if they are news.
-func (r *Reconciler) report(ctx context.Context, obj *unstructured.Unstructured, s *Snapshot) error {
+func (r *Reconciler) report(ctx context.Context, obj *unstructured.Unstructured, s *snapshot) error {
 	before := conditionsIn(obj)
 	after := slices.Clone(before)
 	// What is not ours stays with whoever applied it, and out of our document.
@@ -157,7 +138,7 @@ func (r *Reconciler) report(ctx context.Context, obj *unstructured.Unstructured,
 		return c.Type != v1alpha1.SandboxTemplateConditionAvailable && c.Type != v1alpha1.SandboxTemplateConditionDegraded
 	})
 	changed := false
-	for _, c := range Decide(s) {
+	for _, c := range decide(s) {
 		changed = meta.SetStatusCondition(&after, metav1.Condition{
 			Type: c.Type, Status: c.Status, Reason: string(c.Reason), Message: c.Message,
 			ObservedGeneration: obj.GetGeneration(), LastTransitionTime: metav1.NewTime(r.clock.Now()),
@@ -179,7 +160,7 @@ func (r *Reconciler) report(ctx context.Context, obj *unstructured.Unstructured,
 	body.SetUID(obj.GetUID())
 	body.Object["status"] = map[string]any{"conditions": list}
 	err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(body),
-		client.FieldOwner(env.FieldManager), client.ForceOwnership)
+		client.FieldOwner(controllers.FieldManager), client.ForceOwnership)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // gone, or made anew: its event comes
 	}

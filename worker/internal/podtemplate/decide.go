@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package templates
+package podtemplate
 
 import (
 	"cmp"
@@ -10,24 +10,24 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
-	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/pkg/problem"
 )
 
-// User is a pool that names a template.
-type User struct {
+// user is a pool that names a template.
+type user struct {
 	Pool string // namespace/name
 	Env  string // namespace/name of the Env that owns it; empty: none does
 	// Revision is what the pool was made from; empty: nothing was copied, or it is not recorded.
 	Revision string
 }
 
-// Snapshot is what a template's conditions are decided from.
-type Snapshot struct {
+// snapshot is what a template's conditions are decided from.
+type snapshot struct {
 	Version, Revision string
 	Faults            []error
 	// Deleting: the template is going, held by somebody's finalizer.
 	Deleting bool
-	Pools    []User
+	Pools    []user
 	// Envs name the template, whether they have pools or not.
 	Envs []string
 }
@@ -35,20 +35,20 @@ type Snapshot struct {
 // named is how many users a message names.
 const named = 5
 
-// Decide concludes the conditions of a template.
-func Decide(s *Snapshot) []patch.Condition {
+// decide returns the conditions of a template.
+func decide(s *snapshot) []patch.Condition {
 	return []patch.Condition{available(s), degraded(s)}
 }
 
-func available(s *Snapshot) patch.Condition {
+func available(s *snapshot) patch.Condition {
 	const condition = v1alpha1.SandboxTemplateConditionAvailable
 	if len(s.Faults) > 0 {
-		return patch.False(condition, v1alpha1.ReasonTemplateInvalid, env.Sentence(s.Faults))
+		return patch.False(condition, v1alpha1.ReasonTemplateInvalid, Sentence(s.Faults))
 	}
-	return patch.True(condition, v1alpha1.ReasonValidated, Clip(fmt.Sprintf("version %q, revision %s; %s", s.Version, s.Revision, usage(s))))
+	return patch.True(condition, v1alpha1.ReasonValidated, clip(fmt.Sprintf("version %q, revision %s; %s", s.Version, s.Revision, usage(s))))
 }
 
-func degraded(s *Snapshot) patch.Condition {
+func degraded(s *snapshot) patch.Condition {
 	const condition = v1alpha1.SandboxTemplateConditionDegraded
 	older := s.older()
 	switch {
@@ -57,19 +57,19 @@ func degraded(s *Snapshot) patch.Condition {
 		if len(s.Pools) > 0 {
 			message += ", which go on with what they were made from"
 		}
-		return patch.True(condition, v1alpha1.ReasonTemplateInvalid, Clip(message))
+		return patch.True(condition, v1alpha1.ReasonTemplateInvalid, clip(message))
 	case s.Deleting && len(s.Pools)+len(s.Envs) > 0:
 		return patch.True(condition, v1alpha1.ReasonTemplateDeleted,
-			Clip("being deleted; "+usage(s)+", which go on with what they were made from, and cannot be made anew"))
+			clip("being deleted; "+usage(s)+", which go on with what they were made from, and cannot be made anew"))
 	case len(older) > 0:
-		return patch.True(condition, v1alpha1.ReasonOlderRevisionsInUse, Clip(fmt.Sprintf(
+		return patch.True(condition, v1alpha1.ReasonOlderRevisionsInUse, clip(fmt.Sprintf(
 			"pools of other revisions than %s go on with what they were made from: %s", s.Revision, list(older))))
 	}
 	return patch.False(condition, v1alpha1.ReasonAllCurrent, "all pools that name it have this revision")
 }
 
 // older are the pools of other revisions, and those revisions.
-func (s *Snapshot) older() []string {
+func (s *snapshot) older() []string {
 	var out []string
 	for _, u := range s.Pools {
 		if u.Revision != "" && u.Revision != s.Revision {
@@ -80,7 +80,7 @@ func (s *Snapshot) older() []string {
 }
 
 // usage tells who uses a template.
-func usage(s *Snapshot) string {
+func usage(s *snapshot) string {
 	if len(s.Pools)+len(s.Envs) == 0 {
 		return "nobody uses it"
 	}
@@ -104,6 +104,8 @@ func usage(s *Snapshot) string {
 	return strings.Join(parts, "; ")
 }
 
+func clip(message string) string { return problem.Clip(message, LongestMessage) }
+
 // list names the first few, in order, and counts the others.
 func list(names []string) string {
 	names = slices.Clone(names)
@@ -112,15 +114,4 @@ func list(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
 	}
 	return strings.Join(names, ", ")
-}
-
-// longest is what a condition's message may have here, well below what the API server takes.
-const longest = 1024
-
-// Clip keeps a message bounded.
-func Clip(text string) string {
-	if runes := []rune(text); len(runes) > longest {
-		return string(runes[:longest-1]) + "…"
-	}
-	return text
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package env
+package podtemplate
 
 import (
 	"encoding/json"
@@ -14,17 +14,43 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
 )
 
 const (
 	// mostFaults bounds a message: after so many something else is wrong than a field.
 	mostFaults = 8
-	// longestSentence is well below what the API server takes of a condition's message.
-	longestSentence = 1024
+	// LongestMessage is well below what the API server takes of a condition's message.
+	LongestMessage = 1024
 )
 
-// Faults tell why no Pod could be made from the spec of a template or of a pool, given as a document; nothing if one could.
-// Whether the API server takes the Pod, and whether its images can be pulled, is known only when it is tried.
+// Check refuses the spec of a pool that Pods cannot be made of, given as a document. Once it is frozen a repaired template would
+// not mend it.
+func Check(spec map[string]any) error {
+	if err := Readable(spec); err != nil {
+		return err
+	}
+	if faults := Faults(spec); len(faults) > 0 {
+		return errors.New(Sentence(faults))
+	}
+	return nil
+}
+
+// Readable refuses the spec of a pool that informers cannot read: the schema knows nothing of Pod templates and would let it be
+// stored, and no pool of the cluster could be listed any more.
+func Readable(spec map[string]any) error {
+	content, err := json.Marshal(spec)
+	if err != nil {
+		return fmt.Errorf("encoding the pool's spec: %w", err)
+	}
+	if err := json.Unmarshal(content, &v1alpha1.SandboxPoolSpec{}); err != nil {
+		return fmt.Errorf("spec is not what a pool can be made of: %w", err)
+	}
+	return nil
+}
+
+// Faults returns why no Pod could be made from the spec of a template or of a pool, given as a document; nothing if one could.
+// Only the API server knows whether it takes the Pod, and only a kubelet whether it can pull the images.
 func Faults(spec map[string]any) []error {
 	content, err := json.Marshal(spec)
 	if err != nil {
@@ -63,13 +89,14 @@ func podFaults(pod *corev1.PodSpec) []error {
 			if c.Image == "" {
 				faults = append(faults, fmt.Errorf("%s.image is empty; valid: the name of an image", at))
 			}
-			faults = append(faults, resourceFaults(at+".resources", &c.Resources)...)
+			faults = append(faults, ResourceFaults(at+".resources", &c.Resources)...)
 		}
 	}
 	return faults
 }
 
-func resourceFaults(at string, resources *corev1.ResourceRequirements) []error {
+// ResourceFaults returns what is wrong with the resources of a container.
+func ResourceFaults(at string, resources *corev1.ResourceRequirements) []error {
 	var faults []error
 	negative := func(field string, list corev1.ResourceList) {
 		for _, name := range slices.Sorted(maps.Keys(list)) { // in one order: another message is another write
@@ -112,5 +139,5 @@ func Sentence(faults []error) string {
 	for i, fault := range faults {
 		texts[i] = fault.Error()
 	}
-	return clip(strings.Join(texts, "; "), longestSentence)
+	return problem.Clip(strings.Join(texts, "; "), LongestMessage)
 }

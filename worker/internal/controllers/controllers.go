@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers has what the worker's controllers have in common: the name under which they write, how soon they look
+// again, and how their work queues are set up.
+package controllers
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// FieldManager is the name under which the worker writes objects, and records events.
+	FieldManager = "atoll-worker"
+	// RetryStale is how soon an object is looked at again that has changed under a controller's hands. Its event usually
+	// comes first.
+	RetryStale = 100 * time.Millisecond
+	// RetryPaused is how soon an object is looked at again that another controller keeps.
+	RetryPaused = 10 * time.Second
+
+	retryMin    = 50 * time.Millisecond
+	resync      = 10 * time.Second
+	resyncShare = 0.2
+)
+
+// Queue is a controller's work queue.
+type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Options returns those of a controller that looks at so many objects side by side, and at one that fails after 50 ms at
+// first and after longest at last. The default limiter would also hold all objects together to 10 a second.
+func Options(workers int, longest time.Duration) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
+		UsePriorityQueue: new(false),
+		RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryMin, longest),
+	}
+}
+
+// NotStatus lets through what is not a change of status alone, which is the controllers' own to write.
+func NotStatus() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		predicate.AnnotationChangedPredicate{})
+}
+
+// Resync returns when to look at an object without an event: 10 s, give or take a fifth, so that objects which came up
+// together do not stay in step.
+func Resync() time.Duration {
+	return time.Duration(float64(resync) * (1 + resyncShare*(2*rand.Float64()-1)))
+}

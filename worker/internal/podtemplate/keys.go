@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podtemplate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+var (
+	// reservedPrefixes are ours; a user may set userKeys below them.
+	reservedPrefixes = []string{"agentbox.navix.sh/", "agentbox.io/"}
+	userKeys         = []string{v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, docsKey, poolDocsKey}
+
+	// toolPrefixes mark an object as a tool's own. Copied onto a pool they would have the tool prune it.
+	toolPrefixes = []string{
+		"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "kubectl.kubernetes.io/", "argocd.argoproj.io/",
+		"meta.helm.sh/", "helm.sh/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
+	}
+)
+
+const (
+	docsKey = v1alpha1.SandboxTemplateDocsAnnotationKey
+	// Nothing reads it any more. That is no reason to refuse a manifest that has it.
+	poolDocsKey = v1alpha1.SandboxTemplatePoolDocsAnnotationKey //nolint:staticcheck // deprecated, and still allowed
+)
+
+// Reserved reports whether a label or annotation is Atoll's, and not a user's to set.
+func Reserved(key string) bool {
+	return !slices.Contains(userKeys, key) && hasAnyPrefix(key, reservedPrefixes)
+}
+
+// OfTool reports whether a label or annotation marks an object as a tool's own.
+func OfTool(key string) bool { return hasAnyPrefix(key, toolPrefixes) }
+
+// Inheritable returns the labels or annotations of a template that its pools get as well: neither Atoll's, nor a tool's,
+// nor the template's documentation, which would be in every Env once a member.
+func Inheritable(keys map[string]string) map[string]string {
+	kept := map[string]string{}
+	maps.Copy(kept, keys)
+	maps.DeleteFunc(kept, func(key, _ string) bool {
+		return Reserved(key) || OfTool(key) || key == docsKey || key == poolDocsKey
+	})
+	return kept
+}
+
+func hasAnyPrefix(key string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
