@@ -54,7 +54,7 @@ func clustersCommand(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(
 		a.clusterChange("drain", "Send no new claims to a cluster; its sandboxes run on",
-			"Send no new claims to a cluster. Its sandboxes run on, its claim keys are answered, and its own callers are served.",
+			"Send no new claims to a cluster. Its sandboxes run on, its claim keys and its own callers are served.",
 			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
 				return c.clusters.DrainCluster(ctx, &sandboxv1.DrainClusterRequest{Id: id})
 			}),

@@ -68,7 +68,7 @@ func createCommand(a *app) *cobra.Command {
 		Short: "Create a sandbox wherever there is room",
 		Long: `Create a sandbox wherever there is room. With --claim-key the call can be repeated safely: it answers the same sandbox.
 
-Without --claim-key nobody could ask for the sandbox again if its answer got lost, so it ends 5 minutes after its start
+Without --claim-key a lost response loses the sandbox, so it ends 5 minutes after its start
 unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as does --first-activity-timeout 0.`,
 		Example: "  atollctl create --env python --claim-key build-17 -o name",
 		Args:    cobra.NoArgs,

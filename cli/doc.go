@@ -5,5 +5,5 @@
 //
 // Every command is one or two calls of api/sandbox/v1 and one rendering; output is a table for people, or json, yaml and
 // name for programs. Errors are the API's own, with the fields that were wrong and what would be valid. Only pki calls
-// nobody: it makes the certificates of a small installation, on pkg/link/pki.
+// no server: it makes the certificates of a small installation, on pkg/link/pki.
 package main

@@ -22,7 +22,7 @@ func doctorCommand(a *app) *cobra.Command {
 		Long: `Tell what is wrong with a federation, since when, and what to do about it, worst first.
 
 The hub of --server tells of itself (recovery, store, certificates, your API key), of clusters (unreachable, silent,
-quarantined, draining) and of Envs (members that are missing, nobody with room). With --context or --kubeconfig clusters
+quarantined, draining) and of Envs (missing members, no member with room). With --context or --kubeconfig clusters
 are asked as well: worker, lease, CRDs, rights, admission policies, the Envs' conditions, and Pods that do not come up.
 That needs the rights of a cluster administrator. It changes nothing.
 
@@ -33,7 +33,7 @@ Exit code: 0 all is well, 1 something is wrong, 2 nothing wrong was found and no
   # Look into two clusters as well, whose contexts are called otherwise than their ids:
   atollctl doctor --context east=kind-hub --context west=kind-worker-a
 
-  # The hub does not answer: what do the clusters say?
+  # The hub does not respond: what do the clusters say?
   atollctl doctor --no-hub --kubeconfig east=/etc/east.conf
 
   # For a program: all that is critical.

@@ -84,7 +84,7 @@ type execution struct {
 	mu   sync.Mutex // of writing
 }
 
-// run answers the exit code, and an error if that is not the command's own.
+// run returns the exit code, and an error if that is not the command's own.
 func (e *execution) run(ctx context.Context, a *app, id string, query url.Values) (code int, err error) {
 	p, err := a.place()
 	if err != nil {

@@ -46,7 +46,7 @@ func pkiCommand() *cobra.Command {
 		Use:   "pki",
 		Short: "Make the certificates of a small federation, without cert-manager",
 		Long: `Make the certificates of a small federation, without cert-manager: a CA in a directory of this machine, and what it
-issues to hubs and clusters. Keep the directory: certificates end after 30 days and are renewed from it, and whoever
+issues to hubs and clusters. Keep the directory: certificates end after 30 days and are renewed from it, and anyone who
 has its ca.key can be any hub and any cluster.
 
 hub and cluster print, and nothing else to standard output, the kubectl command that puts the certificate where the
@@ -133,7 +133,7 @@ func pkiClusterCommand() *cobra.Command {
 }
 
 // issue has the CA issue a certificate, unless that would replace one without being told to, and prints the command that
-// makes a Secret of it. It never makes a CA: one made by mistake, in a mistyped directory, would be trusted by nobody.
+// makes a Secret of it. It never makes a CA: one made by mistake, in a mistyped directory, would be trusted by no hub or worker.
 func (f *secretFlags) issue(cmd *cobra.Command, who link.Identity, issue func(*pki.Authority, *x509.Certificate) (link.Files, error)) error {
 	authority, err := pki.Open(f.dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -77,7 +77,7 @@ func TestPlaces(t *testing.T) {
 
 func TestPrintResult(t *testing.T) {
 	result := verify.Result{Looks: 3, Notes: []string{"no metrics were read: I10 is not checked"}, Blind: []string{"hub: connection refused"},
-		Findings: []verify.Finding{{Invariant: "I8", Cluster: "east", Object: "lease atoll-worker", Wrong: "nobody holds it", Expected: "a worker to hold it"}}}
+		Findings: []verify.Finding{{Invariant: "I8", Cluster: "east", Object: "lease atoll-worker", Wrong: "no one holds it", Expected: "a worker to hold it"}}}
 	show := func(output string, r verify.Result) string {
 		var b strings.Builder
 		if err := printResult(&b, output, r); err != nil {
@@ -87,7 +87,7 @@ func TestPrintResult(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ got, want string }{
 		"table": {show("table", result), `I8  east, lease atoll-worker
-    nobody holds it
+    no one holds it
     expected a worker to hold it
 could not look at hub: connection refused
 note: no metrics were read: I10 is not checked
@@ -99,7 +99,7 @@ note: no metrics were read: I10 is not checked
       "invariant": "I8",
       "cluster": "east",
       "object": "lease atoll-worker",
-      "wrong": "nobody holds it",
+      "wrong": "no one holds it",
       "expected": "a worker to hold it"
     }
   ],

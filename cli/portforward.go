@@ -25,7 +25,7 @@ func portForwardCommand(a *app) *cobra.Command {
 		Short: "Make ports of a sandbox ports of this machine",
 		Long: `Make TCP ports of a sandbox ports of this machine, until Ctrl-C or the sandbox's end. LOCAL is the port here, by default the
 same number; with ":REMOTE" any that is free. Each connection here is one to the sandbox, by way of the hub and the
-sandbox's cluster; one that nobody reads from holds up no other.
+sandbox's cluster; one without a reader delays no other.
 
 For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxes/ID/ports/PORT/ what the sandbox does.`,
 		Example: `  atollctl port-forward 01j9zq3p3k5m8x7c2v4b6n8d0f-east 8888
@@ -156,7 +156,7 @@ func (f *forwarding) forward(ctx context.Context, conn net.Conn, remote uint16) 
 			continue
 		}
 		if _, err := conn.Write(message); err != nil {
-			return nil //nolint:nilerr // whoever connected here has left
+			return nil //nolint:nilerr // the client has disconnected
 		}
 	}
 }

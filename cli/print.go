@@ -72,12 +72,12 @@ func (v view[T]) table(w io.Writer, wide bool, items []T) error {
 func encode(w io.Writer, output string, m proto.Message) error {
 	data, err := protojson.MarshalOptions{EmitUnpopulated: false}.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
+		return fmt.Errorf("encoding the response: %w", err)
 	}
 	// protojson varies its spacing on purpose; programs and golden files want it stable.
 	var tree any
 	if err := json.Unmarshal(data, &tree); err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
+		return fmt.Errorf("encoding the response: %w", err)
 	}
 	switch output {
 	case "json":
@@ -89,7 +89,7 @@ func encode(w io.Writer, output string, m proto.Message) error {
 		return fmt.Errorf("--output %q is not valid, want table, wide, json, yaml or name", output)
 	}
 	if err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
+		return fmt.Errorf("encoding the response: %w", err)
 	}
 	_, err = w.Write(data)
 	return err

@@ -65,7 +65,7 @@ func (p *place) url(id, what string, query url.Values) *url.URL {
 	return &u
 }
 
-// get answers what is at a path of a sandbox; its body is the caller's to close.
+// get returns what is at a path of a sandbox; its body is the caller's to close.
 func (p *place) get(ctx context.Context, id, what string, query url.Values) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(id, what, query).String(), nil)
 	if err != nil {

@@ -52,7 +52,7 @@ func top(ctx context.Context, w io.Writer, c clients, interval time.Duration, on
 		case err != nil && previous == nil:
 			return err
 		case err != nil:
-			fmt.Fprintf(w, "%sserver does not answer: %v\n\nlast seen:\n", clearScreen, err)
+			fmt.Fprintf(w, "%sserver does not respond: %v\n\nlast seen:\n", clearScreen, err)
 			err = previous.print(w, nil)
 		default:
 			if !once {

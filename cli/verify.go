@@ -122,7 +122,7 @@ func encodePlain(w io.Writer, output string, v any) error {
 		return fmt.Errorf("--output %q is not valid here, want table, json or yaml", output)
 	}
 	if err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
+		return fmt.Errorf("encoding the response: %w", err)
 	}
 	_, err = w.Write(data)
 	return err

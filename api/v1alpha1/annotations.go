@@ -133,7 +133,7 @@ const (
 	// RecyclePolicyReplace always replaces the Pod.
 	RecyclePolicyReplace RecyclePolicy = "Replace"
 	// RecyclePolicyReuse keeps the Pod as it is, for the same team and user and
-	// for nobody else.
+	// for no other caller.
 	RecyclePolicyReuse RecyclePolicy = "Reuse"
 )
 

@@ -90,7 +90,7 @@ const (
 	// ReasonAutoscalingMisconfigured: a group cannot be scaled as it is
 	// configured.
 	ReasonAutoscalingMisconfigured ConditionReason = "AutoscalingMisconfigured"
-	// ReasonReplicasContested: somebody else keeps setting a member's replicas
+	// ReasonReplicasContested: another writer keeps setting a member's replicas
 	// back, so the autoscaler has stopped.
 	ReasonReplicasContested ConditionReason = "ReplicasContested"
 )

@@ -25,7 +25,7 @@
 // which drop what they do not know. CEL rules cannot see inside. And a template
 // that is no Pod template (`containers: 5`) is stored all the same: it fails
 // only where it is decoded, and with it the whole list that it is in, so a
-// typed informer stops for every object. Whoever reads typed lists must expect
+// typed informer stops for every object. Readers of typed lists must expect
 // that.
 //
 // A member without a config has no scaling group. One with a config has the

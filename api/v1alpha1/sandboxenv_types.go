@@ -74,12 +74,12 @@ type EnvOverridesSpec struct {
 // SandboxEnvSpec is the desired state of a SandboxEnv.
 //
 // Two rules look across clusters. An autoscaling group needs a member, but only
-// a request that changes autoscaling is asked for one: whoever removes members,
-// and whoever writes something else later, must not be refused for a group that
+// a request that changes autoscaling is asked for one: a user who removes members,
+// and a user who writes something else later, must not be refused for a group that
 // was emptied meanwhile. The members of a group have one size: the same
 // instance type and multiplier, or, where one of two has no instance type, the
 // same inlineResources, letter for letter. Groups that autoscaling does not
-// list bind nobody, so the default group costs nothing to those without one.
+// list bind no group, so the default group costs nothing to those without one.
 //
 // Both compare a group's name by `in [name]`: the API server charges `==` of
 // strings by their greatest length, and 32 groups × 256 clusters × 32 members

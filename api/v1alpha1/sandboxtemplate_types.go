@@ -78,7 +78,7 @@ type SandboxReservationSpec struct {
 }
 
 // TemplateVisibility limits who sees a template. A caller sees it if any rule
-// matches; without rules everybody does.
+// matches; without rules every caller does.
 type TemplateVisibility struct {
 	// Rules lists who sees the template.
 	// +optional
@@ -109,7 +109,7 @@ type SandboxTemplateSpec struct {
 	// +optional
 	Description string `json:"description,omitempty"`
 
-	// Visibility limits who sees the template. Without rules everybody does.
+	// Visibility limits who sees the template. Without rules every caller does.
 	// +optional
 	Visibility *TemplateVisibility `json:"visibility,omitempty"`
 }

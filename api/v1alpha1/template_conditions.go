@@ -33,5 +33,5 @@ const (
 )
 
 // AdoptedPoolAnnotationKey is on an Env that was made for a pool: the uid of that
-// pool. It tells such an Env from one of the same name that somebody wrote.
+// pool. It tells such an Env from one of the same name that a user wrote.
 const AdoptedPoolAnnotationKey = "agentbox.navix.sh/adopted-pool"

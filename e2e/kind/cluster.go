@@ -75,7 +75,7 @@ func (c *Cluster) NodeAddress(ctx context.Context) (string, error) {
 // faultPatience bounds what is done to a node.
 const faultPatience = time.Minute
 
-// Pause freezes the API server: connections are accepted and kept, and nothing is answered.
+// Pause freezes the API server: connections are accepted and kept, and get no response.
 func (c *Cluster) Pause() error { return c.signalAPIServer("STOP") }
 
 // Resume ends Pause.

@@ -2,7 +2,7 @@
 
 // Package kind runs real Kubernetes clusters, kubelets and containers included, side by side on one machine.
 //
-// In go names of files in kind-configs; out comes one kind cluster for each: Node Ready, DNS answering, images loaded on
+// In go names of files in kind-configs; out comes one kind cluster for each: Node Ready, DNS working, images loaded on
 // demand. It offers what package plane offers for planes, and the faults that take a node: processes in it that hang or
 // die, the node itself that hangs, crashes and comes back. All clusters share one network and find each other's nodes by
 // name.

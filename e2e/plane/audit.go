@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// AuditEvent is one request that an API server has answered.
+// AuditEvent is one request that an API server has served.
 type AuditEvent struct {
 	User        string
 	Verb        string // get, list, watch, create, update, patch, delete, deletecollection
@@ -38,8 +38,8 @@ func (e AuditEvent) Write() bool {
 
 func (p *Plane) auditPath() string { return filepath.Join(p.logDir, "audit.log") }
 
-// Audit returns all requests that were answered so far, in the order of their answers. A request is logged while its
-// answer is on its way, so the latest may be missing for a moment. It needs Options.AuditLog.
+// Audit returns all requests that were served so far, in the order of their responses. A request is logged while its
+// response is on its way, so the latest may be missing for a moment. It needs Options.AuditLog.
 func (p *Plane) Audit() ([]AuditEvent, error) {
 	if !p.auditLog {
 		return nil, errors.New("plane was brought up without AuditLog")

@@ -58,7 +58,7 @@ func newKubelet(dir string, adopt func(*exec.Cmd)) (*kubelet, error) {
 
 func (k *kubelet) port() int { return k.lis.Addr().(*net.TCPAddr).Port }
 
-// serve answers whoever has a certificate of the plane's for API servers.
+// serve serves callers that have a certificate of the plane's for API servers.
 func (k *kubelet) serve(certFile, keyFile string, caPEM []byte) error {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return fmt.Errorf("creating the folder of containers' logs: %w", err)
@@ -237,7 +237,7 @@ func (k *kubelet) logFile(r *http.Request) string {
 	return filepath.Join(k.dir, r.PathValue("namespace")+"_"+r.PathValue("pod")+"_"+r.PathValue("container")+".log")
 }
 
-// logs answers what was written to a container's log file: all or the last lines, and what follows.
+// logs returns what was written to a container's log file: all or the last lines, and what follows.
 func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
 	file, err := os.OpenFile(k.logFile(r), os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {

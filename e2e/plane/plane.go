@@ -137,7 +137,7 @@ func (p *Plane) Config() *rest.Config { return rest.CopyConfig(p.admin) }
 func (p *Plane) waitReady(ctx context.Context) error { return p.waitReadyAt(ctx, p.Config()) }
 
 func (p *Plane) waitReadyAt(ctx context.Context, config *rest.Config) error {
-	// Each try has its own deadline: a server that accepts and never answers would take all there is.
+	// Each try has its own deadline: a server that accepts and never responds would take all there is.
 	config.Timeout = time.Second
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -194,7 +194,7 @@ func (p *Plane) apiServer() *process { return p.procs[1] }
 
 func (p *Plane) kwok() *process { return p.procs[4] }
 
-// Pause freezes the API server: connections are accepted and kept, and nothing is answered.
+// Pause freezes the API server: connections are accepted and kept, and get no response.
 func (p *Plane) Pause() error { return p.apiServer().signal(syscall.SIGSTOP) }
 
 // Resume ends Pause.

@@ -183,7 +183,7 @@ func (c *charts) chart(name string, v Version) string {
 	return filepath.Join(v.Source, "charts", name)
 }
 
-// answers asks until the endpoint answers: a Service follows its Pods a moment later.
+// answers polls until the endpoint responds: a Service follows its Pods a moment later.
 func (e Endpoint) answers(ctx context.Context) error {
 	client, err := e.HTTPClient()
 	if err != nil {
@@ -191,7 +191,7 @@ func (e Endpoint) answers(ctx context.Context) error {
 	}
 	defer client.CloseIdleConnections()
 	client.Timeout = 2 * time.Second
-	return poll(ctx, e.URL()+" to answer", func(ctx context.Context) error {
+	return poll(ctx, e.URL()+" to respond", func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL()+"/v1/clusters", nil)
 		if err != nil {
 			return err

@@ -33,7 +33,7 @@ type Cluster interface {
 	Kubectl(ctx context.Context, args ...string) (string, error)
 	// KubectlInput is Kubectl with something to read, for "apply -f -".
 	KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error)
-	// Pause freezes the API server: connections are accepted and kept, and nothing is answered.
+	// Pause freezes the API server: connections are accepted and kept, and get no response.
 	Pause() error
 	// Resume ends Pause.
 	Resume() error
@@ -49,7 +49,7 @@ type Program interface {
 	Kill() error
 	// Stop asks the program to end and waits for it. It stays down.
 	Stop() error
-	// Pause freezes the program: its connections stay open and nothing answers.
+	// Pause freezes the program: its connections stay open and get no response.
 	Pause() error
 	// Resume ends Pause.
 	Resume() error

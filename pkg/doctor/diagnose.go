@@ -68,7 +68,7 @@ func blindness(s *Snapshot) []Diagnosis {
 				Do: "is --ca-file the CA that it comes from, and --server one of its names? atollctl pki hub --host … --renew | sh"})
 		case b.What == "hub":
 			out = append(out, Diagnosis{Reason: HubUnreachable, Severity: Critical, Object: "hub",
-				What: "does not answer: " + b.Why,
+				What: "does not respond: " + b.Why,
 				Do: "callers without a hub are served by each worker's local API meanwhile\n" +
 					"in the hub's cluster: kubectl -n atoll-system get pods,events -l app.kubernetes.io/name=atoll-hub\n" +
 					"in the hub's cluster: kubectl -n atoll-system logs -l app.kubernetes.io/name=atoll-hub --tail=50"})
@@ -107,7 +107,7 @@ func hubItself(s *Snapshot) []Diagnosis {
 			What: fmt.Sprintf("serves no claim with a key (%s): it waits for the keys of %s", status.GetReason(), awaited),
 			Do: "bring the workers of " + awaited + " back; it ends by itself when they have told their keys\n" +
 				"one that never comes back: atollctl cluster forget ID\n" +
-				"if keys may be answered twice: atollctl hub accept-loss"})
+				"if keys may get a second sandbox: atollctl hub accept-loss"})
 	case awaited != "":
 		out = append(out, Diagnosis{Reason: LossAccepted, Severity: Warning, Object: "hub", Since: since,
 			What: "the loss of claim keys was accepted; claims with a key go to none of " + awaited + " until they are heard",

@@ -192,7 +192,7 @@ func TestDiagnose(t *testing.T) {
 			s.condition(metav1.Condition{Type: "Ready", Status: "False", Reason: "TemplateNotFound", Message: "py-east: there is no SandboxTemplate"})
 			s.condition(metav1.Condition{Type: "Federated", Status: "False", Reason: "ClustersStale", Message: "the hub has not heard lately from: west"})
 			s.condition(metav1.Condition{Type: "TemplateConsistent", Status: "False", Reason: "TemplateOutdated", Message: "py-east: the template has changed"})
-			s.condition(metav1.Condition{Type: "AutoscalingActive", Status: "False", Reason: "ReplicasContested", Message: "py-east: somebody sets replicas back"})
+			s.condition(metav1.Condition{Type: "AutoscalingActive", Status: "False", Reason: "ReplicasContested", Message: "py-east: another writer sets replicas back"})
 		},
 		"env-quiet-conditions": func(s *Snapshot) {
 			s.condition(metav1.Condition{Type: "Ready", Status: "True", Reason: "MembersReady"})

@@ -86,7 +86,7 @@ func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 		return Diagnosis{Reason: EnvExhausted, Severity: Critical, What: "no cluster that has members of it can be reached"}, true
 	case ready == 0 && e.GetDesired() > 0:
 		return Diagnosis{Reason: EnvExhausted, Severity: Critical,
-			What: fmt.Sprintf("nobody has an idle Pod that is ready; %d claims wait, %d sandboxes run", pending, e.GetRunning())}, true
+			What: fmt.Sprintf("no member has an idle Pod that is ready; %d claims wait, %d sandboxes run", pending, e.GetRunning())}, true
 	case saturated == reachable:
 		return Diagnosis{Reason: EnvSaturated, Severity: Warning,
 			What: fmt.Sprintf("cannot grow in any cluster; %d idle Pods are left", ready)}, true

@@ -50,7 +50,7 @@ func (s *Snapshot) contested(c *verify.Cluster) []Diagnosis {
 		}
 		out = append(out, Diagnosis{Reason: ControlledByAnother, Severity: Warning, Cluster: c.ID,
 			Object: kind + " " + object.GetNamespace() + "/" + object.GetName(), Since: s.age(c, w.At),
-			What: fmt.Sprintf("%s has written its status, so the worker leaves it alone until nobody has for %s", w.Manager, contestedFor),
+			What: fmt.Sprintf("%s has written its status, so the worker leaves it alone until that has stopped for %s", w.Manager, contestedFor),
 			Do:   "stop " + w.Manager + ", or remove the object from what it keeps; docs/moving-over.md tells how to go over"})
 	}
 	for i := range c.Envs {

@@ -79,7 +79,7 @@ func missingCRDs(site *Site) []string {
 }
 
 // worker looks at the Deployments of a cluster's worker, and at its lease. A worker may run outside of its cluster, so that
-// no Deployment is no fault as long as somebody leads.
+// no Deployment is no fault as long as a worker leads.
 func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 	i := slices.IndexFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == id })
 	if i < 0 {
@@ -108,12 +108,12 @@ func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 	if lead {
 		return out
 	}
-	d := Diagnosis{Reason: NoLeader, Severity: Critical, Object: "lease atoll-worker", What: "no worker leads: nobody serves claims, pools are not refilled", Do: s.logs(id)}
+	d := Diagnosis{Reason: NoLeader, Severity: Critical, Object: "lease atoll-worker", What: "no worker leads: no claims are served, pools are not refilled", Do: s.logs(id)}
 	if lease := s.Clusters[i].Lease; lease != nil && lease.Age != nil {
 		d.Since = *lease.Age
 	}
 	if len(site.Workers) == 0 {
-		d.Reason, d.What = WorkerMissing, "there is no worker here: nobody serves claims, pools are not refilled"
+		d.Reason, d.What = WorkerMissing, "there is no worker here: no claims are served, pools are not refilled"
 		d.Do = "helm install atoll-worker charts/worker -n " + s.namespace(id) + " --set clusterID=" + id + ",hub.address=…:8443"
 		if site.Context != "" {
 			d.Do += " --kube-context " + site.Context

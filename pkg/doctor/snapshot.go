@@ -64,9 +64,9 @@ type Severity string
 
 // The severities, worst first.
 const (
-	Critical Severity = "critical" // somebody is not served, or will not be within a day
+	Critical Severity = "critical" // callers are not served, or will not be within a day
 	Warning  Severity = "warning"  // something is worse than it should be
-	Info     Severity = "info"     // as somebody wanted it, or worth knowing
+	Info     Severity = "info"     // intended, or worth knowing
 )
 
 var severities = []Severity{Critical, Warning, Info}

@@ -24,7 +24,7 @@ type Reason string
 
 // The reasons.
 const (
-	// StatusWritten: somebody who is no part of Atoll wrote the object's status after Atoll did.
+	// StatusWritten: a writer outside Atoll wrote the object's status after Atoll did.
 	StatusWritten Reason = "StatusWrittenByAnother"
 	// LeaseHeld: the controller that the API comes from has its lease.
 	LeaseHeld Reason = "LeaseOfAnotherHeld"
@@ -56,7 +56,7 @@ func StatusWrite(object metav1.Object) (w Write, foreign bool) {
 			w = Write{Manager: entry.Manager, At: at}
 		}
 	}
-	// Times are whole seconds. Of two in one second nobody can tell which was the last.
+	// Times are whole seconds. The order of two in one second is unknown.
 	return w, w.Manager != "" && !own.After(w.At)
 }
 

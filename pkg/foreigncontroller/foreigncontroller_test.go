@@ -23,9 +23,9 @@ func TestStatusWrite(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		fields  []metav1.ManagedFieldsEntry
-		manager string // "": nobody
+		manager string // "": none
 	}{
-		{"nobody wrote", nil, ""},
+		{"no writer", nil, ""},
 		{"we wrote", []metav1.ManagedFieldsEntry{entry("atoll-worker", "status", at(1))}, ""},
 		{"the sync path wrote", []metav1.ManagedFieldsEntry{entry("atoll-worker", "status", at(1)), entry("atoll-sync", "status", at(2))}, ""},
 		{"another wrote, we never did", []metav1.ManagedFieldsEntry{entry("manager", "status", at(1))}, "manager"},
@@ -62,7 +62,7 @@ func TestLeases(t *testing.T) {
 		more  []string
 		want  Reason
 	}{
-		{"nobody's business", lease("kube-system", "kube-scheduler", "x", 0), nil, ""},
+		{"unrelated", lease("kube-system", "kube-scheduler", "x", 0), nil, ""},
 		{"the former controller", lease("sandbox", "1a2b3c4d.agents.navix.sh", "x", 20), nil, LeaseHeld},
 		{"the former API server", lease("sandbox", "sandbox-api-server", "x", 20), nil, LeaseHeld},
 		{"the former controller, gone", lease("sandbox", "1a2b3c4d.agents.navix.sh", "", 20), nil, ""},

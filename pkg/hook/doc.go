@@ -16,7 +16,7 @@
 //	retries    after the first try, 0 to 20 (5)
 //
 // Up to 8 of them, in 32 KiB, one of exec and http each. They run one after the other; package worker/internal/hooks says
-// when. Whoever may read a Pod of the namespace may read them until the Pod is idle again, and of a claim with a key the hub
+// when. Users who may read Pods of the namespace may read them until the Pod is idle again, and of a claim with a key the hub
 // keeps the request, hooks included, until the key expires: a secret in a hook is one that those people share.
 //
 // The reference names the annotation and its list and leaves the form of an action open; the form is this package's.

@@ -50,7 +50,7 @@ type Tunnels struct {
 	conn *grpc.ClientConn
 }
 
-// NewTunnels answers tunnels for as long as a connection is used for a stream.
+// NewTunnels returns tunnels for as long as a connection is used for a stream.
 func (d Dial) NewTunnels(attached federationv1.LinkClient) *Tunnels {
 	t := &Tunnels{dial: d, attached: attached}
 	t.ctx, t.end = context.WithCancel(context.Background())
@@ -152,7 +152,7 @@ type TunnelCaller struct {
 	cancel    context.CancelFunc // ends the stream
 }
 
-// Recv answers what the caller says.
+// Recv returns what the caller says.
 func (c *TunnelCaller) Recv() ([]byte, error) {
 	for {
 		frame, err := c.stream.Recv()
@@ -209,7 +209,7 @@ type Tunnel struct {
 	reason error
 }
 
-// NewTunnel answers the end of a stream whose token was read.
+// NewTunnel returns the end of a stream whose token was read.
 func NewTunnel(stream TunnelStream) *Tunnel {
 	return &Tunnel{stream: stream, closed: make(chan struct{})}
 }
@@ -224,7 +224,7 @@ func (t *Tunnel) Serve() error {
 	}
 }
 
-// Recv answers what the sandbox says.
+// Recv returns what the sandbox says.
 func (t *Tunnel) Recv() ([]byte, error) {
 	for {
 		frame, err := t.stream.Recv()

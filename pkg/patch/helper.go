@@ -78,7 +78,7 @@ func (h *PatchHelper) patchMain(ctx context.Context, pool *v1alpha1.SandboxPool)
 
 	diff := client.MergeFrom(before)
 	if h.listsChanged(pool) {
-		// Somebody's finalizer may have been added since we read the list that we are about to replace.
+		// Another writer may have added a finalizer since we read the list that we are about to replace.
 		diff = client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	}
 	if err := h.client.Patch(ctx, after, diff); err != nil {

@@ -25,7 +25,7 @@ type document struct {
 	ClaimKey string  `json:"claimKey,omitempty"`
 }
 
-// Write answers an HTTP request with e. Retry-After is whole seconds, rounded up, and always present on 503.
+// Write responds to an HTTP request with e. Retry-After is whole seconds, rounded up, and always present on 503.
 func (e *Error) Write(w http.ResponseWriter) {
 	code := e.Reason.HTTPStatus()
 	retry := e.RetryAfter.Seconds()
@@ -48,7 +48,7 @@ func (e *Error) Write(w http.ResponseWriter) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// Read answers the error that an HTTP response tells.
+// Read returns the error that an HTTP response tells.
 func Read(status int, body io.Reader) *Error {
 	text, err := io.ReadAll(io.LimitReader(body, maxDocument))
 	var d document
@@ -58,7 +58,7 @@ func Read(status int, body io.Reader) *Error {
 	return &Error{Reason: d.Reason, Message: d.Detail, Fields: d.Errors, ClaimKey: d.ClaimKey}
 }
 
-// maxDocument bounds what is read of an answer.
+// maxDocument bounds what is read of a response.
 const maxDocument = 64 << 10
 
 func reasonOfHTTP(status int) Reason {

@@ -35,7 +35,7 @@ const (
 	OutcomeUnknown   Reason = "OUTCOME_UNKNOWN"
 	Deadline         Reason = "DEADLINE"
 	Unimplemented    Reason = "UNIMPLEMENTED"
-	// Unavailable is a hub or worker that cannot answer right now; a retry may succeed.
+	// Unavailable is a hub or worker that cannot serve right now; a retry may succeed.
 	Unavailable Reason = "UNAVAILABLE"
 	// Internal is a fault of Atoll's own.
 	Internal Reason = "INTERNAL"

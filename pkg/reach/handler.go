@@ -35,7 +35,7 @@ type Handler struct {
 	proxy  http.Handler
 }
 
-// NewHandler answers a handler for what the opener reaches.
+// NewHandler returns a handler for what the opener reaches.
 func NewHandler(opener Opener, log logr.Logger) *Handler {
 	h := &Handler{opener: opener, log: log}
 	h.ctx, h.end = context.WithCancel(context.Background())
@@ -84,7 +84,7 @@ func parse(escaped string) (target, bool) {
 	return t, true
 }
 
-// Match answers nil for a request that is not for this handler.
+// Match returns nil for a request that is not for this handler.
 func (h *Handler) Match(r *http.Request) http.Handler {
 	t, ok := parse(r.URL.EscapedPath())
 	if !ok {
@@ -97,7 +97,7 @@ func (h *Handler) Match(r *http.Request) http.Handler {
 	})
 }
 
-// serve answers an error as long as nothing else has been answered.
+// serve returns an error as long as nothing else has been answered.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	if err := sameOrigin(r); err != nil {
 		return err

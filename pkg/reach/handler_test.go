@@ -40,15 +40,15 @@ func TestPathsAreReadAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-// nobody reaches nothing.
-type nobody struct{}
+// noOpener reaches nothing.
+type noOpener struct{}
 
-func (nobody) Open(context.Context, string, *federationv1.ReachCall) (Tunnel, error) {
+func (noOpener) Open(context.Context, string, *federationv1.ReachCall) (Tunnel, error) {
 	return nil, problem.New(problem.NotFound, "no sandbox")
 }
 
 func TestRefusalsAreProblems(t *testing.T) {
-	h := NewHandler(nobody{}, logr.Discard())
+	h := NewHandler(noOpener{}, logr.Discard())
 	ask := func(method, path string, header ...string) int {
 		r := httptest.NewRequest(method, "http://hub.example"+path, nil)
 		for i := 0; i+1 < len(header); i += 2 {

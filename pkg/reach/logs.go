@@ -64,7 +64,7 @@ func (h *Handler) logs(w http.ResponseWriter, r *http.Request, t target) error {
 	header.Set("Trailer", errorTrailer)
 	w.WriteHeader(http.StatusOK)
 	reader := &logReader{w: w, flusher: http.NewResponseController(w), ctx: r.Context(), told: make(chan struct{})}
-	_ = reader.flusher.Flush() // whoever follows wants to know that it has begun
+	_ = reader.flusher.Flush() // tells a follower that the stream has begun
 	if err := Join(reader, tunnel); err != nil {
 		h.log.V(1).Info("A log broke off", "sandbox", t.id, "reason", err.Error())
 		header.Set(errorTrailer, problem.FromError(err).Message)

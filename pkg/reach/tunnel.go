@@ -16,7 +16,7 @@ const MaxMessage = 32<<10 + 1
 // Tunnel is a conversation with a sandbox, seen from its caller's side. One goroutine may receive while another one sends; Close may be called by any, and
 // unblocks both.
 type Tunnel interface {
-	// Recv answers the next message, which is valid until the next call. io.EOF means that the other end has nothing more
+	// Recv returns the next message, which is valid until the next call. io.EOF means that the other end has nothing more
 	// to say; the call after that answers an error, once the conversation is over.
 	Recv() ([]byte, error)
 	// Send returns when the message has been taken, and does not keep it.
@@ -35,9 +35,9 @@ type Caller interface {
 	Recv() ([]byte, error)
 	Send(message []byte) error
 	CloseSend() error
-	// Close is called when nobody is in Send, but for Close(nil).
+	// Close is called when no Send is under way, except Close(nil).
 	Close(reason error)
-	// Hurry lets go of whoever is held up in Send for much longer.
+	// Hurry unblocks a Send that has been blocked for long.
 	Hurry()
 }
 

@@ -22,7 +22,7 @@ const (
 	controlTimeout = time.Second
 	// partingPatience is how long a caller that has heard everything may take to leave.
 	partingPatience = 5 * time.Second
-	// hurry is how long somebody who is held up may stay so when the conversation is cut.
+	// hurry is how long a blocked sender may stay blocked when the conversation is cut.
 	hurry = 2 * time.Second
 	// maxReason is the room for a text in a close message.
 	maxReason = 123
@@ -81,7 +81,7 @@ func (s *socket) beat() {
 	}
 }
 
-// next answers the next piece of a message, into the buffer from an offset, and whether it begins one.
+// next returns the next piece of a message, into the buffer from an offset, and whether it begins one.
 func (s *socket) next(offset int) (piece []byte, begins bool, err error) {
 	for {
 		if s.piece == nil {

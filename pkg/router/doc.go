@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package router answers who can give a caller a sandbox now. It is pure: no clock, no network, no client; the hub uses
+// Package router decides which member can give a caller a sandbox now. It is pure: no clock, no network, no client; the hub uses
 // it for all clusters, a worker for the pools of its own.
 //
 // In go a Request and an immutable View of one Env; out come a Decision (Pick: no lock, no allocation) or an Explanation

@@ -10,7 +10,7 @@ const (
 	FreshIdle      Tier = iota // has an idle Pod and may grow
 	SaturatedIdle              // has an idle Pod and cannot replace it
 	CanGrow                    // the claim waits for a Pod that is yet to be made
-	CanQueue                   // the claim waits for somebody's Pod
+	CanQueue                   // the claim waits for a release
 	SaturatedQueue             // the same, where the pool cannot grow
 	NoTier                     // cannot serve it at all
 )

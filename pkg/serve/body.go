@@ -41,7 +41,7 @@ func (s *Server) admitted(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers without reading the body: the connection ends with the response, or net/http would read on.
+// refuse returns without reading the body: the connection ends with the response, or net/http would read on.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")

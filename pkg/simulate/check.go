@@ -230,7 +230,7 @@ func Buffer(mode v1alpha1.PoolScaleUpMode, demand int32) int32 {
 	return demand + max(1, (demand+1)/2)
 }
 
-// Recovered is how long it takes after a time until nobody waits, for at least some time; below 0: it does not.
+// Recovered is how long it takes after a time until no claim waits, for at least some time; below 0: it does not.
 func (r *Run) Recovered(after, calm time.Duration) time.Duration {
 	total := r.Total("")
 	since := time.Duration(-1)

@@ -23,7 +23,7 @@
 // Decide, Search, Record and the router's Pick are the real ones, with the real types. Everything around them is a model of
 // what package worker/internal/autoscale, env, pool and claim do, as far as it has to do with numbers and time: the same gates
 // on what the caches lack, the same write that tests the old value, the same windows. One who changes a rule there changes it
-// here. Pods are alike; a sandbox's Pod is always reset or replaced in the same time; nobody asks again after a refusal.
+// here. Pods are alike; a sandbox's Pod is always reset or replaced in the same time; no caller retries after a refusal.
 //
 // # The same plan gives the same run
 //

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// contestWindow is how long after a value that somebody else set it counts as coming back.
+// contestWindow is how long after a value that another writer set it counts as coming back.
 const contestWindow = 5 * time.Minute
 
 // contest is what the worker remembers of edits of a pool's replicas: a value is undone once, and let stand if it comes back.
@@ -17,7 +17,7 @@ type contest struct {
 	at               time.Duration
 }
 
-// edit sets a pool's replicas as somebody would by hand, or a controller that has the manifest.
+// edit sets a pool's replicas as a user would by hand, or a controller that has the manifest.
 func (w *world) edit(d *Disturbance) {
 	i := max(0, slices.IndexFunc(w.pools, func(p *pool) bool { return p.Name == d.Pool }))
 	if p := w.pools[i]; p.replicas != d.Replicas {
@@ -36,7 +36,7 @@ func (p *pool) edit(to int32) {
 	p.world.in(p.world.plan.Model.Apply.draw(p.world.caches), p.settleEdit)
 }
 
-// settleEdit is the Env's reconciler, which finds replicas in the Env that the pool does not have and nobody here has written.
+// settleEdit is the Env's reconciler, which finds replicas in the Env that the pool does not have and no controller here has written.
 func (p *pool) settleEdit() {
 	if p.world.active(WorkerAway, p.Cluster) != nil {
 		p.world.in(p.world.plan.Model.Resync, p.settleEdit)

@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/autoscale"
 )
 
-// As at a worker: how long changes are gathered before somebody decides, and the first claim that waits has company; how long
+// As at a worker: how long changes are gathered before a decision, and the first claim that waits has company; how long
 // what a status need not say at once has lasted before it is written; how far apart admission is asked; after how long a Pod
 // should have been ready.
 const (
@@ -32,7 +32,7 @@ type loop struct {
 	cluster string
 	policy  v1alpha1.EnvAutoscalingGroup
 	pools   []*pool
-	due     time.Duration // when it decides next; below 0: when somebody wakes it
+	due     time.Duration // when it decides next; below 0: when it is woken
 	turn    uint64        // counts plans to decide: a later one replaces an earlier
 	again   uint64        // the same of plans to wake
 	started time.Duration
@@ -234,7 +234,7 @@ func (p *pool) grow(d *autoscale.MemberDecision) {
 func (p *pool) ask(from int32) autoscale.Ask {
 	return func(_ context.Context, target int32) (autoscale.Answer, error) {
 		if p.world.active(AdmissionFails, p.Cluster) != nil {
-			return autoscale.Answer{}, errors.New("admission does not answer")
+			return autoscale.Answer{}, errors.New("admission does not respond")
 		}
 		limit := int32(math.MaxInt32)
 		if quota := p.world.plan.Model.Quota; quota >= 0 {
@@ -267,7 +267,7 @@ func (p *pool) write(from, to int32) bool {
 	return true
 }
 
-// report writes the status if it is news, and answers when to come back if it is too early. What is in it keeps whole seconds.
+// report writes the status if it is news, and returns when to come back if it is too early. What is in it keeps whole seconds.
 func (p *pool) report() (later time.Duration) {
 	now, atAll := differ(p.memo.status, p.memo.written)
 	switch {

@@ -117,7 +117,7 @@ func (s Spread) draw(r *rand.Rand) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)/int64(time.Millisecond)+1))*time.Millisecond
 }
 
-// Kind is a way in which something goes wrong, or somebody interferes.
+// Kind is a way in which something goes wrong, or a user interferes.
 type Kind string
 
 // The kinds of disturbances. Factor, Limit and Replicas are those of a Disturbance.
@@ -126,7 +126,7 @@ const (
 	SlowPods Kind = "SlowPods"
 	// TeamQuota: admission grants the cluster's pools no more than Limit Pods together.
 	TeamQuota Kind = "TeamQuota"
-	// AdmissionFails: admission answers with an error.
+	// AdmissionFails: admission returns an error.
 	AdmissionFails Kind = "AdmissionFails"
 	// NamespaceQuota: the API server creates no more than Limit Pods, though admission granted them.
 	NamespaceQuota Kind = "NamespaceQuota"
@@ -134,9 +134,9 @@ const (
 	LostUpdates Kind = "LostUpdates"
 	// SlowCache: the cache takes Factor times as long.
 	SlowCache Kind = "SlowCache"
-	// ManualEdit: somebody sets a pool's replicas at From, and every Every until To where that is set.
+	// ManualEdit: a user sets a pool's replicas at From, and every Every until To where that is set.
 	ManualEdit Kind = "ManualEdit"
-	// WorkerAway: nobody decides. What is in memory is lost.
+	// WorkerAway: no decisions are made. What is in memory is lost.
 	WorkerAway Kind = "WorkerAway"
 	// NodeLost: a share of Factor of all Pods is gone at From, with the sandboxes in them.
 	NodeLost Kind = "NodeLost"

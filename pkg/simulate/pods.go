@@ -244,7 +244,7 @@ const ownMarks = 10 * time.Second
 
 func (p *pool) autoscaled() bool { return p.loop != nil && p.loop.policy.Enabled }
 
-// followUp is how long after its window the pool takes a mark off that nobody has lowered replicas for.
+// followUp is how long after its window the pool takes a mark off without lower replicas.
 const followUp = 30 * time.Second
 
 func (p *pool) unmarkForgotten() {

@@ -77,7 +77,7 @@ const (
 	Restored EventKind = "restored" // and ended
 )
 
-// Event is something that somebody would want to know of.
+// Event is something worth reporting.
 type Event struct {
 	At       time.Duration
 	Kind     EventKind

@@ -189,13 +189,13 @@ func (d *Disturbance) String() string {
 	case NamespaceQuota:
 		return fmt.Sprintf("the namespace's quota is %d Pods%s", d.Limit, where)
 	case AdmissionFails:
-		return "admission does not answer" + where
+		return "admission does not respond" + where
 	case WorkerAway:
 		return "the worker is away" + where
 	case NodeLost:
 		return fmt.Sprintf("%.0f %% of the Pods are lost%s", 100*d.Factor, where)
 	case ManualEdit:
-		return fmt.Sprintf("somebody sets replicas to %d", d.Replicas)
+		return fmt.Sprintf("a user sets replicas to %d", d.Replicas)
 	}
 	return string(d.Kind)
 }

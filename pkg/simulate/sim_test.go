@@ -121,7 +121,7 @@ func settled(r *Run, demand int32) []Violation {
 	return append(r.Steady(0, time.Hour, r.Plan.Duration, 0), r.Grown(0, Buffer(mode(r.Plan.Env), demand+1))...)
 }
 
-// How long it takes until nobody waits any more, after something went wrong for a while.
+// How long it takes until no claim waits any more, after something went wrong for a while.
 func TestRecovery(t *testing.T) {
 	for _, name := range []string{"refusals", "slow-pods", "lost-updates", "manual-edits"} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestBurstsAreServed(t *testing.T) {
 	}
 }
 
-// A pool that nobody wants anything of goes to its floor, and stays there.
+// A pool without demand goes to its floor, and stays there.
 func TestQuietPoolEndsAtItsFloor(t *testing.T) {
 	env := ExampleEnv()
 	env.Pools[0].Replicas = 40
@@ -295,7 +295,7 @@ func TestTheSamePlanGivesTheSameRun(t *testing.T) {
 	}
 }
 
-// randomEnv has a policy and members that nobody would think of.
+// randomEnv has a policy and members that no table would list.
 func randomEnv(r *rand.Rand) Env {
 	pick := func(of ...int32) int32 { return of[r.IntN(len(of))] }
 	e := ExampleEnv()

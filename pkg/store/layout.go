@@ -158,7 +158,7 @@ func prepare(db *bbolt.DB, path string, l layout) (err error) {
 	return db.Update(func(tx *bbolt.Tx) error { return l.apply(tx, schema) })
 }
 
-// check answers the file's schema.
+// check returns the file's schema.
 func (l layout) check(meta *bbolt.Bucket) (uint64, error) {
 	if meta == nil {
 		return 0, fmt.Errorf("%w: it has no layout", ErrDamaged)

@@ -21,7 +21,7 @@ type Memory struct {
 
 var _ Store = (*Memory)(nil)
 
-// NewMemory answers an empty one.
+// NewMemory returns an empty one.
 func NewMemory() *Memory { return &Memory{entries: map[string]Entry{}} }
 
 // Get implements Store.

@@ -105,7 +105,7 @@ func (w *walker) page(id uint64) ([]byte, error) {
 
 var errOutside = errors.New("an element lies outside")
 
-// element answers the i-th element, and where its data begin; it says so at a position of its own kind.
+// element returns the i-th element, and where its data begin; it says so at a position of its own kind.
 func element(page []byte, i, position uint64) ([]byte, uint64, error) {
 	at := pageHeader + i*pageElement
 	if at+pageElement > uint64(len(page)) {

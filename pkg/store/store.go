@@ -25,9 +25,9 @@ var (
 
 // Store is a transactional key-value store. All methods are safe for concurrent use.
 type Store interface {
-	// Get answers the entry of key, and false when there is none.
+	// Get returns the entry of key, and false when there is none.
 	Get(ctx context.Context, key string) (Entry, bool, error)
-	// Range answers entries whose key has the prefix and sorts after `after` (empty: from the first), ordered by key, at most
+	// Range returns entries whose key has the prefix and sorts after `after` (empty: from the first), ordered by key, at most
 	// limit of them; limits outside 1..MaxRange mean MaxRange.
 	Range(ctx context.Context, prefix, after string, limit int) ([]Entry, error)
 	// Commit carries out txn as a whole or not at all and returns once it is durable. The revision is higher than every

@@ -165,7 +165,7 @@ func (f *Faults) SandboxID(id string) {
 	f.Check(ok, "id", Clip(id), "a sandbox id: a lowercase ULID, -, and a ClusterID")
 }
 
-// ClusterOf answers the cluster that minted a sandbox id.
+// ClusterOf returns the cluster that minted a sandbox id.
 func ClusterOf(id string) (string, bool) {
 	const ulidLen = 26
 	if len(id) < ulidLen+2 || id[ulidLen] != '-' || !IsClusterID(id[ulidLen+1:]) {

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// promptly is how soon a hub answers what it has in memory, whichever clusters are in trouble.
+// promptly is how soon a hub returns what it has in memory, whichever clusters are in trouble.
 const promptly = 2 * time.Second
 
 // troubleStaysWhereItIs: a cluster whose worker lives is fresh, whatever has happened to others.
@@ -85,14 +85,14 @@ func clustersServe(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
-		f := Finding{Invariant: "I8", Cluster: c.ID, Object: "lease " + leaseName, Expected: "a worker to hold it: nobody serves claims here", passing: true}
+		f := Finding{Invariant: "I8", Cluster: c.ID, Object: "lease " + leaseName, Expected: "a worker to hold it: no claims are served here", passing: true}
 		switch {
 		case c.leads():
 			continue
 		case c.Lease == nil:
 			f.Wrong = "there is none"
 		case c.Lease.Holder == "":
-			f.Wrong = "nobody holds it"
+			f.Wrong = "no one holds it"
 		default:
 			f.Wrong = fmt.Sprintf("%s has not renewed it for longer than its %s", c.Lease.Holder, c.Lease.Duration)
 		}

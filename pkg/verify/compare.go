@@ -105,7 +105,7 @@ func compareHubs(before, after *Hub) []Finding {
 	for _, was := range before.Clusters {
 		c := now[was.GetId()]
 		switch {
-		case c == nil: // forgotten by an operator, as far as anybody can tell
+		case c == nil: // probably forgotten by an operator
 		case c.GetUid() != was.GetUid() && was.GetUid() != "":
 			found = append(found, Finding{Invariant: "I12", Cluster: c.GetId(), Object: "cluster " + c.GetId(),
 				Wrong: "its name went from uid " + was.GetUid() + " to " + c.GetUid(), Expected: "a name to stay with its cluster"})

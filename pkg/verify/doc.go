@@ -13,7 +13,7 @@
 // this machine's clock.
 //
 //	    checked                                                        not seen from outside
-//	I1  a live sandbox is on one Pod, its id minted there, label and   answers that reached callers: e2e records them
+//	I1  a live sandbox is on one Pod, its id minted there, label and   responses that reached callers: e2e records them
 //	    annotation alike, and stays there between looks; claims
 //	    carry incarnations that were persisted
 //	I2  live Pods with one key, over all clusters; the hub holds the   keys beyond 500 a look; those of local APIs at the
@@ -27,8 +27,8 @@
 //	    no sandbox without a Pod; incarnations never go back
 //	I6  no sandbox is on a Pod marked for scale-down, or deleted       who deleted it: the API server's audit log
 //	    while its pool stays, evictions aside
-//	I7  a cluster whose worker leads is heard; nobody calls it stale;  claims that were slower: e2e, bench
-//	    parts of fresh clusters are of now; the hub answers promptly
+//	I7  a cluster whose worker leads is heard; none calls it stale;    claims that were slower: e2e, bench
+//	    parts of fresh clusters are of now; the hub responds promptly
 //	I8  each cluster's lease is held and renewed, by the API server's  whether claims are served: ask a worker
 //	    clock alone; local segments equal pools and Pods
 //	I10 goroutines, memory, queues and outboxes of /metrics against    growth over hours; series that alerts watch

@@ -187,7 +187,7 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// refused tells who does not answer from who does not answer us.
+// refused tells a server that does not respond from one that refuses us.
 func refused(err error) bool {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied:

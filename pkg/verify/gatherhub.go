@@ -131,7 +131,7 @@ func (r *HubReader) lookUp(ctx context.Context, previous, s *Snapshot) error {
 	return nil
 }
 
-// answered reports whether the hub said what it knows, be it nothing. A cluster that does not answer it is no error.
+// answered reports whether the hub returned what it knows, even if that is nothing. A cluster that does not respond is no error.
 func answered(err error) (bool, error) {
 	switch status.Code(err) {
 	case codes.OK, codes.NotFound:

@@ -18,7 +18,7 @@ import (
 // What looks odd and is as it should be.
 func TestNothingIsFoundWhere(t *testing.T) {
 	for name, change := range map[string]func(*Snapshot){
-		"a dying Pod is nobody's": func(s *Snapshot) {
+		"a dying Pod has no owner": func(s *Snapshot) {
 			twin := pod("east", "c", "stopping", "1-east", "k1")
 			twin.DeletionTimestamp = &metav1.Time{Time: now}
 			s.Clusters[0].Pods = append(s.Clusters[0].Pods, twin)

@@ -62,7 +62,7 @@ func claimsAreOrdered(s *Snapshot) []Finding {
 }
 
 // keysOnOnePod: of live Pods with one claim key there is one. A second one may be about to be ended, unanswered. Keys of a
-// cluster that was forgotten have been given up: they may be answered elsewhere.
+// cluster that was forgotten have been given up: they may be claimed elsewhere.
 func keysOnOnePod(s *Snapshot) []Finding {
 	var found []Finding
 	first, forgotten := map[string]claimed{}, s.forgotten()
@@ -146,7 +146,7 @@ func hubListsSandboxes(s *Snapshot) []Finding {
 		case !asked(c.cluster.ID) || c.id() == "":
 		case !ok:
 			found = append(found, Finding{Invariant: "I2", Cluster: c.cluster.ID, Object: podName(c.pod),
-				Wrong: "sandbox " + c.id() + " is missing in the hub's list", Expected: "an answered sandbox not to be lost", passing: true})
+				Wrong: "sandbox " + c.id() + " is missing in the hub's list", Expected: "a returned sandbox not to be lost", passing: true})
 		case sandbox.GetPodUid() != "" && sandbox.GetPodUid() != string(c.pod.UID):
 			found = append(found, Finding{Invariant: "I1", Cluster: c.cluster.ID, Object: podName(c.pod),
 				Wrong: "the hub says that sandbox " + c.id() + " is on pod " + sandbox.GetPod(), Expected: "one Pod a sandbox", passing: true})

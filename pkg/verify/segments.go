@@ -339,7 +339,7 @@ func memberIs(c *Cluster, e *v1alpha1.SandboxEnv, m v1alpha1.EnvObservedMember) 
 	case pool == nil, pool.DeletionTimestamp != nil:
 		return m.Name + " is missing"
 	case pool.Labels[v1alpha1.LabelEnv] != e.Name:
-		return memberSays(m) // somebody else's pool of this name: the Env's conditions tell of it
+		return memberSays(m) // another owner's pool of this name: the Env's conditions tell of it
 	}
 	var idle, running int
 	for i := range c.Pods {

@@ -31,7 +31,7 @@ type Blind struct {
 
 func (b Blind) String() string { return b.What + ": " + b.Why }
 
-// hubLost reports whether there is a hub that does not answer: then nobody is told of others' changes.
+// hubLost reports whether there is a hub that does not respond: then no cluster learns of others' changes.
 func (s *Snapshot) hubLost() bool {
 	for _, b := range s.Blind {
 		if b.What == hubName {
@@ -83,7 +83,7 @@ type Hub struct {
 	Ended  map[string]*sandboxv1.Sandbox
 	Status *sandboxv1.HubStatus // nil: this hub does not tell
 	Clock  Clock
-	// Slowest is the longest that a call took which the hub answers from memory.
+	// Slowest is the longest that a call took that the hub serves from memory.
 	Slowest time.Duration
 }
 
@@ -97,7 +97,7 @@ type Program struct {
 // Finding is one thing that should not be.
 type Finding struct {
 	Invariant string `json:"invariant"` // I1, I2, …
-	Cluster   string `json:"cluster"`   // "hub" for what the hub says of nobody in particular
+	Cluster   string `json:"cluster"`   // "hub" for what the hub says of no cluster in particular
 	Object    string `json:"object"`    // kind and name
 	Wrong     string `json:"wrong"`
 	Expected  string `json:"expected"`
@@ -120,7 +120,7 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s in %s: %s; expected %s", f.Invariant, f.Object, f.Cluster, f.Wrong, f.Expected)
 }
 
-// claimed is a Pod that holds a sandbox which somebody may have been answered.
+// claimed is a Pod that holds a sandbox that may have been returned to a caller.
 type claimed struct {
 	cluster *Cluster
 	pod     *corev1.Pod
@@ -148,7 +148,7 @@ func podName(p *corev1.Pod) string { return "pod " + p.Namespace + "/" + p.Name 
 
 func phase(p *corev1.Pod) string { return p.Labels[v1alpha1.SandboxPhaseLabelKey] }
 
-// busy tells whether a sandbox is on the Pod that nobody has ended.
+// busy reports whether the Pod has a sandbox that was not ended.
 func busy(p *corev1.Pod) bool {
 	return phase(p) == v1alpha1.SandboxPhaseRunning || phase(p) == v1alpha1.SandboxPhaseStarting
 }

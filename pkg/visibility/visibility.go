@@ -3,8 +3,8 @@
 // Package visibility decides which tenants see a SandboxTemplate.
 //
 // In go spec.visibility and a caller; out comes yes or no. Rules are alternatives; within a rule team and user must both
-// match, and what is empty matches everybody. Without rules a template is public. It is pure, and decides what is shown, no
-// more: that a tenant does not see a template keeps nobody from an Env that was made from it.
+// match, and an empty field matches every caller. Without rules a template is public. It is pure, and decides what is shown, no
+// more: hiding a template hides no Env that was made from it.
 package visibility
 
 import (
@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Caller is who asks. What is empty is nobody's name: it matches only rules that leave it open.
+// Caller is the requester. An empty field matches only rules that leave it open.
 type Caller struct{ Team, User string }
 
 // Sees reports whether a caller sees a template of this visibility.

@@ -21,7 +21,7 @@ func TestSees(t *testing.T) {
 	}{
 		{"nil is public", ann, nil, true},
 		{"no rules is public", ann, rules(), true},
-		{"public to nobody in particular as well", Caller{}, nil, true},
+		{"public to an unnamed caller as well", Caller{}, nil, true},
 		{"the team", ann, rules(v1alpha1.TemplateVisibilityRule{Team: "red"}), true},
 		{"another team", ann, rules(v1alpha1.TemplateVisibilityRule{Team: "blue"}), false},
 		{"the user of any team", ann, rules(v1alpha1.TemplateVisibilityRule{Users: []string{"bob", "ann"}}), true},
@@ -32,9 +32,9 @@ func TestSees(t *testing.T) {
 		{"the second rule", ann, rules(v1alpha1.TemplateVisibilityRule{Team: "blue"}, v1alpha1.TemplateVisibilityRule{Users: []string{"ann"}}), true},
 		{"halves of two rules", ann, rules(v1alpha1.TemplateVisibilityRule{Team: "red", Users: []string{"bob"}},
 			v1alpha1.TemplateVisibilityRule{Team: "blue", Users: []string{"ann"}}), false},
-		{"an empty rule is everybody", ann, rules(v1alpha1.TemplateVisibilityRule{}), true},
+		{"an empty rule matches every caller", ann, rules(v1alpha1.TemplateVisibilityRule{}), true},
 		{"no team is not any team", Caller{User: "ann"}, rules(v1alpha1.TemplateVisibilityRule{Team: "red"}), false},
-		{"an empty user in the list is nobody", Caller{Team: "red"}, rules(v1alpha1.TemplateVisibilityRule{Users: []string{""}}), false},
+		{"an empty user in the list matches no caller", Caller{Team: "red"}, rules(v1alpha1.TemplateVisibilityRule{Users: []string{""}}), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.caller.Sees(tt.v); got != tt.want {

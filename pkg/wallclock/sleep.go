@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Sleep waits for d on a clock. If ctx ends first, it answers ctx's error.
+// Sleep waits for d on a clock. If ctx ends first, it returns ctx's error.
 func Sleep(ctx context.Context, on clock.Clock, d time.Duration) error {
 	timer := on.NewTimer(max(d, 0))
 	defer timer.Stop()

@@ -599,8 +599,8 @@ func (x *Hello) GetUnacknowledged() []*Unacknowledged {
 	return nil
 }
 
-// Unacknowledged is a claim without a key that was answered on a stream of this term which ended before the hub had shown, by
-// acknowledging a later heartbeat, that the answer had arrived. The hub releases the sandbox if it told nobody.
+// Unacknowledged is a claim without a key that was granted on a stream of this term which ended before the hub had shown, by
+// acknowledging a later heartbeat, that the answer had arrived. The hub releases the sandbox if it returned it to no caller.
 type Unacknowledged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        uint64                 `protobuf:"varint,1,opt,name=stream,proto3" json:"stream,omitempty"`
@@ -1553,7 +1553,7 @@ func (x *KeyHolder) GetEnded() bool {
 type Dispatch struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                                                                                // of this stream
-	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                                              // the one the hub believes in; another answers STALE_SESSION
+	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                                              // the one the hub believes in; another fails with STALE_SESSION
 	Timeout     *durationpb.Duration   `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`                                                                       // remaining time of the caller
 	Trace       map[string]string      `protobuf:"bytes,4,rep,name=trace,proto3" json:"trace,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // W3C trace context
 	// Types that are valid to be assigned to Call:
@@ -2988,7 +2988,7 @@ func (x *PortReach) GetPort() int32 {
 	return 0
 }
 
-// TunnelFrame is a message of a Tunnel. The two ends take turns with nobody: what one does not read, the other cannot send.
+// TunnelFrame is a message of a Tunnel. Neither end waits for the other's turn; flow control bounds what is sent and not read.
 type TunnelFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Body:

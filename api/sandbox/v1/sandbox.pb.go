@@ -100,7 +100,7 @@ const (
 	ClusterState_UNREACHABLE               ClusterState = 3 // silent for 40 s: no claims; its data is kept and marked stale
 	ClusterState_QUARANTINED               ClusterState = 4 // two clusters claim this name
 	ClusterState_DRAINING                  ClusterState = 5 // gets no new claims
-	ClusterState_FORGOTTEN                 ClusterState = 6 // removed; only in the answer to ForgetCluster
+	ClusterState_FORGOTTEN                 ClusterState = 6 // removed; only in the response to ForgetCluster
 )
 
 // Enum value maps for ClusterState.
@@ -540,7 +540,7 @@ type Sandbox struct {
 	StartupTimeout       *durationpb.Duration   `protobuf:"bytes,25,opt,name=startup_timeout,json=startupTimeout,proto3" json:"startup_timeout,omitempty"`
 	MaxLifetime          *durationpb.Duration   `protobuf:"bytes,26,opt,name=max_lifetime,json=maxLifetime,proto3" json:"max_lifetime,omitempty"`
 	FirstActivityTimeout *durationpb.Duration   `protobuf:"bytes,27,opt,name=first_activity_timeout,json=firstActivityTimeout,proto3" json:"first_activity_timeout,omitempty"`
-	Decision             *Decision              `protobuf:"bytes,28,opt,name=decision,proto3" json:"decision,omitempty"`                                                                       // how the hub chose; in the answer to a create
+	Decision             *Decision              `protobuf:"bytes,28,opt,name=decision,proto3" json:"decision,omitempty"`                                                                       // how the hub chose; in the response to a create
 	LastActiveAt         *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=last_active_at,json=lastActiveAt,proto3" json:"last_active_at,omitempty"`                                         // up to 30 s before the last activity; unset: none yet
 	Images               map[string]string      `protobuf:"bytes,40,rep,name=images,proto3" json:"images,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by container; those that ran, once the sandbox has ended
 	ContainerId          string                 `protobuf:"bytes,41,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`                                              // of the container that the sandbox has, or had
@@ -1274,7 +1274,7 @@ type ListSandboxesResponse struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Sandboxes           []*Sandbox             `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	NextPageToken       string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	UnreachableClusters []string               `protobuf:"bytes,3,rep,name=unreachable_clusters,json=unreachableClusters,proto3" json:"unreachable_clusters,omitempty"` // whose sandboxes are missing from the answer
+	UnreachableClusters []string               `protobuf:"bytes,3,rep,name=unreachable_clusters,json=unreachableClusters,proto3" json:"unreachable_clusters,omitempty"` // whose sandboxes are missing from the response
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -2338,7 +2338,7 @@ func (x *BackupChunk) GetData() []byte {
 type HubStatus struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Version            string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	Recovering         bool                   `protobuf:"varint,2,opt,name=recovering,proto3" json:"recovering,omitempty"`                                          // claims with a key are answered RECOVERING
+	Recovering         bool                   `protobuf:"varint,2,opt,name=recovering,proto3" json:"recovering,omitempty"`                                          // claims with a key fail with RECOVERING
 	Reason             string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                                                   // LedgerLost, LedgerReplaced, LedgerRestored, LedgerSetBack; of the last recovery
 	Since              *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`                                                     // when it began
 	AwaitedClusters    []string               `protobuf:"bytes,5,rep,name=awaited_clusters,json=awaitedClusters,proto3" json:"awaited_clusters,omitempty"`          // whose claim keys are missing
@@ -3306,7 +3306,7 @@ type Candidate struct {
 	InFlight      int32                  `protobuf:"varint,9,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	Pending       int32                  `protobuf:"varint,10,opt,name=pending,proto3" json:"pending,omitempty"`
 	Age           *durationpb.Duration   `protobuf:"bytes,11,opt,name=age,proto3" json:"age,omitempty"`         // of the cluster's data
-	Outcome       string                 `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"` // what an attempt at this candidate answered, for a past claim
+	Outcome       string                 `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"` // what an attempt at this candidate returned, for a past claim
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -44,31 +44,31 @@ const (
 //
 // Sandboxes hands out, shows and takes back sandboxes.
 type SandboxesClient interface {
-	// CreateSandbox claims a warm Pod of an Env. With a claim key the call is idempotent: the same key and parameters answer
-	// the same sandbox, other parameters answer CLAIM_KEY_CONFLICT.
+	// CreateSandbox claims a warm Pod of an Env. With a claim key the call is idempotent: the same key and parameters return
+	// the same sandbox, other parameters fail with CLAIM_KEY_CONFLICT.
 	CreateSandbox(ctx context.Context, in *CreateSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// GetSandbox answers a live sandbox, or the record of an ended one.
+	// GetSandbox returns a live sandbox, or the record of an ended one.
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// ListSandboxes answers live sandboxes, or those that have ended: with phase ENDED, or a filter that only they can meet.
+	// ListSandboxes returns live sandboxes, or those that have ended: with phase ENDED, or a filter that only they can meet.
 	// Records of ended sandboxes are kept for seven days, or less where there are very many. Pages are ordered by id, and so by
 	// when the sandbox was claimed; one can be shorter than page_size, or empty, and still have a next one.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
-	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox answers its record.
+	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox returns its record.
 	ReleaseSandbox(ctx context.Context, in *ReleaseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// UpdateSandbox changes the timeouts of a live sandbox. New ones count from where the old ones did: one that has run out
-	// already ends it. Whoever calls knows of the sandbox, so its first-activity timeout is over. An ended sandbox answers its
+	// already ends it. The caller knows the sandbox, so its first-activity timeout is over. An ended sandbox returns its
 	// record.
 	UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// TouchSandbox records activity: the idle timeout counts from now, and a first-activity timeout is over. An ended sandbox
-	// answers its record.
+	// returns its record.
 	TouchSandbox(ctx context.Context, in *TouchSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// PauseSandbox frees the sandbox's CPU; its Pod, address and memory stay. It answers once the node has done it, or after
+	// PauseSandbox frees the sandbox's CPU; its Pod, address and memory stay. It returns once the node has done it, or after
 	// 8 s with the pause as it is then, which goes on. UNIMPLEMENTED with the reason where the cluster or the Pod cannot, and
 	// UNAVAILABLE while the sandbox starts or resumes. While it is paused a sandbox does not end as idle; its maximum lifetime
-	// goes on. An ended sandbox answers its record.
+	// goes on. An ended sandbox returns its record.
 	PauseSandbox(ctx context.Context, in *PauseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
-	// ResumeSandbox gives the CPU back, and counts as activity. A node that has given it to others answers with the pause as it
-	// is, reason Deferred, and goes on by itself when there is room. One that is not paused is answered as it is.
+	// ResumeSandbox gives the CPU back, and counts as activity. If the node has given it to others, the response has the pause as it
+	// is, reason Deferred, and it goes on by itself when there is room. A sandbox that is not paused is returned as it is.
 	ResumeSandbox(ctx context.Context, in *ResumeSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 }
 
@@ -166,31 +166,31 @@ func (c *sandboxesClient) ResumeSandbox(ctx context.Context, in *ResumeSandboxRe
 //
 // Sandboxes hands out, shows and takes back sandboxes.
 type SandboxesServer interface {
-	// CreateSandbox claims a warm Pod of an Env. With a claim key the call is idempotent: the same key and parameters answer
-	// the same sandbox, other parameters answer CLAIM_KEY_CONFLICT.
+	// CreateSandbox claims a warm Pod of an Env. With a claim key the call is idempotent: the same key and parameters return
+	// the same sandbox, other parameters fail with CLAIM_KEY_CONFLICT.
 	CreateSandbox(context.Context, *CreateSandboxRequest) (*Sandbox, error)
-	// GetSandbox answers a live sandbox, or the record of an ended one.
+	// GetSandbox returns a live sandbox, or the record of an ended one.
 	GetSandbox(context.Context, *GetSandboxRequest) (*Sandbox, error)
-	// ListSandboxes answers live sandboxes, or those that have ended: with phase ENDED, or a filter that only they can meet.
+	// ListSandboxes returns live sandboxes, or those that have ended: with phase ENDED, or a filter that only they can meet.
 	// Records of ended sandboxes are kept for seven days, or less where there are very many. Pages are ordered by id, and so by
 	// when the sandbox was claimed; one can be shorter than page_size, or empty, and still have a next one.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
-	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox answers its record.
+	// ReleaseSandbox ends a sandbox. Releasing an ended sandbox returns its record.
 	ReleaseSandbox(context.Context, *ReleaseSandboxRequest) (*Sandbox, error)
 	// UpdateSandbox changes the timeouts of a live sandbox. New ones count from where the old ones did: one that has run out
-	// already ends it. Whoever calls knows of the sandbox, so its first-activity timeout is over. An ended sandbox answers its
+	// already ends it. The caller knows the sandbox, so its first-activity timeout is over. An ended sandbox returns its
 	// record.
 	UpdateSandbox(context.Context, *UpdateSandboxRequest) (*Sandbox, error)
 	// TouchSandbox records activity: the idle timeout counts from now, and a first-activity timeout is over. An ended sandbox
-	// answers its record.
+	// returns its record.
 	TouchSandbox(context.Context, *TouchSandboxRequest) (*Sandbox, error)
-	// PauseSandbox frees the sandbox's CPU; its Pod, address and memory stay. It answers once the node has done it, or after
+	// PauseSandbox frees the sandbox's CPU; its Pod, address and memory stay. It returns once the node has done it, or after
 	// 8 s with the pause as it is then, which goes on. UNIMPLEMENTED with the reason where the cluster or the Pod cannot, and
 	// UNAVAILABLE while the sandbox starts or resumes. While it is paused a sandbox does not end as idle; its maximum lifetime
-	// goes on. An ended sandbox answers its record.
+	// goes on. An ended sandbox returns its record.
 	PauseSandbox(context.Context, *PauseSandboxRequest) (*Sandbox, error)
-	// ResumeSandbox gives the CPU back, and counts as activity. A node that has given it to others answers with the pause as it
-	// is, reason Deferred, and goes on by itself when there is room. One that is not paused is answered as it is.
+	// ResumeSandbox gives the CPU back, and counts as activity. If the node has given it to others, the response has the pause as it
+	// is, reason Deferred, and it goes on by itself when there is room. A sandbox that is not paused is returned as it is.
 	ResumeSandbox(context.Context, *ResumeSandboxRequest) (*Sandbox, error)
 	mustEmbedUnimplementedSandboxesServer()
 }
@@ -446,7 +446,7 @@ const (
 //
 // Claims tells what became of a claim key.
 type ClaimsClient interface {
-	// GetClaim answers the state of a claim key.
+	// GetClaim returns the state of a claim key.
 	GetClaim(ctx context.Context, in *GetClaimRequest, opts ...grpc.CallOption) (*Claim, error)
 	// CancelClaim ends a claim: its sandbox, if there is one, is released, and a grant that arrives later is released too.
 	CancelClaim(ctx context.Context, in *CancelClaimRequest, opts ...grpc.CallOption) (*Claim, error)
@@ -486,7 +486,7 @@ func (c *claimsClient) CancelClaim(ctx context.Context, in *CancelClaimRequest, 
 //
 // Claims tells what became of a claim key.
 type ClaimsServer interface {
-	// GetClaim answers the state of a claim key.
+	// GetClaim returns the state of a claim key.
 	GetClaim(context.Context, *GetClaimRequest) (*Claim, error)
 	// CancelClaim ends a claim: its sandbox, if there is one, is released, and a grant that arrives later is released too.
 	CancelClaim(context.Context, *CancelClaimRequest) (*Claim, error)
@@ -599,12 +599,12 @@ const (
 type ClustersClient interface {
 	ListClusters(ctx context.Context, in *ListClustersRequest, opts ...grpc.CallOption) (*ListClustersResponse, error)
 	GetCluster(ctx context.Context, in *GetClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
-	// DrainCluster stops new claims to a cluster. Its sandboxes run on, and claim keys that it holds are answered.
+	// DrainCluster stops new claims to a cluster. Its sandboxes run on, and its claim keys are served.
 	DrainCluster(ctx context.Context, in *DrainClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
 	// UndrainCluster takes DrainCluster back. A cluster that was forgotten may register again after it.
 	UndrainCluster(ctx context.Context, in *UndrainClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
 	// ForgetCluster removes a cluster for good, whether or not it can be reached, unless it is attached and takes claims.
-	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was answered counts as ended.
+	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was returned counts as ended.
 	ForgetCluster(ctx context.Context, in *ForgetClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
 }
 
@@ -674,12 +674,12 @@ func (c *clustersClient) ForgetCluster(ctx context.Context, in *ForgetClusterReq
 type ClustersServer interface {
 	ListClusters(context.Context, *ListClustersRequest) (*ListClustersResponse, error)
 	GetCluster(context.Context, *GetClusterRequest) (*Cluster, error)
-	// DrainCluster stops new claims to a cluster. Its sandboxes run on, and claim keys that it holds are answered.
+	// DrainCluster stops new claims to a cluster. Its sandboxes run on, and its claim keys are served.
 	DrainCluster(context.Context, *DrainClusterRequest) (*Cluster, error)
 	// UndrainCluster takes DrainCluster back. A cluster that was forgotten may register again after it.
 	UndrainCluster(context.Context, *UndrainClusterRequest) (*Cluster, error)
 	// ForgetCluster removes a cluster for good, whether or not it can be reached, unless it is attached and takes claims.
-	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was answered counts as ended.
+	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was returned counts as ended.
 	ForgetCluster(context.Context, *ForgetClusterRequest) (*Cluster, error)
 	mustEmbedUnimplementedClustersServer()
 }
@@ -864,7 +864,7 @@ type HubClient interface {
 	// GetHub tells whether the hub knows every claim key, and if not, which clusters it waits for.
 	GetHub(ctx context.Context, in *GetHubRequest, opts ...grpc.CallOption) (*HubStatus, error)
 	// AcceptLoss ends the recovery without the clusters that have not been heard: claims with a key are served again, but
-	// sent to none of these. A key that only they know of may be answered a second sandbox.
+	// sent to none of these. A key that only they know of may get a second sandbox.
 	AcceptLoss(ctx context.Context, in *AcceptLossRequest, opts ...grpc.CallOption) (*HubStatus, error)
 	// BackupHub streams an archive of all that the hub keeps, as it is at one moment.
 	BackupHub(ctx context.Context, in *BackupHubRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
@@ -926,7 +926,7 @@ type HubServer interface {
 	// GetHub tells whether the hub knows every claim key, and if not, which clusters it waits for.
 	GetHub(context.Context, *GetHubRequest) (*HubStatus, error)
 	// AcceptLoss ends the recovery without the clusters that have not been heard: claims with a key are served again, but
-	// sent to none of these. A key that only they know of may be answered a second sandbox.
+	// sent to none of these. A key that only they know of may get a second sandbox.
 	AcceptLoss(context.Context, *AcceptLossRequest) (*HubStatus, error)
 	// BackupHub streams an archive of all that the hub keeps, as it is at one moment.
 	BackupHub(*BackupHubRequest, grpc.ServerStreamingServer[BackupChunk]) error
@@ -1399,7 +1399,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Templates is the catalogue's templates. Not built yet: every call answers UNIMPLEMENTED.
+// Templates is the catalogue's templates. Not built yet: every call fails with UNIMPLEMENTED.
 type TemplatesClient interface {
 	GetTemplate(ctx context.Context, in *GetTemplateRequest, opts ...grpc.CallOption) (*Template, error)
 	PutTemplate(ctx context.Context, in *PutTemplateRequest, opts ...grpc.CallOption) (*Template, error)
@@ -1448,7 +1448,7 @@ func (c *templatesClient) DeleteTemplate(ctx context.Context, in *DeleteTemplate
 // All implementations must embed UnimplementedTemplatesServer
 // for forward compatibility.
 //
-// Templates is the catalogue's templates. Not built yet: every call answers UNIMPLEMENTED.
+// Templates is the catalogue's templates. Not built yet: every call fails with UNIMPLEMENTED.
 type TemplatesServer interface {
 	GetTemplate(context.Context, *GetTemplateRequest) (*Template, error)
 	PutTemplate(context.Context, *PutTemplateRequest) (*Template, error)

@@ -40,7 +40,7 @@ func TestPicturesAreUpToDate(t *testing.T) {
 	}
 	for _, file := range committed {
 		if files[filepath.Join(picturesDir, filepath.Base(file))] == nil {
-			t.Errorf("%s is nobody's", file)
+			t.Errorf("no scenario draws %s", file)
 		}
 	}
 }

@@ -18,7 +18,7 @@ type SandboxTemplateSpecApplyConfiguration struct {
 	Version *string `json:"version,omitempty"`
 	// Description is for people.
 	Description *string `json:"description,omitempty"`
-	// Visibility limits who sees the template. Without rules everybody does.
+	// Visibility limits who sees the template. Without rules every caller does.
 	Visibility *TemplateVisibilityApplyConfiguration `json:"visibility,omitempty"`
 }
 

@@ -8,7 +8,7 @@ package v1alpha1
 // with apply.
 //
 // TemplateVisibility limits who sees a template. A caller sees it if any rule
-// matches; without rules everybody does.
+// matches; without rules every caller does.
 type TemplateVisibilityApplyConfiguration struct {
 	// Rules lists who sees the template.
 	Rules []TemplateVisibilityRuleApplyConfiguration `json:"rules,omitempty"`
