@@ -18,6 +18,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
 )
 
 const (
@@ -32,6 +33,8 @@ const (
 
 // errTunnelOver is what an end answers once the other one has ended the stream.
 var errTunnelOver = errors.New("the tunnel is over")
+
+var errLargeMessage = fmt.Errorf("a message of more than %d bytes", reach.MaxMessage)
 
 // errTunnelBroke is what an end answers that did not hear the other one end.
 func errTunnelBroke(err error) error {
@@ -164,6 +167,9 @@ func (c *TunnelCaller) Recv() ([]byte, error) {
 		}
 		switch body := frame.GetBody().(type) {
 		case *federationv1.TunnelFrame_Data:
+			if len(body.Data) > reach.MaxMessage {
+				return nil, errTunnelBroke(errLargeMessage)
+			}
 			return body.Data, nil
 		case *federationv1.TunnelFrame_End:
 			return nil, io.EOF
@@ -233,6 +239,9 @@ func (t *Tunnel) Recv() ([]byte, error) {
 		}
 		switch body := frame.GetBody().(type) {
 		case *federationv1.TunnelFrame_Data:
+			if len(body.Data) > reach.MaxMessage {
+				return nil, errTunnelBroke(errLargeMessage)
+			}
 			return body.Data, nil
 		case *federationv1.TunnelFrame_End:
 			return nil, io.EOF

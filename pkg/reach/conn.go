@@ -4,17 +4,33 @@ package reach
 
 import (
 	"net"
+	"sync/atomic"
 	"time"
+
+	"navix.sh/atoll/pkg/problem"
 )
 
-// conn is a Tunnel to a port as net/http wants a connection. It has no deadlines: who gives up closes it.
+// conn is a Tunnel to a port as net/http wants a connection, for one response. It has no deadlines of its caller's: who gives
+// up closes it. The response's header is bounded in size and time.
 type conn struct {
 	tunnel Tunnel
 	rest   []byte
 	err    error
+
+	head    head
+	arrival *time.Timer // runs while a header arrives
+	late    atomic.Bool
 }
 
-func newConn(t Tunnel) net.Conn { return &conn{tunnel: t} }
+func newConn(t Tunnel) net.Conn {
+	c := &conn{tunnel: t}
+	c.arrival = time.AfterFunc(headTimeout, func() {
+		c.late.Store(true)
+		c.tunnel.Close(nil)
+	})
+	c.arrival.Stop()
+	return c
+}
 
 func (c *conn) Read(p []byte) (int, error) {
 	for len(c.rest) == 0 {
@@ -22,10 +38,32 @@ func (c *conn) Read(p []byte) (int, error) {
 			return 0, c.err
 		}
 		c.rest, c.err = c.tunnel.Recv()
+		if !c.head.over {
+			c.watch()
+		}
 	}
 	n := copy(p, c.rest)
 	c.rest = c.rest[n:]
 	return n, nil
+}
+
+// watch looks at what has come of the header.
+func (c *conn) watch() {
+	before := c.head.under
+	err := c.head.pass(c.rest)
+	if c.late.Load() {
+		err = problem.New(problem.Unavailable, "the sandbox's response has a header that did not arrive within %s", headTimeout)
+	}
+	if err != nil {
+		c.rest, c.err = nil, err
+		c.tunnel.Close(nil)
+	}
+	switch after := c.head.under && c.err == nil; {
+	case after && !before:
+		c.arrival.Reset(headTimeout)
+	case before && !after:
+		c.arrival.Stop()
+	}
 }
 
 func (c *conn) Write(p []byte) (int, error) {
@@ -42,6 +80,7 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) CloseWrite() error { return c.tunnel.CloseSend() }
 
 func (c *conn) Close() error {
+	c.arrival.Stop()
 	c.tunnel.Close(nil)
 	return nil
 }

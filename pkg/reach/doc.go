@@ -24,6 +24,13 @@
 // waits in windows of fixed size, one for each conversation, and at its source (I10). No hop has a queue, and no two
 // conversations share one.
 //
+// # What a sandbox can cost (I14)
+//
+// A conversation holds a message of 32 KiB in each direction at each hop, a WebSocket's buffers, and a window of 256 KiB of its
+// tunnel; it counts against its sandbox's 128, its cluster's 2,048, and at a hub its API key's 512, and shows in the metrics
+// of tunnels. The header of a response from a port has 64 KiB in 256 lines, informational ones included, and arrives within
+// 10 s of its first byte; its body is passed on as it comes.
+//
 // # Who sees what
 //
 // What is forwarded to a port is without the caller's credentials for Atoll (Authorization), and what comes back keeps its

@@ -20,6 +20,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/validate"
 )
 
 // TCPProtocol is the subprotocol of a WebSocket that is a TCP connection to a sandbox's port.
@@ -92,7 +93,7 @@ func (h *Handler) newProxy() http.Handler {
 		ModifyResponse: keepBelow,
 		FlushInterval:  -1,
 		Transport: &http.Transport{
-			DisableKeepAlives: true, DisableCompression: true,
+			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeadBytes,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				f := forwardedOf(ctx)
 				tunnel, err := h.open(ctx, f.id, f.call)
@@ -105,8 +106,8 @@ func (h *Handler) newProxy() http.Handler {
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			var known *problem.Error
 			if !errors.As(err, &known) {
-				known = problem.New(problem.Unavailable, "port %s of sandbox %s did not answer as HTTP: %w", forwardedOf(r.Context()).port,
-					forwardedOf(r.Context()).id, err)
+				f := forwardedOf(r.Context())
+				known = problem.New(problem.Unavailable, "port %s of sandbox %s did not respond with HTTP: %s", f.port, f.id, validate.Clip(err.Error()))
 			}
 			known.Write(w)
 		},

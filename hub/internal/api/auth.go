@@ -23,6 +23,10 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
+// maxGuests is how many conversations with sandboxes the holder of one key has at one time. Each costs the hub up to 0.5 MiB of
+// buffers and windows (I14).
+const maxGuests = 512
+
 // rereadEvery is how late a change of the keys file may be noticed. It is read rather than watched: a mounted Secret
 // changes by a swap of links.
 const rereadEvery = 5 * time.Second
@@ -37,6 +41,7 @@ type Authenticator struct {
 
 	mu     sync.Mutex
 	guests map[*guest]struct{}
+	seats  map[string]int // of guests, by the name of their key
 }
 
 // guest is a request that may go on for longer than its key.
@@ -48,7 +53,7 @@ type guest struct {
 
 // NewAuthenticator reads the file, which must be valid to begin with.
 func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
-	a := &Authenticator{path: path, clock: c, log: log, guests: map[*guest]struct{}{}}
+	a := &Authenticator{path: path, clock: c, log: log, guests: map[*guest]struct{}{}, seats: map[string]int{}}
 	if _, err := a.reread(); err != nil {
 		return nil, err
 	}
@@ -179,6 +184,12 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 			problem.FromError(err).Write(w)
 			return
 		}
+		if !a.seat(p.Name) {
+			problem.New(problem.RateLimited, "API key %q has %d conversations with sandboxes already", p.Name, maxGuests).
+				WithRetryAfter(time.Second).Write(w)
+			return
+		}
+		defer a.rise(p.Name)
 		next.ServeHTTP(w, r.WithContext(claims.WithPrincipal(ctx, p)))
 	})
 }
@@ -191,6 +202,25 @@ func (a *Authenticator) enter(g *guest) (leave func()) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.guests, g)
+	}
+}
+
+// seat counts a conversation, if its key may have one more.
+func (a *Authenticator) seat(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.seats[key] >= maxGuests {
+		return false
+	}
+	a.seats[key]++
+	return true
+}
+
+func (a *Authenticator) rise(key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.seats[key]--; a.seats[key] == 0 {
+		delete(a.seats, key)
 	}
 }
 

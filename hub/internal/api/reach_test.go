@@ -3,6 +3,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"net/http/httptest"
@@ -152,9 +153,64 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 				talk.Close(nil)
 			}
 			<-over
-			if len(auth.guests) != 0 {
+			if len(auth.guests) != 0 || len(auth.seats) != 0 {
 				t.Error("a guest that has left is remembered (I10)")
 			}
 		})
 	}
+}
+
+// I14: one key's conversations take no other's place.
+func TestI14EachKeyHasItsConversations(t *testing.T) {
+	greedy, first, err := NewToken(Key{Name: "greedy", Scopes: []Scope{ScopeClaim}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, second, err := NewToken(Key{Name: "other", Scopes: []Scope{ScopeClaim}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	if err := os.WriteFile(path, append(first, bytes.TrimPrefix(second, []byte("keys:\n"))...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	auth, err := NewAuthenticator(path, clock.RealClock{}, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := host{make(chan *conversation, 1)}
+	handler := reach.NewHandler(h, logr.Discard())
+	visit := func(token string) int {
+		r := httptest.NewRequest(http.MethodGet, "/v1/sandboxes/a-east/logs?follow", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		auth.HTTP(handler.Match(r)).ServeHTTP(w, r)
+		return w.Code
+	}
+	var under sync.WaitGroup
+	var open []*conversation
+	for range maxGuests {
+		under.Go(func() { visit(greedy) })
+		open = append(open, <-h.opened)
+	}
+	over := make(chan int, 1)
+	under.Go(func() { over <- visit(greedy) })
+	select {
+	case code := <-over:
+		if code != http.StatusTooManyRequests {
+			t.Errorf("one conversation more than a key may have: %d", code)
+		}
+	case c := <-h.opened:
+		t.Error("a key has one conversation more than it may have")
+		open = append(open, c)
+	}
+	under.Go(func() {
+		if code := visit(other); code != http.StatusOK {
+			t.Errorf("another key's conversation: %d", code)
+		}
+	})
+	for _, c := range append(open, <-h.opened) {
+		c.Close(nil)
+	}
+	under.Wait()
 }
