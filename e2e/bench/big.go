@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -17,195 +16,210 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/quiet"
 	"navix.sh/atoll/e2e/stack"
 )
 
-// size of what is big.
-type size struct {
-	envs, pods int           // Pods of each Env
-	idle       time.Duration // for so long nothing may be written
-}
-
 const (
 	bigSpace = "quiet"
-	// Of the comparison of fills: Pods of a leg, pairs of legs, and writers of the raw arm, as many as a pool has.
-	fillPods    = 300
-	fillPairs   = 6
+	// fillWriters is how many Pods the raw arm creates at a time, as many as a pool does.
 	fillWriters = 32
+	// calm is for how long Atoll has written nothing before a rest is timed.
+	calm = 15 * time.Second
+	// mostIdleCPU is what hub and worker may take each at rest, in milliseconds a second.
+	mostIdleCPU = 50
+	// hotEnv is a pool that gets one in hotShare claims.
+	hotEnv   = "hot"
+	hotShare = 5
 )
 
-// big measures one worker in a cluster with many Envs and Pods: how fast a pool is filled, what is written at rest, and what
-// a Pod takes in memory.
-func big(ctx context.Context, binDir, outDir string, s size) ([]result, error) {
-	audit := plane.Options{AuditLog: true}
-	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs-big"), audit, func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
-		kube, err := atoll.Kube(p.Name)
-		if err != nil {
-			return nil, err
-		}
-		ground := quiet.Ground{Kube: kube, Cluster: p.Name, Namespace: bigSpace}
-		if err := ground.Prepare(ctx); err != nil {
-			return nil, err
-		}
-		results, err := fills(ctx, p, ground)
-		if err != nil {
-			return nil, err
-		}
-		more, err := atRest(ctx, p, atoll, ground, s)
-		return append(results, more...), err
-	})
+// ground is a cluster with many Envs and Pods, under an audit log.
+type ground struct {
+	quiet.Ground
+	plane  *plane.Plane
+	atoll  *stack.Stack
+	admin  *kubernetes.Clientset
+	filled bool
 }
 
-// fills compares a pool of an Env that was just made with as many Pods that are made one by one: both are bound by the same
-// scheduler, and both are there when all Pods are Ready.
-func fills(ctx context.Context, p *plane.Plane, ground quiet.Ground) ([]result, error) {
-	config := p.Config()
-	config.QPS = -1
-	kube, err := kubernetes.NewForConfig(config)
+// atGround returns the cluster, which lasts until the group ends.
+func (b *bench) atGround(ctx context.Context) (*ground, error) {
+	if b.ground != nil {
+		return b.ground, nil
+	}
+	p, atoll, err := b.newStack(ctx, plane.Options{AuditLog: true})
 	if err != nil {
-		return nil, fmt.Errorf("building a client: %w", err)
+		return nil, err
 	}
-	raw := func(i int) (float64, error) { return rawFill(ctx, kube, fmt.Sprintf("raw-%d", i)) }
-	pool := func(i int) (float64, error) {
-		name := fmt.Sprintf("fill-%d", i)
-		begin := time.Now()
-		if err := ground.CreateEnv(ctx, name, fillPods); err != nil {
-			return 0, err
-		}
-		if err := podsReady(ctx, kube, v1alpha1.SandboxPoolLabelKey+"="+name); err != nil {
-			return 0, err
-		}
-		rate := fillPods / time.Since(begin).Seconds()
-		return rate, ground.DeleteEnv(ctx, name)
+	kube, err := atoll.Kube(p.Name)
+	if err != nil {
+		return nil, err
 	}
-	var ratios, raws, pools []float64
-	for i := range fillPairs {
-		first, second := raw, pool
-		if i%2 == 1 {
-			first, second = pool, raw
-		}
-		a, err := first(i)
-		if err != nil {
-			return nil, err
-		}
-		b, err := second(i)
-		if err != nil {
-			return nil, err
-		}
-		if i%2 == 1 {
-			a, b = b, a
-		}
-		fmt.Printf("  fill %d: raw %.0f/s, pool %.0f/s\n", i, a, b)
-		raws, pools, ratios = append(raws, a), append(pools, b), append(ratios, b/a)
+	g := &ground{Ground: quiet.Ground{Kube: kube, Cluster: p.Name, Namespace: bigSpace}, plane: p, atoll: atoll}
+	if _, g.admin, err = kubeClients(p, atoll); err != nil {
+		return nil, err
 	}
-	ratio, bounds := medianWithInterval(ratios)
-	return []result{result{Name: "pool fill, from the Env to the last Pod ready", Value: round(median(pools)), Unit: "Pods/s", Samples: fillPairs}.
-		against(median(raws), ratio, bounds, 0.6, false)}, nil
+	if err := g.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	b.ground = g
+	return g, nil
 }
 
-// rawFill makes Pods like a pool's.
-func rawFill(ctx context.Context, kube *kubernetes.Clientset, name string) (rate float64, err error) {
+// fill compares a pool of an Env that was just made with as many Pods that are made one by one: both are bound by the same
+// scheduler, and both are there when all Pods are Ready.
+func (b *bench) fill(ctx context.Context, add func(...result)) error {
+	g, err := b.atGround(ctx)
+	if err != nil {
+		return err
+	}
+	by := func(name string, create func(ctx context.Context, name string) error, label string, remove func(ctx context.Context, name string) error) arm {
+		return arm{name: name, run: func(ctx context.Context, seed uint64) (leg, error) {
+			name := fmt.Sprintf("%s-%d", name, seed)
+			began := time.Now()
+			if err := create(ctx, name); err != nil {
+				return leg{}, err
+			}
+			if err := g.podsReady(ctx, label+"="+name, b.size.fill); err != nil {
+				return leg{}, err
+			}
+			took := time.Since(began)
+			return leg{Result: load.Result{Took: took, Latencies: []time.Duration{took}}}, remove(ctx, name)
+		}}
+	}
+	legs, err := b.interleave(ctx, "fill", b.size.pairs,
+		by("raw", func(ctx context.Context, name string) error { return g.createPods(ctx, name, b.size.fill) }, "raw", g.deletePods),
+		by("pool", func(ctx context.Context, name string) error { return g.CreateEnv(ctx, name, b.size.fill) }, v1alpha1.SandboxPoolLabelKey, g.DeleteEnv))
+	if err != nil {
+		return err
+	}
+	perSecond := func(l leg) float64 { return float64(b.size.fill) / l.Took.Seconds() }
+	r := compare("pool fill, from the Env to the last Pod ready", "Pods/s", perSecond, legs[1], legs[0])
+	add(r.atLeast(0.6))
+	return nil
+}
+
+// createPods makes Pods like a pool's.
+func (g *ground) createPods(ctx context.Context, name string, n int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(fillWriters)
-	begin := time.Now()
-	for i := range fillPods {
+	for i := range n {
 		group.Go(func() error {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", name, i), Labels: map[string]string{"raw": name}}}
 			pod.Spec.AutomountServiceAccountToken = new(false)
 			pod.Spec.Containers = []corev1.Container{{Name: "main", Image: "registry.example/quiet:1"}}
-			_, err := kube.CoreV1().Pods(bigSpace).Create(groupCtx, pod, metav1.CreateOptions{})
+			_, err := g.admin.CoreV1().Pods(bigSpace).Create(groupCtx, pod, metav1.CreateOptions{})
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return 0, fmt.Errorf("creating raw Pods: %w", err)
+		return fmt.Errorf("creating raw Pods: %w", err)
 	}
-	if err := podsReady(ctx, kube, "raw="+name); err != nil {
-		return 0, err
+	return nil
+}
+
+func (g *ground) deletePods(ctx context.Context, name string) error {
+	pods, selector := g.admin.CoreV1().Pods(bigSpace), metav1.ListOptions{LabelSelector: "raw=" + name}
+	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{}, selector); err != nil {
+		return fmt.Errorf("deleting raw Pods: %w", err)
 	}
-	rate = fillPods / time.Since(begin).Seconds()
-	err = kube.CoreV1().Pods(bigSpace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "raw=" + name})
-	if err != nil {
-		return 0, fmt.Errorf("deleting raw Pods: %w", err)
-	}
-	return rate, poll(ctx, "raw Pods to be gone", func(ctx context.Context) (bool, error) {
-		pods, err := kube.CoreV1().Pods(bigSpace).List(ctx, metav1.ListOptions{LabelSelector: "raw=" + name, Limit: 1})
-		return err == nil && len(pods.Items) == 0, err
+	return stack.Eventually(ctx, patience, "raw Pods to be gone", func(ctx context.Context) (bool, string) {
+		left, err := pods.List(ctx, selector)
+		return err == nil && len(left.Items) == 0, fmt.Sprint(len(left.Items), err)
 	})
 }
 
-// podsReady follows the Pods with a label until as many as a leg has were ready. It watches, which costs both arms the same
-// and less than listing.
-func podsReady(ctx context.Context, kube *kubernetes.Clientset, selector string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+// podsReady follows the Pods with a label until n of them were ready. It watches, which costs both arms the same and less than
+// listing.
+func (g *ground) podsReady(ctx context.Context, selector string, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	seen := map[string]bool{}
 	for ctx.Err() == nil {
 		// It begins with what there is, and an API server may end it when it likes.
-		watch, err := kube.CoreV1().Pods(bigSpace).Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: "0"})
+		watch, err := g.admin.CoreV1().Pods(bigSpace).Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: "0"})
 		if err != nil {
 			return fmt.Errorf("watching Pods: %w", err)
 		}
 		for event := range watch.ResultChan() {
-			if pod, ok := event.Object.(*corev1.Pod); ok && ready(*pod) {
+			if pod, ok := event.Object.(*corev1.Pod); ok && ready(pod) {
 				seen[pod.Name] = true
 			}
-			if len(seen) == fillPods {
+			if len(seen) == n {
 				watch.Stop()
 				return nil
 			}
 		}
 	}
-	return fmt.Errorf("watching Pods: %d of %d were ready: %w", len(seen), fillPods, context.Cause(ctx))
+	return fmt.Errorf("watching Pods: %d of %d were ready: %w", len(seen), n, context.Cause(ctx))
 }
 
-// atRest fills the cluster, leaves it alone, and says what was written and what is held.
-func atRest(ctx context.Context, p *plane.Plane, atoll *stack.Stack, ground quiet.Ground, s size) ([]result, error) {
-	empty, err := heapHeld(ctx, atoll, p.Name, 15*time.Second)
+// fillUp makes all Envs and waits until Atoll writes nothing more.
+func (b *bench) fillUp(ctx context.Context, g *ground) error {
+	if g.filled {
+		return nil
+	}
+	b.logf("filling %d Envs with %d Pods each", b.size.envs, b.size.pods)
+	if err := g.Fill(ctx, b.size.envs, b.size.pods); err != nil {
+		return err
+	}
+	g.filled = true
+	return quiet.Settle(ctx, g.plane, calm, patience)
+}
+
+// rest fills the cluster, leaves it alone, and says what was written, what processor time it took and what is held.
+func (b *bench) rest(ctx context.Context, add func(...result)) error {
+	g, err := b.atGround(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	n := s.envs * s.pods
-	fmt.Printf("  filling %d Envs with %d Pods each\n", s.envs, s.pods)
-	begin := time.Now()
-	if err := ground.Fill(ctx, s.envs, s.pods); err != nil {
-		return nil, err
-	}
-	took := time.Since(begin).Seconds()
-	fmt.Printf("  filled after %.0f s; resting for %s\n", took, s.idle)
-	if err := quiet.Settle(ctx, p, 15*time.Second, 10*time.Minute); err != nil {
-		return nil, err
-	}
-	begin = time.Now()
-	full, err := heapHeld(ctx, atoll, p.Name, s.idle)
+	empty, err := g.heapHeld(ctx, calm)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	wrote, others, err := quiet.Since(p, begin, time.Now())
+	began := time.Now()
+	if err := b.fillUp(ctx, g); err != nil {
+		return err
+	}
+	b.logf("filled after %.0f s; resting for %s", time.Since(began).Seconds(), b.size.idle)
+	began = time.Now()
+	before, err := readCPU()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	fmt.Printf("  written at rest by Atoll: %v; by others: %v\n", wrote, others)
-	of := fmt.Sprintf("%d Envs, %d Pods", s.envs, n)
-	return []result{
-		result{Name: fmt.Sprintf("writes in %s of rest, %s", s.idle, of), Value: float64(wrote.Sum()), Unit: "writes", Samples: 1}.exactly(0),
-		{Name: "fill of " + of, Value: round(float64(n) / took), Unit: "Pods/s", Samples: 1},
-		{Name: "memory of the worker a Pod, with its share of pool and Env, " + of, Value: round((full - empty) / float64(n) / 1024), Unit: "KiB", Samples: 1},
-	}, nil
+	full, err := g.heapHeld(ctx, b.size.idle)
+	if err != nil {
+		return err
+	}
+	after, err := readCPU()
+	if err != nil {
+		return err
+	}
+	wrote, others, err := quiet.Since(g.plane, began, time.Now())
+	if err != nil {
+		return err
+	}
+	b.logf("written at rest by Atoll: %v; by others: %v", wrote, others)
+	n := b.size.envs * b.size.pods
+	of := fmt.Sprintf("%d Envs, %d Pods", b.size.envs, n)
+	add(count(fmt.Sprintf("writes in %s of rest, %s", b.size.idle, of), "writes", float64(wrote.Sum()), 1).exactly(0))
+	for _, program := range []string{"atoll-worker", "atoll-hub"} {
+		spent := after.since(before).ours[program] * 1000 / b.size.idle.Seconds()
+		add(count("CPU of "+program+" at rest, "+of, "ms/s", spent, 1).atMost(mostIdleCPU))
+	}
+	add(measured("memory of the worker a Pod, with its share of pool and Env, "+of, "KiB", []float64{(full - empty) / float64(n) / 1024}))
+	return nil
 }
 
 // heapHeld is the least that the worker's heap has had in that time: it is collected now and then, also at rest.
-func heapHeld(ctx context.Context, atoll *stack.Stack, cluster string, within time.Duration) (float64, error) {
+func (g *ground) heapHeld(ctx context.Context, within time.Duration) (float64, error) {
 	least := math.Inf(1)
-	end := time.NewTimer(within)
-	defer end.Stop()
-	ticker := time.NewTicker(250 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		text, err := atoll.Metrics(ctx, cluster)
+	for end := time.Now().Add(within); time.Now().Before(end); load.Sleep(ctx, min(time.Second, time.Until(end))) {
+		text, err := g.atoll.Metrics(ctx, clusterID)
 		if err != nil {
 			return 0, err
 		}
@@ -217,12 +231,68 @@ func heapHeld(ctx context.Context, atoll *stack.Stack, cluster string, within ti
 		for _, m := range families["go_memstats_heap_alloc_bytes"].GetMetric() {
 			least = min(least, m.GetGauge().GetValue())
 		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-end.C:
-			return least, nil
-		case <-ticker.C:
-		}
 	}
+	return least, context.Cause(ctx)
+}
+
+// busy claims from the full cluster, from one pool more often than from the others.
+func (b *bench) busy(ctx context.Context, add func(...result)) error {
+	g, err := b.atGround(ctx)
+	if err != nil {
+		return err
+	}
+	hub, err := g.atoll.HubClient()
+	if err != nil {
+		return err
+	}
+	n := int(promisedRate * b.size.busy.Seconds())
+	if err := g.CreateEnv(ctx, hotEnv, n/hotShare); err != nil {
+		return err
+	}
+	if err := g.podsReady(ctx, v1alpha1.SandboxPoolLabelKey+"="+hotEnv, n/hotShare); err != nil {
+		return err
+	}
+	if err := b.fillUp(ctx, g); err != nil {
+		return err
+	}
+	if err := quiet.Settle(ctx, g.plane, calm/3, patience); err != nil {
+		return err
+	}
+	began := time.Now()
+	l, err := loaded("claims", nil, func(ctx context.Context, seed uint64) load.Result {
+		return load.Open(ctx, n, promisedRate, seed, func(ctx context.Context, i int) error {
+			env := quiet.EnvName(i % b.size.envs)
+			if i%hotShare == 0 {
+				env = hotEnv
+			}
+			_, err := hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: bigSpace, Env: env})
+			return err
+		})
+	}).leg(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if l.Failed > 0 {
+		b.logf("%d of %d claims failed, the first with: %v", l.Failed, n, l.Err)
+	}
+	end := time.Now()
+	if err := quiet.Settle(ctx, g.plane, calm/3, patience); err != nil {
+		return err
+	}
+	most, _, err := quiet.BusiestSecond(g.plane, "sandboxpools", bigSpace, hotEnv, began, end)
+	if err != nil {
+		return err
+	}
+	wrote, _, err := quiet.Since(g.plane, began, time.Now())
+	if err != nil {
+		return err
+	}
+	legs := []leg{l}
+	of := fmt.Sprintf(" at %g/s, %d Envs, %d Pods", promisedRate, b.size.envs, b.size.envs*b.size.pods)
+	add(latency("claim p50"+of, 0.5, legs), latency("claim p99"+of, 0.99, legs),
+		measured("achieved rate", "1/s", each(legs, rate)),
+		count("API writes of Atoll's a claim"+of, "1/claim", float64(wrote.Sum())/float64(n), n).atMost(mostWritesClaim),
+		count("writes of a busy pool's status, busiest second", "writes", float64(most), 1).atMost(2))
+	b.logf("written for claims by Atoll: %v", wrote)
+	return nil
 }

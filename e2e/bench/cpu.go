@@ -7,74 +7,101 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/prometheus/procfs"
 )
 
-// cpuTimes is processor time by program, in seconds: of this process and of everything it has started, the control plane
-// included. It resists noise better than any latency.
-type cpuTimes map[string]float64
+// cpu is processor time in seconds by program, since processes began or between two such readings.
+type cpu struct {
+	ours   map[string]float64 // this process and all that it has started
+	others map[string]float64 // all other processes, but not the kernel's threads, which work for ours as well
+}
 
-const client = "the bench itself"
+const (
+	itself   = "the bench itself"
+	stolen   = "other virtual machines"
+	kthreadd = 2   // parent of the kernel's threads
+	ticks    = 100 // a second, in /proc
+	// mostOthers is the share of the machine that others may take before a part is spoiled.
+	mostOthers = 0.1
+)
 
-func readCPU() (cpuTimes, error) {
+func readCPU() (cpu, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
+		return cpu{}, fmt.Errorf("listing processes: %w", err)
 	}
-	times := cpuTimes{}
+	stats := make([]procfs.ProcStat, 0, len(all))
 	for _, p := range all {
-		stat, err := p.Stat()
+		if stat, err := p.Stat(); err == nil { // else it has ended
+			stats = append(stats, stat)
+		}
+	}
+	c := split(stats, os.Getpid())
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return cpu{}, fmt.Errorf("reading /proc: %w", err)
+	}
+	machine, err := fs.Stat()
+	if err != nil {
+		return cpu{}, fmt.Errorf("reading /proc/stat: %w", err)
+	}
+	c.others[stolen] = machine.CPUTotal.Steal
+	return c, nil
+}
+
+// split tells the descendants of self from other processes. What ended children took is their parents'.
+func split(stats []procfs.ProcStat, self int) cpu {
+	parents := map[int]int{}
+	for _, s := range stats {
+		parents[s.PID] = s.PPID
+	}
+	c := cpu{ours: map[string]float64{}, others: map[string]float64{}}
+	for _, s := range stats {
+		took := s.CPUTime() + float64(s.CUTime+s.CSTime)/ticks
+		pid := s.PID
+		for pid != self && parents[pid] != 0 {
+			pid = parents[pid]
+		}
 		switch {
-		case err != nil:
-			continue // it has ended
-		case stat.PID == os.Getpid():
-			times[client] += stat.CPUTime()
-		case stat.PPID == os.Getpid():
-			times[stat.Comm] += stat.CPUTime()
+		case s.PID == self:
+			c.ours[itself] += took
+		case pid == self:
+			c.ours[s.Comm] += took
+		case s.PID != kthreadd && s.PPID != kthreadd:
+			c.others[s.Comm] += took
 		}
 	}
-	return times, nil
+	return c
 }
 
-func (c cpuTimes) since(before cpuTimes) cpuTimes {
-	out := cpuTimes{}
-	for name, seconds := range c {
-		out[name] = seconds - before[name]
+// since is what was taken after an earlier reading. A program whose processes have ended counts where their parents do.
+func (c cpu) since(before cpu) cpu {
+	difference := func(now, then map[string]float64) map[string]float64 {
+		out := maps.Clone(now)
+		for name, seconds := range then {
+			out[name] -= seconds
+		}
+		return out
 	}
-	return out
+	return cpu{ours: difference(c.ours, before.ours), others: difference(c.others, before.others)}
 }
 
-// cpuResults tells what an operation of each arm costs every program; the raw arm's is the limit.
-func cpuResults(beside string, pairs []pair) []result {
-	cost := func(of func(pair) leg) (byName map[string]float64, operations int) {
-		byName = map[string]float64{}
-		for _, p := range pairs {
-			for name, seconds := range of(p).cpu {
-				byName[name] += seconds * 1000
-				byName[total] += seconds * 1000
-			}
-			operations += len(of(p).latencies)
-		}
-		for name := range byName {
-			byName[name] /= float64(operations)
-		}
-		return byName, operations
+func sum(by map[string]float64) (total float64) {
+	for _, v := range by {
+		total += v
 	}
-	raw, _ := cost(func(p pair) leg { return p.raw })
-	hub, n := cost(func(p pair) leg { return p.hub })
-	var results []result
-	for _, name := range slices.Sorted(maps.Keys(hub)) {
-		if hub[name] < 0.01 && raw[name] < 0.01 {
-			continue
-		}
-		r := result{Name: "CPU beside " + beside + ": " + name, Value: round(hub[name]), Unit: "ms/claim", Limit: ptr(round(raw[name])), Samples: n}
-		if raw[name] > 0 {
-			r.Ratio = ptr(round(hub[name] / raw[name]))
-		}
-		results = append(results, r)
-	}
-	return results
+	return total
 }
 
-const total = "everything together"
+// use says how much others have taken while a part ran, and whether that has spoiled it.
+func (o *outcome) use(taken cpu, within time.Duration, processors int) {
+	o.OthersCPUs = round(max(0, sum(taken.others)/within.Seconds()))
+	o.Spoiled = o.OthersCPUs > mostOthers*float64(processors)
+	for _, name := range slices.Sorted(maps.Keys(taken.others)) {
+		if taken.others[name] > max(0, taken.others[o.OthersMost]) {
+			o.OthersMost = name
+		}
+	}
+}

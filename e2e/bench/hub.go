@@ -18,8 +18,18 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/bench/crowd"
+	"navix.sh/atoll/e2e/load"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
+)
+
+const (
+	// patience is how long anything may take to come about.
+	patience = 3 * time.Minute
+	// settleTime lets a hub that has just been filled come to rest.
+	settleTime = time.Second
 )
 
 // site is a folder with what hubs and simulated workers need: a CA, certificates, and data on one disk.
@@ -29,31 +39,28 @@ type site struct {
 	hub       link.Files
 }
 
-func newSite() (*site, error) {
+// atSite returns the site, which lasts until the group ends.
+func (b *bench) atSite() (*site, error) {
+	if b.site != nil {
+		return b.site, nil
+	}
 	dir, err := os.MkdirTemp("", "atoll-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for the bench: %w", err)
 	}
+	b.closers = append(b.closers, func() error { return os.RemoveAll(dir) })
 	s := &site{dir: dir}
-	if s.authority, err = pki.New(filepath.Join(dir, "pki")); err != nil {
-		return nil, errors.Join(err, s.close())
+	if s.authority, err = pki.New(s.pki()); err != nil {
+		return nil, err
 	}
 	if s.hub, err = s.authority.Hub("127.0.0.1"); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, err
 	}
+	b.site = s
 	return s, nil
 }
 
-func (s *site) close() error { return os.RemoveAll(s.dir) }
-
-// credentials issues a certificate for a cluster.
-func (s *site) credentials(cluster string) (*link.Credentials, error) {
-	files, err := s.authority.Cluster(cluster)
-	if err != nil {
-		return nil, err
-	}
-	return link.LoadCredentials(files, logr.Discard())
-}
+func (s *site) pki() string { return filepath.Join(s.dir, "pki") }
 
 // program is a child process that listens. It can be killed and started again at the same address.
 type program struct {
@@ -64,22 +71,6 @@ type program struct {
 	log    string
 
 	cmd *exec.Cmd
-}
-
-// hubProgram is a real hub, with its data in a folder of that name.
-func (s *site) hubProgram(binDir, logDir, name string) (*program, string, error) {
-	addresses, err := freeAddresses(4)
-	if err != nil {
-		return nil, "", err
-	}
-	path, err := filepath.Abs(filepath.Join(binDir, "atoll-hub"))
-	if err != nil {
-		return nil, "", fmt.Errorf("finding the hub: %w", err)
-	}
-	return &program{path: path, link: addresses[1], health: addresses[3], log: filepath.Join(logDir, name+".log"), args: []string{
-		"--listen", addresses[0], "--link-listen", addresses[1], "--metrics-listen", addresses[2], "--health-listen", addresses[3],
-		"--data-dir", filepath.Join(s.dir, name), "--tls-cert-file", s.hub.Cert, "--tls-key-file", s.hub.Key, "--tls-ca-file", s.hub.CA,
-	}}, addresses[0], nil
 }
 
 func freeAddresses(n int) ([]string, error) {
@@ -110,27 +101,33 @@ func (p *program) start(ctx context.Context) error {
 		return fmt.Errorf("starting %s (`make build` makes it): %w", p.path, err)
 	}
 	p.cmd = cmd
-	return poll(ctx, filepath.Base(p.path)+" to be up, see "+p.log, func(ctx context.Context) (bool, error) {
+	return stack.Eventually(ctx, patience, p.path+" to be up", func(ctx context.Context) (bool, string) {
 		conn, err := net.Dial("tcp", p.link)
-		if err != nil {
-			return false, nil
+		if err == nil {
+			_ = conn.Close()
+			err = p.healthy(ctx)
 		}
-		_ = conn.Close()
-		return p.health == "" || healthy(ctx, p.health), nil
+		return err == nil, fmt.Sprintf("%v; its log is %s", err, p.log)
 	})
 }
 
-func healthy(ctx context.Context, address string) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
+func (p *program) healthy(ctx context.Context) error {
+	if p.health == "" {
+		return nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.health+"/readyz", nil)
 	if err != nil {
-		return false
+		return err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return false
+		return err
 	}
 	_ = response.Body.Close()
-	return response.StatusCode == http.StatusOK
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
 }
 
 // kill ends the program as kill -9 does.
@@ -147,37 +144,104 @@ func (p *program) kill() error {
 	return err
 }
 
-// callers connects to a hub's public API.
-type callers struct {
+// federation is a hub process with simulated workers.
+type federation struct {
 	sandboxv1.SandboxesClient
-	sandboxv1.ClustersClient
-	conn *grpc.ClientConn
+	clusters sandboxv1.ClustersClient
+	conn     *grpc.ClientConn
+	hub      *program
+	crowd    *crowd.Crowd
+	site     *site
 }
 
-func call(address string) (*callers, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+// federate starts a hub and one worker for each cluster of a world. adjust may change what a worker plays.
+func (b *bench) federate(ctx context.Context, name string, w crowd.World, adjust func(cluster int, o *crowd.Options)) (*federation, error) {
+	s, err := b.atSite()
 	if err != nil {
+		return nil, err
+	}
+	at, err := freeAddresses(4)
+	if err != nil {
+		return nil, err
+	}
+	f := &federation{site: s, hub: &program{
+		path: filepath.Join(b.binDir, "atoll-hub"), link: at[1], health: at[3], log: filepath.Join(b.logDir(), name+".log"), args: []string{
+			"--listen", at[0], "--link-listen", at[1], "--metrics-listen", at[2], "--health-listen", at[3],
+			"--data-dir", filepath.Join(s.dir, name), "--tls-cert-file", s.hub.Cert, "--tls-key-file", s.hub.Key, "--tls-ca-file", s.hub.CA,
+		},
+	}}
+	if f.conn, err = grpc.NewClient(at[0], grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return nil, fmt.Errorf("preparing to call the hub: %w", err)
 	}
-	return &callers{SandboxesClient: sandboxv1.NewSandboxesClient(conn), ClustersClient: sandboxv1.NewClustersClient(conn), conn: conn}, nil
+	f.SandboxesClient, f.clusters = sandboxv1.NewSandboxesClient(f.conn), sandboxv1.NewClustersClient(f.conn)
+	if err := f.hub.start(ctx); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	if f.crowd, err = s.gather(ctx, w, f.hub.link, adjust); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	if err := f.fresh(ctx, w.Clusters); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
 }
 
-// fresh waits until the hub holds n clusters for well.
-func (c *callers) fresh(ctx context.Context, n int) error {
-	return poll(ctx, fmt.Sprintf("%d clusters to be fresh", n), func(ctx context.Context) (bool, error) {
-		list, err := c.ListClusters(ctx, &sandboxv1.ListClustersRequest{}, grpc.WaitForReady(true))
+// gather starts the workers of a world.
+func (s *site) gather(ctx context.Context, w crowd.World, hub string, adjust func(cluster int, o *crowd.Options)) (*crowd.Crowd, error) {
+	return crowd.Gather(ctx, w, func(cluster int) (crowd.Options, error) {
+		files, err := s.authority.Cluster(w.ID(cluster))
 		if err != nil {
-			return false, err
+			return crowd.Options{}, err
 		}
+		credentials, err := link.LoadCredentials(files, logr.Discard())
+		o := crowd.Options{Hub: hub, Credentials: credentials}
+		if adjust != nil {
+			adjust(cluster, &o)
+		}
+		return o, err
+	})
+}
+
+func (f *federation) close() error {
+	var errs []error
+	if f.crowd != nil {
+		errs = append(errs, f.crowd.Stop())
+	}
+	return errors.Join(append(errs, f.conn.Close(), f.hub.kill())...)
+}
+
+// fresh waits until the hub holds n clusters for well, and then until it rests.
+func (f *federation) fresh(ctx context.Context, n int) error {
+	err := stack.Eventually(ctx, patience, fmt.Sprintf("%d clusters to be fresh", n), func(ctx context.Context) (bool, string) {
+		list, err := f.clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{}, grpc.WaitForReady(true))
 		count := 0
 		for _, cluster := range list.GetClusters() {
 			if cluster.GetState() == sandboxv1.ClusterState_FRESH {
 				count++
 			}
 		}
-		return count >= n, nil
+		return count >= n, fmt.Sprintf("%d, %v", count, err)
 	})
+	load.Sleep(ctx, settleTime)
+	return err
 }
 
-// settleTime lets a hub that has just been filled come to rest.
-const settleTime = time.Second
+var errWrong = errors.New("the response is not what was asked for")
+
+// claim takes a sandbox of the first Env of a cluster.
+func (f *federation) claim(ctx context.Context, cluster int, key string) error {
+	_, err := f.create(ctx, &sandboxv1.CreateSandboxRequest{Env: f.crowd.World.Env(cluster, 0), ClaimKey: key})
+	return err
+}
+
+func (f *federation) create(ctx context.Context, request *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	sandbox, err := f.CreateSandbox(ctx, request)
+	switch {
+	case err != nil:
+		return nil, err
+	case sandbox.GetEnv() != request.GetEnv() || sandbox.GetPhase() != sandboxv1.Phase_RUNNING || sandbox.GetClaimKey() != request.GetClaimKey():
+		return nil, fmt.Errorf("%w: %v", errWrong, sandbox)
+	default:
+		return sandbox, nil
+	}
+}

@@ -6,132 +6,260 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/procfs"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/bench/crowd"
+	"navix.sh/atoll/e2e/load"
+	"navix.sh/atoll/pkg/store"
 )
 
-// linkBench measures the hub and its link, with simulated workers.
-type linkBench struct {
-	*site
-	binDir, logDir string
-}
+const (
+	keyedRate   = 400.0 // claims a second
+	keyedClaims = 300   // a leg
+	// recordSize is about that of a claim's record.
+	recordSize = 512
+)
 
-// linkRows are the figures of the link, by the names that -only takes.
-var linkRows = []struct {
-	name string
-	run  func(*linkBench, context.Context) ([]result, error)
-}{
-	{"keyed", (*linkBench).keyed},
-	{"ingest", (*linkBench).ingest},
-	{"saturation", (*linkBench).saturation},
-	{"fanout", (*linkBench).fanOut},
-	{"recovery", (*linkBench).recovery},
-	{"memory", (*linkBench).memory},
-	{"reporting", (*linkBench).reporting},
-}
-
-const linkGroup = "link"
-
-// linkWanted reports whether -only asks for any of the link's figures.
-func linkWanted(only string) bool {
-	if only == "" || only == linkGroup {
-		return true
-	}
-	for _, row := range linkRows {
-		if row.name == only {
-			return true
-		}
-	}
-	return false
-}
-
-// linkResults measures all figures of the link, or the one that is asked for.
-func linkResults(ctx context.Context, binDir, logDir, only string) (results []result, err error) {
-	s, err := newSite()
+// keyed measures what a claim key adds, beside the one durable write that it needs at the least, grouped with those of its
+// neighbours. All three arms get the same arrivals.
+func (b *bench) keyed(ctx context.Context, add func(...result)) (err error) {
+	f, err := b.federate(ctx, "keyed", crowd.World{Clusters: 4, Envs: 8, Shared: 4}, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	b := &linkBench{site: s, binDir: binDir, logDir: logDir}
-	for _, row := range linkRows {
-		if only != "" && only != linkGroup && only != row.name {
-			continue
-		}
-		fmt.Printf("  %s, load %.2f\n", row.name, loadAverage())
-		more, err := row.run(b, ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", row.name, err)
-		}
-		results = append(results, more...)
-	}
-	return results, nil
-}
-
-// federation is a hub process with simulated workers.
-type federation struct {
-	hub     *program
-	address string // of the public API
-	callers *callers
-	crowd   *crowd.Crowd
-}
-
-// federate starts a hub and one worker for each cluster of a world. adjust may change what a worker plays.
-func (b *linkBench) federate(ctx context.Context, name string, w crowd.World, adjust func(cluster int, o *crowd.Options)) (*federation, error) {
-	hub, address, err := b.hubProgram(b.binDir, b.logDir, name)
+	defer func() { err = errors.Join(err, f.close()) }()
+	bolt, err := store.OpenBolt(filepath.Join(f.site.dir, "writes.db"), "claims")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := hub.start(ctx); err != nil {
-		return nil, errors.Join(err, hub.kill())
+	defer func() { err = errors.Join(err, bolt.Close()) }()
+	value := make([]byte, recordSize)
+	at := func(name string, do func(ctx context.Context, key string) error) arm {
+		return loaded(name, nil, func(ctx context.Context, seed uint64) load.Result {
+			return load.Open(ctx, keyedClaims, keyedRate, seed, func(ctx context.Context, i int) error { return do(ctx, fmt.Sprintf("%d-%d", seed, i)) })
+		})
 	}
-	f := &federation{hub: hub, address: address}
-	if f.callers, err = call(address); err != nil {
-		return nil, errors.Join(err, f.close())
+	legs, err := b.interleave(ctx, "keyed", b.size.pairs,
+		at("write", func(ctx context.Context, key string) error {
+			_, err := bolt.Commit(ctx, store.Txn{Puts: []store.Put{{Key: "claims/" + key, Value: value}}})
+			return err
+		}),
+		at("claim", func(ctx context.Context, _ string) error { return f.claim(ctx, 0, "") }),
+		at("claim with a key", func(ctx context.Context, key string) error { return f.claim(ctx, 0, key) }))
+	if err != nil {
+		return err
 	}
-	f.crowd, err = crowd.Gather(ctx, w, func(cluster int) (crowd.Options, error) {
-		credentials, err := b.credentials(w.ID(cluster))
-		o := crowd.Options{Hub: hub.link, Credentials: credentials}
-		if adjust != nil {
-			adjust(cluster, &o)
+	writes, plain, keyed := legs[0], legs[1], legs[2]
+	p50 := quantile(0.5)
+	var adds, ratios []float64
+	for i := range keyed {
+		adds = append(adds, p50(keyed[i])-p50(plain[i]))
+		ratios = append(ratios, adds[i]/p50(writes[i]))
+	}
+	added := paired(fmt.Sprintf("what a claim key adds, p50 at %g/s", keyedRate), "ms", adds, each(writes, p50), ratios)
+	add(added.requests(keyed).atMost(1.2),
+		latency("claim without a key, simulated worker, p50", 0.5, plain),
+		latency("grouped store write, same arrivals, p50", 0.5, writes),
+		compare("claim with a key, p99, beside such a write", "ms", quantile(0.99), keyed, writes))
+	return nil
+}
+
+// saturation has the preferred one of two clusters become Saturated while claims are made one after the other, and counts
+// those that the hub still sends there.
+func (b *bench) saturation(ctx context.Context, add func(...result)) (err error) {
+	w := crowd.World{Clusters: 2, Envs: 1, Shared: 2}
+	var strays atomic.Int64
+	f, err := b.federate(ctx, "saturation", w, func(_ int, o *crowd.Options) { o.Refused = func() { strays.Add(1) } })
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	request := &sandboxv1.CreateSandboxRequest{Env: w.Env(0, 0), Clusters: []string{w.ID(0)}}
+	calls, stop := context.WithCancel(ctx)
+	latest := &lastCluster{changed: make(chan struct{})}
+	var calling sync.WaitGroup
+	calling.Go(func() {
+		for calls.Err() == nil {
+			sandbox, err := f.create(ctx, request)
+			latest.set(sandbox.GetClusterId(), err)
 		}
-		return o, err
 	})
-	if err == nil {
-		err = f.callers.fresh(ctx, w.Clusters)
+	defer calling.Wait()
+	defer stop()
+	var counts []float64
+	var away []time.Duration
+	for i := range b.size.saturations {
+		before, start := strays.Load(), time.Now()
+		if err := errors.Join(f.crowd.Workers[0].Report(full(w.Segment(0, 0, i))), latest.wait(ctx, w.ID(1))); err != nil {
+			return err
+		}
+		away = append(away, time.Since(start))
+		counts = append(counts, float64(strays.Load()-before))
+		if err := errors.Join(f.crowd.Workers[0].Report(w.Segment(0, 0, i+1)), latest.wait(ctx, w.ID(0))); err != nil {
+			return err
+		}
 	}
+	add(count("stray claims after a cluster became Saturated, most of any time", "claims", slices.Max(counts), len(counts)).atMost(1),
+		latency("Saturated to the first claim elsewhere, p50", 0.5, []leg{{Result: load.Result{Latencies: away}}}))
+	return nil
+}
+
+// full is the segment of a cluster that has nothing left and cannot grow.
+func full(p *federationv1.EnvSegment) *federationv1.EnvSegment {
+	for _, m := range p.GetMembers() {
+		m.State, m.Idle, m.ReadyIdle, m.CanGrow, m.QueueCapacity = federationv1.MemberState_SATURATED, 0, 0, false, 0
+	}
+	return p
+}
+
+// lastCluster is the cluster of the last claim.
+type lastCluster struct {
+	mu      sync.Mutex
+	cluster string
+	err     error
+	changed chan struct{}
+}
+
+func (l *lastCluster) set(cluster string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cluster, l.err = cluster, errors.Join(l.err, err)
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// wait returns once a claim went to a cluster, or any has failed.
+func (l *lastCluster) wait(ctx context.Context, cluster string) error {
+	ctx, cancel := context.WithTimeout(ctx, load.Timeout)
+	defer cancel()
+	for {
+		l.mu.Lock()
+		is, err, changed := l.cluster, l.err, l.changed
+		l.mu.Unlock()
+		if err != nil || is == cluster {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a claim to go to %s: %w", cluster, context.Cause(ctx))
+		}
+	}
+}
+
+const (
+	claimedFrom    = 100 // clusters, which report as well
+	reportedEnvs   = 5
+	reportInterval = time.Second
+	reportingRate  = 200.0 // claims a second
+	reportingLeg   = 300   // claims
+	// reportingBefore is how long they report before anything is measured: a hub at this is at it for days, and finds its
+	// heap's pace in the first seconds.
+	reportingBefore = 15 * time.Second
+)
+
+// reporting compares claims while many workers report with claims while they only send heartbeats. These workers are away:
+// what they cost is no part of what a claim costs. Claims go to a hundred others, which respond at once.
+func (b *bench) reporting(ctx context.Context, add func(...result)) (err error) {
+	w := crowd.World{Clusters: claimedFrom, Envs: 20, Shared: 4}
+	f, err := b.federate(ctx, "reporting", w, nil)
 	if err != nil {
-		return nil, errors.Join(err, f.close())
+		return err
 	}
-	sleepUntil(time.Now().Add(settleTime))
-	return f, nil
+	defer func() { err = errors.Join(err, f.close()) }()
+	w.First, w.Clusters = w.Clusters, b.size.reporters
+	o, err := sendAway(ctx, away{World: w, Hub: f.hub.link, PKI: f.site.pki()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.end()) }()
+	if err := f.fresh(ctx, claimedFrom+b.size.reporters); err != nil {
+		return err
+	}
+	claims := func(ctx context.Context, seed uint64) load.Result {
+		return load.Open(ctx, reportingLeg, reportingRate, seed, func(ctx context.Context, i int) error { return f.claim(ctx, i%claimedFrom, "") })
+	}
+	var rates []float64
+	left := int64(0)
+	during := func(ctx context.Context, measure func()) error {
+		var reports atomic.Int64
+		stop := f.crowd.Report(reportInterval, reportedEnvs, &reports)
+		began := time.Now()
+		if _, err := o.toggle(); err != nil {
+			stop()
+			return err
+		}
+		load.Sleep(ctx, reportInterval) // until all are at it
+		measure()
+		theirs, err := o.toggle()
+		left += theirs.Left + stop()
+		rates = append(rates, float64(theirs.Reports+reports.Load())/time.Since(began).Seconds())
+		return err
+	}
+	if err := during(ctx, func() { load.Sleep(ctx, reportingBefore) }); err != nil {
+		return err
+	}
+	rates, left = nil, 0
+	pause := func(ctx context.Context) error { load.Sleep(ctx, rest); return nil }
+	legs, err := b.interleave(ctx, "reporting", b.size.pairs, loaded("at rest", pause, claims), arm{
+		name: "while they report", reset: pause, run: func(ctx context.Context, seed uint64) (l leg, err error) {
+			err = during(ctx, func() { l.Result = claims(ctx, seed) })
+			return l, err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	reports := measured(fmt.Sprintf("reports meanwhile, of %d Envs", reportedEnvs), "1/s", rates)
+	reports.Errors = int(left)
+	name := fmt.Sprintf("claim %%s at %g/s while %d workers report", reportingRate, b.size.reporters)
+	add(compare(fmt.Sprintf(name, "p99"), "ms", quantile(0.99), legs[1], legs[0]).atMost(1.3),
+		compare(fmt.Sprintf(name, "p50"), "ms", quantile(0.5), legs[1], legs[0]), reports)
+	return nil
 }
 
-func (f *federation) close() error {
-	var errs []error
-	if f.crowd != nil {
-		errs = append(errs, f.crowd.Stop())
-	}
-	if f.callers != nil {
-		errs = append(errs, f.callers.conn.Close())
-	}
-	return errors.Join(append(errs, f.hub.kill())...)
-}
+// memorySettle is long enough for a hub to collect what filling it has left behind, and to give it back.
+const memorySettle = 40 * time.Second
 
-// atMost judges a value by itself: its 90 % bootstrap interval over the samples must not lie above the target.
-func (r result) atMost(samples []float64, target float64) result {
-	value, bounds := medianWithInterval(samples)
-	r.Value, r.Samples = round(value), len(samples)
-	met := bounds.low <= target
-	r.Target, r.Met = fmt.Sprintf("<= %g %s", target, r.Unit), &met
-	return r
-}
-
-// spread fills the distribution with values that are no latencies.
-func (r result) spread(samples []float64) result {
-	sorted := slices.Sorted(slices.Values(samples))
-	at := func(q float64) float64 { return round(sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]) }
-	r.Samples, r.P50, r.P90, r.P99, r.Max = len(sorted), at(0.5), at(0.9), at(0.99), at(1)
-	return r
+// memory loads a hub with 100,000 members over 100 streams and reads what the system says of its process.
+func (b *bench) memory(ctx context.Context, add func(...result)) (err error) {
+	m, err := goBenchmark{"hub/internal/fleet", "BenchmarkMemory", "1x"}.run(ctx, 2, "B/member", "proto-B/member", "fleet/proto")
+	if err != nil {
+		return err
+	}
+	add(paired("memory a member, 100k members in 25k Envs", "B", m["B/member"], m["proto-B/member"], m["fleet/proto"]).atMost(0.5))
+	f, err := b.federate(ctx, "memory", crowd.World{Clusters: 100, Envs: 1000, Shared: 4}, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	process, err := procfs.NewProc(f.hub.cmd.Process.Pid)
+	if err != nil {
+		return fmt.Errorf("looking at the hub's process: %w", err)
+	}
+	// A hub that is sent nothing does not collect what filling it has left behind.
+	var reports atomic.Int64
+	stop := f.crowd.Report(reportInterval, reportedEnvs, &reports)
+	defer stop()
+	load.Sleep(ctx, memorySettle)
+	var samples []float64
+	var status procfs.ProcStatus
+	for range 50 {
+		load.Sleep(ctx, 100*time.Millisecond)
+		if status, err = process.NewStatus(); err != nil {
+			return fmt.Errorf("looking at the hub's process: %w", err)
+		}
+		samples = append(samples, float64(status.VmRSS)/1e6)
+	}
+	add(measured("the hub's RSS with 100,000 members and 100 streams that report every second", "MB", samples).atMost(100),
+		measured("its peak, all reports at once included", "MB", []float64{float64(status.VmHWM) / 1e6}))
+	return nil
 }

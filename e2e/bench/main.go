@@ -4,196 +4,147 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"navix.sh/atoll/e2e/plane"
-	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/pkg/heap"
-	"navix.sh/atoll/pkg/link"
 )
 
-// busy is the load above which a machine is too busy to gate on.
-const busy = 1.0
+// size is how much is measured.
+type size struct {
+	quick bool
+	// pairs of legs of a comparison, and how many runs of a Go benchmark there are.
+	pairs int
+	// benchTime is what the testing package calls benchtime.
+	benchTime string
+	// stock is the Pods of each arm of the claims. A leg claims all of them.
+	stock int
+	// swaps of a leg, and connections that a leg opens.
+	swaps, opens int
+	// world is the number of clusters that a hub is restarted with, each with 1000 Envs.
+	world int
+	// reporters are clusters that report while others are claimed from.
+	reporters int
+	// saturations of a cluster while claims come.
+	saturations int
+	// fill is the Pods of a pool whose filling is timed.
+	fill int
+	// envs and pods of each of them are in the cluster that rests for idle, and is then claimed from for busy.
+	envs, pods int
+	idle, busy time.Duration
+}
+
+var (
+	fullSize = size{
+		pairs: 10, benchTime: "1s", stock: 200, swaps: 10, opens: 20, world: 100, reporters: 1000, saturations: 200, fill: 200,
+		envs: 1000, pods: 10, idle: 10 * time.Minute, busy: time.Minute,
+	}
+	quickSize = size{
+		quick: true, pairs: 2, benchTime: "100ms", stock: 50, swaps: 4, opens: 5, world: 10, reporters: 100, saturations: 20, fill: 40,
+		envs: 40, pods: 10, idle: 20 * time.Second, busy: 2 * time.Second,
+	}
+)
+
+// parts are what is measured. Those of a group share what they are measured on.
+var parts = []part{
+	{"routing", "", 5 * time.Minute, (*bench).routing},
+	{"queue", "", 5 * time.Minute, (*bench).queue},
+	{"autoscaling", "", 5 * time.Minute, (*bench).autoscaling},
+	{"ingest", "link", 5 * time.Minute, (*bench).ingest},
+	{"keyed", "link", 5 * time.Minute, (*bench).keyed},
+	{"saturation", "link", 5 * time.Minute, (*bench).saturation},
+	{"fanout", "link", 5 * time.Minute, (*bench).fanOut},
+	{"recovery", "link", 10 * time.Minute, (*bench).recovery},
+	{"memory", "link", 5 * time.Minute, (*bench).memory},
+	{"reporting", "link", 5 * time.Minute, (*bench).reporting},
+	{"reach", "", 5 * time.Minute, (*bench).reach},
+	{"ceiling", "claims", 5 * time.Minute, (*bench).ceiling},
+	{"latency", "claims", 15 * time.Minute, (*bench).latency},
+	{"cost", "claims", 5 * time.Minute, (*bench).cost},
+	{"swap", "claims", 5 * time.Minute, (*bench).swap},
+	{"fill", "big", 10 * time.Minute, (*bench).fill},
+	{"rest", "big", 30 * time.Minute, (*bench).rest},
+	{"busy", "big", 20 * time.Minute, (*bench).busy},
+}
 
 func main() {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
-	only := flag.String("only", "", "routing, queue, autoscaling, link, one of its figures, reach, claims, or of those the ceiling or the swap alone, big; default: all")
-	var s size
-	flag.IntVar(&s.envs, "envs", 1000, "Envs of the part big")
-	flag.IntVar(&s.pods, "pods", 10, "Pods of each of them")
-	flag.DurationVar(&s.idle, "idle", time.Minute, "how long they are left alone; ten minutes is what is promised for")
+	only := flag.String("only", "", "parts or groups of parts to measure, separated by commas: "+strings.Join(names(), ", ")+"; default: all")
+	quick := flag.Bool("quick", false, "measure less of everything: shows that it works, and judges nothing but counts")
 	flag.Parse()
-	if args := flag.Args(); len(args) == 5 && args[0] == bareCommand {
-		fmt.Fprintln(os.Stderr, "bench:", decodeOnly(args[1], link.Files{Cert: args[2], Key: args[3], CA: args[4]}))
-		os.Exit(1)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(flag.Args()) > 0 {
+		exit(child(ctx, flag.Args()))
+	}
+	wanted, err := choose(*only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
 	}
 	// Workers in this process collect garbage at the expense of its callers, as those on machines of their own do not.
 	heap.Relax()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	if args := flag.Args(); len(args) == 2 && args[0] == awayCommand {
-		var a away
-		err := json.Unmarshal([]byte(args[1]), &a)
-		if err == nil {
-			err = a.play(ctx, os.Stdin, os.Stdout)
-		}
-		stop()
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "bench: playing workers:", err)
-			os.Exit(1)
-		}
-		return
+	b := &bench{size: fullSize, out: os.Stdout}
+	if *quick {
+		b.size = quickSize
 	}
-	err := run(ctx, *binDir, *outDir, *only, s)
-	stop()
+	if b.binDir, err = filepath.Abs(*binDir); err != nil {
+		exit(err)
+	}
+	if b.outDir, err = filepath.Abs(*outDir); err != nil {
+		exit(err)
+	}
+	b.doc = document{Schema: 1, Commit: commit(ctx), Load: loadAverage(), Quick: *quick}
+	exit(b.run(ctx, wanted))
+}
+
+func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
-func run(ctx context.Context, binDir, outDir, only string, s size) error {
-	doc := document{Schema: 1, Commit: commit(ctx), Load: loadAverage()}
-	fmt.Printf("commit %s, load %.2f, etcd with fsync\n", doc.Commit, doc.Load)
-	for _, part := range []struct {
-		name    string
-		wanted  bool
-		measure func() ([]result, error)
-	}{
-		{"routing", only == "routing", func() ([]result, error) { return routing(ctx) }},
-		{"queue", only == "queue", func() ([]result, error) { return queueing(ctx) }},
-		{"autoscaling", only == "autoscaling", func() ([]result, error) { return autoscaling(ctx) }},
-		{"link", linkWanted(only), func() ([]result, error) {
-			return linkResults(ctx, binDir, filepath.Join(outDir, "logs-link"), only)
-		}},
-		{"reach", only == "reach", func() ([]result, error) { return reaching(ctx, binDir, outDir) }},
-		{"claims", only == "claims" || only == "ceiling" || only == "swap", func() ([]result, error) {
-			return claims(ctx, binDir, outDir, only)
-		}},
-		{"big", only == "big", func() ([]result, error) { return big(ctx, binDir, outDir, s) }},
-	} {
-		if only != "" && !part.wanted {
-			continue
+// names are those of all parts and groups.
+func names() []string {
+	var out []string
+	for _, p := range parts {
+		for _, name := range []string{p.group, p.name} {
+			if name != "" && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
 		}
-		fmt.Println(part.name + ":")
-		results, err := part.measure()
-		if err != nil {
-			return err
-		}
-		doc.add(results)
 	}
-	doc.print(os.Stdout)
-	if err := doc.write(filepath.Join(outDir, "latest.json")); err != nil {
-		return err
-	}
-	missed := doc.missed()
-	switch {
-	case len(missed) == 0:
-		return nil
-	case doc.Load > busy:
-		fmt.Printf("\nnot gated, the machine was busy (load %.2f); missed: %s\n", doc.Load, strings.Join(missed, "; "))
-		return nil
-	default:
-		return fmt.Errorf("missed: %s", strings.Join(missed, "; "))
-	}
+	return out
 }
 
-// claims measures against one plane, a hub and a worker.
-func claims(ctx context.Context, binDir, outDir, only string) ([]result, error) {
-	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs"), plane.Options{}, func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
-		hub, err := atoll.HubClient()
-		if err != nil {
-			return nil, err
+func choose(only string) ([]part, error) {
+	if only == "" {
+		return parts, nil
+	}
+	asked := strings.Split(only, ",")
+	for _, name := range asked {
+		if !slices.Contains(names(), name) {
+			return nil, fmt.Errorf("-only %s: there is no part or group %q; valid: %s", only, name, strings.Join(names(), ", "))
 		}
-		fmt.Printf("  stocking %d Pods for each arm\n", stockSize)
-		s, err := newStock(ctx, p, hub)
-		if err != nil {
-			return nil, err
+	}
+	var wanted []part
+	for _, p := range parts {
+		if slices.Contains(asked, p.name) || slices.Contains(asked, p.group) {
+			wanted = append(wanted, p)
 		}
-		return s.measure(ctx, only)
-	})
-}
-
-// onOnePlane measures against one plane, a hub and a worker.
-func onOnePlane(
-	ctx context.Context, binDir, logDir string, opts plane.Options, measure func(*plane.Plane, *stack.Stack) ([]result, error),
-) (results []result, err error) {
-	if binDir, err = filepath.Abs(binDir); err != nil {
-		return nil, fmt.Errorf("resolving --bin-dir: %w", err)
 	}
-	if err := errors.Join(os.RemoveAll(logDir), os.MkdirAll(logDir, 0o755)); err != nil {
-		return nil, fmt.Errorf("preparing the logs' folder: %w", err)
-	}
-	opts.LogDir = filepath.Join(logDir, "planes")
-	set, err := plane.Up(ctx, opts, "bench")
-	if err != nil {
-		return nil, fmt.Errorf("bringing up a plane: %w", err)
-	}
-	defer func() { err = errors.Join(err, set.Down(ctx)) }()
-	atoll, err := stack.Start(ctx, set, stack.Options{BinDir: binDir, LogDir: logDir})
-	if err != nil {
-		return nil, fmt.Errorf("starting hub and worker: %w", err)
-	}
-	defer func() { err = errors.Join(err, atoll.Close()) }()
-	return measure(set.Plane("bench"), atoll)
-}
-
-func (s *stock) measure(ctx context.Context, only string) ([]result, error) {
-	b := &holdings{holder: map[string]string{}, refused: map[string]int{}}
-	if only == "swap" {
-		return s.swapped(ctx, b)
-	}
-	c := comparison{raw: s.rawArm(false), hub: s.hubArm(b, false), log: os.Stdout}
-	ceiling, results, err := c.ceilings(ctx, 0.8)
-	if err != nil || only == "ceiling" {
-		return results, err
-	}
-	for _, share := range shares {
-		more, err := c.latency(ctx, share, ceiling, 1.5, 2)
-		if err != nil {
-			return nil, err
-		}
-		results = append(results, more...)
-	}
-	more, err := c.burst(ctx)
-	if err != nil {
-		return nil, err
-	}
-	results = append(results, more...)
-	keyed := comparison{raw: c.raw, hub: s.hubArm(b, true), log: os.Stdout}
-	if more, err = keyed.latency(ctx, keyedShare, ceiling, 0, 0); err != nil {
-		return nil, err
-	}
-	results = append(results, more...)
-	if more, err = s.countWrites(ctx, c.hub); err != nil {
-		return nil, err
-	}
-	results = append(results, more...)
-	// Last, because it changes the raw Pods for good.
-	untracked := comparison{raw: s.rawArm(true), hub: c.hub, log: os.Stdout}
-	if _, more, err = untracked.ceilings(ctx, 0); err != nil {
-		return nil, err
-	}
-	results = append(results, more...)
-	// After it the pool's Pods are others than were stocked.
-	if more, err = s.swapped(ctx, b); err != nil {
-		return nil, err
-	}
-	results = append(results, more...)
-	if len(b.refused) > 0 {
-		fmt.Printf("  claims that failed, by reason: %v\n", b.refused)
-	}
-	return append(results, result{Name: "Pods answered twice", Value: float64(b.doubled), Unit: "Pods"}.exactly(0)), nil
+	return wanted, nil
 }
 
 func commit(ctx context.Context) string {

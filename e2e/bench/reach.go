@@ -9,8 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -21,16 +21,17 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/pkg/reach"
 )
 
 const (
-	reachPairs = 8
-	echoes     = 200      // round trips of a leg
-	bulk       = 64 << 20 // bytes of a leg
-	opens      = 20       // connections of a leg
+	echoes   = 200      // round trips of a leg
+	echoRate = 200.0    // a second, on one connection
+	openRate = 20.0     // connections a second
+	bulk     = 64 << 20 // bytes of a leg
 )
 
 // What the port inside is asked for, by the first byte of a connection.
@@ -39,29 +40,59 @@ const (
 	wantBulk = 'b'
 )
 
-// reachArm opens connections to the port inside, one way or the other.
-type reachArm func(ctx context.Context) (io.ReadWriteCloser, error)
+// way opens connections to the port inside, one way or the other.
+type way func(ctx context.Context) (io.ReadWriteCloser, error)
 
-// reaching measures connections to a port of a sandbox, through hub, tunnel and worker, beside ones through the same API
-// server alone. Each connection of either arm has one of its own to the API server.
-func reaching(ctx context.Context, binDir, outDir string) ([]result, error) {
-	return onOnePlane(ctx, binDir, filepath.Join(outDir, "logs-reach"), plane.Options{}, func(p *plane.Plane, atoll *stack.Stack) ([]result, error) {
-		sandbox, err := oneSandbox(ctx, p, atoll)
-		if err != nil {
-			return nil, err
+// reach measures connections to a port of a sandbox, through hub, tunnel and worker, beside ones through the same API
+// server alone. Each connection of either arm has one of its own to the API server. The tunnel has three hops more (hub,
+// worker, and the WebSocket to the hub), each of which copies every byte, on the same cores.
+func (b *bench) reach(ctx context.Context, add func(...result)) error {
+	p, atoll, err := b.newStack(ctx, plane.Options{})
+	if err != nil {
+		return err
+	}
+	sandbox, err := oneSandbox(ctx, p, atoll)
+	if err != nil {
+		return err
+	}
+	inside, err := newInside()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inside.Close() }()
+	_, port, _ := net.SplitHostPort(inside.Addr().String())
+	direct, err := directWay(p.Config(), sandbox, port)
+	if err != nil {
+		return err
+	}
+	tunnel := tunnelWay(atoll.HubEndpoint(), sandbox, port)
+	for _, figure := range []struct {
+		name string
+		leg  func(ctx context.Context, open way, seed uint64) (leg, error)
+		show func(direct, tunnel []leg) result
+	}{
+		{"round trip", echoLeg, func(direct, tunnel []leg) result {
+			return compare("tunnel: round trip of a byte, p50", "ms", quantile(0.5), tunnel, direct).atMost(5)
+		}},
+		{"opening", func(ctx context.Context, open way, seed uint64) (leg, error) {
+			return leg{Result: load.Open(ctx, b.size.opens, openRate, seed, func(ctx context.Context, _ int) error { return openOnce(ctx, open) })}, nil
+		}, func(direct, tunnel []leg) result {
+			return compare("tunnel: opening a connection to its first byte, p50", "ms", quantile(0.5), tunnel, direct).atMost(3)
+		}},
+		{"bulk", bulkLeg, func(direct, tunnel []leg) result {
+			return compare("tunnel: bytes of one connection", "MB/s", func(l leg) float64 { return bulk / 1e6 / l.Took.Seconds() }, tunnel, direct).atLeast(0.3)
+		}},
+	} {
+		by := func(name string, open way) arm {
+			return arm{name: name, run: func(ctx context.Context, seed uint64) (leg, error) { return figure.leg(ctx, open, seed) }}
 		}
-		inside, err := newInside()
+		legs, err := b.interleave(ctx, figure.name, b.size.pairs, by("direct", direct), by("tunnel", tunnel))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		defer func() { _ = inside.Close() }()
-		_, port, _ := net.SplitHostPort(inside.Addr().String())
-		direct, err := directArm(p.Config(), sandbox, port)
-		if err != nil {
-			return nil, err
-		}
-		return compareReach(ctx, direct, tunnelArm(atoll.HubEndpoint(), sandbox, port))
-	})
+		add(figure.show(legs[0], legs[1]))
+	}
+	return nil
 }
 
 func oneSandbox(ctx context.Context, p *plane.Plane, atoll *stack.Stack) (*sandboxv1.Sandbox, error) {
@@ -114,8 +145,8 @@ func newInside() (net.Listener, error) {
 	return lis, nil
 }
 
-// directArm forwards a port as kubectl does, with a connection to the API server for each connection.
-func directArm(config *restclient.Config, sandbox *sandboxv1.Sandbox, port string) (reachArm, error) {
+// directWay forwards a port as kubectl does, with a connection to the API server for each connection.
+func directWay(config *restclient.Config, sandbox *sandboxv1.Sandbox, port string) (way, error) {
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("building a client: %w", err)
@@ -153,8 +184,8 @@ type forwardedStream struct {
 
 func (f forwardedStream) Close() error { return f.conn.Close() }
 
-// tunnelArm is what atollctl port-forward does.
-func tunnelArm(hub stack.Endpoint, sandbox *sandboxv1.Sandbox, port string) reachArm {
+// tunnelWay is what atollctl port-forward does.
+func tunnelWay(hub stack.Endpoint, sandbox *sandboxv1.Sandbox, port string) way {
 	url := "ws" + strings.TrimPrefix(hub.URL(), "http") + "/v1/sandboxes/" + sandbox.GetId() + "/ports/" + port
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
 		dialer := websocket.Dialer{Subprotocols: []string{reach.TCPProtocol}, ReadBufferSize: reach.MaxMessage, WriteBufferSize: reach.MaxMessage}
@@ -195,121 +226,87 @@ func (s *socketStream) Write(p []byte) (int, error) {
 	return len(p), s.WriteMessage(websocket.BinaryMessage, p)
 }
 
-// compareReach takes the arms in turns (ABBA). The tunnel has three hops more (hub, worker, and the WebSocket to the hub), each
-// of which copies every byte, on the same cores.
-func compareReach(ctx context.Context, direct, tunnel reachArm) ([]result, error) {
-	var results []result
-	for _, figure := range []struct {
-		name, unit string
-		leg        func(context.Context, reachArm) (leg, error)
-		value      func(leg) float64
-		target     float64
-		upper      bool
-	}{
-		{"tunnel: round trip of a byte, p50", "ms", echoLeg, func(l leg) float64 { return millis(quantile(l.latencies, 0.5)) }, 5, true},
-		{"tunnel: opening a connection to its first byte, p50", "ms", openLeg, func(l leg) float64 { return millis(quantile(l.latencies, 0.5)) }, 3, true},
-		{"tunnel: bytes of one connection", "MB/s", bulkLeg, func(l leg) float64 { return l.rate }, 0.3, false},
-	} {
-		var pairs []pair
-		for i := range reachPairs {
-			var p pair
-			order := []struct {
-				arm reachArm
-				to  *leg
-			}{{direct, &p.raw}, {tunnel, &p.hub}}
-			if i%2 == 1 {
-				order[0], order[1] = order[1], order[0]
-			}
-			for _, turn := range order {
-				var err error
-				if *turn.to, err = figure.leg(ctx, turn.arm); err != nil {
-					return nil, fmt.Errorf("%s: %w", figure.name, err)
-				}
-			}
-			pairs = append(pairs, p)
-		}
-		var ratios, values, limits []float64
-		var latencies []time.Duration
-		for _, p := range pairs {
-			values, limits = append(values, figure.value(p.hub)), append(limits, figure.value(p.raw))
-			ratios = append(ratios, figure.value(p.hub)/figure.value(p.raw))
-			latencies = append(latencies, p.hub.latencies...)
-		}
-		ratio, bounds := medianWithInterval(ratios)
-		r := result{Name: figure.name, Value: round(median(values)), Unit: figure.unit}.withLatencies(latencies, 0)
-		results = append(results, r.against(median(limits), ratio, bounds, figure.target, figure.upper))
-		fmt.Printf("  %s: %.3g %s, direct %.3g\n", figure.name, median(values), figure.unit, median(limits))
-	}
-	return results, nil
+// echoConn is a connection on which each byte comes back, in order.
+type echoConn struct {
+	io.ReadWriter
+	mu      sync.Mutex
+	waiting chan chan struct{} // of each byte that is under way, closed when it is back
 }
 
-// echo is a round trip.
-func echo(conn io.ReadWriter, buffer []byte) error {
-	if _, err := conn.Write(buffer); err != nil {
+func (e *echoConn) roundTrip(ctx context.Context, _ int) error {
+	back := make(chan struct{})
+	e.mu.Lock()
+	e.waiting <- back
+	_, err := e.Write([]byte{0})
+	e.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	_, err := io.ReadFull(conn, buffer)
+	select {
+	case <-back:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (e *echoConn) readAll() {
+	buffer := make([]byte, echoes)
+	for {
+		n, err := e.Read(buffer)
+		for range n {
+			close(<-e.waiting)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// echoLeg sends bytes on one connection, whether or not earlier ones are back.
+func echoLeg(ctx context.Context, open way, seed uint64) (l leg, err error) {
+	conn, err := open(ctx)
+	if err != nil {
+		return l, err
+	}
+	if _, err := conn.Write([]byte{wantEcho}); err != nil {
+		return l, errors.Join(err, conn.Close())
+	}
+	e := &echoConn{ReadWriter: conn, waiting: make(chan chan struct{}, 2*echoes)}
+	var reading sync.WaitGroup
+	reading.Go(e.readAll)
+	load.Open(ctx, echoes/10, echoRate, seed, e.roundTrip) // warms up
+	l.Result = load.Open(ctx, echoes, echoRate, seed, e.roundTrip)
+	err = conn.Close()
+	reading.Wait()
+	return l, err
+}
+
+func openOnce(ctx context.Context, open way) error {
+	conn, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte{wantEcho, 0}); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, 1))
 	return err
 }
 
-func echoLeg(ctx context.Context, arm reachArm) (l leg, err error) {
-	conn, err := arm(ctx)
+func bulkLeg(ctx context.Context, open way, _ uint64) (l leg, err error) {
+	conn, err := open(ctx)
 	if err != nil {
 		return l, err
 	}
 	defer conn.Close()
-	if _, err := conn.Write([]byte{wantEcho}); err != nil {
-		return l, err
-	}
-	buffer := []byte{0}
-	for i := range echoes + echoes/10 {
-		began := time.Now()
-		if err := echo(conn, buffer); err != nil {
-			return l, err
+	l.Result = load.Closed(ctx, 1, 1, func(context.Context, int) error {
+		if _, err := conn.Write([]byte{wantBulk}); err != nil {
+			return err
 		}
-		if i >= echoes/10 { // the first ones warm up
-			l.latencies = append(l.latencies, time.Since(began))
-		}
-	}
-	return l, nil
-}
-
-func openLeg(ctx context.Context, arm reachArm) (l leg, err error) {
-	for range opens {
-		began := time.Now()
-		conn, err := arm(ctx)
-		if err == nil {
-			err = errors.Join(echoOnce(conn), conn.Close())
-		}
-		if err != nil {
-			return l, err
-		}
-		l.latencies = append(l.latencies, time.Since(began))
-	}
-	return l, nil
-}
-
-func echoOnce(conn io.ReadWriter) error {
-	if _, err := conn.Write([]byte{wantEcho}); err != nil {
+		_, err := io.CopyN(io.Discard, conn, bulk)
 		return err
-	}
-	return echo(conn, []byte{0})
-}
-
-func bulkLeg(ctx context.Context, arm reachArm) (l leg, err error) {
-	conn, err := arm(ctx)
-	if err != nil {
-		return l, err
-	}
-	defer conn.Close()
-	began := time.Now()
-	if _, err := conn.Write([]byte{wantBulk}); err != nil {
-		return l, err
-	}
-	if _, err := io.CopyN(io.Discard, conn, bulk); err != nil {
-		return l, err
-	}
-	took := time.Since(began)
-	l.latencies, l.rate = append(l.latencies, took), bulk/1e6/took.Seconds()
-	return l, nil
+	})
+	return l, l.Err
 }

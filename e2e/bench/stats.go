@@ -3,98 +3,124 @@
 package main
 
 import (
+	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
-	"time"
+
+	"navix.sh/atoll/e2e/load"
 )
 
-// quantile is the nearest-rank quantile; 0 without samples.
-func quantile(samples []time.Duration, q float64) time.Duration {
-	if len(samples) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(samples))
-	return sorted[max(int(math.Ceil(q*float64(len(sorted))))-1, 0)]
-}
+// estimate is a median and its 95 % interval.
+type estimate struct{ value, low, high float64 }
 
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
+// medianOf bounds the median by order statistics, which needs no assumption about how the values are distributed: the k-th
+// smallest and the k-th greatest value, k as great as 95 % allow. Of fewer than six values these are the least and the
+// greatest, and hold the median less often.
+// Source: David and Nagaraja, Order Statistics (2003), section 7.1.
+func medianOf(values []float64) estimate {
+	n := len(values)
+	if n == 0 {
+		return estimate{math.NaN(), math.NaN(), math.NaN()}
 	}
 	sorted := slices.Sorted(slices.Values(values))
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[middle]
+	k := rank(n)
+	return estimate{value: (sorted[(n-1)/2] + sorted[n/2]) / 2, low: sorted[k-1], high: sorted[n-k]}
+}
+
+// rank is the greatest k of which fewer than k of n fair coins show heads in at most 2.5 % of cases; at least 1.
+func rank(n int) int {
+	k, p := 0, math.Pow(0.5, float64(n))
+	for below := p; below <= 0.025; below += p {
+		k++
+		p *= float64(n-k+1) / float64(k)
 	}
-	return (sorted[middle-1] + sorted[middle]) / 2
+	return max(k, 1)
 }
 
-// interval is a bootstrap interval.
-type interval struct{ low, high float64 }
+// metric takes from a leg what is compared.
+type metric func(leg) float64
 
-const resamples = 1000
+func quantile(q float64) metric {
+	return func(l leg) float64 { return millis(load.Quantile(l.Latencies, q)) }
+}
 
-// bootstrap resamples n pairs with replacement, computes the statistic of every resample, and returns the middle 90 %.
-// Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), percentile method. The seed is fixed, so that the
-// same measurements always give the same verdict.
-func bootstrap(n int, statistic func(pick []int) float64) interval {
-	random := rand.New(rand.NewPCG(1, 2))
-	pick := make([]int, n)
-	values := make([]float64, 0, resamples)
-	for range resamples {
-		for i := range pick {
-			pick[i] = random.IntN(n)
-		}
-		values = append(values, statistic(pick))
+func rate(l leg) float64 { return l.Rate() }
+
+func each(legs []leg, of metric) []float64 {
+	values := make([]float64, 0, len(legs))
+	for _, l := range legs {
+		values = append(values, of(l))
 	}
-	slices.Sort(values)
-	return interval{low: values[resamples/20], high: values[resamples-1-resamples/20]}
+	return values
 }
 
-// pair is one leg of each arm, measured one right after the other.
-type pair struct{ raw, hub leg }
-
-// leg is what one stretch of load on one arm gave.
-type leg struct {
-	cpu       cpuTimes
-	latencies []time.Duration
-	errors    int
-	rate      float64 // achieved, per second
-}
-
-// ratioOf is the median over pairs of hub's quantile over raw's.
-func ratioOf(pairs []pair, q float64) (float64, interval) {
-	ratios := make([]float64, 0, len(pairs))
-	for _, p := range pairs {
-		ratios = append(ratios, float64(quantile(p.hub.latencies, q))/float64(quantile(p.raw.latencies, q)))
+// measured is a figure without a limit.
+func measured(name, unit string, values []float64) result {
+	m := medianOf(values)
+	r := result{Name: name, Unit: unit, Value: round(m.value), Low: ptr(m.low), High: ptr(m.high), Samples: len(values)}
+	sorted := slices.Sorted(slices.Values(values))
+	at := func(q float64) float64 { return round(sorted[max(int(math.Ceil(q*float64(len(sorted))))-1, 0)]) }
+	if len(sorted) > 0 {
+		r.P50, r.P90, r.P99, r.Max = at(0.5), at(0.9), at(0.99), at(1)
 	}
-	return medianWithInterval(ratios)
+	return r
 }
 
-// pooledRatioOf compares quantiles of all samples together: a p99 of one leg alone would be its few slowest samples.
-func pooledRatioOf(pairs []pair, q float64) (float64, interval) {
-	statistic := func(pick []int) float64 {
-		var raw, hub []time.Duration
-		for _, i := range pick {
-			raw = append(raw, pairs[i].raw.latencies...)
-			hub = append(hub, pairs[i].hub.latencies...)
-		}
-		return float64(quantile(hub, q)) / float64(quantile(raw, q))
-	}
-	all := make([]int, len(pairs))
-	for i := range all {
-		all[i] = i
-	}
-	return statistic(all), bootstrap(len(pairs), statistic)
+// paired is a figure with its limit, and the ratio of each pair of them.
+func paired(name, unit string, values, limits, ratios []float64) result {
+	r, ratio := measured(name, unit, values), medianOf(ratios)
+	r.Limit, r.Ratio, r.Low, r.High = ptr(medianOf(limits).value), ptr(ratio.value), ptr(ratio.low), ptr(ratio.high)
+	return r
 }
 
-func medianWithInterval(values []float64) (float64, interval) {
-	return median(values), bootstrap(len(values), func(pick []int) float64 {
-		sample := make([]float64, 0, len(pick))
-		for _, i := range pick {
-			sample = append(sample, values[i])
-		}
-		return median(sample)
-	})
+// compare is a figure of legs beside that of the legs they are paired with.
+func compare(name, unit string, of metric, legs, limits []leg) result {
+	values, limit := each(legs, of), each(limits, of)
+	ratios := make([]float64, 0, len(legs))
+	for i := range values {
+		ratios = append(ratios, values[i]/limit[i])
+	}
+	return paired(name, unit, values, limit, ratios).requests(legs)
 }
+
+// latency is a quantile of legs that are compared with nothing.
+func latency(name string, q float64, legs []leg) result {
+	return measured(name, "ms", each(legs, quantile(q))).requests(legs)
+}
+
+// requests fills the distribution with the latencies of all legs, in milliseconds.
+func (r result) requests(legs []leg) result {
+	all := leg{}
+	for _, l := range legs {
+		all.Latencies = append(all.Latencies, l.Latencies...)
+		all.Failed += l.Failed
+	}
+	at := func(q float64) float64 { return quantile(q)(all) }
+	r.Samples, r.Errors = len(all.Latencies), all.Failed
+	r.P50, r.P90, r.P99, r.Max = at(0.5), at(0.9), at(0.99), at(1)
+	return r
+}
+
+// count is a figure that the machine's speed does not change.
+func count(name, unit string, value float64, samples int) result {
+	return result{Name: name, Unit: unit, Value: round(value), Samples: samples, counted: true}
+}
+
+// mostErrors is one in how many requests may fail.
+const mostErrors = 100
+
+// judge compares the ratio with a target, or the value where there is no ratio.
+func (r result) judge(sign string, target float64) result {
+	value, unit := r.Value, " "+r.Unit
+	if r.Ratio != nil {
+		value, unit = *r.Ratio, "x"
+	}
+	met := map[string]bool{"<=": value <= target, ">=": value >= target, "=": value == target}[sign]
+	r.Target = fmt.Sprintf("%s %g%s", sign, target, unit)
+	r.Met = new(met && r.Errors*mostErrors <= r.Samples)
+	return r
+}
+
+func (r result) atMost(target float64) result  { return r.judge("<=", target) }
+func (r result) atLeast(target float64) result { return r.judge(">=", target) }
+func (r result) exactly(target float64) result { return r.judge("=", target) }

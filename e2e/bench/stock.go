@@ -12,21 +12,29 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 )
 
 const (
-	stockSize    = 200 // Pods of each arm; a leg claims all of them
 	resetters    = 16
+	clusterID    = "bench"
 	namespace    = "default"
 	rawNamespace = "raw"
 	envName      = "bench"
+	// fieldManager is the worker's, for both arms' Pods: the API server's bookkeeping costs more with every manager that an
+	// object has, and a pool's Pods have no further one in real use.
+	fieldManager = "atoll-worker"
+	// rest lets every watcher digest a reset, of either arm, before anything is timed.
+	rest = 500 * time.Millisecond
 )
 
 const manifests = `
@@ -57,25 +65,36 @@ spec:
 `
 
 // stock is the Pods of both arms: those of the Env's pool, which the hub hands out, and as many of the same kind that
-// nobody manages, for raw patches.
+// nothing manages, for raw patches.
 type stock struct {
-	kube *kubernetes.Clientset
-	hub  *stack.Client
-	pool []corev1.Pod // as they were when idle
-	raw  []corev1.Pod
+	size   int
+	worker *kubernetes.Clientset // with the worker's credentials and encoding
+	admin  *kubernetes.Clientset
+	hub    *stack.Client
+	pool   []corev1.Pod // as they were when idle
+	raw    []corev1.Pod
+	given  given
+	peak   float64 // of raw patches, a second, once it is known
 }
 
-func newStock(ctx context.Context, p *plane.Plane, hub *stack.Client) (*stock, error) {
-	config := p.Config()
-	config.QPS = -1
-	// The keys on both arms' Pods are the worker's alone to write.
-	config.Impersonate.UserName = "system:serviceaccount:" + stack.Namespace + ":atoll-worker"
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("building a client: %w", err)
+// atStock returns the stock, which lasts until the group ends.
+func (b *bench) atStock(ctx context.Context) (*stock, error) {
+	if b.stock != nil {
+		return b.stock, nil
 	}
-	s := &stock{kube: kube, hub: hub}
-	if out, err := p.KubectlInput(ctx, strings.NewReader(fmt.Sprintf(manifests, stockSize)), "apply", "-f", "-"); err != nil {
+	p, atoll, err := b.newStack(ctx, plane.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s := &stock{size: b.size.stock}
+	if s.hub, err = atoll.HubClient(); err != nil {
+		return nil, err
+	}
+	if s.worker, s.admin, err = kubeClients(p, atoll); err != nil {
+		return nil, err
+	}
+	b.logf("stocking %d Pods for each arm", s.size)
+	if out, err := p.KubectlInput(ctx, strings.NewReader(fmt.Sprintf(manifests, s.size)), "apply", "-f", "-"); err != nil {
 		return nil, fmt.Errorf("applying the Env: %w\n%s", err, out)
 	}
 	if err := s.waitReady(ctx); err != nil {
@@ -87,7 +106,27 @@ func newStock(ctx context.Context, p *plane.Plane, hub *stack.Client) (*stock, e
 	if err := s.createRaw(ctx); err != nil {
 		return nil, err
 	}
+	b.stock = s
 	return s, nil
+}
+
+// kubeClients are one like the worker's own, whose keys on Pods are its alone to write, and one that may read metrics.
+func kubeClients(p *plane.Plane, atoll *stack.Stack) (worker, admin *kubernetes.Clientset, err error) {
+	config, err := clientcmd.BuildConfigFromFlags("", atoll.WorkerKubeconfig(p.Name))
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the worker's kubeconfig: %w", err)
+	}
+	config.QPS, config.ContentType = -1, runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	if worker, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, nil, fmt.Errorf("building the worker's client: %w", err)
+	}
+	config = p.Config()
+	config.QPS = -1
+	if admin, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, nil, fmt.Errorf("building the administrator's client: %w", err)
+	}
+	return worker, admin, nil
 }
 
 // createRaw copies the pool's Pods, without what would make the worker take them for its own.
@@ -106,29 +145,27 @@ func (s *stock) createRaw(ctx context.Context) error {
 				}
 			}
 			pod.Spec.NodeName = ""
-			_, err := s.kube.CoreV1().Pods(rawNamespace).Create(groupCtx, pod, metav1.CreateOptions{FieldManager: fieldManager})
+			_, err := s.worker.CoreV1().Pods(rawNamespace).Create(groupCtx, pod, metav1.CreateOptions{FieldManager: fieldManager})
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("creating Pods for raw patches: %w", err)
 	}
-	return poll(ctx, "raw Pods to be ready", func(ctx context.Context) (bool, error) {
+	return stack.Eventually(ctx, patience, "raw Pods to be ready", func(ctx context.Context) (bool, string) {
 		var err error
 		s.raw, err = s.list(ctx, rawNamespace)
-		if err != nil {
-			return false, err
-		}
+		count := 0
 		for _, pod := range s.raw {
-			if !ready(pod) {
-				return false, nil
+			if ready(&pod) {
+				count++
 			}
 		}
-		return len(s.raw) == stockSize, nil
+		return count == s.size, fmt.Sprintf("%d of %d, %v", count, s.size, err)
 	})
 }
 
-func ready(pod corev1.Pod) bool {
+func ready(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {
 			return c.Status == corev1.ConditionTrue
@@ -138,7 +175,7 @@ func ready(pod corev1.Pod) bool {
 }
 
 func (s *stock) list(ctx context.Context, namespace string) ([]corev1.Pod, error) {
-	pods, err := s.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.SandboxPoolLabelKey})
+	pods, err := s.worker.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.SandboxPoolLabelKey})
 	if err != nil {
 		return nil, fmt.Errorf("listing the stock: %w", err)
 	}
@@ -147,22 +184,20 @@ func (s *stock) list(ctx context.Context, namespace string) ([]corev1.Pod, error
 
 // waitReady waits until the hub can hand out the whole stock.
 func (s *stock) waitReady(ctx context.Context) error {
-	return poll(ctx, "the stock to be ready", func(ctx context.Context) (bool, error) {
+	return stack.Eventually(ctx, patience, "the stock to be ready", func(ctx context.Context) (bool, string) {
 		env, err := s.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
-		if err != nil {
-			return false, nil //nolint:nilerr // not there yet; poll ends with its own deadline
-		}
-		var n int32
+		count := 0
 		for _, c := range env.GetClusters() {
 			for _, m := range c.GetMembers() {
-				n += m.GetReadyIdle()
+				count += int(m.GetReadyIdle())
 			}
 		}
-		return n == stockSize, nil
+		return count == s.size, fmt.Sprintf("%d of %d, %v", count, s.size, err)
 	})
 }
 
-// reset makes the Pods of an arm idle again as they were. It is the bench's own shortcut: a release would replace them.
+// reset makes the Pods of an arm idle again as they were, with the API server's record of who set which field, which a claim
+// ends. It is the bench's own shortcut: a release would replace them.
 func (s *stock) reset(ctx context.Context, pods []corev1.Pod) error {
 	now, err := s.list(ctx, pods[0].Namespace)
 	if err != nil {
@@ -181,24 +216,21 @@ func (s *stock) reset(ctx context.Context, pods []corev1.Pod) error {
 		}
 		group.Go(func() error {
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-				"labels": back(pod.Labels, was.Labels), "annotations": back(pod.Annotations, was.Annotations),
+				"labels": back(pod.Labels, was.Labels), "annotations": back(pod.Annotations, was.Annotations), "managedFields": was.ManagedFields,
 			}})
 			if err != nil {
 				return err
 			}
-			_, err = s.kube.CoreV1().Pods(pod.Namespace).Patch(groupCtx, pod.Name, types.MergePatchType, patch, asWorker())
+			_, err = s.worker.CoreV1().Pods(pod.Namespace).Patch(groupCtx, pod.Name, types.MergePatchType, patch, asWorker())
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("resetting the stock: %w", err)
 	}
+	load.Sleep(ctx, rest)
 	return nil
 }
-
-// fieldManager is the worker's, for both arms' Pods: the API server's bookkeeping costs more with every manager that an
-// object has, and a pool's Pods have no further one in real use.
-const fieldManager = "atoll-worker"
 
 func asWorker() metav1.PatchOptions { return metav1.PatchOptions{FieldManager: fieldManager} }
 
@@ -212,22 +244,4 @@ func back(is, was map[string]string) map[string]any {
 		patch[key] = value
 	}
 	return patch
-}
-
-func poll(ctx context.Context, what string, check func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		ok, err := check(ctx)
-		if ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
-		case <-ticker.C:
-		}
-	}
 }

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,61 +14,44 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/load"
 )
 
 const (
-	swaps     = 10 // of a leg, one after the other
+	swapRate  = 5.0 // a second
 	swapImage = "registry.example/bench:%d"
 )
 
-// swapped compares claims of another image, answered when its container runs and is ready, with patching the image of such
+// swap compares claims of another image, which return when its container runs and is ready, with patching the image of such
 // a Pod and watching for the same. Both wait for the same kubelet.
-func (s *stock) swapped(ctx context.Context, b *holdings) ([]result, error) {
-	raw := &rawSwap{stock: s}
-	hub := &hubSwap{stock: s, holdings: b}
-	c := comparison{
-		raw: arm{name: "raw swap", do: raw.do, reset: raw.reset}, hub: arm{name: "hub, with another image", do: hub.do, reset: hub.reset}, log: os.Stdout,
-	}
-	pairs, err := c.pairs(ctx, "swap", func(ctx context.Context, a arm, _ uint64) leg { return oneByOne(ctx, swaps, a.do) })
+func (b *bench) swap(ctx context.Context, add func(...result)) error {
+	s, err := b.atStock(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rawLegs, hubLegs := pool(pairs)
-	ratio, _ := ratioOf(pairs, 0.5)
-	claim := result{
-		Name: "claim p50, with another image", Value: millis(quantile(hubLegs.latencies, 0.5)), Unit: "ms",
-		Limit: ptr(millis(quantile(rawLegs.latencies, 0.5))), Ratio: ptr(round(ratio)),
+	send := func(do load.Operation) func(context.Context, uint64) load.Result {
+		return func(ctx context.Context, seed uint64) load.Result {
+			return load.Open(ctx, b.size.swaps, swapRate, seed, do)
+		}
 	}
-	return []result{claim.withLatencies(hubLegs.latencies, hubLegs.errors)}, hub.reset(ctx)
-}
-
-func oneByOne(ctx context.Context, n int, do operation) leg {
-	latencies, failed := make([]time.Duration, n), make([]bool, n)
-	begin := time.Now()
-	for i := range n {
-		opCtx, cancel := context.WithTimeout(ctx, operationTimeout)
-		start := time.Now()
-		failed[i] = do(opCtx, i) != nil
-		latencies[i] = time.Since(start)
-		cancel()
+	image := 1 // of the raw Pods, to and fro
+	raw := loaded("raw swap", func(context.Context) error { image = 3 - image; return nil },
+		send(func(ctx context.Context, i int) error {
+			return s.rawSwap(ctx, s.raw[i].Name, fmt.Sprintf(swapImage, image))
+		}))
+	hub := loaded("claim with another image", s.releaseAll, send(func(ctx context.Context, _ int) error {
+		return s.claim(ctx, &sandboxv1.CreateSandboxRequest{Image: fmt.Sprintf(swapImage, 2)})
+	}))
+	legs, err := b.interleave(ctx, "swap", b.size.pairs, raw, hub)
+	if err != nil {
+		return err
 	}
-	return collect(latencies, failed, time.Since(begin))
+	add(compare("claim p50, with another image", "ms", quantile(0.5), legs[1], legs[0]))
+	return s.releaseAll(ctx)
 }
 
-// rawSwap swaps the images of the first raw Pods to and fro.
-type rawSwap struct {
-	stock *stock
-	legs  int
-}
-
-func (r *rawSwap) reset(context.Context) error {
-	r.legs++
-	return nil
-}
-
-func (r *rawSwap) do(ctx context.Context, i int) (err error) {
-	pods := r.stock.kube.CoreV1().Pods(rawNamespace)
-	name := r.stock.raw[i].Name
+func (s *stock) rawSwap(ctx context.Context, name, image string) error {
+	pods := s.worker.CoreV1().Pods(rawNamespace)
 	pod, err := pods.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -85,7 +66,7 @@ func (r *rawSwap) do(ctx context.Context, i int) (err error) {
 	defer events.Stop()
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": pod.UID},
-		{"op": "replace", "path": "/spec/containers/0/image", "value": fmt.Sprintf(swapImage, 2+r.legs%2)},
+		{"op": "replace", "path": "/spec/containers/0/image", "value": image},
 	})
 	if err != nil {
 		return err
@@ -102,39 +83,20 @@ func (r *rawSwap) do(ctx context.Context, i int) (err error) {
 				return errors.New("the watch ended")
 			}
 			now, ok := event.Object.(*corev1.Pod)
-			if ok && ready(*now) && now.Status.ContainerStatuses[0].ContainerID != before && now.Status.ContainerStatuses[0].Ready {
+			if ok && ready(now) && now.Status.ContainerStatuses[0].ContainerID != before && now.Status.ContainerStatuses[0].Ready {
 				return nil
 			}
 		}
 	}
 }
 
-// hubSwap claims with another image, and releases what a leg has claimed before the next one.
-type hubSwap struct {
-	stock    *stock
-	holdings *holdings
-	claimed  []string
-}
-
-func (h *hubSwap) do(ctx context.Context, _ int) error {
-	request := &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: envName, Image: fmt.Sprintf(swapImage, 2)}
-	sandbox, err := h.stock.hub.CreateSandbox(ctx, request)
-	if err != nil {
-		return h.holdings.fail(err)
-	}
-	h.claimed = append(h.claimed, sandbox.GetId())
-	if sandbox.GetPhase() != sandboxv1.Phase_RUNNING || sandbox.GetImage() != request.GetImage() {
-		return h.holdings.fail(errors.New("answered before it ran"))
-	}
-	return nil
-}
-
-func (h *hubSwap) reset(ctx context.Context) error {
-	for _, id := range h.claimed {
-		if _, err := h.stock.hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {
+// releaseAll ends what the last leg has claimed, and waits until the stock is complete again.
+func (s *stock) releaseAll(ctx context.Context) error {
+	for _, id := range s.given.ids {
+		if _, err := s.hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {
 			return fmt.Errorf("releasing %s: %w", id, err)
 		}
 	}
-	h.claimed = nil
-	return h.stock.waitReady(ctx)
+	s.given.next()
+	return s.waitReady(ctx)
 }

@@ -17,15 +17,16 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/bench/crowd"
+	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/hub/hubtest"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/store"
 )
 
 const (
-	fanPairs = 30
-	fanEnvs  = 12 // about 2 KB to each
-	fanRest  = 300 * time.Millisecond
+	fanRounds = 3  // as many pairs as elsewhere: they are short
+	fanEnvs   = 12 // about 2 KB to each
+	fanRest   = 300 * time.Millisecond
 )
 
 // tap is the hub's end of a stream, into which the bench can write as well.
@@ -88,14 +89,14 @@ func (f *fan) round(ctx context.Context, send func() error) (leg, error) {
 	}
 	select {
 	case <-done:
-	case <-time.After(operationTimeout):
+	case <-time.After(load.Timeout):
 		return leg{}, fmt.Errorf("%d of %d workers were not told", f.owed, f.others)
 	case <-ctx.Done():
 		return leg{}, context.Cause(ctx)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return leg{latencies: f.times}, nil
+	return leg{Result: load.Result{Latencies: f.times}}, nil
 }
 
 // arrive counts Envs, not messages: a change that came in two is there with the second.
@@ -116,29 +117,30 @@ func (f *fan) arrive(receiver string, foreign *federationv1.Foreign) {
 
 // fanOut measures how long a change takes from the worker that reports it to 100 others, beside the hub writing the very
 // same frames into the very same streams.
-func (b *linkBench) fanOut(ctx context.Context) (results []result, err error) {
+func (b *bench) fanOut(ctx context.Context, add func(...result)) (err error) {
 	w := crowd.World{Clusters: 101, Envs: fanEnvs, Shared: 101}
 	f := &fan{taps: map[string]*tap{}, others: w.Clusters - 1}
-	address, stop, err := b.hubInside(ctx, f.intercept)
+	s, err := b.atSite()
 	if err != nil {
-		return nil, err
+		return err
+	}
+	address, stop, err := s.hubInside(ctx, f.intercept)
+	if err != nil {
+		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	all, err := crowd.Gather(ctx, w, func(cluster int) (crowd.Options, error) {
-		credentials, err := b.credentials(w.ID(cluster))
-		o := crowd.Options{Hub: address, Credentials: credentials}
+	all, err := s.gather(ctx, w, address, func(cluster int, o *crowd.Options) {
 		if cluster > 0 {
 			o.Foreign = func(foreign *federationv1.Foreign) { f.arrive(w.ID(cluster), foreign) }
 		}
-		return o, err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, all.Stop()) }()
-	sleepUntil(time.Now().Add(2 * settleTime)) // until everybody has been told of everybody
+	load.Sleep(ctx, 2*settleTime) // until all have been told of all
 	changed := 0
-	atoll := func() error {
+	report := func() error {
 		changed++
 		var segments []*federationv1.EnvSegment
 		for n := range fanEnvs {
@@ -158,7 +160,7 @@ func (b *linkBench) fanOut(ctx context.Context) (results []result, err error) {
 		}
 	}
 	f.mu.Unlock()
-	bare := func() error {
+	repeat := func() error {
 		for _, t := range receivers {
 			if err := t.repeat(); err != nil {
 				return err
@@ -166,54 +168,33 @@ func (b *linkBench) fanOut(ctx context.Context) (results []result, err error) {
 		}
 		return nil
 	}
-	if _, err := f.round(ctx, atoll); err != nil { // the first one is what the bare arm repeats
-		return nil, err
+	if _, err := f.round(ctx, report); err != nil { // the first one is what the bare arm repeats
+		return err
 	}
-	pairs := make([]pair, fanPairs)
-	for i := range pairs {
-		for j := range 2 {
-			sleepUntil(time.Now().Add(fanRest))
-			if (i+j)%2 == 0 {
-				pairs[i].raw, err = f.round(ctx, bare)
-			} else {
-				pairs[i].hub, err = f.round(ctx, atoll)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
+	round := func(name string, send func() error) arm {
+		return arm{name: name, reset: func(ctx context.Context) error { load.Sleep(ctx, fanRest); return nil },
+			run: func(ctx context.Context, _ uint64) (leg, error) { return f.round(ctx, send) }}
 	}
-	raw, hub := pool(pairs)
-	ratio, bounds := ratioOf(pairs, 1)
-	last := func(of func(pair) leg) float64 {
-		var values []float64
-		for _, p := range pairs {
-			values = append(values, millis(quantile(of(p).latencies, 1)))
-		}
-		return median(values)
+	legs, err := b.interleave(ctx, "fan-out", fanRounds*b.size.pairs, round("bare", repeat), round("hub", report))
+	if err != nil {
+		return err
 	}
-	limit := last(func(p pair) leg { return p.raw })
-	r := result{
-		Name:  fmt.Sprintf("a worker reports Saturated to 100 others told, the last one; %d B each", proto.Size(receivers[0].last)),
-		Value: round(last(func(p pair) leg { return p.hub })), Unit: "ms",
-	}
-	return []result{
-		r.withLatencies(hub.latencies, 0).against(limit, ratio, bounds, 1.5, true),
-		result{Name: "bare fan-out of the same frames, the last one", Value: round(limit), Unit: "ms"}.withLatencies(raw.latencies, 0),
-	}, nil
+	name := fmt.Sprintf("a worker reports Saturated to 100 others told, the last one; %d B each", proto.Size(receivers[0].last))
+	add(compare(name, "ms", quantile(1), legs[1], legs[0]).atMost(1.5))
+	return nil
 }
 
 // hubInside runs a hub in this process.
-func (b *linkBench) hubInside(ctx context.Context, intercept func(hubtest.Stream) hubtest.Stream) (address string, stop func() error, err error) {
-	credentials, err := link.LoadCredentials(b.hub, logr.Discard())
+func (s *site) hubInside(ctx context.Context, intercept func(hubtest.Stream) hubtest.Stream) (address string, stop func() error, err error) {
+	credentials, err := link.LoadCredentials(s.hub, logr.Discard())
 	if err != nil {
 		return "", nil, err
 	}
-	claims, err := store.OpenBolt(filepath.Join(b.dir, "inside-claims.db"), "claims")
+	claims, err := store.OpenBolt(filepath.Join(s.dir, "inside-claims.db"), "claims")
 	if err != nil {
 		return "", nil, err
 	}
-	registry, err := store.OpenBolt(filepath.Join(b.dir, "inside-registry.db"), "registry")
+	registry, err := store.OpenBolt(filepath.Join(s.dir, "inside-registry.db"), "registry")
 	if err != nil {
 		return "", nil, errors.Join(err, claims.Close())
 	}

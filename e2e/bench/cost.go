@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"k8s.io/client-go/kubernetes"
+
+	"navix.sh/atoll/e2e/load"
+	"navix.sh/atoll/e2e/stack"
+)
+
+const (
+	mostWritesClaim = 2
+	mostWritesCycle = 15
+)
+
+// settle is long enough for what a claim causes afterwards to have been written.
+const settle = 4 * time.Second
+
+// patchPods is what a claim writes.
+const patchPods = "PATCH pods"
+
+// writes are the API server's own counters of requests that change something, "PATCH pods/status". Heartbeats of nodes and
+// leaders, which no claim causes, are left out.
+type writes map[string]float64
+
+func readWrites(ctx context.Context, admin *kubernetes.Clientset) (writes, error) {
+	body, err := admin.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(body)))
+	if err != nil {
+		return nil, fmt.Errorf("parsing the API server's metrics: %w", err)
+	}
+	w := writes{}
+	for _, m := range families["apiserver_request_total"].GetMetric() {
+		l := map[string]string{}
+		for _, pair := range m.GetLabel() {
+			l[pair.GetName()] = pair.GetValue()
+		}
+		switch l["verb"] {
+		case "POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION":
+			if l["resource"] != "leases" && l["resource"] != "" {
+				w[l["verb"]+" "+strings.TrimSuffix(l["resource"]+"/"+l["subresource"], "/")] += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return w, nil
+}
+
+// quiet returns the counters once they have stood still for as long as settle.
+func (s *stock) quiet(ctx context.Context) (last writes, err error) {
+	err = stack.Eventually(ctx, patience, "the API server to be quiet", func(ctx context.Context) (bool, string) {
+		now, err := readWrites(ctx, s.admin)
+		still := err == nil && maps.Equal(now, last)
+		if last = now; !still {
+			load.Sleep(ctx, settle)
+		}
+		return still, fmt.Sprint(err)
+	})
+	return last, err
+}
+
+// cost claims the whole stock, releases it, and counts what is written for that: by Atoll, and by what it has made to.
+func (b *bench) cost(ctx context.Context, add func(...result)) error {
+	s, err := b.atStock(ctx)
+	if err != nil {
+		return err
+	}
+	claims := s.hubArm(false, s.open(promisedRate))
+	if err := claims.reset(ctx); err != nil {
+		return err
+	}
+	before, err := s.quiet(ctx)
+	if err != nil {
+		return err
+	}
+	l, err := claims.run(ctx, 1)
+	if err != nil {
+		return err
+	}
+	answered, err := readWrites(ctx, s.admin)
+	if err != nil {
+		return err
+	}
+	claimed, err := s.quiet(ctx)
+	if err != nil {
+		return err
+	}
+	n := float64(len(s.given.ids))
+	if err := s.releaseAll(ctx); err != nil {
+		return err
+	}
+	released, err := s.quiet(ctx)
+	if err != nil {
+		return err
+	}
+	per := func(name string, from, to writes, verb string) result {
+		r := count(name, "1/claim", (to[verb]-from[verb])/n, int(n))
+		r.Errors = l.Failed
+		return r
+	}
+	total := func(w writes) writes { return writes{"": sum(w)} }
+	add(per("Pod writes between create and response", before, answered, patchPods).exactly(1),
+		per("API writes a claim", total(before), total(claimed), "").atMost(mostWritesClaim),
+		per("API writes a claim and its release, until the Pod is idle again", total(before), total(released), "").atMost(mostWritesCycle))
+	for _, verb := range slices.Sorted(maps.Keys(released)) {
+		if r := per("of these: "+verb, before, released, verb); r.Value > 0 {
+			add(r)
+		}
+	}
+	// The pool's Pods are others now than were stocked.
+	s.pool, err = s.list(ctx, namespace)
+	return err
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/stack"
+)
+
+// part measures a few figures. When it fails, or takes longer than limit, what it has added until then stays.
+type part struct {
+	name, group string
+	limit       time.Duration
+	measure     func(b *bench, ctx context.Context, add func(...result)) error
+}
+
+// bench runs parts.
+type bench struct {
+	size           size
+	binDir, outDir string
+	out            io.Writer
+	doc            document
+
+	group   string
+	closers []func() error // of what the group's parts share
+	site    *site
+	stock   *stock
+	ground  *ground
+}
+
+// run measures the parts one after the other, and writes the results as each ends. It returns what failed or was missed.
+func (b *bench) run(ctx context.Context, wanted []part) error {
+	fmt.Fprintf(b.out, "commit %s, load %.2f, etcd with fsync%s\n", b.doc.Commit, b.doc.Load, map[bool]string{true: ", quick"}[b.size.quick])
+	for _, p := range wanted {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := b.runPart(ctx, p); err != nil {
+			return err
+		}
+	}
+	return errors.Join(context.Cause(ctx), b.close(), b.doc.verdict(b.out))
+}
+
+// runPart fails only where the results cannot be kept.
+func (b *bench) runPart(ctx context.Context, p part) error {
+	fmt.Fprintf(b.out, "\n%s:\n", p.name)
+	began := time.Now()
+	var results []result
+	before, err := readCPU()
+	if err == nil {
+		err = b.measure(ctx, p, func(more ...result) { results = append(results, more...) })
+	}
+	after, cpuErr := readCPU()
+	outcome := outcome{Name: p.name, Seconds: round(time.Since(began).Seconds())}
+	outcome.use(after.since(before), time.Since(began), runtime.NumCPU())
+	if err = errors.Join(err, cpuErr); err != nil {
+		// What it was measured on may be broken; the next part of the group gets its own.
+		outcome.Error = errors.Join(err, b.close()).Error()
+	}
+	b.doc.end(outcome, results)
+	b.doc.print(b.out)
+	return b.doc.write(filepath.Join(b.outDir, "latest.json"))
+}
+
+func (b *bench) measure(ctx context.Context, p part, add func(...result)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, fmt.Errorf("it took longer than %s", p.limit))
+	defer cancel()
+	if p.group != b.group || p.group == "" {
+		if err := b.close(); err != nil {
+			return err
+		}
+		b.group = p.group
+	}
+	if err := p.measure(b, ctx, add); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// close ends what the parts of a group share.
+func (b *bench) close() error {
+	var errs []error
+	for i := len(b.closers) - 1; i >= 0; i-- {
+		errs = append(errs, b.closers[i]())
+	}
+	b.closers, b.site, b.stock, b.ground = nil, nil, nil, nil
+	return errors.Join(errs...)
+}
+
+func (b *bench) logf(format string, args ...any) { fmt.Fprintf(b.out, "  "+format+"\n", args...) }
+
+func (b *bench) logDir() string { return filepath.Join(b.outDir, "logs", b.group) }
+
+// newStack brings up a plane, a hub and a worker, which last until the group ends.
+func (b *bench) newStack(ctx context.Context, opts plane.Options) (*plane.Plane, *stack.Stack, error) {
+	if err := errors.Join(os.RemoveAll(b.logDir()), os.MkdirAll(b.logDir(), 0o755)); err != nil {
+		return nil, nil, fmt.Errorf("preparing the logs' folder: %w", err)
+	}
+	opts.LogDir = filepath.Join(b.logDir(), "planes")
+	set, err := plane.Up(ctx, opts, clusterID)
+	if err != nil {
+		return nil, nil, fmt.Errorf("bringing up a plane: %w", err)
+	}
+	b.closers = append(b.closers, func() error { return set.Down(context.Background()) })
+	atoll, err := stack.Start(ctx, set, stack.Options{BinDir: b.binDir, LogDir: b.logDir()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("starting hub and worker: %w", err)
+	}
+	b.closers = append(b.closers, atoll.Close)
+	return set.Plane(clusterID), atoll, nil
+}
+
+// child runs this program as one of the processes that a part is measured with.
+func child(ctx context.Context, args []string) error {
+	switch {
+	case args[0] == bareCommand && len(args) == 5:
+		return decodeOnly(args[1:])
+	case args[0] == awayCommand && len(args) == 2:
+		return playAway(ctx, args[1], os.Stdin, os.Stdout)
+	default:
+		return fmt.Errorf("arguments %q: none are valid", strings.Join(args, " "))
+	}
+}
