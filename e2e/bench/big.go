@@ -32,6 +32,8 @@ const (
 	calm = 15 * time.Second
 	// mostIdleCPU is what hub and worker may take each at rest, in milliseconds a second.
 	mostIdleCPU = 50
+	// mostWritesBusy are the Pod's, and the status of its pool and its Env where few claims share them.
+	mostWritesBusy = 3
 	// hotEnv is a pool that gets one in hotShare claims.
 	hotEnv   = "hot"
 	hotShare = 5
@@ -215,10 +217,11 @@ func (b *bench) rest(ctx context.Context, add func(...result)) error {
 	return nil
 }
 
-// heapHeld is the least that the worker's heap has had in that time: it is collected now and then, also at rest.
+// heapHeld is the least that the worker's heap has had in that time: it is collected now and then, also at rest. It is looked
+// at seldom enough to cost the worker next to nothing.
 func (g *ground) heapHeld(ctx context.Context, within time.Duration) (float64, error) {
 	least := math.Inf(1)
-	for end := time.Now().Add(within); time.Now().Before(end); load.Sleep(ctx, min(time.Second, time.Until(end))) {
+	for end := time.Now().Add(within); time.Now().Before(end); load.Sleep(ctx, min(within/60, time.Until(end))) {
 		text, err := g.atoll.Metrics(ctx, clusterID)
 		if err != nil {
 			return 0, err
@@ -291,7 +294,7 @@ func (b *bench) busy(ctx context.Context, add func(...result)) error {
 	of := fmt.Sprintf(" at %g/s, %d Envs, %d Pods", promisedRate, b.size.envs, b.size.envs*b.size.pods)
 	add(latency("claim p50"+of, 0.5, legs), latency("claim p99"+of, 0.99, legs),
 		measured("achieved rate", "1/s", each(legs, rate)),
-		count("API writes of Atoll's a claim"+of, "1/claim", float64(wrote.Sum())/float64(n), n).atMost(mostWritesClaim),
+		count("API writes of Atoll's a claim"+of, "1/claim", float64(wrote.Sum())/float64(n), n).atMost(mostWritesBusy),
 		count("writes of a busy pool's status, busiest second", "writes", float64(most), 1).atMost(2))
 	b.logf("written for claims by Atoll: %v", wrote)
 	return nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,13 +63,11 @@ func (s *site) pki() string { return filepath.Join(s.dir, "pki") }
 
 // program is a child process that listens. It can be killed and started again at the same address.
 type program struct {
-	path   string
-	args   []string
-	link   string // address for workers
-	health string // address of /readyz; empty: ready when it accepts connections
-	log    string
-
-	cmd *exec.Cmd
+	path string
+	args []string
+	link string // address for workers
+	log  string
+	cmd  *exec.Cmd
 }
 
 func freeAddresses(n int) ([]string, error) {
@@ -101,33 +98,13 @@ func (p *program) start(ctx context.Context) error {
 		return fmt.Errorf("starting %s (`make build` makes it): %w", p.path, err)
 	}
 	p.cmd = cmd
-	return stack.Eventually(ctx, patience, p.path+" to be up", func(ctx context.Context) (bool, string) {
+	return stack.Eventually(ctx, patience, p.path+" to be up", func(context.Context) (bool, string) {
 		conn, err := net.Dial("tcp", p.link)
 		if err == nil {
 			_ = conn.Close()
-			err = p.healthy(ctx)
 		}
 		return err == nil, fmt.Sprintf("%v; its log is %s", err, p.log)
 	})
-}
-
-func (p *program) healthy(ctx context.Context) error {
-	if p.health == "" {
-		return nil
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.health+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
-	}
-	return nil
 }
 
 // kill ends the program as kill -9 does.
@@ -165,7 +142,7 @@ func (b *bench) federate(ctx context.Context, name string, w crowd.World, adjust
 		return nil, err
 	}
 	f := &federation{site: s, hub: &program{
-		path: filepath.Join(b.binDir, "atoll-hub"), link: at[1], health: at[3], log: filepath.Join(b.logDir(), name+".log"), args: []string{
+		path: filepath.Join(b.binDir, "atoll-hub"), link: at[1], log: filepath.Join(b.logDir(), name+".log"), args: []string{
 			"--listen", at[0], "--link-listen", at[1], "--metrics-listen", at[2], "--health-listen", at[3],
 			"--data-dir", filepath.Join(s.dir, name), "--tls-cert-file", s.hub.Cert, "--tls-key-file", s.hub.Key, "--tls-ca-file", s.hub.CA,
 		},

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -72,8 +71,8 @@ func (b *bench) keyed(ctx context.Context, add func(...result)) (err error) {
 	return nil
 }
 
-// saturation has the preferred one of two clusters become Saturated while claims are made one after the other, and counts
-// those that the hub still sends there.
+// saturation has the preferred one of two clusters become Saturated again and again, and counts the claims that the hub still
+// sends there. Claims are made one after the other.
 func (b *bench) saturation(ctx context.Context, add func(...result)) (err error) {
 	w := crowd.World{Clusters: 2, Envs: 1, Shared: 2}
 	var strays atomic.Int64
@@ -82,28 +81,23 @@ func (b *bench) saturation(ctx context.Context, add func(...result)) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
-	request := &sandboxv1.CreateSandboxRequest{Env: w.Env(0, 0), Clusters: []string{w.ID(0)}}
-	calls, stop := context.WithCancel(ctx)
-	latest := &lastCluster{changed: make(chan struct{})}
-	var calling sync.WaitGroup
-	calling.Go(func() {
-		for calls.Err() == nil {
-			sandbox, err := f.create(ctx, request)
-			latest.set(sandbox.GetClusterId(), err)
+	claimUntil := func(cluster string) error {
+		for {
+			sandbox, err := f.create(ctx, &sandboxv1.CreateSandboxRequest{Env: w.Env(0, 0), Clusters: []string{w.ID(0)}})
+			if err != nil || sandbox.GetClusterId() == cluster {
+				return err
+			}
 		}
-	})
-	defer calling.Wait()
-	defer stop()
+	}
 	var counts []float64
 	var away []time.Duration
 	for i := range b.size.saturations {
-		before, start := strays.Load(), time.Now()
-		if err := errors.Join(f.crowd.Workers[0].Report(full(w.Segment(0, 0, i))), latest.wait(ctx, w.ID(1))); err != nil {
+		before, began := strays.Load(), time.Now()
+		if err := errors.Join(f.crowd.Workers[0].Report(full(w.Segment(0, 0, i))), claimUntil(w.ID(1))); err != nil {
 			return err
 		}
-		away = append(away, time.Since(start))
-		counts = append(counts, float64(strays.Load()-before))
-		if err := errors.Join(f.crowd.Workers[0].Report(w.Segment(0, 0, i+1)), latest.wait(ctx, w.ID(0))); err != nil {
+		away, counts = append(away, time.Since(began)), append(counts, float64(strays.Load()-before))
+		if err := errors.Join(f.crowd.Workers[0].Report(w.Segment(0, 0, i+1)), claimUntil(w.ID(0))); err != nil {
 			return err
 		}
 	}
@@ -118,41 +112,6 @@ func full(p *federationv1.EnvSegment) *federationv1.EnvSegment {
 		m.State, m.Idle, m.ReadyIdle, m.CanGrow, m.QueueCapacity = federationv1.MemberState_SATURATED, 0, 0, false, 0
 	}
 	return p
-}
-
-// lastCluster is the cluster of the last claim.
-type lastCluster struct {
-	mu      sync.Mutex
-	cluster string
-	err     error
-	changed chan struct{}
-}
-
-func (l *lastCluster) set(cluster string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cluster, l.err = cluster, errors.Join(l.err, err)
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
-
-// wait returns once a claim went to a cluster, or any has failed.
-func (l *lastCluster) wait(ctx context.Context, cluster string) error {
-	ctx, cancel := context.WithTimeout(ctx, load.Timeout)
-	defer cancel()
-	for {
-		l.mu.Lock()
-		is, err, changed := l.cluster, l.err, l.changed
-		l.mu.Unlock()
-		if err != nil || is == cluster {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for a claim to go to %s: %w", cluster, context.Cause(ctx))
-		}
-	}
 }
 
 const (
@@ -235,7 +194,9 @@ func (b *bench) memory(ctx context.Context, add func(...result)) (err error) {
 	if err != nil {
 		return err
 	}
-	add(paired("memory a member, 100k members in 25k Envs", "B", m["B/member"], m["proto-B/member"], m["fleet/proto"]).atMost(0.5))
+	member := paired("memory a member, 100k members in 25k Envs", "B", m["B/member"], m["proto-B/member"], m["fleet/proto"]).atMost(0.5)
+	member.counted = true
+	add(member)
 	f, err := b.federate(ctx, "memory", crowd.World{Clusters: 100, Envs: 1000, Shared: 4}, nil)
 	if err != nil {
 		return err

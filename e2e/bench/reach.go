@@ -194,32 +194,13 @@ func tunnelWay(hub stack.Endpoint, sandbox *sandboxv1.Sandbox, port string) way 
 			return nil, err
 		}
 		_ = answer.Body.Close()
-		return &socketStream{Conn: conn}, nil
+		return &socketStream{conn, websocket.JoinMessages(conn, "")}, nil
 	}
 }
 
 type socketStream struct {
 	*websocket.Conn
-	rest io.Reader
-}
-
-func (s *socketStream) Read(p []byte) (int, error) {
-	for {
-		if s.rest == nil {
-			_, reader, err := s.NextReader()
-			if err != nil {
-				return 0, err
-			}
-			s.rest = reader
-		}
-		n, err := s.rest.Read(p)
-		if errors.Is(err, io.EOF) {
-			s.rest, err = nil, nil
-		}
-		if n > 0 || err != nil {
-			return n, err
-		}
-	}
+	io.Reader
 }
 
 func (s *socketStream) Write(p []byte) (int, error) {

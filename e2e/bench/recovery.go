@@ -211,25 +211,36 @@ func (b *bench) bareProgram(s *site) (*program, error) {
 
 // decodeOnly is that process.
 func decodeOnly(args []string) error {
-	credentials, err := link.LoadCredentials(link.Files{Cert: args[1], Key: args[2], CA: args[3]}, logr.Discard())
-	if err != nil {
-		return err
-	}
 	listener, err := net.Listen("tcp", args[0])
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
+	return serveBare(listener, link.Files{Cert: args[1], Key: args[2], CA: args[3]}, decoder{})
+}
+
+func serveBare(listener net.Listener, files link.Files, d decoder) error {
+	credentials, err := link.LoadCredentials(files, logr.Discard())
+	if err != nil {
+		return err
+	}
 	server := link.NewServer(credentials, nil, logr.Discard())
-	federationv1.RegisterLinkServer(server, decoder{})
+	federationv1.RegisterLinkServer(server, d)
 	return server.Serve(listener)
 }
 
+// decoder confirms every report when its last frame is decoded, and does nothing else.
 type decoder struct {
 	federationv1.UnimplementedLinkServer
+	attached func(stream hubStream) // if set, is told of each stream; called before anything is read
 }
 
-// Attach confirms every report when its last frame is decoded.
-func (decoder) Attach(stream grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]) error {
+type hubStream = grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]
+
+// Attach implements federationv1.LinkServer.
+func (d decoder) Attach(stream hubStream) error {
+	if d.attached != nil {
+		d.attached(stream)
+	}
 	for {
 		frame, err := stream.Recv()
 		if err != nil {

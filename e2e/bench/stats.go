@@ -57,7 +57,10 @@ func each(legs []leg, of metric) []float64 {
 // measured is a figure without a limit.
 func measured(name, unit string, values []float64) result {
 	m := medianOf(values)
-	r := result{Name: name, Unit: unit, Value: round(m.value), Low: ptr(m.low), High: ptr(m.high), Samples: len(values)}
+	r := result{Name: name, Unit: unit, Value: round(m.value), Samples: len(values)}
+	if len(values) > 1 {
+		r.Low, r.High = ptr(m.low), ptr(m.high)
+	}
 	sorted := slices.Sorted(slices.Values(values))
 	at := func(q float64) float64 { return round(sorted[max(int(math.Ceil(q*float64(len(sorted))))-1, 0)]) }
 	if len(sorted) > 0 {
