@@ -8,13 +8,13 @@
 //	internal/env        Envs → pools, status of the local segment
 //	internal/standalone       pools without an Env → what their template says; internal/adoption → an Env for them
 //	internal/podtemplate  who uses a template, and what is wrong with it
-//	internal/autoscale  claims that wait, Pods that idle → replicas, in the Env; pkg/autoscale decides
+//	internal/autoscale  claims that wait, Pods that idle → replicas, in the Env; pkg/scalepolicy decides
 //	internal/admission  who is asked before a pool grows or a Pod is made
 //	internal/foreigncontroller      what another controller keeps, and all others leave alone
 //	internal/pool       pools → Pods, lives and records of sandboxes
 //	internal/history    records of sandboxes that have ended, on every replica
 //	internal/claim      claims → one Pod write; touches, timeouts (internal/idle) and releases → another
-//	internal/reach      conversations with sandboxes
+//	internal/podtunnel  conversations with sandboxes
 //	internal/agent      the link to the hub
 //	internal/sync       foreign segments → status, under a ServiceAccount of its own
 //	internal/localapi   the public API about this cluster

@@ -28,7 +28,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/link"
-	tunnel "navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
 	"navix.sh/atoll/pkg/wallclock"
@@ -43,7 +43,7 @@ import (
 	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
-	"navix.sh/atoll/worker/internal/reach"
+	"navix.sh/atoll/worker/internal/podtunnel"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/sync"
 )
@@ -115,7 +115,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	activity := reach.NewActivity(local)
+	activity := podtunnel.NewActivity(local)
 	claims, err := newClaims(mgr, cfg, o, lock, records, local, serverTime, activity, times, log)
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 
 func newClaims(
 	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, records *history.History, local clock.WithTicker, serverTime *apitime.Clock,
-	activity *reach.Activity, times *latency.Recorder, log logr.Logger,
+	activity *podtunnel.Activity, times *latency.Recorder, log logr.Logger,
 ) (*claim.Service, error) {
 	pods, err := claim.NewPods(cfg)
 	if err != nil {
@@ -296,13 +296,13 @@ func newClaims(
 
 // newReach adds the way into sandboxes, for callers here and the hub's. Its OnShut comes before the claim service's Watch.
 func newReach(
-	mgr ctrl.Manager, cfg *rest.Config, claims *claim.Service, activity *reach.Activity, lock *lease.Lock, local clock.WithTicker, log logr.Logger,
-) (tunnel.Opener, error) {
-	upstream, err := reach.NewAPIServer(cfg)
+	mgr ctrl.Manager, cfg *rest.Config, claims *claim.Service, activity *podtunnel.Activity, lock *lease.Lock, local clock.WithTicker, log logr.Logger,
+) (reach.Opener, error) {
+	upstream, err := podtunnel.NewAPIServer(cfg)
 	if err != nil {
 		return nil, err
 	}
-	service, err := reach.New(reach.Options{
+	service, err := podtunnel.New(podtunnel.Options{
 		Claims: claims, Activity: activity, Lease: lock, Upstream: upstream, Clock: local, Log: log.WithName("reach"),
 	})
 	if err != nil {
@@ -311,7 +311,7 @@ func newReach(
 	if err := mgr.Add(service); err != nil {
 		return nil, fmt.Errorf("adding the way into sandboxes: %w", err)
 	}
-	measures, err := tunnel.NewMetrics(metrics.Registry, "atoll_worker")
+	measures, err := reach.NewMetrics(metrics.Registry, "atoll_worker")
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +321,7 @@ func newReach(
 // newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
 func newAgent(
 	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, scaler *autoscale.Reconciler, envs *env.Reconciler,
-	sandboxes tunnel.Opener, others *foreigncontroller.Watch,
+	sandboxes reach.Opener, others *foreigncontroller.Watch,
 	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{

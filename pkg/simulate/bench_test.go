@@ -8,22 +8,22 @@ import (
 	"time"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // busyGroup has members of twenty Pods each: some run, some have been idle for long, some are marked; the last one has a queue.
-func busyGroup(members int) autoscale.Group {
+func busyGroup(members int) scalepolicy.Group {
 	policy := DefaultGroup("default")
 	policy.Enabled = true
-	g := autoscale.Group{ClusterID: "east", Policy: policy, Now: epoch}
+	g := scalepolicy.Group{ClusterID: "east", Policy: policy, Now: epoch}
 	for i := range members {
-		m := autoscale.Member{
+		m := scalepolicy.Member{
 			Name: fmt.Sprintf("member-%02d", i), Replicas: 20, ScaleUpPriority: int32(i), ScaleDownPriority: int32(i / 2),
-			Pods: autoscale.Counts{Running: 12, Idle: 8, ReadyIdle: 8}, LastCreate: epoch.Add(-time.Second),
+			Pods: scalepolicy.Counts{Running: 12, Idle: 8, ReadyIdle: 8}, LastCreate: epoch.Add(-time.Second),
 			Status: &v1alpha1.PoolAutoScalingStatus{},
 		}
 		for j := range 8 {
-			m.IdlePods = append(m.IdlePods, autoscale.IdlePod{Name: fmt.Sprintf("%s-%d", m.Name, j), IdleFor: time.Duration(100*j) * time.Second, Marked: j == 7})
+			m.IdlePods = append(m.IdlePods, scalepolicy.IdlePod{Name: fmt.Sprintf("%s-%d", m.Name, j), IdleFor: time.Duration(100*j) * time.Second, Marked: j == 7})
 		}
 		if i == members-1 {
 			m.Queue, m.Pods.Running, m.Pods.Idle, m.Pods.ReadyIdle, m.IdlePods = 30, 20, 0, 0, nil
@@ -41,7 +41,7 @@ func BenchmarkDecide(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				for range groups {
-					autoscale.Decide(g)
+					scalepolicy.Decide(g)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "ns/Env")

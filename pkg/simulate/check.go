@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // tolerance is how much sooner a cooldown may seem over: times in objects have whole seconds.
@@ -86,7 +86,7 @@ func (c *checker) cooldowns(pool int, g *v1alpha1.EnvAutoscalingGroup) {
 				refused = e
 			}
 		case Grew:
-			if e.Reason == string(autoscale.ReasonUnmetDemand) || e.Reason == string(autoscale.ReasonIdleZero) {
+			if e.Reason == string(scalepolicy.ReasonUnmetDemand) || e.Reason == string(scalepolicy.ReasonIdleZero) {
 				after(e, grew, g.ScaleUpPolicy.CooldownSeconds, "success cooldown")
 				grew = e
 			}
@@ -134,7 +134,7 @@ func (c *checker) limits(pool int, g *v1alpha1.EnvAutoscalingGroup) {
 		case e.Pool != pool:
 		case !g.Enabled && (e.Kind == Grew || e.Kind == Shrank):
 			c.broken(e.At, pool, "enabled", "%d → %d, and the group is off", e.From, e.To)
-		case e.Kind == Grew && config.MaxReplicas != nil && e.To > *config.MaxReplicas && e.Reason != string(autoscale.ReasonLivePods):
+		case e.Kind == Grew && config.MaxReplicas != nil && e.To > *config.MaxReplicas && e.Reason != string(scalepolicy.ReasonLivePods):
 			c.broken(e.At, pool, "member ceiling", "%d → %d above %d", e.From, e.To, *config.MaxReplicas)
 		case e.Kind == Shrank && config.MinReplicas != nil && e.To < *config.MinReplicas:
 			c.broken(e.At, pool, "member floor", "%d → %d below %d", e.From, e.To, *config.MinReplicas)
@@ -180,7 +180,7 @@ func (c *checker) groups() {
 		replicas[e.Pool] = e.To
 		switch {
 		case g == nil || e.Kind == Edited:
-		case e.Kind == Grew && g.MaxReplicas != nil && sums[k] > *g.MaxReplicas && e.Reason != string(autoscale.ReasonLivePods):
+		case e.Kind == Grew && g.MaxReplicas != nil && sums[k] > *g.MaxReplicas && e.Reason != string(scalepolicy.ReasonLivePods):
 			c.broken(e.At, e.Pool, "group ceiling", "%d → %d, which makes %d of %d", e.From, e.To, sums[k], *g.MaxReplicas)
 		case e.Kind == Shrank && g.MinReplicas != nil && sums[k] < *g.MinReplicas:
 			c.broken(e.At, e.Pool, "group floor", "%d → %d, which makes %d of %d", e.From, e.To, sums[k], *g.MinReplicas)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // As at a worker: how long changes are gathered before a decision, and the first claim that waits has company; how long
@@ -44,7 +44,7 @@ type memo struct {
 	written *v1alpha1.PoolAutoScalingStatus // in the pool, which outlives the worker
 	soft    time.Duration                   // since when only what need not be written at once differs; below 0: it does not
 	attempt time.Duration                   // when admission was last asked; below 0: never
-	said    autoscale.Reason                // what was last said of it
+	said    scalepolicy.Reason              // what was last said of it
 }
 
 func (w *world) startLoops() {
@@ -134,11 +134,11 @@ func (l *loop) decide() {
 }
 
 // gather sees what the caches show, and of claims what the process itself knows.
-func (l *loop) gather() autoscale.Group {
-	g := autoscale.Group{ClusterID: l.cluster, Policy: l.policy, Now: l.world.time(), Members: make([]autoscale.Member, len(l.pools))}
+func (l *loop) gather() scalepolicy.Group {
+	g := scalepolicy.Group{ClusterID: l.cluster, Policy: l.policy, Now: l.world.time(), Members: make([]scalepolicy.Member, len(l.pools))}
 	for i, p := range l.pools {
 		m := &g.Members[i]
-		*m = autoscale.Member{
+		*m = scalepolicy.Member{
 			Name: p.Name, Replicas: p.cache.replicas,
 			MinReplicas: p.Config.MinReplicas, MaxReplicas: p.Config.MaxReplicas,
 			ScaleUpPriority: p.Config.EffectiveScaleUpPriority(), ScaleDownPriority: p.Config.EffectiveScaleDownPriority(),
@@ -149,14 +149,14 @@ func (l *loop) gather() autoscale.Group {
 			m.LastCreate = epoch.Add(p.lastCreate)
 		}
 		if p.refusedAt >= 0 {
-			m.Refused = &autoscale.Refusal{At: epoch.Add(p.refusedAt), Message: "exceeded quota"}
+			m.Refused = &scalepolicy.Refusal{At: epoch.Add(p.refusedAt), Message: "exceeded quota"}
 		}
 		l.count(p, m)
 	}
 	return g
 }
 
-func (l *loop) count(p *pool, m *autoscale.Member) {
+func (l *loop) count(p *pool, m *scalepolicy.Member) {
 	for _, name := range p.cache.order {
 		s := p.cache.pods[name]
 		switch s.state {
@@ -176,7 +176,7 @@ func (l *loop) count(p *pool, m *autoscale.Member) {
 			m.Pods.ReadyIdle++
 		}
 		m.Pods.Idle++
-		one := autoscale.IdlePod{Name: name, Ready: s.state == idle, IdleFor: l.world.now - s.since, Marked: s.marked}
+		one := scalepolicy.IdlePod{Name: name, Ready: s.state == idle, IdleFor: l.world.now - s.since, Marked: s.marked}
 		if s.marked {
 			one.MarkedFor = l.world.now - max(s.noticed, l.started)
 		}
@@ -186,14 +186,14 @@ func (l *loop) count(p *pool, m *autoscale.Member) {
 }
 
 // act carries out what was decided for one member.
-func (p *pool) act(d *autoscale.MemberDecision) {
+func (p *pool) act(d *scalepolicy.MemberDecision) {
 	switch d.Direction {
-	case autoscale.Up:
+	case scalepolicy.Up:
 		p.grow(d)
-	case autoscale.Down:
+	case scalepolicy.Down:
 		if p.write(d.From, d.To) {
 			p.note(Shrank, d, d.To)
-			p.memo.status = autoscale.RecordDown(p.memo.status, p.world.time())
+			p.memo.status = scalepolicy.RecordDown(p.memo.status, p.world.time())
 		}
 	default:
 		p.note(Held, d, d.To)
@@ -202,7 +202,7 @@ func (p *pool) act(d *autoscale.MemberDecision) {
 }
 
 // grow asks admission where that is due, and writes what it admits.
-func (p *pool) grow(d *autoscale.MemberDecision) {
+func (p *pool) grow(d *scalepolicy.MemberDecision) {
 	if !d.Probe {
 		if p.write(d.From, d.To) {
 			p.note(Grew, d, d.To)
@@ -214,7 +214,7 @@ func (p *pool) grow(d *autoscale.MemberDecision) {
 		return
 	}
 	p.memo.attempt = p.world.now
-	outcome, err := autoscale.Search(context.Background(), d.Floor, d.To, p.ask(d.Floor))
+	outcome, err := scalepolicy.Search(context.Background(), d.Floor, d.To, p.ask(d.Floor))
 	if err != nil {
 		return
 	}
@@ -227,14 +227,14 @@ func (p *pool) grow(d *autoscale.MemberDecision) {
 	} else {
 		p.note(Probed, d, outcome.To)
 	}
-	p.memo.status = autoscale.Record(p.memo.status, outcome, p.world.time())
+	p.memo.status = scalepolicy.Record(p.memo.status, outcome, p.world.time())
 }
 
 // ask is admission: it says yes or no to a number of replicas.
-func (p *pool) ask(from int32) autoscale.Ask {
-	return func(_ context.Context, target int32) (autoscale.Answer, error) {
+func (p *pool) ask(from int32) scalepolicy.Ask {
+	return func(_ context.Context, target int32) (scalepolicy.Answer, error) {
 		if p.world.active(AdmissionFails, p.Cluster) != nil {
-			return autoscale.Answer{}, errors.New("admission does not respond")
+			return scalepolicy.Answer{}, errors.New("admission does not respond")
 		}
 		limit := int32(math.MaxInt32)
 		if quota := p.world.plan.Model.Quota; quota >= 0 {
@@ -250,9 +250,9 @@ func (p *pool) ask(from int32) autoscale.Ask {
 			}
 		}
 		if target <= limit-others {
-			return autoscale.Answer{Admitted: target}, nil
+			return scalepolicy.Answer{Admitted: target}, nil
 		}
-		return autoscale.Answer{Admitted: from, Message: fmt.Sprintf("the team's quota is %d Pods", limit)}, nil
+		return scalepolicy.Answer{Admitted: from, Message: fmt.Sprintf("the team's quota is %d Pods", limit)}, nil
 	}
 }
 
@@ -310,7 +310,7 @@ func differ(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
 }
 
 // note remembers a change, and of what held one back the first time that it did.
-func (p *pool) note(kind EventKind, d *autoscale.MemberDecision, to int32) {
+func (p *pool) note(kind EventKind, d *scalepolicy.MemberDecision, to int32) {
 	if kind == Held && p.memo.said == d.Reason {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // Plan is everything that a run follows from: the same plan gives the same run, to the byte.
@@ -30,7 +30,7 @@ type Plan struct {
 	Seed uint64
 
 	// decide is Decide, or what a test has in its place.
-	decide func(autoscale.Group) autoscale.Decision
+	decide func(scalepolicy.Group) scalepolicy.Decision
 }
 
 // Env is the part of a SandboxEnv that matters to the autoscaler.

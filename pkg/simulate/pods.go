@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // podState is where a Pod is in its life.
@@ -196,7 +196,7 @@ func (p *pool) createPods(n int32) {
 }
 
 // mark writes marks on Pods that are idle still, and takes others away.
-func (p *pool) mark(d *autoscale.MemberDecision) {
+func (p *pool) mark(d *scalepolicy.MemberDecision) {
 	n := int32(0)
 	for _, chosen := range d.Mark {
 		one := p.named(chosen.Name)

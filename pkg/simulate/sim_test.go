@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // seeds is how often the usual policy is tried; the others are tried once.
@@ -178,8 +178,8 @@ func TestQuietPoolEndsAtItsFloor(t *testing.T) {
 
 // TestRulesAreSeenToBreak takes one gate after the other away from Decide: each must be missed by what watches for it.
 func TestRulesAreSeenToBreak(t *testing.T) {
-	type group = autoscale.Group
-	members := func(change func(*autoscale.Member)) func(*group) {
+	type group = scalepolicy.Group
+	members := func(change func(*scalepolicy.Member)) func(*group) {
 		return func(g *group) {
 			for i := range g.Members {
 				change(&g.Members[i])
@@ -188,8 +188,8 @@ func TestRulesAreSeenToBreak(t *testing.T) {
 	}
 	cases := []struct {
 		rule, env, scenario string
-		feed                func(*group)              // what Decide is told instead
-		twist               func(*autoscale.Decision) // what becomes of its answer
+		feed                func(*group)                // what Decide is told instead
+		twist               func(*scalepolicy.Decision) // what becomes of its answer
 		plan                func(*Plan)
 		check               func(*Run) []Violation // Check, if nil
 	}{
@@ -200,13 +200,13 @@ func TestRulesAreSeenToBreak(t *testing.T) {
 		{rule: "protection window", scenario: "bursts", feed: func(g *group) { g.Policy.ScaleDownPolicy.ProtectionWindowSeconds = 1 }},
 		{rule: "group ceiling", env: "siblings", scenario: "ramp", feed: func(g *group) { g.Policy.MaxReplicas = nil }},
 		{rule: "group ceiling", env: "aggressive", scenario: "ramp", feed: func(g *group) { *g.Policy.MaxReplicas = 60 }},
-		{rule: "member ceiling", env: "siblings", scenario: "ramp", feed: members(func(m *autoscale.Member) { m.MaxReplicas = nil })},
+		{rule: "member ceiling", env: "siblings", scenario: "ramp", feed: members(func(m *scalepolicy.Member) { m.MaxReplicas = nil })},
 		{rule: "group floor", scenario: "bursts", feed: func(g *group) { g.Policy.MinReplicas = nil }},
-		{rule: "member floor", env: "siblings", scenario: "bursts", feed: members(func(m *autoscale.Member) { m.MinReplicas = nil })},
+		{rule: "member floor", env: "siblings", scenario: "bursts", feed: members(func(m *scalepolicy.Member) { m.MinReplicas = nil })},
 		{rule: "enabled", scenario: "bursts", feed: func(g *group) { g.Policy.Enabled = true }, plan: func(p *Plan) { p.Env.Groups[0].Enabled = false }},
-		{rule: "running Pods kept", scenario: "daily", twist: func(d *autoscale.Decision) {
+		{rule: "running Pods kept", scenario: "daily", twist: func(d *scalepolicy.Decision) {
 			for i := range d.Members {
-				if m := &d.Members[i]; m.Direction == autoscale.Down {
+				if m := &d.Members[i]; m.Direction == scalepolicy.Down {
 					m.To = 2
 				}
 			}
@@ -248,12 +248,12 @@ func TestRulesAreSeenToBreak(t *testing.T) {
 			if c.plan != nil {
 				c.plan(&plan)
 			}
-			plan.decide = func(g autoscale.Group) autoscale.Decision {
+			plan.decide = func(g scalepolicy.Group) scalepolicy.Decision {
 				if c.feed != nil {
 					g.Policy = *g.Policy.DeepCopy()
 					c.feed(&g)
 				}
-				d := autoscale.Decide(g)
+				d := scalepolicy.Decide(g)
 				if c.twist != nil {
 					c.twist(&d)
 				}

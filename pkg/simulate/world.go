@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"navix.sh/atoll/pkg/autoscale"
 	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // epoch is when simulated time begins. Decide is given times of a calendar, as those in objects are.
@@ -29,7 +29,7 @@ type world struct {
 // Simulate carries a plan out, unless the context ends first.
 func Simulate(ctx context.Context, plan Plan) (*Run, error) {
 	if plan.decide == nil {
-		plan.decide = autoscale.Decide
+		plan.decide = scalepolicy.Decide
 	}
 	source := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(plan.Seed, stream)) }
 	w := &world{

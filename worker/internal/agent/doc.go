@@ -51,7 +51,7 @@
 //
 // # Tunnels
 //
-// A call to reach a sandbox is carried out by package reach, and answered once a tunnel to the hub is open. The conversation goes
+// A call to reach a sandbox is carried out by package podtunnel, and answered once a tunnel to the hub is open. The conversation goes
 // on behind the answer and ends with the stream, with the sandbox, or with the caller.
 //
 // # The end

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/pkg/scalepolicy"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/sandbox"
@@ -34,14 +34,14 @@ const (
 )
 
 // act carries one member's decision out. What fails is tried again: nothing of it is recorded.
-func (r *Reconciler) act(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *autoscale.MemberDecision) error {
+func (r *Reconciler) act(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision) error {
 	var err error
 	switch d.Direction {
-	case autoscale.Up:
+	case scalepolicy.Up:
 		err = r.grow(ctx, e, g, t, d)
-	case autoscale.Down:
+	case scalepolicy.Down:
 		if err = r.setReplicas(ctx, e, t, d.To); err == nil {
-			t.memo.status = autoscale.RecordDown(t.memo.status, r.steady.now())
+			t.memo.status = scalepolicy.RecordDown(t.memo.status, r.steady.now())
 			r.tellMoved(ctx, e, t, d.From, d.To, d)
 		}
 	}
@@ -64,7 +64,7 @@ func (r *Reconciler) setReplicas(ctx context.Context, e *v1alpha1.SandboxEnv, t 
 }
 
 // grow asks admission for what it would have the group hold more, and raises replicas to what is admitted.
-func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *autoscale.MemberDecision) error {
+func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision) error {
 	if !d.Probe {
 		err := r.setReplicas(ctx, e, t, d.To)
 		if err == nil {
@@ -86,7 +86,7 @@ func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group,
 		}
 		r.tellMoved(ctx, e, t, d.From, outcome.To, d)
 	}
-	t.memo.status = autoscale.Record(t.memo.status, outcome, r.steady.now())
+	t.memo.status = scalepolicy.Record(t.memo.status, outcome, r.steady.now())
 	r.metrics.probes.WithLabelValues(string(outcome.Result)).Inc()
 	if outcome.Result != v1alpha1.PoolScaleUpAttemptEnough {
 		r.tellRefused(ctx, e, t, g, d, outcome)
@@ -104,10 +104,10 @@ func (r *Reconciler) untilAsked(t *target) time.Duration {
 
 // admit finds how far growth is admitted. The whole target is asked for as what is to be done; a smaller one is looked for
 // with probes, and asked for again once it is found.
-func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *autoscale.MemberDecision) (autoscale.Outcome, error) {
-	ask := func(ctx context.Context, to int32, probe bool) (autoscale.Answer, error) {
+func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *scalepolicy.MemberDecision) (scalepolicy.Outcome, error) {
+	ask := func(ctx context.Context, to int32, probe bool) (scalepolicy.Answer, error) {
 		if r.admission == nil {
-			return autoscale.Answer{Admitted: to}, nil
+			return scalepolicy.Answer{Admitted: to}, nil
 		}
 		verdict, err := r.admission.PreUpdatePool(ctx, &admission.Change{
 			Env: client.ObjectKeyFromObject(e), Key: fmt.Sprintf("%s/%s", e.UID, t.key.Name), Pool: t.pool.DeepCopy(), From: d.Floor, To: to, Probe: probe,
@@ -119,9 +119,9 @@ func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *targe
 		if verdict.Reason != "" {
 			message = fmt.Sprintf("%s: %s", verdict.Reason, verdict.Message)
 		}
-		return autoscale.Answer{Admitted: verdict.Replicas, Invalid: verdict.Reason == admission.InvalidSpec, Message: message}, err
+		return scalepolicy.Answer{Admitted: verdict.Replicas, Invalid: verdict.Reason == admission.InvalidSpec, Message: message}, err
 	}
-	outcome, err := autoscale.Search(ctx, d.Floor, d.To, func(ctx context.Context, to int32) (autoscale.Answer, error) {
+	outcome, err := scalepolicy.Search(ctx, d.Floor, d.To, func(ctx context.Context, to int32) (scalepolicy.Answer, error) {
 		return ask(ctx, to, to != d.To)
 	})
 	if err != nil || outcome.To == d.Floor || outcome.To == d.To {
@@ -130,7 +130,7 @@ func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *targe
 	answer, err := ask(ctx, outcome.To, false)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return autoscale.Outcome{}, err
+		return scalepolicy.Outcome{}, err
 	case err != nil:
 		outcome.To, outcome.Result, outcome.Message = d.Floor, v1alpha1.PoolScaleUpAttemptFailed, err.Error()
 	default:
@@ -140,13 +140,13 @@ func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *targe
 }
 
 // mark writes marks on idle Pods, and takes them off. One that was claimed meanwhile keeps what the claim made of it.
-func (r *Reconciler) mark(ctx context.Context, t *target, d *autoscale.MemberDecision) error {
+func (r *Reconciler) mark(ctx context.Context, t *target, d *scalepolicy.MemberDecision) error {
 	if len(d.Mark)+len(d.Unmark) == 0 {
 		return nil
 	}
 	var work errgroup.Group
 	work.SetLimit(parallel)
-	write := func(pods []autoscale.IdlePod, verb string, body func(*corev1.Pod) []byte) {
+	write := func(pods []scalepolicy.IdlePod, verb string, body func(*corev1.Pod) []byte) {
 		for _, one := range pods {
 			pod := t.pods[one.UID]
 			work.Go(func() error {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 	"navix.sh/atoll/worker/internal/admission"
 )
 
@@ -45,7 +45,7 @@ func TestAdmissionIsAskedWhenItSays(t *testing.T) {
 		}
 		e, pool, g := &v1alpha1.SandboxEnv{}, &v1alpha1.SandboxPool{}, &group{}
 		to := &target{key: types.NamespacedName{Name: "p"}, pool: pool, memo: &memo{}}
-		d := &autoscale.MemberDecision{Direction: autoscale.Up, From: 2, To: 3, Floor: 2, Probe: true, CanGrow: true}
+		d := &scalepolicy.MemberDecision{Direction: scalepolicy.Up, From: 2, To: 3, Floor: 2, Probe: true, CanGrow: true}
 		grow := func() {
 			if err := r.grow(t.Context(), e, g, to, d); err != nil {
 				t.Fatal(err)

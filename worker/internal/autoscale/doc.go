@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package autoscale carries out, in one cluster, what pkg/autoscale decides about the scaling groups of its Envs.
+// Package autoscale carries out, in one cluster, what pkg/scalepolicy decides about the scaling groups of its Envs.
 //
 // What goes in: Envs, pools and Pods from the manager's cache, the live queues of the claim service, and what Pods the
 // API server refused. What comes out: replicas of members in Envs, marks on idle Pods, pools' status.autoscaling, the
 // annotation last-sandbox-create-time, and an Outlook for the agent: who can grow, and who is saturated for how long.
 //
-//	gather ─▶ autoscale.Decide ─▶ act (ask admission, write the Env, mark Pods) ─▶ report (status, events, metrics)
+//	gather ─▶ scalepolicy.Decide ─▶ act (ask admission, write the Env, mark Pods) ─▶ report (status, events, metrics)
 //
 // It runs on the leader. An Env is looked at when one of its pools' queues or idle Pods changed, at events of Env and
 // pools, when time alone changes a decision, and every 10 s; not more often than every quarter of a second, but for the
@@ -29,7 +29,7 @@
 //
 // # Invariants
 //
-// I6, I9: in pkg/autoscale. I10: memory is bounded by the pools of enabled groups and their idle Pods. I11: times are
+// I6, I9: in pkg/scalepolicy. I10: memory is bounded by the pools of enabled groups and their idle Pods. I11: times are
 // measured on the monotonic clock, from the API server's time at the start of this process. What is in a status is of that
 // clock, so a step of the API server's clock is not seen until the next start, where a time in the future becomes that of the
 // start, is written so, and runs down from there.

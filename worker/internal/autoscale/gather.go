@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -25,7 +25,7 @@ var errNotReady = errors.New("not all of it is known yet")
 
 // group is one enabled group, and whom its decisions are about.
 type group struct {
-	autoscale.Group
+	scalepolicy.Group
 	members []*target // as Group.Members
 }
 
@@ -86,7 +86,7 @@ func groupsOf(
 	if env.Spec.Autoscaling != nil {
 		for i := range env.Spec.Autoscaling.Groups {
 			if policy := &env.Spec.Autoscaling.Groups[i]; policy.Enabled {
-				g := &group{Group: autoscale.Group{ClusterID: clusterID, Policy: *policy, Now: now}}
+				g := &group{Group: scalepolicy.Group{ClusterID: clusterID, Policy: *policy, Now: now}}
 				byName[policy.Name] = g
 				groups = append(groups, g)
 			}
@@ -127,7 +127,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	if !stats.LastCreate.IsZero() {
 		t.memo.created = g.Now.Add(-r.clock.Since(stats.LastCreate))
 	}
-	m := autoscale.Member{
+	m := scalepolicy.Member{
 		Name: member.Name, Replicas: member.Spec.Replicas,
 		MinReplicas: member.Config.MinReplicas, MaxReplicas: member.Config.MaxReplicas,
 		ScaleUpPriority:   member.Config.EffectiveScaleUpPriority(),
@@ -143,7 +143,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 			if at := g.Now.Add(-age); at.Sub(t.memo.refused).Abs() > time.Second/2 {
 				t.memo.refused = at
 			}
-			m.Refused = &autoscale.Refusal{At: t.memo.refused, Message: message}
+			m.Refused = &scalepolicy.Refusal{At: t.memo.refused, Message: message}
 		}
 	}
 	if err := r.gatherPods(ctx, t, &m); err != nil {
@@ -158,7 +158,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 
 // countMissing counts the Pods that are not made yet. They are on their way; but while they are refused, nobody is to wait for
 // them.
-func countMissing(m *autoscale.Member) {
+func countMissing(m *scalepolicy.Member) {
 	missing := max(0, m.Replicas-m.Pods.Live())
 	m.Provisioning += missing
 	if m.Refused != nil {
@@ -167,7 +167,7 @@ func countMissing(m *autoscale.Member) {
 }
 
 // gatherPods counts the Pods of a member, and times those that are idle.
-func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *autoscale.Member) error {
+func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *scalepolicy.Member) error {
 	pods, err := sandboxcache.Cached(r.client).InPool(ctx, t.key)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *autoscale.Mem
 			m.Pods.Idle++
 			at := r.timed(t.memo.idle[pod.UID], pod)
 			idle[pod.UID], t.pods[pod.UID] = at, pod
-			one := autoscale.IdlePod{
+			one := scalepolicy.IdlePod{
 				Name: pod.Name, UID: pod.UID, Ready: ready(pod), IdleFor: at.age + r.clock.Since(at.seen), Marked: at.mark != "",
 			}
 			if coming(pod) {

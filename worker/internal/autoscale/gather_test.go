@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // A pool that was deleted by hand comes back with its member's replicas, and one that another controller keeps has its Pods all along:
@@ -47,9 +47,9 @@ func TestMembersWhosePoolIsAwayCount(t *testing.T) {
 
 // Pods that are refused are on nobody's way: a sibling does not count on them, and the hub sends no claim to wait for them.
 func TestMissingPodsThatAreRefusedAreStuck(t *testing.T) {
-	m := autoscale.Member{Replicas: 5, Pods: autoscale.Counts{Running: 1, Idle: 1}, Provisioning: 1}
+	m := scalepolicy.Member{Replicas: 5, Pods: scalepolicy.Counts{Running: 1, Idle: 1}, Provisioning: 1}
 	refused := m
-	refused.Refused = &autoscale.Refusal{}
+	refused.Refused = &scalepolicy.Refusal{}
 	if countMissing(&m); m.Provisioning != 4 || m.Stuck != 0 {
 		t.Errorf("not made yet: %d on their way, %d stuck", m.Provisioning, m.Stuck)
 	}

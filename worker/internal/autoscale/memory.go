@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 	"navix.sh/atoll/worker/internal/apitime"
 )
 
@@ -57,7 +57,7 @@ type memo struct {
 	idle     map[types.UID]idleTime
 	attempt  time.Time     // of the last question to admission
 	wait     time.Duration // from then, as whoever refused asked for
-	decided  autoscale.Reason
+	decided  scalepolicy.Reason
 	toldFull fullness
 }
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // I11: what a leader wrote while the API server's clock was an hour fast holds its successor back for one cooldown, and not
@@ -36,35 +36,35 @@ func TestTimesInTheFutureRunDown(t *testing.T) {
 		ScaleDownPolicy: v1alpha1.PoolScaleDownPolicy{StabilizationSeconds: 90},
 	}
 	m := newMemory()
-	look := func(change func(*autoscale.Member)) autoscale.MemberDecision {
+	look := func(change func(*scalepolicy.Member)) scalepolicy.MemberDecision {
 		known := m.of(key, key, pool, s)
-		member := autoscale.Member{Name: "a", Replicas: 1, Status: known.status, LastCreate: known.created}
+		member := scalepolicy.Member{Name: "a", Replicas: 1, Status: known.status, LastCreate: known.created}
 		change(&member)
-		d := autoscale.Decide(autoscale.Group{Policy: policy, Members: []autoscale.Member{member}, Now: now()})
+		d := scalepolicy.Decide(scalepolicy.Group{Policy: policy, Members: []scalepolicy.Member{member}, Now: now()})
 		known.status = d.Members[0].Status
 		return d.Members[0]
 	}
-	busy := func(m *autoscale.Member) { m.Pods.Running = 1 }
-	waits := func(m *autoscale.Member) { m.Pods.Running, m.Queue = 1, 1 }
-	idle := func(m *autoscale.Member) {
-		m.Pods = autoscale.Counts{Idle: 1, ReadyIdle: 1}
-		m.IdlePods = []autoscale.IdlePod{{Name: "one", IdleFor: time.Hour}}
+	busy := func(m *scalepolicy.Member) { m.Pods.Running = 1 }
+	waits := func(m *scalepolicy.Member) { m.Pods.Running, m.Queue = 1, 1 }
+	idle := func(m *scalepolicy.Member) {
+		m.Pods = scalepolicy.Counts{Idle: 1, ReadyIdle: 1}
+		m.IdlePods = []scalepolicy.IdlePod{{Name: "one", IdleFor: time.Hour}}
 	}
 	for _, step := range []struct {
 		at   time.Duration
-		see  func(*autoscale.Member)
-		want autoscale.Reason
+		see  func(*scalepolicy.Member)
+		want scalepolicy.Reason
 	}{
-		{0, busy, autoscale.ReasonIdleThreshold},
-		{19 * time.Second, busy, autoscale.ReasonIdleThreshold},
-		{20 * time.Second, busy, autoscale.ReasonSuccessCooldown},
-		{29 * time.Second, waits, autoscale.ReasonSuccessCooldown},
-		{30 * time.Second, waits, autoscale.ReasonSaturated},
-		{59 * time.Second, waits, autoscale.ReasonSaturated},
-		{60 * time.Second, waits, autoscale.ReasonUnmetDemand},
-		{299 * time.Second, busy, autoscale.ReasonIdleZero},
-		{301 * time.Second, busy, autoscale.ReasonQuietWindow},
-		{302 * time.Second, idle, autoscale.ReasonIdleTimeout},
+		{0, busy, scalepolicy.ReasonIdleThreshold},
+		{19 * time.Second, busy, scalepolicy.ReasonIdleThreshold},
+		{20 * time.Second, busy, scalepolicy.ReasonSuccessCooldown},
+		{29 * time.Second, waits, scalepolicy.ReasonSuccessCooldown},
+		{30 * time.Second, waits, scalepolicy.ReasonSaturated},
+		{59 * time.Second, waits, scalepolicy.ReasonSaturated},
+		{60 * time.Second, waits, scalepolicy.ReasonUnmetDemand},
+		{299 * time.Second, busy, scalepolicy.ReasonIdleZero},
+		{301 * time.Second, busy, scalepolicy.ReasonQuietWindow},
+		{302 * time.Second, idle, scalepolicy.ReasonIdleTimeout},
 	} {
 		local.SetTime(time.Unix(1_000_000, 0).Add(step.at))
 		if d := look(step.see); d.Reason != step.want {

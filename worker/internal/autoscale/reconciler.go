@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
@@ -239,7 +239,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // scale decides about one group, and has it so. It answers when to look again.
 func (r *Reconciler) scale(ctx context.Context, e *v1alpha1.SandboxEnv, g *group) (again time.Duration, err error) {
-	decided := autoscale.Decide(g.Group)
+	decided := scalepolicy.Decide(g.Group)
 	again = decided.Again
 	var failures []error
 	for i, t := range g.members {
@@ -258,8 +258,8 @@ func (r *Reconciler) scale(ctx context.Context, e *v1alpha1.SandboxEnv, g *group
 }
 
 // untilAttempt is when a member that wants to grow may ask admission again.
-func untilAttempt(r *Reconciler, t *target, d *autoscale.MemberDecision) time.Duration {
-	if d.Direction != autoscale.Up {
+func untilAttempt(r *Reconciler, t *target, d *scalepolicy.MemberDecision) time.Duration {
+	if d.Direction != scalepolicy.Up {
 		return 0
 	}
 	return max(r.untilAsked(t), settle)

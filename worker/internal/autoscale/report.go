@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 
 // report writes what is remembered of a pool into it, if it is news, and answers when to come back if it is too early.
 func (r *Reconciler) report(
-	ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *autoscale.MemberDecision,
+	ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision,
 ) (later time.Duration, err error) {
 	r.observe(ctx, e, g, t, d)
 	if versionOf(t.pool) < t.memo.version {
@@ -121,11 +121,11 @@ func (r *Reconciler) clear(ctx context.Context, cached *v1alpha1.SandboxPool) er
 
 // observe tells metrics, logs and the agent what was decided. A member that wants to grow and is at a ceiling is told of
 // once, until it is not any more, and once more when claims begin to wait for it.
-func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *autoscale.MemberDecision) {
-	if d.Direction == autoscale.None {
+func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision) {
+	if d.Direction == scalepolicy.None {
 		r.metrics.setDesired(t.key, d.To)
 	}
-	if d.Direction != autoscale.None || d.Reason != t.memo.decided {
+	if d.Direction != scalepolicy.None || d.Reason != t.memo.decided {
 		r.metrics.decisions.WithLabelValues(string(d.Direction), string(d.Reason)).Inc()
 		log.FromContext(ctx).V(1).Info("decided", "pool", t.key.Name, "direction", d.Direction, "from", d.From, "to", d.To, "reason", d.Reason, "text", d.Text)
 	}
@@ -142,7 +142,7 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 	if full == notFull || full > t.memo.toldFull {
 		t.memo.toldFull = full
 	}
-	saturated := autoscale.SaturatedUntil(t.memo.status, &g.Policy.ScaleUpPolicy, g.Now)
+	saturated := scalepolicy.SaturatedUntil(t.memo.status, &g.Policy.ScaleUpPolicy, g.Now)
 	var left time.Duration
 	if !saturated.IsZero() {
 		left = saturated.Sub(g.Now)
@@ -162,9 +162,9 @@ const (
 	fullAndWaitedFor
 )
 
-func fullnessOf(t *target, d *autoscale.MemberDecision) fullness {
+func fullnessOf(t *target, d *scalepolicy.MemberDecision) fullness {
 	switch {
-	case d.Direction != autoscale.None || !isCeiling(d.Reason):
+	case d.Direction != scalepolicy.None || !isCeiling(d.Reason):
 		return notFull
 	case t.waiting > 0:
 		return fullAndWaitedFor
@@ -172,16 +172,16 @@ func fullnessOf(t *target, d *autoscale.MemberDecision) fullness {
 	return fullAhead
 }
 
-func isCeiling(reason autoscale.Reason) bool {
+func isCeiling(reason scalepolicy.Reason) bool {
 	switch reason {
-	case autoscale.ReasonMemberCeiling, autoscale.ReasonGroupCeiling, autoscale.ReasonNoRoom:
+	case scalepolicy.ReasonMemberCeiling, scalepolicy.ReasonGroupCeiling, scalepolicy.ReasonNoRoom:
 		return true
 	}
 	return false
 }
 
 // tellMoved records that replicas were changed.
-func (r *Reconciler) tellMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, from, to int32, d *autoscale.MemberDecision) {
+func (r *Reconciler) tellMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, from, to int32, d *scalepolicy.MemberDecision) {
 	reason, action := "ScaledUp", "ScaleUp"
 	if to < from {
 		reason, action = "ScaledDown", "ScaleDown"
@@ -193,7 +193,7 @@ func (r *Reconciler) tellMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *t
 
 // tellRefused records that admission did not let a pool grow as far as it was to.
 func (r *Reconciler) tellRefused(
-	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, g *group, d *autoscale.MemberDecision, outcome autoscale.Outcome,
+	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, g *group, d *scalepolicy.MemberDecision, outcome scalepolicy.Outcome,
 ) {
 	r.events.Eventf(t.pool, e, corev1.EventTypeWarning, "ScaleUp"+string(outcome.Result), "ScaleUp",
 		"replicas were to go from %d to %d, and %d are admitted: %s; the next attempt is in %d s",

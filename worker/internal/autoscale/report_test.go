@@ -11,7 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // Who cannot grow is told of once, and again when it becomes worse; that claims wait is said only if some do.
@@ -25,17 +25,17 @@ func TestAFullPoolIsToldOfAsItIs(t *testing.T) {
 	r := &Reconciler{clock: clk, events: recorder, outlooks: newOutlooks(clk), metrics: metrics}
 	g := &group{}
 	one := &target{key: types.NamespacedName{Name: "a"}, pool: &v1alpha1.SandboxPool{}, memo: &memo{}}
-	full := autoscale.MemberDecision{
-		Direction: autoscale.None, From: 4, To: 4, Reason: autoscale.ReasonMemberCeiling, Text: "its maxReplicas is 4",
+	full := scalepolicy.MemberDecision{
+		Direction: scalepolicy.None, From: 4, To: 4, Reason: scalepolicy.ReasonMemberCeiling, Text: "its maxReplicas is 4",
 	}
-	idle := autoscale.MemberDecision{Direction: autoscale.None, From: 4, To: 4, Reason: autoscale.ReasonNoTrigger}
+	idle := scalepolicy.MemberDecision{Direction: scalepolicy.None, From: 4, To: 4, Reason: scalepolicy.ReasonNoTrigger}
 	const (
 		ahead = "Warning MemberCeiling nobody waits yet, but the pool cannot grow beyond 4: its maxReplicas is 4"
 		waits = "Warning MemberCeiling claims wait and the pool cannot grow beyond 4: its maxReplicas is 4"
 	)
 	for i, step := range []struct {
 		waiting int32
-		decided autoscale.MemberDecision
+		decided scalepolicy.MemberDecision
 		want    string
 	}{
 		{0, full, ahead}, {0, full, ""}, {2, full, waits}, {2, full, ""}, {0, full, ""}, {2, full, ""},

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 const (
@@ -181,7 +181,7 @@ func autoscalingActiveOf(o *observation) patch.Condition {
 			continue
 		}
 		enabled = append(enabled, g.Name)
-		if fault := autoscale.Misconfigured(g); fault != "" {
+		if fault := scalepolicy.Misconfigured(g); fault != "" {
 			wrong = append(wrong, fault)
 		}
 	}

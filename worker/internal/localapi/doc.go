@@ -12,7 +12,7 @@
 //
 // An Env's members of this cluster are refreshed here as at a hub.
 //
-// Logs, exec and ports of sandboxes are answered as at a hub, by package reach of this worker.
+// Logs, exec and ports of sandboxes are answered as at a hub, by package podtunnel.
 //
 // Only the leader hands out Pods. Followers listen as well, and have the leader answer, also for logs, exec and ports; while
 // they do not reach it they answer UNAVAILABLE. A conversation through a follower ends when another replica leads, as one with

@@ -26,6 +26,6 @@
 //
 // # Logs
 //
-// Log resolves a runtime's name to the container and the file, which package reach reads with Tail, a command in that
+// Log resolves a runtime's name to the container and the file, which package podtunnel reads with Tail, a command in that
 // container. An image without tail, a distroless one say, has no way to read it.
 package runtimes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reach_test
+package podtunnel_test
 
 import (
 	"bufio"
@@ -30,12 +30,12 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/pkg/problem"
-	tunnel "navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/claim"
-	"navix.sh/atoll/worker/internal/reach"
+	"navix.sh/atoll/worker/internal/podtunnel"
 )
 
-func (w *world) handlerOf(h *tunnel.Handler) http.Handler {
+func (w *world) handlerOf(h *reach.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		w.serving.Add(1)
 		defer w.serving.Add(-1)
@@ -318,7 +318,7 @@ func tcpToAPort(t *testing.T, w *world) {
 		all, _ := io.ReadAll(conn) // until the caller has nothing more to say
 		_, _ = fmt.Fprintf(conn, "heard %d bytes", len(all))
 	})
-	socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+	socket, err := w.dial(id, "ports/"+port, reach.TCPProtocol)
 	w.must(err)
 	defer socket.Close()
 	const much = 3<<20 + 17
@@ -358,7 +358,7 @@ func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
 			}
 		}
 	})
-	socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+	socket, err := w.dial(id, "ports/"+port, reach.TCPProtocol)
 	w.must(err)
 	defer socket.Close()
 	if _, _, err := socket.ReadMessage(); err != nil {
@@ -415,7 +415,7 @@ func aTunnelEndsBeforeItsReleaseIsAnswered(t *testing.T, w *world) {
 			}
 		}
 	})
-	socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+	socket, err := w.dial(id, "ports/"+port, reach.TCPProtocol)
 	w.must(err)
 	defer socket.Close()
 	stop := make(chan struct{})
@@ -454,7 +454,7 @@ func aTunnelEndsBeforeItsReleaseIsAnswered(t *testing.T, w *world) {
 	if after := inside.Load(); after > atRelease+64<<10 { // what was under way in the API server
 		t.Errorf("%d bytes arrived after the release was answered", after-atRelease)
 	}
-	if _, err := w.dial(id, "exec?command=true", tunnel.ExecProtocol); err == nil || problem.FromError(err).Reason != problem.NotFound {
+	if _, err := w.dial(id, "exec?command=true", reach.ExecProtocol); err == nil || problem.FromError(err).Reason != problem.NotFound {
 		t.Errorf("exec after the release: %v", err)
 	}
 	if known, err := w.activity.GetLastActive(t.Context()); err != nil || len(known) > 0 {
@@ -477,7 +477,7 @@ func aWorkerThatLostItsLeaseLetsGo(t *testing.T, w *world) {
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "does not lead") {
 		t.Errorf("a silent exec at a worker that leads no more: %v", err)
 	}
-	if _, err := w.dial(id, "exec?command=true", tunnel.ExecProtocol); err == nil || problem.FromError(err).Reason != problem.Unavailable {
+	if _, err := w.dial(id, "exec?command=true", reach.ExecProtocol); err == nil || problem.FromError(err).Reason != problem.Unavailable {
 		t.Errorf("exec at a worker that leads no more: %v", err)
 	}
 }
@@ -498,7 +498,7 @@ func TestASilentLogIsFollowed(t *testing.T) {
 // stuck is an API server that holds on to what it is asked for.
 type stuck struct{ asked chan struct{} }
 
-func (s stuck) Dial(ctx context.Context, _ claim.Place, _ *federationv1.ReachCall) (tunnel.Tunnel, error) {
+func (s stuck) Dial(ctx context.Context, _ claim.Place, _ *federationv1.ReachCall) (reach.Tunnel, error) {
 	s.asked <- struct{}{}
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -508,13 +508,13 @@ func (s stuck) Dial(ctx context.Context, _ claim.Place, _ *federationv1.ReachCal
 // Pod is not reset for the next tenant.
 func TestI13APodWithAnUnansweredExecIsReplaced(t *testing.T) {
 	upstream := stuck{make(chan struct{}, 1)}
-	w := newWorld(t, func(o *reach.Options) { o.Upstream = upstream })
+	w := newWorld(t, func(o *podtunnel.Options) { o.Upstream = upstream })
 	for _, asked := range []bool{false, true} {
 		sandbox := w.claim()
 		failed := make(chan error, 1)
 		if asked {
 			go func() {
-				_, err := w.dial(sandbox.GetId(), "exec?command=true", tunnel.ExecProtocol)
+				_, err := w.dial(sandbox.GetId(), "exec?command=true", reach.ExecProtocol)
 				failed <- err
 			}()
 			<-upstream.asked
@@ -549,7 +549,7 @@ func tunnelsOfASandboxAreBounded(t *testing.T, w *world) {
 	port := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	refused := 0
 	for range 130 {
-		socket, err := w.dial(id, "ports/"+port, tunnel.TCPProtocol)
+		socket, err := w.dial(id, "ports/"+port, reach.TCPProtocol)
 		if err != nil {
 			if problem.FromError(err).Reason != problem.RateLimited {
 				t.Fatal(err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reach gets into the sandboxes of this cluster: logs, exec, and connections to their ports.
+// Package podtunnel gets into the sandboxes of this cluster: logs, exec, and connections to their ports.
 //
 // In go a sandbox's id and what is wanted of it, from the hub's dispatches and from the local API, which both have made sure
 // who asks; out comes a tunnel (pkg/reach). It keeps count of what is open, and is where package idle learns of activity.
@@ -36,4 +36,4 @@
 //
 // Messages with content are activity, in either direction, and so is opening a tunnel; one that is open and silent is none.
 // What begins after a pause is written down at once, by a touch; what follows package idle asks for.
-package reach
+package podtunnel

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package autoscale decides how many Pods the members of a scaling group have. It is pure: no clock, no network, no client.
+// Package scalepolicy decides how many Pods the members of a scaling group have. It is pure: no clock, no network, no client.
 // The worker carries its decisions out; a simulator drives the same Decide over days in seconds.
 //
 // In goes a Group: one scaling group of one Env in one cluster, at one moment. Out comes a Decision for each member: how
@@ -47,4 +47,4 @@
 // the replicas of one whose pool is away, grows past neither the group's maxReplicas nor the room; a limit that was lowered
 // stops growth and shrinks nothing. I11: all times are of one clock, the caller's, which is the API server's; a time in the
 // future counts as now.
-package autoscale
+package scalepolicy

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reach_test
+package podtunnel_test
 
 import (
 	"context"
@@ -37,13 +37,13 @@ import (
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
-	tunnel "navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/podtunnel"
 	"navix.sh/atoll/worker/internal/pool"
-	"navix.sh/atoll/worker/internal/reach"
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -69,8 +69,8 @@ type world struct {
 	logFile   string // of the runtime "app"
 	live      client.Client
 	claims    *claim.Service
-	activity  *reach.Activity
-	service   *reach.Service
+	activity  *podtunnel.Activity
+	service   *podtunnel.Service
 	metrics   *prometheus.Registry
 	server    *httptest.Server
 	lost      atomic.Bool  // the lease
@@ -80,7 +80,7 @@ type world struct {
 func (w *world) Held() bool { return !w.lost.Load() }
 
 // newWorld makes a world of two Pods. change may put another way to Pods in place.
-func newWorld(t *testing.T, change ...func(*reach.Options)) *world {
+func newWorld(t *testing.T, change ...func(*podtunnel.Options)) *world {
 	t.Helper()
 	w := &world{t: t, metrics: prometheus.NewRegistry(), logFile: filepath.Join(t.TempDir(), "app.log")}
 	scheme := runtime.NewScheme()
@@ -126,25 +126,25 @@ func (w *world) lead() {
 	times.Watch(cfg)
 	pods, err := claim.NewPods(cfg)
 	w.must(err)
-	w.activity = reach.NewActivity(clock.RealClock{})
+	w.activity = podtunnel.NewActivity(clock.RealClock{})
 	w.claims, err = claim.New(claim.Options{
 		ClusterID: clusterID, Pods: pods, Lease: w, Time: times, Activity: []idle.LastActiveSource{w.activity}, History: historytest.New(w.t, times),
 	})
 	w.must(err)
 }
 
-func (w *world) open(change ...func(*reach.Options)) {
-	upstream, err := reach.NewAPIServer(w.config())
+func (w *world) open(change ...func(*podtunnel.Options)) {
+	upstream, err := podtunnel.NewAPIServer(w.config())
 	w.must(err)
-	opts := reach.Options{Claims: w.claims, Activity: w.activity, Lease: w, Upstream: upstream}
+	opts := podtunnel.Options{Claims: w.claims, Activity: w.activity, Lease: w, Upstream: upstream}
 	for _, f := range change {
 		f(&opts)
 	}
-	w.service, err = reach.New(opts)
+	w.service, err = podtunnel.New(opts)
 	w.must(err)
-	measures, err := tunnel.NewMetrics(w.metrics, "test")
+	measures, err := reach.NewMetrics(w.metrics, "test")
 	w.must(err)
-	handler := tunnel.NewHandler(measures.Measure(w.service), logr.Discard())
+	handler := reach.NewHandler(measures.Measure(w.service), logr.Discard())
 	server := httptest.NewServer(w.handlerOf(handler))
 	w.server = server
 	w.t.Cleanup(func() {
@@ -179,7 +179,7 @@ func (w *world) follow() {
 	go func() { served <- leader.Serve(lis) }()
 	conn, err := link.DialPeer(lis.Addr().String(), clusterID, credentials)
 	w.must(err)
-	handler := tunnel.NewHandler(through{conn}, logr.Discard())
+	handler := reach.NewHandler(through{conn}, logr.Discard())
 	server := httptest.NewServer(w.handlerOf(handler))
 	w.server = server
 	w.t.Cleanup(func() {
@@ -193,7 +193,7 @@ func (w *world) follow() {
 
 type through struct{ leader grpc.ClientConnInterface }
 
-func (t through) Open(ctx context.Context, id string, what *federationv1.ReachCall) (tunnel.Tunnel, error) {
+func (t through) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
 	return link.ReachThrough(ctx, t.leader, id, what)
 }
 

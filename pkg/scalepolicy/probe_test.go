@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package autoscale_test
+package scalepolicy_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // TestSearchFindsTheGreatest: for any limit of admission, with few questions, and never above what was admitted.
@@ -24,14 +24,14 @@ func TestSearchFindsTheGreatest(t *testing.T) {
 		find := func(from, by, limit uint16) bool {
 			low, high := int32(from), int32(from)+int32(by)
 			most := min(max(int32(limit), low), high)
-			out, err := autoscale.Search(t.Context(), low, high, func(_ context.Context, target int32) (autoscale.Answer, error) {
+			out, err := scalepolicy.Search(t.Context(), low, high, func(_ context.Context, target int32) (scalepolicy.Answer, error) {
 				switch {
 				case target <= most:
-					return autoscale.Answer{Admitted: target}, nil
+					return scalepolicy.Answer{Admitted: target}, nil
 				case names:
-					return autoscale.Answer{Admitted: most, Message: "no more"}, nil
+					return scalepolicy.Answer{Admitted: most, Message: "no more"}, nil
 				}
-				return autoscale.Answer{Admitted: low, Message: "no more"}, nil
+				return scalepolicy.Answer{Admitted: low, Message: "no more"}, nil
 			})
 			whole := most == high
 			return err == nil && out.From == low && out.To == most && out.Asked <= 18 &&
@@ -45,24 +45,24 @@ func TestSearchFindsTheGreatest(t *testing.T) {
 
 func TestSearchEnds(t *testing.T) {
 	asked := 0
-	invalid := func(context.Context, int32) (autoscale.Answer, error) {
+	invalid := func(context.Context, int32) (scalepolicy.Answer, error) {
 		asked++
-		return autoscale.Answer{Admitted: 3, Invalid: true, Message: "no such\nqueue"}, nil
+		return scalepolicy.Answer{Admitted: 3, Invalid: true, Message: "no such\nqueue"}, nil
 	}
-	out, err := autoscale.Search(t.Context(), 3, 100, invalid)
+	out, err := scalepolicy.Search(t.Context(), 3, 100, invalid)
 	if err != nil || asked != 1 || out.To != 3 || out.Result != v1alpha1.PoolScaleUpAttemptFailed || out.Message != "no such queue" {
 		t.Errorf("an invalid spec is asked for once, and Failed: asked %d, %+v, %v", asked, out, err)
 	}
-	out, err = autoscale.Search(t.Context(), 3, 100, func(context.Context, int32) (autoscale.Answer, error) {
-		return autoscale.Answer{}, errors.New(strings.Repeat("broken ", 100))
+	out, err = scalepolicy.Search(t.Context(), 3, 100, func(context.Context, int32) (scalepolicy.Answer, error) {
+		return scalepolicy.Answer{}, errors.New(strings.Repeat("broken ", 100))
 	})
 	if err != nil || out.To != 3 || out.Result != v1alpha1.PoolScaleUpAttemptFailed || len(out.Message) > 300 {
 		t.Errorf("a plugin that breaks is Failed, in a short line: %+v, %v", out, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err = autoscale.Search(ctx, 3, 100, func(ctx context.Context, _ int32) (autoscale.Answer, error) {
-		return autoscale.Answer{}, ctx.Err()
+	if _, err = scalepolicy.Search(ctx, 3, 100, func(ctx context.Context, _ int32) (scalepolicy.Answer, error) {
+		return scalepolicy.Answer{}, ctx.Err()
 	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("being told to end is no outcome: %v", err)
 	}
@@ -70,15 +70,15 @@ func TestSearchEnds(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	before := &v1alpha1.PoolAutoScalingStatus{ScaleUpErrorMessage: "old"}
-	up := autoscale.Record(before, autoscale.Outcome{From: 2, To: 3, Result: v1alpha1.PoolScaleUpAttemptEnough}, noon)
+	up := scalepolicy.Record(before, scalepolicy.Outcome{From: 2, To: 3, Result: v1alpha1.PoolScaleUpAttemptEnough}, noon)
 	if got := showStatus(up); got != "LastScaleUpTime=0s ago, LastScaleUpAttemptTime=0s ago, LastScaleUpAttemptResult=Enough" {
 		t.Error(got)
 	}
-	none := autoscale.Record(nil, autoscale.Outcome{From: 2, To: 2, Result: v1alpha1.PoolScaleUpAttemptInsufficient, Message: "quota"}, noon)
+	none := scalepolicy.Record(nil, scalepolicy.Outcome{From: 2, To: 2, Result: v1alpha1.PoolScaleUpAttemptInsufficient, Message: "quota"}, noon)
 	if got := showStatus(none); got != "LastScaleUpAttemptTime=0s ago, LastScaleUpAttemptResult=Insufficient, ScaleUpErrorMessage=quota" {
 		t.Error(got)
 	}
-	if got := showStatus(autoscale.RecordDown(none, noon)); !strings.HasPrefix(got, "LastScaleDownTime=0s ago") {
+	if got := showStatus(scalepolicy.RecordDown(none, noon)); !strings.HasPrefix(got, "LastScaleDownTime=0s ago") {
 		t.Error(got)
 	}
 	if before.LastScaleUpTime != nil || before.ScaleUpErrorMessage != "old" {
@@ -92,17 +92,17 @@ func TestDecideKeepsLimits(t *testing.T) {
 	for seed := range uint64(20000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		g := anyGroup(r)
-		d := autoscale.Decide(g)
+		d := scalepolicy.Decide(g)
 		if err := check(&g, d); err != nil {
 			t.Fatalf("seed %d: %v\n%+v\n%s", seed, err, g, show(d))
 		}
 		shuffled := g
-		shuffled.Members = append([]autoscale.Member(nil), g.Members...)
+		shuffled.Members = append([]scalepolicy.Member(nil), g.Members...)
 		r.Shuffle(len(shuffled.Members), func(i, j int) {
 			shuffled.Members[i], shuffled.Members[j] = shuffled.Members[j], shuffled.Members[i]
 		})
-		again := autoscale.Decide(shuffled)
-		byName := map[string]autoscale.MemberDecision{}
+		again := scalepolicy.Decide(shuffled)
+		byName := map[string]scalepolicy.MemberDecision{}
 		for _, m := range again.Members {
 			byName[m.Name] = m
 		}
@@ -114,7 +114,7 @@ func TestDecideKeepsLimits(t *testing.T) {
 	}
 }
 
-func check(g *autoscale.Group, d autoscale.Decision) error {
+func check(g *scalepolicy.Group, d scalepolicy.Decision) error {
 	before, after, floor := g.Others, g.Others, g.Others
 	marked := map[int32]bool{}
 	for i, m := range d.Members {
@@ -137,9 +137,9 @@ func check(g *autoscale.Group, d autoscale.Decision) error {
 			return fmt.Errorf("%s: grows above its ceiling", m.Name)
 		case m.To > max(m.From, live) && !m.Probe:
 			return fmt.Errorf("%s: grows unasked", m.Name)
-		case (m.To > m.From) != (m.Direction == autoscale.Up), (m.To < m.From) != (m.Direction == autoscale.Down):
+		case (m.To > m.From) != (m.Direction == scalepolicy.Up), (m.To < m.From) != (m.Direction == scalepolicy.Down):
 			return fmt.Errorf("%s: direction", m.Name)
-		case m.Direction == autoscale.Down && len(m.Mark) > 0, m.Direction == autoscale.Up && len(m.Mark) > 0:
+		case m.Direction == scalepolicy.Down && len(m.Mark) > 0, m.Direction == scalepolicy.Up && len(m.Mark) > 0:
 			return fmt.Errorf("%s: marks while it moves", m.Name)
 		}
 		if len(m.Mark) > 0 {
@@ -157,7 +157,7 @@ func check(g *autoscale.Group, d autoscale.Decision) error {
 		return fmt.Errorf("a batch of several priorities")
 	}
 	for _, m := range d.Members {
-		if m.Direction == autoscale.Down && g.Policy.MinReplicas != nil && floor < *g.Policy.MinReplicas {
+		if m.Direction == scalepolicy.Down && g.Policy.MinReplicas != nil && floor < *g.Policy.MinReplicas {
 			return fmt.Errorf("the group shrinks to %d, below %d", floor, *g.Policy.MinReplicas)
 		}
 	}
@@ -177,13 +177,13 @@ func TestDecideShrinksByPriority(t *testing.T) {
 			m.Queue = 0
 			m.Status.LastScaleDownTime = nil
 			if r.IntN(2) == 0 {
-				m.Status = autoscale.RecordDown(m.Status, noon.Add(-time.Duration(r.IntN(60))*time.Second))
+				m.Status = scalepolicy.RecordDown(m.Status, noon.Add(-time.Duration(r.IntN(60))*time.Second))
 			}
 			for j := range m.IdlePods {
 				m.IdlePods[j].Marked = false
 			}
 		}
-		d := autoscale.Decide(g)
+		d := scalepolicy.Decide(g)
 		giving, marking := int32(-1), int32(-1)
 		for i, m := range d.Members {
 			in := &g.Members[i]
@@ -202,8 +202,8 @@ func TestDecideShrinksByPriority(t *testing.T) {
 		}
 		held++
 		g.Now = g.Now.Add(time.Minute)
-		after := autoscale.Decide(g)
-		if !slices.ContainsFunc(after.Members, func(m autoscale.MemberDecision) bool { return len(m.Mark) > 0 || m.Direction != autoscale.None }) {
+		after := scalepolicy.Decide(g)
+		if !slices.ContainsFunc(after.Members, func(m scalepolicy.MemberDecision) bool { return len(m.Mark) > 0 || m.Direction != scalepolicy.None }) {
 			t.Fatalf("seed %d: nothing shrinks a minute later:\n%s", seed, show(after))
 		}
 	}
@@ -213,8 +213,8 @@ func TestDecideShrinksByPriority(t *testing.T) {
 }
 
 // mayGive reports a member that is sure to have idle Pods which are to go, at once or when its stabilization is over.
-func mayGive(g *autoscale.Group, in *autoscale.Member, m *autoscale.MemberDecision) bool {
-	if in.Contested || in.Unsettled || m.Direction != autoscale.None || in.Queue > 0 || in.Pods.ReadyIdle == 0 {
+func mayGive(g *scalepolicy.Group, in *scalepolicy.Member, m *scalepolicy.MemberDecision) bool {
+	if in.Contested || in.Unsettled || m.Direction != scalepolicy.None || in.Queue > 0 || in.Pods.ReadyIdle == 0 {
 		return false
 	}
 	floor := in.Pods.Running + in.Pods.Starting + in.Pods.Stopping
@@ -232,7 +232,7 @@ func mayGive(g *autoscale.Group, in *autoscale.Member, m *autoscale.MemberDecisi
 	return ripe && kept && m.To > floor
 }
 
-func anyGroup(r *rand.Rand) autoscale.Group {
+func anyGroup(r *rand.Rand) scalepolicy.Group {
 	maybe := func(n int32) *int32 {
 		if r.IntN(2) == 0 {
 			return nil
@@ -241,29 +241,29 @@ func anyGroup(r *rand.Rand) autoscale.Group {
 		return &v
 	}
 	ago := func() time.Time { return noon.Add(-time.Duration(r.IntN(400)-5) * time.Second) }
-	g := autoscale.Group{ClusterID: "here", Policy: policy(), Now: noon, Room: maybe(40), Others: r.Int32N(2) * r.Int32N(12)}
+	g := scalepolicy.Group{ClusterID: "here", Policy: policy(), Now: noon, Room: maybe(40), Others: r.Int32N(2) * r.Int32N(12)}
 	g.Policy.Enabled = r.IntN(10) > 0
 	g.Policy.MinReplicas, g.Policy.MaxReplicas = maybe(20), maybe(40)
 	g.Policy.ScaleUpPolicy.Mode = []v1alpha1.PoolScaleUpMode{
 		v1alpha1.PoolScaleUpModeConservative, v1alpha1.PoolScaleUpModeDefault, v1alpha1.PoolScaleUpModeAggressive}[r.IntN(3)]
 	g.Policy.ScaleUpPolicy.IdleThresholdSeconds = r.Int32N(3) * 30
 	for i := range 1 + r.IntN(4) {
-		m := autoscale.Member{
+		m := scalepolicy.Member{
 			Name: fmt.Sprintf("m%d", i), Replicas: r.Int32N(12), MinReplicas: maybe(8), MaxReplicas: maybe(16),
 			ScaleUpPriority: r.Int32N(3), ScaleDownPriority: r.Int32N(3), Contested: r.IntN(8) == 0, Unsettled: r.IntN(8) == 0,
 			Provisioning: r.Int32N(3), Queue: r.Int32N(3) * r.Int32N(20),
-			Pods:   autoscale.Counts{Running: r.Int32N(5), Starting: r.Int32N(2), Stopping: r.Int32N(2)},
+			Pods:   scalepolicy.Counts{Running: r.Int32N(5), Starting: r.Int32N(2), Stopping: r.Int32N(2)},
 			Status: &v1alpha1.PoolAutoScalingStatus{},
 		}
 		if r.IntN(2) == 0 {
 			m.LastCreate = ago()
-			zero := autoscale.RecordDown(nil, ago()).LastScaleDownTime
-			m.Status = autoscale.Record(m.Status, autoscale.Outcome{To: r.Int32N(2), Result: []v1alpha1.PoolScaleUpAttemptResult{
+			zero := scalepolicy.RecordDown(nil, ago()).LastScaleDownTime
+			m.Status = scalepolicy.Record(m.Status, scalepolicy.Outcome{To: r.Int32N(2), Result: []v1alpha1.PoolScaleUpAttemptResult{
 				v1alpha1.PoolScaleUpAttemptEnough, v1alpha1.PoolScaleUpAttemptInsufficient}[r.IntN(2)]}, ago())
 			m.Status.LastScaleDownTime, m.Status.IdleZeroSince = zero, zero
 		}
 		for j := range r.IntN(6) {
-			m.IdlePods = append(m.IdlePods, autoscale.IdlePod{
+			m.IdlePods = append(m.IdlePods, scalepolicy.IdlePod{
 				Name: fmt.Sprintf("m%d-%d", i, j), IdleFor: time.Duration(r.IntN(600)) * time.Second, Ready: r.IntN(3) > 0,
 				Marked: r.IntN(3) == 0, MarkedFor: time.Duration(r.IntN(20)) * time.Second,
 			})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package autoscale_test
+package scalepolicy_test
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/autoscale"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -41,7 +41,7 @@ func TestDecide(t *testing.T) {
 			if err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			return show(autoscale.Decide(g))
+			return show(scalepolicy.Decide(g))
 		})
 	})
 }
@@ -50,8 +50,8 @@ func TestDecide(t *testing.T) {
 //
 //	group mode=Default max=10 …
 //	member NAME replicas=2 running=1 idle=400s,10s/3s …     (idle: for how long each, and for how long it is marked; ! is not ready)
-func parse(text string) (autoscale.Group, error) {
-	g := autoscale.Group{ClusterID: "here", Policy: policy(), Now: noon}
+func parse(text string) (scalepolicy.Group, error) {
+	g := scalepolicy.Group{ClusterID: "here", Policy: policy(), Now: noon}
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		if len(words) == 0 {
@@ -62,7 +62,7 @@ func parse(text string) (autoscale.Group, error) {
 		case "group":
 			set, words = func(k, v string) error { return setGroup(&g, k, v) }, words[1:]
 		case "member":
-			g.Members = append(g.Members, autoscale.Member{Name: words[1], Generation: 7})
+			g.Members = append(g.Members, scalepolicy.Member{Name: words[1], Generation: 7})
 			m := &g.Members[len(g.Members)-1]
 			set, words = func(k, v string) error { return setMember(m, k, v) }, words[2:]
 		default:
@@ -78,7 +78,7 @@ func parse(text string) (autoscale.Group, error) {
 	return g, nil
 }
 
-func setGroup(g *autoscale.Group, key, value string) error {
+func setGroup(g *scalepolicy.Group, key, value string) error {
 	up, down := &g.Policy.ScaleUpPolicy, &g.Policy.ScaleDownPolicy
 	switch key {
 	case "enabled":
@@ -119,7 +119,7 @@ func setGroup(g *autoscale.Group, key, value string) error {
 	return err
 }
 
-func setMember(m *autoscale.Member, key, value string) error {
+func setMember(m *scalepolicy.Member, key, value string) error {
 	status := func() *v1alpha1.PoolAutoScalingStatus {
 		if m.Status == nil {
 			m.Status = &v1alpha1.PoolAutoScalingStatus{}
@@ -157,7 +157,7 @@ func setMember(m *autoscale.Member, key, value string) error {
 		case "create":
 			m.LastCreate = at.Time
 		case "refused":
-			m.Refused = &autoscale.Refusal{At: at.Time, Message: cmp.Or(message, "exceeded quota")}
+			m.Refused = &scalepolicy.Refusal{At: at.Time, Message: cmp.Or(message, "exceeded quota")}
 		}
 		return err
 	}
@@ -195,12 +195,12 @@ func setMember(m *autoscale.Member, key, value string) error {
 }
 
 // setIdle makes idle Pods.
-func setIdle(m *autoscale.Member, value string) error {
+func setIdle(m *scalepolicy.Member, value string) error {
 	for i, text := range strings.Split(value, ",") {
 		one, broken := strings.CutSuffix(text, "!")
 		age, mark, marked := strings.Cut(one, "/")
 		name := fmt.Sprintf("%s-%d", m.Name, i+1)
-		pod := autoscale.IdlePod{Name: name, UID: types.UID("uid-" + name), Ready: !broken, Marked: marked}
+		pod := scalepolicy.IdlePod{Name: name, UID: types.UID("uid-" + name), Ready: !broken, Marked: marked}
 		var err error
 		if pod.IdleFor, err = time.ParseDuration(age); err != nil {
 			return err
@@ -219,12 +219,12 @@ func setIdle(m *autoscale.Member, value string) error {
 	return nil
 }
 
-func show(d autoscale.Decision) string {
+func show(d scalepolicy.Decision) string {
 	var b strings.Builder
 	for _, m := range d.Members {
 		fmt.Fprintf(&b, "%s: ", m.Name)
 		switch {
-		case m.Direction != autoscale.None:
+		case m.Direction != scalepolicy.None:
 			fmt.Fprintf(&b, "%s %d to %d", m.Direction, m.From, m.To)
 			if m.Probe {
 				fmt.Fprintf(&b, ", asking from %d", m.Floor)
@@ -235,7 +235,7 @@ func show(d autoscale.Decision) string {
 		fmt.Fprintf(&b, ": %s: %s\n", m.Reason, m.Text)
 		for _, pods := range []struct {
 			verb string
-			list []autoscale.IdlePod
+			list []scalepolicy.IdlePod
 		}{{"mark", m.Mark}, {"unmark", m.Unmark}} {
 			if len(pods.list) > 0 {
 				var names []string
