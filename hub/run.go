@@ -23,6 +23,7 @@ import (
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/registrycopy"
+	"navix.sh/atoll/hub/internal/sandboxes"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
@@ -117,19 +118,12 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if h.registryCopy != nil {
 		h.registryCopy.Sync(ctx)
 	}
-	// Workers attach once everything is built, so what they send finds the claims service there.
-	workers := attach.NewServer(attach.Options{
-		Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach"),
-		OnEnded: func(ctx context.Context, clusterID string, ended *federationv1.Ended) error {
-			return h.claims.OnEnded(ctx, clusterID, ended)
-		},
-		OnKeys:     func(clusterID string, keys []*federationv1.KeyHolder) { h.claims.OnKeys(clusterID, keys) },
-		OnRestored: func(clusterID string, keys []*federationv1.KeyHolder) { h.claims.OnRestored(clusterID, keys) },
-	})
+	workers := attach.NewServer(attach.Options{Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach")})
 	h.claims = claims.New(claims.Options{
 		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
 		Metrics: h.metrics, Retention: o.retention,
 	})
+	workers.Handle(h.claims)
 	linkMetrics, err := link.NewMetrics(h.metrics)
 	for _, part := range []registrar{credentials, workers, h.claimsFile, h.registryFile} {
 		err = errors.Join(err, part.Register(h.metrics))
@@ -205,8 +199,9 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 		files: hubstate.Files{Claims: h.claimsFile, Registry: h.registryFile, Dir: dir, Version: version.String()},
 		hub:   h, clock: real, expiry: credentials.Expiry,
 	}
+	service := sandboxes.New(sandboxes.Options{Fleet: h.fleet, Dispatcher: workers, Claims: h.claims, Tunnels: workers})
 	options := api.Options{
-		Claims: h.claims, Reach: measures.Measure(sandboxes{h.claims, workers}), Fleet: h.fleet, Hub: status, Auth: h.auth,
+		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Fleet: h.fleet, Hub: status, Auth: h.auth,
 		Limits: o.limits, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api"),
 	}
 	if o.secure() {
@@ -214,26 +209,6 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 	}
 	h.public, err = api.New(options)
 	return err
-}
-
-// sandboxes are reached through their clusters' workers.
-type sandboxes struct {
-	claims  *claims.Service
-	workers *attach.Server
-}
-
-func (s sandboxes) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
-	return s.claims.Reach(ctx, tunnels{s.workers}, id, what)
-}
-
-type tunnels struct{ workers *attach.Server }
-
-func (t tunnels) Open(ctx context.Context, cluster string, tell func(ctx context.Context, token string) error) (reach.Tunnel, error) {
-	opened, err := t.workers.OpenTunnel(ctx, cluster, tell)
-	if err != nil {
-		return nil, err
-	}
-	return opened, nil
 }
 
 // serve ends in order: callers first, while workers are still attached to answer them, then everything else.

@@ -143,7 +143,7 @@ func (w *world) recorded() error {
 		}
 		var got *sandboxv1.Sandbox
 		err, _ := w.ask(func(h *hubtest.Hub) (err error) {
-			got, err = h.Get(context.Background(), id)
+			got, err = h.Sandboxes.Get(context.Background(), id)
 			return err
 		})
 		if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetTerminatedAt() == nil {

@@ -69,7 +69,7 @@ func (w *world) touch(id string) bool {
 	began := time.Now()
 	var got *sandboxv1.Sandbox
 	err, heard := w.ask(func(h *hubtest.Hub) (err error) {
-		got, err = h.Touch(ctx, id)
+		got, err = h.Sandboxes.Touch(ctx, id)
 		return err
 	})
 	if err != nil || !heard {

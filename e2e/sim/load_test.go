@@ -184,7 +184,7 @@ func judge(got *sandboxv1.Sandbox, err error, heard bool) answer {
 func (w *world) release(client int, g held) operation {
 	o := w.history.begin(client, question{verb: release, key: g.key, id: g.id})
 	err, heard := w.ask(func(h *hubtest.Hub) error {
-		_, err := h.Release(context.Background(), g.id)
+		_, err := h.Sandboxes.Release(context.Background(), g.id)
 		return err
 	})
 	a := answer{said: done, id: g.id}

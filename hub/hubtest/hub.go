@@ -19,6 +19,7 @@ import (
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/hub/internal/sandboxes"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/store"
 )
@@ -43,8 +44,9 @@ type Options struct {
 // Hub is a running hub.
 type Hub struct {
 	*claims.Service
-	Fleet    *fleet.Fleet
-	Recovery *recovery.State
+	Sandboxes *sandboxes.Service
+	Fleet     *fleet.Fleet
+	Recovery  *recovery.State
 
 	workers *attach.Server
 	link    *grpc.Server
@@ -67,17 +69,13 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the fleet: %w", err)
 	}
-	workers := attach.NewServer(attach.Options{
-		Fleet: h.Fleet, Clock: o.Clock, Log: o.Log.WithName("attach"),
-		OnEnded: func(ctx context.Context, cluster string, ended *federationv1.Ended) error {
-			return h.OnEnded(ctx, cluster, ended)
-		},
-		OnKeys: func(cluster string, keys []*federationv1.KeyHolder) { h.OnKeys(cluster, keys) },
-	})
+	workers := attach.NewServer(attach.Options{Fleet: h.Fleet, Clock: o.Clock, Log: o.Log.WithName("attach")})
 	h.Service = claims.New(claims.Options{
 		Fleet: h.Fleet, Dispatcher: workers, Store: o.Claims, Recovery: h.Recovery, Clock: o.Clock, Log: o.Log.WithName("claims"),
 		Retention: o.Retention, Rand: o.Rand,
 	})
+	h.Sandboxes = sandboxes.New(sandboxes.Options{Fleet: h.Fleet, Dispatcher: workers, Claims: h.Service})
+	workers.Handle(h.Service)
 	h.workers = workers
 	h.link = link.NewServer(o.Credentials, nil, o.Log.WithName("link"))
 	federationv1.RegisterLinkServer(h.link, intercepted{workers, o.Intercept})

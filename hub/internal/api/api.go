@@ -11,8 +11,8 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -22,9 +22,15 @@ const (
 	maxPage     = 1000
 )
 
-// Claims does what is asked about sandboxes and claim keys.
+// Claims does what is asked about claims.
 type Claims interface {
 	Create(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
+	GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error)
+	CancelClaim(context.Context, *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error)
+}
+
+// Sandboxes does what is asked about sandboxes, where they are.
+type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(context.Context, *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
@@ -32,8 +38,6 @@ type Claims interface {
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
-	GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error)
-	CancelClaim(context.Context, *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error)
 	Explain(context.Context, *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error)
 	RefreshEnv(context.Context, *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
 }
@@ -43,7 +47,7 @@ type Fleet interface {
 	Clusters() []*sandboxv1.Cluster
 	Cluster(id string) *sandboxv1.Cluster
 	Keys(namespace string) []segment.Key
-	Awaited() []string
+	UnknownEnv(namespace, name string) error
 	Env(key segment.Key) *sandboxv1.Env
 	ClusterIDs() []string
 	Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error)
@@ -53,7 +57,8 @@ type Fleet interface {
 
 type sandboxes struct {
 	sandboxv1.UnimplementedSandboxesServer
-	claims Claims
+	claims  Claims
+	service Sandboxes
 }
 
 func (s sandboxes) CreateSandbox(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
@@ -61,31 +66,31 @@ func (s sandboxes) CreateSandbox(ctx context.Context, r *sandboxv1.CreateSandbox
 }
 
 func (s sandboxes) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return s.claims.Get(ctx, r.GetId())
+	return s.service.Get(ctx, r.GetId())
 }
 
 func (s sandboxes) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
-	return s.claims.List(ctx, r)
+	return s.service.List(ctx, r)
 }
 
 func (s sandboxes) ReleaseSandbox(ctx context.Context, r *sandboxv1.ReleaseSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return s.claims.Release(ctx, r.GetId())
+	return s.service.Release(ctx, r.GetId())
 }
 
 func (s sandboxes) UpdateSandbox(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return s.claims.Update(ctx, r)
+	return s.service.Update(ctx, r)
 }
 
 func (s sandboxes) TouchSandbox(ctx context.Context, r *sandboxv1.TouchSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return s.claims.Touch(ctx, r.GetId())
+	return s.service.Touch(ctx, r.GetId())
 }
 
 func (s sandboxes) PauseSandbox(ctx context.Context, r *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return s.claims.Pause(ctx, r.GetId())
+	return s.service.Pause(ctx, r.GetId())
 }
 
 func (s sandboxes) ResumeSandbox(ctx context.Context, r *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return s.claims.Resume(ctx, r.GetId())
+	return s.service.Resume(ctx, r.GetId())
 }
 
 type claimKeys struct {
@@ -156,13 +161,13 @@ func (c clusters) explain(id string, err error) error {
 
 type envs struct {
 	sandboxv1.UnimplementedEnvsServer
-	fleet  Fleet
-	claims Claims
+	fleet   Fleet
+	service Sandboxes
 }
 
 // ListEnvs pages by key: the token is the last key of the page before.
 func (e envs) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sandboxv1.ListEnvsResponse, error) {
-	p := claims.PrincipalFrom(ctx)
+	p := principal.From(ctx)
 	if r.GetNamespace() != "" {
 		if err := p.CheckNamespace(r.GetNamespace()); err != nil {
 			return nil, err
@@ -198,21 +203,21 @@ func (e envs) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sand
 }
 
 func (e envs) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
-	if err := claims.PrincipalFrom(ctx).CheckNamespace(r.GetNamespace()); err != nil {
+	if err := principal.From(ctx).CheckNamespace(r.GetNamespace()); err != nil {
 		return nil, err
 	}
 	if env := e.fleet.Env(segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}); env != nil {
 		return env, nil
 	}
-	return nil, claims.UnknownEnv(e.fleet, r.GetNamespace(), r.GetName())
+	return nil, e.fleet.UnknownEnv(r.GetNamespace(), r.GetName())
 }
 
 func (e envs) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
-	return e.claims.Explain(ctx, r)
+	return e.service.Explain(ctx, r)
 }
 
 func (e envs) RefreshEnv(ctx context.Context, r *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
-	return e.claims.RefreshEnv(ctx, r)
+	return e.service.RefreshEnv(ctx, r)
 }
 
 func (envs) PutEnv(context.Context, *sandboxv1.PutEnvRequest) (*sandboxv1.Env, error) {

@@ -20,8 +20,11 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	workercalls "navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/claims"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/principal"
+	sandboxsvc "navix.sh/atoll/hub/internal/sandboxes"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
@@ -34,7 +37,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type unconnected struct{}
 
 func (unconnected) Dispatch(context.Context, string, *federationv1.Dispatch) (*federationv1.Answer, error) {
-	return nil, claims.ErrNotConnected
+	return nil, workercalls.ErrNotConnected
 }
 
 // newFleet is a real fleet that has heard of these Envs (namespace/name) from cluster east, which is gone again.
@@ -80,7 +83,8 @@ func serveAPI(t testing.TB, f *fleet.Fleet, auth *Authenticator) string {
 	t.Helper()
 	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
 	t.Cleanup(service.Close)
-	return serveOptions(t, Options{Claims: service, Fleet: f, Auth: auth})
+	passed := sandboxsvc.New(sandboxsvc.Options{Fleet: f, Dispatcher: unconnected{}, Claims: service})
+	return serveOptions(t, Options{Claims: service, Sandboxes: passed, Fleet: f, Auth: auth})
 }
 
 func serveOptions(t testing.TB, o Options) string {
@@ -231,7 +235,7 @@ func TestEnvsInPages(t *testing.T) {
 			t.Errorf("of one namespace, pages of %d:\n%s", size, diff)
 		}
 	}
-	caller := claims.WithPrincipal(t.Context(), claims.Principal{Namespaces: []string{"a", "c"}})
+	caller := principal.With(t.Context(), principal.Principal{Namespaces: []string{"a", "c"}})
 	if diff := cmp.Diff([]string{"a/one", "c/one"}, list(caller, "", 1)); diff != "" {
 		t.Errorf("of the caller's namespaces:\n%s", diff)
 	}

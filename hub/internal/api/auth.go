@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"k8s.io/utils/clock"
 
-	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -113,25 +113,25 @@ func (a *Authenticator) Admit(_ context.Context, method string, authorization []
 }
 
 // authenticate returns the caller's principal if it may do what needs the scope.
-func (a *Authenticator) authenticate(ctx context.Context, needs Scope) (claims.Principal, error) {
+func (a *Authenticator) authenticate(ctx context.Context, needs Scope) (principal.Principal, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
-		return claims.Principal{}, err
+		return principal.Principal{}, err
 	}
 	return a.admit(token, needs)
 }
 
-func (a *Authenticator) admit(token string, needs Scope) (claims.Principal, error) {
+func (a *Authenticator) admit(token string, needs Scope) (principal.Principal, error) {
 	key := a.keys.Load().find(token)
 	switch {
 	case key == nil:
-		return claims.Principal{}, problem.New(problem.Unauthenticated, "the bearer token is not known")
+		return principal.Principal{}, problem.New(problem.Unauthenticated, "the bearer token is not known")
 	case key.expired(a.clock.Now()):
-		return claims.Principal{}, problem.New(problem.Unauthenticated, "API key %q expired at %s", key.Name, key.Expires.UTC().Format(time.RFC3339))
+		return principal.Principal{}, problem.New(problem.Unauthenticated, "API key %q expired at %s", key.Name, key.Expires.UTC().Format(time.RFC3339))
 	case needs != scopeAny && !key.allows(needs):
-		return claims.Principal{}, problem.New(problem.Forbidden, "API key %q lacks the scope %q", key.Name, needs)
+		return principal.Principal{}, problem.New(problem.Forbidden, "API key %q lacks the scope %q", key.Name, needs)
 	}
-	return claims.Principal{Name: key.Name, Team: key.Team, User: key.User, Namespaces: key.Namespaces, Expires: key.Expires}, nil
+	return principal.Principal{Name: key.Name, Team: key.Team, User: key.User, Namespaces: key.Namespaces, Expires: key.Expires}, nil
 }
 
 func bearer(values []string) (string, error) {
@@ -154,7 +154,7 @@ func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServ
 	if err != nil {
 		return nil, err
 	}
-	return handler(claims.WithPrincipal(ctx, p), req)
+	return handler(principal.With(ctx, p), req)
 }
 
 // Stream does the same for streams: reflection and backups.
@@ -190,7 +190,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 			return
 		}
 		defer a.rise(p.Name)
-		next.ServeHTTP(w, r.WithContext(claims.WithPrincipal(ctx, p)))
+		next.ServeHTTP(w, r.WithContext(principal.With(ctx, p)))
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -41,7 +41,7 @@ func (h *hub) GetHub(ctx context.Context, _ *sandboxv1.GetHubRequest) (*sandboxv
 		return nil, unbuilt("this hub keeps nothing")
 	}
 	status := h.opts.Status()
-	if expires := claims.PrincipalFrom(ctx).Expires; expires != nil {
+	if expires := principal.From(ctx).Expires; expires != nil {
 		status.ApiKeyExpires = timestamppb.New(*expires)
 	}
 	return status, nil

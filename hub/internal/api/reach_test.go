@@ -18,7 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
-	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
@@ -27,7 +27,7 @@ import (
 type visitors []string
 
 func (v *visitors) Open(ctx context.Context, _ string, _ *federationv1.ReachCall) (reach.Tunnel, error) {
-	*v = append(*v, claims.PrincipalFrom(ctx).Team)
+	*v = append(*v, principal.From(ctx).Team)
 	return nil, problem.New(problem.NotFound, "no sandbox")
 }
 

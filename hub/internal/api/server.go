@@ -22,16 +22,17 @@ import (
 
 // Options configure the server.
 type Options struct {
-	Claims  Claims
-	Reach   reach.Opener // nil: sandboxes cannot be reached
-	Fleet   Fleet
-	Hub     Hub
-	Auth    *Authenticator        // nil: every caller may do everything
-	TLS     *tls.Config           // nil: plain text
-	Traces  trace.TracerProvider  // nil: no spans
-	Metrics prometheus.Registerer // nil: none
-	Limits  serve.Limits
-	Log     logr.Logger
+	Claims    Claims
+	Sandboxes Sandboxes
+	Reach     reach.Opener // nil: sandboxes cannot be reached
+	Fleet     Fleet
+	Hub       Hub
+	Auth      *Authenticator        // nil: every caller may do everything
+	TLS       *tls.Config           // nil: plain text
+	Traces    trace.TracerProvider  // nil: no spans
+	Metrics   prometheus.Registerer // nil: none
+	Limits    serve.Limits
+	Log       logr.Logger
 }
 
 // New answers a server of the public API, to be run on a listener.
@@ -41,8 +42,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	opts := serve.Options{
-		Services: append(serve.Public(sandboxes{claims: o.Claims}, claimKeys{claims: o.Claims}, clusters{fleet: o.Fleet},
-			envs{fleet: o.Fleet, claims: o.Claims}, templates{}), serve.HubOnly(&hub{opts: o.Hub})),
+		Services: append(serve.Public(sandboxes{claims: o.Claims, service: o.Sandboxes}, claimKeys{claims: o.Claims}, clusters{fleet: o.Fleet},
+			envs{fleet: o.Fleet, service: o.Sandboxes}, templates{}), serve.HubOnly(&hub{opts: o.Hub})),
 		Unary:   []grpc.UnaryServerInterceptor{telemetry.Unary(o.Traces), measure.unary},
 		OpenAPI: sandboxv1.OpenAPI,
 		TLS:     o.TLS,

@@ -51,7 +51,7 @@ func (h *hub) await(c <-chan outcome) outcome {
 
 // I12: whatever a worker says of itself, its reports are those of the cluster in its certificate.
 func TestI12AReportIsOfTheClusterInTheCertificate(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	h.attach("b", "py")
 	w := h.dial("a")
 	// Everything that a worker can say about itself is cluster b's.
@@ -75,7 +75,7 @@ func TestI12AReportIsOfTheClusterInTheCertificate(t *testing.T) {
 }
 
 func TestDispatchIsAnswered(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	w := h.attach("a", "py")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -93,7 +93,7 @@ func TestDispatchIsAnswered(t *testing.T) {
 }
 
 func TestWhatADispatchComesTo(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	for _, c := range []struct {
 		name string
 		do   func(t *testing.T, id string) error
@@ -155,7 +155,7 @@ func TestWhatADispatchComesTo(t *testing.T) {
 
 // A sandbox that arrives for a claim without a key, when its caller has gone elsewhere, is given back.
 func TestALateSandboxIsReleased(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	w := h.attach("a", "py")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := h.dispatch(ctx, "a", claimOf(""))
@@ -180,7 +180,7 @@ func TestALateSandboxIsReleased(t *testing.T) {
 
 // I7: a cluster that does not read delays no other cluster's dispatches, reports or foreign segments.
 func TestI7AStalledStreamDelaysNobodyElse(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	stalled := h.begin("stalled")
 	stalled.sendReport(&federationv1.Report{Sequence: 1, Last: true, Complete: true}, "py")
 	w := h.attach("fast", "py")
@@ -228,7 +228,7 @@ func TestI7AStalledStreamDelaysNobodyElse(t *testing.T) {
 }
 
 func TestANewerStreamReplacesTheOlder(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	older := h.attach("a", "py")
 	waiting := h.dispatch(t.Context(), "a", claimOf("k"))
 	older.dispatched()
@@ -256,7 +256,7 @@ func TestEndedIsAcknowledgedWhenItIsStored(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)
 	stored := make(chan string, 10)
-	h := newHub(t, Options{OnEnded: func(_ context.Context, cluster string, e *federationv1.Ended) error {
+	h := newHub(t, handler{onEnded: func(_ context.Context, cluster string, e *federationv1.Ended) error {
 		if broken.Load() {
 			stored <- "failed"
 			return errors.New("disk full")
@@ -290,7 +290,7 @@ func TestEndedIsAcknowledgedWhenItIsStored(t *testing.T) {
 // I5: a key index with a chunk missing is no index: a key that is not in it may well have a sandbox.
 func TestI5KeysCountOnlyWhole(t *testing.T) {
 	got := make(chan []*federationv1.KeyHolder, 10)
-	h := newHub(t, Options{OnKeys: func(_ string, keys []*federationv1.KeyHolder) { got <- keys }})
+	h := newHub(t, handler{onKeys: func(_ string, keys []*federationv1.KeyHolder) { got <- keys }})
 	w := h.begin("a")
 	w.read()
 	chunk := func(sequence uint64, n uint32, last bool) {

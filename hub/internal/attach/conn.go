@@ -36,6 +36,7 @@ type conn struct {
 	owes      chan struct{} // has a token when a release is owed
 	leaves    chan struct{} // has one when callers have left
 	opts      Options
+	handler   Handler
 	metrics   *metrics
 	log       logr.Logger
 
@@ -50,7 +51,7 @@ type conn struct {
 	indexed    bool // a whole key index has come
 }
 
-func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *fleet.Session, log logr.Logger) *conn {
+func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *fleet.Session, handler Handler, log logr.Logger) *conn {
 	return &conn{
 		clusterID:  clusterID,
 		origin:     callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
@@ -60,6 +61,7 @@ func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *f
 		owes:       make(chan struct{}, 1),
 		leaves:     make(chan struct{}, 1),
 		opts:       s.opts,
+		handler:    handler,
 		metrics:    s.metrics,
 		log:        log,
 		table:      newTable(),
@@ -142,9 +144,9 @@ func (c *conn) report(r *federationv1.Report) error {
 	keys, whole := c.keys.add(r)
 	ack := c.session.Report(r)
 	if whole {
-		c.opts.OnKeys(c.clusterID, keys)
+		c.handler.OnKeys(c.clusterID, keys)
 		if !c.indexed && c.session.EtcdRestored() {
-			c.opts.OnRestored(c.clusterID, keys)
+			c.handler.OnRestored(c.clusterID, keys)
 		}
 		c.indexed = true
 	}
@@ -192,7 +194,7 @@ func (c *conn) store(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case ended := <-c.ended:
-			if err := c.opts.OnEnded(ctx, c.clusterID, ended); err != nil {
+			if err := c.handler.OnEnded(ctx, c.clusterID, ended); err != nil {
 				c.log.Error(err, "could not store ended sandboxes, the worker will send them again", "count", len(ended.GetSandboxes()))
 				continue
 			}

@@ -14,14 +14,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
-	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/pkg/link"
 )
 
 // What can be wrong with a dispatch itself.
 var (
 	// ErrNotConnected: the call was not sent. Nothing has happened because of it.
-	ErrNotConnected = claims.ErrNotConnected
+	ErrNotConnected = calls.ErrNotConnected
 	// ErrUnclear: the call was sent, and what became of it is not known.
 	ErrUnclear = errors.New("outcome unclear")
 )

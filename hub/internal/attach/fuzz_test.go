@@ -54,10 +54,9 @@ func FuzzReader(f *testing.F) {
 			t.Fatal(err)
 		}
 		indexes := 0
-		s := NewServer(Options{Fleet: view, Clock: clock.RealClock{}, OnKeys: func(_ string, keys []*federationv1.KeyHolder) {
-			indexes++
-		}})
-		c := s.newConn("east", &federationv1.Hello{}, session, logr.Discard())
+		s := NewServer(Options{Fleet: view, Clock: clock.RealClock{}})
+		counts := handler{onKeys: func(string, []*federationv1.KeyHolder) { indexes++ }}
+		c := s.newConn("east", &federationv1.Hello{}, session, counts, logr.Discard())
 		waiting := c.table.add(claimOf("0123"))
 		answers, lasts := 0, 0
 		for _, frame := range frametest.Cut(data) {

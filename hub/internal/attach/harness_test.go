@@ -36,7 +36,32 @@ type hub struct {
 	ca      *pki.Authority
 }
 
-func newHub(t *testing.T, opts Options) *hub {
+// handler is a Handler of functions; nil ones do nothing.
+type handler struct {
+	onEnded            func(ctx context.Context, cluster string, e *federationv1.Ended) error
+	onKeys, onRestored func(cluster string, keys []*federationv1.KeyHolder)
+}
+
+func (h handler) OnEnded(ctx context.Context, cluster string, e *federationv1.Ended) error {
+	if h.onEnded == nil {
+		return errors.New("this hub keeps no records")
+	}
+	return h.onEnded(ctx, cluster, e)
+}
+
+func (h handler) OnKeys(cluster string, keys []*federationv1.KeyHolder) {
+	if h.onKeys != nil {
+		h.onKeys(cluster, keys)
+	}
+}
+
+func (h handler) OnRestored(cluster string, keys []*federationv1.KeyHolder) {
+	if h.onRestored != nil {
+		h.onRestored(cluster, keys)
+	}
+}
+
+func newHub(t *testing.T, takes handler) *hub {
 	t.Helper()
 	h := &hub{T: t}
 	dir := t.TempDir()
@@ -51,8 +76,8 @@ func newHub(t *testing.T, opts Options) *hub {
 	h.must(err)
 	creds, err := link.LoadCredentials(files, logr.Discard())
 	h.must(err)
-	opts.Fleet, opts.Clock = h.fleet, clock.RealClock{}
-	h.server = NewServer(opts)
+	h.server = NewServer(Options{Fleet: h.fleet, Clock: clock.RealClock{}})
+	h.server.Handle(takes)
 	served := link.NewServer(creds, nil, logr.Discard())
 	federationv1.RegisterLinkServer(served, h.server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

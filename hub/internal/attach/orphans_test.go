@@ -55,7 +55,7 @@ func (w *worker) mustRelease(answer *federationv1.Error, sandboxes ...string) {
 // A sandbox whose answer was lost with its stream is given back when the worker names it, whether its caller left before the
 // stream ended or with it. One whose answer arrived stays, though the worker does not know that it did.
 func TestASandboxThatWasLostWithItsStreamIsReleased(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	w := h.attach("a", "py")
 	told := h.dispatch(t.Context(), "a", claimOf(""))
 	first := w.dispatched()
@@ -94,7 +94,7 @@ func (h *hub) settled(id string) {
 
 // A worker may be back before the hub has noticed that its last stream is over.
 func TestALateEndOfAStreamReleasesWhatTheNextOneHasNamed(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	w := h.attach("a", "py")
 	done := h.dispatch(t.Context(), "a", claimOf(""))
 	d := w.dispatched()
@@ -109,7 +109,7 @@ func TestALateEndOfAStreamReleasesWhatTheNextOneHasNamed(t *testing.T) {
 
 // A release that fails is tried again, on the same stream and on the next one, until its sandbox is gone.
 func TestAReleaseIsOwedUntilItIsConfirmed(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	w := h.attach("a", "py")
 	done := h.dispatch(t.Context(), "a", claimOf(""))
 	d := w.dispatched()
@@ -130,7 +130,7 @@ func TestAReleaseIsOwedUntilItIsConfirmed(t *testing.T) {
 
 // TestI15ASandboxIDOfAnotherClusterIsNotReleased, whichever way it comes: named on a later stream or in a late answer.
 func TestI15ASandboxIDOfAnotherClusterIsNotReleased(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	w := h.attach("a", "py")
 	var lost, own *federationv1.Dispatch
 	for _, d := range []**federationv1.Dispatch{&lost, &own} {

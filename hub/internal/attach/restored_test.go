@@ -11,9 +11,9 @@ import (
 // TestTheFirstIndexAfterARestoreIsToldApart: of the stream that was welcomed so, and once.
 func TestTheFirstIndexAfterARestoreIsToldApart(t *testing.T) {
 	indexes, restored := make(chan string, 10), make(chan string, 10)
-	h := newHub(t, Options{
-		OnKeys:     func(_ string, keys []*federationv1.KeyHolder) { indexes <- keys[0].GetKeyHash() },
-		OnRestored: func(_ string, keys []*federationv1.KeyHolder) { restored <- keys[0].GetKeyHash() },
+	h := newHub(t, handler{
+		onKeys:     func(_ string, keys []*federationv1.KeyHolder) { indexes <- keys[0].GetKeyHash() },
+		onRestored: func(_ string, keys []*federationv1.KeyHolder) { restored <- keys[0].GetKeyHash() },
 	})
 	index := func(w *worker, sequence uint64, name string) {
 		w.sendReport(&federationv1.Report{

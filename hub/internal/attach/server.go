@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,18 +29,21 @@ const (
 	receiptTimeout = time.Second
 )
 
-// Options are what a Server stands on. All but the callbacks are required.
+// Options are what a Server stands on. All are required.
 type Options struct {
 	Fleet *fleet.Fleet
 	Clock clock.Clock
 	Log   logr.Logger
+}
 
+// Handler takes what workers say about claims.
+type Handler interface {
 	// OnEnded stores terminal records. They are acknowledged when it returns nil, and come again until then.
-	OnEnded func(ctx context.Context, clusterID string, ended *federationv1.Ended) error
+	OnEnded(ctx context.Context, clusterID string, ended *federationv1.Ended) error
 	// OnKeys takes the complete key index of a cluster, with each of its complete reports.
-	OnKeys func(clusterID string, keys []*federationv1.KeyHolder)
+	OnKeys(clusterID string, keys []*federationv1.KeyHolder)
 	// OnRestored takes the same after the cluster's etcd was set back: keys that are not in it are lost.
-	OnRestored func(clusterID string, keys []*federationv1.KeyHolder)
+	OnRestored(clusterID string, keys []*federationv1.KeyHolder)
 }
 
 // Server is the hub's federation.v1.Link. Register it on a server of link.NewServer.
@@ -49,26 +53,20 @@ type Server struct {
 	metrics *metrics
 	orphans *orphans
 	tunnels *tunnels
+	handler atomic.Pointer[Handler] // nil: not yet
 
 	mu    sync.RWMutex
 	conns map[string]*conn
 }
 
-// NewServer returns a server without streams.
+// NewServer returns a server without streams. It refuses them until it has a handler: what handles a worker's word sends
+// calls to workers by this server, so that it is made later.
 func NewServer(opts Options) *Server {
-	if opts.OnEnded == nil {
-		opts.OnEnded = func(context.Context, string, *federationv1.Ended) error { return errNoStore }
-	}
-	if opts.OnKeys == nil {
-		opts.OnKeys = func(string, []*federationv1.KeyHolder) {}
-	}
-	if opts.OnRestored == nil {
-		opts.OnRestored = func(string, []*federationv1.KeyHolder) {}
-	}
 	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(), conns: map[string]*conn{}}
 }
 
-var errNoStore = errors.New("this hub keeps no records")
+// Handle lets workers attach.
+func (s *Server) Handle(h Handler) { s.handler.Store(&h) }
 
 // stream is the hub's side of one attached stream.
 type stream = grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]
@@ -79,6 +77,10 @@ func (s *Server) Attach(stream stream) error {
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
+	handler := s.handler.Load()
+	if handler == nil {
+		return status.Error(codes.Unavailable, "the hub is starting")
+	}
 	log := s.opts.Log.WithValues("cluster", clusterID)
 	hello, session, err := s.open(stream, clusterID)
 	if err != nil {
@@ -87,7 +89,7 @@ func (s *Server) Attach(stream stream) error {
 	}
 	defer session.Close()
 	session.CertificateExpires(link.PeerExpiry(stream.Context()))
-	c := s.newConn(clusterID, hello, session, log)
+	c := s.newConn(clusterID, hello, session, *handler, log)
 	c.unacknowledged(hello.GetUnacknowledged())
 	s.replace(c)
 	defer s.remove(c)

@@ -20,7 +20,7 @@ import (
 
 // The worker gets the trace of the caller, below the span of the dispatch; without one the frame carries nothing.
 func TestADispatchCarriesItsTrace(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	registry := prometheus.NewRegistry()
 	h.must(h.server.Register(registry))
 	w := h.attach("a", "py")

@@ -13,6 +13,7 @@ import (
 
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
 )
 
 const (
@@ -86,7 +87,7 @@ func (t *tunnels) arrive(token, cluster string, tunnel *link.Tunnel) bool {
 
 // OpenTunnel has a cluster's worker open a tunnel: tell passes the token on to it, and fails if the worker refuses. The
 // context bounds the opening. Whoever gets a tunnel closes it.
-func (s *Server) OpenTunnel(ctx context.Context, cluster string, tell func(ctx context.Context, token string) error) (*OpenedTunnel, error) {
+func (s *Server) OpenTunnel(ctx context.Context, cluster string, tell func(ctx context.Context, token string) error) (reach.Tunnel, error) {
 	token, a, err := s.tunnels.await(cluster)
 	if err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func (s *Server) OpenTunnel(ctx context.Context, cluster string, tell func(ctx c
 	for {
 		select {
 		case tunnel := <-a.arrived: // ahead of the answer, which is not waited for
-			return &OpenedTunnel{Tunnel: tunnel, over: sync.OnceFunc(func() { s.tunnels.done(cluster) })}, nil
+			return &openedTunnel{Tunnel: tunnel, over: sync.OnceFunc(func() { s.tunnels.done(cluster) })}, nil
 		case err = <-told:
 			told = nil
 		case <-ctx.Done():
@@ -110,14 +111,14 @@ func (s *Server) OpenTunnel(ctx context.Context, cluster string, tell func(ctx c
 	}
 }
 
-// OpenedTunnel is a tunnel that has a place among its cluster's until it is closed.
-type OpenedTunnel struct {
+// openedTunnel is a tunnel that has a place among its cluster's until it is closed.
+type openedTunnel struct {
 	*link.Tunnel
 	over func()
 }
 
 // Close ends the tunnel.
-func (t *OpenedTunnel) Close(reason error) {
+func (t *openedTunnel) Close(reason error) {
 	t.over()
 	t.Tunnel.Close(reason)
 }

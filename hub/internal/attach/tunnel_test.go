@@ -20,6 +20,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/reach"
 )
 
 // tunnels is a worker's connection for tunnels, with the certificate of a cluster.
@@ -45,7 +46,7 @@ func (nowhere) Tunnel(context.Context, ...grpc.CallOption) (grpc.BidiStreamingCl
 }
 
 // open has a tunnel opened by a worker's connection.
-func (h *hub) open(cluster string, by *link.Tunnels) (*OpenedTunnel, *link.TunnelCaller) {
+func (h *hub) open(cluster string, by *link.Tunnels) (reach.Tunnel, *link.TunnelCaller) {
 	h.Helper()
 	var caller *link.TunnelCaller
 	opened := make(chan struct{})
@@ -61,7 +62,7 @@ func (h *hub) open(cluster string, by *link.Tunnels) (*OpenedTunnel, *link.Tunne
 }
 
 func TestATunnelCarriesMessagesBothWays(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	tunnel, caller := h.open("a", h.tunnels("a"))
 	h.must(tunnel.Send([]byte("in")))
 	h.must(tunnel.CloseSend())
@@ -87,7 +88,7 @@ func TestATunnelCarriesMessagesBothWays(t *testing.T) {
 
 // I12: a token is good for the cluster that was called, by its certificate, once, and while somebody waits.
 func TestI12ATokenIsGoodForItsClusterAlone(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	own, other := h.tunnels("a"), h.tunnels("b")
 	var stolen string
 	tunnel, err := h.server.OpenTunnel(t.Context(), "a", func(ctx context.Context, token string) error {
@@ -120,7 +121,7 @@ func TestI12ATokenIsGoodForItsClusterAlone(t *testing.T) {
 
 // I10: what nobody reads stays within the window, in both directions.
 func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	workers := h.tunnels("a")
 	tunnel, caller := h.open("a", workers)
 	beside, other := h.open("a", workers)

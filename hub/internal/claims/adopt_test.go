@@ -17,6 +17,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -27,7 +28,7 @@ func (f *federation) loseLedger() {
 	f.t.Helper()
 	f.hub.Close()
 	fresh, err := store.OpenBolt(filepath.Join(f.t.TempDir(), "claims.db"), "claims")
-	err = errors.Join(err, f.store.Close(), hubstate.SaveIdentity(f.t.Context(), f.registry, hubstate.Identity{ID: "lost"}))
+	err = errors.Join(err, f.store.Close(), hubstate.SaveIdentity(f.t.Context(), f.Registry, hubstate.Identity{ID: "lost"}))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func (f *federation) loseLedger() {
 func (f *federation) reopen() {
 	f.t.Helper()
 	var err error
-	if f.recovery, err = recovery.Open(f.t.Context(), f.store, f.registry, clock.RealClock{}); err != nil {
+	if f.recovery, err = recovery.Open(f.t.Context(), f.store, f.Registry, clock.RealClock{}); err != nil {
 		f.t.Fatal(err)
 	}
 	f.start()
@@ -48,15 +49,15 @@ func (f *federation) reopen() {
 // tell has a cluster send its key index, and whatever else it says.
 func (f *federation) tell(cluster string, more ...*federationv1.KeyHolder) {
 	f.t.Helper()
-	w := f.workers[cluster]
-	w.mu.Lock()
+	w := f.Workers[cluster]
+	w.Mu.Lock()
 	index := slices.Clone(more)
-	for hash, h := range w.keys {
-		if w.live[h.id] != nil {
-			index = append(index, &federationv1.KeyHolder{KeyHash: hash, Attempt: h.attempt, SandboxId: h.id, PodUid: "pod"})
+	for hash, h := range w.Keys {
+		if w.Live[h.ID] != nil {
+			index = append(index, &federationv1.KeyHolder{KeyHash: hash, Attempt: h.Attempt, SandboxId: h.ID, PodUid: "pod"})
 		}
 	}
-	w.mu.Unlock()
+	w.Mu.Unlock()
 	if err := f.hub.takeIndex(f.t.Context(), cluster, index); err != nil {
 		f.t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func (f *federation) tell(cluster string, more ...*federationv1.KeyHolder) {
 
 // hold gives a cluster a live Pod with a key.
 func (f *federation) hold(cluster, key string, attempt int32) *sandboxv1.Sandbox {
-	answer := f.workers[cluster].claim(&federationv1.ClaimCall{
+	answer := f.Workers[cluster].Claim(&federationv1.ClaimCall{
 		KeyHash: keyHash("", "default", key), Attempt: attempt,
 		Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: key},
 	})
@@ -73,13 +74,13 @@ func (f *federation) hold(cluster, key string, attempt int32) *sandboxv1.Sandbox
 
 func (f *federation) wantRecovering(key string) {
 	f.t.Helper()
-	_, err := f.hub.Create(f.t.Context(), request(key))
+	_, err := f.hub.Create(f.t.Context(), workertest.Request(key))
 	wantReason(f.t, err, problem.Recovering)
 }
 
 func (f *federation) wantAnswer(key, id string) {
 	f.t.Helper()
-	if got := f.create(request(key)); got.GetId() != id {
+	if got := f.create(workertest.Request(key)); got.GetId() != id {
 		f.t.Errorf("I2: key %s is answered %s, want %s", key, got.GetId(), id)
 	}
 }
@@ -87,13 +88,13 @@ func (f *federation) wantAnswer(key, id string) {
 // TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard, and then answers what was answered before.
 func TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
-	k := f.create(request("k", prefer("east")))
+	k := f.create(workertest.Request("k", workertest.Prefer("east")))
 	f.loseLedger()
 	f.wantRecovering("k")
 	f.wantRecovering("new")
 	_, err := f.hub.GetClaim(t.Context(), &sandboxv1.GetClaimRequest{ClaimKey: "k"})
 	wantReason(t, err, problem.Recovering)
-	if got := f.create(request("")); got.GetId() == "" {
+	if got := f.create(workertest.Request("")); got.GetId() == "" {
 		t.Error("a claim without a key is not served")
 	}
 	f.tell("west")
@@ -101,10 +102,10 @@ func TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard(t *testing.T) {
 	f.tell("east")
 	f.wantAnswer("k", k.GetId())
 	f.wantAnswer("k", k.GetId())
-	if got := f.create(request("new")); got.GetId() == k.GetId() || f.record("new").Attempt != recovery.FirstAttempt(1) {
+	if got := f.create(workertest.Request("new")); got.GetId() == k.GetId() || f.record("new").Attempt != recovery.FirstAttempt(1) {
 		t.Errorf("a new key was answered %s under attempt %d", got.GetId(), f.record("new").Attempt)
 	}
-	if claims := f.workers["east"].claims(); len(claims) > 2 {
+	if claims := f.Workers["east"].Claims(); len(claims) > 2 {
 		t.Errorf("I2: claimed again: %v", claims)
 	}
 }
@@ -112,14 +113,14 @@ func TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard(t *testing.T) {
 // TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry: they cannot be known before, but for what the sandbox shows.
 func TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
-	k := f.create(request("k"))
+	k := f.create(workertest.Request("k"))
 	f.loseLedger()
 	f.tell("east")
 	other := func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }
-	_, err := f.hub.Create(t.Context(), request("k", other))
+	_, err := f.hub.Create(t.Context(), workertest.Request("k", other))
 	wantReason(t, err, problem.ClaimKeyConflict)
 	f.wantAnswer("k", k.GetId())
-	_, err = f.hub.Create(t.Context(), request("k", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
+	_, err = f.hub.Create(t.Context(), workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
 	wantReason(t, err, problem.ClaimKeyConflict)
 }
 
@@ -127,19 +128,19 @@ func TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry(t *testing.T) {
 func TestAFlightThatProvedNothingIsNoConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3})
-		k := f.create(request("k"))
+		k := f.create(workertest.Request("k"))
 		f.loseLedger()
 		f.tell("east")
-		f.workers["east"].setConnected(false)
+		f.Workers["east"].SetConnected(false)
 		wrong := make(chan error, 1)
 		go func() {
-			_, err := f.hub.Create(t.Context(), request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
+			_, err := f.hub.Create(t.Context(), workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
 			wrong <- err
 		}()
 		synctest.Wait()
-		_, err := f.hub.Create(t.Context(), request("k", func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Second) }))
+		_, err := f.hub.Create(t.Context(), workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Second) }))
 		wantReason(t, err, problem.OutcomeUnknown)
-		time.AfterFunc(10*time.Second, func() { f.workers["east"].setConnected(true) })
+		time.AfterFunc(10*time.Second, func() { f.Workers["east"].SetConnected(true) })
 		f.wantAnswer("k", k.GetId())
 		wantReason(t, <-wrong, problem.ClaimKeyConflict)
 	})
@@ -157,8 +158,8 @@ func TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays(t *testing.T) {
 		}
 		f.wantAnswer("k", later.GetId())
 		f.hub.Close() // waits for what goes on behind
-		if f.workers["east"].count() != 0 || f.workers["west"].count() != 1 {
-			t.Errorf("heard %v: %d Pods in east, %d in west", order, f.workers["east"].count(), f.workers["west"].count())
+		if f.Workers["east"].Count() != 0 || f.Workers["west"].Count() != 1 {
+			t.Errorf("heard %v: %d Pods in east, %d in west", order, f.Workers["east"].Count(), f.Workers["west"].Count())
 		}
 	}
 }
@@ -172,16 +173,16 @@ func TestI6APodThatMayHaveBeenAnsweredStays(t *testing.T) {
 	if err := f.recovery.Accept(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	anew := f.create(request("k", prefer("east")))
+	anew := f.create(workertest.Request("k", workertest.Prefer("east")))
 	if anew.GetClusterId() != "west" {
 		t.Errorf("I2: a key went to %s, which may have it", anew.GetClusterId())
 	}
 	f.tell("east")
-	got := f.create(request("k", prefer("east")))
-	if got.GetId() != anew.GetId() || f.workers["east"].live[before.GetId()] == nil {
-		t.Errorf("answered %s after %s; east has %d Pods", got.GetId(), anew.GetId(), f.workers["east"].count())
+	got := f.create(workertest.Request("k", workertest.Prefer("east")))
+	if got.GetId() != anew.GetId() || f.Workers["east"].Live[before.GetId()] == nil {
+		t.Errorf("answered %s after %s; east has %d Pods", got.GetId(), anew.GetId(), f.Workers["east"].Count())
 	}
-	if got := f.create(request("next", prefer("east"))); got.GetClusterId() != "east" {
+	if got := f.create(workertest.Request("next", workertest.Prefer("east"))); got.GetClusterId() != "east" {
 		t.Errorf("east was heard and a new key goes to %s", got.GetClusterId())
 	}
 }
@@ -190,23 +191,23 @@ func TestI6APodThatMayHaveBeenAnsweredStays(t *testing.T) {
 func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	k := f.hold("east", "k", 1)
-	f.workers["east"].live[k.GetId()].Phase = sandboxv1.Phase_ENDED
+	f.Workers["east"].Live[k.GetId()].Phase = sandboxv1.Phase_ENDED
 	late := f.hold("east", "late", 1)
 	f.loseLedger()
 	// One whose record comes before its cluster's key index.
-	if err := f.hub.OnEnded(t.Context(), "east", endedOf(late, "late", 1)); err != nil {
+	if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(late, "late", 1)); err != nil {
 		t.Fatal(err)
 	}
-	delete(f.workers["east"].live, late.GetId())
+	delete(f.Workers["east"].Live, late.GetId())
 	f.tell("east", &federationv1.KeyHolder{KeyHash: keyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), Ended: true})
-	if got := f.create(request("k")); got.GetId() != k.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED {
+	if got := f.create(workertest.Request("k")); got.GetId() != k.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED {
 		t.Errorf("answered %s, %s", got.GetId(), got.GetPhase())
 	}
 	// Its parameters are those of its sandbox, then those of its first retry.
-	_, err := f.hub.Create(t.Context(), request("late", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
+	_, err := f.hub.Create(t.Context(), workertest.Request("late", func(r *sandboxv1.CreateSandboxRequest) { r.Labels = map[string]string{"a": "b"} }))
 	wantReason(t, err, problem.ClaimKeyConflict)
 	f.wantAnswer("late", late.GetId())
-	_, err = f.hub.Create(t.Context(), request("late", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
+	_, err = f.hub.Create(t.Context(), workertest.Request("late", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
 	wantReason(t, err, problem.ClaimKeyConflict)
 }
 
@@ -216,8 +217,8 @@ func TestI2AClaimUnderWayIsJoined(t *testing.T) {
 	f.loseLedger()
 	f.tell("west", &federationv1.KeyHolder{KeyHash: keyHash("", "default", "k"), Attempt: 3, SandboxId: "01hzzzzzzzzzzzzzzzzzzz9999-west"})
 	f.tell("east")
-	if got := f.create(request("k", prefer("east"))); got.GetClusterId() != "west" || !slices.Equal(f.workers["west"].claims(), []string{"k/3"}) {
-		t.Errorf("answered by %s; west was asked %v", got.GetClusterId(), f.workers["west"].claims())
+	if got := f.create(workertest.Request("k", workertest.Prefer("east"))); got.GetClusterId() != "west" || !slices.Equal(f.Workers["west"].Claims(), []string{"k/3"}) {
+		t.Errorf("answered by %s; west was asked %v", got.GetClusterId(), f.Workers["west"].Claims())
 	}
 }
 
@@ -225,11 +226,11 @@ func TestI2AClaimUnderWayIsJoined(t *testing.T) {
 func TestI2ARestoredLedgerFollowsKeysThatMovedOn(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	leave, cancel := context.WithCancel(t.Context())
-	f.workers["east"].onClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+	f.Workers["east"].OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
 		cancel()
-		return nil, errBroken
+		return nil, workertest.ErrBroken
 	}
-	_, _ = f.hub.Create(leave, request("k", prefer("east")))
+	_, _ = f.hub.Create(leave, workertest.Request("k", workertest.Prefer("east")))
 	f.hub.Close()
 	if r := f.record("k"); r.Cluster != "east" || r.State != statePending {
 		t.Fatalf("record %+v", r)
@@ -237,7 +238,7 @@ func TestI2ARestoredLedgerFollowsKeysThatMovedOn(t *testing.T) {
 	moved := f.hold("west", "k", 2)
 	err := errors.Join(
 		hubstate.SaveLedger(t.Context(), f.store, hubstate.Ledger{Identity: hubstate.Identity{ID: "same"}, Restored: true}),
-		hubstate.SaveIdentity(t.Context(), f.registry, hubstate.Identity{ID: "same"}))
+		hubstate.SaveIdentity(t.Context(), f.Registry, hubstate.Identity{ID: "same"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +252,7 @@ func TestI2ARestoredLedgerFollowsKeysThatMovedOn(t *testing.T) {
 // TestARestartInTheMiddleOfARecoveryGoesOn with what was heard.
 func TestARestartInTheMiddleOfARecoveryGoesOn(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
-	k := f.create(request("k", prefer("east")))
+	k := f.create(workertest.Request("k", workertest.Prefer("east")))
 	f.loseLedger()
 	f.tell("east")
 	f.hub.Close()

@@ -11,6 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/validate"
@@ -21,7 +22,7 @@ type keyRef struct {
 	key, namespace, hash string
 }
 
-func resolveKey(p Principal, key, namespace, team string) (keyRef, error) {
+func resolveKey(p principal.Principal, key, namespace, team string) (keyRef, error) {
 	if namespace == "" {
 		namespace = "default"
 	}
@@ -32,7 +33,7 @@ func resolveKey(p Principal, key, namespace, team string) (keyRef, error) {
 	if err := f.Err(); err != nil {
 		return keyRef{}, err
 	}
-	team, err := own("team", team, p.Team)
+	team, err := p.OwnTeam(team)
 	if err != nil {
 		return keyRef{}, err
 	}
@@ -43,7 +44,7 @@ func resolveKey(p Principal, key, namespace, team string) (keyRef, error) {
 }
 
 // visible reads the record of a key that the caller may know of.
-func (s *Service) visible(ctx context.Context, p Principal, k keyRef) (held, *sandboxv1.CreateSandboxRequest, error) {
+func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) (held, *sandboxv1.CreateSandboxRequest, error) {
 	if err := s.settle(ctx, k.hash); err != nil {
 		return held{}, nil, err
 	}
@@ -81,7 +82,7 @@ func (s *Service) visible(ctx context.Context, p Principal, k keyRef) (held, *sa
 
 // GetClaim answers what became of a key. Where the cluster does not answer, the sandbox is left out.
 func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
-	p := PrincipalFrom(ctx)
+	p := principal.From(ctx)
 	k, err := resolveKey(p, in.GetClaimKey(), in.GetNamespace(), in.GetTeam())
 	if err != nil {
 		return nil, withKey(err, in.GetClaimKey())
@@ -109,7 +110,7 @@ func (k keyRef) describe(r *record) *sandboxv1.Claim {
 
 // CancelClaim ends a claim. It is durable before anything is sent, so that a grant which arrives later is never answered.
 func (s *Service) CancelClaim(ctx context.Context, in *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error) {
-	p := PrincipalFrom(ctx)
+	p := principal.From(ctx)
 	k, err := resolveKey(p, in.GetClaimKey(), in.GetNamespace(), in.GetTeam())
 	if err != nil {
 		return nil, withKey(err, in.GetClaimKey())
@@ -133,7 +134,7 @@ func (s *Service) CancelClaim(ctx context.Context, in *sandboxv1.CancelClaimRequ
 }
 
 // endDurably marks the claim as ended, unless it is.
-func (s *Service) endDurably(ctx context.Context, p Principal, k keyRef) (*record, error) {
+func (s *Service) endDurably(ctx context.Context, p principal.Principal, k keyRef) (*record, error) {
 	for {
 		h, req, err := s.visible(ctx, p, k)
 		if err != nil {
@@ -159,7 +160,7 @@ func (s *Service) endDurably(ctx context.Context, p Principal, k keyRef) (*recor
 // cancelAt tells a cluster to end an attempt: a sandbox of it is released, one that is yet to come is refused. If the cluster
 // does not confirm that it is told again.
 func (s *Service) cancelAt(ctx context.Context, cluster, hash string, attempt int32) error {
-	_, err := s.call(ctx, cluster, &federationv1.Dispatch{
+	_, err := s.workers.Call(ctx, cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Cancel{Cancel: &federationv1.CancelCall{KeyHash: hash, Attempt: attempt}},
 	})
 	s.endings.settle(ending{cluster: cluster, hash: hash, attempt: attempt}, err)

@@ -11,6 +11,8 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -21,9 +23,9 @@ func cancelOf(key string) *sandboxv1.CancelClaimRequest {
 func TestI2CancelOfARunningSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		first := f.create(request("k"))
-		east := f.workers["east"]
-		east.onCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+		first := f.create(workertest.Request("k"))
+		east := f.Workers["east"]
+		east.OnCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 			if d.GetCancel() != nil && f.record("k").State != stateEnded {
 				t.Error("the cancel was sent before it was durable")
 			}
@@ -33,18 +35,18 @@ func TestI2CancelOfARunningSandbox(t *testing.T) {
 		if err != nil || claim.GetSandbox().GetStopReason() != "Canceled" || claim.GetSandbox().GetId() != first.GetId() {
 			t.Fatalf("%v %v", claim, err)
 		}
-		if east.count() != 0 {
+		if east.Count() != 0 {
 			t.Fatal("the sandbox lives on")
 		}
 		f.restart()
-		if again := f.create(request("k")); again.GetStopReason() != "Canceled" || again.GetPhase() != sandboxv1.Phase_ENDED {
+		if again := f.create(workertest.Request("k")); again.GetStopReason() != "Canceled" || again.GetPhase() != sandboxv1.Phase_ENDED {
 			t.Fatalf("after the cancel the key answers %v", again)
 		}
 		// The sandbox's own record tells more than the hub knew.
-		if err := f.hub.OnEnded(t.Context(), "east", endedOf(first, "k", 1)); err != nil {
+		if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)); err != nil {
 			t.Fatal(err)
 		}
-		if again := f.create(request("k")); again.GetStopReason() != "Completed" || again.GetPodUid() == "" {
+		if again := f.create(workertest.Request("k")); again.GetStopReason() != "Completed" || again.GetPodUid() == "" {
 			t.Fatalf("after its record the key answers %v", again)
 		}
 	})
@@ -54,16 +56,16 @@ func TestI2CancelOfARunningSandbox(t *testing.T) {
 func TestI2AGrantAfterTheCancelIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		east := f.workers["east"]
+		east := f.Workers["east"]
 		gate, deaf := make(chan struct{}), true
-		east.onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		east.OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			<-gate
 			return carryOut(), nil
 		}
-		east.onCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+		east.OnCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 			if d.GetCancel() != nil && deaf {
 				deaf = false
-				return nil, errBroken
+				return nil, workertest.ErrBroken
 			}
 			return nil, nil
 		}
@@ -73,7 +75,7 @@ func TestI2AGrantAfterTheCancelIsReleased(t *testing.T) {
 		}
 		answered := make(chan result, 1)
 		go func() {
-			s, err := f.hub.Create(context.Background(), request("k"))
+			s, err := f.hub.Create(context.Background(), workertest.Request("k"))
 			answered <- result{s, err}
 		}()
 		synctest.Wait()
@@ -92,7 +94,7 @@ func TestI2AGrantAfterTheCancelIsReleased(t *testing.T) {
 			t.Fatalf("the waiting caller got %v %v", got.sandbox, got.err)
 		}
 		synctest.Wait()
-		if east.count() != 0 {
+		if east.Count() != 0 {
 			t.Fatal("the grant lives on")
 		}
 	})
@@ -102,23 +104,23 @@ func TestI2AGrantAfterTheCancelIsReleased(t *testing.T) {
 func TestI2ACancelReachesAClusterThatWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		first := f.create(request("k"))
-		east := f.workers["east"]
-		east.setConnected(false)
+		first := f.create(workertest.Request("k"))
+		east := f.Workers["east"]
+		east.SetConnected(false)
 		if _, err := f.hub.CancelClaim(t.Context(), cancelOf("k")); err != nil {
 			t.Fatalf("a cancel does not wait for its cluster: %v", err)
 		}
 		synctest.Wait()
 		f.restart()
-		east.setConnected(true)
+		east.SetConnected(true)
 		hash := keyHash("", "default", "k")
 		f.hub.OnKeys("east", []*federationv1.KeyHolder{
 			{KeyHash: hash, Attempt: 1, SandboxId: first.GetId()},
 			{KeyHash: "0123", Attempt: 1, SandboxId: "unknown to this hub"},
 		})
 		synctest.Wait()
-		if east.count() != 0 || east.canceled != 1 {
-			t.Fatalf("%d sandboxes, %d cancels", east.count(), east.canceled)
+		if east.Count() != 0 || east.Canceled != 1 {
+			t.Fatalf("%d sandboxes, %d cancels", east.Count(), east.Canceled)
 		}
 	})
 }
@@ -126,20 +128,20 @@ func TestI2ACancelReachesAClusterThatWasAway(t *testing.T) {
 func TestI2ALaterAttemptMakesTheEarlierPodAStray(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-		east := f.workers["east"]
-		east.setConnected(false)
-		got := f.create(request("k", prefer("east", "west")))
+		east := f.Workers["east"]
+		east.SetConnected(false)
+		got := f.create(workertest.Request("k", workertest.Prefer("east", "west")))
 		if got.GetClusterId() != "west" {
 			t.Fatalf("answered by %s", got.GetClusterId())
 		}
-		east.setConnected(true)
+		east.SetConnected(true)
 		hash := keyHash("", "default", "k")
-		east.claim(&federationv1.ClaimCall{Request: request("k"), KeyHash: hash, Attempt: 1}) // against its word
+		east.Claim(&federationv1.ClaimCall{Request: workertest.Request("k"), KeyHash: hash, Attempt: 1}) // against its word
 		f.hub.OnKeys("east", []*federationv1.KeyHolder{{KeyHash: hash, Attempt: 1}})
 		f.hub.OnKeys("west", []*federationv1.KeyHolder{{KeyHash: hash, Attempt: 2}})
 		synctest.Wait()
-		if east.count() != 0 || f.workers["west"].count() != 1 {
-			t.Fatalf("%d at east, %d at west", east.count(), f.workers["west"].count())
+		if east.Count() != 0 || f.Workers["west"].Count() != 1 {
+			t.Fatalf("%d at east, %d at west", east.Count(), f.Workers["west"].Count())
 		}
 	})
 }
@@ -147,11 +149,11 @@ func TestI2ALaterAttemptMakesTheEarlierPodAStray(t *testing.T) {
 func TestGetClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		get := func(p Principal, key string) (*sandboxv1.Claim, error) {
-			return f.hub.GetClaim(WithPrincipal(t.Context(), p), &sandboxv1.GetClaimRequest{ClaimKey: key, Team: "t"})
+		get := func(p principal.Principal, key string) (*sandboxv1.Claim, error) {
+			return f.hub.GetClaim(principal.With(t.Context(), p), &sandboxv1.GetClaimRequest{ClaimKey: key, Team: "t"})
 		}
-		owner := Principal{Team: "t", User: "u"}
-		first, err := f.hub.Create(WithPrincipal(t.Context(), owner), request("k"))
+		owner := principal.Principal{Team: "t", User: "u"}
+		first, err := f.hub.Create(principal.With(t.Context(), owner), workertest.Request("k"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,16 +161,16 @@ func TestGetClaim(t *testing.T) {
 		if err != nil || claim.GetSandbox().GetId() != first.GetId() || claim.GetClusterId() != "east" || claim.GetAttempt() != 1 {
 			t.Fatalf("live: %v %v", claim, err)
 		}
-		_, err = get(Principal{Team: "t", User: "v"}, "k")
+		_, err = get(principal.Principal{Team: "t", User: "v"}, "k")
 		wantReason(t, err, problem.NotFound)
-		_, err = get(Principal{Team: "s"}, "k")
+		_, err = get(principal.Principal{Team: "s"}, "k")
 		wantReason(t, err, problem.Forbidden)
 		_, err = get(owner, "other")
 		wantReason(t, err, problem.NotFound)
-		_, err = f.hub.CancelClaim(WithPrincipal(t.Context(), Principal{Team: "t", User: "v"}), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
+		_, err = f.hub.CancelClaim(principal.With(t.Context(), principal.Principal{Team: "t", User: "v"}), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
 		wantReason(t, err, problem.NotFound)
 
-		f.workers["east"].setConnected(false)
+		f.Workers["east"].SetConnected(false)
 		if claim, err := get(owner, "k"); err != nil || claim.GetSandbox() != nil || claim.GetClusterId() != "east" {
 			t.Fatalf("with its cluster away: %v %v", claim, err)
 		}
@@ -178,19 +180,19 @@ func TestGetClaim(t *testing.T) {
 func TestEndedRecordsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-		first := f.create(request("k", prefer("east")))
+		first := f.create(workertest.Request("k", workertest.Prefer("east")))
 
 		// I12: a cluster that speaks of another's sandbox is not heard.
-		if err := f.hub.OnEnded(t.Context(), "west", endedOf(first, "k", 1)); err != nil {
+		if err := f.hub.OnEnded(t.Context(), "west", workertest.Ended(first, "k", 1)); err != nil {
 			t.Fatal(err)
 		}
 		// A sandbox of west's own does not end east's claim, whatever key and attempt it is said to have.
-		stray := f.create(request(""))
+		stray := f.create(workertest.Request(""))
 		stray.Id, stray.ClusterId = "01hzzzzzzzzzzzzzzzzzzz9999-west", "west"
-		if err := f.hub.OnEnded(t.Context(), "west", endedOf(stray, "k", 1)); err != nil {
+		if err := f.hub.OnEnded(t.Context(), "west", workertest.Ended(stray, "k", 1)); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.create(request("k", prefer("east"))); got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetId() != first.GetId() {
+		if got := f.create(workertest.Request("k", workertest.Prefer("east"))); got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetId() != first.GetId() {
 			t.Fatalf("the claim answers %v", got)
 		}
 		if strings.Contains(f.stored(), stray.GetId()) {
@@ -202,11 +204,11 @@ func TestEndedRecordsOfOthers(t *testing.T) {
 		f.tell("east")
 		f.hold("west", "k", 2)
 		f.tell("west")
-		if err := f.hub.OnEnded(t.Context(), "east", endedOf(first, "k", 1)); err != nil {
+		if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)); err != nil {
 			t.Fatal(err)
 		}
-		f.workers["east"].forget()
-		if got, err := f.hub.Get(t.Context(), first.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+		f.Workers["east"].Forget()
+		if got, err := f.hub.Ended(t.Context(), first.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
 			t.Fatalf("the record of the earlier attempt: %v %v", got, err)
 		}
 		time.Sleep(DefaultRetention + time.Minute)
@@ -222,12 +224,12 @@ func TestEndedRecordsOfOthers(t *testing.T) {
 func TestSweepKeepsWhatMayBeHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		f.create(request("live"))
-		f.workers["east"].onClaim = loseAnswer
-		_, err := f.hub.Create(t.Context(), request("unanswered"))
+		f.create(workertest.Request("live"))
+		f.Workers["east"].OnClaim = loseAnswer
+		_, err := f.hub.Create(t.Context(), workertest.Request("unanswered"))
 		wantReason(t, err, problem.OutcomeUnknown)
 		for _, reachable := range []bool{true, false, true} {
-			f.workers["east"].setConnected(reachable)
+			f.Workers["east"].SetConnected(reachable)
 			time.Sleep(DefaultRetention + time.Hour)
 			if err := f.hub.sweep(t.Context()); err != nil {
 				t.Fatal(err)
@@ -236,7 +238,7 @@ func TestSweepKeepsWhatMayBeHeld(t *testing.T) {
 				t.Fatalf("reachable %t: a key was dropped that a Pod still carries", reachable)
 			}
 		}
-		f.workers["east"].forget()
+		f.Workers["east"].Forget()
 		time.Sleep(DefaultRetention + time.Hour)
 		if err := f.hub.sweep(t.Context()); err != nil {
 			t.Fatal(err)

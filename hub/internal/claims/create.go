@@ -8,10 +8,8 @@ import (
 	"errors"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -30,7 +28,7 @@ func (s *Service) Create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 }
 
 func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	req, err := resolve(in, PrincipalFrom(ctx))
+	req, err := resolve(in, principal.From(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -106,26 +104,4 @@ func gone(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return problem.New(problem.Deadline, "the call's own deadline passed before the sandbox was ready")
-}
-
-// call sends one call that is not a claim, bounded by callTimeout, and meets a new session of the worker by asking once
-// more. The answer carries no error.
-func (s *Service) call(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	answer, err := s.dispatcher.Dispatch(ctx, cluster, proto.CloneOf(d))
-	if err == nil && answer.GetDisposition() == federationv1.Disposition_STALE_SESSION {
-		answer, err = s.dispatcher.Dispatch(ctx, cluster, d)
-	}
-	switch {
-	case errors.Is(err, ErrNotConnected):
-		return nil, problem.New(problem.Unavailable, "cluster %s is not connected", cluster).WithRetryAfter(retrySoon)
-	case err != nil:
-		return nil, problem.New(problem.Unavailable, "cluster %s did not answer: %w", cluster, err).WithRetryAfter(retrySoon)
-	case answer.GetDisposition() == federationv1.Disposition_STALE_SESSION:
-		return nil, problem.New(problem.Unavailable, "cluster %s is changing leaders", cluster).WithRetryAfter(retrySoon)
-	case answer.GetError() != nil:
-		return nil, errorOf(answer)
-	}
-	return answer, nil
 }

@@ -6,11 +6,9 @@ import (
 	"errors"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/recovery"
 )
-
-// ErrNotConnected is a dispatch of which nothing was sent. Every other error of a Dispatcher leaves the outcome unclear.
-var ErrNotConnected = errors.New("the cluster is not connected")
 
 // maxCandidates is how many candidates one call tries.
 const maxCandidates = 3
@@ -33,7 +31,7 @@ const (
 // judge reads a dispatch's result. Whatever is not understood is unclear, which is the safe side.
 func judge(answer *federationv1.Answer, err error) outcome {
 	switch {
-	case errors.Is(err, ErrNotConnected):
+	case errors.Is(err, calls.ErrNotConnected):
 		return notSent
 	case err != nil:
 		return unclear

@@ -9,26 +9,28 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
 
 func TestJudge(t *testing.T) {
-	sandbox := granted1(&sandboxv1.Sandbox{Id: "x"})
+	sandbox := workertest.Granted(&sandboxv1.Sandbox{Id: "x"})
 	for name, tc := range map[string]struct {
 		answer *federationv1.Answer
 		err    error
 		want   outcome
 	}{
 		"a sandbox":            {sandbox, nil, granted},
-		"nothing was sent":     {nil, fmt.Errorf("wrapped: %w", ErrNotConnected), notSent},
+		"nothing was sent":     {nil, fmt.Errorf("wrapped: %w", calls.ErrNotConnected), notSent},
 		"the stream broke":     {nil, errors.New("broke"), unclear},
 		"done without sandbox": {&federationv1.Answer{Disposition: federationv1.Disposition_DONE}, nil, unclear},
-		"the request's fault":  {failure(federationv1.Disposition_DONE, problem.Invalid), nil, failed},
-		"refused":              {failure(federationv1.Disposition_REFUSED, problem.QueueFull), nil, refused},
-		"stale":                {failure(federationv1.Disposition_STALE_SESSION, problem.Unavailable), nil, stale},
-		"unclear":              {failure(federationv1.Disposition_UNCLEAR, problem.Internal), nil, unclear},
-		"of a newer worker":    {failure(99, problem.Internal), nil, unclear},
+		"the request's fault":  {workertest.Failure(federationv1.Disposition_DONE, problem.Invalid), nil, failed},
+		"refused":              {workertest.Failure(federationv1.Disposition_REFUSED, problem.QueueFull), nil, refused},
+		"stale":                {workertest.Failure(federationv1.Disposition_STALE_SESSION, problem.Unavailable), nil, stale},
+		"unclear":              {workertest.Failure(federationv1.Disposition_UNCLEAR, problem.Internal), nil, unclear},
+		"of a newer worker":    {workertest.Failure(99, problem.Internal), nil, unclear},
 		"no answer at all":     {nil, nil, unclear},
 	} {
 		if got := judge(tc.answer, tc.err); got != tc.want {

@@ -2,7 +2,7 @@
 
 // Package claims turns a request for a sandbox into one sandbox of one cluster, and remembers it by its claim key.
 //
-// In go validated requests of a Principal, the fleet's views, and what workers answer; out come sandboxes, decisions and
+// In go validated requests of a principal.Principal, the fleet's views, and what workers answer; out come sandboxes, decisions and
 // typed errors. Decisions (what an answer means, where a claim goes next, what a terminal record or a stray Pod changes)
 // are pure functions in decide.go.
 //

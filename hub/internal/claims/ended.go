@@ -10,6 +10,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -17,7 +18,7 @@ import (
 // twice changes nothing. cluster is what the certificate says.
 func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federationv1.Ended) error {
 	for _, ended := range batch.GetSandboxes() {
-		if err := stamp(ended.GetSandbox(), cluster); err != nil {
+		if err := calls.Stamp(ended.GetSandbox(), cluster); err != nil {
 			// Stored or not, it would come again and again: it is not this cluster's to tell.
 			s.log.Error(err, "Dropping a terminal record", "cluster", cluster)
 			continue

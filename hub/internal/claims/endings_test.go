@@ -9,6 +9,7 @@ import (
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
 	for name, end := range map[string]func(f *federation, id string) error{
 		"release": func(f *federation, id string) error {
-			_, err := f.hub.Release(f.t.Context(), id)
+			_, err := f.hub.End(f.t.Context(), "east", id)
 			return err
 		},
 		"cancel": func(f *federation, _ string) error {
@@ -30,23 +31,23 @@ func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
 				running, stop := context.WithCancel(t.Context())
 				defer stop()
 				go func() { _ = f.hub.Run(running) }()
-				id, east := f.create(request("k")).GetId(), f.workers["east"]
+				id, east := f.create(workertest.Request("k")).GetId(), f.Workers["east"]
 				troubles := 3
-				east.onCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
+				east.OnCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
 					if troubles--; troubles < 0 {
 						return nil, nil
 					}
-					return failure(federationv1.Disposition_UNCLEAR, problem.Internal), nil
+					return workertest.Failure(federationv1.Disposition_UNCLEAR, problem.Internal), nil
 				}
 				_ = end(f, id)
 				synctest.Wait()
-				if east.count() != 1 || f.hub.endings.len() != 1 {
-					t.Fatalf("%d sandboxes run and %d ends wait", east.count(), f.hub.endings.len())
+				if east.Count() != 1 || f.hub.endings.len() != 1 {
+					t.Fatalf("%d sandboxes run and %d ends wait", east.Count(), f.hub.endings.len())
 				}
 				time.Sleep(4 * endingEvery)
 				synctest.Wait()
-				if east.count() != 0 || f.hub.endings.len() != 0 {
-					t.Errorf("%d sandboxes run on, %d ends wait", east.count(), f.hub.endings.len())
+				if east.Count() != 0 || f.hub.endings.len() != 0 {
+					t.Errorf("%d sandboxes run on, %d ends wait", east.Count(), f.hub.endings.len())
 				}
 			})
 		})
@@ -57,21 +58,21 @@ func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
 func TestAnEndIsToldAgainWhileKeysAreMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3, "west": 3})
-		f.create(request("k", prefer("east")))
+		f.create(workertest.Request("k", workertest.Prefer("east")))
 		f.loseLedger()
 		running, stop := context.WithCancel(t.Context())
 		defer stop()
 		go func() { _ = f.hub.Run(running) }()
 		f.tell("east")
-		east := f.workers["east"]
-		east.setConnected(false)
+		east := f.Workers["east"]
+		east.SetConnected(false)
 		if _, err := f.hub.CancelClaim(t.Context(), cancelOf("k")); err != nil {
 			t.Fatal(err)
 		}
-		east.setConnected(true)
+		east.SetConnected(true)
 		time.Sleep(2 * endingEvery)
 		synctest.Wait()
-		if east.count() != 0 {
+		if east.Count() != 0 {
 			t.Error("the sandbox of a cancelled claim runs on")
 		}
 		f.wantRecovering("other")

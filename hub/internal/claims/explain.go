@@ -5,7 +5,6 @@ package claims
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -24,10 +24,9 @@ const (
 	keptCandidates = 16
 	// keptDecisions is how many claims' decisions are kept in memory; those of keyed claims are in the store as well.
 	keptDecisions = 4096
-	namedEnvs     = 20
 )
 
-// Explain tells where a hypothetical claim would go, or why a past one went where it did.
+// Explain tells where a hypothetical claim would go, or why the one of a claim key went where it did.
 func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	var f validate.Faults
 	f.Namespace(req.GetNamespace())
@@ -36,21 +35,17 @@ func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	p := PrincipalFrom(ctx)
+	p := principal.From(ctx)
 	if err := p.CheckNamespace(req.GetNamespace()); err != nil {
 		return nil, err
 	}
-	switch {
-	case req.GetSandboxId() != "":
-		return s.explainSandbox(ctx, req.GetSandboxId())
-	case req.GetClaimKey() != "":
+	if req.GetClaimKey() != "" {
 		return s.explainKey(ctx, p, req)
-	default:
-		return s.explainRequest(req, p)
 	}
+	return s.explainRequest(req, p)
 }
 
-func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p Principal) (*sandboxv1.Decision, error) {
+func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p principal.Principal) (*sandboxv1.Decision, error) {
 	claim := proto.CloneOf(req.GetRequest())
 	if claim == nil {
 		claim = &sandboxv1.CreateSandboxRequest{}
@@ -62,23 +57,15 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p Principal) 
 	}
 	view := s.fleet.View(segment.Key{Namespace: claim.GetNamespace(), Name: claim.GetEnv()})
 	if view == nil {
-		return nil, s.unknownEnv(claim.GetNamespace(), claim.GetEnv())
+		return nil, s.fleet.UnknownEnv(claim.GetNamespace(), claim.GetEnv())
 	}
 	route := s.newPursuit(claim, 0, s.clock.Now()).route
 	out := s.fleet.Explain(&route, view)
 	return s.decision(out, len(out.Candidates)), nil
 }
 
-func (s *Service) explainSandbox(ctx context.Context, id string) (*sandboxv1.Decision, error) {
-	var f validate.Faults
-	f.SandboxID(id)
-	if err := f.Err(); err != nil {
-		return nil, err
-	}
-	// The sandbox's own visibility decides.
-	if _, err := s.Get(ctx, id); err != nil {
-		return nil, err
-	}
+// Decision returns how a sandbox's claim was decided. Its caller has checked who may see it.
+func (s *Service) Decision(ctx context.Context, id string) (*sandboxv1.Decision, error) {
 	if d := s.decisions.get(id); d != nil {
 		return d, nil
 	}
@@ -96,7 +83,7 @@ func (s *Service) explainSandbox(ctx context.Context, id string) (*sandboxv1.Dec
 	return nil, problem.New(problem.NotFound, "the decision on sandbox %s is not kept any more: there are those of the latest %d claims of this hub process, and of claims with a key", id, keptDecisions)
 }
 
-func (s *Service) explainKey(ctx context.Context, p Principal, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
+func (s *Service) explainKey(ctx context.Context, p principal.Principal, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	k, err := resolveKey(p, req.GetClaimKey(), req.GetNamespace(), req.GetRequest().GetTeam())
 	if err != nil {
 		return nil, err
@@ -162,35 +149,6 @@ func candidate(c *router.Explained) *sandboxv1.Candidate {
 		Message: c.Message(), Priority: c.Member().Shape.Get().Priority, ReadyIdle: c.Member().ReadyIdle, InFlight: c.InFlight,
 		Pending: c.Member().Pending, Age: durationpb.New(c.Age),
 	}
-}
-
-func (s *Service) unknownEnv(namespace, name string) error {
-	return UnknownEnv(s.fleet, namespace, name)
-}
-
-// UnknownEnv says that there is no such Env, and names those that the namespace has; or, in a hub that has just started,
-// that one has to wait to be sure.
-func UnknownEnv(fleet interface {
-	Keys(namespace string) []segment.Key
-	Awaited() []string
-}, namespace, name string) error {
-	if awaited := fleet.Awaited(); len(awaited) > 0 {
-		return problem.New(problem.Recovering, "this hub has just started, knows no Env %s/%s yet, and waits to hear from %s",
-			validate.Clip(namespace), validate.Clip(name), strings.Join(awaited, ", ")).WithRetryAfter(retrySoon)
-	}
-	there := "that namespace has none"
-	keys := fleet.Keys(namespace)
-	if len(keys) > 0 {
-		names := make([]string, 0, namedEnvs)
-		for _, key := range keys[:min(len(keys), namedEnvs)] {
-			names = append(names, key.Name)
-		}
-		there = "there are: " + strings.Join(names, ", ")
-	}
-	if more := len(keys) - namedEnvs; more > 0 {
-		there += fmt.Sprintf(" and %d more", more)
-	}
-	return problem.New(problem.NotFound, "no Env %s/%s; %s", validate.Clip(namespace), validate.Clip(name), there)
 }
 
 // decisions is a bounded memory of how claims were decided, by sandbox id. The oldest goes first.

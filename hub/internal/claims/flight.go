@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -98,7 +99,7 @@ func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSan
 		return gone(ctx)
 	case <-patience.C():
 		return problem.New(problem.OutcomeUnknown, "another call with this claimKey is under way; ask again with the same claimKey").
-			WithRetryAfter(retrySoon)
+			WithRetryAfter(calls.RetrySoon)
 	}
 }
 
@@ -164,7 +165,7 @@ func (s *Service) join(ctx context.Context, hash string, req *sandboxv1.CreateSa
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(retrySoon)
+		return nil, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(calls.RetrySoon)
 	}
 	if f := s.flights[hash]; f != nil {
 		telemetry.Joined(ctx, f.ctx)

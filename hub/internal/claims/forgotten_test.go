@@ -13,17 +13,18 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/hubstate"
 )
 
 // forget takes a cluster away and has an operator forget it.
 func (f *federation) forget(cluster string) {
 	f.t.Helper()
-	f.workers[cluster].setConnected(false)
-	if _, err := f.fleet.Drain(f.t.Context(), cluster); err != nil {
+	f.Workers[cluster].SetConnected(false)
+	if _, err := f.Fleet.Drain(f.t.Context(), cluster); err != nil {
 		f.t.Fatal(err)
 	}
-	if _, err := f.fleet.Forget(f.t.Context(), cluster); err != nil {
+	if _, err := f.Fleet.Forget(f.t.Context(), cluster); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -32,19 +33,19 @@ func (f *federation) forget(cluster string) {
 func TestI2ForgettingAClusterIsThePermissionToGoElsewhere(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	asked := make(chan struct{}, 100)
-	f.workers["east"].onClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+	f.Workers["east"].OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
 		asked <- struct{}{}
-		return nil, errBroken
+		return nil, workertest.ErrBroken
 	}
 	leave, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
-	if _, err := f.hub.Create(leave, request("left", prefer("east"))); !errors.Is(err, context.Canceled) {
+	if _, err := f.hub.Create(leave, workertest.Request("left", workertest.Prefer("east"))); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the first caller: %v", err)
 	}
 	f.restart() // nobody pursues it any more
 	answered := make(chan *sandboxv1.Sandbox, 1)
 	go func() {
-		s, err := f.hub.Create(t.Context(), request("waits", prefer("east")))
+		s, err := f.hub.Create(t.Context(), workertest.Request("waits", workertest.Prefer("east")))
 		if err != nil {
 			t.Error(err)
 		}
@@ -55,7 +56,7 @@ func TestI2ForgettingAClusterIsThePermissionToGoElsewhere(t *testing.T) {
 	if got := <-answered; got.GetClusterId() != "west" || f.record("waits").Attempt != 2 {
 		t.Errorf("the claim that waited: %s, attempt %d", got.GetClusterId(), f.record("waits").Attempt)
 	}
-	if got := f.create(request("left", prefer("east"))); got.GetClusterId() != "west" || f.record("left").Attempt != 2 {
+	if got := f.create(workertest.Request("left", workertest.Prefer("east"))); got.GetClusterId() != "west" || f.record("left").Attempt != 2 {
 		t.Errorf("the claim that was left: %s, attempt %d", got.GetClusterId(), f.record("left").Attempt)
 	}
 }
@@ -63,16 +64,16 @@ func TestI2ForgettingAClusterIsThePermissionToGoElsewhere(t *testing.T) {
 // TestI2AnAnsweredKeyOfAForgottenClusterHasEnded: it is never claimed again, whoever has the name by then.
 func TestI2AnAnsweredKeyOfAForgottenClusterHasEnded(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
-	k := f.create(request("k", prefer("east")))
+	k := f.create(workertest.Request("k", workertest.Prefer("east")))
 	f.restart() // so that the answer is written down
 	f.forget("east")
 	for range 2 {
-		got := f.create(request("k", prefer("east")))
+		got := f.create(workertest.Request("k", workertest.Prefer("east")))
 		if got.GetId() != k.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetFailureReason() != "ClusterForgotten" {
 			t.Errorf("answered %s, %s, %s", got.GetId(), got.GetPhase(), got.GetFailureReason())
 		}
 	}
-	if f.workers["west"].count() != 0 {
+	if f.Workers["west"].Count() != 0 {
 		t.Error("I2: claimed again")
 	}
 }
@@ -99,13 +100,13 @@ func TestRecordsOfTheFirstSchemaAreHonoured(t *testing.T) {
 	}
 	f.reopen()
 	held := f.hold("east", "answered", 1)
-	if got := f.create(request("answered", prefer("east"))); got.GetId() != held.GetId() {
+	if got := f.create(workertest.Request("answered", workertest.Prefer("east"))); got.GetId() != held.GetId() {
 		t.Errorf("the answered one: %s, want %s", got.GetId(), held.GetId())
 	}
-	if got := f.create(request("ended", prefer("west"))); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Completed" {
+	if got := f.create(workertest.Request("ended", workertest.Prefer("west"))); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Completed" {
 		t.Errorf("the ended one: %v", got)
 	}
-	if got := f.create(request("pending", prefer("west"))); got.GetClusterId() != "west" || f.record("pending").Attempt != 1 {
+	if got := f.create(workertest.Request("pending", workertest.Prefer("west"))); got.GetClusterId() != "west" || f.record("pending").Attempt != 1 {
 		t.Errorf("the pending one: %v, attempt %d", got, f.record("pending").Attempt)
 	}
 }

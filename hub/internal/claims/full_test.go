@@ -11,6 +11,7 @@ import (
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
@@ -35,43 +36,43 @@ func TestWithTheDiskFull(t *testing.T) {
 	d := &disk{Store: f.store}
 	f.store = d
 	f.restart()
-	before := f.create(request("before"))
+	before := f.create(workertest.Request("before"))
 	f.restart() // so that the answer is written down
 	d.full.Store(true)
-	_, err := f.hub.Create(t.Context(), request("k"))
+	_, err := f.hub.Create(t.Context(), workertest.Request("k"))
 	wantReason(t, err, problem.Unavailable)
-	if n := len(f.workers["east"].claims()); n != 1 {
+	if n := len(f.Workers["east"].Claims()); n != 1 {
 		t.Errorf("I2: %d dispatches, one has a record", n)
 	}
-	plain := f.create(request(""))
-	if _, err := f.hub.Release(t.Context(), plain.GetId()); err != nil || f.workers["east"].releases() != 1 {
+	plain := f.create(workertest.Request(""))
+	if _, err := f.hub.End(t.Context(), "east", plain.GetId()); err != nil || f.Workers["east"].Releases() != 1 {
 		t.Errorf("a release that needs no writing down: %v", err)
 	}
 	f.wantAnswer("before", before.GetId())
 	// The worker's record of the end is lost with the worker unless it is stored here. A hub that knew nothing of the end either
 	// would have the key claimed again.
-	_, err = f.hub.Release(t.Context(), before.GetId())
+	_, err = f.hub.End(t.Context(), "east", before.GetId())
 	wantReason(t, err, problem.Unavailable)
-	if n := f.workers["east"].releases(); n != 1 {
+	if n := f.Workers["east"].Releases(); n != 1 {
 		t.Errorf("I2: %d releases of a claim key's sandbox, with nothing written down", n-1)
 	}
-	if err := f.hub.OnEnded(t.Context(), "east", endedOf(before, "before", 1)); err == nil {
+	if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(before, "before", 1)); err == nil {
 		t.Error("a terminal record is acknowledged that is not stored")
 	}
 	d.full.Store(false)
-	if err := f.hub.OnEnded(t.Context(), "east", endedOf(before, "before", 1)); err != nil {
+	if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(before, "before", 1)); err != nil {
 		t.Error(err)
 	}
-	if got := f.create(request("before")); got.GetStopReason() != "Completed" {
+	if got := f.create(workertest.Request("before")); got.GetStopReason() != "Completed" {
 		t.Errorf("its record: %v", got)
 	}
 
 	// The disk fills between the write before the dispatch and the one behind the answer.
-	f.workers["east"].onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 		d.full.Store(true)
 		return carryOut(), nil
 	}
-	k := f.create(request("k"))
+	k := f.create(workertest.Request("k"))
 	f.restart()
 	d.full.Store(false)
 	f.wantAnswer("k", k.GetId())
@@ -82,7 +83,7 @@ func TestARecoverySurvivesAWriteThatFailed(t *testing.T) {
 	for _, adopts := range []bool{true, false} { // either write may be the one
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, map[string]int32{"east": 3})
-			k := f.create(request("k"))
+			k := f.create(workertest.Request("k"))
 			f.loseLedger()
 			f.hub.Close()
 			d := &disk{Store: f.store}
@@ -91,14 +92,14 @@ func TestARecoverySurvivesAWriteThatFailed(t *testing.T) {
 			index := []*federationv1.KeyHolder{{KeyHash: keyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), PodUid: "pod"}}
 			if !adopts {
 				index = nil
-				f.workers["east"].forget()
+				f.Workers["east"].Forget()
 			}
 			d.fails.Store(1)
 			f.hub.OnKeys("east", index)
 			synctest.Wait()
 			f.wantRecovering("k")
 			time.Sleep(time.Minute) // of the test's clock
-			if got := f.create(request("k")); adopts && got.GetId() != k.GetId() {
+			if got := f.create(workertest.Request("k")); adopts && got.GetId() != k.GetId() {
 				t.Errorf("I2: answered %s, want %s", got.GetId(), k.GetId())
 			}
 		})
@@ -112,14 +113,14 @@ func TestWhatARestoredEtcdLostIsRecordedOnceTheDiskHasRoom(t *testing.T) {
 		d := &disk{Store: f.store}
 		f.store = d
 		f.restart()
-		f.create(request("k"))
+		f.create(workertest.Request("k"))
 		f.restart() // so that the answer is written down
-		f.workers["east"].forget()
-		f.workers["east"].setConnected(false)
+		f.Workers["east"].Forget()
+		f.Workers["east"].SetConnected(false)
 		d.full.Store(true)
 		f.hub.OnRestored("east", nil)
 		time.Sleep(time.Minute)
-		f.workers["east"].setConnected(true)
+		f.Workers["east"].SetConnected(true)
 		time.Sleep(mostLostPause)
 		d.full.Store(false)
 		time.Sleep(mostLostPause)

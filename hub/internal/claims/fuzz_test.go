@@ -16,6 +16,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/store"
 )
@@ -24,7 +25,7 @@ import (
 type away struct{}
 
 func (away) Dispatch(context.Context, string, *federationv1.Dispatch) (*federationv1.Answer, error) {
-	return nil, ErrNotConnected
+	return nil, calls.ErrNotConnected
 }
 
 func fuzzStore(f *testing.F, kind string) store.Store {

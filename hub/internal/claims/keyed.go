@@ -12,6 +12,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/wallclock"
@@ -154,9 +155,9 @@ func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandbo
 func storeFailed(err error) error {
 	if errors.Is(err, store.ErrConflict) {
 		return problem.New(problem.OutcomeUnknown, "the claim was changed by another call; ask again with the same claimKey").
-			WithRetryAfter(retrySoon)
+			WithRetryAfter(calls.RetrySoon)
 	}
-	return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(retrySoon)
+	return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(calls.RetrySoon)
 }
 
 // lookUp answers the sandbox that this key was answered before. It never claims: a worker that does not know the key any
@@ -186,7 +187,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			}
 			return nil, problem.New(problem.OutcomeUnknown,
 				"cluster %s holds this claim and does not answer; the same call with the same claimKey asks it again", r.Cluster).
-				WithRetryAfter(retrySoon)
+				WithRetryAfter(calls.RetrySoon)
 		}
 		pause = min(2*pause, maxPoll)
 	}
@@ -194,7 +195,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 
 // lookup asks the claim's cluster what it knows of it.
 func (s *Service) lookup(ctx context.Context, hash string, r *record) (*sandboxv1.Sandbox, error) {
-	answer, err := s.call(ctx, r.Cluster, &federationv1.Dispatch{
+	answer, err := s.workers.Call(ctx, r.Cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Lookup{Lookup: &federationv1.LookupCall{KeyHash: hash, Attempt: r.Attempt}},
 	})
 	if err != nil {
@@ -203,7 +204,7 @@ func (s *Service) lookup(ctx context.Context, hash string, r *record) (*sandboxv
 	if answer.GetSandbox() == nil {
 		return nil, problem.New(problem.Unavailable, "cluster %s is unsure about the claim", r.Cluster)
 	}
-	return answer.GetSandbox(), stamp(answer.GetSandbox(), r.Cluster)
+	return answer.GetSandbox(), calls.Stamp(answer.GetSandbox(), r.Cluster)
 }
 
 func reasonOf(err error) problem.Reason { return problem.FromError(err).Reason }
@@ -243,7 +244,7 @@ func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 		return nil, storeFailed(err)
 	}
 	if h.record == nil || h.record.State != stateEnded {
-		return nil, problem.New(problem.OutcomeUnknown, "the claim was cancelled").WithRetryAfter(retrySoon)
+		return nil, problem.New(problem.OutcomeUnknown, "the claim was cancelled").WithRetryAfter(calls.RetrySoon)
 	}
 	return s.ledger.terminal(s.base, h.record)
 }
@@ -291,7 +292,7 @@ const learnPause = time.Second
 
 // write also works for a hub that is closing: it is what keeps a key from ever being claimed again.
 func (k *keyed) write(next *record, extra []store.Put) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.flight.ctx), callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.flight.ctx), calls.Timeout)
 	defer cancel()
 	_, err := k.service.ledger.saveLazily(ctx, k.flight.hash, k.held, next, extra...)
 	return err

@@ -15,6 +15,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -29,16 +30,16 @@ func hangs(ctx context.Context, _ *federationv1.ClaimCall, _ func() *federationv
 // loseAnswer carries the claim out and breaks the stream under its answer.
 func loseAnswer(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 	carryOut()
-	return nil, errBroken
+	return nil, workertest.ErrBroken
 }
 
 // refuse refuses, and remembers that it did.
-func refuse(w *worker, reason problem.Reason) claimHook {
+func refuse(w *workertest.Worker, reason problem.Reason) claimHook {
 	return func(_ context.Context, c *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.refused[c.GetKeyHash()] = c.GetAttempt()
-		return failure(federationv1.Disposition_REFUSED, reason), nil
+		w.Mu.Lock()
+		defer w.Mu.Unlock()
+		w.Refused[c.GetKeyHash()] = c.GetAttempt()
+		return workertest.Failure(federationv1.Disposition_REFUSED, reason), nil
 	}
 }
 
@@ -46,14 +47,14 @@ func TestI2RecordIsDurableBeforeTheDispatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		var seen *record
-		f.workers["east"].onClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			seen = f.record("k")
 			if c.GetKeyHash() != keyHash("", "default", "k") {
 				t.Errorf("dispatched key hash %q", c.GetKeyHash())
 			}
 			return carryOut(), nil
 		}
-		f.create(request("k"))
+		f.create(workertest.Request("k"))
 		if seen == nil || seen.Cluster != "east" || seen.Pool != "pool" || seen.Attempt != 1 || seen.State != statePending {
 			t.Fatalf("at the time of the dispatch the store held %+v", seen)
 		}
@@ -66,14 +67,14 @@ func TestI2RecordIsDurableBeforeTheDispatch(t *testing.T) {
 func TestI2SameKeySameSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-		first := f.create(request("k"))
+		first := f.create(workertest.Request("k"))
 		for range 3 {
 			f.restart()
-			if again := f.create(request("k")); again.GetId() != first.GetId() {
+			if again := f.create(workertest.Request("k")); again.GetId() != first.GetId() {
 				t.Fatalf("%s, then %s", first.GetId(), again.GetId())
 			}
 		}
-		if n := f.workers["east"].count() + f.workers["west"].count(); n != 1 {
+		if n := f.Workers["east"].Count() + f.Workers["west"].Count(); n != 1 {
 			t.Fatalf("%d sandboxes for one key", n)
 		}
 	})
@@ -85,26 +86,26 @@ func TestI2HubDiesAfterTheDispatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-				east := f.workers["east"]
-				east.onClaim = func(ctx context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+				east := f.Workers["east"]
+				east.OnClaim = func(ctx context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 					if carriedOut {
 						carryOut()
 					}
 					<-ctx.Done() // the hub ends here
 					return nil, ctx.Err()
 				}
-				go func() { _, _ = f.hub.Create(context.Background(), request("k", prefer("east"))) }()
+				go func() { _, _ = f.hub.Create(context.Background(), workertest.Request("k", workertest.Prefer("east"))) }()
 				synctest.Wait()
 				f.restart()
-				east.onClaim = nil
-				got := f.create(request("k", prefer("east")))
+				east.OnClaim = nil
+				got := f.create(workertest.Request("k", workertest.Prefer("east")))
 				if got.GetClusterId() != "east" {
 					t.Fatalf("answered by %s", got.GetClusterId())
 				}
-				if diff := cmp.Diff([]string{"k/1", "k/1"}, east.claims()); diff != "" {
+				if diff := cmp.Diff([]string{"k/1", "k/1"}, east.Claims()); diff != "" {
 					t.Errorf("claims at east (-want +got):\n%s", diff)
 				}
-				if n := east.count() + f.workers["west"].count(); n != 1 {
+				if n := east.Count() + f.Workers["west"].Count(); n != 1 {
 					t.Fatalf("%d sandboxes for one key", n)
 				}
 			})
@@ -120,11 +121,11 @@ func TestI2RetriesJoinTheFlight(t *testing.T) {
 			<-gate
 			return carryOut(), nil
 		}
-		f.workers["east"].onClaim, f.workers["west"].onClaim = hold, hold
+		f.Workers["east"].OnClaim, f.Workers["west"].OnClaim = hold, hold
 
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := f.hub.Create(impatient, request("k"))
+		_, err := f.hub.Create(impatient, workertest.Request("k"))
 		wantReason(t, err, problem.Deadline)
 		if problem.FromError(err).ClaimKey != "k" {
 			t.Errorf("the error does not name its claim key: %v", err)
@@ -134,7 +135,7 @@ func TestI2RetriesJoinTheFlight(t *testing.T) {
 		var callers sync.WaitGroup
 		for i := range ids {
 			callers.Go(func() {
-				s, err := f.hub.Create(t.Context(), request("k"))
+				s, err := f.hub.Create(t.Context(), workertest.Request("k"))
 				if err != nil {
 					t.Error(err)
 				}
@@ -148,7 +149,7 @@ func TestI2RetriesJoinTheFlight(t *testing.T) {
 		if ids = slices.Compact(ids); len(ids) != 1 {
 			t.Errorf("answers %v", ids)
 		}
-		if n := len(f.workers["east"].claims()) + len(f.workers["west"].claims()); n != 1 {
+		if n := len(f.Workers["east"].Claims()) + len(f.Workers["west"].Claims()); n != 1 {
 			t.Errorf("%d dispatches for one flight", n)
 		}
 	})
@@ -158,11 +159,11 @@ func TestI2RetriesJoinTheFlight(t *testing.T) {
 func TestI2JoinersShareTheFirstDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		f.workers["east"].onClaim = hangs
+		f.Workers["east"].OnClaim = hangs
 		began := time.Now()
-		go func() { _, _ = f.hub.Create(context.Background(), request("k")) }()
+		go func() { _, _ = f.hub.Create(context.Background(), workertest.Request("k")) }()
 		time.Sleep(20 * time.Second)
-		_, err := f.hub.Create(t.Context(), request("k"))
+		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
 		wantReason(t, err, problem.OutcomeUnknown)
 		if took := time.Since(began); took > 30*time.Second+grace {
 			t.Errorf("the joiner was answered after %s", took)
@@ -173,23 +174,23 @@ func TestI2JoinersShareTheFirstDeadline(t *testing.T) {
 func TestI2UnclearStaysWithItsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-		east, west := f.workers["east"], f.workers["west"]
-		east.onClaim = loseAnswer
-		_, err := f.hub.Create(t.Context(), request("k", prefer("east")))
+		east, west := f.Workers["east"], f.Workers["west"]
+		east.OnClaim = loseAnswer
+		_, err := f.hub.Create(t.Context(), workertest.Request("k", workertest.Prefer("east")))
 		wantReason(t, err, problem.OutcomeUnknown)
 		if e := problem.FromError(err); e.ClaimKey != "k" || e.RetryAfter == 0 {
 			t.Errorf("error %+v gives no claim key or no advice", e)
 		}
-		east.setConnected(false)
-		_, err = f.hub.Create(t.Context(), request("k", prefer("east")))
+		east.SetConnected(false)
+		_, err = f.hub.Create(t.Context(), workertest.Request("k", workertest.Prefer("east")))
 		wantReason(t, err, problem.OutcomeUnknown)
-		if n := len(west.claims()); n != 0 {
+		if n := len(west.Claims()); n != 0 {
 			t.Fatalf("west was asked %d times while east may hold the key", n)
 		}
-		east.setConnected(true)
-		east.onClaim = nil
-		if got := f.create(request("k", prefer("east"))); got.GetClusterId() != "east" || east.count() != 1 {
-			t.Fatalf("%v, %d sandboxes", got, east.count())
+		east.SetConnected(true)
+		east.OnClaim = nil
+		if got := f.create(workertest.Request("k", workertest.Prefer("east"))); got.GetClusterId() != "east" || east.Count() != 1 {
+			t.Fatalf("%v, %d sandboxes", got, east.Count())
 		}
 	})
 }
@@ -198,14 +199,14 @@ func TestAnUnclearOutcomeThatClearsIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		var calls int
-		f.workers["east"].onClaim = func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		f.Workers["east"].OnClaim = func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			if calls++; calls < 4 {
 				return loseAnswer(ctx, c, carryOut)
 			}
 			return carryOut(), nil
 		}
-		f.create(request("k"))
-		if n := f.workers["east"].count(); n != 1 {
+		f.create(workertest.Request("k"))
+		if n := f.Workers["east"].Count(); n != 1 {
 			t.Fatalf("%d sandboxes", n)
 		}
 	})
@@ -214,13 +215,13 @@ func TestAnUnclearOutcomeThatClearsIsAnswered(t *testing.T) {
 func TestI2OnlyARefusalOrNothingSentGoesElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"a": 5, "b": 5, "c": 5, "d": 5})
-		f.workers["a"].onClaim = refuse(f.workers["a"], problem.QueueFull)
-		f.workers["b"].setConnected(false)
-		got := f.create(request("k", prefer("a", "b", "c")))
+		f.Workers["a"].OnClaim = refuse(f.Workers["a"], problem.QueueFull)
+		f.Workers["b"].SetConnected(false)
+		got := f.create(workertest.Request("k", workertest.Prefer("a", "b", "c")))
 		if r := f.record("k"); got.GetClusterId() != "c" || r.Attempt != 3 || r.Cluster != "c" {
 			t.Fatalf("%v, record %+v", got, r)
 		}
-		if diff := cmp.Diff([]string{"k/3"}, f.workers["c"].claims()); diff != "" {
+		if diff := cmp.Diff([]string{"k/3"}, f.Workers["c"].Claims()); diff != "" {
 			t.Error(diff)
 		}
 		outcomes := map[string]string{}
@@ -240,25 +241,25 @@ func TestAtMostThreeCandidates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		idle := map[string]int32{"a": 5, "b": 5, "c": 5, "d": 5, "e": 5}
 		f := newFederation(t, idle)
-		for _, w := range f.workers {
-			w.onClaim = refuse(w, problem.QueueFull)
+		for _, w := range f.Workers {
+			w.OnClaim = refuse(w, problem.QueueFull)
 		}
 		for _, key := range []string{"", "k"} {
-			_, err := f.hub.Create(t.Context(), request(key))
+			_, err := f.hub.Create(t.Context(), workertest.Request(key))
 			wantReason(t, err, problem.QueueFull)
 		}
 		asked := 0
-		for _, w := range f.workers {
-			asked += len(w.claims())
+		for _, w := range f.Workers {
+			asked += len(w.Claims())
 		}
 		if asked != 2*maxCandidates {
 			t.Errorf("%d dispatches for two claims", asked)
 		}
 		// A later retry starts anew, under a new attempt, at whoever has room now.
-		for _, w := range f.workers {
-			w.onClaim = nil
+		for _, w := range f.Workers {
+			w.OnClaim = nil
 		}
-		f.create(request("k"))
+		f.create(workertest.Request("k"))
 		if r := f.record("k"); r.Attempt != maxCandidates+1 {
 			t.Errorf("the retry ran under attempt %d", r.Attempt)
 		}
@@ -268,17 +269,17 @@ func TestAtMostThreeCandidates(t *testing.T) {
 func TestAStaleSessionIsAskedOnceMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-		east := f.workers["east"]
+		east := f.Workers["east"]
 		var calls int
-		east.onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		east.OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			if calls++; calls == 1 {
-				return failure(federationv1.Disposition_STALE_SESSION, problem.Unavailable), nil
+				return workertest.Failure(federationv1.Disposition_STALE_SESSION, problem.Unavailable), nil
 			}
 			return carryOut(), nil
 		}
 		for _, key := range []string{"k", ""} {
 			calls = 0
-			if got := f.create(request(key, prefer("east"))); got.GetClusterId() != "east" || calls != 2 {
+			if got := f.create(workertest.Request(key, workertest.Prefer("east"))); got.GetClusterId() != "east" || calls != 2 {
 				t.Errorf("key %q: %s after %d calls", key, got.GetClusterId(), calls)
 			}
 		}
@@ -292,14 +293,14 @@ func TestAStaleSessionIsAskedOnceMore(t *testing.T) {
 func TestI2AnAnsweredKeyIsNeverClaimedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		first := f.create(request("k"))
+		first := f.create(workertest.Request("k"))
 		f.restart()
-		f.workers["east"].forget()
-		got := f.create(request("k"))
+		f.Workers["east"].Forget()
+		got := f.create(workertest.Request("k"))
 		if got.GetPhase() != sandboxv1.Phase_ENDED || got.GetFailureReason() != "RecordLost" || got.GetId() != first.GetId() {
 			t.Fatalf("answered %v", got)
 		}
-		if n := f.workers["east"].count(); n != 0 {
+		if n := f.Workers["east"].Count(); n != 0 {
 			t.Fatalf("%d new sandboxes", n)
 		}
 	})
@@ -308,26 +309,26 @@ func TestI2AnAnsweredKeyIsNeverClaimedAgain(t *testing.T) {
 func TestI2AfterTheEndTheTerminalRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		first := f.create(request("k"))
+		first := f.create(workertest.Request("k"))
 		for range 2 { // a batch whose acknowledgement was lost comes again
-			if err := f.hub.OnEnded(t.Context(), "east", endedOf(first, "k", 1)); err != nil {
+			if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Hour)
 		}
-		f.workers["east"].forget()
+		f.Workers["east"].Forget()
 		f.restart()
 		for range 2 {
-			got := f.create(request("k"))
+			got := f.create(workertest.Request("k"))
 			if got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Completed" || got.GetId() != first.GetId() {
 				t.Fatalf("answered %v", got)
 			}
 		}
-		f.workers["east"].setConnected(false)
-		if got, err := f.hub.Get(t.Context(), first.GetId()); err != nil || got.GetStopReason() != "Completed" {
+		f.Workers["east"].SetConnected(false)
+		if got, err := f.hub.Ended(t.Context(), first.GetId()); err != nil || got.GetStopReason() != "Completed" {
 			t.Fatalf("by id, with the worker gone: %v %v", got, err)
 		}
-		f.workers["east"].setConnected(true)
+		f.Workers["east"].SetConnected(true)
 
 		time.Sleep(DefaultRetention - 2*time.Hour - time.Minute)
 		if err := f.hub.sweep(t.Context()); err != nil || f.record("k") == nil {
@@ -340,7 +341,7 @@ func TestI2AfterTheEndTheTerminalRecord(t *testing.T) {
 		if left := f.stored(); left != "" {
 			t.Fatalf("left in the store: %s", left)
 		}
-		if again := f.create(request("k")); again.GetId() == first.GetId() || again.GetPhase() != sandboxv1.Phase_RUNNING {
+		if again := f.create(workertest.Request("k")); again.GetId() == first.GetId() || again.GetPhase() != sandboxv1.Phase_RUNNING {
 			t.Fatalf("an expired key answers %v", again)
 		}
 	})
@@ -349,22 +350,22 @@ func TestI2AfterTheEndTheTerminalRecord(t *testing.T) {
 func TestI2OtherParametersConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		f.create(request("k"))
+		f.create(workertest.Request("k"))
 		for name, change := range map[string]func(*sandboxv1.CreateSandboxRequest){
 			"image":   func(r *sandboxv1.CreateSandboxRequest) { r.Image = "app:v2" },
 			"timeout": func(r *sandboxv1.CreateSandboxRequest) { r.StartupTimeout = durationpb.New(time.Minute) },
 			"user":    func(r *sandboxv1.CreateSandboxRequest) { r.User = "u" },
 			"env":     func(r *sandboxv1.CreateSandboxRequest) { r.Env = "other" },
 		} {
-			_, err := f.hub.Create(t.Context(), request("k", change))
+			_, err := f.hub.Create(t.Context(), workertest.Request("k", change))
 			if err == nil || reasonOf(err) != problem.ClaimKeyConflict || problem.FromError(err).ClaimKey != "k" {
 				t.Errorf("another %s: %v", name, err)
 			}
 		}
 		// How a caller waits is no parameter, and another team has another key.
-		f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = waitAssigned }))
-		f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Team = "t" }))
-		if n := f.workers["east"].count(); n != 2 {
+		f.create(workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = waitAssigned }))
+		f.create(workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Team = "t" }))
+		if n := f.Workers["east"].Count(); n != 2 {
 			t.Errorf("%d sandboxes, want one a team", n)
 		}
 	})

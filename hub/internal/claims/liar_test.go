@@ -14,15 +14,16 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/recovery"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/problem"
 )
 
 // planted is the Pod of a cluster that names another's key as its own.
 func (f *federation) planted(cluster, key string, attempt int32) *federationv1.KeyHolder {
-	w, hash := f.workers[cluster], keyHash("", "default", key)
-	s := w.claim(&federationv1.ClaimCall{Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: key}}).GetSandbox()
-	w.keys[hash] = holding{s.GetId(), attempt}
+	w, hash := f.Workers[cluster], keyHash("", "default", key)
+	s := w.Claim(&federationv1.ClaimCall{Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: key}}).GetSandbox()
+	w.Keys[hash] = workertest.Holding{ID: s.GetId(), Attempt: attempt}
 	return &federationv1.KeyHolder{KeyHash: hash, Attempt: attempt, SandboxId: s.GetId(), PodUid: "pod"}
 }
 
@@ -31,7 +32,7 @@ func (f *federation) wantAlarm(cluster string) {
 	if got := testutil.ToFloat64(f.hub.metrics.unsent.WithLabelValues(cluster)); got == 0 {
 		f.t.Errorf("I15: no alarm over what %s named", cluster)
 	}
-	if shown := f.fleet.Cluster(cluster).GetMessage(); !strings.Contains(shown, "did not send") {
+	if shown := f.Fleet.Cluster(cluster).GetMessage(); !strings.Contains(shown, "did not send") {
 		f.t.Errorf("I15: the state of %s shows %q", cluster, shown)
 	}
 }
@@ -50,14 +51,14 @@ func TestI15AClusterIsNotAnsweredForAKeyThatItPlanted(t *testing.T) {
 			f.tell("evil", h)
 		},
 		"a terminal record": func(f *federation, h *federationv1.KeyHolder) {
-			if err := f.hub.OnEnded(f.t.Context(), "evil", endedOf(f.workers["evil"].live[h.GetSandboxId()], "k", 1)); err != nil {
+			if err := f.hub.OnEnded(f.t.Context(), "evil", workertest.Ended(f.Workers["evil"].Live[h.GetSandboxId()], "k", 1)); err != nil {
 				f.t.Fatal(err)
 			}
 		},
 	} {
 		f := newFederation(t, map[string]int32{"evil": 3, "west": 3})
 		plant(f, f.planted("evil", "k", 1))
-		if got := f.create(request("k", in("west"))); got.GetClusterId() != "west" || got.GetPhase() != sandboxv1.Phase_RUNNING {
+		if got := f.create(workertest.Request("k", in("west"))); got.GetClusterId() != "west" || got.GetPhase() != sandboxv1.Phase_RUNNING {
 			t.Errorf("I15: %s: the key is answered %v", name, got)
 		}
 	}
@@ -71,25 +72,25 @@ func TestI15AKeyIsNotTakenAway(t *testing.T) {
 			leave, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if pending { // the worker's answer is lost: the record says no more than that the claim was sent
-				f.workers["west"].onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+				f.Workers["west"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 					carryOut()
 					cancel()
-					return nil, errBroken
+					return nil, workertest.ErrBroken
 				}
 			}
-			_, _ = f.hub.Create(leave, request("k", prefer("west")))
+			_, _ = f.hub.Create(leave, workertest.Request("k", workertest.Prefer("west")))
 			f.restart()
-			f.workers["west"].onClaim = nil
+			f.Workers["west"].OnClaim = nil
 			h := f.planted("evil", "k", attempt)
 			f.tell("evil", h)
-			if err := f.hub.OnEnded(t.Context(), "evil", endedOf(f.workers["evil"].live[h.GetSandboxId()], "k", attempt)); err != nil {
+			if err := f.hub.OnEnded(t.Context(), "evil", workertest.Ended(f.Workers["evil"].Live[h.GetSandboxId()], "k", attempt)); err != nil {
 				t.Fatal(err)
 			}
 			f.wantAlarm("evil")
-			got := f.create(request("k", prefer("west")))
+			got := f.create(workertest.Request("k", workertest.Prefer("west")))
 			f.hub.Close() // waits for what goes on behind
-			if got.GetClusterId() != "west" || f.workers["west"].count() != 1 || f.workers["west"].canceled > 0 {
-				t.Errorf("I15: after attempt %d (pending %t) the key is answered %v; west has %d Pods", attempt, pending, got, f.workers["west"].count())
+			if got.GetClusterId() != "west" || f.Workers["west"].Count() != 1 || f.Workers["west"].Canceled > 0 {
+				t.Errorf("I15: after attempt %d (pending %t) the key is answered %v; west has %d Pods", attempt, pending, got, f.Workers["west"].Count())
 			}
 		}
 	}
@@ -98,7 +99,7 @@ func TestI15AKeyIsNotTakenAway(t *testing.T) {
 // TestI15ASandboxIDOfAnotherClusterIsNotTaken, even by a cluster whose keys are missing.
 func TestI15ASandboxIDOfAnotherClusterIsNotTaken(t *testing.T) {
 	f := newFederation(t, map[string]int32{"evil": 3, "west": 3})
-	k := f.create(request("k", prefer("west")))
+	k := f.create(workertest.Request("k", workertest.Prefer("west")))
 	f.loseLedger()
 	f.tell("west")
 	f.tell("evil",
@@ -113,7 +114,7 @@ func TestI15ASandboxIDOfAnotherClusterIsNotTaken(t *testing.T) {
 	if f.record("other") != nil || f.record("none") != nil {
 		t.Error("I15: a key was adopted")
 	}
-	if _, err := f.hub.Release(t.Context(), k.GetId()); err != nil || f.record("k").State != stateEnded {
+	if _, err := f.hub.End(t.Context(), "west", k.GetId()); err != nil || f.record("k").State != stateEnded {
 		t.Errorf("the sandbox's release does not end its key: %v", err)
 	}
 }
@@ -144,9 +145,9 @@ func TestI15RequireClustersHoldsForWhatIsAdopted(t *testing.T) {
 	f.tell("evil", f.planted("evil", "live", 1), &federationv1.KeyHolder{KeyHash: keyHash("", "default", "under-way"), Attempt: 1}, ended)
 	f.tell("west")
 	for _, key := range []string{"live", "under-way", "ended"} {
-		_, err := f.hub.Create(t.Context(), request(key, in("west")))
+		_, err := f.hub.Create(t.Context(), workertest.Request(key, in("west")))
 		wantReason(t, err, problem.ClaimKeyConflict)
-		if got := f.create(request(key, in("evil", "west"))); got.GetClusterId() != "evil" {
+		if got := f.create(workertest.Request(key, in("evil", "west"))); got.GetClusterId() != "evil" {
 			t.Errorf("%s is answered by %s", key, got.GetClusterId())
 		}
 	}
@@ -158,7 +159,7 @@ func (f *federation) restoreLedger() {
 	f.hub.Close()
 	err := errors.Join(
 		hubstate.SaveLedger(f.t.Context(), f.store, hubstate.Ledger{Identity: hubstate.Identity{ID: "same"}, Restored: true}),
-		hubstate.SaveIdentity(f.t.Context(), f.registry, hubstate.Identity{ID: "same"}))
+		hubstate.SaveIdentity(f.t.Context(), f.Registry, hubstate.Identity{ID: "same"}))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -168,26 +169,26 @@ func (f *federation) restoreLedger() {
 // TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone: not to a cluster that its request forbids, nor while the one that it was
 // sent to holds it.
 func TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone(t *testing.T) {
-	for name, change := range map[string]func(*sandboxv1.CreateSandboxRequest){"held": prefer("west"), "forbidden": in("west")} {
+	for name, change := range map[string]func(*sandboxv1.CreateSandboxRequest){"held": workertest.Prefer("west"), "forbidden": in("west")} {
 		f := newFederation(t, map[string]int32{"evil": 3, "west": 3})
 		leave, cancel := context.WithCancel(t.Context())
-		f.workers["west"].onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		f.Workers["west"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			if name == "held" {
 				carryOut()
 			}
 			cancel()
-			return nil, errBroken
+			return nil, workertest.ErrBroken
 		}
-		_, _ = f.hub.Create(leave, request("k", change))
+		_, _ = f.hub.Create(leave, workertest.Request("k", change))
 		f.restoreLedger()
-		f.workers["west"].onClaim = nil
+		f.Workers["west"].OnClaim = nil
 		f.tell("evil", f.planted("evil", "k", 2))
 		f.tell("west")
 		f.wantAlarm("evil")
-		got := f.create(request("k", change))
+		got := f.create(workertest.Request("k", change))
 		f.hub.Close()
-		if got.GetClusterId() != "west" || f.workers["west"].count() != 1 || f.workers["west"].canceled > 0 {
-			t.Errorf("I15: %s: the key is answered %v; west has %d Pods", name, got, f.workers["west"].count())
+		if got.GetClusterId() != "west" || f.Workers["west"].Count() != 1 || f.Workers["west"].Canceled > 0 {
+			t.Errorf("I15: %s: the key is answered %v; west has %d Pods", name, got, f.Workers["west"].Count())
 		}
 	}
 }

@@ -7,19 +7,17 @@ import (
 	"errors"
 	"time"
 
-	spb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/telemetry"
-	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/pkg/wallclock"
 )
 
@@ -32,8 +30,6 @@ const (
 	settlePause    = 50 * time.Millisecond
 	// maxOverdrawn is how often a choice is made again because others were faster.
 	maxOverdrawn = 16
-	// retrySoon is the advice that goes with a full house.
-	retrySoon = 2 * time.Second
 )
 
 // pursuit follows one claim from candidate to candidate until it is answered.
@@ -100,7 +96,7 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 		case answerCaller:
 			return p.answered(answer)
 		case failCaller:
-			return nil, errorOf(answer)
+			return nil, calls.ErrorOf(answer)
 		case askAgain:
 			p.at.staleRetried = true
 		case askLater:
@@ -133,7 +129,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 	for try := 0; t == nil; try++ {
 		view, picked := p.pickSettled(ctx)
 		if view == nil {
-			return s.unknownEnv(p.request.GetNamespace(), p.request.GetEnv())
+			return s.fleet.UnknownEnv(p.request.GetNamespace(), p.request.GetEnv())
 		}
 		if !picked.OK() {
 			return p.noneLeft(picked.Reason)
@@ -200,7 +196,7 @@ func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
 		request = proto.CloneOf(request)
 		request.Wait = p.wait
 	}
-	return p.service.dispatcher.Dispatch(ctx, p.target.cluster, &federationv1.Dispatch{
+	return p.service.workers.Dispatch(ctx, p.target.cluster, &federationv1.Dispatch{
 		Timeout: durationpb.New(max(p.remaining(), time.Millisecond)),
 		Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{
 			Request: request, Pool: p.target.pool, KeyHash: p.keyHash, Attempt: p.target.attempt,
@@ -212,7 +208,7 @@ func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
 func (p *pursuit) record(got outcome, answer *federationv1.Answer, err error) {
 	text := string(got)
 	p.doubt = nil
-	switch e := errorOf(answer); {
+	switch e := calls.ErrorOf(answer); {
 	case err != nil:
 		text += ": " + err.Error()
 	case e != nil:
@@ -250,7 +246,7 @@ func (p *pursuit) exclude(got outcome) {
 
 func (p *pursuit) answered(answer *federationv1.Answer) (*sandboxv1.Sandbox, error) {
 	sandbox := answer.GetSandbox()
-	if err := stamp(sandbox, p.target.cluster); err != nil {
+	if err := calls.Stamp(sandbox, p.target.cluster); err != nil {
 		return nil, err
 	}
 	p.mark()
@@ -272,9 +268,9 @@ func (p *pursuit) noneLeft(reason router.Reason) error {
 		kind = problem.QueueFull
 	}
 	if reason == "" || reason == router.AlreadyRefused {
-		return problem.New(kind, "Env %s: no cluster could be reached", env).WithRetryAfter(retrySoon)
+		return problem.New(kind, "Env %s: no cluster could be reached", env).WithRetryAfter(calls.RetrySoon)
 	}
-	return problem.New(kind, "Env %s has no eligible member: %s; explain tells more", env, reason).WithRetryAfter(retrySoon)
+	return problem.New(kind, "Env %s has no eligible member: %s; explain tells more", env, reason).WithRetryAfter(calls.RetrySoon)
 }
 
 // refused is the last refusal as the caller sees it. Reasons that are about the worker and not about the claim, such as a
@@ -287,7 +283,7 @@ func (p *pursuit) refused() error {
 		e.Reason = problem.NoCapacity
 	}
 	if e.RetryAfter == 0 {
-		e.RetryAfter = retrySoon
+		e.RetryAfter = calls.RetrySoon
 	}
 	return &e
 }
@@ -308,24 +304,5 @@ func (p *pursuit) unknown() error {
 	}
 	return problem.New(problem.OutcomeUnknown,
 		"cluster %s may hold this claim and does not answer; the same call with the same claimKey asks it again", p.target.cluster).
-		WithRetryAfter(retrySoon)
-}
-
-// stamp sets the cluster that answered (I12), and refuses a sandbox whose id says that another one minted it.
-func stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
-	if from, ok := validate.ClusterOf(sandbox.GetId()); !ok || from != cluster {
-		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster, validate.Clip(sandbox.GetId()))
-	}
-	sandbox.ClusterId = cluster
-	dropUnshowable(sandbox)
-	return nil
-}
-
-// errorOf reads the error of an answer.
-func errorOf(answer *federationv1.Answer) *problem.Error {
-	e := answer.GetError()
-	if e == nil {
-		return nil
-	}
-	return problem.FromStatus(status.FromProto(&spb.Status{Code: e.GetCode(), Message: e.GetMessage(), Details: e.GetDetails()}), nil)
+		WithRetryAfter(calls.RetrySoon)
 }

@@ -11,6 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
@@ -43,23 +44,26 @@ func (l *lateLearner) Commit(ctx context.Context, txn store.Txn) (uint64, error)
 func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	f.hub.ledger.store = &lateLearner{Store: f.store, asked: make(chan struct{})}
-	k := f.create(request("k"))
-	east := f.workers["east"]
-	east.setConnected(false)
-	_, err := f.hub.Release(t.Context(), k.GetId())
+	k := f.create(workertest.Request("k"))
+	east := f.Workers["east"]
+	east.SetConnected(false)
+	if ended, err := f.hub.Ended(t.Context(), k.GetId()); ended != nil || err != nil {
+		t.Fatalf("before its release: %v, %v", ended, err)
+	}
+	_, err := f.hub.End(t.Context(), "east", k.GetId())
 	wantReason(t, err, problem.Unavailable)
-	if got := f.create(request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Released" || got.GetId() != k.GetId() {
+	if got := f.create(workertest.Request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Released" || got.GetId() != k.GetId() {
 		t.Errorf("the key answers %s, %s, %s", got.GetId(), got.GetPhase(), got.GetStopReason())
 	}
-	east.setConnected(true)
+	east.SetConnected(true)
 	f.tell("east")
-	if east.count() != 0 {
+	if east.Count() != 0 {
 		t.Error("the sandbox runs on")
 	}
-	if err := f.hub.OnEnded(t.Context(), "east", endedOf(k, "k", 1)); err != nil {
+	if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(k, "k", 1)); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.create(request("k")); got.GetStopReason() != "Completed" {
+	if got := f.create(workertest.Request("k")); got.GetStopReason() != "Completed" {
 		t.Errorf("its own record does not take the place of what the hub wrote: %s", got.GetStopReason())
 	}
 }
@@ -70,21 +74,21 @@ func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	d := &disk{Store: f.store}
 	f.hub.ledger.store = d
-	f.workers["east"].onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 		d.full.Store(true)
 		return carryOut(), nil
 	}
-	k := f.create(request("k"))
+	k := f.create(workertest.Request("k"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := f.hub.Release(ctx, k.GetId()); err == nil {
+	if _, err := f.hub.End(ctx, "east", k.GetId()); err == nil {
 		t.Fatal("released, with nobody knowing later that it had been answered")
 	}
 	d.full.Store(false)
-	if _, err := f.hub.Release(t.Context(), k.GetId()); err != nil {
+	if _, err := f.hub.End(t.Context(), "east", k.GetId()); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.create(request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetId() != k.GetId() {
+	if got := f.create(workertest.Request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetId() != k.GetId() {
 		t.Errorf("the key answers %s, %s", got.GetId(), got.GetPhase())
 	}
 }

@@ -7,20 +7,21 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/workertest"
 )
 
 // TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded, and no others.
 func TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-	kept := f.create(request("kept", prefer("east")))
-	gone := f.create(request("gone", prefer("east")))
-	other := f.create(request("other", prefer("west")))
+	kept := f.create(workertest.Request("kept", workertest.Prefer("east")))
+	gone := f.create(workertest.Request("gone", workertest.Prefer("east")))
+	other := f.create(workertest.Request("other", workertest.Prefer("west")))
 	f.restart() // so that the answers are written down
-	w := f.workers["east"]
-	w.mu.Lock()
-	delete(w.live, gone.GetId())
-	delete(w.keys, keyHash("", "default", "gone"))
-	w.mu.Unlock()
+	w := f.Workers["east"]
+	w.Mu.Lock()
+	delete(w.Live, gone.GetId())
+	delete(w.Keys, keyHash("", "default", "gone"))
+	w.Mu.Unlock()
 	n, err := f.hub.endLost(t.Context(), "east", []*federationv1.KeyHolder{{KeyHash: keyHash("", "default", "kept"), Attempt: 1}})
 	if err != nil || n != 1 {
 		t.Fatalf("%d ended: %v", n, err)
@@ -30,17 +31,17 @@ func TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded(t *testing.T) {
 			t.Errorf("%s is %s", key, got)
 		}
 	}
-	if got := f.create(request("kept", prefer("east"))); got.GetId() != kept.GetId() {
+	if got := f.create(workertest.Request("kept", workertest.Prefer("east"))); got.GetId() != kept.GetId() {
 		t.Errorf("the one that is there is answered %s", got.GetId())
 	}
-	if got := f.create(request("other", prefer("west"))); got.GetId() != other.GetId() {
+	if got := f.create(workertest.Request("other", workertest.Prefer("west"))); got.GetId() != other.GetId() {
 		t.Errorf("the other cluster's key is answered %s", got.GetId())
 	}
-	got := f.create(request("gone", prefer("east")))
+	got := f.create(workertest.Request("gone", workertest.Prefer("east")))
 	if got.GetId() != gone.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetFailureReason() != "EtcdRestored" {
 		t.Errorf("the lost one is answered %s, %s, %s", got.GetId(), got.GetPhase(), got.GetFailureReason())
 	}
-	byID, err := f.hub.Get(t.Context(), gone.GetId())
+	byID, err := f.hub.Ended(t.Context(), gone.GetId())
 	if err != nil || byID.GetFailureReason() != "EtcdRestored" {
 		t.Errorf("by its id: %v %v", byID, err)
 	}

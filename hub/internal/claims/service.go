@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
-	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/router"
@@ -22,10 +22,10 @@ import (
 
 // Fleet is what the hub knows of its clusters.
 type Fleet interface {
-	// View answers the router's view of an Env, nil for an unknown one.
+	// View returns the router's view of an Env, nil for an unknown one.
 	View(key segment.Key) *router.View
-	// Keys lists the known Envs of a namespace in order.
-	Keys(namespace string) []segment.Key
+	// UnknownEnv returns the error about an Env that no cluster has.
+	UnknownEnv(namespace, name string) error
 	// ClusterIDs lists every registered cluster, connected or not.
 	ClusterIDs() []string
 	// Awaited lists the registered clusters that a hub which has just started still waits to hear from.
@@ -43,17 +43,10 @@ type Fleet interface {
 	Explain(req *router.Request, view *router.View) router.Explanation
 }
 
-// Dispatcher carries calls to workers.
-type Dispatcher interface {
-	// Dispatch sends one call and waits for its answer, at most until ctx ends. It fills in what belongs to the stream. An
-	// error that is ErrNotConnected means that nothing was sent; after any other the outcome is unclear.
-	Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (*federationv1.Answer, error)
-}
-
 // Options configure a Service. Zero values mean the defaults.
 type Options struct {
 	Fleet      Fleet
-	Dispatcher Dispatcher
+	Dispatcher calls.Dispatcher
 	Store      store.Store
 	Recovery   *recovery.State // nil: nothing was ever lost
 	Clock      clock.WithTicker
@@ -68,30 +61,25 @@ const (
 	DefaultRetention = 24 * time.Hour
 	// grace is how much longer than the worker the hub waits, so that a refusal at the deadline still arrives.
 	grace = 2 * time.Second
-	// callTimeout bounds every call but a claim.
-	callTimeout = 10 * time.Second
-	// listTimeout bounds how long one cluster can delay a list of all of them. A worker lists from memory, and a receipt is
-	// due within a second.
-	listTimeout = 3 * time.Second
 	// maxBackground bounds the writes and calls that go on behind an answer.
 	maxBackground = 1024
 )
 
 // Service answers the calls about sandboxes and claims.
 type Service struct {
-	fleet      Fleet
-	dispatcher Dispatcher
-	ledger     ledger
-	recovery   *recovery.State
-	clock      clock.WithTicker
-	log        logr.Logger
-	retention  time.Duration
-	rand       func() uint64
-	metrics    *metrics
-	decisions  *decisions
-	endings    *endings
-	indexes    latest // key indexes that are being taken into the ledger
-	restored   latest // and what clusters lost whose etcd was set back
+	fleet     Fleet
+	workers   calls.Workers
+	ledger    ledger
+	recovery  *recovery.State
+	clock     clock.WithTicker
+	log       logr.Logger
+	retention time.Duration
+	rand      func() uint64
+	metrics   *metrics
+	decisions *decisions
+	endings   *endings
+	indexes   latest // key indexes that are being taken into the ledger
+	restored  latest // and what clusters lost whose etcd was set back
 
 	base context.Context // of what outlives the call that began it
 	stop context.CancelFunc
@@ -120,7 +108,7 @@ func New(opts Options) *Service {
 	}
 	unconfirmed := &endings{waiting: map[ending]bool{}}
 	s := &Service{
-		fleet: opts.Fleet, dispatcher: opts.Dispatcher, ledger: ledger{opts.Store}, recovery: opts.Recovery, clock: opts.Clock, log: opts.Log,
+		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger{opts.Store}, recovery: opts.Recovery, clock: opts.Clock, log: opts.Log,
 		retention: opts.Retention, rand: opts.Rand, metrics: newMetrics(opts.Metrics, unconfirmed),
 		decisions: newDecisions(), endings: unconfirmed,
 		indexes: latest{running: map[string]*try{}}, restored: latest{running: map[string]*try{}},
@@ -153,7 +141,7 @@ func (s *Service) spawn(job func()) bool {
 // behind does something after the answer: at most maxBackground at a time, beyond that the caller does it.
 func (s *Service) behind(what string, do func(ctx context.Context) error) {
 	run := func() {
-		ctx, cancel := context.WithTimeout(s.base, callTimeout)
+		ctx, cancel := context.WithTimeout(s.base, calls.Timeout)
 		defer cancel()
 		if err := do(ctx); err != nil && s.base.Err() == nil {
 			s.log.Info("Could not finish what follows an answer", "what", what, "error", err.Error())

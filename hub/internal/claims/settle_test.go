@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/workertest"
 )
 
 // returning is a fleet of a hub that has just started: the last cluster comes back once somebody asked who is missing.
@@ -26,21 +27,21 @@ func (r returning) Awaited() []string {
 // while the others have room.
 func TestAClaimAfterARestartWaitsForClustersRatherThanInAQueue(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 0})
-	session, _, refused := f.fleet.Connect("west", &federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
+	session, _, refused := f.Fleet.Connect("west", &federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
 	if refused != nil {
 		t.Fatal(refused)
 	}
 	if err := session.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if awaited := f.fleet.Awaited(); !slices.Equal(awaited, []string{"west"}) {
+	if awaited := f.Fleet.Awaited(); !slices.Equal(awaited, []string{"west"}) {
 		t.Fatalf("%v are awaited", awaited)
 	}
-	f.hub.fleet = returning{f.fleet, sync.OnceFunc(func() {
+	f.hub.fleet = returning{f.Fleet, sync.OnceFunc(func() {
 		session.Close()
-		f.joinAs("west", 1, 2)
+		f.JoinAs("west", 1, 2)
 	})}
-	if got := f.create(request("k")); got.GetClusterId() != "west" {
+	if got := f.create(workertest.Request("k")); got.GetClusterId() != "west" {
 		t.Errorf("the claim went to %s, want west", got.GetClusterId())
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestPickingIsFreeWithoutATrace(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	p := f.hub.newPursuit(&sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo"}, waitAssigned, time.Now().Add(time.Minute))
-	view := f.fleet.View(segment.Key{Namespace: "default", Name: "demo"})
+	view := f.Fleet.View(segment.Key{Namespace: "default", Name: "demo"})
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
 		if picked := p.pick(ctx, view); !picked.OK() {

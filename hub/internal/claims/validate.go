@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/validate"
 )
@@ -17,7 +18,7 @@ const DefaultStartupTimeout = 2 * time.Minute
 
 // resolve validates a create request and answers it with every default filled in, without its wait mode. The result is
 // what goes to the worker and what a retry with the same key is compared to.
-func resolve(in *sandboxv1.CreateSandboxRequest, p Principal) (*sandboxv1.CreateSandboxRequest, error) {
+func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandboxv1.CreateSandboxRequest, error) {
 	if in.GetNamespace() == "" {
 		in = proto.CloneOf(in)
 		in.Namespace = "default"
@@ -25,11 +26,7 @@ func resolve(in *sandboxv1.CreateSandboxRequest, p Principal) (*sandboxv1.Create
 	if err := validate.Create(in).Err(); err != nil {
 		return nil, withKey(err, in.GetClaimKey())
 	}
-	team, err := own("team", in.GetTeam(), p.Team)
-	if err != nil {
-		return nil, err
-	}
-	user, err := own("user", in.GetUser(), p.User)
+	team, user, err := p.Owner(in.GetTeam(), in.GetUser())
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -17,14 +18,14 @@ type create = sandboxv1.CreateSandboxRequest
 
 func TestResolve(t *testing.T) {
 	r := &create{Env: "demo.v1", FirstActivityTimeout: durationpb.New(1)}
-	got, err := resolve(r, Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
+	got, err := resolve(r, principal.Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.GetNamespace() != "default" || got.GetTeam() != "t" || got.GetUser() != "u" || r.GetNamespace() != "" {
 		t.Errorf("resolved to %v, from %v", got, r)
 	}
-	if _, err := resolve(&create{Env: "A_b", ClaimKey: "k"}, Principal{}); problem.FromError(err).Reason != problem.Invalid || problem.FromError(err).ClaimKey != "k" {
+	if _, err := resolve(&create{Env: "A_b", ClaimKey: "k"}, principal.Principal{}); problem.FromError(err).Reason != problem.Invalid || problem.FromError(err).ClaimKey != "k" {
 		t.Errorf("a bad request with a key is answered %v", err)
 	}
 }
@@ -45,7 +46,7 @@ func FuzzResolve(f *testing.F) {
 		if proto.Unmarshal(data, r) != nil {
 			return
 		}
-		got, err := resolve(r, Principal{Team: "t"})
+		got, err := resolve(r, principal.Principal{Team: "t"})
 		if err != nil {
 			if e := problem.FromError(err); e.Reason == problem.Internal || len(e.Message) > 1<<20 {
 				t.Fatalf("%v: %v", r, err)
@@ -55,7 +56,7 @@ func FuzzResolve(f *testing.F) {
 		if got.GetTeam() != "t" || got.GetNamespace() == "" || len(keyHash(got.GetTeam(), got.GetNamespace(), got.GetClaimKey())) != 32 {
 			t.Fatalf("%v resolved to %v", r, got)
 		}
-		again, err := resolve(got, Principal{Team: "t"})
+		again, err := resolve(got, principal.Principal{Team: "t"})
 		if err != nil || !proto.Equal(got, again) {
 			t.Fatalf("%v resolved again to %v, %v", got, again, err)
 		}

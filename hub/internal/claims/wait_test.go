@@ -10,6 +10,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -17,21 +18,21 @@ func TestWaitNoneIsAnsweredWhenDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		gate := make(chan struct{})
-		f.workers["east"].onClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+		f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			if c.GetRequest().GetWait() != waitAssigned {
 				t.Errorf("dispatched with wait %s", c.GetRequest().GetWait())
 			}
 			<-gate
 			return carryOut(), nil
 		}
-		unwaited := request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait })
+		unwaited := workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait })
 		got := f.create(unwaited)
 		if got.GetPhase() != sandboxv1.Phase_PENDING || got.GetClaimKey() != "k" || f.record("k") == nil {
 			t.Fatalf("answered %v", got)
 		}
 		close(gate)
-		ready := f.create(request("k"))
-		if ready.GetPhase() != sandboxv1.Phase_RUNNING || f.workers["east"].count() != 1 {
+		ready := f.create(workertest.Request("k"))
+		if ready.GetPhase() != sandboxv1.Phase_RUNNING || f.Workers["east"].Count() != 1 {
 			t.Fatalf("then %v", ready)
 		}
 	})
@@ -40,16 +41,16 @@ func TestWaitNoneIsAnsweredWhenDurable(t *testing.T) {
 func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		east := f.workers["east"]
-		east.onClaim = hangs
-		f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
+		east := f.Workers["east"]
+		east.OnClaim = hangs
+		f.create(workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
 		f.restart()
-		east.onClaim = nil
+		east.OnClaim = nil
 		ctx, cancel := context.WithCancel(t.Context())
 		running := make(chan error, 1)
 		go func() { running <- f.hub.Run(ctx) }()
 		time.Sleep(5 * time.Second)
-		if east.count() != 1 {
+		if east.Count() != 1 {
 			t.Fatal("nobody pursued the claim")
 		}
 		if r := f.record("k"); r.State != stateAnswered {
@@ -65,18 +66,18 @@ func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
 func TestReadyWaitsOnForWhatAssignedLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		east := f.workers["east"]
-		east.phase = sandboxv1.Phase_STARTING
-		assigned := f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = waitAssigned }))
+		east := f.Workers["east"]
+		east.Phase = sandboxv1.Phase_STARTING
+		assigned := f.create(workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = waitAssigned }))
 		if assigned.GetPhase() != sandboxv1.Phase_STARTING {
 			t.Fatalf("assigned: %v", assigned)
 		}
 		time.AfterFunc(5*time.Second, func() {
-			east.mu.Lock()
-			defer east.mu.Unlock()
-			east.live[assigned.GetId()].Phase = sandboxv1.Phase_RUNNING
+			east.Mu.Lock()
+			defer east.Mu.Unlock()
+			east.Live[assigned.GetId()].Phase = sandboxv1.Phase_RUNNING
 		})
-		ready := f.create(request("k"))
+		ready := f.create(workertest.Request("k"))
 		if ready.GetPhase() != sandboxv1.Phase_RUNNING || ready.GetId() != assigned.GetId() {
 			t.Fatalf("ready: %v", ready)
 		}
@@ -89,29 +90,29 @@ func TestAFailedStoreClaimsNothing(t *testing.T) {
 		if err := f.store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		_, err := f.hub.Create(t.Context(), request("k"))
+		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
 		wantReason(t, err, problem.Unavailable)
-		if n := len(f.workers["east"].claims()); n != 0 {
+		if n := len(f.Workers["east"].Claims()); n != 0 {
 			t.Errorf("%d dispatches without a record", n)
 		}
 		// Claims without a key go on.
-		f.create(request(""))
+		f.create(workertest.Request(""))
 	})
 }
 
 func TestErrorsOfTheWorkerPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-		for _, w := range f.workers {
-			w.onClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
-				return failure(federationv1.Disposition_DONE, problem.Invalid), nil
+		for _, w := range f.Workers {
+			w.OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+				return workertest.Failure(federationv1.Disposition_DONE, problem.Invalid), nil
 			}
 		}
 		for _, key := range []string{"", "k"} {
-			_, err := f.hub.Create(t.Context(), request(key))
+			_, err := f.hub.Create(t.Context(), workertest.Request(key))
 			wantReason(t, err, problem.Invalid)
 		}
-		if n := len(f.workers["east"].claims()) + len(f.workers["west"].claims()); n != 2 {
+		if n := len(f.Workers["east"].Claims()) + len(f.Workers["west"].Claims()); n != 2 {
 			t.Errorf("%d dispatches: the request's own fault is nobody else's business", n)
 		}
 	})
@@ -123,9 +124,9 @@ func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
 	for _, step := range []time.Duration{10 * time.Minute, 25 * time.Second, -10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, map[string]int32{"east": 5})
-			east := f.workers["east"]
-			east.onClaim = hangs
-			f.create(request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
+			east := f.Workers["east"]
+			east.OnClaim = hangs
+			f.create(workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
 			f.hub.Close()
 			hash := keyHash("", "default", "k")
 			h, err := f.hub.ledger.load(t.Context(), hash)
@@ -139,12 +140,12 @@ func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
 			}
 			f.start()
 			began := time.Now()
-			east.onClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
+			east.OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 				if time.Since(began) < 20*time.Second { // of 30
-					return nil, errBroken
+					return nil, workertest.ErrBroken
 				}
 				if step < 0 {
-					return nil, errBroken
+					return nil, workertest.ErrBroken
 				}
 				return carryOut(), nil
 			}
@@ -152,7 +153,7 @@ func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
 			defer cancel()
 			go func() { _ = f.hub.Run(ctx) }()
 			time.Sleep(time.Minute)
-			if got, want := east.count() == 1, step > 0; got != want || f.hub.InFlight() != 0 {
+			if got, want := east.Count() == 1, step > 0; got != want || f.hub.InFlight() != 0 {
 				t.Errorf("I11: the clock went by %s: served %t, %d under way", step, got, f.hub.InFlight())
 			}
 		})

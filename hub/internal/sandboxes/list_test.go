@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package claims
+package sandboxes
 
 import (
 	"context"
@@ -10,10 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -61,7 +64,7 @@ func TestEndedSandboxesOfAllClustersArePaged(t *testing.T) {
 		}
 		for cluster, s := range shelves {
 			slices.Sort(s.ids)
-			f.workers[cluster].onCall = s.list
+			f.Workers[cluster].OnCall = s.list
 		}
 		slices.Sort(want)
 		after := timestamppb.New(time.Now())
@@ -98,7 +101,7 @@ func TestAPageThatDoesNotGoOnIsNone(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 1})
 		token := "01hzzzzzzzzzzzzzzzzzzz0001-east"
 		for _, next := range []string{token, "01hzzzzzzzzzzzzzzzzzzz0000-east", "no id"} {
-			f.workers["east"].onCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
+			f.Workers["east"].OnCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
 				return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_List{
 					List: &sandboxv1.ListSandboxesResponse{NextPageToken: next},
 				}}, nil
@@ -112,6 +115,60 @@ func TestAPageThatDoesNotGoOnIsNone(t *testing.T) {
 		wantReason(t, err, problem.Invalid)
 		if fields := problem.FromError(err).Fields; len(fields) != 3 {
 			t.Errorf("at fault are %v", fields)
+		}
+	})
+}
+
+func TestListMergesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5, "west": 5, "gone": 5})
+		var want []string
+		for i := 1; i <= 4; i++ {
+			for _, c := range []string{"east", "west"} {
+				f.create(workertest.Request("", workertest.Prefer(c), func(r *sandboxv1.CreateSandboxRequest) { r.Team = fmt.Sprint("t", i%2) }))
+				want = append(want, fmt.Sprintf("01hzzzzzzzzzzzzzzzzzzz%04d-%s", i, c))
+			}
+		}
+		f.Workers["gone"].OnCall = func(ctx context.Context, _ *federationv1.Dispatch) (*federationv1.Answer, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		pages := func(ctx context.Context, size int32) []string {
+			var ids []string
+			for token := ""; ; {
+				began := time.Now()
+				page, err := f.hub.List(ctx, &sandboxv1.ListSandboxesRequest{PageSize: size, PageToken: token})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took > listTimeout {
+					t.Errorf("a silent cluster delays the list by %s", took)
+				}
+				if diff := cmp.Diff([]string{"gone"}, page.GetUnreachableClusters()); diff != "" {
+					t.Error(diff)
+				}
+				for _, s := range page.GetSandboxes() {
+					ids = append(ids, s.GetId())
+				}
+				if token = page.GetNextPageToken(); token == "" {
+					return ids
+				}
+			}
+		}
+		for _, size := range []int32{0, 1, 3, 8} {
+			if diff := cmp.Diff(want, pages(t.Context(), size)); diff != "" {
+				t.Errorf("pages of %d (-want +got):\n%s", size, diff)
+			}
+		}
+		if got := pages(principal.With(t.Context(), principal.Principal{Team: "t1"}), 3); len(got) != 4 {
+			t.Errorf("team t1 sees %v", got)
+		}
+		if got := pages(principal.With(t.Context(), principal.Principal{Namespaces: []string{"prod", "dev"}}), 3); len(got) != 0 {
+			t.Errorf("another namespace's caller sees %v", got)
+		}
+		one, err := f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{ClusterId: "west"})
+		if err != nil || len(one.GetSandboxes()) != 4 || len(one.GetUnreachableClusters()) != 0 {
+			t.Errorf("of one cluster: %v %v", one, err)
 		}
 	})
 }

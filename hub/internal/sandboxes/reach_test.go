@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package claims
+package sandboxes
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
@@ -18,7 +20,7 @@ type asked []string
 
 var errNoTunnel = errors.New("no tunnel here")
 
-func (a *asked) Open(_ context.Context, cluster string, _ func(context.Context, string) error) (reach.Tunnel, error) {
+func (a *asked) OpenTunnel(_ context.Context, cluster string, _ func(context.Context, string) error) (reach.Tunnel, error) {
 	*a = append(*a, cluster)
 	return nil, errNoTunnel
 }
@@ -26,21 +28,22 @@ func (a *asked) Open(_ context.Context, cluster string, _ func(context.Context, 
 func TestOnlyTheOwnerReachesASandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		mine := WithPrincipal(t.Context(), Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
-		s, err := f.hub.Create(mine, request(""))
+		mine := principal.With(t.Context(), principal.Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
+		s, err := f.claims.Create(mine, workertest.Request(""))
 		if err != nil {
 			t.Fatal(err)
 		}
 		tunnels := &asked{}
+		f.hub.tunnels = tunnels
 		call := &federationv1.ReachCall{What: &federationv1.ReachCall_Exec{Exec: &federationv1.ExecReach{Command: []string{"true"}}}}
-		for _, p := range []Principal{{Team: "s"}, {Team: "t", User: "v"}, {Namespaces: []string{"prod"}}} {
-			_, err := f.hub.Reach(WithPrincipal(t.Context(), p), tunnels, s.GetId(), call)
+		for _, p := range []principal.Principal{{Team: "s"}, {Team: "t", User: "v"}, {Namespaces: []string{"prod"}}} {
+			_, err := f.hub.Open(principal.With(t.Context(), p), s.GetId(), call)
 			wantReason(t, err, problem.NotFound)
 		}
 		if len(*tunnels) > 0 {
 			t.Fatalf("for strangers, %v were asked", *tunnels)
 		}
-		if _, err := f.hub.Reach(mine, tunnels, s.GetId(), call); !errors.Is(err, errNoTunnel) || len(*tunnels) != 1 || (*tunnels)[0] != "east" {
+		if _, err := f.hub.Open(mine, s.GetId(), call); !errors.Is(err, errNoTunnel) || len(*tunnels) != 1 || (*tunnels)[0] != "east" {
 			t.Errorf("for its owner %v were asked: %v", *tunnels, err)
 		}
 		if call.GetSandboxId() != "" || call.GetToken() != "" {

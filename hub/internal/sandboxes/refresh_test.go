@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package claims
+package sandboxes
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -64,11 +66,11 @@ func TestRefreshEnv(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 1, "north": 1, "old": 1, "west": 1})
 		var asked refreshes
-		f.workers["east"].onCall, f.workers["west"].onCall = asked.refresher("east"), asked.refresher("west")
-		f.workers["old"].onCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
-			return failure(federationv1.Disposition_REFUSED, problem.Unimplemented), nil
+		f.Workers["east"].OnCall, f.Workers["west"].OnCall = asked.refresher("east"), asked.refresher("west")
+		f.Workers["old"].OnCall = func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
+			return workertest.Failure(federationv1.Disposition_REFUSED, problem.Unimplemented), nil
 		}
-		f.workers["north"].connected = false
+		f.Workers["north"].Connected = false
 		request := &sandboxv1.RefreshEnvRequest{Namespace: "default", Name: "demo"}
 		if got := told(f.hub.RefreshEnv(t.Context(), request)); got != "east/pool west/pool north:UNAVAILABLE old:UNIMPLEMENTED" {
 			t.Errorf("all: %s", got)
@@ -85,7 +87,7 @@ func TestRefreshEnv(t *testing.T) {
 			problem.Forbidden: {Namespace: "others", Name: "demo"},
 			problem.Invalid:   {Namespace: "default", Name: "demo", MaxUnavailable: "lots"},
 		} {
-			ctx := WithPrincipal(t.Context(), Principal{Name: "key", Namespaces: []string{"default"}})
+			ctx := principal.With(t.Context(), principal.Principal{Name: "key", Namespaces: []string{"default"}})
 			if got := told(f.hub.RefreshEnv(ctx, request)); got != string(want) {
 				t.Errorf("%v: %s, want %s", request, got, want)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package claims
+package sandboxes
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/rollout"
 	"navix.sh/atoll/pkg/router"
@@ -23,18 +24,21 @@ import (
 // maxRefreshed bounds the members and clusters that one refresh names.
 const maxRefreshed = 1024
 
+// named bounds how many clusters or members an error names.
+const named = 20
+
 // RefreshEnv has each cluster make its members of an Env anew. One that does not answer is named, and delays no other (I7):
 // to ask again does no harm.
 func (s *Service) RefreshEnv(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
 	if err := checkRefresh(in); err != nil {
 		return nil, err
 	}
-	if err := PrincipalFrom(ctx).CheckNamespace(in.GetNamespace()); err != nil {
+	if err := principal.From(ctx).CheckNamespace(in.GetNamespace()); err != nil {
 		return nil, err
 	}
 	view := s.fleet.View(segment.Key{Namespace: in.GetNamespace(), Name: in.GetName()})
 	if view == nil {
-		return nil, s.unknownEnv(in.GetNamespace(), in.GetName())
+		return nil, s.fleet.UnknownEnv(in.GetNamespace(), in.GetName())
 	}
 	asks, err := splitRefresh(in, membersByCluster(view))
 	if err != nil {
@@ -87,14 +91,14 @@ type clusterRefresh struct {
 // error before anybody is asked.
 func splitRefresh(in *sandboxv1.RefreshEnvRequest, there map[string][]string) ([]clusterRefresh, error) {
 	clusters := slices.Sorted(maps.Keys(there))
-	if named := in.GetClusters(); len(named) > 0 {
-		for _, id := range named {
+	if wanted := in.GetClusters(); len(wanted) > 0 {
+		for _, id := range wanted {
 			if _, ok := there[id]; !ok {
 				return nil, problem.New(problem.NotFound, "Env %s/%s has no members in cluster %q; there are: %s",
-					in.GetNamespace(), in.GetName(), validate.Clip(id), strings.Join(clusters[:min(len(clusters), namedEnvs)], ", "))
+					in.GetNamespace(), in.GetName(), validate.Clip(id), strings.Join(clusters[:min(len(clusters), named)], ", "))
 			}
 		}
-		clusters = slices.Compact(slices.Sorted(slices.Values(named)))
+		clusters = slices.Compact(slices.Sorted(slices.Values(wanted)))
 	}
 	missing := map[string]bool{}
 	for _, name := range in.GetMembers() {
@@ -124,11 +128,11 @@ func splitRefresh(in *sandboxv1.RefreshEnvRequest, there map[string][]string) ([
 	slices.Sort(all)
 	all = slices.Compact(all)
 	return nil, problem.New(problem.NotFound, "Env %s/%s has no member %q there; it has: %s",
-		in.GetNamespace(), in.GetName(), validate.Clip(slices.Sorted(maps.Keys(missing))[0]), strings.Join(all[:min(len(all), namedEnvs)], ", "))
+		in.GetNamespace(), in.GetName(), validate.Clip(slices.Sorted(maps.Keys(missing))[0]), strings.Join(all[:min(len(all), named)], ", "))
 }
 
 func (s *Service) refreshAt(ctx context.Context, ask clusterRefresh) *sandboxv1.RefreshEnvResponse {
-	answer, err := s.call(ctx, ask.cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_Refresh{Refresh: ask.request}})
+	answer, err := s.workers.Call(ctx, ask.cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_Refresh{Refresh: ask.request}})
 	if err != nil {
 		why := problem.FromError(err)
 		return &sandboxv1.RefreshEnvResponse{Failures: []*sandboxv1.RefreshFailure{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package claims
+package sandboxes
 
 import (
 	"context"
@@ -12,14 +12,16 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
 
 func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
-		mine := WithPrincipal(t.Context(), Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
-		s, err := f.hub.Create(mine, request("", prefer("west")))
+		mine := principal.With(t.Context(), principal.Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
+		s, err := f.claims.Create(mine, workertest.Request("", workertest.Prefer("west")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,8 +32,8 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 			},
 		}
 		for name, call := range calls {
-			for caller, p := range map[string]Principal{"team": {Team: "s"}, "user": {Team: "t", User: "v"}, "namespace": {Namespaces: []string{"prod"}}} {
-				if _, err := call(WithPrincipal(t.Context(), p), s.GetId()); err == nil || reasonOf(err) != problem.NotFound {
+			for caller, p := range map[string]principal.Principal{"team": {Team: "s"}, "user": {Team: "t", User: "v"}, "namespace": {Namespaces: []string{"prod"}}} {
+				if _, err := call(principal.With(t.Context(), p), s.GetId()); err == nil || reasonOf(err) != problem.NotFound {
 					t.Errorf("%s by another %s: %v", name, caller, err)
 				}
 			}
@@ -43,7 +45,7 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 				}
 			}
 		}
-		if before := f.workers["west"].live[s.GetId()]; before.GetIdleTimeout() != nil || before.GetLastActiveAt() != nil || before.GetPause() != nil {
+		if before := f.Workers["west"].Live[s.GetId()]; before.GetIdleTimeout() != nil || before.GetLastActiveAt() != nil || before.GetPause() != nil {
 			t.Fatalf("somebody else changed it: %v", before)
 		}
 		got, err := calls["touch"](mine, s.GetId())
@@ -62,7 +64,7 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 		if err != nil || got.GetPause() != nil {
 			t.Errorf("resumed: %v, %v", got, err)
 		}
-		f.workers["west"].setConnected(false)
+		f.Workers["west"].SetConnected(false)
 		for name, call := range calls {
 			if _, err := call(t.Context(), s.GetId()); err == nil || reasonOf(err) != problem.Unavailable || problem.FromError(err).RetryAfter == 0 {
 				t.Errorf("%s while its cluster is away: %v", name, err)
@@ -75,14 +77,14 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 func TestAnEndedSandboxIsTouchedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		s := f.create(request("k"))
+		s := f.create(workertest.Request("k"))
 		synctest.Wait()
-		if err := f.hub.OnEnded(t.Context(), "east", endedOf(s, "k", 1)); err != nil {
+		if err := f.claims.OnEnded(t.Context(), "east", workertest.Ended(s, "k", 1)); err != nil {
 			t.Fatal(err)
 		}
-		f.workers["east"].onCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+		f.Workers["east"].OnCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 			t.Errorf("asked for %v", d)
-			return nil, errBroken
+			return nil, workertest.ErrBroken
 		}
 		for range 2 {
 			if got, err := f.hub.Touch(t.Context(), s.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {

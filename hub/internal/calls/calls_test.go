@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package claims
+package calls
 
 import (
 	"math"
@@ -36,7 +36,7 @@ func TestASandboxCanBeShown(t *testing.T) {
 	if _, err := protojson.Marshal(s); err == nil || odd < 7 {
 		t.Fatalf("%d odd fields can be shown", odd)
 	}
-	if err := stamp(s, "east"); err != nil {
+	if err := Stamp(s, "east"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := protojson.Marshal(s); err != nil {

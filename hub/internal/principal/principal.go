@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package claims
+// Package principal says who calls, and what that caller may see and name.
+//
+// In go a context, a namespace, team or user of a request, or a sandbox; out come the Principal and typed errors.
+package principal
 
 import (
 	"context"
@@ -20,17 +23,17 @@ type Principal struct {
 	Expires    *time.Time // when the key ends that the caller showed; nil: never
 }
 
-type principalKey struct{}
+type contextKey struct{}
 
-// WithPrincipal attaches the caller to a context.
-func WithPrincipal(ctx context.Context, p Principal) context.Context {
-	return context.WithValue(ctx, principalKey{}, p)
+// With attaches the caller to a context.
+func With(ctx context.Context, p Principal) context.Context {
+	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// PrincipalFrom answers the caller. Without one nothing is restricted: that is a hub without credentials, which listens on
-// loopback alone.
-func PrincipalFrom(ctx context.Context) Principal {
-	p, _ := ctx.Value(principalKey{}).(Principal)
+// From returns the caller. Without one nothing is restricted: that is a hub without credentials, which listens on loopback
+// alone.
+func From(ctx context.Context) Principal {
+	p, _ := ctx.Value(contextKey{}).(Principal)
 	return p
 }
 
@@ -39,15 +42,27 @@ func (p Principal) SeesNamespace(namespace string) bool {
 	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
 }
 
-func (p Principal) restricted() bool { return p.Team != "" || p.User != "" || len(p.Namespaces) > 0 }
+// Restricted reports whether there is anything that the caller may not see.
+func (p Principal) Restricted() bool { return p.Team != "" || p.User != "" || len(p.Namespaces) > 0 }
 
-// sees reports whether a sandbox exists as far as the caller is concerned.
-func (p Principal) sees(s *sandboxv1.Sandbox) bool {
+// Sees reports whether a sandbox exists as far as the caller is concerned.
+func (p Principal) Sees(s *sandboxv1.Sandbox) bool {
 	return (p.Team == "" || p.Team == s.GetTeam()) && (p.User == "" || p.User == s.GetUser()) &&
 		p.SeesNamespace(s.GetNamespace())
 }
 
-// own resolves a team or user that a request names against the caller's: the caller's where it has one.
+// Owner resolves the team and the user that a request names against the caller's: the caller's where it has one.
+func (p Principal) Owner(team, user string) (ownTeam, ownUser string, err error) {
+	if team, err = p.OwnTeam(team); err != nil {
+		return "", "", err
+	}
+	user, err = own("user", user, p.User)
+	return team, user, err
+}
+
+// OwnTeam is Owner for a team.
+func (p Principal) OwnTeam(team string) (string, error) { return own("team", team, p.Team) }
+
 func own(field, given, has string) (string, error) {
 	if has == "" || given == has {
 		return given, nil

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package calls sends one call to one worker, and reads what it answers.
+//
+// In go dispatches; out come answers without errors, sandboxes, or typed errors. It decides nothing about claims.
+//
+//   - A call takes 10 s at most; because a caller waits for it.
+//   - A worker that has just begun a new session is asked once more; because it looked at nothing.
+//   - A sandbox is believed only if the id ends in the name that the worker's certificate has (I12, I15):
+//     TestAnswersOfTheWrongClusterAreRefused.
+//   - Times that JSON cannot express are taken out of a sandbox; because no list that holds it could be shown:
+//     TestASandboxCanBeShown.
+package calls
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/validate"
+)
+
+// ErrNotConnected is a dispatch of which nothing was sent. Every other error of a Dispatcher leaves the outcome unclear.
+var ErrNotConnected = errors.New("the cluster is not connected")
+
+// Dispatcher carries calls to workers.
+type Dispatcher interface {
+	// Dispatch sends one call and waits for its answer, at most until ctx ends. It fills in what belongs to the stream. An
+	// error that is ErrNotConnected means that nothing was sent; after any other the outcome is unclear.
+	Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (*federationv1.Answer, error)
+}
+
+const (
+	// Timeout bounds every call but a claim.
+	Timeout = 10 * time.Second
+	// RetrySoon is the advice that goes with an error that passes.
+	RetrySoon = 2 * time.Second
+)
+
+// Workers are those that a Dispatcher reaches.
+type Workers struct{ Dispatcher }
+
+// Call sends a call that is not a claim. The answer carries no error.
+func (w Workers) Call(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	answer, err := w.Dispatch(ctx, cluster, proto.CloneOf(d))
+	if err == nil && answer.GetDisposition() == federationv1.Disposition_STALE_SESSION {
+		answer, err = w.Dispatch(ctx, cluster, d)
+	}
+	switch {
+	case errors.Is(err, ErrNotConnected):
+		return nil, problem.New(problem.Unavailable, "cluster %s is not connected", cluster).WithRetryAfter(RetrySoon)
+	case err != nil:
+		return nil, problem.New(problem.Unavailable, "cluster %s did not answer: %w", cluster, err).WithRetryAfter(RetrySoon)
+	case answer.GetDisposition() == federationv1.Disposition_STALE_SESSION:
+		return nil, problem.New(problem.Unavailable, "cluster %s is changing leaders", cluster).WithRetryAfter(RetrySoon)
+	case answer.GetError() != nil:
+		return nil, ErrorOf(answer)
+	}
+	return answer, nil
+}
+
+// Sandbox sends a call that is answered with a sandbox.
+func (w Workers) Sandbox(ctx context.Context, cluster string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
+	answer, err := w.Call(ctx, cluster, d)
+	if err != nil {
+		return nil, err
+	}
+	return answer.GetSandbox(), Stamp(answer.GetSandbox(), cluster)
+}
+
+// Stamp sets the cluster that answered (I12), and refuses a sandbox whose id says that another one minted it (I15).
+func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
+	if from, ok := validate.ClusterOf(sandbox.GetId()); !ok || from != cluster {
+		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster, validate.Clip(sandbox.GetId()))
+	}
+	sandbox.ClusterId = cluster
+	dropUnshowable(sandbox)
+	return nil
+}
+
+// ErrorOf reads the error of an answer; nil: it has none.
+func ErrorOf(answer *federationv1.Answer) *problem.Error {
+	e := answer.GetError()
+	if e == nil {
+		return nil
+	}
+	return problem.FromStatus(status.FromProto(&spb.Status{Code: e.GetCode(), Message: e.GetMessage(), Details: e.GetDetails()}), nil)
+}
+
+// dropUnshowable takes out of a worker's sandbox what JSON has no words for: times and durations out of range. With one of
+// them in, no page of a list that holds the sandbox could be answered.
+func dropUnshowable(s *sandboxv1.Sandbox) {
+	for _, t := range []**timestamppb.Timestamp{&s.ClaimedAt, &s.StartedAt, &s.TerminatedAt, &s.LastActiveAt} {
+		if *t != nil && !(*t).IsValid() {
+			*t = nil
+		}
+	}
+	for _, d := range []**durationpb.Duration{&s.IdleTimeout, &s.StartupTimeout, &s.MaxLifetime, &s.FirstActivityTimeout} {
+		if *d != nil && !(*d).IsValid() {
+			*d = nil
+		}
+	}
+}

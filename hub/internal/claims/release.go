@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"errors"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/store"
+)
+
+// Ended returns the terminal record of a sandbox with a key, nil where none is kept.
+func (s *Service) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	ended, err := s.ledger.endedByID(ctx, id)
+	if err != nil {
+		return nil, storeFailed(err)
+	}
+	return ended, nil
+}
+
+// End ends a sandbox. That of a claim key is durable before it is sent, like a cancel: a cluster that is away ends it when it
+// is back.
+func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
+	if err := s.endByID(ctx, id); err != nil {
+		return nil, err
+	}
+	return s.release(ctx, cluster, id)
+}
+
+// endByID ends the claim that a sandbox was answered to, if it has a key.
+func (s *Service) endByID(ctx context.Context, id string) error {
+	if err := s.settleID(ctx, id); err != nil {
+		return err
+	}
+	for {
+		known, _, err := s.ledger.byID(ctx, id)
+		if err != nil {
+			return storeFailed(err)
+		}
+		if known.KeyHash == "" {
+			return nil
+		}
+		h, err := s.ledger.load(ctx, known.KeyHash)
+		if err != nil {
+			return storeFailed(err)
+		}
+		if h.record == nil || h.record.SandboxID != id || h.record.State != stateAnswered {
+			return nil
+		}
+		req, err := h.record.request()
+		if err != nil {
+			return storeFailed(err)
+		}
+		now := s.clock.Now()
+		next := *h.record
+		next.State, next.ExpireAt = stateEnded, now.Add(s.retention)
+		next.Terminal = marshal(releasedEnd(req, &next, now))
+		switch _, err = s.ledger.save(ctx, known.KeyHash, h, &next); {
+		case err == nil:
+			return nil
+		case !errors.Is(err, store.ErrConflict):
+			return storeFailed(err)
+		}
+	}
+}
+
+// release tells a cluster to end a sandbox, and remembers that it was told to if it does not confirm that.
+func (s *Service) release(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
+	sandbox, err := s.workers.Sandbox(ctx, cluster, &federationv1.Dispatch{
+		Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: id}},
+	})
+	s.endings.settle(ending{cluster: cluster, id: id}, err)
+	return sandbox, err
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/validate"
+)
+
+const (
+	// namedEnvs bounds how many Envs an error names.
+	namedEnvs = 20
+	// awaitedAgain is when to ask a hub again that has just started.
+	awaitedAgain = 2 * time.Second
+)
+
+// UnknownEnv returns the error about an Env that no cluster has: it names those that the namespace has. A hub that has just
+// started may not have heard of it yet, and says whom it waits for.
+func (f *Fleet) UnknownEnv(namespace, name string) error {
+	if awaited := f.Awaited(); len(awaited) > 0 {
+		return problem.New(problem.Recovering, "this hub has just started, knows no Env %s/%s yet, and waits to hear from %s",
+			validate.Clip(namespace), validate.Clip(name), strings.Join(awaited, ", ")).WithRetryAfter(awaitedAgain)
+	}
+	there := "that namespace has none"
+	keys := f.Keys(namespace)
+	if len(keys) > 0 {
+		names := make([]string, 0, namedEnvs)
+		for _, key := range keys[:min(len(keys), namedEnvs)] {
+			names = append(names, key.Name)
+		}
+		there = "there are: " + strings.Join(names, ", ")
+	}
+	if more := len(keys) - namedEnvs; more > 0 {
+		there += fmt.Sprintf(" and %d more", more)
+	}
+	return problem.New(problem.NotFound, "no Env %s/%s; %s", validate.Clip(namespace), validate.Clip(name), there)
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"testing"
+
+	"github.com/go-logr/logr/testr"
+	"go.uber.org/goleak"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// federation is a hub's sandboxes and claims, beside workers that are played.
+type federation struct {
+	*workertest.Federation
+	t      *testing.T
+	ledger store.Store
+	claims *claims.Service
+	hub    *Service
+}
+
+func newFederation(t *testing.T, idle map[string]int32) *federation {
+	t.Helper()
+	f := &federation{Federation: workertest.New(t, idle), t: t, ledger: workertest.OpenStore(t, "claims")}
+	f.start()
+	t.Cleanup(func() { f.claims.Close() })
+	return f
+}
+
+func (f *federation) start() {
+	f.claims = claims.New(claims.Options{
+		Fleet: f.Fleet, Dispatcher: f, Store: f.ledger, Log: testr.New(f.t), Rand: func() uint64 { return 7 },
+	})
+	f.hub = New(Options{Fleet: f.Fleet, Dispatcher: f, Claims: f.claims})
+}
+
+// restart ends the hub process and begins another.
+func (f *federation) restart() {
+	f.claims.Close()
+	f.start()
+}
+
+func (f *federation) create(r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbox {
+	f.t.Helper()
+	s, err := f.claims.Create(f.t.Context(), r)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+func reasonOf(err error) problem.Reason { return problem.FromError(err).Reason }
+
+func wantReason(t *testing.T, err error, want problem.Reason) {
+	t.Helper()
+	if err == nil || reasonOf(err) != want {
+		t.Fatalf("error %v, want %s", err, want)
+	}
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"context"
+	"slices"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/validate"
+)
+
+// Fleet is what the hub knows of its clusters.
+type Fleet interface {
+	// View returns the router's view of an Env, nil for an unknown one.
+	View(key segment.Key) *router.View
+	// ClusterIDs lists every registered cluster, connected or not.
+	ClusterIDs() []string
+	// UnknownEnv returns the error about an Env that no cluster has.
+	UnknownEnv(namespace, name string) error
+}
+
+// Claims is what the hub knows of the claims that sandboxes were granted to.
+type Claims interface {
+	// Ended returns the terminal record of a sandbox with a key, nil where none is kept.
+	Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
+	// End ends a sandbox. That of a claim key is durable before its cluster is told.
+	End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error)
+	// Decision returns how a sandbox's claim was decided.
+	Decision(ctx context.Context, id string) (*sandboxv1.Decision, error)
+	// Explain tells where a claim would go, or why the one of a claim key went where it did.
+	Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error)
+}
+
+// Service passes calls about sandboxes on to their clusters.
+type Service struct {
+	fleet   Fleet
+	workers calls.Workers
+	claims  Claims
+	tunnels Tunnels
+}
+
+// Options are what a Service stands on. Tunnels are for Open alone.
+type Options struct {
+	Fleet      Fleet
+	Dispatcher calls.Dispatcher
+	Claims     Claims
+	Tunnels    Tunnels
+}
+
+// New returns a service.
+func New(o Options) *Service {
+	return &Service{fleet: o.Fleet, workers: calls.Workers{Dispatcher: o.Dispatcher}, claims: o.Claims, tunnels: o.Tunnels}
+}
+
+// Get returns a sandbox: from the ledger where a terminal record is kept, else from the cluster in its id.
+func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	cluster, err := parseID(id)
+	if err != nil {
+		return nil, err
+	}
+	sandbox, err := s.claims.Ended(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if sandbox == nil {
+		if err := s.registered(cluster, id); err != nil {
+			return nil, err
+		}
+		if sandbox, err = s.getAt(ctx, cluster, id); err != nil {
+			return nil, err
+		}
+	}
+	if !principal.From(ctx).Sees(sandbox) {
+		return nil, noSandbox(id)
+	}
+	return sandbox, nil
+}
+
+func (s *Service) getAt(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
+	return s.workers.Sandbox(ctx, cluster, &federationv1.Dispatch{
+		Call: &federationv1.Dispatch_Get{Get: &sandboxv1.GetSandboxRequest{Id: id}},
+	})
+}
+
+// parseID returns the cluster that minted the id.
+func parseID(id string) (string, error) {
+	var f validate.Faults
+	f.SandboxID(id)
+	if err := f.Err(); err != nil {
+		return "", err
+	}
+	cluster, _ := validate.ClusterOf(id)
+	return cluster, nil
+}
+
+func (s *Service) registered(cluster, id string) error {
+	if !slices.Contains(s.fleet.ClusterIDs(), cluster) {
+		return problem.New(problem.NotFound, "no sandbox %s: no cluster %q is registered", id, cluster)
+	}
+	return nil
+}
+
+func noSandbox(id string) error { return problem.New(problem.NotFound, "no sandbox %s", id) }
+
+// Release ends a sandbox. Releasing an ended one returns its record.
+func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	cluster, ended, err := s.find(ctx, id)
+	if err != nil || ended != nil {
+		return ended, err
+	}
+	return s.claims.End(ctx, cluster, id)
+}
+
+// find returns the cluster of a sandbox that the caller may change, or its record if it is known to have ended.
+func (s *Service) find(ctx context.Context, id string) (cluster string, ended *sandboxv1.Sandbox, err error) {
+	if cluster, err = parseID(id); err != nil {
+		return "", nil, err
+	}
+	if principal.From(ctx).Restricted() {
+		// Team and user of a sandbox never change, so that asking first is safe.
+		if _, err := s.Get(ctx, id); err != nil {
+			return "", nil, err
+		}
+	}
+	if ended, err = s.claims.Ended(ctx, id); err != nil {
+		return "", nil, err
+	}
+	if ended == nil {
+		err = s.registered(cluster, id)
+	}
+	return cluster, ended, err
+}
+
+// Update changes the timeouts of a sandbox, where it is. For one that has ended it returns the record.
+func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	if err := validate.Update(r).Err(); err != nil {
+		return nil, err
+	}
+	return s.tell(ctx, r.GetId(), &federationv1.Dispatch{Call: &federationv1.Dispatch_Update{Update: r}})
+}
+
+// Touch records activity of a sandbox, where it is. For one that has ended it returns the record.
+func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
+}
+
+// Pause frees the CPU of a sandbox, where it is. For one that has ended it returns the record.
+func (s *Service) Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
+}
+
+// Resume gives a paused sandbox its CPU back. For one that has ended it returns the record.
+func (s *Service) Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
+}
+
+// tell has a sandbox's cluster change it.
+func (s *Service) tell(ctx context.Context, id string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
+	cluster, ended, err := s.find(ctx, id)
+	if err != nil || ended != nil {
+		return ended, err
+	}
+	return s.workers.Sandbox(ctx, cluster, d)
+}
+
+// Explain tells where a claim would go, or why a past one went where it did.
+func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
+	id := req.GetSandboxId()
+	if id == "" || req.GetClaimKey() != "" {
+		return s.claims.Explain(ctx, req)
+	}
+	var f validate.Faults
+	f.Namespace(req.GetNamespace())
+	f.Check(validate.IsName(req.GetName()), "name", validate.Clip(req.GetName()), "the name of an Env")
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	if err := principal.From(ctx).CheckNamespace(req.GetNamespace()); err != nil {
+		return nil, err
+	}
+	if _, err := s.Get(ctx, id); err != nil { // a caller that may see the sandbox may see the decision
+		return nil, err
+	}
+	return s.claims.Decision(ctx, id)
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"testing"
+	"testing/synctest"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/problem"
+)
+
+func TestGetAndRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5})
+		mine := principal.With(t.Context(), principal.Principal{Team: "t", User: "u", Namespaces: []string{"default"}})
+		s, err := f.claims.Create(mine, workertest.Request(""))
+		if err != nil || s.GetTeam() != "t" || s.GetUser() != "u" {
+			t.Fatalf("%v %v: the caller's team and user are its sandbox's", s, err)
+		}
+		if got, err := f.hub.Get(mine, s.GetId()); err != nil || got.GetId() != s.GetId() {
+			t.Fatalf("%v %v", got, err)
+		}
+		for name, p := range map[string]principal.Principal{
+			"team": {Team: "s"}, "user": {Team: "t", User: "v"}, "namespace": {Namespaces: []string{"prod"}},
+		} {
+			ctx := principal.With(t.Context(), p)
+			_, err := f.hub.Get(ctx, s.GetId())
+			wantReason(t, err, problem.NotFound)
+			_, err = f.hub.Release(ctx, s.GetId())
+			wantReason(t, err, problem.NotFound)
+			_, err = f.hub.Explain(ctx, &sandboxv1.ExplainEnvRequest{Namespace: "prod", Name: "demo", SandboxId: s.GetId()})
+			if err == nil {
+				t.Errorf("another %s reads the decision", name)
+			}
+		}
+		if f.Workers["east"].Count() != 1 {
+			t.Fatal("released by somebody else")
+		}
+		for id, want := range map[string]problem.Reason{
+			"nonsense": problem.Invalid, "01hzzzzzzzzzzzzzzzzzzz0001-mars": problem.NotFound, "01hzzzzzzzzzzzzzzzzzzz0007-east": problem.NotFound,
+		} {
+			_, err := f.hub.Get(t.Context(), id)
+			wantReason(t, err, want)
+		}
+		if got, err := f.hub.Release(mine, s.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_STOPPING {
+			t.Fatalf("%v %v", got, err)
+		}
+		f.Workers["east"].SetConnected(false)
+		_, err = f.hub.Get(mine, s.GetId())
+		wantReason(t, err, problem.Unavailable)
+	})
+}
+
+func TestExplain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 5, "west": 0})
+		explain := func(r *sandboxv1.ExplainEnvRequest) *sandboxv1.Decision {
+			t.Helper()
+			r.Namespace, r.Name = "default", "demo"
+			d, err := f.hub.Explain(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		d := explain(&sandboxv1.ExplainEnvRequest{})
+		if d.GetClusterId() != "east" || d.GetReason() != "BetterTier" || len(d.GetCandidates()) != 2 || d.GetCandidates()[0].GetRank() != 1 {
+			t.Errorf("hypothetical: %v", d)
+		}
+		plain, keyed := f.create(workertest.Request("")), f.create(workertest.Request("k"))
+		for name, r := range map[string]*sandboxv1.ExplainEnvRequest{
+			"without a key":    {SandboxId: plain.GetId()},
+			"with a key":       {SandboxId: keyed.GetId()},
+			"by its claim key": {ClaimKey: "k"},
+		} {
+			if d := explain(r); d.GetClusterId() != "east" || d.GetCandidates()[0].GetOutcome() != "Granted" {
+				t.Errorf("%s: %v", name, d)
+			}
+		}
+		f.restart()
+		explain(&sandboxv1.ExplainEnvRequest{SandboxId: keyed.GetId()})
+		_, err := f.hub.Explain(t.Context(), &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo", SandboxId: plain.GetId()})
+		wantReason(t, err, problem.NotFound)
+		_, err = f.hub.Explain(t.Context(), &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "dmeo"})
+		wantReason(t, err, problem.NotFound)
+	})
+}
