@@ -16,6 +16,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/validate"
@@ -116,13 +117,13 @@ func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.K
 		return unsent, nil
 	}
 	for {
-		h, err := s.ledger.load(ctx, holder.GetKeyHash())
+		h, err := s.ledger.Load(ctx, holder.GetKeyHash())
 		if err != nil {
 			return "", err
 		}
-		bears := bearingOf(h.record, from, holder.GetAttempt())
+		bears := bearingOf(h.Record, from, holder.GetAttempt())
 		if bears == newer {
-			bears, err = s.checkMove(ctx, from, holder.GetKeyHash(), h.record)
+			bears, err = s.checkMove(ctx, from, holder.GetKeyHash(), h.Record)
 		}
 		switch {
 		case err != nil:
@@ -140,7 +141,7 @@ func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.K
 
 // wellFormed reports whether a holder can name a claim: the hash of a key and, if it has one, a sandbox id of its own cluster.
 func wellFormed(cluster string, holder *federationv1.KeyHolder) bool {
-	if !isKeyHash(holder.GetKeyHash()) {
+	if !ledger.IsKeyHash(holder.GetKeyHash()) {
 		return false
 	}
 	if holder.GetSandboxId() == "" {
@@ -152,18 +153,18 @@ func wellFormed(cluster string, holder *federationv1.KeyHolder) bool {
 
 // checkMove decides whether a key moves to the cluster that names a later attempt than its record's. It does not if its
 // request forbids the cluster, nor while the cluster to which the record says it was sent still holds it.
-func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *record) (bearing, error) {
+func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *ledger.Record) (bearing, error) {
 	if r.Adopted {
 		return newer, nil // both are the word of a cluster
 	}
-	req, err := r.request()
+	req, err := r.ParseRequest()
 	if err != nil {
 		return "", err
 	}
 	if !allows(req, from.cluster) {
 		return unsent, nil
 	}
-	if r.State != statePending || r.Cluster == from.cluster || s.fleet.Forgotten(r.Cluster, r.ClusterUID) {
+	if r.State != ledger.Pending || r.Cluster == from.cluster || s.fleet.Forgotten(r.Cluster, r.ClusterUID) {
 		return newer, nil
 	}
 	switch _, err := s.lookup(ctx, hash, r); {
@@ -177,14 +178,14 @@ func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *re
 }
 
 // adopt makes a holder the key's, in the place of what is known if it is newer than that.
-func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv1.KeyHolder, h held, bears bearing) (bearing, error) {
+func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv1.KeyHolder, h ledger.Held, bears bearing) (bearing, error) {
 	if err := s.recovery.Saw(ctx, holder.GetAttempt()); err != nil {
 		return "", err
 	}
 	next := s.adopted(cluster, holder)
 	var extra []store.Put
 	if next.SandboxID != "" {
-		known, _, err := s.ledger.byID(ctx, next.SandboxID)
+		known, _, err := s.ledger.ByID(ctx, next.SandboxID)
 		if err != nil {
 			return "", err
 		}
@@ -192,19 +193,19 @@ func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv
 			return unsent, nil // a Pod has one key
 		}
 		if len(known.Ended) > 0 {
-			next.State = stateEnded
+			next.State = ledger.Ended
 		}
-		put, err := putID(next.SandboxID, idRecord{KeyHash: holder.GetKeyHash(), Ended: known.Ended})
+		put, err := ledger.PutID(next.SandboxID, ledger.IDRecord{KeyHash: holder.GetKeyHash(), Ended: known.Ended})
 		if err != nil {
 			return "", err
 		}
 		extra = append(extra, put)
 	}
-	before := h.record
+	before := h.Record
 	if before != nil && before.SandboxID != "" && before.SandboxID != next.SandboxID {
-		extra = append(extra, store.Put{Key: expireKey(next.ExpireAt, idPrefix+before.SandboxID)})
+		extra = append(extra, ledger.ExpireID(next.ExpireAt, before.SandboxID))
 	}
-	if _, err := s.ledger.save(ctx, holder.GetKeyHash(), h, next, extra...); err != nil {
+	if _, err := s.ledger.Save(ctx, holder.GetKeyHash(), h, next, extra...); err != nil {
 		return "", fmt.Errorf("adopting the key of sandbox %s: %w", holder.GetSandboxId(), err)
 	}
 	s.metrics.adopted.Inc()
@@ -219,14 +220,14 @@ func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv
 
 // adopted is what can be known of a claim by its holder. A claim under way is pending: whoever asks for its key again joins
 // it there. One with a Pod may have been answered, and is never claimed again.
-func (s *Service) adopted(cluster string, holder *federationv1.KeyHolder) *record {
+func (s *Service) adopted(cluster string, holder *federationv1.KeyHolder) *ledger.Record {
 	now := s.clock.Now()
-	r := &record{
+	r := &ledger.Record{
 		Cluster: cluster, ClusterUID: s.fleet.Registration(cluster), Adopted: true, Attempt: holder.GetAttempt(),
-		State: statePending, CreatedAt: now, Deadline: now, ExpireAt: now.Add(s.retention),
+		State: ledger.Pending, CreatedAt: now, Deadline: now, ExpireAt: now.Add(s.retention),
 	}
 	if holder.GetPodUid() != "" || holder.GetEnded() {
-		r.State, r.SandboxID = stateAnswered, holder.GetSandboxId()
+		r.State, r.SandboxID = ledger.Answered, holder.GetSandboxId()
 	}
 	return r
 }
@@ -249,12 +250,12 @@ func matches(r *sandboxv1.CreateSandboxRequest, s *sandboxv1.Sandbox) bool {
 
 // name writes down the request of an adopted claim, which from now on is compared with in full.
 func (k *keyed) name(ctx context.Context) {
-	if !k.held.record.Adopted {
+	if !k.held.Record.Adopted {
 		return
 	}
-	next := *k.held.record
-	next.Request, next.Adopted = marshal(k.flight.request), false
-	saved, err := k.service.ledger.save(ctx, k.flight.hash, k.held, &next)
+	next := *k.held.Record
+	next.Request, next.Adopted = ledger.Marshal(k.flight.request), false
+	saved, err := k.service.ledger.Save(ctx, k.flight.hash, k.held, &next)
 	if err != nil {
 		k.service.log.Info("Could not write down the request of an adopted claim; the next retry will", "claimKey", k.flight.hash, "error", err.Error())
 		return
@@ -266,13 +267,13 @@ func (k *keyed) name(ctx context.Context) {
 // endForgotten ends a claim whose sandbox is in a cluster that an operator has forgotten.
 func (k *keyed) endForgotten(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	s, now := k.service, k.service.clock.Now()
-	next := *k.held.record
-	next.State, next.ExpireAt = stateEnded, now.Add(s.retention)
-	next.Terminal = marshal(endForgotten(k.flight.request, &next, now))
-	saved, err := s.ledger.save(ctx, k.flight.hash, k.held, &next)
+	next := *k.held.Record
+	next.State, next.ExpireAt = ledger.Ended, now.Add(s.retention)
+	next.Terminal = ledger.Marshal(endForgotten(k.flight.request, &next, now))
+	saved, err := s.ledger.Save(ctx, k.flight.hash, k.held, &next)
 	if err != nil {
 		return nil, storeFailed(err)
 	}
 	k.held = saved
-	return s.ledger.terminal(ctx, &next)
+	return s.ledger.Terminal(ctx, &next)
 }

@@ -16,6 +16,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/hubstate"
@@ -66,7 +67,7 @@ func (f *federation) tell(cluster string, more ...*federationv1.KeyHolder) {
 // hold gives a cluster a live Pod with a key.
 func (f *federation) hold(cluster, key string, attempt int32) *sandboxv1.Sandbox {
 	answer := f.Workers[cluster].Claim(&federationv1.ClaimCall{
-		KeyHash: keyHash("", "default", key), Attempt: attempt,
+		KeyHash: ledger.KeyHash("", "default", key), Attempt: attempt,
 		Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: key},
 	})
 	return answer.GetSandbox()
@@ -199,7 +200,7 @@ func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(f.Workers["east"].Live, late.GetId())
-	f.tell("east", &federationv1.KeyHolder{KeyHash: keyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), Ended: true})
+	f.tell("east", &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), Ended: true})
 	if got := f.create(workertest.Request("k")); got.GetId() != k.GetId() || got.GetPhase() != sandboxv1.Phase_ENDED {
 		t.Errorf("answered %s, %s", got.GetId(), got.GetPhase())
 	}
@@ -215,7 +216,7 @@ func TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain(t *testing.T) {
 func TestI2AClaimUnderWayIsJoined(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	f.loseLedger()
-	f.tell("west", &federationv1.KeyHolder{KeyHash: keyHash("", "default", "k"), Attempt: 3, SandboxId: "01hzzzzzzzzzzzzzzzzzzz9999-west"})
+	f.tell("west", &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "k"), Attempt: 3, SandboxId: "01hzzzzzzzzzzzzzzzzzzz9999-west"})
 	f.tell("east")
 	if got := f.create(workertest.Request("k", workertest.Prefer("east"))); got.GetClusterId() != "west" || !slices.Equal(f.Workers["west"].Claims(), []string{"k/3"}) {
 		t.Errorf("answered by %s; west was asked %v", got.GetClusterId(), f.Workers["west"].Claims())
@@ -232,7 +233,7 @@ func TestI2ARestoredLedgerFollowsKeysThatMovedOn(t *testing.T) {
 	}
 	_, _ = f.hub.Create(leave, workertest.Request("k", workertest.Prefer("east")))
 	f.hub.Close()
-	if r := f.record("k"); r.Cluster != "east" || r.State != statePending {
+	if r := f.record("k"); r.Cluster != "east" || r.State != ledger.Pending {
 		t.Fatalf("record %+v", r)
 	}
 	moved := f.hold("west", "k", 2)

@@ -11,6 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -40,42 +41,42 @@ func resolveKey(p principal.Principal, key, namespace, team string) (keyRef, err
 	if err := p.CheckNamespace(namespace); err != nil {
 		return keyRef{}, err
 	}
-	return keyRef{key, namespace, keyHash(team, namespace, key)}, nil
+	return keyRef{key, namespace, ledger.KeyHash(team, namespace, key)}, nil
 }
 
 // visible reads the record of a key that the caller may know of.
-func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) (held, *sandboxv1.CreateSandboxRequest, error) {
+func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) (ledger.Held, *sandboxv1.CreateSandboxRequest, error) {
 	if err := s.settle(ctx, k.hash); err != nil {
-		return held{}, nil, err
+		return ledger.Held{}, nil, err
 	}
-	h, err := s.ledger.load(ctx, k.hash)
+	h, err := s.ledger.Load(ctx, k.hash)
 	if err != nil {
-		return held{}, nil, storeFailed(err)
+		return ledger.Held{}, nil, storeFailed(err)
 	}
-	if h.record == nil {
+	if h.Record == nil {
 		if err := s.recovered(ctx); err != nil {
-			return held{}, nil, err
+			return ledger.Held{}, nil, err
 		}
 	}
 	missing := problem.New(problem.NotFound, "no claim with key %q in namespace %s; keys are kept until %s after their sandbox ended",
 		k.key, k.namespace, s.retention)
-	if h.record == nil {
-		return held{}, nil, missing
+	if h.Record == nil {
+		return ledger.Held{}, nil, missing
 	}
-	req, err := h.record.request()
+	req, err := h.Record.ParseRequest()
 	if err != nil {
-		return held{}, nil, err
+		return ledger.Held{}, nil, err
 	}
 	user := req.GetUser()
-	if p.User != "" && h.record.Adopted && h.record.State != stateEnded {
-		sandbox, err := s.lookup(ctx, k.hash, h.record)
+	if p.User != "" && h.Record.Adopted && h.Record.State != ledger.Ended {
+		sandbox, err := s.lookup(ctx, k.hash, h.Record)
 		if err != nil {
-			return held{}, nil, err
+			return ledger.Held{}, nil, err
 		}
 		user = sandbox.GetUser()
 	}
 	if p.User != "" && p.User != user {
-		return held{}, nil, missing
+		return ledger.Held{}, nil, missing
 	}
 	return h, req, nil
 }
@@ -91,18 +92,18 @@ func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (
 	if err != nil {
 		return nil, withKey(err, k.key)
 	}
-	claim := k.describe(h.record)
-	if h.record.State == stateEnded {
-		claim.Sandbox, err = s.ledger.terminal(ctx, h.record)
+	claim := k.describe(h.Record)
+	if h.Record.State == ledger.Ended {
+		claim.Sandbox, err = s.ledger.Terminal(ctx, h.Record)
 		return claim, err
 	}
-	if sandbox, err := s.lookup(ctx, k.hash, h.record); err == nil {
+	if sandbox, err := s.lookup(ctx, k.hash, h.Record); err == nil {
 		claim.Sandbox = sandbox
 	}
 	return claim, nil
 }
 
-func (k keyRef) describe(r *record) *sandboxv1.Claim {
+func (k keyRef) describe(r *ledger.Record) *sandboxv1.Claim {
 	return &sandboxv1.Claim{
 		ClaimKey: k.key, Namespace: k.namespace, ClusterId: r.Cluster, Attempt: r.Attempt, CreatedAt: timestamppb.New(r.CreatedAt),
 	}
@@ -121,7 +122,7 @@ func (s *Service) CancelClaim(ctx context.Context, in *sandboxv1.CancelClaimRequ
 	}
 	s.abort(k.hash)
 	claim := k.describe(r)
-	if claim.Sandbox, err = s.ledger.terminal(ctx, r); err != nil {
+	if claim.Sandbox, err = s.ledger.Terminal(ctx, r); err != nil {
 		return nil, err
 	}
 	if claim.Sandbox.GetPodUid() != "" {
@@ -134,20 +135,20 @@ func (s *Service) CancelClaim(ctx context.Context, in *sandboxv1.CancelClaimRequ
 }
 
 // endDurably marks the claim as ended, unless it is.
-func (s *Service) endDurably(ctx context.Context, p principal.Principal, k keyRef) (*record, error) {
+func (s *Service) endDurably(ctx context.Context, p principal.Principal, k keyRef) (*ledger.Record, error) {
 	for {
 		h, req, err := s.visible(ctx, p, k)
 		if err != nil {
 			return nil, err
 		}
-		if h.record.State == stateEnded {
-			return h.record, nil
+		if h.Record.State == ledger.Ended {
+			return h.Record, nil
 		}
 		now := s.clock.Now()
-		next := *h.record
-		next.State, next.ExpireAt = stateEnded, now.Add(s.retention)
-		next.Terminal = marshal(canceled(req, &next, now))
-		_, err = s.ledger.save(ctx, k.hash, h, &next)
+		next := *h.Record
+		next.State, next.ExpireAt = ledger.Ended, now.Add(s.retention)
+		next.Terminal = ledger.Marshal(canceled(req, &next, now))
+		_, err = s.ledger.Save(ctx, k.hash, h, &next)
 		switch {
 		case err == nil:
 			return &next, nil

@@ -11,6 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -26,7 +27,7 @@ func TestI2CancelOfARunningSandbox(t *testing.T) {
 		first := f.create(workertest.Request("k"))
 		east := f.Workers["east"]
 		east.OnCall = func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
-			if d.GetCancel() != nil && f.record("k").State != stateEnded {
+			if d.GetCancel() != nil && f.record("k").State != ledger.Ended {
 				t.Error("the cancel was sent before it was durable")
 			}
 			return nil, nil
@@ -113,7 +114,7 @@ func TestI2ACancelReachesAClusterThatWasAway(t *testing.T) {
 		synctest.Wait()
 		f.restart()
 		east.SetConnected(true)
-		hash := keyHash("", "default", "k")
+		hash := ledger.KeyHash("", "default", "k")
 		f.hub.OnKeys("east", []*federationv1.KeyHolder{
 			{KeyHash: hash, Attempt: 1, SandboxId: first.GetId()},
 			{KeyHash: "0123", Attempt: 1, SandboxId: "unknown to this hub"},
@@ -135,7 +136,7 @@ func TestI2ALaterAttemptMakesTheEarlierPodAStray(t *testing.T) {
 			t.Fatalf("answered by %s", got.GetClusterId())
 		}
 		east.SetConnected(true)
-		hash := keyHash("", "default", "k")
+		hash := ledger.KeyHash("", "default", "k")
 		east.Claim(&federationv1.ClaimCall{Request: workertest.Request("k"), KeyHash: hash, Attempt: 1}) // against its word
 		f.hub.OnKeys("east", []*federationv1.KeyHolder{{KeyHash: hash, Attempt: 1}})
 		f.hub.OnKeys("west", []*federationv1.KeyHolder{{KeyHash: hash, Attempt: 2}})

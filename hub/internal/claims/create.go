@@ -9,6 +9,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
@@ -69,7 +70,7 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 // startupTimeout is how long a claim is pursued. One that names no time may go to several members, each of which then has its
 // own time for it: that of the most patient one holds, of those that could serve it now, and no more than a request may name.
 // One that is held somewhere, or may be, has that member's.
-func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *record) time.Duration {
+func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *ledger.Record) time.Duration {
 	if d := req.GetStartupTimeout(); d != nil {
 		return d.AsDuration()
 	}
@@ -87,7 +88,7 @@ func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *re
 }
 
 // mayHold reports whether a member can come to hold a claim: the one that does already, where that is known.
-func mayHold(c router.Candidate, req *sandboxv1.CreateSandboxRequest, holder *record) bool {
+func mayHold(c router.Candidate, req *sandboxv1.CreateSandboxRequest, holder *ledger.Record) bool {
 	if !allows(req, c.Cluster.ID) {
 		return false
 	}

@@ -7,6 +7,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
 )
 
@@ -136,21 +137,21 @@ const (
 
 // begin decides. The parameters of an adopted record are not known: its sandbox is compared instead, and its cluster must
 // be one that the request allows.
-func begin(r *record, sameParameters, allowed, forgotten bool) approach {
+func begin(r *ledger.Record, sameParameters, allowed, forgotten bool) approach {
 	switch {
 	case r == nil:
 		return startAnew
 	case !sameParameters && !r.Adopted:
 		return keyConflict
-	case r.Adopted && !allowed && (r.State != statePending || !forgotten):
+	case r.Adopted && !allowed && (r.State != ledger.Pending || !forgotten):
 		return keyConflict
-	case r.State == stateEnded:
+	case r.State == ledger.Ended:
 		return showEnded
-	case r.State == stateAnswered && forgotten:
+	case r.State == ledger.Answered && forgotten:
 		return endItself
-	case r.State == stateAnswered:
+	case r.State == ledger.Answered:
 		return lookUp
-	case r.State == stateRefused, forgotten:
+	case r.State == ledger.Refused, forgotten:
 		return startAnew
 	default:
 		return askHolder
@@ -159,9 +160,9 @@ func begin(r *record, sameParameters, allowed, forgotten bool) approach {
 
 // holdsCurrent reports whether a sandbox's terminal record ends the claim, and is neither of an attempt that was given up
 // nor of a Pod that ended beside the sandbox that was answered.
-func holdsCurrent(r *record, from sender, attempt int32, sandboxID string) bool {
+func holdsCurrent(r *ledger.Record, from sender, attempt int32, sandboxID string) bool {
 	switch {
-	case r == nil || !r.heldBy(from):
+	case r == nil || !heldBy(r, from):
 		return false
 	case r.SandboxID != "":
 		return r.SandboxID == sandboxID
@@ -198,12 +199,12 @@ type sender struct {
 
 // bearingOf decides. Within a ledger an earlier attempt was given up before the later one was made (I2). Only what a lost
 // ledger can have sent to the cluster is believed without a record (I15).
-func bearingOf(r *record, from sender, attempt int32) bearing {
+func bearingOf(r *ledger.Record, from sender, attempt int32) bearing {
 	switch {
 	case attempt < 1:
 		return unsent
-	case r != nil && r.heldBy(from) && r.Attempt == attempt:
-		if r.State == stateEnded {
+	case r != nil && heldBy(r, from) && r.Attempt == attempt:
+		if r.State == ledger.Ended {
 			return stray
 		}
 		return itsOwn
@@ -223,23 +224,23 @@ func bearingOf(r *record, from sender, attempt int32) bearing {
 	}
 }
 
-func (r *record) heldBy(from sender) bool {
+func heldBy(r *ledger.Record, from sender) bool {
 	return r.Cluster == from.cluster && (r.ClusterUID == "" || r.ClusterUID == from.uid)
 }
 
 // mayBeOutdated reports whether a lost ledger can have made a later attempt than the record's. What this ledger made it
 // knows, and a key that it saw ended or answered has no later attempt.
-func mayBeOutdated(r *record, epoch int32) bool {
+func mayBeOutdated(r *ledger.Record, epoch int32) bool {
 	if r.Adopted {
-		return r.State != stateEnded
+		return r.State != ledger.Ended
 	}
-	return recovery.EpochOf(r.Attempt) < epoch && (r.State == statePending || r.State == stateRefused)
+	return recovery.EpochOf(r.Attempt) < epoch && (r.State == ledger.Pending || r.State == ledger.Refused)
 }
 
 func sameLedger(a, b int32) bool { return recovery.EpochOf(a) == recovery.EpochOf(b) }
 
 // nextAttempt follows the record's, and every one that an earlier ledger can have made.
-func nextAttempt(r *record, epoch int32) int32 {
+func nextAttempt(r *ledger.Record, epoch int32) int32 {
 	first := recovery.FirstAttempt(epoch)
 	if r == nil {
 		return first

@@ -10,6 +10,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -93,37 +94,37 @@ func TestI2NextNeverLeavesAClusterThatMayHoldThePod(t *testing.T) {
 func TestI2Begin(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
-		r               *record
+		r               *ledger.Record
 		same, forgotten bool
 		want            approach
 	}{
 		{"unknown key", nil, false, false, startAnew},
-		{"other parameters", &record{State: statePending}, false, false, keyConflict},
-		{"other parameters after the end", &record{State: stateEnded}, false, false, keyConflict},
-		{"a dispatch may be out", &record{State: statePending}, true, false, askHolder},
-		{"a dispatch may be out to a cluster that was forgotten", &record{State: statePending}, true, true, startAnew},
-		{"answered once", &record{State: stateAnswered}, true, false, lookUp},
-		{"answered by a cluster that was forgotten", &record{State: stateAnswered}, true, true, endItself},
-		{"all refused", &record{State: stateRefused}, true, false, startAnew},
-		{"ended", &record{State: stateEnded}, true, false, showEnded},
-		{"ended, in a cluster that was forgotten", &record{State: stateEnded}, true, true, showEnded},
-		{"a state of a newer build", &record{State: "later"}, true, false, askHolder},
-		{"adopted with its Pod", &record{State: stateAnswered, Adopted: true}, false, false, lookUp},
-		{"adopted under way", &record{State: statePending, Adopted: true}, false, false, askHolder},
+		{"other parameters", &ledger.Record{State: ledger.Pending}, false, false, keyConflict},
+		{"other parameters after the end", &ledger.Record{State: ledger.Ended}, false, false, keyConflict},
+		{"a dispatch may be out", &ledger.Record{State: ledger.Pending}, true, false, askHolder},
+		{"a dispatch may be out to a cluster that was forgotten", &ledger.Record{State: ledger.Pending}, true, true, startAnew},
+		{"answered once", &ledger.Record{State: ledger.Answered}, true, false, lookUp},
+		{"answered by a cluster that was forgotten", &ledger.Record{State: ledger.Answered}, true, true, endItself},
+		{"all refused", &ledger.Record{State: ledger.Refused}, true, false, startAnew},
+		{"ended", &ledger.Record{State: ledger.Ended}, true, false, showEnded},
+		{"ended, in a cluster that was forgotten", &ledger.Record{State: ledger.Ended}, true, true, showEnded},
+		{"a state of a newer build", &ledger.Record{State: "later"}, true, false, askHolder},
+		{"adopted with its Pod", &ledger.Record{State: ledger.Answered, Adopted: true}, false, false, lookUp},
+		{"adopted under way", &ledger.Record{State: ledger.Pending, Adopted: true}, false, false, askHolder},
 	} {
 		if got := begin(tc.r, tc.same, true, tc.forgotten); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
 	// What was adopted in a cluster that the request forbids is not the request's (I15); what was decided here was checked.
-	for want, r := range map[approach]*record{
-		keyConflict: {State: stateAnswered, Adopted: true}, lookUp: {State: stateAnswered}, askHolder: {State: statePending},
+	for want, r := range map[approach]*ledger.Record{
+		keyConflict: {State: ledger.Answered, Adopted: true}, lookUp: {State: ledger.Answered}, askHolder: {State: ledger.Pending},
 	} {
 		if got := begin(r, true, false, false); got != want {
 			t.Errorf("%+v in a forbidden cluster: %s, want %s", r, got, want)
 		}
 	}
-	if got := begin(&record{State: statePending, Adopted: true}, true, false, true); got != startAnew {
+	if got := begin(&ledger.Record{State: ledger.Pending, Adopted: true}, true, false, true); got != startAnew {
 		t.Errorf("adopted under way in a forbidden cluster that was forgotten: %s", got)
 	}
 }
@@ -134,20 +135,24 @@ func TestI2BearingOf(t *testing.T) {
 	lost, own := recovery.FirstAttempt(0), recovery.FirstAttempt(1)
 	heard := func(cluster string) sender { return sender{cluster: cluster, uid: "u", epoch: 1, lastLost: own - 1} }
 	missing := func(cluster string) sender { s := heard(cluster); s.missing = true; return s }
-	pending := func(attempt int32) *record { return &record{Cluster: "a", Attempt: attempt, State: statePending} }
-	answered := func(attempt int32) *record { return &record{Cluster: "a", Attempt: attempt, State: stateAnswered} }
-	ended := &record{Cluster: "a", Attempt: 2, State: stateEnded}
-	adopted := &record{Cluster: "a", Attempt: 1, State: stateAnswered, Adopted: true}
+	pending := func(attempt int32) *ledger.Record {
+		return &ledger.Record{Cluster: "a", Attempt: attempt, State: ledger.Pending}
+	}
+	answered := func(attempt int32) *ledger.Record {
+		return &ledger.Record{Cluster: "a", Attempt: attempt, State: ledger.Answered}
+	}
+	ended := &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Ended}
+	adopted := &ledger.Record{Cluster: "a", Attempt: 1, State: ledger.Answered, Adopted: true}
 	for _, tc := range []struct {
 		name    string
-		r       *record
+		r       *ledger.Record
 		from    sender
 		attempt int32
 		want    bearing
 	}{
 		{"the holder", pending(2), heard("a"), 2, itsOwn},
 		{"the holder, which was answered", answered(2), missing("a"), 2, itsOwn},
-		{"another cluster of the holder's name", &record{Cluster: "a", ClusterUID: "before", Attempt: own, State: statePending}, heard("a"), own, unsent},
+		{"another cluster of the holder's name", &ledger.Record{Cluster: "a", ClusterUID: "before", Attempt: own, State: ledger.Pending}, heard("a"), own, unsent},
 		{"an attempt that was given up", pending(2), heard("b"), 1, stray},
 		{"an earlier attempt at the same cluster", answered(2), missing("a"), 1, stray},
 		{"ended", ended, heard("a"), 2, stray},
@@ -155,11 +160,11 @@ func TestI2BearingOf(t *testing.T) {
 		{"a key of a lost ledger", nil, missing("a"), lost, unknownKey},
 		{"the same attempt elsewhere", pending(2), missing("b"), 2, beside},
 		{"a restored record's later attempt", pending(2), missing("b"), 3, newer},
-		{"a later attempt after every refusal", &record{Cluster: "a", Attempt: 2, State: stateRefused}, missing("b"), 3, newer},
+		{"a later attempt after every refusal", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Refused}, missing("b"), 3, newer},
 		{"nothing follows an answer", answered(2), missing("b"), 3, beside},
 		{"nothing follows an end", ended, missing("b"), 3, beside},
 		{"two clusters, the later attempt second", adopted, missing("b"), 2, newer},
-		{"two clusters, the later attempt first", &record{Cluster: "b", Attempt: 2, State: stateAnswered, Adopted: true}, missing("a"), 1, stray},
+		{"two clusters, the later attempt first", &ledger.Record{Cluster: "b", Attempt: 2, State: ledger.Answered, Adopted: true}, missing("a"), 1, stray},
 		{"a lost ledger's Pod beside our answer", answered(own), missing("b"), lost, beside},
 		{"a lost ledger's Pod beside our dispatch", pending(own), missing("b"), lost, beside},
 
@@ -181,15 +186,15 @@ func TestI2BearingOf(t *testing.T) {
 
 func TestAttemptsFollowThoseOfALostLedger(t *testing.T) {
 	for _, tc := range []struct {
-		r     *record
+		r     *ledger.Record
 		epoch int32
 		want  int32
 	}{
 		{nil, 0, 1},
-		{&record{Attempt: 1}, 0, 2},
+		{&ledger.Record{Attempt: 1}, 0, 2},
 		{nil, 2, 20_000_001},
-		{&record{Attempt: 7}, 1, 10_000_001},
-		{&record{Attempt: 10_000_001}, 1, 10_000_002},
+		{&ledger.Record{Attempt: 7}, 1, 10_000_001},
+		{&ledger.Record{Attempt: 10_000_001}, 1, 10_000_002},
 	} {
 		if got := nextAttempt(tc.r, tc.epoch); got != tc.want {
 			t.Errorf("after %+v in epoch %d: %d, want %d", tc.r, tc.epoch, got, tc.want)

@@ -11,6 +11,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -35,33 +36,33 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 	sandbox.Phase = sandboxv1.Phase_ENDED
 	hash := ended.GetKeyHash()
 	holder := &federationv1.KeyHolder{KeyHash: hash, Attempt: ended.GetAttempt(), SandboxId: sandbox.GetId(), Ended: true}
-	if hash != "" && !isKeyHash(hash) {
+	if hash != "" && !ledger.IsKeyHash(hash) {
 		s.reportUnsent(from.cluster, 1, holder)
 		return nil
 	}
 	for {
-		known, revision, err := s.ledger.byID(ctx, sandbox.GetId())
+		known, revision, err := s.ledger.ByID(ctx, sandbox.GetId())
 		if err != nil || len(known.Ended) > 0 {
 			return err
 		}
-		h, err := s.ledger.load(ctx, hash)
+		h, err := s.ledger.Load(ctx, hash)
 		if err != nil {
 			return err
 		}
 		expireAt := s.clock.Now().Add(s.retention)
-		bears := bearingOf(h.record, from, ended.GetAttempt())
+		bears := bearingOf(h.Record, from, ended.GetAttempt())
 		if hash != "" && bears == newer {
-			bears, err = s.checkMove(ctx, from, hash, h.record)
+			bears, err = s.checkMove(ctx, from, hash, h.Record)
 		}
 		switch {
 		case err != nil:
-		case holdsCurrent(h.record, from, ended.GetAttempt(), sandbox.GetId()):
-			err = s.endClaim(ctx, hash, h, *h.record, sandbox, expireAt)
+		case holdsCurrent(h.Record, from, ended.GetAttempt(), sandbox.GetId()):
+			err = s.endClaim(ctx, hash, h, *h.Record, sandbox, expireAt)
 		case hash != "" && (bears == unknownKey || bears == newer) && (known.KeyHash == "" || known.KeyHash == hash):
 			err = s.endClaim(ctx, hash, h, *s.adopted(from.cluster, holder), sandbox, expireAt)
 		case revision > 0:
-			err = s.keepEnded(ctx, known.KeyHash, sandbox, revision, expireAt)
-		case bears == unsent && h.record != nil:
+			err = s.ledger.KeepEnded(ctx, known.KeyHash, sandbox, revision, expireAt)
+		case bears == unsent && h.Record != nil:
 			s.reportUnsent(from.cluster, 1, holder)
 		default: // its worker answers for it
 		}
@@ -73,29 +74,16 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 
 // endClaim ends the claim by its sandbox's own record, which also takes the place of what a cancel wrote.
 func (s *Service) endClaim(
-	ctx context.Context, hash string, h held, next record, sandbox *sandboxv1.Sandbox, expireAt time.Time,
+	ctx context.Context, hash string, h ledger.Held, next ledger.Record, sandbox *sandboxv1.Sandbox, expireAt time.Time,
 ) error {
-	if next.State != stateEnded {
+	if next.State != ledger.Ended {
 		next.ExpireAt = expireAt
 	}
-	next.State, next.SandboxID, next.Terminal = stateEnded, sandbox.GetId(), nil
-	put, err := putID(sandbox.GetId(), idRecord{KeyHash: hash, Ended: marshal(sandbox)})
+	next.State, next.SandboxID, next.Terminal = ledger.Ended, sandbox.GetId(), nil
+	put, err := ledger.PutID(sandbox.GetId(), ledger.IDRecord{KeyHash: hash, Ended: ledger.Marshal(sandbox)})
 	if err != nil {
 		return err
 	}
-	_, err = s.ledger.save(ctx, hash, h, &next, put)
-	return err
-}
-
-// keepEnded keeps the record of a sandbox that is not, or no longer, its key's.
-func (s *Service) keepEnded(ctx context.Context, hash string, sandbox *sandboxv1.Sandbox, revision uint64, expireAt time.Time) error {
-	put, err := putID(sandbox.GetId(), idRecord{KeyHash: hash, Ended: marshal(sandbox)})
-	if err != nil {
-		return err
-	}
-	_, err = s.ledger.store.Commit(ctx, store.Txn{
-		If:   []store.Condition{{Key: put.Key, Revision: revision}},
-		Puts: []store.Put{put, {Key: expireKey(expireAt, put.Key)}},
-	})
+	_, err = s.ledger.Save(ctx, hash, h, &next, put)
 	return err
 }

@@ -69,16 +69,16 @@ func (s *Service) Decision(ctx context.Context, id string) (*sandboxv1.Decision,
 	if d := s.decisions.get(id); d != nil {
 		return d, nil
 	}
-	known, _, err := s.ledger.byID(ctx, id)
+	known, _, err := s.ledger.ByID(ctx, id)
 	if err != nil {
 		return nil, storeFailed(err)
 	}
-	h, err := s.ledger.load(ctx, known.KeyHash)
+	h, err := s.ledger.Load(ctx, known.KeyHash)
 	if err != nil {
 		return nil, storeFailed(err)
 	}
-	if h.record != nil && h.record.SandboxID == id && len(h.record.Decision) > 0 {
-		return h.record.decision()
+	if h.Record != nil && h.Record.SandboxID == id && len(h.Record.Decision) > 0 {
+		return h.Record.ParseDecision()
 	}
 	return nil, problem.New(problem.NotFound, "the decision on sandbox %s is not kept any more: there are those of the latest %d claims of this hub process, and of claims with a key", id, keptDecisions)
 }
@@ -92,10 +92,10 @@ func (s *Service) explainKey(ctx context.Context, p principal.Principal, req *sa
 	if err != nil {
 		return nil, err
 	}
-	if len(h.record.Decision) == 0 {
+	if len(h.Record.Decision) == 0 {
 		return nil, problem.New(problem.NotFound, "no decision is kept for claim key %q", k.key)
 	}
-	return h.record.decision()
+	return h.Record.ParseDecision()
 }
 
 // explain keeps how the current candidate was chosen.

@@ -11,6 +11,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -43,7 +44,7 @@ var errCanceled = errors.New("the claim was cancelled")
 
 // createKeyed answers a claim with a key: through a flight, its own or another caller's.
 func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*sandboxv1.Sandbox, error) {
-	hash := keyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
+	hash := ledger.KeyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
 	if err := s.recovered(ctx); err != nil {
 		return nil, err
 	}
@@ -244,9 +245,9 @@ func (s *Service) abort(hash string) {
 // until is a flight's deadline: the first caller's, as long as that has not passed. It was written by a wall clock, which may
 // have been stepped since: so it never is later than a new one, and for a claim that nobody waits for, and that nobody would ask
 // for again, it does not count. That one has all its time anew, late rather than early (I11).
-func until(r *record, now time.Time, timeout time.Duration) time.Time {
+func until(r *ledger.Record, now time.Time, timeout time.Duration) time.Time {
 	deadline := now.Add(timeout)
-	if r != nil && r.State == statePending && !r.Unwaited && now.Before(r.Deadline) && r.Deadline.Before(deadline) {
+	if r != nil && r.State == ledger.Pending && !r.Unwaited && now.Before(r.Deadline) && r.Deadline.Before(deadline) {
 		return r.Deadline
 	}
 	return deadline

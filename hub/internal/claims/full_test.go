@@ -11,6 +11,7 @@ import (
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -89,7 +90,7 @@ func TestARecoverySurvivesAWriteThatFailed(t *testing.T) {
 			d := &disk{Store: f.store}
 			f.store = d
 			f.reopen()
-			index := []*federationv1.KeyHolder{{KeyHash: keyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), PodUid: "pod"}}
+			index := []*federationv1.KeyHolder{{KeyHash: ledger.KeyHash("", "default", "k"), Attempt: 1, SandboxId: k.GetId(), PodUid: "pod"}}
 			if !adopts {
 				index = nil
 				f.Workers["east"].Forget()
@@ -124,7 +125,7 @@ func TestWhatARestoredEtcdLostIsRecordedOnceTheDiskHasRoom(t *testing.T) {
 		time.Sleep(mostLostPause)
 		d.full.Store(false)
 		time.Sleep(mostLostPause)
-		if got := f.record("k").State; got != stateEnded {
+		if got := f.record("k").State; got != ledger.Ended {
 			t.Errorf("k is %s", got)
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -43,10 +44,10 @@ func fuzzStore(f *testing.F, kind string) store.Store {
 func FuzzRecord(f *testing.F) {
 	request := &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: "k"}
 	ended := sketch(request, sandboxv1.Phase_ENDED)
-	for _, s := range []state{statePending, stateAnswered, stateRefused, stateEnded, "odd"} {
-		value, err := json.Marshal(record{
-			Request: marshal(request), Cluster: "east", Pool: "pool", Attempt: 1, State: s, SandboxID: "01x-east", Unwaited: true,
-			Deadline: time.Now(), ExpireAt: time.Now(), Terminal: marshal(ended), Decision: marshal(&sandboxv1.Decision{Reason: "x"}),
+	for _, s := range []ledger.State{ledger.Pending, ledger.Answered, ledger.Refused, ledger.Ended, "odd"} {
+		value, err := json.Marshal(ledger.Record{
+			Request: ledger.Marshal(request), Cluster: "east", Pool: "pool", Attempt: 1, State: s, SandboxID: "01x-east", Unwaited: true,
+			Deadline: time.Now(), ExpireAt: time.Now(), Terminal: ledger.Marshal(ended), Decision: ledger.Marshal(&sandboxv1.Decision{Reason: "x"}),
 		})
 		if err != nil {
 			f.Fatal(err)
@@ -65,8 +66,8 @@ func FuzzRecord(f *testing.F) {
 		service := New(Options{Fleet: view, Dispatcher: away{}, Store: file})
 		defer service.Close()
 		ctx := t.Context()
-		hash := keyHash("", "default", "k")
-		puts := []store.Put{{Key: claimPrefix + hash, Value: claim}, {Key: idPrefix + "01x-east", Value: id}}
+		hash := ledger.KeyHash("", "default", "k")
+		puts := []store.Put{{Key: ledger.ClaimPrefix + hash, Value: claim}, {Key: ledger.IDPrefix + "01x-east", Value: id}}
 		if _, err := file.Commit(ctx, store.Txn{Puts: puts}); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +85,7 @@ func FuzzRecord(f *testing.F) {
 			answers = append(answers, created, canceled)
 		}
 		service.count(ctx)
-		if _, err := service.ledger.endedByID(ctx, "01x-east"); err != nil && !strings.Contains(err.Error(), "01x-east") && !strings.Contains(err.Error(), "terminal record") {
+		if _, err := service.ledger.Ended(ctx, "01x-east"); err != nil && !strings.Contains(err.Error(), "01x-east") && !strings.Contains(err.Error(), "terminal record") {
 			t.Fatalf("nobody could find what is damaged by this: %v", err)
 		}
 		for _, a := range answers {
@@ -92,22 +93,5 @@ func FuzzRecord(f *testing.F) {
 				t.Fatalf("an answer cannot be shown: %v", err)
 			}
 		}
-	})
-}
-
-// The order of the index's entries is that of time, and what was written is read back.
-func FuzzExpireKey(f *testing.F) {
-	f.Add(int64(0), int64(1), "claim/x")
-	f.Add(int64(-1), int64(1<<40), "")
-	f.Fuzz(func(t *testing.T, a, b int64, subject string) {
-		at, got, err := parseExpireKey(expireKey(time.Unix(a, 0), subject))
-		if err != nil || got != subject || at.Unix() != a {
-			t.Fatalf("%d %q comes back as %d %q (%v)", a, subject, at.Unix(), got, err)
-		}
-		const most = 1 << 36 // twelve digits: the year 3000 is within
-		if a >= 0 && a < b && b < most && expireKey(time.Unix(a, 0), subject) >= expireKey(time.Unix(b, 0), subject) {
-			t.Fatalf("%d sorts after %d", a, b)
-		}
-		_, _, _ = parseExpireKey(subject)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
@@ -89,11 +90,11 @@ func (f *federation) stored() string {
 	return strings.Join(keys, " ")
 }
 
-func (f *federation) record(key string) *record {
+func (f *federation) record(key string) *ledger.Record {
 	f.t.Helper()
-	h, err := f.hub.ledger.load(f.t.Context(), keyHash("", "default", key))
+	h, err := f.hub.ledger.Load(f.t.Context(), ledger.KeyHash("", "default", key))
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return h.record
+	return h.Record
 }

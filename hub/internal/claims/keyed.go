@@ -13,6 +13,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/wallclock"
@@ -27,7 +28,7 @@ const (
 type keyed struct {
 	service  *Service
 	flight   *flight
-	held     held
+	held     ledger.Held
 	deadline time.Time
 	pursuit  *pursuit // nil where nothing was dispatched
 }
@@ -36,13 +37,13 @@ type keyed struct {
 func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	s, f := k.service, k.flight
 	var err error
-	if k.held, err = s.ledger.load(f.ctx, f.hash); err != nil {
+	if k.held, err = s.ledger.Load(f.ctx, f.hash); err != nil {
 		return nil, storeFailed(err)
 	}
-	r := k.held.record
+	r := k.held.Record
 	same := false
 	if r != nil {
-		before, err := r.request()
+		before, err := r.ParseRequest()
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +80,7 @@ func allows(req *sandboxv1.CreateSandboxRequest, cluster string) bool {
 }
 
 // holderOf is the record of a claim that begins where it was; nil for one that chooses.
-func holderOf(r *record, way approach) *record {
+func holderOf(r *ledger.Record, way approach) *ledger.Record {
 	if way == startAnew {
 		return nil
 	}
@@ -88,8 +89,8 @@ func holderOf(r *record, way approach) *record {
 
 // showEnded answers the terminal record of the key's sandbox.
 func (k *keyed) showEnded(ctx context.Context) (*sandboxv1.Sandbox, error) {
-	r := k.held.record
-	sandbox, err := k.service.ledger.terminal(ctx, r)
+	r := k.held.Record
+	sandbox, err := k.service.ledger.Terminal(ctx, r)
 	if err != nil || !r.Adopted {
 		return sandbox, err
 	}
@@ -118,7 +119,7 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 	if holder != nil {
 		p.target, p.at.open, p.at.tried = holder, true, 1
 		var err error
-		if p.decision, err = k.held.record.decision(); err != nil {
+		if p.decision, err = k.held.Record.ParseDecision(); err != nil {
 			return nil, err
 		}
 	}
@@ -129,16 +130,16 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 // note writes down where the claim goes next, before it goes there.
 func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (int32, error) {
 	f, now := k.flight, k.service.clock.Now()
-	next := &record{
-		Request: marshal(f.request), Cluster: cluster, ClusterUID: k.service.fleet.Registration(cluster), Pool: pool,
-		Attempt: nextAttempt(k.held.record, k.service.recovery.Epoch()), State: statePending,
+	next := &ledger.Record{
+		Request: ledger.Marshal(f.request), Cluster: cluster, ClusterUID: k.service.fleet.Registration(cluster), Pool: pool,
+		Attempt: nextAttempt(k.held.Record, k.service.recovery.Epoch()), State: ledger.Pending,
 		Unwaited: f.wait == noWait, CreatedAt: now, Deadline: k.deadline,
-		ExpireAt: k.deadline.Add(k.service.retention), Decision: marshal(decision),
+		ExpireAt: k.deadline.Add(k.service.retention), Decision: ledger.Marshal(decision),
 	}
-	if r := k.held.record; r != nil {
+	if r := k.held.Record; r != nil {
 		next.CreatedAt = r.CreatedAt
 	}
-	saved, err := k.service.ledger.save(ctx, f.hash, k.held, next)
+	saved, err := k.service.ledger.Save(ctx, f.hash, k.held, next)
 	if err != nil {
 		return 0, storeFailed(err)
 	}
@@ -163,7 +164,7 @@ func storeFailed(err error) error {
 // lookUp answers the sandbox that this key was answered before. It never claims: a worker that does not know the key any
 // more would make a second sandbox for it.
 func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
-	s, f, r := k.service, k.flight, k.held.record
+	s, f, r := k.service, k.flight, k.held.Record
 	ready := f.wait != noWait && f.wait != waitAssigned
 	pause := firstPoll
 	for {
@@ -173,7 +174,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			return nil, conflict(f.request.GetClaimKey())
 		case err == nil && (settled(sandbox) || !ready):
 			k.name(ctx)
-			sandbox.Decision, err = r.decision()
+			sandbox.Decision, err = r.ParseDecision()
 			return sandbox, err
 		case err != nil && reasonOf(err) == problem.NotFound:
 			return k.vanished(ctx)
@@ -194,7 +195,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 }
 
 // lookup asks the claim's cluster what it knows of it.
-func (s *Service) lookup(ctx context.Context, hash string, r *record) (*sandboxv1.Sandbox, error) {
+func (s *Service) lookup(ctx context.Context, hash string, r *ledger.Record) (*sandboxv1.Sandbox, error) {
 	answer, err := s.workers.Call(ctx, r.Cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Lookup{Lookup: &federationv1.LookupCall{KeyHash: hash, Attempt: r.Attempt}},
 	})
@@ -222,14 +223,14 @@ func transient(err error) bool {
 // vanished answers for a sandbox that its cluster no longer knows: by its terminal record if that has arrived meanwhile.
 // Nothing is written: the record may be on its way.
 func (k *keyed) vanished(ctx context.Context) (*sandboxv1.Sandbox, error) {
-	h, err := k.service.ledger.load(ctx, k.flight.hash)
+	h, err := k.service.ledger.Load(ctx, k.flight.hash)
 	if err != nil {
 		return nil, storeFailed(err)
 	}
-	if h.record != nil && h.record.State == stateEnded {
-		return k.service.ledger.terminal(ctx, h.record)
+	if h.Record != nil && h.Record.State == ledger.Ended {
+		return k.service.ledger.Terminal(ctx, h.Record)
 	}
-	return lost(k.flight.request, k.held.record), nil
+	return lost(k.flight.request, k.held.Record), nil
 }
 
 // canceled is the end of a flight whose claim was cancelled: whatever was granted is not answered.
@@ -239,37 +240,37 @@ func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 		cluster, attempt := p.target.cluster, p.target.attempt
 		s.behind("cancelling a claim", func(ctx context.Context) error { return s.cancelAt(ctx, cluster, f.hash, attempt) })
 	}
-	h, err := s.ledger.load(s.base, f.hash)
+	h, err := s.ledger.Load(s.base, f.hash)
 	if err != nil {
 		return nil, storeFailed(err)
 	}
-	if h.record == nil || h.record.State != stateEnded {
+	if h.Record == nil || h.Record.State != ledger.Ended {
 		return nil, problem.New(problem.OutcomeUnknown, "the claim was cancelled").WithRetryAfter(calls.RetrySoon)
 	}
-	return s.ledger.terminal(s.base, h.record)
+	return s.ledger.Terminal(s.base, h.Record)
 }
 
 // learn writes down what the flight found out, behind its answer: which sandbox the key has, or that nobody took it.
 func (k *keyed) learn() {
 	s, f := k.service, k.flight
-	p, r := k.pursuit, k.held.record
+	p, r := k.pursuit, k.held.Record
 	if p == nil || r == nil || errors.Is(context.Cause(f.ctx), errCanceled) {
 		return
 	}
 	next := *r
-	next.Decision = marshal(p.decision)
-	next.Request, next.Adopted = marshal(f.request), false
+	next.Decision = ledger.Marshal(p.decision)
+	next.Request, next.Adopted = ledger.Marshal(f.request), false
 	var extra []store.Put
 	switch {
 	case f.err == nil && f.sandbox.GetPhase() != sandboxv1.Phase_ENDED:
-		next.State, next.SandboxID = stateAnswered, f.sandbox.GetId()
-		put, err := putID(next.SandboxID, idRecord{KeyHash: f.hash})
+		next.State, next.SandboxID = ledger.Answered, f.sandbox.GetId()
+		put, err := ledger.PutID(next.SandboxID, ledger.IDRecord{KeyHash: f.hash})
 		if err != nil {
 			return
 		}
 		extra = append(extra, put)
 	case f.err != nil && p.released:
-		next.State = stateRefused
+		next.State = ledger.Refused
 	default:
 		return
 	}
@@ -281,7 +282,7 @@ func (k *keyed) learn() {
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
 		// As long as nobody knows later that the sandbox was answered, its end must not be what makes its key free again: while
 		// this flight lasts, it is not released.
-		if next.State != stateAnswered || wallclock.Sleep(s.base, s.clock, learnPause) != nil {
+		if next.State != ledger.Answered || wallclock.Sleep(s.base, s.clock, learnPause) != nil {
 			return
 		}
 	}
@@ -291,9 +292,9 @@ func (k *keyed) learn() {
 const learnPause = time.Second
 
 // write also works for a hub that is closing: it is what keeps a key from ever being claimed again.
-func (k *keyed) write(next *record, extra []store.Put) error {
+func (k *keyed) write(next *ledger.Record, extra []store.Put) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.flight.ctx), calls.Timeout)
 	defer cancel()
-	_, err := k.service.ledger.saveLazily(ctx, k.flight.hash, k.held, next, extra...)
+	_, err := k.service.ledger.SaveLazily(ctx, k.flight.hash, k.held, next, extra...)
 	return err
 }

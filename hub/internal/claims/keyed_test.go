@@ -15,6 +15,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -46,16 +47,16 @@ func refuse(w *workertest.Worker, reason problem.Reason) claimHook {
 func TestI2RecordIsDurableBeforeTheDispatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
-		var seen *record
+		var seen *ledger.Record
 		f.Workers["east"].OnClaim = func(_ context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 			seen = f.record("k")
-			if c.GetKeyHash() != keyHash("", "default", "k") {
+			if c.GetKeyHash() != ledger.KeyHash("", "default", "k") {
 				t.Errorf("dispatched key hash %q", c.GetKeyHash())
 			}
 			return carryOut(), nil
 		}
 		f.create(workertest.Request("k"))
-		if seen == nil || seen.Cluster != "east" || seen.Pool != "pool" || seen.Attempt != 1 || seen.State != statePending {
+		if seen == nil || seen.Cluster != "east" || seen.Pool != "pool" || seen.Attempt != 1 || seen.State != ledger.Pending {
 			t.Fatalf("at the time of the dispatch the store held %+v", seen)
 		}
 		if want := time.Now().Add(30 * time.Second); seen.Deadline.Sub(want).Abs() > time.Second {

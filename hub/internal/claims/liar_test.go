@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/hubstate"
@@ -21,7 +22,7 @@ import (
 
 // planted is the Pod of a cluster that names another's key as its own.
 func (f *federation) planted(cluster, key string, attempt int32) *federationv1.KeyHolder {
-	w, hash := f.Workers[cluster], keyHash("", "default", key)
+	w, hash := f.Workers[cluster], ledger.KeyHash("", "default", key)
 	s := w.Claim(&federationv1.ClaimCall{Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: key}}).GetSandbox()
 	w.Keys[hash] = workertest.Holding{ID: s.GetId(), Attempt: attempt}
 	return &federationv1.KeyHolder{KeyHash: hash, Attempt: attempt, SandboxId: s.GetId(), PodUid: "pod"}
@@ -103,18 +104,18 @@ func TestI15ASandboxIDOfAnotherClusterIsNotTaken(t *testing.T) {
 	f.loseLedger()
 	f.tell("west")
 	f.tell("evil",
-		&federationv1.KeyHolder{KeyHash: keyHash("", "default", "other"), Attempt: 1, SandboxId: k.GetId(), PodUid: "pod"},
-		&federationv1.KeyHolder{KeyHash: keyHash("", "default", "other"), Attempt: 1, SandboxId: k.GetId(), Ended: true},
-		&federationv1.KeyHolder{KeyHash: keyHash("", "default", "none"), Attempt: 1, PodUid: "pod"},
+		&federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "other"), Attempt: 1, SandboxId: k.GetId(), PodUid: "pod"},
+		&federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "other"), Attempt: 1, SandboxId: k.GetId(), Ended: true},
+		&federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "none"), Attempt: 1, PodUid: "pod"},
 		&federationv1.KeyHolder{KeyHash: "../ledger", Attempt: 1, SandboxId: "01hzzzzzzzzzzzzzzzzzzz0009-evil", PodUid: "pod"})
 	f.wantAlarm("evil")
-	if known, _, err := f.hub.ledger.byID(t.Context(), k.GetId()); err != nil || known.KeyHash != keyHash("", "default", "k") {
+	if known, _, err := f.hub.ledger.ByID(t.Context(), k.GetId()); err != nil || known.KeyHash != ledger.KeyHash("", "default", "k") {
 		t.Errorf("I15: the id leads to %q: %v", known.KeyHash, err)
 	}
 	if f.record("other") != nil || f.record("none") != nil {
 		t.Error("I15: a key was adopted")
 	}
-	if _, err := f.hub.End(t.Context(), "west", k.GetId()); err != nil || f.record("k").State != stateEnded {
+	if _, err := f.hub.End(t.Context(), "west", k.GetId()); err != nil || f.record("k").State != ledger.Ended {
 		t.Errorf("the sandbox's release does not end its key: %v", err)
 	}
 }
@@ -125,7 +126,7 @@ func TestI15OneSandboxIsNotAdoptedForTwoKeys(t *testing.T) {
 	f.loseLedger()
 	one := f.planted("evil", "one", 1)
 	two := proto.CloneOf(one)
-	two.KeyHash = keyHash("", "default", "two")
+	two.KeyHash = ledger.KeyHash("", "default", "two")
 	for _, h := range []*federationv1.KeyHolder{one, two} {
 		if _, err := f.hub.weigh(t.Context(), f.hub.sender("evil"), h); err != nil {
 			t.Fatal(err)
@@ -142,7 +143,7 @@ func TestI15RequireClustersHoldsForWhatIsAdopted(t *testing.T) {
 	f.loseLedger()
 	ended := f.planted("evil", "ended", 1)
 	ended.PodUid, ended.Ended = "", true
-	f.tell("evil", f.planted("evil", "live", 1), &federationv1.KeyHolder{KeyHash: keyHash("", "default", "under-way"), Attempt: 1}, ended)
+	f.tell("evil", f.planted("evil", "live", 1), &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "under-way"), Attempt: 1}, ended)
 	f.tell("west")
 	for _, key := range []string{"live", "under-way", "ended"} {
 		_, err := f.hub.Create(t.Context(), workertest.Request(key, in("west")))
@@ -199,7 +200,7 @@ func TestI15EpochsAreNotUsedUp(t *testing.T) {
 	for range 4 {
 		f.loseLedger()
 		for n, attempt := range []int32{2_120_000_000, 2_139_999_999, 1<<31 - 1, recovery.FirstAttempt(100)} {
-			f.tell("evil", &federationv1.KeyHolder{KeyHash: keyHash("", "default", string(rune('a'+n))), Attempt: attempt})
+			f.tell("evil", &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", string(rune('a'+n))), Attempt: attempt})
 		}
 		f.wantAlarm("evil")
 		if got := f.recovery.Epoch(); got > 4 {
@@ -208,7 +209,7 @@ func TestI15EpochsAreNotUsedUp(t *testing.T) {
 	}
 	f.loseLedger()
 	behind := recovery.FirstAttempt(f.recovery.Epoch() + 3)
-	f.tell("evil", &federationv1.KeyHolder{KeyHash: keyHash("", "default", "behind"), Attempt: behind})
+	f.tell("evil", &federationv1.KeyHolder{KeyHash: ledger.KeyHash("", "default", "behind"), Attempt: behind})
 	if got := f.record("behind"); got == nil || f.recovery.Epoch() != recovery.EpochOf(behind)+1 {
 		t.Errorf("adopted %+v in epoch %d", got, f.recovery.Epoch())
 	}

@@ -8,12 +8,13 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/store"
 )
 
 // Ended returns the terminal record of a sandbox with a key, nil where none is kept.
 func (s *Service) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	ended, err := s.ledger.endedByID(ctx, id)
+	ended, err := s.ledger.Ended(ctx, id)
 	if err != nil {
 		return nil, storeFailed(err)
 	}
@@ -35,29 +36,29 @@ func (s *Service) endByID(ctx context.Context, id string) error {
 		return err
 	}
 	for {
-		known, _, err := s.ledger.byID(ctx, id)
+		known, _, err := s.ledger.ByID(ctx, id)
 		if err != nil {
 			return storeFailed(err)
 		}
 		if known.KeyHash == "" {
 			return nil
 		}
-		h, err := s.ledger.load(ctx, known.KeyHash)
+		h, err := s.ledger.Load(ctx, known.KeyHash)
 		if err != nil {
 			return storeFailed(err)
 		}
-		if h.record == nil || h.record.SandboxID != id || h.record.State != stateAnswered {
+		if h.Record == nil || h.Record.SandboxID != id || h.Record.State != ledger.Answered {
 			return nil
 		}
-		req, err := h.record.request()
+		req, err := h.Record.ParseRequest()
 		if err != nil {
 			return storeFailed(err)
 		}
 		now := s.clock.Now()
-		next := *h.record
-		next.State, next.ExpireAt = stateEnded, now.Add(s.retention)
-		next.Terminal = marshal(releasedEnd(req, &next, now))
-		switch _, err = s.ledger.save(ctx, known.KeyHash, h, &next); {
+		next := *h.Record
+		next.State, next.ExpireAt = ledger.Ended, now.Add(s.retention)
+		next.Terminal = ledger.Marshal(releasedEnd(req, &next, now))
+		switch _, err = s.ledger.Save(ctx, known.KeyHash, h, &next); {
 		case err == nil:
 			return nil
 		case !errors.Is(err, store.ErrConflict):

@@ -11,6 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -24,7 +25,7 @@ type lateLearner struct {
 }
 
 func (l *lateLearner) Get(ctx context.Context, key string) (store.Entry, bool, error) {
-	if strings.HasPrefix(key, idPrefix) {
+	if strings.HasPrefix(key, ledger.IDPrefix) {
 		defer l.once.Do(func() { close(l.asked) })
 	}
 	return l.Store.Get(ctx, key)
@@ -32,7 +33,7 @@ func (l *lateLearner) Get(ctx context.Context, key string) (store.Entry, bool, e
 
 func (l *lateLearner) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
 	for _, put := range txn.Puts {
-		if strings.HasPrefix(put.Key, idPrefix) {
+		if strings.HasPrefix(put.Key, ledger.IDPrefix) {
 			<-l.asked
 		}
 	}
@@ -43,7 +44,7 @@ func (l *lateLearner) Commit(ctx context.Context, txn store.Txn) (uint64, error)
 // key answers how it ended, whether or not the sandbox's own record ever arrives.
 func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
-	f.hub.ledger.store = &lateLearner{Store: f.store, asked: make(chan struct{})}
+	f.hub.ledger = ledger.New(&lateLearner{Store: f.store, asked: make(chan struct{})})
 	k := f.create(workertest.Request("k"))
 	east := f.Workers["east"]
 	east.SetConnected(false)
@@ -73,7 +74,7 @@ func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	d := &disk{Store: f.store}
-	f.hub.ledger.store = d
+	f.hub.ledger = ledger.New(d)
 	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 		d.full.Store(true)
 		return carryOut(), nil

@@ -4,12 +4,10 @@ package claims
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
@@ -33,48 +31,32 @@ func (s *Service) endLost(ctx context.Context, cluster string, holders []*federa
 	for _, h := range holders {
 		named[h.GetKeyHash()] = true
 	}
-	for after := ""; ; {
-		entries, err := s.ledger.store.Range(ctx, claimPrefix, after, sweepMost)
-		if err != nil {
-			return ended, fmt.Errorf("reading the ledger: %w", err)
+	err = s.ledger.Each(ctx, func(hash string, h ledger.Held) error {
+		if r := h.Record; r.Cluster != cluster || r.State != ledger.Answered || named[hash] {
+			return nil
 		}
-		for _, entry := range entries {
-			hash := strings.TrimPrefix(entry.Key, claimPrefix)
-			r := &record{}
-			if err := json.Unmarshal(entry.Value, r); err != nil {
-				return ended, fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
-			}
-			if r.Cluster != cluster || r.State != stateAnswered || named[hash] {
-				continue
-			}
-			did, err := s.endIfLost(ctx, hash, held{r, entry.Revision})
-			if err != nil {
-				return ended, err
-			}
-			if did {
-				ended++
-			}
+		did, err := s.endIfLost(ctx, hash, h)
+		if did {
+			ended++
 		}
-		if len(entries) < sweepMost {
-			return ended, nil
-		}
-		after = entries[len(entries)-1].Key
-	}
+		return err
+	})
+	return ended, err
 }
 
 // endIfLost asks the cluster before it writes: the sandbox may have ended, and its record be on its way.
-func (s *Service) endIfLost(ctx context.Context, hash string, h held) (bool, error) {
-	if _, err := s.lookup(ctx, hash, h.record); err == nil || reasonOf(err) != problem.NotFound {
+func (s *Service) endIfLost(ctx context.Context, hash string, h ledger.Held) (bool, error) {
+	if _, err := s.lookup(ctx, hash, h.Record); err == nil || reasonOf(err) != problem.NotFound {
 		return false, err
 	}
-	req, err := h.record.request()
+	req, err := h.Record.ParseRequest()
 	if err != nil {
 		return false, err
 	}
-	terminal := lost(req, h.record)
+	terminal := lost(req, h.Record)
 	terminal.FailureReason = "EtcdRestored"
-	terminal.FailureMessage = "the etcd of cluster " + h.record.Cluster + " was set back to before this sandbox was claimed"
-	err = s.endClaim(ctx, hash, h, *h.record, terminal, s.clock.Now().Add(s.retention))
+	terminal.FailureMessage = "the etcd of cluster " + h.Record.Cluster + " was set back to before this sandbox was claimed"
+	err = s.endClaim(ctx, hash, h, *h.Record, terminal, s.clock.Now().Add(s.retention))
 	if errors.Is(err, store.ErrConflict) { // somebody else knows better
 		return false, nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 )
 
@@ -20,13 +21,13 @@ func TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded(t *testing.T) {
 	w := f.Workers["east"]
 	w.Mu.Lock()
 	delete(w.Live, gone.GetId())
-	delete(w.Keys, keyHash("", "default", "gone"))
+	delete(w.Keys, ledger.KeyHash("", "default", "gone"))
 	w.Mu.Unlock()
-	n, err := f.hub.endLost(t.Context(), "east", []*federationv1.KeyHolder{{KeyHash: keyHash("", "default", "kept"), Attempt: 1}})
+	n, err := f.hub.endLost(t.Context(), "east", []*federationv1.KeyHolder{{KeyHash: ledger.KeyHash("", "default", "kept"), Attempt: 1}})
 	if err != nil || n != 1 {
 		t.Fatalf("%d ended: %v", n, err)
 	}
-	for key, want := range map[string]state{"kept": stateAnswered, "gone": stateEnded, "other": stateAnswered} {
+	for key, want := range map[string]ledger.State{"kept": ledger.Answered, "gone": ledger.Ended, "other": ledger.Answered} {
 		if got := f.record(key).State; got != want {
 			t.Errorf("%s is %s", key, got)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
@@ -69,7 +70,7 @@ const (
 type Service struct {
 	fleet     Fleet
 	workers   calls.Workers
-	ledger    ledger
+	ledger    *ledger.Ledger
 	recovery  *recovery.State
 	clock     clock.WithTicker
 	log       logr.Logger
@@ -108,7 +109,7 @@ func New(opts Options) *Service {
 	}
 	unconfirmed := &endings{waiting: map[ending]bool{}}
 	s := &Service{
-		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger{opts.Store}, recovery: opts.Recovery, clock: opts.Clock, log: opts.Log,
+		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger.New(opts.Store), recovery: opts.Recovery, clock: opts.Clock, log: opts.Log,
 		retention: opts.Retention, rand: opts.Rand, metrics: newMetrics(opts.Metrics, unconfirmed),
 		decisions: newDecisions(), endings: unconfirmed,
 		indexes: latest{running: map[string]*try{}}, restored: latest{running: map[string]*try{}},

@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
@@ -74,20 +74,19 @@ func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bo
 // takeUp pursues claims that were accepted without a waiter by an earlier process, each for all its time from now on: see
 // until.
 func (s *Service) takeUp(ctx context.Context) error {
-	open, err := s.ledger.store.Range(ctx, openPrefix, "", store.MaxRange)
+	open, err := s.ledger.OpenKeys(ctx)
 	if err != nil {
 		return err
 	}
-	for _, entry := range open {
-		hash := strings.TrimPrefix(entry.Key, openPrefix)
-		h, err := s.ledger.load(ctx, hash)
+	for _, hash := range open {
+		h, err := s.ledger.Load(ctx, hash)
 		if err != nil {
 			return err
 		}
-		if h.record == nil || !h.record.open() || s.clock.Now().Sub(h.record.Deadline) > clockDoubt {
+		if h.Record == nil || !h.Record.Open() || s.clock.Now().Sub(h.Record.Deadline) > clockDoubt {
 			continue
 		}
-		req, err := h.record.request()
+		req, err := h.Record.ParseRequest()
 		if err != nil {
 			return err
 		}
@@ -101,23 +100,19 @@ func (s *Service) takeUp(ctx context.Context) error {
 // sweep drops what has expired, oldest first.
 func (s *Service) sweep(ctx context.Context) error {
 	now := s.clock.Now()
-	due, err := s.ledger.store.Range(ctx, expirePrefix, "", sweepMost)
+	due, err := s.ledger.Due(ctx, sweepMost)
 	if err != nil {
 		return err
 	}
 	silent := map[string]bool{}
-	for _, entry := range due {
-		at, subject, err := parseExpireKey(entry.Key)
-		if err != nil {
-			return err
-		}
-		if at.After(now) {
+	for _, d := range due {
+		if d.At.After(now) {
 			return nil
 		}
-		if hash, ok := strings.CutPrefix(subject, claimPrefix); ok {
-			err = s.expireClaim(ctx, hash, entry.Key, now, silent)
+		if d.KeyHash != "" {
+			err = s.expireClaim(ctx, d, now, silent)
 		} else {
-			_, err = s.ledger.store.Commit(ctx, store.Txn{Deletes: []string{entry.Key, subject}})
+			err = s.ledger.DropDue(ctx, d)
 		}
 		if err != nil && !errors.Is(err, store.ErrConflict) {
 			return err
@@ -128,30 +123,45 @@ func (s *Service) sweep(ctx context.Context) error {
 
 // expireClaim drops an ended claim. One that never ended is dropped only when its cluster holds nothing for it; otherwise
 // it is looked at again after another retention. A cluster that did not answer once is not asked again in this sweep.
-func (s *Service) expireClaim(ctx context.Context, hash, index string, now time.Time, silent map[string]bool) error {
-	h, err := s.ledger.load(ctx, hash)
+func (s *Service) expireClaim(ctx context.Context, due ledger.Due, now time.Time, silent map[string]bool) error {
+	hash := due.KeyHash
+	h, err := s.ledger.Load(ctx, hash)
 	if err != nil {
 		return err
 	}
-	if h.record == nil || expireKey(h.record.ExpireAt, claimPrefix+hash) != index {
-		_, err := s.ledger.store.Commit(ctx, store.Txn{Deletes: []string{index}})
-		return err
+	if !due.Of(h.Record) {
+		return s.ledger.DropDue(ctx, due)
 	}
-	gone := h.record.State == stateEnded || h.record.State == stateRefused || s.fleet.Forgotten(h.record.Cluster, h.record.ClusterUID)
-	if !gone && !silent[h.record.Cluster] {
-		_, err := s.lookup(ctx, hash, h.record)
+	gone := h.Record.State == ledger.Ended || h.Record.State == ledger.Refused || s.fleet.Forgotten(h.Record.Cluster, h.Record.ClusterUID)
+	if !gone && !silent[h.Record.Cluster] {
+		_, err := s.lookup(ctx, hash, h.Record)
 		gone = err != nil && reasonOf(err) == problem.NotFound
-		silent[h.record.Cluster] = err != nil && !gone
+		silent[h.Record.Cluster] = err != nil && !gone
 	}
 	if gone {
-		if err := s.ledger.drop(ctx, hash, h); err != nil {
+		if err := s.ledger.Drop(ctx, hash, h); err != nil {
 			return err
 		}
 		s.metrics.swept.Inc()
 		return nil
 	}
-	next := *h.record
+	next := *h.Record
 	next.ExpireAt = now.Add(s.retention)
-	_, err = s.ledger.save(ctx, hash, h, &next)
+	_, err = s.ledger.Save(ctx, hash, h, &next)
 	return err
+}
+
+// countEvery is after how many sweeps the records are counted.
+const countEvery = 10
+
+// count tells the metrics how many records there are of each state.
+func (s *Service) count(ctx context.Context) {
+	counts, err := s.ledger.Count(ctx)
+	if err != nil {
+		s.log.Info("Could not count claims", "error", err.Error())
+		return
+	}
+	for state, n := range counts {
+		s.metrics.records.WithLabelValues(string(state)).Set(float64(n))
+	}
 }

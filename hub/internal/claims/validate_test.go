@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -39,7 +40,7 @@ func FuzzResolve(f *testing.F) {
 		{Env: "demo", StartupTimeout: durationpb.New(1), Team: "t", Wait: noWait, ClaimKey: "k"},
 		{Namespace: "\xff", Env: strings.Repeat("x", 300)},
 	} {
-		f.Add(marshal(r))
+		f.Add(ledger.Marshal(r))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := &create{}
@@ -53,7 +54,7 @@ func FuzzResolve(f *testing.F) {
 			}
 			return
 		}
-		if got.GetTeam() != "t" || got.GetNamespace() == "" || len(keyHash(got.GetTeam(), got.GetNamespace(), got.GetClaimKey())) != 32 {
+		if got.GetTeam() != "t" || got.GetNamespace() == "" || len(ledger.KeyHash(got.GetTeam(), got.GetNamespace(), got.GetClaimKey())) != 32 {
 			t.Fatalf("%v resolved to %v", r, got)
 		}
 		again, err := resolve(got, principal.Principal{Team: "t"})
@@ -64,12 +65,3 @@ func FuzzResolve(f *testing.F) {
 }
 
 // TestKeyHashIsWhatLabelsCarry pins the hash: it is in the labels of running Pods and in stores.
-func TestKeyHashIsWhatLabelsCarry(t *testing.T) {
-	// printf 't\0ns\0k' | sha256sum | cut -c-32
-	if got := keyHash("t", "ns", "k"); got != "e0a2fa2b7b61d5c77a62f520373e8cf6" {
-		t.Errorf("%s", got)
-	}
-	if keyHash("a", "b", "") == keyHash("a", "", "b") || keyHash("", "ab", "c") == keyHash("a", "b", "c") {
-		t.Error("parts run into each other")
-	}
-}

@@ -10,6 +10,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -53,7 +54,7 @@ func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
 		if east.Count() != 1 {
 			t.Fatal("nobody pursued the claim")
 		}
-		if r := f.record("k"); r.State != stateAnswered {
+		if r := f.record("k"); r.State != ledger.Answered {
 			t.Errorf("record %+v", r)
 		}
 		cancel()
@@ -128,14 +129,14 @@ func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
 			east.OnClaim = hangs
 			f.create(workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Wait = noWait }))
 			f.hub.Close()
-			hash := keyHash("", "default", "k")
-			h, err := f.hub.ledger.load(t.Context(), hash)
+			hash := ledger.KeyHash("", "default", "k")
+			h, err := f.hub.ledger.Load(t.Context(), hash)
 			if err != nil {
 				t.Fatal(err)
 			}
-			stepped := *h.record
+			stepped := *h.Record
 			stepped.Deadline = stepped.Deadline.Add(-step)
-			if _, err := f.hub.ledger.save(t.Context(), hash, h, &stepped); err != nil {
+			if _, err := f.hub.ledger.Save(t.Context(), hash, h, &stepped); err != nil {
 				t.Fatal(err)
 			}
 			f.start()

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/ledger"
+)
+
+// sketch is the sandbox of a claim of which no Pod is known.
+func sketch(req *sandboxv1.CreateSandboxRequest, phase sandboxv1.Phase) *sandboxv1.Sandbox {
+	return &sandboxv1.Sandbox{
+		Namespace: req.GetNamespace(), Env: req.GetEnv(), Image: req.GetImage(), Team: req.GetTeam(), User: req.GetUser(),
+		Labels: req.GetLabels(), Metadata: req.GetMetadata(), ClaimKey: req.GetClaimKey(),
+		StartupTimeout: req.GetStartupTimeout(), Phase: phase,
+	}
+}
+
+// canceled is the terminal record of a claim that was cancelled before a sandbox of it was known.
+func canceled(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Time) *sandboxv1.Sandbox {
+	s := sketch(req, sandboxv1.Phase_ENDED)
+	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool
+	s.StopReason, s.TerminatedAt = "Canceled", timestamppb.New(now)
+	return s
+}
+
+// releasedEnd is the terminal record of a sandbox that was released, until its own arrives.
+func releasedEnd(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Time) *sandboxv1.Sandbox {
+	s := canceled(req, r, now)
+	s.StopReason = "Released"
+	return s
+}
+
+// endForgotten is the end of a claim whose cluster was forgotten while it had its sandbox.
+func endForgotten(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Time) *sandboxv1.Sandbox {
+	s := canceled(req, r, now)
+	s.StopReason, s.FailureReason = "Failed", "ClusterForgotten"
+	s.FailureMessage = "cluster " + r.Cluster + " was removed from the federation"
+	return s
+}
+
+// lost is what a key answers whose sandbox was answered once and is unknown to its cluster now: it ended, and how was lost.
+func lost(req *sandboxv1.CreateSandboxRequest, r *ledger.Record) *sandboxv1.Sandbox {
+	s := sketch(req, sandboxv1.Phase_ENDED)
+	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool
+	s.StopReason, s.FailureReason = "Failed", "RecordLost"
+	s.FailureMessage = "cluster " + r.Cluster + " no longer knows this sandbox, and its terminal record has not arrived"
+	return s
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"navix.sh/atoll/pkg/store"
+)
+
+const countPage = 500
+
+// Count counts the records of each state. It reads all of them, so that it cannot drift.
+func (l *Ledger) Count(ctx context.Context) (map[State]int, error) {
+	counts := map[State]int{Pending: 0, Answered: 0, Refused: 0, Ended: 0, Damaged: 0}
+	for after := ""; ; {
+		page, err := l.store.Range(ctx, ClaimPrefix, after, countPage)
+		if err != nil {
+			return nil, fmt.Errorf("reading claims: %w", err)
+		}
+		for _, entry := range page {
+			counts[stateOf(entry)]++
+			after = entry.Key
+		}
+		if len(page) < countPage {
+			return counts, nil
+		}
+	}
+}
+
+// Damaged counts records that cannot be read. None is ever written.
+const Damaged State = "damaged"
+
+func stateOf(entry store.Entry) State {
+	var r struct {
+		State State `json:"state"`
+	}
+	if err := json.Unmarshal(entry.Value, &r); err != nil {
+		return Damaged
+	}
+	switch r.State {
+	case Pending, Answered, Refused, Ended:
+		return r.State
+	default:
+		return Damaged
+	}
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/telemetry"
+)
+
+// Ledger reads and writes records. It decides nothing.
+type Ledger struct{ store store.Store }
+
+// New returns the ledger in a store.
+func New(s store.Store) *Ledger { return &Ledger{s} }
+
+// Held is a record with the revision it was read or written at; the zero value is the absence of one.
+type Held struct {
+	Record   *Record
+	Revision uint64
+}
+
+// Load reads the record of a key.
+func (l *Ledger) Load(ctx context.Context, hash string) (Held, error) {
+	entry, ok, err := l.store.Get(ctx, ClaimPrefix+hash)
+	if err != nil || !ok {
+		return Held{}, wrapLoad(err)
+	}
+	r := &Record{}
+	if err := json.Unmarshal(entry.Value, r); err != nil {
+		return Held{}, fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
+	}
+	if err := timestamppb.New(r.CreatedAt).CheckValid(); err != nil {
+		return Held{}, fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
+	}
+	return Held{r, entry.Revision}, nil
+}
+
+func wrapLoad(err error) error {
+	if err != nil {
+		return fmt.Errorf("reading claim: %w", err)
+	}
+	return nil
+}
+
+// Save replaces old by new, and carries extra along in the same transaction.
+func (l *Ledger) Save(ctx context.Context, hash string, old Held, new *Record, extra ...store.Put) (Held, error) {
+	return l.write(ctx, hash, old, new, false, extra...)
+}
+
+// SaveLazily is Save for what nobody waits for.
+func (l *Ledger) SaveLazily(ctx context.Context, hash string, old Held, new *Record, extra ...store.Put) (Held, error) {
+	return l.write(ctx, hash, old, new, true, extra...)
+}
+
+func (l *Ledger) write(ctx context.Context, hash string, old Held, new *Record, lazy bool, extra ...store.Put) (_ Held, err error) {
+	ctx, span := telemetry.Start(ctx, "ledger write")
+	defer func() { telemetry.End(span, err) }()
+	if span.IsRecording() {
+		span.SetAttributes(telemetry.KeyHash.String(hash), telemetry.State.String(string(new.State)),
+			telemetry.Cluster.String(new.Cluster), telemetry.Attempt.Int(int(new.Attempt)))
+	}
+	txn, err := plan(hash, old, new)
+	if err != nil {
+		return Held{}, err
+	}
+	txn.Puts, txn.Lazy = append(txn.Puts, extra...), lazy
+	revision, err := l.store.Commit(ctx, txn)
+	if err != nil {
+		return Held{}, fmt.Errorf("writing claim: %w", err)
+	}
+	return Held{new, revision}, nil
+}
+
+// Drop removes a record with its indexes.
+func (l *Ledger) Drop(ctx context.Context, hash string, old Held) error {
+	txn, err := plan(hash, old, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := l.store.Commit(ctx, txn); err != nil {
+		return fmt.Errorf("dropping claim: %w", err)
+	}
+	return nil
+}
+
+// ByID finds what is known of a sandbox id: the zero value, at revision 0, when it has no key or is not known.
+func (l *Ledger) ByID(ctx context.Context, id string) (r IDRecord, revision uint64, err error) {
+	entry, ok, err := l.store.Get(ctx, IDPrefix+id)
+	if err != nil || !ok {
+		return IDRecord{}, 0, wrapLoad(err)
+	}
+	if err := json.Unmarshal(entry.Value, &r); err != nil {
+		return IDRecord{}, 0, fmt.Errorf("sandbox %s in the store is damaged: %w", id, err)
+	}
+	return r, entry.Revision, nil
+}
+
+// Ended returns the terminal record of a sandbox with a key, or nil.
+func (l *Ledger) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	r, _, err := l.ByID(ctx, id)
+	if err != nil || len(r.Ended) == 0 {
+		return nil, err
+	}
+	s := &sandboxv1.Sandbox{}
+	return s, unmarshal(r.Ended, s, "terminal record")
+}
+
+// Terminal returns how a claim ended: its sandbox's own record if it has arrived, else what the hub wrote itself.
+func (l *Ledger) Terminal(ctx context.Context, r *Record) (*sandboxv1.Sandbox, error) {
+	if r.SandboxID != "" {
+		if s, err := l.Ended(ctx, r.SandboxID); s != nil || err != nil {
+			return s, err
+		}
+	}
+	s := &sandboxv1.Sandbox{}
+	return s, unmarshal(r.Terminal, s, "terminal record")
+}
+
+// PutID is the entry that leads from a sandbox id to its claim.
+func PutID(id string, r IDRecord) (store.Put, error) {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return store.Put{}, fmt.Errorf("encoding sandbox %s: %w", id, err)
+	}
+	return store.Put{Key: IDPrefix + id, Value: value}, nil
+}
+
+// Due is a record, or what is kept by a sandbox id, at which it is time to look.
+type Due struct {
+	index, subject string
+	At             time.Time
+	KeyHash        string // of a record; empty: it is kept by a sandbox id
+}
+
+// Due returns those that come first in time, at most so many.
+func (l *Ledger) Due(ctx context.Context, most int) ([]Due, error) {
+	entries, err := l.store.Range(ctx, expirePrefix, "", most)
+	if err != nil {
+		return nil, fmt.Errorf("reading what expires: %w", err)
+	}
+	all := make([]Due, 0, len(entries))
+	for _, entry := range entries {
+		at, subject, err := parseExpireKey(entry.Key)
+		if err != nil {
+			return nil, err
+		}
+		due := Due{index: entry.Key, subject: subject, At: at}
+		due.KeyHash, _ = strings.CutPrefix(subject, ClaimPrefix)
+		if due.KeyHash == subject {
+			due.KeyHash = ""
+		}
+		all = append(all, due)
+	}
+	return all, nil
+}
+
+// Of reports whether a record expires when the entry says.
+func (d Due) Of(r *Record) bool { return r != nil && expireKey(r.ExpireAt, d.subject) == d.index }
+
+// DropDue drops the entry, and what is kept by a sandbox id with it.
+func (l *Ledger) DropDue(ctx context.Context, d Due) error {
+	txn := store.Txn{Deletes: []string{d.index}}
+	if d.KeyHash == "" {
+		txn.Deletes = append(txn.Deletes, d.subject)
+	}
+	if _, err := l.store.Commit(ctx, txn); err != nil {
+		return fmt.Errorf("dropping what has expired: %w", err)
+	}
+	return nil
+}
+
+// OpenKeys lists the key hashes of claims that the hub itself pursues.
+func (l *Ledger) OpenKeys(ctx context.Context) ([]string, error) {
+	entries, err := l.store.Range(ctx, openPrefix, "", store.MaxRange)
+	if err != nil {
+		return nil, fmt.Errorf("reading open claims: %w", err)
+	}
+	hashes := make([]string, 0, len(entries))
+	for _, entry := range entries {
+		hashes = append(hashes, strings.TrimPrefix(entry.Key, openPrefix))
+	}
+	return hashes, nil
+}
+
+// Each calls do with every record, until it fails.
+func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held) error) error {
+	for after := ""; ; {
+		entries, err := l.store.Range(ctx, ClaimPrefix, after, eachPage)
+		if err != nil {
+			return fmt.Errorf("reading the ledger: %w", err)
+		}
+		for _, entry := range entries {
+			hash := strings.TrimPrefix(entry.Key, ClaimPrefix)
+			r := &Record{}
+			if err := json.Unmarshal(entry.Value, r); err != nil {
+				return fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
+			}
+			if err := do(hash, Held{r, entry.Revision}); err != nil {
+				return err
+			}
+		}
+		if len(entries) < eachPage {
+			return nil
+		}
+		after = entries[len(entries)-1].Key
+	}
+}
+
+const eachPage = 1000
+
+// ExpireID is the entry that drops what is kept by a sandbox id at a time.
+func ExpireID(at time.Time, id string) store.Put { return store.Put{Key: expireKey(at, IDPrefix+id)} }
+
+// KeepEnded keeps the terminal record of a sandbox that is not, or no longer, its key's, until a time.
+func (l *Ledger) KeepEnded(ctx context.Context, hash string, sandbox *sandboxv1.Sandbox, revision uint64, until time.Time) error {
+	put, err := PutID(sandbox.GetId(), IDRecord{KeyHash: hash, Ended: Marshal(sandbox)})
+	if err != nil {
+		return err
+	}
+	_, err = l.store.Commit(ctx, store.Txn{
+		If:   []store.Condition{{Key: put.Key, Revision: revision}},
+		Puts: []store.Put{put, ExpireID(until, sandbox.GetId())},
+	})
+	return err
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/store"
+)
+
+func TestRecordsAreCountedByState(t *testing.T) {
+	file := workertest.OpenStore(t, "claims")
+	var txn store.Txn
+	for i := range 2 * countPage {
+		txn.Puts = append(txn.Puts, store.Put{Key: fmt.Sprintf("%s%04d", ClaimPrefix, i), Value: []byte(`{"state":"answered","attempt":1}`)})
+	}
+	for i, damaged := range []string{`{"state":"odd"}`, `{}`, `{"sta`, ""} {
+		txn.Puts = append(txn.Puts, store.Put{Key: fmt.Sprintf("%sx%d", ClaimPrefix, i), Value: []byte(damaged)})
+	}
+	txn.Puts = append(txn.Puts, store.Put{Key: ClaimPrefix + "y", Value: []byte(`{"state":"ended"}`)}, store.Put{Key: IDPrefix + "y"})
+	if _, err := file.Commit(t.Context(), txn); err != nil {
+		t.Fatal(err)
+	}
+	counts, err := New(file).Count(t.Context())
+	want := map[State]int{Answered: 2 * countPage, Ended: 1, Damaged: 4, Pending: 0, Refused: 0}
+	if diff := cmp.Diff(want, counts); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestKeyHashIsWhatLabelsCarry(t *testing.T) {
+	// printf 't\0ns\0k' | sha256sum | cut -c-32
+	if got := KeyHash("t", "ns", "k"); got != "e0a2fa2b7b61d5c77a62f520373e8cf6" {
+		t.Errorf("%s", got)
+	}
+	if KeyHash("a", "b", "") == KeyHash("a", "", "b") || KeyHash("", "ab", "c") == KeyHash("a", "b", "c") {
+		t.Error("parts run into each other")
+	}
+}
+
+// The order of the index's entries is that of time, and what was written is read back.
+func FuzzExpireKey(f *testing.F) {
+	f.Add(int64(0), int64(1), "claim/x")
+	f.Add(int64(-1), int64(1<<40), "")
+	f.Fuzz(func(t *testing.T, a, b int64, subject string) {
+		at, got, err := parseExpireKey(expireKey(time.Unix(a, 0), subject))
+		if err != nil || got != subject || at.Unix() != a {
+			t.Fatalf("%d %q comes back as %d %q (%v)", a, subject, at.Unix(), got, err)
+		}
+		const most = 1 << 36 // twelve digits: the year 3000 is within
+		if a >= 0 && a < b && b < most && expireKey(time.Unix(a, 0), subject) >= expireKey(time.Unix(b, 0), subject) {
+			t.Fatalf("%d sorts after %d", a, b)
+		}
+		_, _, _ = parseExpireKey(subject)
+	})
+}

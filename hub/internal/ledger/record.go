@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/store"
+)
+
+const (
+	// ClaimPrefix and IDPrefix are where records stand, by key hash, and what leads to them from sandbox ids.
+	ClaimPrefix  = "claim/"
+	IDPrefix     = "id/"
+	expirePrefix = "expire/"
+	openPrefix   = "open/"
+)
+
+// State is how far a claim is.
+type State string
+
+// The states.
+const (
+	Pending  State = "pending"  // dispatched, or about to be
+	Answered State = "answered" // the sandbox is known
+	Refused  State = "refused"  // every candidate refused: a retry starts anew under the next attempt
+	Ended    State = "ended"
+)
+
+// Record is what the hub durably knows of a claim key.
+type Record struct {
+	Request []byte `json:"request"` // CreateSandboxRequest, resolved, without wait
+	Cluster string `json:"cluster"`
+	// ClusterUID tells which cluster of that name it was; empty in records of older builds.
+	ClusterUID string `json:"clusterUid,omitempty"`
+	// Adopted says that this was read from a cluster's key index: Request is not known until a retry names it.
+	Adopted   bool      `json:"adopted,omitempty"`
+	Pool      string    `json:"pool"`
+	Attempt   int32     `json:"attempt"`
+	State     State     `json:"state"`
+	Unwaited  bool      `json:"unwaited,omitempty"` // nobody waits: the hub itself pursues the claim until its deadline
+	CreatedAt time.Time `json:"createdAt"`
+	Deadline  time.Time `json:"deadline"`
+	ExpireAt  time.Time `json:"expireAt"`
+	SandboxID string    `json:"sandboxId,omitempty"`
+	Terminal  []byte    `json:"terminal,omitempty"` // Sandbox; where the claim ended and no sandbox's own record is known
+	Decision  []byte    `json:"decision,omitempty"`
+}
+
+// IDRecord leads from a sandbox id to its claim, and keeps the sandbox's terminal record.
+type IDRecord struct {
+	KeyHash string `json:"keyHash"`
+	Ended   []byte `json:"ended,omitempty"` // Sandbox
+}
+
+// KeyHash names a claim key in the store, in Pod labels and on the wire. None of the parts contains NUL.
+func KeyHash(team, namespace, key string) string {
+	sum := sha256.Sum256([]byte(team + "\x00" + namespace + "\x00" + key))
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+// IsKeyHash reports whether a text has the form of a key hash.
+func IsKeyHash(s string) bool {
+	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+func expireKey(at time.Time, key string) string {
+	return fmt.Sprintf("%s%012d/%s", expirePrefix, at.Unix(), key)
+}
+
+// parseExpireKey reads what expireKey wrote.
+func parseExpireKey(key string) (at time.Time, subject string, err error) {
+	var seconds int64
+	rest := strings.TrimPrefix(key, expirePrefix)
+	stamp, subject, ok := strings.Cut(rest, "/")
+	if _, err := fmt.Sscanf(stamp, "%d", &seconds); err != nil || !ok {
+		return time.Time{}, "", fmt.Errorf("entry %q of the claims file is damaged", key)
+	}
+	return time.Unix(seconds, 0), subject, nil
+}
+
+// plan is the transaction that replaces old by new (nil: none), every index included.
+func plan(hash string, old Held, new *Record) (store.Txn, error) {
+	txn := store.Txn{If: []store.Condition{{Key: ClaimPrefix + hash, Revision: old.Revision}}}
+	if r := old.Record; r != nil {
+		txn.Deletes = append(txn.Deletes, expireKey(r.ExpireAt, ClaimPrefix+hash))
+		if r.Open() {
+			txn.Deletes = append(txn.Deletes, openPrefix+hash)
+		}
+	}
+	if new == nil {
+		txn.Deletes = append(txn.Deletes, ClaimPrefix+hash)
+		if r := old.Record; r != nil && r.SandboxID != "" {
+			txn.Deletes = append(txn.Deletes, IDPrefix+r.SandboxID)
+		}
+		return txn, nil
+	}
+	value, err := json.Marshal(new)
+	if err != nil {
+		return txn, fmt.Errorf("encoding claim: %w", err)
+	}
+	txn.Puts = append(txn.Puts, store.Put{Key: ClaimPrefix + hash, Value: value},
+		store.Put{Key: expireKey(new.ExpireAt, ClaimPrefix+hash)})
+	if new.Open() {
+		txn.Puts = append(txn.Puts, store.Put{Key: openPrefix + hash})
+	}
+	txn.Deletes = without(txn.Deletes, txn.Puts)
+	return txn, nil
+}
+
+// Open reports whether the hub itself pursues the claim.
+func (r *Record) Open() bool { return r.Unwaited && r.State == Pending }
+
+// without keeps a transaction to one mention a key: an index entry that stays is not deleted.
+func without(deletes []string, puts []store.Put) []string {
+	var kept []string
+	for _, key := range deletes {
+		stays := false
+		for _, p := range puts {
+			stays = stays || p.Key == key
+		}
+		if !stays {
+			kept = append(kept, key)
+		}
+	}
+	return kept
+}
+
+// ParseRequest reads the request; that of an adopted record is empty until a retry names it.
+func (r *Record) ParseRequest() (*sandboxv1.CreateSandboxRequest, error) {
+	req := &sandboxv1.CreateSandboxRequest{}
+	return req, unmarshal(r.Request, req, "request")
+}
+
+// ParseDecision reads how the claim was decided.
+func (r *Record) ParseDecision() (*sandboxv1.Decision, error) {
+	d := &sandboxv1.Decision{}
+	return d, unmarshal(r.Decision, d, "decision")
+}
+
+func unmarshal(data []byte, into proto.Message, what string) error {
+	if err := proto.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("reading the %s of a claim: %w", what, err)
+	}
+	return nil
+}
+
+// Marshal cannot fail: requests and answers came over the wire, so their strings are valid UTF-8.
+func Marshal(m proto.Message) []byte {
+	data, _ := proto.Marshal(m)
+	return data
+}
