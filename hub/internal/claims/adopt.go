@@ -49,13 +49,18 @@ func (s *Service) recovered(ctx context.Context) error {
 // OnKeys takes the key index of a cluster, as its complete report lists it. What is left of claims that ended or moved on
 // while the cluster was away is ended. Keys that the ledger may have lost are adopted, until the cluster has been heard.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
-	s.retryUntilDone(&s.indexes, cluster, mostIndexPause, func(ctx context.Context) error {
+	s.background.RetryUntilDone(&s.indexes, cluster, mostIndexPause, s.forgets(cluster), func(ctx context.Context) error {
 		err := s.takeIndex(ctx, cluster, holders)
 		if err != nil && ctx.Err() == nil {
 			s.log.Info("Could not look through a cluster's keys; it is tried again", "cluster", cluster, "error", err.Error())
 		}
 		return err
 	})
+}
+
+// forgets reports, when called, whether an operator has forgotten the cluster.
+func (s *Service) forgets(cluster string) func() bool {
+	return func() bool { return s.fleet.Forgotten(cluster, "") }
 }
 
 func (s *Service) takeIndex(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) error {
@@ -211,7 +216,7 @@ func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv
 	s.metrics.adopted.Inc()
 	if before != nil && sameLedger(before.Attempt, next.Attempt) {
 		// A Pod of the attempt that was given up for this one was never answered.
-		s.behind("ending an earlier attempt", func(ctx context.Context) error {
+		s.background.Follow("ending an earlier attempt", func(ctx context.Context) error {
 			return s.cancelAt(ctx, before.Cluster, holder.GetKeyHash(), before.Attempt)
 		})
 	}

@@ -58,7 +58,7 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		s.behind("releasing a sandbox whose caller has gone", func(ctx context.Context) error {
+		s.background.Follow("releasing a sandbox whose caller has gone", func(ctx context.Context) error {
 			_, err := s.release(ctx, sandbox.GetClusterId(), sandbox.GetId())
 			return err
 		})

@@ -86,7 +86,7 @@ func (s *Service) endAgain() {
 			s.endings.remove(what)
 			continue
 		}
-		s.behind("ending a sandbox", func(ctx context.Context) error {
+		s.background.Follow("ending a sandbox", func(ctx context.Context) error {
 			// What fails is asked for again, and was logged when it failed first.
 			if what.id != "" {
 				_, _ = s.release(ctx, what.cluster, what.id)

@@ -5,6 +5,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -32,6 +33,49 @@ type flight struct {
 	sandbox *sandboxv1.Sandbox
 	err     error
 	gone    chan struct{} // closed once its outcome is written down as well and the next flight may start
+}
+
+// flights are those under way.
+type flights struct {
+	mu    sync.Mutex
+	byKey map[string]*flight // by key hash
+	byID  map[string]*flight // by sandbox id: those whose outcome is being written down
+}
+
+func newFlights() *flights { return &flights{byKey: map[string]*flight{}, byID: map[string]*flight{}} }
+
+func (f *flights) of(hash string) *flight {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.byKey[hash]
+}
+
+func (f *flights) answering(id string) *flight {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.byID[id]
+}
+
+// answer notes the sandbox that a flight is about to answer.
+func (f *flights) answer(with *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if id := with.sandbox.GetId(); id != "" {
+		f.byID[id] = with
+	}
+}
+
+func (f *flights) remove(over *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.byKey, over.hash)
+	delete(f.byID, over.sandbox.GetId())
+}
+
+func (f *flights) len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.byKey)
 }
 
 const (
@@ -107,9 +151,7 @@ func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSan
 // settle waits until what the key's latest flight found out is written down, if that flight is over: so nobody gets an
 // answer that is older than the question.
 func (s *Service) settle(ctx context.Context, hash string) error {
-	s.mu.Lock()
-	f := s.flights[hash]
-	s.mu.Unlock()
+	f := s.flights.of(hash)
 	if f == nil {
 		return nil
 	}
@@ -123,9 +165,7 @@ func (s *Service) settle(ctx context.Context, hash string) error {
 
 // settleID is settle for whoever has the flight's answer and nothing else.
 func (s *Service) settleID(ctx context.Context, id string) error {
-	s.mu.Lock()
-	f := s.answering[id]
-	s.mu.Unlock()
+	f := s.flights.answering(id)
 	if f == nil {
 		return nil
 	}
@@ -163,12 +203,9 @@ func conflict(key string) error {
 
 // join answers the key's flight, and starts one if there is none. The flight belongs to the trace of whoever began it.
 func (s *Service) join(ctx context.Context, hash string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*flight, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(calls.RetrySoon)
-	}
-	if f := s.flights[hash]; f != nil {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	if f := s.flights.byKey[hash]; f != nil {
 		telemetry.Joined(ctx, f.ctx)
 		return f, nil
 	}
@@ -176,9 +213,12 @@ func (s *Service) join(ctx context.Context, hash string, req *sandboxv1.CreateSa
 		hash: hash, request: req, wait: wait,
 		proven: make(chan struct{}), durable: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 	}
-	f.ctx, f.cancel = context.WithCancelCause(telemetry.Adopt(s.base, ctx))
-	s.flights[hash] = f
-	s.jobs.Go(func() { s.fly(f) })
+	f.ctx, f.cancel = context.WithCancelCause(telemetry.Adopt(s.background.Context(), ctx))
+	if !s.background.Go(func() { s.fly(f) }) {
+		f.cancel(nil)
+		return nil, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(calls.RetrySoon)
+	}
+	s.flights.byKey[hash] = f
 	return f, nil
 }
 
@@ -191,17 +231,11 @@ func (s *Service) fly(f *flight) {
 	if errors.Is(context.Cause(f.ctx), errCanceled) {
 		f.sandbox, f.err = k.canceled()
 	}
-	id := f.sandbox.GetId()
-	s.mu.Lock()
-	s.answering[id] = f
-	s.mu.Unlock()
+	s.flights.answer(f)
 	f.writtenDown(nil)
 	close(f.done)
 	k.learn()
-	s.mu.Lock()
-	delete(s.flights, f.hash)
-	delete(s.answering, id)
-	s.mu.Unlock()
+	s.flights.remove(f)
 	close(f.gone)
 }
 
@@ -234,9 +268,7 @@ func (f *flight) dispatchWait() sandboxv1.CreateSandboxRequest_Wait {
 
 // abort ends the flight of a key whose claim has been cancelled durably.
 func (s *Service) abort(hash string) {
-	s.mu.Lock()
-	f := s.flights[hash]
-	s.mu.Unlock()
+	f := s.flights.of(hash)
 	if f != nil {
 		f.cancel(errCanceled)
 	}

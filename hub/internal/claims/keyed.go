@@ -238,16 +238,16 @@ func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 	s, f := k.service, k.flight
 	if p := k.pursuit; p != nil && p.target != nil {
 		cluster, attempt := p.target.cluster, p.target.attempt
-		s.behind("cancelling a claim", func(ctx context.Context) error { return s.cancelAt(ctx, cluster, f.hash, attempt) })
+		s.background.Follow("cancelling a claim", func(ctx context.Context) error { return s.cancelAt(ctx, cluster, f.hash, attempt) })
 	}
-	h, err := s.ledger.Load(s.base, f.hash)
+	h, err := s.ledger.Load(s.background.Context(), f.hash)
 	if err != nil {
 		return nil, storeFailed(err)
 	}
 	if h.Record == nil || h.Record.State != ledger.Ended {
 		return nil, problem.New(problem.OutcomeUnknown, "the claim was cancelled").WithRetryAfter(calls.RetrySoon)
 	}
-	return s.ledger.Terminal(s.base, h.Record)
+	return s.ledger.Terminal(s.background.Context(), h.Record)
 }
 
 // learn writes down what the flight found out, behind its answer: which sandbox the key has, or that nobody took it.
@@ -282,7 +282,7 @@ func (k *keyed) learn() {
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
 		// As long as nobody knows later that the sandbox was answered, its end must not be what makes its key free again: while
 		// this flight lasts, it is not released.
-		if next.State != ledger.Answered || wallclock.Sleep(s.base, s.clock, learnPause) != nil {
+		if next.State != ledger.Answered || wallclock.Sleep(s.background.Context(), s.clock, learnPause) != nil {
 			return
 		}
 	}

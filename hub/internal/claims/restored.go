@@ -15,7 +15,7 @@ import (
 // OnRestored looks for the sandboxes that a cluster lost when its etcd was set back: those that were answered and that its
 // key index does not name. They are recorded as ended, so that nobody waits for them.
 func (s *Service) OnRestored(cluster string, holders []*federationv1.KeyHolder) {
-	s.retryUntilDone(&s.restored, cluster, mostLostPause, func(ctx context.Context) error {
+	s.background.RetryUntilDone(&s.restored, cluster, mostLostPause, s.forgets(cluster), func(ctx context.Context) error {
 		n, err := s.endLost(ctx, cluster, holders)
 		s.log.Info("A cluster's etcd was set back; what it lost is recorded as ended", "cluster", cluster, "sandboxes", n)
 		if err != nil && ctx.Err() == nil {

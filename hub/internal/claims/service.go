@@ -3,15 +3,14 @@
 package claims
 
 import (
-	"context"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/hub/internal/background"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/ledger"
@@ -62,38 +61,32 @@ const (
 	DefaultRetention = 24 * time.Hour
 	// grace is how much longer than the worker the hub waits, so that a refusal at the deadline still arrives.
 	grace = 2 * time.Second
-	// maxBackground bounds the writes and calls that go on behind an answer.
-	maxBackground = 1024
+	// mostIndexPause is how late a recovery may end once the store has room again.
+	mostIndexPause = 30 * time.Second
+	// mostLostPause is longer: each try reads the whole ledger, and the cluster may be away.
+	mostLostPause = 5 * time.Minute
 )
 
 // Service answers the calls about sandboxes and claims.
 type Service struct {
-	fleet     Fleet
-	workers   calls.Workers
-	ledger    *ledger.Ledger
-	recovery  *recovery.State
-	clock     clock.WithTicker
-	log       logr.Logger
-	retention time.Duration
-	rand      func() uint64
-	metrics   *metrics
-	decisions *decisions
-	endings   *endings
-	indexes   latest // key indexes that are being taken into the ledger
-	restored  latest // and what clusters lost whose etcd was set back
-
-	base context.Context // of what outlives the call that began it
-	stop context.CancelFunc
-	jobs sync.WaitGroup
-	slot chan struct{}
-
-	mu        sync.Mutex
-	closed    bool
-	flights   map[string]*flight // by key hash
-	answering map[string]*flight // by sandbox id: those whose outcome is being written down
+	fleet      Fleet
+	workers    calls.Workers
+	ledger     *ledger.Ledger
+	recovery   *recovery.State
+	clock      clock.WithTicker
+	log        logr.Logger
+	retention  time.Duration
+	rand       func() uint64
+	metrics    *metrics
+	decisions  *decisions
+	endings    *endings
+	background *background.Group
+	indexes    background.Latest // key indexes that are being taken into the ledger
+	restored   background.Latest // what clusters lost whose etcd was set back
+	flights    *flights
 }
 
-// New answers a service. Close it after the last call.
+// New returns a service. Close it after the last call.
 func New(opts Options) *Service {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -108,59 +101,16 @@ func New(opts Options) *Service {
 		opts.Recovery = &recovery.State{}
 	}
 	unconfirmed := &endings{waiting: map[ending]bool{}}
-	s := &Service{
-		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger.New(opts.Store), recovery: opts.Recovery, clock: opts.Clock, log: opts.Log,
-		retention: opts.Retention, rand: opts.Rand, metrics: newMetrics(opts.Metrics, unconfirmed),
-		decisions: newDecisions(), endings: unconfirmed,
-		indexes: latest{running: map[string]*try{}}, restored: latest{running: map[string]*try{}},
-		slot: make(chan struct{}, maxBackground), flights: map[string]*flight{}, answering: map[string]*flight{},
+	return &Service{
+		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger.New(opts.Store),
+		recovery: opts.Recovery, clock: opts.Clock, log: opts.Log, retention: opts.Retention, rand: opts.Rand,
+		metrics: newMetrics(opts.Metrics, unconfirmed), decisions: newDecisions(), endings: unconfirmed,
+		background: background.New(opts.Clock, opts.Log), flights: newFlights(),
 	}
-	s.base, s.stop = context.WithCancel(logr.NewContext(context.Background(), opts.Log))
-	return s
 }
 
 // Close ends everything that goes on behind answered calls, and waits for it.
-func (s *Service) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.stop()
-	s.jobs.Wait()
-}
-
-// spawn starts a job that ends with the service. It reports false once the service is closed.
-func (s *Service) spawn(job func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.jobs.Go(job)
-	return true
-}
-
-// behind does something after the answer: at most maxBackground at a time, beyond that the caller does it.
-func (s *Service) behind(what string, do func(ctx context.Context) error) {
-	run := func() {
-		ctx, cancel := context.WithTimeout(s.base, calls.Timeout)
-		defer cancel()
-		if err := do(ctx); err != nil && s.base.Err() == nil {
-			s.log.Info("Could not finish what follows an answer", "what", what, "error", err.Error())
-		}
-	}
-	select {
-	case s.slot <- struct{}{}:
-		if !s.spawn(func() { defer func() { <-s.slot }(); run() }) {
-			<-s.slot
-		}
-	default:
-		run()
-	}
-}
+func (s *Service) Close() { s.background.Close() }
 
 // InFlight counts the claims with a key that are under way, and what goes on behind answers (I10).
-func (s *Service) InFlight() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.flights) + len(s.slot)
-}
+func (s *Service) InFlight() int { return s.flights.len() + s.background.Following() }

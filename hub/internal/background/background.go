@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package background runs what goes on after the call that began it was answered, and ends with its service.
+//
+//   - At most 1024 jobs follow calls at a time; the caller does what is beyond that itself (I10).
+//   - Of what a cluster says only the newest is retried; because its digest matches, so that it does not say it again (I10).
+//   - Close ends every job and waits for it; because the store closes next.
+package background
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/pkg/wallclock"
+)
+
+const (
+	maxFollowing  = 1024
+	followTimeout = 10 * time.Second
+	// retryPause doubles, up to what the caller bears: a store that is full for a moment costs a moment, and one that is full
+	// for hours is not written to without end.
+	retryPause = 500 * time.Millisecond
+)
+
+// Group is the jobs of one service.
+type Group struct {
+	clock clock.WithTicker
+	log   logr.Logger
+	base  context.Context
+	stop  context.CancelFunc
+	slots chan struct{}
+
+	mu     sync.Mutex
+	jobs   sync.WaitGroup
+	closed bool
+}
+
+// New returns a group without jobs.
+func New(on clock.WithTicker, log logr.Logger) *Group {
+	g := &Group{clock: on, log: log, slots: make(chan struct{}, maxFollowing)}
+	g.base, g.stop = context.WithCancel(logr.NewContext(context.Background(), log))
+	return g
+}
+
+// Context ends with the group.
+func (g *Group) Context() context.Context { return g.base }
+
+// Close ends all jobs and waits for them.
+func (g *Group) Close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.stop()
+	g.jobs.Wait()
+}
+
+// Go starts a job. It reports false once the group is closed.
+func (g *Group) Go(job func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.jobs.Go(job)
+	return true
+}
+
+// Follow does something after a call was answered.
+func (g *Group) Follow(what string, do func(ctx context.Context) error) {
+	run := func() {
+		ctx, cancel := context.WithTimeout(g.base, followTimeout)
+		defer cancel()
+		if err := do(ctx); err != nil && g.base.Err() == nil {
+			g.log.Info("Could not finish what follows an answer", "what", what, "error", err.Error())
+		}
+	}
+	select {
+	case g.slots <- struct{}{}:
+		if !g.Go(func() { defer func() { <-g.slots }(); run() }) {
+			<-g.slots
+		}
+	default:
+		run()
+	}
+}
+
+// Following counts what follows calls now.
+func (g *Group) Following() int { return len(g.slots) }
+
+// Latest is what is being done with the newest word of each cluster.
+type Latest struct {
+	mu      sync.Mutex
+	running map[string]*try
+}
+
+type try struct{ stop context.CancelFunc }
+
+// begin ends what is being done with an older word of the cluster.
+func (l *Latest) begin(ctx context.Context, cluster string) (context.Context, *try) {
+	ctx, stop := context.WithCancel(ctx)
+	t := &try{stop}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before := l.running[cluster]; before != nil {
+		before.stop()
+	}
+	if l.running == nil {
+		l.running = map[string]*try{}
+	}
+	l.running[cluster] = t
+	return ctx, t
+}
+
+func (l *Latest) end(cluster string, t *try) {
+	t.stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running[cluster] == t {
+		delete(l.running, cluster)
+	}
+}
+
+// RetryUntilDone does something with a cluster's newest word until it succeeds, pausing for at most so long in between. It
+// ends when the next word comes, or when over reports true after a failure.
+func (g *Group) RetryUntilDone(on *Latest, cluster string, most time.Duration, over func() bool, do func(ctx context.Context) error) {
+	g.Go(func() {
+		ctx, mine := on.begin(g.base, cluster)
+		defer on.end(cluster, mine)
+		for pause := retryPause; do(ctx) != nil && ctx.Err() == nil; pause = min(2*pause, most) {
+			if wallclock.Sleep(ctx, g.clock, pause) != nil || over() {
+				return
+			}
+		}
+	})
+}
