@@ -190,6 +190,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"--store=etcd:localhost:2379":   "not built yet",
 		"--store=bbolt:":                "want bbolt:DIRECTORY",
 		"--claim-key-retention=0s":      "want more than 0",
+		"--cluster-max-envs=0":          "--cluster-max-envs: 0 is not valid",
 		"--peer-listen=:8444":           "unknown flag",
 		"--log-level=loud":              "--log-level",
 		"extra":                         "unknown command",

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"navix.sh/atoll/hub/internal/claims"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/registrycopy"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/serve"
@@ -31,6 +32,7 @@ type options struct {
 	retention      time.Duration
 	lockWait       time.Duration
 	limits         serve.Limits
+	cluster        fleet.Limits
 	tracing        telemetry.Flags
 }
 
@@ -51,6 +53,11 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "CAs of the workers' certificates (required)")
 	flags.DurationVar(&o.retention, "claim-key-retention", claims.DefaultRetention, "how long a claim key is honoured after its sandbox ended")
 	o.limits.Bind(flags)
+	const over = "; what is over it is left out, and the cluster is shown as degraded"
+	flags.IntVar(&o.cluster.Envs, "cluster-max-envs", fleet.DefaultEnvs, "how many Envs one cluster may have"+over)
+	flags.IntVar(&o.cluster.Members, "cluster-max-members", fleet.DefaultMembers, "how many members its Envs may have together"+over)
+	flags.IntVar(&o.cluster.Keys, "cluster-max-keys", fleet.DefaultKeys, "how many claim keys it may hold; if there are more none of its key index is used")
+	flags.IntVar(&o.cluster.Bytes, "cluster-max-bytes", fleet.DefaultBytes, "how many bytes its segments, or a report that is arriving, may take"+over)
 	o.tracing.Bind(flags)
 }
 
@@ -68,6 +75,13 @@ func (o *options) validate() error {
 	}
 	if o.retention <= 0 {
 		errs = append(errs, fmt.Errorf("--claim-key-retention: %s is not valid, want more than 0", o.retention))
+	}
+	for flag, limit := range map[string]int{
+		"envs": o.cluster.Envs, "members": o.cluster.Members, "keys": o.cluster.Keys, "bytes": o.cluster.Bytes,
+	} {
+		if limit <= 0 {
+			errs = append(errs, fmt.Errorf("--cluster-max-%s: %d is not valid, want more than 0", flag, limit))
+		}
 	}
 	if _, err := o.storeDir(); err != nil {
 		errs = append(errs, err)

@@ -109,7 +109,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	}
 	h.fleet, err = fleet.New(ctx, fleet.Options{
 		Clock: real, Registry: registry, HubID: "hub", Version: version.String(),
-		Log: h.log.WithName("fleet"), Metrics: h.metrics,
+		Log: h.log.WithName("fleet"), Metrics: h.metrics, Limits: o.cluster,
 		Recovering: func(clusterID string) bool { return len(h.recovery.Unheard([]string{clusterID})) > 0 },
 	})
 	if err != nil {

@@ -209,6 +209,10 @@ func clusters(s *Snapshot) []Diagnosis {
 		case sandboxv1.ClusterState_LAST_CHOICE:
 			d.Reason, d.Severity, d.What = ClusterSilent, Warning, "is the last choice: "+c.GetMessage()
 			d.Do = s.whyAway(c.GetId())
+		case sandboxv1.ClusterState_DEGRADED:
+			d.Reason, d.Severity, d.What, d.Since = ClusterDegraded, Warning, c.GetMessage(), 0
+			d.Do = "everything else of it counts. Over a limit: raise it (atoll-hub --cluster-max-…) or have less. Not valid: no worker sends it; " +
+				"if its certificate is in wrong hands, atollctl cluster drain " + c.GetId() + " and forget it"
 		case sandboxv1.ClusterState_QUARANTINED:
 			d.Reason, d.Severity, d.What, d.Since = ClusterQuarantined, Critical, c.GetMessage(), 0
 			d.Do = "each cluster needs an id of its own; a copy of a cluster gets another --cluster-id and certificate before its worker starts"

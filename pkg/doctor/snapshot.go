@@ -89,6 +89,7 @@ const (
 	ClusterUnreachable  Reason = "ClusterUnreachable"
 	ClusterSilent       Reason = "ClusterSilent"
 	ClusterQuarantined  Reason = "ClusterQuarantined"
+	ClusterDegraded     Reason = "ClusterDegraded"
 	ClusterDraining     Reason = "ClusterDraining"
 	ClusterUnregistered Reason = "ClusterUnregistered"
 	ClockSkewed         Reason = "ClockSkewed"

@@ -22,6 +22,13 @@
 // Until a certificate was shown a connection counts against MaxHandshakes and MaxHandshakesPerAddress of its listener
 // (serve.Limit), and has ten seconds.
 //
+// # Frames (I14)
+//
+// A frame never ends the stream that it travels on: one that is too large or no text goes out empty, one that cannot be read, or
+// that would take a hundred times its size in memory, comes in empty, and both are counted (atoll_link_frames_dropped_total). An
+// empty frame is one of a newer peer for every build, and is ignored: TestI14AFrameThatCannotTravelIsDroppedAlone. What is in a
+// frame is checked by who uses it: packages fleet and attach of the hub, agent and sync of the worker.
+//
 // # Certificates on disk
 //
 // Files are read at every handshake, so that a rotated certificate, or a CA file with an overlapping second CA, is used

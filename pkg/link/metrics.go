@@ -20,6 +20,7 @@ type Metrics struct {
 	disconnects *prometheus.CounterVec
 	frames      *prometheus.CounterVec
 	bytes       *prometheus.CounterVec
+	dropped     *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics.
@@ -33,13 +34,26 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Name: "atoll_link_frames_total", Help: "Frames by direction and kind."}, []string{"direction", "kind"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_link_bytes_total", Help: "Bytes of frames on the wire by direction."}, []string{"direction"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atoll_link_frames_dropped_total", Help: "Frames that could not be sent, read or used, and were dropped alone.",
+		}, []string{"direction", "kind"}),
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.streams, m.disconnects, m.frames, m.bytes} {
+	for _, c := range []prometheus.Collector{m.streams, m.disconnects, m.frames, m.bytes, m.dropped} {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
 }
+
+// drop counts a frame that is dropped.
+func (m *Metrics) drop(direction string, frame proto.Message) {
+	if m != nil {
+		m.dropped.WithLabelValues(direction, kind(frame)).Inc()
+	}
+}
+
+// Unusable counts a frame that was received and cannot be used.
+func (m *Metrics) Unusable(frame proto.Message) { m.drop("in", frame) }
 
 func (m *Metrics) disconnected(err error) {
 	if m == nil {

@@ -25,7 +25,7 @@ import (
 const (
 	// MaxFrame is the size up to which a sender fills one frame; bigger content is split.
 	MaxFrame = 1 << 20
-	// maxMessage is what a receiver still takes: room for one oversized item in an otherwise small frame.
+	// maxMessage is what a receiver still takes: room for one oversized item in an otherwise small frame, of an older sender.
 	maxMessage = 4 << 20
 
 	connectTimeout   = 10 * time.Second
@@ -137,6 +137,7 @@ func (d Dial) client(seen stats.Handler, more ...grpc.DialOption) (*grpc.ClientC
 		d.ServerName = host
 	}
 	options := append(calling(transport{Credentials: d.Credentials, serverName: d.ServerName}),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec(d.Metrics))),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		grpc.WithStatsHandler(d.Metrics.handler()),
 		grpc.WithStatsHandler(seen),

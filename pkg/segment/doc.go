@@ -15,6 +15,9 @@
 // A hub holds a segment for every Env and cluster. What many have in common (Defaults, Shape) is there once for all of them,
 // an Env's key once for its segments, a uid takes 16 bytes, and the most frequent number of members, one, needs no slice.
 //
+// What is read from the wire is bounded (bounds.go), and refused with the field, its value cut short, and what is valid, so that
+// whatever is kept here fits into a frame to anybody else (I14).
+//
 // It serves I4 (equal digests mean equal views) and I5: Order says which of two reports is older, and nothing in this
 // package deletes but a Delta's explicit Removed.
 package segment

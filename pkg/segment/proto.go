@@ -16,12 +16,23 @@ import (
 // ErrInvalid is a message that no correct owner sends.
 var ErrInvalid = errors.New("invalid segment")
 
-// KeyFromProto reads an Env's key. Both parts are required.
+// KeyFromProto reads an Env's key. Both parts are required, and DNS names.
 func KeyFromProto(k *federationv1.EnvKey) (Key, error) {
-	if k.GetNamespace() == "" || k.GetName() == "" {
-		return Key{}, fmt.Errorf("%w: key %q/%q is incomplete", ErrInvalid, k.GetNamespace(), k.GetName())
+	key := keyOf(k)
+	return key, key.Check()
+}
+
+func keyOf(k *federationv1.EnvKey) Key { return Key{Namespace: k.GetNamespace(), Name: k.GetName()} }
+
+// Is reports whether the wire form is that of this key, which costs less than reading it.
+func (k Key) Is(p *federationv1.EnvKey) bool { return k == keyOf(p) }
+
+// Check refuses a key that no Env can have.
+func (k Key) Check() error {
+	if err := checkName("namespace", k.Namespace); err != nil {
+		return err
 	}
-	return Key{Namespace: k.GetNamespace(), Name: k.GetName()}, nil
+	return checkName("name", k.Name)
 }
 
 // Intern shares the memory of the namespace with that of equal ones.
@@ -44,6 +55,9 @@ func FromProto(p *federationv1.EnvSegment) (*Segment, error) {
 // Update is FromProto for an Env of which an earlier segment or another cluster's is there already, or at least the key. It
 // takes from that what is the same: comparing is cheaper than making, and most reports change nothing but counts.
 func Update(p *federationv1.EnvSegment, was *Segment) (*Segment, error) {
+	if err := checkSize(p); err != nil {
+		return nil, fmt.Errorf("%s: %w", was.Key(), err)
+	}
 	s := &Segment{key: was.key}
 	s.describe(p, was)
 	before, members := was.Members(), s.room(len(p.GetMembers()))
@@ -52,19 +66,16 @@ func Update(p *federationv1.EnvSegment, was *Segment) (*Segment, error) {
 		if i < len(before) {
 			like = &before[i]
 		}
+		if err := checkMember(m, like.Name); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Key(), err)
+		}
 		members[i] = memberFromProto(m, like)
 	}
 	order(members)
-	for i := range members {
-		if members[i].Name == "" {
-			return nil, fmt.Errorf("%w: %s has a member without a name", ErrInvalid, s.Key())
+	for i := 1; i < len(members); i++ {
+		if members[i].Name == members[i-1].Name {
+			return nil, fmt.Errorf("%s: %w: member %q is named twice", s.Key(), ErrInvalid, members[i].Name)
 		}
-		if i > 0 && members[i].Name == members[i-1].Name {
-			return nil, fmt.Errorf("%w: %s names member %q twice", ErrInvalid, s.Key(), members[i].Name)
-		}
-	}
-	if len(members) > maxMembers {
-		return nil, fmt.Errorf("%w: %s has %d members, at most %d can be", ErrInvalid, s.Key(), len(members), maxMembers)
 	}
 	return s, nil
 }
@@ -111,9 +122,22 @@ func (s *Segment) MembersProto() []*federationv1.MemberSegment {
 
 var none Member
 
-// MemberFromProto reads one member. Negative counts, which no owner has, read as 0.
-func MemberFromProto(p *federationv1.MemberSegment) Member { return memberFromProto(p, &none) }
+// MembersFromProto reads the members of a foreign segment.
+func MembersFromProto(ps []*federationv1.MemberSegment) ([]Member, error) {
+	if err := checkSize(&federationv1.EnvSegment{Members: ps}); err != nil {
+		return nil, err
+	}
+	out := make([]Member, 0, len(ps))
+	for _, p := range ps {
+		if err := checkMember(p, ""); err != nil {
+			return nil, err
+		}
+		out = append(out, memberFromProto(p, &none))
+	}
+	return out, nil
+}
 
+// memberFromProto reads one member. Negative counts, which no owner has, read as 0.
 func memberFromProto(p *federationv1.MemberSegment, was *Member) Member {
 	name := was.Name
 	if name != p.GetName() {

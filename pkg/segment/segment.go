@@ -72,9 +72,6 @@ func (m *Member) equal(o *Member) bool {
 	return a == b
 }
 
-// maxMembers is far above what a cluster's part of an Env can have, which is 32; views number them with it in mind.
-const maxMembers = 1<<8 - 1
-
 // Segment is one cluster's part of one Env. It is immutable once it is in a Snapshot. A hub holds one for every Env and
 // cluster, so what many of them have in common is shared.
 type Segment struct {
@@ -96,6 +93,9 @@ func (s *Segment) Key() Key {
 	}
 	return *s.key
 }
+
+// Bare is a segment of the same Env that says nothing.
+func (s *Segment) Bare() *Segment { return &Segment{key: s.key} }
 
 // SharedKey is the key where it is kept, for those who hold as many of them. It is not to be changed.
 func (s *Segment) SharedKey() *Key { return s.key }

@@ -101,6 +101,7 @@ const (
 	ClusterState_QUARANTINED               ClusterState = 4 // two clusters claim this name
 	ClusterState_DRAINING                  ClusterState = 5 // gets no new claims
 	ClusterState_FORGOTTEN                 ClusterState = 6 // removed; only in the response to ForgetCluster
+	ClusterState_DEGRADED                  ClusterState = 7 // fresh, but something of what it reports does not count: over a limit, or not valid; the message says what
 )
 
 // Enum value maps for ClusterState.
@@ -113,6 +114,7 @@ var (
 		4: "QUARANTINED",
 		5: "DRAINING",
 		6: "FORGOTTEN",
+		7: "DEGRADED",
 	}
 	ClusterState_value = map[string]int32{
 		"CLUSTER_STATE_UNSPECIFIED": 0,
@@ -122,6 +124,7 @@ var (
 		"QUARANTINED":               4,
 		"DRAINING":                  5,
 		"FORGOTTEN":                 6,
+		"DEGRADED":                  7,
 	}
 )
 
@@ -4252,7 +4255,7 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\bSTARTING\x10\x02\x12\v\n" +
 	"\aRUNNING\x10\x03\x12\f\n" +
 	"\bSTOPPING\x10\x04\x12\t\n" +
-	"\x05ENDED\x10\x05*\x88\x01\n" +
+	"\x05ENDED\x10\x05*\x96\x01\n" +
 	"\fClusterState\x12\x1d\n" +
 	"\x19CLUSTER_STATE_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05FRESH\x10\x01\x12\x0f\n" +
@@ -4260,7 +4263,8 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\vUNREACHABLE\x10\x03\x12\x0f\n" +
 	"\vQUARANTINED\x10\x04\x12\f\n" +
 	"\bDRAINING\x10\x05\x12\r\n" +
-	"\tFORGOTTEN\x10\x062\xb1\x05\n" +
+	"\tFORGOTTEN\x10\x06\x12\f\n" +
+	"\bDEGRADED\x10\a2\xb1\x05\n" +
 	"\tSandboxes\x12R\n" +
 	"\rCreateSandbox\x12&.atoll.sandbox.v1.CreateSandboxRequest\x1a\x19.atoll.sandbox.v1.Sandbox\x12L\n" +
 	"\n" +

@@ -22,8 +22,6 @@ const (
 	maxAcks = 256
 	// maxEnded bounds the records that wait for the store; the worker sends again what is dropped here.
 	maxEnded = 4
-	// maxChunks bounds a report, as the fleet does: one that never ends is not kept.
-	maxChunks = 1024
 )
 
 // conn is one attached stream.
@@ -47,7 +45,6 @@ type conn struct {
 	acks       chan *federationv1.HubFrame
 	foreign    chan *federationv1.HubFrame
 	ended      chan *federationv1.Ended
-	keys       keyIndex
 	indexed    bool // a whole key index has come
 }
 
@@ -127,8 +124,13 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 		c.session.Receipt()
 		c.table.received(body.Receipt.GetId())
 	case *federationv1.WorkerFrame_Answer:
-		c.answer(body.Answer)
+		c.answer(bounded(body.Answer))
 	case *federationv1.WorkerFrame_Ended:
+		var dropped int
+		if body.Ended.Sandboxes, dropped = storable(body.Ended.GetSandboxes()); dropped > 0 {
+			c.metrics.records.Add(float64(dropped))
+			c.log.Info("dropped records of ended sandboxes that are too large", "count", dropped)
+		}
 		select {
 		case c.ended <- body.Ended:
 		default: // not acknowledged, so it comes again
@@ -141,9 +143,8 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 }
 
 func (c *conn) report(r *federationv1.Report) error {
-	keys, whole := c.keys.add(r)
 	ack := c.session.Report(r)
-	if whole {
+	if keys, whole := c.session.Keys(); whole {
 		c.handler.OnKeys(c.clusterID, keys)
 		if !c.indexed && c.session.EtcdRestored() {
 			c.handler.OnRestored(c.clusterID, keys)
@@ -251,33 +252,4 @@ func wake(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// keyIndex puts together the key holders of a complete report's chunks.
-type keyIndex struct {
-	sequence uint64
-	next     uint32
-	keys     []*federationv1.KeyHolder
-}
-
-// add takes a chunk, and returns the whole index when it was the last one and none was missing.
-func (k *keyIndex) add(r *federationv1.Report) (keys []*federationv1.KeyHolder, whole bool) {
-	if !r.GetComplete() {
-		return nil, false
-	}
-	if r.GetChunk() == 0 {
-		*k = keyIndex{sequence: r.GetSequence()}
-	}
-	if r.GetSequence() != k.sequence || r.GetChunk() != k.next || k.next >= maxChunks {
-		*k = keyIndex{}
-		return nil, false
-	}
-	k.next++
-	k.keys = append(k.keys, r.GetKeys()...)
-	if !r.GetLast() {
-		return nil, false
-	}
-	keys = k.keys
-	*k = keyIndex{}
-	return keys, true
 }

@@ -62,6 +62,9 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 			d.Timeout = durationpb.New(left)
 		}
 	}
+	if err := link.Check((&call{dispatch: d}).frame()); err != nil {
+		return unsendable(err), nil
+	}
 	call := c.table.add(d)
 	overdue := c.opts.Clock.NewTimer(receiptTimeout)
 	defer overdue.Stop()

@@ -13,6 +13,12 @@
 // take its acks loses its stream. A dispatch is handed to the writer directly, so that one which could not be handed over
 // is known to be unsent. Urgent frames (acks, dispatches) pass foreign segments at every frame.
 //
+// What a worker sends besides reports is bounded where it comes in (bounds.go, I14): an answer that is too large to be passed on
+// becomes an unclear one, a record that is too large is dropped and counted, a Hello that is too large is refused. What is
+// remembered of claims whose stream ended is bounded by cluster. A request that no frame can carry is its caller's fault and is
+// refused before it reaches a stream: TestI14ARequestThatNoFrameCarriesIsRefused. An answer counts for the dispatch that its
+// stream was sent, and for nothing else (I15).
+//
 // # What a dispatch comes to
 //
 //	answered                                            the answer

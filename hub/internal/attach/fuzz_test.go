@@ -78,14 +78,3 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
-
-// I10: a report that never ends is not kept.
-func TestAKeyIndexIsBounded(t *testing.T) {
-	var index keyIndex
-	for n := range uint32(2 * maxChunks) {
-		_, whole := index.add(&federationv1.Report{Sequence: 1, Chunk: n, Complete: true, Keys: []*federationv1.KeyHolder{{}}})
-		if whole || len(index.keys) > maxChunks {
-			t.Fatalf("after %d chunks %d holders are kept, whole: %v", n+1, len(index.keys), whole)
-		}
-	}
-}

@@ -20,6 +20,7 @@ type metrics struct {
 	inFlight prometheus.Gauge
 	late     prometheus.Counter
 	orphans  prometheus.Counter
+	records  prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -38,13 +39,16 @@ func newMetrics() *metrics {
 		orphans: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atoll_hub_orphans_released_total", Help: "Sandboxes that arrived after their claim had moved on, and were released.",
 		}),
+		records: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_hub_ended_dropped_total", Help: "Records of ended sandboxes that were too large to be stored.",
+		}),
 	}
 }
 
 // Register adds the metrics of dispatches.
 func (s *Server) Register(registry prometheus.Registerer) error {
 	m := s.metrics
-	for _, c := range []prometheus.Collector{m.seconds, m.inFlight, m.late, m.orphans} {
+	for _, c := range []prometheus.Collector{m.seconds, m.inFlight, m.late, m.orphans, m.records} {
 		if err := registry.Register(c); err != nil {
 			return fmt.Errorf("registering metrics of dispatches: %w", err)
 		}

@@ -59,7 +59,7 @@ func (f *Fleet) Cluster(id string) *sandboxv1.Cluster {
 
 func (c *cluster) proto() *sandboxv1.Cluster {
 	c.mu.Lock()
-	record, version, envs, totals := c.record, c.version, len(c.holdings.parts), c.holdings.totals()
+	record, version, envs, totals, degraded := c.record, c.version, len(c.holdings.parts), c.holdings.totals(), c.degraded
 	c.mu.Unlock()
 	if record.UID == "" {
 		return nil // it was refused, or is just saying hello
@@ -85,6 +85,12 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 	if n := c.unsent.Load(); n > 0 {
 		out.Message = join(fmt.Sprintf("named %d claims that this hub did not send to it", n), out.GetMessage())
 	}
+	if degraded != "" {
+		if out.State == sandboxv1.ClusterState_FRESH {
+			out.State = sandboxv1.ClusterState_DEGRADED
+		}
+		out.Message = join("degraded: "+degraded, out.GetMessage())
+	}
 	if record.Draining {
 		out.Message = join("draining: gets no new claims", out.GetMessage())
 	}
@@ -98,6 +104,13 @@ func (f *Fleet) NamedUnsent(clusterID string, n int) {
 	if c := f.cluster(clusterID); c != nil {
 		c.unsent.Add(int64(n))
 	}
+}
+
+// degradation is why something of what the cluster reports does not count; empty: all of it does.
+func (c *cluster) degradation() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.degraded
 }
 
 func describe(h router.Health, seen bool, ago time.Duration) string {

@@ -21,6 +21,7 @@ const (
 	ProtocolUnsupported Refusal = "ProtocolUnsupported"
 	RegistryUnavailable Refusal = "RegistryUnavailable"
 	RefusedForgotten    Refusal = "Forgotten"
+	RefusedInvalid      Refusal = "Invalid" // a text of the hello is out of bounds
 )
 
 // streamID is one stream of one leadership term.

@@ -24,8 +24,20 @@
 //   - A stream's first report must be complete; deltas before it are not applied.
 //   - Only a removal in a delta, or a complete report, removes. A complete report that leaves out more than 30 % of the
 //     cluster's Envs, and more than a handful, removes those only when the next complete report leaves them out as well.
+//   - A key index counts only with its report, and in full: keys of a report that was refused are not used.
 //   - Digests are compared after each report and at each heartbeat; a difference asks for a complete report. A difference
 //     that a complete report does not cure (another build's encoding) is asked about ever more rarely, up to 5 min.
+//
+// What a cluster says costs its own part of the hub, and nothing else (I14):
+//
+//   - Every name is a DNS name, every text is bounded, and a segment has 64 KiB at most (package segment). A segment that is not
+//     within these bounds is left out, and its Env is there without members: TestI14AnInvalidSegmentCostsItsOwnEnvAlone.
+//   - A cluster has a budget of Envs, members, keys and bytes (Limits). What is over it is left out:
+//     TestI14AClusterOverItsLimitIsDegradedAlone. A report that arrives counts against the bytes from its first chunk on:
+//     TestI14AnUnfinishedReportIsKeptWithinItsBudget.
+//   - The cluster is degraded then, until a complete report counts in full, and its state says why. It is asked for complete
+//     reports ever more rarely.
+//   - What is passed on to others is cut into frames by its size: TestI14WhatAClusterSaysEndsNoOtherStream of package attach.
 //
 // Because older reports are dropped as a whole, a removed Env cannot come back by a late report. Its tombstone is kept for
 // the Welcome, bounded by number, and bars nothing: a newer report that names the Env is the owner's word.

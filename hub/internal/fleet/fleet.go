@@ -47,6 +47,7 @@ type Options struct {
 	Version  string // of the hub's build
 	Log      logr.Logger
 	Metrics  prometheus.Registerer // nil: none
+	Limits   Limits
 	// Recovering reports whether the hub has lost claim keys that a cluster may hold. nil: it has not.
 	Recovering func(clusterID string) bool
 }
@@ -60,6 +61,7 @@ type Fleet struct {
 	log      logr.Logger
 	metrics  *metrics
 	recovers func(clusterID string) bool
+	limits   Limits
 
 	index index
 	turns chan struct{} // of whole reports that are much work
@@ -77,7 +79,10 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
 	}
-	f := &Fleet{clock: o.Clock, epoch: o.Clock.Now(), registry: o.Registry, version: o.Version, log: o.Log.WithValues("hub", o.HubID)}
+	f := &Fleet{
+		clock: o.Clock, epoch: o.Clock.Now(), registry: o.Registry, version: o.Version, limits: o.Limits.orDefaults(),
+		log: o.Log.WithValues("hub", o.HubID),
+	}
 	if f.recovers = o.Recovering; f.recovers == nil {
 		f.recovers = func(string) bool { return false }
 	}

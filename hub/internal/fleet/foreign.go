@@ -237,6 +237,10 @@ func (p *packer) add(r reference) bool {
 		}
 		size += proto.Size(out)
 	}
+	if size > foreignLimit { // segments are bounded where they come in: this keeps the receiver's stream if that fails
+		p.receiver.fleet.metrics.unsent.Inc()
+		return true
+	}
 	if p.size > 0 && p.size+size > foreignLimit {
 		return false
 	}

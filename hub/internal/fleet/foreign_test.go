@@ -65,9 +65,9 @@ func (r *receiver) apply(m *federationv1.Foreign) {
 			r.t.Fatal(err)
 		}
 		for _, s := range e.GetSegments() {
-			var members []segment.Member
-			for _, p := range s.GetMembers() {
-				members = append(members, segment.MemberFromProto(p))
+			members, err := segment.MembersFromProto(s.GetMembers())
+			if err != nil {
+				r.t.Fatal(err)
 			}
 			put(r.has, k, s.GetClusterId(), segment.New(k).With(members...))
 			put(r.named, k, s.GetClusterId(), true)
@@ -220,12 +220,12 @@ func TestForeignIsChunked(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})
 		east, west := newOwner(t, "east"), newOwner(t, "west")
 		r := newReceiver(t, east)
-		for i := range 60 {
+		for i := range 120 {
 			east.truth.Put(pool(env(i), 1))
 			var members []segment.Member
 			for m := range 32 {
 				members = append(members, segment.Member{
-					Name: fmt.Sprintf("pool-%02d", m), State: segment.Active, Shape: segment.Share(segment.Shape{Image: strings.Repeat("x", 2000)}),
+					Name: fmt.Sprintf("pool-%02d", m), State: segment.Active, Shape: segment.Share(segment.Shape{Image: strings.Repeat("x", 1000)}),
 				})
 			}
 			west.truth.Put(segment.New(env(i)).With(members...))
@@ -243,7 +243,7 @@ func TestForeignIsChunked(t *testing.T) {
 		}
 		r.wantForeign(west)
 		// Changes of the same size.
-		for i := range 60 {
+		for i := range 120 {
 			s := *west.truth.Get(env(i))
 			s.Generation++
 			s.With(append(s.Members(), segment.Member{Name: "pool-99", State: segment.Active})...)

@@ -3,6 +3,8 @@
 package fleet
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -19,6 +21,7 @@ type part struct {
 	segment *segment.Segment
 
 	digest uint64 // of segment
+	size   int32  // of segment, as segment.Size counts
 	named  uint32 // the last report that named it
 	at     int32  // among the holdings
 	first  int32  // of its members, in the slot's view
@@ -39,7 +42,9 @@ const (
 type holdings struct {
 	parts   []*part // about in the order in which the cluster first named them
 	digest  uint64  // the sum of all parts', as in segment.Snapshot
-	reports uint32  // at ten a second they come round in 13 years
+	members int
+	bytes   int    // the sum of all sizes
+	reports uint32 // at ten a second they come round in 13 years
 }
 
 func (h *holdings) insert(p *part) {
@@ -53,6 +58,8 @@ func (h *holdings) drop(p *part) {
 	h.parts[len(h.parts)-1] = nil
 	h.parts = h.parts[:len(h.parts)-1]
 	h.digest -= p.digest
+	h.members -= len(p.segment.Members())
+	h.bytes -= int(p.size)
 }
 
 func (h *holdings) keys() []segment.Key {
@@ -82,43 +89,78 @@ func (h *holdings) unnamed() (keys []segment.Key) {
 	return keys
 }
 
-// update is what a report says, read as a whole: a report counts in full or not at all.
+// update is what a report says, read as a whole: a report counts in full or not at all. Segments that no owner can have, or that
+// there is no room for, are left out of it: they cost the cluster that reports them, and no other.
 type update struct {
 	changed []change
 	removed []*part
+	refused refusals
 }
 
 type change struct {
 	part    *part // nil: of an Env that the cluster did not have
 	segment *segment.Segment
+	size    int
 }
 
-// read reads a report. An Env named twice, or both changed and removed, is refused, since nothing says which word is the
-// later one. mu is held.
+// refusals are the segments of a report that do not count.
+type refusals struct {
+	number int
+	first  error
+}
+
+func (r *refusals) add(err error) {
+	r.number++
+	r.first = cmp.Or(r.first, err)
+}
+
+var errTwice = errors.New("is named twice")
+
+// read reads a report. An Env named twice, or both changed and removed, makes the whole of it invalid, since nothing says which
+// word is the later one. mu is held.
 func (c *cluster) read(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey) (update, error) {
 	h := &c.holdings
 	h.reports++
 	u := update{changed: make([]change, 0, len(segments))}
 	r := reader{cluster: c}
-	for _, s := range segments {
-		p, like, err := r.find(s.GetKey())
-		if err != nil {
-			return update{}, err
-		}
-		next, err := segment.Update(s, like)
-		if err != nil {
-			return update{}, err
-		}
-		u.changed = append(u.changed, change{p, next})
-	}
+	room := room{limits: &c.fleet.limits, envs: len(h.parts), members: h.members, bytes: h.bytes}
 	for _, k := range removed {
 		p, _, err := r.find(k)
-		if err != nil {
+		switch {
+		case errors.Is(err, errTwice):
+			return update{}, err
+		case err != nil:
+			u.refused.add(err)
+		case p != nil:
+			u.removed = append(u.removed, p)
+			room.free(p)
+		}
+	}
+	for _, s := range segments {
+		p, like, err := r.find(s.GetKey())
+		if errors.Is(err, errTwice) {
 			return update{}, err
 		}
-		if p != nil {
-			u.removed = append(u.removed, p)
+		if err != nil {
+			u.refused.add(err)
+			continue
 		}
+		next, size := like.Bare(), segment.Size(s)
+		if read, err := segment.Update(s, like); err != nil {
+			u.refused.add(err)
+			size = segment.ItemSize
+		} else {
+			next = read
+		}
+		if err := room.take(p, len(next.Members()), size); err != nil {
+			u.refused.add(fmt.Errorf("%s: %w", like.Key(), err))
+			if p == nil {
+				continue
+			}
+			next, size = like.Bare(), segment.ItemSize
+			_ = room.take(p, 0, size) // it takes no more than before
+		}
+		u.changed = append(u.changed, change{p, next, size})
 	}
 	return u, nil
 }
@@ -130,20 +172,20 @@ type reader struct {
 	others  map[segment.Key]struct{} // named, and not held
 }
 
-// find answers nil for an Env that the cluster does not have, and a segment whose strings the new one probably has as well:
-// the one before it, or else another cluster's.
+// find returns nil for an Env that the cluster does not have, and a segment whose strings the new one probably has as well: the
+// one before it, or else another cluster's.
 func (r *reader) find(k *federationv1.EnvKey) (*part, *segment.Segment, error) {
-	key, err := segment.KeyFromProto(k)
+	h := &r.cluster.holdings
+	p, like, err := r.look(k)
 	if err != nil {
 		return nil, nil, err
 	}
-	h := &r.cluster.holdings
-	p, like := r.look(key)
 	var twice bool
 	if p != nil {
 		twice = p.named == h.reports
 		p.named, r.next = h.reports, p.at+1
 	} else {
+		key := like.Key()
 		_, twice = r.others[key]
 		if r.others == nil {
 			r.others = map[segment.Key]struct{}{}
@@ -151,20 +193,25 @@ func (r *reader) find(k *federationv1.EnvKey) (*part, *segment.Segment, error) {
 		r.others[key] = struct{}{}
 	}
 	if twice {
-		return nil, nil, fmt.Errorf("%w: %s is named twice", segment.ErrInvalid, key)
+		return nil, nil, fmt.Errorf("%s: %w: %w", like.Key(), segment.ErrInvalid, errTwice)
 	}
 	return p, like, nil
 }
 
-func (r *reader) look(key segment.Key) (*part, *segment.Segment) {
-	if parts := r.cluster.holdings.parts; int(r.next) < len(parts) && *parts[r.next].slot.key == key {
+// look checks no key that is there already.
+func (r *reader) look(k *federationv1.EnvKey) (*part, *segment.Segment, error) {
+	if parts := r.cluster.holdings.parts; int(r.next) < len(parts) && parts[r.next].slot.key.Is(k) {
 		p := parts[r.next]
-		return p, p.segment
+		return p, p.segment, nil
 	}
+	key := segment.Key{Namespace: k.GetNamespace(), Name: k.GetName()}
 	if s := r.cluster.fleet.index.get(key); s != nil {
 		if p, like := s.look(r.cluster); like != nil {
-			return p, like
+			return p, like, nil
 		}
 	}
-	return nil, segment.New(key.Intern())
+	if err := key.Check(); err != nil {
+		return nil, nil, err
+	}
+	return nil, segment.New(key.Intern()), nil
 }

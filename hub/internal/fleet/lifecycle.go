@@ -146,7 +146,7 @@ func (c *cluster) vanish() {
 	}
 	c.publish(update{removed: slices.Clone(c.holdings.parts)})
 	c.record.Tombstones = nil
-	c.last, c.version, c.contacts, c.suspects = streamID{}, "", nil, nil
+	c.last, c.version, c.contacts, c.suspects, c.degraded = streamID{}, "", nil, nil, ""
 	c.order = segment.Order{}
 	c.inFlight.covered(c.order)
 	c.known.Store(true)

@@ -15,6 +15,9 @@ type metrics struct {
 	reports *prometheus.CounterVec
 	asked   *prometheus.CounterVec
 	refused *prometheus.CounterVec
+
+	segments prometheus.Counter
+	unsent   prometheus.Counter
 }
 
 // maxEnvSeries bounds the series that name an Env: those of the first ones, in order. Clusters are few, and both are
@@ -32,11 +35,17 @@ func newMetrics(registerer prometheus.Registerer, f *Fleet) (*metrics, error) {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_hub_streams_refused_total", Help: "Streams of workers that were refused, by reason.",
 		}, []string{"reason"}),
+		segments: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_hub_segments_refused_total", Help: "Segments of reports that were left out, as not valid or over a limit of their cluster.",
+		}),
+		unsent: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_hub_foreign_dropped_total", Help: "Segments that were not passed on to another cluster, since no frame holds them.",
+		}),
 	}
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.reports, m.asked, m.refused, healthCollector{f}} {
+	for _, c := range []prometheus.Collector{m.reports, m.asked, m.refused, m.segments, m.unsent, healthCollector{f}} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the fleet's metrics: %w", err)
 		}
@@ -50,6 +59,7 @@ var (
 	envIdleDesc  = prometheus.NewDesc("atoll_hub_env_idle_pods", "Idle Pods of an Env that are ready, over all clusters; of the first 1000 Envs.", []string{"namespace", "env"}, nil)
 	ageDesc      = prometheus.NewDesc("atoll_hub_view_age_seconds", "Age of what is known of a cluster: since its last frame, or since this process began.", []string{"cluster"}, nil)
 	healthDesc   = prometheus.NewDesc("atoll_hub_cluster_healthy", "Whether a cluster is served as usual (1), or is the last choice, unreachable or quarantined (0).", []string{"cluster"}, nil)
+	degradedDesc = prometheus.NewDesc("atoll_hub_cluster_degraded", "Whether something of what a cluster reports does not count (1); GET /v1/clusters says why.", []string{"cluster"}, nil)
 	awaitedDesc  = prometheus.NewDesc("atoll_hub_clusters_awaited", "Registered clusters that this process has not heard from and still waits for.", nil, nil)
 	outboxDesc   = prometheus.NewDesc("atoll_hub_foreign_pending", "Changed segments that clusters are yet to be told of.", nil, nil)
 )
@@ -63,6 +73,7 @@ func (h healthCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- envIdleDesc
 	ch <- ageDesc
 	ch <- healthDesc
+	ch <- degradedDesc
 	ch <- awaitedDesc
 }
 
@@ -81,6 +92,11 @@ func (h healthCollector) Collect(ch chan<- prometheus.Metric) {
 			healthy = 1
 		}
 		ch <- prometheus.MustNewConstMetric(healthDesc, prometheus.GaugeValue, healthy, id)
+		degraded := 0.0
+		if c.degradation() != "" {
+			degraded = 1
+		}
+		ch <- prometheus.MustNewConstMetric(degradedDesc, prometheus.GaugeValue, degraded, id)
 		ch <- prometheus.MustNewConstMetric(ageDesc, prometheus.GaugeValue, max(0, now-c.Seen()).Seconds(), id)
 		if s := c.session.Load(); s != nil {
 			pending += s.outbox.size()

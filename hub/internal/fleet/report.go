@@ -3,6 +3,8 @@
 package fleet
 
 import (
+	"cmp"
+	"fmt"
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -15,12 +17,17 @@ type assembly struct {
 	sequence uint64
 	complete bool
 	next     uint32
+	size     int
 	segments []*federationv1.EnvSegment
 	removed  []*federationv1.EnvKey
+	keys     []*federationv1.KeyHolder
+
+	tooLarge error // nothing of it is kept
+	noKeys   error // why its key index cannot be used; nothing of that is kept
 }
 
 // add reports whether the chunk continues the report. Chunk 0 always starts a new one.
-func (a *assembly) add(r *federationv1.Report) bool {
+func (a *assembly) add(r *federationv1.Report, limits *Limits) bool {
 	if r.GetChunk() == 0 {
 		*a = assembly{active: true, sequence: r.GetSequence(), complete: r.GetComplete()}
 	}
@@ -29,9 +36,30 @@ func (a *assembly) add(r *federationv1.Report) bool {
 		return false
 	}
 	a.next++
+	if a.tooLarge == nil {
+		a.take(r, limits)
+	}
+	return true
+}
+
+// take keeps what there is room for. A report of one chunk is bounded by its frame.
+func (a *assembly) take(r *federationv1.Report, limits *Limits) {
+	if a.next > 1 || !r.GetLast() {
+		if a.size += sizeOf(r); a.size > limits.Bytes {
+			a.tooLarge = fmt.Errorf("%w of %d bytes in a report", errLimit, limits.Bytes)
+			a.segments, a.removed, a.keys = nil, nil, nil
+			return
+		}
+	}
 	a.segments = append(a.segments, r.GetSegments()...)
 	a.removed = append(a.removed, r.GetRemoved()...)
-	return true
+	// A key index is kept in full or not at all: a key that is left out of one would count as lost.
+	if a.keys = append(a.keys, r.GetKeys()...); len(a.keys) > limits.Keys {
+		a.noKeys = fmt.Errorf("%w of %d claim keys", errLimit, limits.Keys)
+	}
+	if a.noKeys != nil || !a.complete {
+		a.keys = nil
+	}
 }
 
 // asking keeps a digest that will never match (another encoding at the other end) from asking for complete reports without
@@ -64,7 +92,8 @@ const (
 	resultApplied   = "applied"
 	resultRepeated  = "repeated"
 	resultBroken    = "broken"    // a chunk is missing
-	resultInvalid   = "invalid"   // names an Env twice, or without a name
+	resultInvalid   = "invalid"   // names an Env twice
+	resultTooLarge  = "too-large" // over the cluster's limit
 	resultUnsynced  = "unsynced"  // a delta before the stream's complete report
 	resultUnordered = "unordered" // before Begin, or from a replaced stream
 )
@@ -77,26 +106,53 @@ func (s *Session) Report(r *federationv1.Report) *federationv1.ReportAck {
 		return nil
 	}
 	c.touch(c.fleet.now())
-	if !s.assembly.add(r) {
-		return s.discard(r, resultBroken)
+	s.keys = nil
+	if !s.assembly.add(r, &c.fleet.limits) {
+		c.count(resultBroken)
+		return &federationv1.ReportAck{Sequence: r.GetSequence(), SendComplete: true}
 	}
 	if !r.GetLast() {
 		return nil
 	}
 	whole := s.assembly
 	s.assembly = assembly{}
+	if whole.tooLarge != nil {
+		return s.refuse(r, resultTooLarge, whole.tooLarge)
+	}
 	ack, err := s.take(&whole, r.GetDigest())
 	if err != nil {
-		c.fleet.log.Error(err, "Ignoring a report", "cluster", c.ID, "sequence", r.GetSequence())
-		return s.discard(r, resultInvalid)
+		return s.refuse(r, resultInvalid, err)
 	}
 	c.evaluate()
 	return ack
 }
 
-func (s *Session) discard(r *federationv1.Report, result string) *federationv1.ReportAck {
-	s.cluster.count(result)
-	return &federationv1.ReportAck{Sequence: r.GetSequence(), SendComplete: true}
+// Keys returns the key index of the report that has just counted, and whether it has a whole one. That of a report which did not
+// count is never returned.
+func (s *Session) Keys() (keys []*federationv1.KeyHolder, whole bool) {
+	if s.keys == nil {
+		return nil, false
+	}
+	return *s.keys, true
+}
+
+// refuse drops a report that a worker would only send again as it is, so that a complete one is asked for ever more rarely.
+func (s *Session) refuse(r *federationv1.Report, result string, why error) *federationv1.ReportAck {
+	c := s.cluster
+	c.count(result)
+	c.mu.Lock()
+	c.degrade("a report was refused: " + why.Error())
+	c.mu.Unlock()
+	return &federationv1.ReportAck{Sequence: r.GetSequence(), SendComplete: s.askFor(result, c.fleet.now())}
+}
+
+// degrade notes why something of what the cluster says does not count; empty: all of it does. mu is held.
+func (c *cluster) degrade(why string) {
+	if c.degraded == why {
+		return
+	}
+	c.degraded = why
+	c.fleet.log.Info("What a cluster reports does not count in full", "cluster", c.ID, "reason", cmp.Or(why, "it does again"))
 }
 
 // manySegments is how many make a report so much work, milliseconds, that such reports take turns: after a restart of the hub
@@ -137,14 +193,31 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 		u.removed = c.leftOut()
 	}
 	c.publish(u)
+	c.judge(r, &u.refused)
 	c.order = order
 	c.inFlight.covered(order)
 	c.count(resultApplied)
 	if r.complete {
 		s.becomeSynced()
+		if r.noKeys == nil {
+			s.keys = &r.keys
+		}
 	}
 	ack.SendComplete = s.reconcile(r.complete, digest, now)
 	return ack, nil
+}
+
+// judge says whether a report that counts does so in full. Only a complete one tells that nothing is left out any more. mu is held.
+func (c *cluster) judge(r *assembly, refused *refusals) {
+	c.fleet.metrics.segments.Add(float64(refused.number))
+	switch {
+	case r.noKeys != nil:
+		c.degrade("its key index was refused: " + r.noKeys.Error())
+	case refused.number > 0:
+		c.degrade(fmt.Sprintf("%d of its segments are left out, the first: %s", refused.number, refused.first))
+	case r.complete:
+		c.degrade("")
+	}
 }
 
 // leftOut are the parts that a complete report ends. mu is held.
@@ -215,8 +288,14 @@ func (c *cluster) put(ch change, w woken) {
 		c.holdings.insert(p)
 	}
 	digest := ch.segment.Digest()
-	c.holdings.digest += digest - p.digest
-	p.digest = digest
+	h := &c.holdings
+	h.digest += digest - p.digest
+	h.bytes += ch.size - int(p.size)
+	h.members += len(ch.segment.Members())
+	if p.segment != nil {
+		h.members -= len(p.segment.Members())
+	}
+	p.digest, p.size = digest, int32(ch.size)
 	c.fleet.index.put(p, ch.segment, w)
 	delete(c.suspects, ch.segment.Key())
 }

@@ -50,7 +50,8 @@ type Session struct {
 	restored bool   // the cluster's etcd went back before this stream, or under it
 	beat     uint64 // the highest heartbeat
 	assembly assembly
-	synced   bool // a complete report of this stream has counted
+	keys     *[]*federationv1.KeyHolder // of the report that has just counted
+	synced   bool                       // a complete report of this stream has counted
 	asking   asking
 }
 
@@ -60,6 +61,13 @@ func (f *Fleet) Connect(clusterID string, hello *federationv1.Hello) (
 	*Session, *federationv1.Welcome, *federationv1.Refused,
 ) {
 	c := f.obtain(clusterID)
+	if err := checkHello(hello); err != nil {
+		f.metrics.refused.WithLabelValues(string(RefusedInvalid)).Inc()
+		f.log.Error(err, "Refusing a stream", "cluster", clusterID)
+		refused := refused(RefusedInvalid)
+		refused.Message = err.Error()
+		return nil, nil, refused
+	}
 	c.durable.Lock()
 	defer c.durable.Unlock()
 	refusal := decideHello(c.gather(hello))
@@ -177,6 +185,8 @@ func refused(r Refusal) *federationv1.Refused {
 		out.Message = "a newer stream of this cluster is attached"
 	case ProtocolUnsupported:
 		out.Message = fmt.Sprintf("this hub speaks protocol %d", protocolVersion)
+		out.RetryAfter = durationpb.New(time.Minute)
+	case RefusedInvalid:
 		out.RetryAfter = durationpb.New(time.Minute)
 	case RefusedForgotten:
 		out.Message = "this cluster was removed from the federation; `atollctl cluster undrain` lets it register again"

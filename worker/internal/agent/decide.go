@@ -40,7 +40,10 @@ func (f poolFacts) startupTimeout() time.Duration {
 // clusters' segments come here.
 func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
 	at := slices.IndexFunc(env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool { return c.ClusterID == clusterID })
-	defaults := segment.Defaults{Template: env.Spec.TemplateRef.Name}
+	defaults := segment.Defaults{}
+	if name := env.Spec.TemplateRef.Name; len(name) <= segment.MaxName { // one that is longer names no template
+		defaults.Template = name
+	}
 	if d := env.Spec.Defaults; d != nil {
 		defaults.InstanceType, defaults.Multiplier = d.InstanceType, d.Multiplier
 	}
@@ -60,6 +63,9 @@ func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string)
 	var members []segment.Member
 	for i := range env.Spec.Clusters[at].Members {
 		m := &env.Spec.Clusters[at].Members[i]
+		if !segment.ValidName(m.Name) {
+			continue // no pool can have the name, and the hub would refuse it
+		}
 		members = append(members, describeMember(m, observed[m.Name], pool(m.Name)))
 	}
 	return out.With(members...)
@@ -83,6 +89,10 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 	}
 	if facts.pool == nil {
 		return out
+	}
+	if len(shape.Image) > segment.MaxString { // no reference to an image is
+		shape.Image, out.State = "", segment.Inconsistent
+		out.Shape = segment.Share(shape)
 	}
 	if facts.paused && out.State != segment.Missing {
 		out.State = segment.Inconsistent // there, and not ours to hand out

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -214,6 +215,9 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 		return failed(d, federationv1.Disposition_DONE, problem.New(problem.Invalid, "the answer has %d bytes; ask for a smaller page", size))
 	}
 	answer.Id, answer.Disposition = d.GetId(), federationv1.Disposition_DONE
+	if err := link.Check(answer); err != nil {
+		return failed(d, dispositionOf(d, err), problem.New(problem.Internal, "the answer cannot be sent: %w", err))
+	}
 	return answer
 }
 
@@ -298,6 +302,7 @@ func failed(d *federationv1.Dispatch, disposition federationv1.Disposition, err 
 	return &federationv1.Answer{
 		Id:          d.GetId(),
 		Disposition: disposition,
-		Error:       &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()},
+		Error: &federationv1.Error{ // a message that quotes what is no text must not keep the answer back
+			Code: st.GetCode(), Message: strings.ToValidUTF8(st.GetMessage(), "\uFFFD"), Details: st.GetDetails()},
 	}
 }

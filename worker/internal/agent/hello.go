@@ -19,6 +19,8 @@ import (
 const (
 	protocol         = 1
 	defaultHeartbeat = 3 * time.Second
+	// Whatever a hub asks for, a heartbeat is neither all that a worker does nor too rare for the hub to believe that it is there.
+	minHeartbeat, maxHeartbeat = 100 * time.Millisecond, 10 * time.Second
 )
 
 // Refused is a stream that the hub did not take.
@@ -114,7 +116,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 		return 0, broken(stream, err)
 	}
 	if interval := welcome.GetHeartbeatInterval().AsDuration(); interval > 0 {
-		return interval, nil
+		return min(max(interval, minHeartbeat), maxHeartbeat), nil
 	}
 	return defaultHeartbeat, nil
 }

@@ -24,6 +24,11 @@
 // those that the hub says it knows, or after an explicit removal. So a restart of the worker, or of the hub, removes
 // nothing.
 //
+// # I14, a message that cannot be used
+//
+// The hub's word is checked as it comes in: names, texts, the size of a segment. What is not valid is dropped alone, counted and
+// logged; what was told before stays.
+//
 // # Writes
 //
 // The body is raw JSON, so that isLocal=false is there, with metadata.uid. An apply to an Env that was deleted fails

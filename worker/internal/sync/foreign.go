@@ -3,9 +3,11 @@
 package sync
 
 import (
+	"fmt"
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -30,7 +32,14 @@ type foreign struct {
 	synced bool
 
 	assembly []*federationv1.Foreign
+
+	// unusable counts what was dropped of the hub's messages, and lastUnusable is why.
+	unusable     int
+	lastUnusable error
 }
+
+// maxChunks bounds a complete message: one that never ends is not kept (I10).
+const maxChunks = 1024
 
 func newForeign() *foreign {
 	return &foreign{envs: map[segment.Key]view{}, known: map[string]struct{}{}, heard: map[string]struct{}{}}
@@ -56,6 +65,11 @@ func (f *foreign) receive(m *federationv1.Foreign, now time.Time) (changed map[s
 			return changed
 		}
 	}
+	if len(f.assembly) == maxChunks {
+		f.assembly = nil
+		f.drop(fmt.Errorf("a complete message of more than %d chunks", maxChunks))
+		return changed
+	}
 	f.assembly = append(f.assembly, m)
 	if !m.GetLast() {
 		return changed
@@ -67,10 +81,16 @@ func (f *foreign) receive(m *federationv1.Foreign, now time.Time) (changed map[s
 	return changed
 }
 
+func (f *foreign) drop(why error) { f.unusable, f.lastUnusable = f.unusable+1, why }
+
 // replace makes a complete message all there is of the clusters that it knows.
 func (f *foreign) replace(chunks []*federationv1.Foreign, now time.Time, changed map[segment.Key]struct{}) {
 	speaksOf := map[string]struct{}{}
 	for _, id := range chunks[0].GetKnown() {
+		if err := checkCluster(id); err != nil {
+			f.drop(err)
+			continue
+		}
 		speaksOf[id] = struct{}{}
 		f.known[id], f.heard[id] = struct{}{}, struct{}{}
 	}
@@ -101,24 +121,35 @@ func (f *foreign) replace(chunks []*federationv1.Foreign, now time.Time, changed
 	}
 }
 
+// merge takes what it can use. What it cannot leaves what was told before.
 func (f *foreign) merge(m *federationv1.Foreign, now time.Time, changed map[segment.Key]struct{}) {
 	for _, env := range m.GetEnvs() {
 		k := keyOf(env)
+		if err := k.Check(); err != nil {
+			f.drop(err)
+			continue
+		}
 		v := f.envs[k]
 		if v == nil {
 			v = view{}
 			f.envs[k] = v
 		}
 		for _, s := range env.GetSegments() {
-			members := make([]segment.Member, 0, len(s.GetMembers()))
-			for _, p := range s.GetMembers() {
-				members = append(members, segment.MemberFromProto(p))
+			members, err := segment.MembersFromProto(s.GetMembers())
+			if err == nil {
+				err = checkCluster(s.GetClusterId())
+			}
+			if err != nil {
+				f.drop(fmt.Errorf("%s: %w", k, err))
+				continue
 			}
 			f.heard[s.GetClusterId()] = struct{}{}
 			v[s.GetClusterId()] = &foreignSegment{stale: s.GetStale(), receivedAt: now, members: members}
 		}
 		for _, id := range env.GetRemoved() {
-			if _, known := f.known[id]; known {
+			if err := checkCluster(id); err != nil {
+				f.drop(fmt.Errorf("%s: %w", k, err))
+			} else if _, known := f.known[id]; known {
 				delete(v, id)
 			} else {
 				v[id] = nil
@@ -137,6 +168,13 @@ func (f *foreign) tidy(k segment.Key) {
 
 // forget drops an Env that the cluster has not had for a while. If it comes back, the hub tells of it again.
 func (f *foreign) forget(k segment.Key) { delete(f.envs, k) }
+
+func checkCluster(id string) error {
+	if link.ValidClusterID(id) {
+		return nil
+	}
+	return fmt.Errorf("%s is no ClusterID", segment.Quote(id))
+}
 
 func keyOf(env *federationv1.ForeignEnv) segment.Key {
 	return segment.Key{Namespace: env.GetKey().GetNamespace(), Name: env.GetKey().GetName()}

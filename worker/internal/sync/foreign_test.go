@@ -5,7 +5,9 @@ package sync
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/segment"
@@ -91,5 +93,39 @@ func TestARemovalOutlivesACopyInTheEnv(t *testing.T) {
 	d := decide(facts{local: "east", env: env(nil, shown("west", 1)), view: v, known: f.known, heard: f.heard, hub: hubInSync, now: now})
 	if len(d.entries) != 0 || !d.write() {
 		t.Errorf("the removed segment stays: %s", text(d))
+	}
+}
+
+// What cannot be used is dropped and counted; what was told before stays (I5), and what comes with it is taken.
+func TestWhatCannotBeUsedIsDroppedAlone(t *testing.T) {
+	member := func(name string) []*federationv1.MemberSegment { return []*federationv1.MemberSegment{{Name: name}} }
+	for name, bad := range map[string]*federationv1.ForeignEnv{
+		"a member of 2 MiB": {Key: envOf("py").Key, Segments: []*federationv1.ForeignSegment{{ClusterId: "west", Members: member(strings.Repeat("x", 2<<20))}}},
+		"no DNS name":       {Key: envOf("py").Key, Segments: []*federationv1.ForeignSegment{{ClusterId: "west", Members: member("../x")}}},
+		"no ClusterID":      {Key: envOf("py").Key, Segments: []*federationv1.ForeignSegment{{ClusterId: "West!"}, {ClusterId: "west", Members: member("")}}, Removed: []string{"No"}},
+		"no Env":            envOf("", "west"),
+	} {
+		for _, whole := range []bool{false, true} {
+			f := newForeign()
+			known := []string{"north", "west"}
+			f.receive(complete(0, true, known, envOf("py", known...), envOf("go", known...)), time.Time{})
+			m := &federationv1.Foreign{Last: true, Complete: whole, Envs: []*federationv1.ForeignEnv{bad, envOf("go", "north", "south")}}
+			f.receive(m, time.Time{})
+			if got := has(f, "py"); !slices.Equal(got, known) || f.unusable == 0 || f.lastUnusable == nil {
+				t.Errorf("%s, complete %v: %v is shown of py, %d dropped", name, whole, got, f.unusable)
+			}
+			if got := has(f, "go"); !slices.Equal(got, []string{"north", "south", "west"}) {
+				t.Errorf("%s, complete %v: %v is shown of go", name, whole, got)
+			}
+			if len(f.envs) != 2 {
+				t.Errorf("%s: %d Envs are kept", name, len(f.envs))
+			}
+		}
+	}
+	endless := newForeign()
+	for n := range uint32(3 * maxChunks) {
+		if endless.receive(complete(n, false, nil), time.Time{}); len(endless.assembly) > maxChunks {
+			t.Fatalf("%d chunks are kept", len(endless.assembly))
+		}
 	}
 }

@@ -114,9 +114,13 @@ func (s *Syncer) Connected(connected bool) {
 func (s *Syncer) Receive(f *federationv1.Foreign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.opts.Clock.Now()
+	now, before := s.opts.Clock.Now(), s.foreign.unusable
 	for k := range s.foreign.receive(f, now) {
 		s.budget.mark(k, now)
+	}
+	if n := s.foreign.unusable - before; n > 0 {
+		s.metrics.unusable.Add(float64(n))
+		s.opts.Log.Error(s.foreign.lastUnusable, "dropped what the hub tells of other clusters and cannot be used", "count", n)
 	}
 	s.signal()
 }
@@ -336,6 +340,8 @@ type metrics struct {
 	writes *prometheus.CounterVec
 	bytes  prometheus.Counter
 	dirty  prometheus.Gauge
+
+	unusable prometheus.Counter
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -346,9 +352,11 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "atoll_worker_sync_bytes_total", Help: "Bytes of foreign segments written."}),
 		dirty: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "atoll_worker_sync_dirty_envs", Help: "Envs that wait to be looked at."}),
+		unusable: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atoll_worker_sync_dropped_total", Help: "Parts of the hub's messages about other clusters that could not be used."}),
 	}
 	if registry == nil {
 		return m, nil
 	}
-	return m, errors.Join(registry.Register(m.writes), registry.Register(m.bytes), registry.Register(m.dirty))
+	return m, errors.Join(registry.Register(m.writes), registry.Register(m.bytes), registry.Register(m.dirty), registry.Register(m.unusable))
 }

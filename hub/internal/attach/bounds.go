@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/segment"
+)
+
+// Bounds of what a worker says besides its reports, which package fleet bounds.
+const (
+	// maxAnswer is what a worker fills an answer up to, and what surrounds it.
+	maxAnswer = link.MaxFrame + 64<<10
+	// maxMessage and maxDetails bound the error of an answer, which its caller gets.
+	maxMessage = 4 << 10
+	maxDetails = 16 << 10
+	// maxRecord bounds a terminal record: a claim's labels, metadata and hooks take less than half of it.
+	maxRecord = 256 << 10
+	// maxUntold bounds a Hello; a worker keeps 8192.
+	maxUntold    = 32_768
+	maxSandboxID = 128
+)
+
+// unsendable answers a dispatch that no frame can carry, which is its caller's doing.
+func unsendable(err error) *federationv1.Answer {
+	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Error: errorOf(problem.New(problem.Invalid, "the request cannot be sent to a cluster: %w", err))}
+}
+
+// bounded returns the answer, or what stands for one that is too large to be passed on. A claim may have taken a Pod.
+func bounded(a *federationv1.Answer) *federationv1.Answer {
+	if size := proto.Size(a); size > maxAnswer || len(a.GetSandbox().GetId()) > maxSandboxID {
+		return &federationv1.Answer{Id: a.GetId(), Disposition: federationv1.Disposition_UNCLEAR,
+			Error: errorOf(problem.New(problem.OutcomeUnknown, "the cluster's answer has %d bytes and cannot be passed on", size))}
+	}
+	e := a.GetError()
+	if len(e.GetMessage()) > maxMessage {
+		e.Message = strings.ToValidUTF8(e.GetMessage()[:maxMessage], "") + "…"
+	}
+	size := 0
+	for _, d := range e.GetDetails() {
+		size += proto.Size(d)
+	}
+	if size > maxDetails {
+		e.Details = nil
+	}
+	return a
+}
+
+func errorOf(err *problem.Error) *federationv1.Error {
+	st := err.GRPCStatus().Proto()
+	return &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}
+}
+
+// storable returns the records that can be stored. What no worker has is left out, and acknowledged with the others: it would
+// come again as it is.
+func storable(records []*federationv1.EndedSandbox) (kept []*federationv1.EndedSandbox, dropped int) {
+	kept = slices.DeleteFunc(records, func(r *federationv1.EndedSandbox) bool {
+		return proto.Size(r) > maxRecord || len(r.GetSandbox().GetId()) > maxSandboxID
+	})
+	return kept, len(records) - len(kept)
+}
+
+var errHello = errors.New("the Hello is not valid")
+
+func checkUntold(all []*federationv1.Untold) error {
+	if len(all) > maxUntold {
+		return fmt.Errorf("%w: untold has %d entries, want at most %d", errHello, len(all), maxUntold)
+	}
+	for _, u := range all {
+		if len(u.GetSandboxId()) > maxSandboxID {
+			return fmt.Errorf("%w: untold names sandbox %s, want at most %d bytes", errHello, segment.Quote(u.GetSandboxId()), maxSandboxID)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/segment"
+)
+
+func memberSegment(env string, members ...*federationv1.MemberSegment) *federationv1.EnvSegment {
+	return &federationv1.EnvSegment{Key: segment.Key{Namespace: "default", Name: env}.Proto(), Members: members}
+}
+
+// I14: whatever a cluster says of an Env, the streams of the clusters that share it go on, and carry what the others say.
+func TestI14WhatAClusterSaysEndsNoOtherStream(t *testing.T) {
+	many := func(n int, m func(i int) *federationv1.MemberSegment) (all []*federationv1.MemberSegment) {
+		for i := range n {
+			all = append(all, m(i))
+		}
+		return all
+	}
+	long := func(n int) string { return strings.Repeat("x", n) }
+	for name, said := range map[string][]*federationv1.EnvSegment{
+		// As large as the hub takes it, so that what surrounds it on the way to others is too much.
+		"a member name of 4 MiB": {memberSegment("py", &federationv1.MemberSegment{Name: long(4<<20 - 51)})},
+		"an image of 4 MiB":      {memberSegment("py", &federationv1.MemberSegment{Name: "m", Image: long(4<<20 - 55)})},
+		"a group of 4 MiB":       {memberSegment("py", &federationv1.MemberSegment{Name: "m", ScalingGroup: long(4<<20 - 54)})},
+		"long names": {memberSegment("py", many(200, func(i int) *federationv1.MemberSegment {
+			return &federationv1.MemberSegment{Name: fmt.Sprint(long(20_000), i)}
+		})...)},
+		"many members": {memberSegment("py", many(50_000, func(i int) *federationv1.MemberSegment {
+			return &federationv1.MemberSegment{Name: fmt.Sprint("member-of-a-segment-that-is-much-too-long-", i)}
+		})...)},
+		"nothing, often": many2(300_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHub(t, Options{})
+			victim, north := h.attach("victim", "py", "go"), h.attach("north", "py")
+			liar := h.attach("liar", "py", "go")
+			lie := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: &federationv1.Report{Sequence: 2, Last: true, Segments: said}}}
+			t.Logf("a frame of %d bytes", proto.Size(lie))
+			liar.send(lie)
+			north.report(&federationv1.Report{Sequence: 2, Last: true, Segments: []*federationv1.EnvSegment{
+				memberSegment("py", &federationv1.MemberSegment{Name: "told"})}})
+			victim.next("word of north", func(f *federationv1.HubFrame) bool {
+				for _, e := range f.GetForeign().GetEnvs() {
+					for _, s := range e.GetSegments() {
+						if s.GetClusterId() == "north" && len(s.GetMembers()) == 1 && s.GetMembers()[0].GetName() == "told" {
+							return true
+						}
+					}
+				}
+				return false
+			})
+			// A stream that begins anew is told everything.
+			victim.end()
+			again := h.dial("victim")
+			again.hello(&federationv1.Hello{Incarnation: 1, Stream: 2})
+			again.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
+			again.read()
+			again.report(&federationv1.Report{Sequence: 2, Last: true, Complete: true}, "py", "go")
+			again.next("everything", func(f *federationv1.HubFrame) bool { return f.GetForeign().GetComplete() && f.GetForeign().GetLast() })
+			// The liar's own stream goes on as well: it heartbeats.
+			liar.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: 9}}})
+			liar.next("heartbeat", func(f *federationv1.HubFrame) bool { return f.GetHeartbeatAck().GetNumber() == 9 })
+			if state := h.fleet.Cluster("victim").GetState(); state != sandboxv1.ClusterState_FRESH {
+				t.Errorf("the victim is %s", state)
+			}
+		})
+	}
+}
+
+// many2 are segments that take two bytes each on the wire.
+func many2(n int) []*federationv1.EnvSegment {
+	all := make([]*federationv1.EnvSegment, n)
+	for i := range all {
+		all[i] = &federationv1.EnvSegment{}
+	}
+	return all
+}
+
+// I14: a caller's request that no frame can carry is refused, and the stream that it should have travelled on goes on.
+func TestI14ARequestThatNoFrameCarriesIsRefused(t *testing.T) {
+	h := newHub(t, Options{})
+	w := h.attach("a", "py")
+	for name, value := range map[string]string{"5 MiB": strings.Repeat("x", 5<<20), "no text": "\xff\xfe"} {
+		d := claimOf("k")
+		d.GetClaim().GetRequest().Metadata = map[string]string{"blob": value}
+		o := h.await(h.dispatch(t.Context(), "a", d))
+		if o.err != nil || codes.Code(o.answer.GetError().GetCode()) != codes.InvalidArgument || o.answer.GetDisposition() != federationv1.Disposition_DONE {
+			t.Errorf("%s: %v, %v", name, o.answer, o.err)
+		}
+	}
+	done := h.dispatch(t.Context(), "a", claimOf("k"))
+	d := w.dispatched()
+	w.answer(&federationv1.Answer{Id: d.GetId()})
+	if o := h.await(done); o.err != nil {
+		t.Error(o.err)
+	}
+}
+
+// I14: an answer and a record are as large as they can be, whatever the worker sends.
+func TestI14WhatAWorkerAnswersIsBounded(t *testing.T) {
+	long := strings.Repeat("ä", 1<<20)
+	for name, a := range map[string]*federationv1.Answer{
+		"a sandbox": {Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: "x-a", Metadata: map[string]string{"a": long}}}},
+		"an id":     {Result: &federationv1.Answer_Sandbox{Sandbox: &sandboxv1.Sandbox{Id: strings.Repeat("x", 1000)}}},
+	} {
+		if got := bounded(a); got.GetDisposition() != federationv1.Disposition_UNCLEAR || got.GetSandbox() != nil {
+			t.Errorf("%s: passed on as %.200v", name, got)
+		}
+	}
+	got := bounded(&federationv1.Answer{Error: &federationv1.Error{Code: 5, Message: long[:1<<19+1]}})
+	if n := len(got.GetError().GetMessage()); n > maxMessage+3 || got.GetError().GetCode() != 5 || unsendable(nil) == nil {
+		t.Errorf("an error of %d bytes is passed on", n)
+	}
+	kept, dropped := storable([]*federationv1.EndedSandbox{{KeyHash: "a"}, {KeyHash: long}, nil})
+	if len(kept) != 2 || dropped != 1 {
+		t.Errorf("%d records are stored, %d dropped", len(kept), dropped)
+	}
+}
+
+func TestAHelloWithTooMuchUntoldIsRefused(t *testing.T) {
+	for name, u := range map[string][]*federationv1.Untold{
+		"too many": make([]*federationv1.Untold, maxUntold+1), "a long id": {{SandboxId: strings.Repeat("x", 1<<20)}},
+	} {
+		if checkUntold(u) == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	if err := checkUntold(make([]*federationv1.Untold, maxUntold)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+// ErrUnsendable is a frame that a stream cannot carry: it is too large, or a text of it is no UTF-8.
+var ErrUnsendable = errors.New("no frame can carry it")
+
+// Check returns ErrUnsendable for a frame that would be dropped.
+func Check(frame proto.Message) error {
+	if size := proto.Size(frame); size > maxMessage {
+		return fmt.Errorf("%w: it has %d bytes, want at most %d", ErrUnsendable, size, maxMessage)
+	}
+	if _, err := proto.Marshal(frame); err != nil { // a text that is no UTF-8
+		return fmt.Errorf("%w: %w", ErrUnsendable, err)
+	}
+	return nil
+}
+
+const (
+	// maxItems bounds the messages in one frame. An empty one takes two bytes on the wire and a hundred times as much in memory.
+	maxItems = 128 << 10
+	// itemsUnchecked is the size up to which a frame cannot hold so many that it matters.
+	itemsUnchecked = 64 << 10
+)
+
+// codec is gRPC's own, but that no frame ends the stream that it travels on. One that cannot be sent goes out empty, and one
+// that cannot be read comes in empty: the other end, of whatever build, takes an empty frame for one of a newer peer, which it
+// ignores. Both are counted.
+type codec struct {
+	encoding.CodecV2
+	metrics *Metrics
+}
+
+func newCodec(m *Metrics) codec { return codec{encoding.GetCodecV2("proto"), m} }
+
+// frame reports whether a message is one of the attached stream. Of a tunnel every message counts, so that those end it.
+func frame(v any) (proto.Message, bool) {
+	switch v := v.(type) {
+	case *federationv1.WorkerFrame:
+		return v, true
+	case *federationv1.HubFrame:
+		return v, true
+	default:
+		return nil, false
+	}
+}
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	data, err := c.CodecV2.Marshal(v)
+	f, is := frame(v)
+	switch {
+	case !is || err == nil && data.Len() <= maxMessage:
+		return data, err
+	case err == nil:
+		data.Free()
+	}
+	c.metrics.drop("out", f)
+	return nil, nil
+}
+
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	f, is := frame(v)
+	if !is {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	if data.Len() > itemsUnchecked {
+		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer buf.Free()
+		if !fewItems(buf.ReadOnlyData(), f.ProtoReflect().Descriptor()) {
+			c.metrics.drop("in", f)
+			return nil
+		}
+		data = mem.BufferSlice{buf}
+	}
+	if err := c.CodecV2.Unmarshal(data, v); err != nil {
+		c.metrics.drop("in", f)
+		proto.Reset(f)
+	}
+	return nil
+}
+
+// fewItems reports whether an encoded message holds no more messages than a frame may. One that cannot be read holds few.
+func fewItems(data []byte, of protoreflect.MessageDescriptor) bool {
+	items := 0
+	countItems(data, of, &items)
+	return items <= maxItems
+}
+
+func countItems(data []byte, of protoreflect.MessageDescriptor, items *int) {
+	if *items++; *items > maxItems {
+		return
+	}
+	fields := of.Fields()
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return
+		}
+		data = data[n:]
+		if kind != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
+				return
+			}
+			data = data[n:]
+			continue
+		}
+		value, n := protowire.ConsumeBytes(data)
+		if n < 0 {
+			return
+		}
+		data = data[n:]
+		if field := fields.ByNumber(number); field != nil && field.Message() != nil {
+			countItems(value, field.Message(), items)
+		}
+		if *items > maxItems {
+			return
+		}
+	}
+}

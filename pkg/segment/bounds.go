@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"fmt"
+	"strconv"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+)
+
+// Bounds of what an owner may say of one Env. A receiver refuses what is not within them, so that what it keeps and passes on
+// fits into a frame.
+const (
+	MaxName    = 253      // bytes of a DNS name
+	MaxString  = 1024     // bytes of any other text
+	MaxUID     = 128      // bytes of a uid
+	MaxSize    = 64 << 10 // of a segment, as Size counts
+	MaxMembers = 1<<8 - 1 // the CRD allows 32; views number members with it in mind
+)
+
+// ItemSize is what a segment or a member counts besides its texts: no less than its numbers take on the wire.
+const ItemSize = 192
+
+// maxQuoted is how much of a wrong value an error shows.
+const maxQuoted = 64
+
+// Size is no less than the bytes that a segment takes on the wire.
+func Size(p *federationv1.EnvSegment) int {
+	n := ItemSize + len(p.GetKey().GetNamespace()) + len(p.GetKey().GetName()) + len(p.GetUid()) + len(p.GetTemplate()) + len(p.GetDefaultInstanceType())
+	for _, m := range p.GetMembers() {
+		n += ItemSize + len(m.GetName()) + len(m.GetInstanceType()) + len(m.GetScalingGroup()) + len(m.GetImage())
+	}
+	return n
+}
+
+// ValidName reports whether a text is a DNS name, as Kubernetes has it for objects: at most 253 bytes of a-z, 0-9, - and ., each
+// part between dots beginning and ending with a letter or digit.
+func ValidName(s string) bool {
+	if len(s) == 0 || len(s) > MaxName {
+		return false
+	}
+	edge := true // at the beginning of a part
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+			edge = false
+		case c == '-' && !edge:
+		case c == '.' && !edge && s[i-1] != '-':
+			edge = true
+		default:
+			return false
+		}
+	}
+	return !edge && s[len(s)-1] != '-'
+}
+
+func checkName(field, value string) error {
+	if ValidName(value) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s %s is not valid, want a DNS name of at most %d bytes", ErrInvalid, field, Quote(value), MaxName)
+}
+
+func checkText(field, value string, most int) error {
+	if len(value) <= most {
+		return nil
+	}
+	return fmt.Errorf("%w: %s %s is not valid, want at most %d bytes", ErrInvalid, field, Quote(value), most)
+}
+
+// Quote quotes a value from elsewhere for an error or a log, cut short.
+func Quote(value string) string {
+	if len(value) <= maxQuoted {
+		return strconv.Quote(value)
+	}
+	return fmt.Sprintf("%q… (%d bytes)", value[:maxQuoted], len(value))
+}
+
+// checkSize refuses a segment before anything of it is kept.
+func checkSize(p *federationv1.EnvSegment) error {
+	if n := len(p.GetMembers()); n > MaxMembers {
+		return fmt.Errorf("%w: it has %d members, want at most %d", ErrInvalid, n, MaxMembers)
+	}
+	if n := Size(p); n > MaxSize {
+		return fmt.Errorf("%w: it has %d bytes, want at most %d", ErrInvalid, n, MaxSize)
+	}
+	if err := checkText("uid", p.GetUid(), MaxUID); err != nil {
+		return err
+	}
+	if err := checkText("template", p.GetTemplate(), MaxName); err != nil {
+		return err
+	}
+	return checkText("default_instance_type", p.GetDefaultInstanceType(), MaxName)
+}
+
+// checkMember leaves out the name if it is the known one.
+func checkMember(p *federationv1.MemberSegment, known string) error {
+	if name := p.GetName(); name != known || name == "" {
+		if err := checkName("member", name); err != nil {
+			return err
+		}
+	}
+	if err := checkText("instance_type", p.GetInstanceType(), MaxName); err != nil {
+		return err
+	}
+	if err := checkText("scaling_group", p.GetScalingGroup(), MaxName); err != nil {
+		return err
+	}
+	return checkText("image", p.GetImage(), MaxString)
+}
