@@ -5,7 +5,9 @@ package link
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
+	"github.com/go-logr/logr"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -42,9 +44,23 @@ const (
 type codec struct {
 	encoding.CodecV2
 	metrics *Metrics
+	log     logr.Logger
+	dropped *atomic.Uint64
 }
 
-func newCodec(m *Metrics) codec { return codec{encoding.GetCodecV2("proto"), m} }
+func newCodec(m *Metrics, log logr.Logger) codec {
+	return codec{encoding.GetCodecV2("proto"), m, log, &atomic.Uint64{}}
+}
+
+// drop counts a frame and logs the first, the second, the fourth and so on: a peer that sends no others must not fill the log.
+func (c codec) drop(direction string, f proto.Message, why error) {
+	c.metrics.drop(direction, f)
+	if n := c.dropped.Add(1); n&(n-1) == 0 {
+		c.log.Error(why, "dropped a frame", "direction", direction, "kind", kind(f), "dropped", n)
+	}
+}
+
+var errTooMany = fmt.Errorf("it has more than %d messages", maxItems)
 
 // frame reports whether a message is one of the attached stream. Of a tunnel every message counts, so that those end it.
 func frame(v any) (proto.Message, bool) {
@@ -65,9 +81,10 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	case !is || err == nil && data.Len() <= maxMessage:
 		return data, err
 	case err == nil:
+		err = fmt.Errorf("%w: it has %d bytes, want at most %d", ErrUnsendable, data.Len(), maxMessage)
 		data.Free()
 	}
-	c.metrics.drop("out", f)
+	c.drop("out", f, err)
 	return nil, nil
 }
 
@@ -80,13 +97,13 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 		defer buf.Free()
 		if !fewItems(buf.ReadOnlyData(), f.ProtoReflect().Descriptor()) {
-			c.metrics.drop("in", f)
+			c.drop("in", f, errTooMany)
 			return nil
 		}
 		data = mem.BufferSlice{buf}
 	}
 	if err := c.CodecV2.Unmarshal(data, v); err != nil {
-		c.metrics.drop("in", f)
+		c.drop("in", f, err)
 		proto.Reset(f)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/mem"
@@ -22,7 +23,7 @@ func TestI14AFrameThatCannotTravelIsDroppedAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCodec(metrics)
+	c := newCodec(metrics, logr.Discard())
 	dispatch := func(trace string) *federationv1.HubFrame {
 		return &federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: &federationv1.Dispatch{Id: 1, Trace: map[string]string{"a": trace}}}}
 	}

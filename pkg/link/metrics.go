@@ -35,7 +35,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_link_bytes_total", Help: "Bytes of frames on the wire by direction."}, []string{"direction"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atoll_link_frames_dropped_total", Help: "Frames that could not be sent, read or used, and were dropped alone.",
+			Name: "atoll_link_frames_dropped_total", Help: "Frames that could not be sent or read, and were dropped alone.",
 		}, []string{"direction", "kind"}),
 	}
 	var errs []error
@@ -51,9 +51,6 @@ func (m *Metrics) drop(direction string, frame proto.Message) {
 		m.dropped.WithLabelValues(direction, kind(frame)).Inc()
 	}
 }
-
-// Unusable counts a frame that was received and cannot be used.
-func (m *Metrics) Unusable(frame proto.Message) { m.drop("in", frame) }
 
 func (m *Metrics) disconnected(err error) {
 	if m == nil {

@@ -137,7 +137,7 @@ func (d Dial) client(seen stats.Handler, more ...grpc.DialOption) (*grpc.ClientC
 		d.ServerName = host
 	}
 	options := append(calling(transport{Credentials: d.Credentials, serverName: d.ServerName}),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec(d.Metrics))),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec(d.Metrics, d.Log))),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		grpc.WithStatsHandler(d.Metrics.handler()),
 		grpc.WithStatsHandler(seen),

@@ -42,7 +42,7 @@ func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Serv
 		grpc.InitialWindowSize(tunnelWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.StatsHandler(metrics.handler()),
-		grpc.ForceServerCodecV2(newCodec(metrics)),
+		grpc.ForceServerCodecV2(newCodec(metrics, log)),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{contain(log), clustersOnly(log)}, serverFaults()...)...),
 	)...)
 }

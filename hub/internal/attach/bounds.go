@@ -25,9 +25,9 @@ const (
 	maxDetails = 16 << 10
 	// maxRecord bounds a terminal record: a claim's labels, metadata and hooks take less than half of it.
 	maxRecord = 256 << 10
-	// maxUntold bounds a Hello; a worker keeps 8192.
-	maxUntold    = 32_768
-	maxSandboxID = 128
+	// maxUnacknowledged bounds a Hello; a worker keeps 8192.
+	maxUnacknowledged = 32_768
+	maxSandboxID      = 128
 )
 
 // unsendable answers a dispatch that no frame can carry, which is its caller's doing.
@@ -71,13 +71,13 @@ func storable(records []*federationv1.EndedSandbox) (kept []*federationv1.EndedS
 
 var errHello = errors.New("the Hello is not valid")
 
-func checkUntold(all []*federationv1.Untold) error {
-	if len(all) > maxUntold {
-		return fmt.Errorf("%w: untold has %d entries, want at most %d", errHello, len(all), maxUntold)
+func checkUnacknowledged(all []*federationv1.Unacknowledged) error {
+	if len(all) > maxUnacknowledged {
+		return fmt.Errorf("%w: unacknowledged has %d entries, want at most %d", errHello, len(all), maxUnacknowledged)
 	}
 	for _, u := range all {
 		if len(u.GetSandboxId()) > maxSandboxID {
-			return fmt.Errorf("%w: untold names sandbox %s, want at most %d bytes", errHello, segment.Quote(u.GetSandboxId()), maxSandboxID)
+			return fmt.Errorf("%w: unacknowledged names sandbox %s, want at most %d bytes", errHello, segment.Quote(u.GetSandboxId()), maxSandboxID)
 		}
 	}
 	return nil

@@ -128,15 +128,15 @@ func TestI14WhatAWorkerAnswersIsBounded(t *testing.T) {
 	}
 }
 
-func TestAHelloWithTooMuchUntoldIsRefused(t *testing.T) {
-	for name, u := range map[string][]*federationv1.Untold{
-		"too many": make([]*federationv1.Untold, maxUntold+1), "a long id": {{SandboxId: strings.Repeat("x", 1<<20)}},
+func TestAHelloWithTooManyUnacknowledgedIsRefused(t *testing.T) {
+	for name, u := range map[string][]*federationv1.Unacknowledged{
+		"too many": make([]*federationv1.Unacknowledged, maxUnacknowledged+1), "a long id": {{SandboxId: strings.Repeat("x", 1<<20)}},
 	} {
-		if checkUntold(u) == nil {
+		if checkUnacknowledged(u) == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
-	if err := checkUntold(make([]*federationv1.Untold, maxUntold)); err != nil {
+	if err := checkUnacknowledged(make([]*federationv1.Unacknowledged, maxUnacknowledged)); err != nil {
 		t.Error(err)
 	}
 }

@@ -109,7 +109,7 @@ func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fl
 	if hello == nil {
 		return nil, nil, status.Error(codes.FailedPrecondition, "the first frame is not Hello")
 	}
-	if err := checkUntold(hello.GetUntold()); err != nil {
+	if err := checkUnacknowledged(hello.GetUnacknowledged()); err != nil {
 		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	session, welcome, refused := s.opts.Fleet.Connect(clusterID, hello)

@@ -40,12 +40,9 @@ func (f poolFacts) startupTimeout() time.Duration {
 // clusters' segments come here.
 func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
 	at := slices.IndexFunc(env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool { return c.ClusterID == clusterID })
-	defaults := segment.Defaults{}
-	if name := env.Spec.TemplateRef.Name; len(name) <= segment.MaxName { // one that is longer names no template
-		defaults.Template = name
-	}
+	defaults := segment.Defaults{Template: fitting(env.Spec.TemplateRef.Name, segment.MaxName)}
 	if d := env.Spec.Defaults; d != nil {
-		defaults.InstanceType, defaults.Multiplier = d.InstanceType, d.Multiplier
+		defaults.InstanceType, defaults.Multiplier = fitting(d.InstanceType, segment.MaxName), d.Multiplier
 	}
 	out := segment.New(segment.Key{Namespace: env.Namespace, Name: env.Name}).Describe(string(env.UID), env.Generation, defaults)
 	if at < 0 {
@@ -71,13 +68,21 @@ func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string)
 	return out.With(members...)
 }
 
+// fitting leaves out what names nothing, being longer than any such name: the hub takes no segment with it.
+func fitting(text string, most int) string {
+	if len(text) > most {
+		return ""
+	}
+	return text
+}
+
 func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemberState, facts poolFacts) segment.Member {
 	shape := segment.Shape{
-		InstanceType: m.Config.InstanceType,
+		InstanceType: fitting(m.Config.InstanceType, segment.MaxName),
 		Multiplier:   m.Config.Multiplier,
-		ScalingGroup: m.Config.ScalingGroup,
+		ScalingGroup: fitting(m.Config.ScalingGroup, segment.MaxName),
 		Priority:     m.Config.Priority,
-		Image:        facts.image(),
+		Image:        fitting(facts.image(), segment.MaxString),
 
 		StartupTimeout: facts.startupTimeout(),
 	}
@@ -89,10 +94,6 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 	}
 	if facts.pool == nil {
 		return out
-	}
-	if len(shape.Image) > segment.MaxString { // no reference to an image is
-		shape.Image, out.State = "", segment.Inconsistent
-		out.Shape = segment.Share(shape)
 	}
 	if facts.paused && out.State != segment.Missing {
 		out.State = segment.Inconsistent // there, and not ours to hand out

@@ -75,6 +75,32 @@ saturated small×2 default p7 Saturated idle=3 ready=2 running=3 desired=3 curre
 	}
 }
 
+// I14: whatever stands in an Env and its pools, the hub takes the segment, and with it the whole report.
+func TestI14WhatANamespaceEditorWritesFitsIntoASegment(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "py"}}
+	env.Spec.TemplateRef.Name = long
+	env.Spec.Defaults = &v1alpha1.SandboxEnvDefaults{InstanceType: long}
+	mine := v1alpha1.EnvClusterSpec{ClusterID: "east"}
+	for i := range 32 {
+		mine.Members = append(mine.Members, v1alpha1.EnvClusterMember{Name: fmt.Sprintf("%s-%02d", long[:60], i),
+			Config: v1alpha1.EnvClusterMemberConfig{InstanceType: long[:253], ScalingGroup: long[:63]}})
+	}
+	mine.Members = append(mine.Members, v1alpha1.EnvClusterMember{Name: "a..b"}, v1alpha1.EnvClusterMember{Name: "long",
+		Config: v1alpha1.EnvClusterMemberConfig{InstanceType: long, ScalingGroup: long}})
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{mine}
+	for _, image := range []string{long, long[:1024]} {
+		s := describe(env, "east", func(string) poolFacts {
+			p := &v1alpha1.SandboxPool{}
+			p.Spec.Template.Spec.Containers = []corev1.Container{{Image: image}}
+			return poolFacts{pool: p}
+		})
+		if got, err := segment.FromProto(s.Proto()); err != nil || len(got.Members()) != 33 {
+			t.Errorf("an image of %d bytes: %v, %v", len(image), got, err)
+		}
+	}
+}
+
 func render(s *segment.Segment) string {
 	var b strings.Builder
 	d := s.Defaults.Get()
