@@ -42,7 +42,7 @@ func TestI14WhatAClusterSaysEndsNoOtherStream(t *testing.T) {
 		"nothing, often": many2(300_000),
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHub(t, Options{})
+			h := newHub(t, handler{})
 			victim, north := h.attach("victim", "py", "go"), h.attach("north", "py")
 			liar := h.attach("liar", "py", "go")
 			lie := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: &federationv1.Report{Sequence: 2, Last: true, Segments: said}}}
@@ -89,7 +89,7 @@ func many2(n int) []*federationv1.EnvSegment {
 
 // I14: a caller's request that no frame can carry is refused, and the stream that it should have travelled on goes on.
 func TestI14ARequestThatNoFrameCarriesIsRefused(t *testing.T) {
-	h := newHub(t, Options{})
+	h := newHub(t, handler{})
 	w := h.attach("a", "py")
 	for name, value := range map[string]string{"5 MiB": strings.Repeat("x", 5<<20), "no text": "\xff\xfe"} {
 		d := claimOf("k")
