@@ -79,9 +79,9 @@ func (b *bench) fill(ctx context.Context, add func(...result)) error {
 	if err != nil {
 		return err
 	}
-	by := func(name string, create func(ctx context.Context, name string) error, label string, remove func(ctx context.Context, name string) error) arm {
-		return arm{name: name, run: func(ctx context.Context, seed uint64) (leg, error) {
-			name := fmt.Sprintf("%s-%d", name, seed)
+	by := func(kind string, create func(ctx context.Context, name string) error, label string, remove func(ctx context.Context, name string) error) arm {
+		return arm{name: kind, run: func(ctx context.Context, seed uint64) (leg, error) {
+			name := fmt.Sprintf("%s-%d", kind, seed)
 			began := time.Now()
 			if err := create(ctx, name); err != nil {
 				return leg{}, err

@@ -119,7 +119,7 @@ func (b *bench) fanOut(ctx context.Context, add func(...result)) (err error) {
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	bare := &broadcaster{except: w.ID(0)}
 	go func() { _ = serveBare(listener, f.site.hub, decoder{attached: bare.attached}) }() // until the listener is closed
 	others, err := f.site.gather(ctx, w, listener.Addr().String(), func(cluster int, o *crowd.Options) { o.Bare = true; receive(cluster, o) })

@@ -55,27 +55,30 @@ var (
 
 // parts are what is measured. Those of a group share what they are measured on.
 var parts = []part{
-	{"routing", "", 5 * time.Minute, (*bench).routing},
-	{"queue", "", 5 * time.Minute, (*bench).queue},
-	{"autoscaling", "", 5 * time.Minute, (*bench).autoscaling},
-	{"ingest", "link", 5 * time.Minute, (*bench).ingest},
-	{"keyed", "link", 5 * time.Minute, (*bench).keyed},
-	{"saturation", "link", 5 * time.Minute, (*bench).saturation},
-	{"fanout", "link", 5 * time.Minute, (*bench).fanOut},
+	{"routing", "", 10 * time.Minute, (*bench).routing},
+	{"queue", "", 10 * time.Minute, (*bench).queue},
+	{"autoscaling", "", 10 * time.Minute, (*bench).autoscaling},
+	{"ingest", "link", 10 * time.Minute, (*bench).ingest},
+	{"keyed", "link", 10 * time.Minute, (*bench).keyed},
+	{"saturation", "link", 10 * time.Minute, (*bench).saturation},
+	{"fanout", "link", 10 * time.Minute, (*bench).fanOut},
 	{"recovery", "link", 10 * time.Minute, (*bench).recovery},
-	{"memory", "link", 5 * time.Minute, (*bench).memory},
-	{"reporting", "link", 5 * time.Minute, (*bench).reporting},
-	{"reach", "", 5 * time.Minute, (*bench).reach},
-	{"ceiling", "claims", 5 * time.Minute, (*bench).ceiling},
+	{"memory", "link", 10 * time.Minute, (*bench).memory},
+	{"reporting", "link", 10 * time.Minute, (*bench).reporting},
+	{"reach", "", 10 * time.Minute, (*bench).reach},
+	{"ceiling", "claims", 10 * time.Minute, (*bench).ceiling},
 	{"latency", "claims", 15 * time.Minute, (*bench).latency},
-	{"cost", "claims", 5 * time.Minute, (*bench).cost},
-	{"swap", "claims", 5 * time.Minute, (*bench).swap},
+	{"cost", "claims", 10 * time.Minute, (*bench).cost},
+	{"swap", "claims", 10 * time.Minute, (*bench).swap},
 	{"fill", "big", 10 * time.Minute, (*bench).fill},
 	{"rest", "big", 30 * time.Minute, (*bench).rest},
 	{"busy", "big", 20 * time.Minute, (*bench).busy},
 }
 
-func main() {
+func main() { os.Exit(command()) }
+
+// command returns the exit code.
+func command() int {
 	binDir := flag.String("bin-dir", "bin", "folder with atoll-hub and atoll-worker")
 	outDir := flag.String("out", filepath.Join("bin", "bench"), "folder for latest.json and the logs")
 	only := flag.String("only", "", "parts or groups of parts to measure, separated by commas: "+strings.Join(names(), ", ")+"; default: all")
@@ -84,35 +87,34 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(flag.Args()) > 0 {
-		exit(child(ctx, flag.Args()))
+		return exitCode(child(ctx, flag.Args()))
 	}
 	wanted, err := choose(*only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(2)
+		return 2
+	}
+	for _, dir := range []*string{binDir, outDir} {
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return exitCode(err)
+		}
 	}
 	// Workers in this process collect garbage at the expense of its callers, as those on machines of their own do not.
 	heap.Relax()
-	b := &bench{size: fullSize, out: os.Stdout}
+	b := &bench{size: fullSize, binDir: *binDir, outDir: *outDir, out: os.Stdout}
 	if *quick {
 		b.size = quickSize
 	}
-	if b.binDir, err = filepath.Abs(*binDir); err != nil {
-		exit(err)
-	}
-	if b.outDir, err = filepath.Abs(*outDir); err != nil {
-		exit(err)
-	}
 	b.doc = document{Schema: 1, Commit: commit(ctx), Load: loadAverage(), Quick: *quick}
-	exit(b.run(ctx, wanted))
+	return exitCode(b.run(ctx, wanted))
 }
 
-func exit(err error) {
+func exitCode(err error) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		return 1
 	}
-	os.Exit(0)
+	return 0
 }
 
 // names are those of all parts and groups.

@@ -62,13 +62,13 @@ func (b *bench) runPart(ctx context.Context, p part) error {
 		err = b.measure(ctx, p, func(more ...result) { results = append(results, more...) })
 	}
 	after, cpuErr := readCPU()
-	outcome := outcome{Name: p.name, Seconds: round(time.Since(began).Seconds())}
-	outcome.use(after.since(before), time.Since(began), runtime.NumCPU())
+	o := outcome{Name: p.name, Seconds: round(time.Since(began).Seconds())}
+	o.use(after.since(before), time.Since(began), runtime.NumCPU())
 	if err = errors.Join(err, cpuErr); err != nil {
 		// What it was measured on may be broken; the next part of the group gets its own.
-		outcome.Error = errors.Join(err, b.close()).Error()
+		o.Error = errors.Join(err, b.close()).Error()
 	}
-	b.doc.end(outcome, results)
+	b.doc.end(o, results)
 	b.doc.print(b.out)
 	return b.doc.write(filepath.Join(b.outDir, "latest.json"))
 }
