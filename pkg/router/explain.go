@@ -42,7 +42,7 @@ func Explain(req *Request, view *View, now time.Duration) Explanation {
 	selective := req.selective()
 	for i := range view.Len() {
 		c := view.Candidate(i)
-		got := view.judge(req, selective, i)
+		got := view.assess(req, selective, i)
 		out.Candidates = append(out.Candidates, Explained{
 			Candidate: c, Tier: got.tier, Reason: got.reason, Health: got.health, Free: max(0, got.free), Waiting: got.waiting,
 			InFlight: got.inFlight, Age: max(0, now-c.Cluster.Seen()), eligible: got.reason == "", key: got.key, merit: got.merit(),

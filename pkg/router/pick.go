@@ -67,7 +67,7 @@ func Pick(req *Request, view *View, rnd uint64) Decision {
 	lead := leader{index: -1, key: noKey, second: noKey}
 	selective := req.selective()
 	for i := range view.hot {
-		if got := view.judge(req, selective, i); got.reason == "" {
+		if got := view.assess(req, selective, i); got.reason == "" {
 			lead.offer(i, &got, int64(got.merit())*(jitterMax-int64(mix(rnd, i)&jitterMask)))
 		}
 	}
@@ -115,8 +115,8 @@ func (v *verdict) merit() int32 {
 	return maxMerit / (1 + v.waiting)
 }
 
-// judge applies all policies to one candidate but the comparison of degrees.
-func (v *View) judge(req *Request, selective bool, i int) verdict {
+// assess applies all policies to one candidate but the comparison of degrees.
+func (v *View) assess(req *Request, selective bool, i int) verdict {
 	h := &v.hot[i]
 	var got verdict
 	got.inFlight = min(max(0, h.inFlight.Load()), maxInFlight)
@@ -212,7 +212,7 @@ func nearEqual(a, b int32) bool {
 func refusal(req *Request, view *View, selective bool) Reason {
 	for _, reason := range hope {
 		for i := range view.hot {
-			if view.judge(req, selective, i).reason == reason {
+			if view.assess(req, selective, i).reason == reason {
 				return reason
 			}
 		}

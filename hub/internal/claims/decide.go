@@ -14,23 +14,23 @@ import (
 // maxCandidates is how many candidates one call tries.
 const maxCandidates = 3
 
-// outcome is what one dispatch of a claim came to.
-type outcome string
+// dispatchOutcome is what one dispatch of a claim came to.
+type dispatchOutcome string
 
 const (
-	granted outcome = "Granted"
-	failed  outcome = "Failed"       // by the request's own fault: no other cluster would do better
-	refused outcome = "Refused"      // no Pod was taken and none will be for this attempt
-	stale   outcome = "StaleSession" // nothing was looked at
-	notSent outcome = "NotSent"
-	unclear outcome = "Unclear" // a Pod may or may not carry the claim
-	left    outcome = "Left"    // as unclear, because the caller has gone; it is told apart in metrics
+	granted dispatchOutcome = "Granted"
+	failed  dispatchOutcome = "Failed"       // by the request's own fault: no other cluster would do better
+	refused dispatchOutcome = "Refused"      // no Pod was taken and none will be for this attempt
+	stale   dispatchOutcome = "StaleSession" // nothing was looked at
+	notSent dispatchOutcome = "NotSent"
+	unclear dispatchOutcome = "Unclear" // a Pod may or may not carry the claim
+	left    dispatchOutcome = "Left"    // as unclear, because the caller has gone; it is told apart in metrics
 	// gaveUp: it may carry one, in a cluster that an operator has forgotten, which is the permission to go elsewhere.
-	gaveUp outcome = "Forgotten"
+	gaveUp dispatchOutcome = "Forgotten"
 )
 
-// judge reads a dispatch's result. Whatever is not understood is unclear, which is the safe side.
-func judge(answer *federationv1.Answer, err error) outcome {
+// readAnswer reads a dispatch's result. Whatever is not understood is unclear, which is the safe side.
+func readAnswer(answer *federationv1.Answer, err error) dispatchOutcome {
 	switch {
 	case errors.Is(err, calls.ErrNotConnected):
 		return notSent
@@ -79,7 +79,7 @@ const (
 )
 
 // next decides what follows an outcome. For a keyed claim it never leaves a cluster that may hold a Pod for it.
-func next(s situation, o outcome) step {
+func next(s situation, o dispatchOutcome) step {
 	if o == stale && s.staleRetried {
 		o = notSent // a session that changes under every call is as good as none
 	}

@@ -16,12 +16,12 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-func TestJudge(t *testing.T) {
+func TestReadAnswer(t *testing.T) {
 	sandbox := workertest.Granted(&sandboxv1.Sandbox{Id: "x"})
 	for name, tc := range map[string]struct {
 		answer *federationv1.Answer
 		err    error
-		want   outcome
+		want   dispatchOutcome
 	}{
 		"a sandbox":            {sandbox, nil, granted},
 		"nothing was sent":     {nil, fmt.Errorf("wrapped: %w", calls.ErrNotConnected), notSent},
@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 		"of a newer worker":    {workertest.Failure(99, problem.Internal), nil, unclear},
 		"no answer at all":     {nil, nil, unclear},
 	} {
-		if got := judge(tc.answer, tc.err); got != tc.want {
+		if got := readAnswer(tc.answer, tc.err); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
@@ -51,7 +51,7 @@ func TestI2NextNeverLeavesAClusterThatMayHoldThePod(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		s    situation
-		o    outcome
+		o    dispatchOutcome
 		want step
 	}{
 		{"granted", fresh(true), granted, answerCaller},
@@ -79,7 +79,7 @@ func TestI2NextNeverLeavesAClusterThatMayHoldThePod(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
-	for _, o := range []outcome{notSent, unclear, stale} {
+	for _, o := range []dispatchOutcome{notSent, unclear, stale} {
 		for tried := range maxCandidates + 2 {
 			for _, s := range []situation{{tried: tried}, {tried: tried, expired: true}, {tried: tried, staleRetried: true}} {
 				s.keyed, s.open = true, true

@@ -81,4 +81,4 @@ func (m *metrics) routed(took time.Duration) {
 	m.stages.WithLabelValues("route").Observe(took.Seconds())
 }
 
-func (m *metrics) dispatched(o outcome) { m.dispatches.WithLabelValues(string(o)).Inc() }
+func (m *metrics) dispatched(o dispatchOutcome) { m.dispatches.WithLabelValues(string(o)).Inc() }

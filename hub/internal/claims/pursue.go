@@ -82,7 +82,7 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			}
 		}
 		answer, err := p.ask(ctx)
-		got := judge(answer, err)
+		got := readAnswer(answer, err)
 		if (got == notSent || got == unclear) && p.service.fleet.Forgotten(p.target.cluster, p.target.uid) {
 			got = gaveUp
 		}
@@ -205,7 +205,7 @@ func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
 }
 
 // record keeps what came of the attempt: for the explanation, for the last error, for the claims in flight.
-func (p *pursuit) record(got outcome, answer *federationv1.Answer, err error) {
+func (p *pursuit) record(got dispatchOutcome, answer *federationv1.Answer, err error) {
 	text := string(got)
 	p.doubt = nil
 	switch e := calls.ErrorOf(answer); {
@@ -236,7 +236,7 @@ func (p *pursuit) free() {
 
 func (p *pursuit) remaining() time.Duration { return p.deadline.Sub(p.service.clock.Now()) }
 
-func (p *pursuit) exclude(got outcome) {
+func (p *pursuit) exclude(got dispatchOutcome) {
 	if got == refused {
 		p.route.Exclude(p.target.cluster, p.target.pool)
 	} else {

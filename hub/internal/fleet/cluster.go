@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"navix.sh/atoll/hub/internal/turn"
+	"navix.sh/atoll/hub/internal/chanmutex"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 )
@@ -22,7 +22,7 @@ type cluster struct {
 	session atomic.Pointer[Session] // attached now; written under mu
 
 	// durable serialises what writes the record, and is held while the registry does so. It also serialises hellos.
-	durable turn.Lock
+	durable chanmutex.Mutex
 
 	mu       sync.Mutex // never held while anything blocks
 	record   Record

@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"navix.sh/atoll/hub/internal/turn"
+	"navix.sh/atoll/hub/internal/chanmutex"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
 )
@@ -27,7 +27,7 @@ type State struct {
 	partial    atomic.Bool // some clusters may hold keys that are not in the ledger
 	epoch      atomic.Int32
 
-	mu     turn.Lock // held while the ledger's entry is written
+	mu     chanmutex.Mutex // held while the ledger's entry is written
 	ledger hubstate.Ledger
 	marked uint64 // what the registry was last told
 }

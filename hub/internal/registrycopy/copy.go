@@ -17,7 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"navix.sh/atoll/hub/internal/turn"
+	"navix.sh/atoll/hub/internal/chanmutex"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
 )
@@ -52,8 +52,8 @@ type Copy struct {
 	file  store.Store // the registry's
 	log   logr.Logger
 
-	writing turn.Lock // held while the document is written
-	written []byte    // nil: not known
+	writing chanmutex.Mutex // held while the document is written
+	written []byte          // nil: not known
 	failing bool
 
 	mu    sync.Mutex

@@ -32,20 +32,20 @@ const (
 	releaseTimeout = 30 * time.Second
 )
 
-// outcome is an answer and what it answers.
-type outcome struct {
+// answeredDispatch is a dispatch with its answer.
+type answeredDispatch struct {
 	dispatch *federationv1.Dispatch
 	answer   *federationv1.Answer
 }
 
 // unheard reports whether the answer hands out a sandbox that nobody will ask for again.
-func (o outcome) unheard() bool {
+func (o answeredDispatch) unheard() bool {
 	c := o.dispatch.GetClaim()
 	return c != nil && c.GetKeyHash() == "" && o.answer.GetSandbox() != nil
 }
 
 // maybeTaken reports whether a Pod may have been taken, which a report then has to cover.
-func (o outcome) maybeTaken() bool {
+func (o answeredDispatch) maybeTaken() bool {
 	return o.answer.GetSandbox() != nil || o.answer.GetDisposition() == federationv1.Disposition_UNCLEAR
 }
 
@@ -115,24 +115,24 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	select {
 	case slots <- struct{}{}:
 	default:
-		u.deliver(ctx, outcome{d, a.tooMany(d)}) // not in a goroutine: that many are enough
+		u.deliver(ctx, answeredDispatch{d, a.tooMany(d)}) // not in a goroutine: that many are enough
 		return nil
 	}
 	waited, done := u.leavers.add(ctx, d)
 	if !a.execute(func() {
 		defer func() { <-slots }()
 		defer done()
-		u.deliver(ctx, outcome{d, a.carryOut(waited, d)})
+		u.deliver(ctx, answeredDispatch{d, a.carryOut(waited, d)})
 	}) {
 		done()
 		<-slots
-		u.deliver(ctx, outcome{d, handingOver(d)})
+		u.deliver(ctx, answeredDispatch{d, handingOver(d)})
 	}
 	return nil
 }
 
 // deliver hands an answer to the stream, or takes back what nobody will hear of.
-func (u *uplink) deliver(ctx context.Context, o outcome) {
+func (u *uplink) deliver(ctx context.Context, o answeredDispatch) {
 	select {
 	case u.answers <- o:
 	case <-u.sentAll:
@@ -143,7 +143,7 @@ func (u *uplink) deliver(ctx context.Context, o outcome) {
 }
 
 // answer is called by send. What failed to be sent was not told to anybody.
-func (u *uplink) answer(ctx context.Context, o outcome) (err error) {
+func (u *uplink) answer(ctx context.Context, o answeredDispatch) (err error) {
 	if c := o.dispatch.GetClaim(); c != nil && o.maybeTaken() {
 		r := c.GetRequest()
 		u.agent.source.dirty.mark(segment.Key{Namespace: r.GetNamespace(), Name: r.GetEnv()})
@@ -162,7 +162,7 @@ func (u *uplink) answer(ctx context.Context, o outcome) (err error) {
 	return err
 }
 
-func (a *Agent) takeBack(o outcome) {
+func (a *Agent) takeBack(o answeredDispatch) {
 	if !o.unheard() {
 		return
 	}

@@ -41,7 +41,7 @@ func keyedDispatch(keyHash string) *federationv1.Dispatch {
 }
 
 func newUplink(a *Agent) *uplink {
-	return &uplink{agent: a, receipts: make(chan *federationv1.WorkerFrame, maxCalls), answers: make(chan outcome), sentAll: make(chan struct{})}
+	return &uplink{agent: a, receipts: make(chan *federationv1.WorkerFrame, maxCalls), answers: make(chan answeredDispatch), sentAll: make(chan struct{})}
 }
 
 // I2: whether a claim with a key may be refused for want of room is for the claim service to say, which knows its attempt.

@@ -15,7 +15,7 @@ type answered struct {
 }
 
 // sentAnswer remembers what was sent.
-func (u *uplink) sentAnswer(o outcome) {
+func (u *uplink) sentAnswer(o answeredDispatch) {
 	if !o.unheard() {
 		return
 	}

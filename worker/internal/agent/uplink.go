@@ -38,7 +38,7 @@ type uplink struct {
 	heard  atomic.Pointer[time.Time]
 
 	receipts chan *federationv1.WorkerFrame // urgent, and cheap
-	answers  chan outcome                   // unbuffered: what is not taken was not sent
+	answers  chan answeredDispatch          // unbuffered: what is not taken was not sent
 	acks     chan *federationv1.HubFrame
 	sentAll  chan struct{} // closed when nothing more is sent
 
@@ -73,7 +73,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 	u := &uplink{
 		agent: a, stream: stream, clock: a.opts.Clock,
 		receipts: make(chan *federationv1.WorkerFrame, maxCalls),
-		answers:  make(chan outcome),
+		answers:  make(chan answeredDispatch),
 		acks:     make(chan *federationv1.HubFrame, window),
 		sentAll:  make(chan struct{}),
 		pending:  map[segment.Key]*segment.Segment{},

@@ -60,7 +60,7 @@ func (t *fileTunnel) Recv() ([]byte, error) {
 		case reach.ChannelStderr:
 			t.complaint.Write(said[:min(len(said), maxComplaint-t.complaint.Len())])
 		case reach.ChannelStatus:
-			if err := t.judge(said); err != nil {
+			if err := t.readStatus(said); err != nil {
 				return nil, err
 			}
 			return nil, io.EOF
@@ -68,8 +68,8 @@ func (t *fileTunnel) Recv() ([]byte, error) {
 	}
 }
 
-// judge reads how the command ended.
-func (t *fileTunnel) judge(text []byte) error {
+// readStatus reads how the command ended.
+func (t *fileTunnel) readStatus(text []byte) error {
 	var status metav1.Status
 	if err := json.Unmarshal(text, &status); err != nil || status.Status == metav1.StatusSuccess {
 		return nil //nolint:nilerr // whatever it was, all has been read

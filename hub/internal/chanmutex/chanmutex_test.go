@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package turn
+package chanmutex
 
 import (
 	"sync"
@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Who holds the lock may wait for a timer: simulated time goes on while others wait for the lock.
-func TestLock(t *testing.T) {
+// The holder may wait for a timer: simulated time goes on while others wait for the mutex.
+func TestMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l Lock
+		var l Mutex
 		var all sync.WaitGroup
 		inside := 0
 		for range 5 {
@@ -23,7 +23,7 @@ func TestLock(t *testing.T) {
 					t.Errorf("%d hold the lock", inside)
 				}
 				if l.TryLock() {
-					t.Error("a lock that is held was taken")
+					t.Error("a locked mutex was locked")
 				}
 				time.Sleep(time.Second)
 				inside--
@@ -31,7 +31,7 @@ func TestLock(t *testing.T) {
 		}
 		all.Wait()
 		if !l.TryLock() {
-			t.Error("a lock that nobody holds cannot be taken")
+			t.Error("an unlocked mutex cannot be locked")
 		}
 	})
 }
