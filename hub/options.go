@@ -32,6 +32,7 @@ type options struct {
 	retention      time.Duration
 	lockWait       time.Duration
 	limits         serve.Limits
+	web            serve.Web
 	cluster        fleet.Limits
 	tracing        telemetry.Flags
 }
@@ -53,6 +54,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "CAs of the workers' certificates (required)")
 	flags.DurationVar(&o.retention, "claim-key-retention", claims.DefaultRetention, "how long a claim key is honoured after its sandbox ended")
 	o.limits.Bind(flags)
+	o.web.Bind(flags)
 	const over = "; what is over it is left out, and the cluster is shown as degraded"
 	flags.IntVar(&o.cluster.Envs, "cluster-max-envs", fleet.DefaultEnvs, "how many Envs one cluster may have"+over)
 	flags.IntVar(&o.cluster.Members, "cluster-max-members", fleet.DefaultMembers, "how many members its Envs may have together"+over)
@@ -89,7 +91,7 @@ func (o *options) validate() error {
 	if kind, where, _ := strings.Cut(o.registryCopy, ":"); o.registryCopy != "" && o.registryCopy != noCopy && (where == "" || kind != "file" && kind != "secret") {
 		errs = append(errs, fmt.Errorf("--registry-copy: %q is not valid, want file:PATH, secret:NAME or %s", o.registryCopy, noCopy))
 	}
-	errs = append(errs, o.limits.Validate(), o.tracing.Validate())
+	errs = append(errs, o.limits.Validate(), o.web.Validate(), o.tracing.Validate())
 	return errors.Join(errs...)
 }
 

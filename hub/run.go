@@ -202,7 +202,7 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 	service := sandboxes.New(sandboxes.Options{Fleet: h.fleet, Dispatcher: workers, Claims: h.claims, Tunnels: workers})
 	options := api.Options{
 		Claims: h.claims, Sandboxes: service, Reach: measures.Measure(service), Fleet: h.fleet, Hub: status, Auth: h.auth,
-		Limits: o.limits, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api"),
+		Limits: o.limits, Web: o.web, Traces: h.tracing.Provider, Metrics: h.metrics, Log: h.log.WithName("api"),
 	}
 	if o.secure() {
 		options.TLS = credentials.PublicConfig()

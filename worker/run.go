@@ -154,7 +154,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	}
 	front, err := localapi.New(localapi.Options{
 		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Envs: envs, Reach: sandboxes, Elsewhere: elsewhere,
-		Traces: tracing.Provider, Limits: o.limits, Log: log.WithName("localapi"),
+		Traces: tracing.Provider, Limits: o.limits, Web: o.web, Log: log.WithName("localapi"),
 	})
 	if err != nil {
 		return fmt.Errorf("building the local API: %w", err)

@@ -33,9 +33,14 @@
 //
 // # Who sees what
 //
-// What is forwarded to a port is without the caller's credentials for Atoll (Authorization), and what comes back keeps its
-// cookies and redirects below the port's path, so that a browser shows them to no other sandbox. A connection to a port
-// serves one request: whoever asks next is looked at again. Pages of other origins cannot get in (Origin).
+// What is forwarded to a port is without the caller's credentials for Atoll (Authorization); what comes back keeps its redirects
+// and cookies below the port's path, and says nothing for the whole host. A connection to a port serves one request: whoever
+// asks next is looked at again. Pages of other origins cannot get in (permit).
+//
+// At a path, a page of a sandbox is of no origin (Content-Security-Policy: sandbox): exec and other sandboxes are at the same
+// host. It shows, runs scripts and loads what belongs to it, and cannot read responses, keep a session or open WebSockets. At a
+// host of its own, PORT-ID.DOMAIN, it is a page like any other: http://8000-01h…-east.localhost:8080/ works where there
+// are no API keys, since browsers take every name below localhost for their own machine.
 //
 // # Half-open connections
 //

@@ -3,6 +3,7 @@
 package reach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
 )
 
 const (
@@ -28,6 +30,9 @@ var ErrGoingAway = problem.New(problem.Unavailable, "the server is going away").
 
 // Handler answers the paths logs, exec and ports of sandboxes.
 type Handler struct {
+	// Domain gives each port a host of its own, PORT-ID.DOMAIN. Empty: there are paths alone.
+	Domain string
+
 	opener Opener
 	log    logr.Logger
 	ctx    context.Context // of all conversations
@@ -51,7 +56,7 @@ type target struct {
 	id   string
 	what string // logs, exec or ports
 	port string
-	base string // of a port: the path of its root, without the last slash
+	base string // of a port: the path of its root, without the last slash; empty at a host of its own
 	rest string // of a port: what follows, as it was written
 }
 
@@ -86,7 +91,7 @@ func parse(escaped string) (target, bool) {
 
 // Match returns nil for a request that is not for this handler.
 func (h *Handler) Match(r *http.Request) http.Handler {
-	t, ok := parse(r.URL.EscapedPath())
+	t, ok := h.find(r)
 	if !ok {
 		return nil
 	}
@@ -97,9 +102,17 @@ func (h *Handler) Match(r *http.Request) http.Handler {
 	})
 }
 
+// find reads what a request is for. At the host of a port nothing else is served: its pages are of one origin with it.
+func (h *Handler) find(r *http.Request) (target, bool) {
+	if port, id, ok := serve.SandboxHost(r.Host, h.Domain); ok {
+		return target{id: id, what: "ports", port: port, rest: cmp.Or(r.URL.EscapedPath(), "/")}, true
+	}
+	return parse(r.URL.EscapedPath())
+}
+
 // serve returns an error as long as nothing else has been answered.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t target) error {
-	if err := sameOrigin(r); err != nil {
+	if err := permit(r, t); err != nil {
 		return err
 	}
 	if t.what != "ports" && r.Method != http.MethodGet {
@@ -115,17 +128,14 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t target) error 
 	}
 }
 
-// sameOrigin keeps pages of others from using a caller's browser to get in: where loopback is all that protects, no
-// credentials are asked for.
-func sameOrigin(r *http.Request) error {
-	origin := r.Header.Get("Origin")
-	if origin == "" {
+// permit keeps pages of others from using a caller's browser to get in: where loopback is all that protects, no credentials are
+// asked for. What a page loads from a port and cannot read is let through: a sandbox's own pages have no origin that they
+// share with anything (see confine).
+func permit(r *http.Request, t target) error {
+	if t.what == "ports" && serve.Safe(r.Method) && r.Header.Get("Origin") == "" && r.Header.Get("Upgrade") == "" {
 		return nil
 	}
-	if u, err := url.Parse(origin); err == nil && strings.EqualFold(u.Host, r.Host) {
-		return nil
-	}
-	return problem.New(problem.Forbidden, "pages of %s cannot reach sandboxes here, only those of %s", origin, r.Host)
+	return serve.SameOrigin(r)
 }
 
 // open opens a conversation that ends with the handler, and when its request is ended for a reason that can be told.

@@ -80,6 +80,12 @@ func TestRefusalsAreProblems(t *testing.T) {
 		{"DELETE", "/v1/sandboxes/a/ports/80/x", nil, 404},
 		{"GET", "/v1/sandboxes/a/ports/80/", []string{"Origin", "https://evil.example"}, 403},
 		{"GET", "/v1/sandboxes/a/ports/80/", []string{"Origin", "http://hub.example"}, 404},
+		{"POST", "/v1/sandboxes/a/ports/80/", []string{"Origin", "null", "Sec-Fetch-Site", "cross-site"}, 403}, // a sandbox's own page
+		{"POST", "/v1/sandboxes/a/ports/80/", []string{"Sec-Fetch-Site", "same-site"}, 403},
+		{"GET", "/v1/sandboxes/a/ports/80/", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 404}, // its script
+		{"GET", "/v1/sandboxes/a/logs", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+		{"GET", "/v1/sandboxes/a/exec?command=ls", append(socket, "Origin", "null", "Sec-WebSocket-Protocol", ExecProtocol), 403},
+		{"GET", "/v1/sandboxes/a/ports/80", append(socket, "Sec-Fetch-Site", "cross-site", "Sec-WebSocket-Protocol", TCPProtocol), 403},
 	} {
 		if got := ask(c.method, c.path, c.header...); got != c.want {
 			t.Errorf("%s %s %v is answered %d, want %d", c.method, c.path, c.header, got, c.want)

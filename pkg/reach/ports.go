@@ -13,7 +13,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/gorilla/websocket"
@@ -50,8 +49,8 @@ func (h *Handler) port(w http.ResponseWriter, r *http.Request, t target) error {
 		return nil
 	}
 	_ = http.NewResponseController(w).EnableFullDuplex() // what answers before it has read everything may
-	ctx := context.WithValue(r.Context(), forwarded{}, forwarded{target: t, call: call})
-	h.proxy.ServeHTTP(w, r.WithContext(ctx))
+	ctx := context.WithValue(r.Context(), forwarded{}, forwarded{target: t, host: r.Host, call: call})
+	h.proxy.ServeHTTP(final{w}, r.WithContext(ctx))
 	return nil
 }
 
@@ -78,6 +77,7 @@ func (h *Handler) connect(w http.ResponseWriter, r *http.Request, id string, cal
 // forwarded is what a proxied request is for.
 type forwarded struct {
 	target
+	host string // by which the caller came
 	call *federationv1.ReachCall
 }
 
@@ -90,7 +90,7 @@ func forwardedOf(ctx context.Context) forwarded {
 func (h *Handler) newProxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,
-		ModifyResponse: keepBelow,
+		ModifyResponse: confine,
 		FlushInterval:  -1,
 		Transport: &http.Transport{
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeadBytes,
@@ -121,6 +121,9 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.SetXForwarded()
 	p.Out.Header.Set("X-Forwarded-Prefix", f.base)
 	p.Out.Header.Del("Authorization") // the caller's for Atoll
+	if f.base != "" && p.In.Header.Get("Sec-Fetch-Site") != "" {
+		p.Out.Header.Del("Cookie") // a browser's for the host, and for whatever else is served there
+	}
 	if p.In.Header.Get("Origin") != "" {
 		p.Out.Header.Set("Origin", "http://"+host)
 	}
@@ -130,25 +133,6 @@ func rewrite(p *httputil.ProxyRequest) {
 	if unescaped, err := url.PathUnescape(f.rest); err == nil {
 		p.Out.URL.Path, p.Out.URL.RawPath = unescaped, f.rest
 	}
-}
-
-// keepBelow keeps redirects and cookies of a sandbox below its path: everything is one origin to a browser.
-func keepBelow(r *http.Response) error {
-	f := forwardedOf(r.Request.Context())
-	if to, err := url.Parse(r.Header.Get("Location")); err == nil && r.Header.Get("Location") != "" {
-		if here := to.Host == "" || to.Host == r.Request.URL.Host; here && strings.HasPrefix(to.Path, "/") {
-			to.Scheme, to.Host = "", ""
-			r.Header.Set("Location", f.base+to.String())
-		}
-	}
-	cookies := r.Cookies()
-	r.Header.Del("Set-Cookie")
-	for _, cookie := range cookies {
-		cookie.Domain = ""
-		cookie.Path = f.base + path.Join("/", cookie.Path)
-		r.Header.Add("Set-Cookie", cookie.String())
-	}
-	return nil
 }
 
 // tcpCaller is the caller's end of a TCP connection.

@@ -70,6 +70,8 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			refuse(w, r, err)
 			return
 		}
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		r.ContentLength = int64(len(body))
 		next.ServeHTTP(&departing{ResponseWriter: w, control: control, within: s.opts.Limits.BodyTimeout}, r)
@@ -83,10 +85,8 @@ func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]b
 	if how := r.Header.Get("Content-Encoding"); how != "" && !strings.EqualFold(how, "identity") {
 		return nil, problem.InvalidField("Content-Encoding", clip(how), "identity: requests are not compressed")
 	}
-	if kind := r.Header.Get("Content-Type"); kind != "" {
-		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-			return nil, problem.InvalidField("Content-Type", clip(kind), "application/json")
-		}
+	if err := checkType(r.Header); err != nil {
+		return nil, err
 	}
 	most := s.opts.Limits.BodyBytes
 	if r.ContentLength > int64(most) {
@@ -113,6 +113,19 @@ func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]b
 		return nil, tooLarge(most)
 	}
 	return body, checkJSON(body)
+}
+
+// checkType wants JSON: everything that a page may send to another origin without being asked is of another type, or, from
+// browsers, of none.
+func checkType(header http.Header) error {
+	kind := header.Get("Content-Type")
+	if kind == "" && header.Get("Origin") == "" && header.Get("Sec-Fetch-Site") == "" {
+		return nil
+	}
+	if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+		return problem.InvalidField("Content-Type", clip(kind), "application/json")
+	}
+	return nil
 }
 
 // remote is the address of a caller as net/http tells it.

@@ -32,6 +32,13 @@
 // Further is for conversations, which may last and send any amount: its handlers bound what they hold by windows of their own.
 // The tests that name I14 are in limits_test.go; hub/flood_test.go measures a hub's memory.
 //
+// # What a page can do
+//
+// Without credentials, on loopback, a browser is what stands between the pages that a person looks at and this server. So a
+// request over HTTP must go by a name that is known (Web), which a name that was rebound to this machine is not; must not come
+// from a page of another origin (Sec-Fetch-Site, Origin); and has a body of JSON, which pages cannot send to other origins
+// unasked. gRPC is out of their reach: it needs HTTP/2 from the first byte.
+//
 // Limit bounds the connections of other listeners, such as those of the link until a certificate was shown; Plain serves
 // metrics and health.
 package serve

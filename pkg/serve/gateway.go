@@ -58,15 +58,30 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 		}
 		gateway.ServeHTTP(w, carrySlashes(r))
 	}))
-	return s.admitted(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.opts.Further != nil {
-			if h := s.opts.Further(r); h != nil {
-				conversation(h).ServeHTTP(w, r)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _, sandbox := SandboxHost(r.Host, s.opts.Web.Domain(s.opts.Admit != nil))
+		if !sandbox {
+			if err := s.opts.Web.named(s.opts.Admit != nil, r); err != nil {
+				refuse(w, r, err)
 				return
 			}
 		}
-		calls.ServeHTTP(w, r)
-	})), nil
+		if s.opts.Further != nil {
+			if h := s.opts.Further(r); h != nil {
+				s.admitted(conversation(h)).ServeHTTP(w, r)
+				return
+			}
+		}
+		err := SameOrigin(r)
+		if sandbox {
+			err = problem.New(problem.NotFound, "sandboxes are not served at hosts of their own here")
+		}
+		if err != nil {
+			refuse(w, r, err)
+			return
+		}
+		s.admitted(calls).ServeHTTP(w, r)
+	}), nil
 }
 
 // claimsPath is where the next segment is a claim key, which may contain any printable character.

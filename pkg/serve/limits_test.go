@@ -94,7 +94,7 @@ func begin(t *testing.T, conn *grpc.ClientConn, method string, header ...string)
 func TestI14CredentialsComeBeforeTheBody(t *testing.T) {
 	address := start(t, secured)
 	for _, path := range []string{"/v1/sandboxes", "/v1/extra/7", "/v1/nothing"} {
-		conn := talk(t, address, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{")
+		conn := talk(t, address, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n{")
 		if code, body, closed := heard(t, conn); code != 401 || !closed {
 			t.Errorf("%s: %d %s, closed %t", path, code, body, closed)
 		}
@@ -110,7 +110,7 @@ func TestI14CredentialsComeBeforeTheBody(t *testing.T) {
 		t.Errorf("with credentials: %v %v", got, err)
 	}
 	for _, path := range []string{"/healthz", "/openapi.json"} {
-		if code, body, _ := heard(t, talk(t, address, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")); code != 200 {
+		if code, body, _ := heard(t, talk(t, address, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")); code != 200 {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
@@ -141,7 +141,7 @@ func TestI14RequestsAreBounded(t *testing.T) {
 	}
 	// A body without a length is read no further than it may be.
 	chunk := "10000\r\n" + strings.Repeat(" ", 1<<16) + "\r\n"
-	conn := talk(t, address, "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+strings.Repeat(chunk, 5))
+	conn := talk(t, address, "POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"+strings.Repeat(chunk, 5))
 	if code, body, _ := heard(t, conn); code != 400 || !strings.Contains(body, "at most 262144 bytes") {
 		t.Errorf("in chunks: %d %s", code, body)
 	}
@@ -178,12 +178,12 @@ func TestI14RequestsAreBounded(t *testing.T) {
 		"many bytes": "A: " + strings.Repeat("x", 64<<10) + "\r\n",
 		"many lines": strings.Repeat("A:\r\n", maxLines),
 	} {
-		if code, body, closed := heard(t, talk(t, address, "GET /healthz HTTP/1.1\r\nHost: x\r\n"+header+"\r\n")); code != 431 || !closed {
+		if code, body, closed := heard(t, talk(t, address, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\n")); code != 431 || !closed {
 			t.Errorf("a header of %s: %d %s, closed %t", name, code, body, closed)
 		}
 	}
 	// Bodies of many lines, and many requests of one connection, are not headers of many lines.
-	conn = talk(t, address, strings.Repeat("POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 1014\r\n\r\n"+strings.Repeat("\n", 1000)+`{"env":"demo"}`[:14], 3))
+	conn = talk(t, address, strings.Repeat("POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1014\r\n\r\n"+strings.Repeat("\n", 1000)+`{"env":"demo"}`[:14], 3))
 	in := bufio.NewReader(conn)
 	for range 3 {
 		resp, err := http.ReadResponse(in, nil)
@@ -221,13 +221,13 @@ func TestI14SlowCallersAreEnded(t *testing.T) {
 	const short = 300 * time.Millisecond
 	address := start(t, limits(func(l *Limits) { l.HeaderTimeout, l.BodyTimeout, l.IdleTimeout = short, short, short }))
 	for name, text := range map[string]string{
-		"nothing": "", "half a preface": "PR", "half a header": "GET / HTTP/1.1\r\nHost:", "after a request": "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"nothing": "", "half a preface": "PR", "half a header": "GET / HTTP/1.1\r\nHost:", "after a request": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	} {
 		if _, err := io.Copy(io.Discard, talk(t, address, text)); err != nil {
 			t.Errorf("who says %s is not hung up on: %v", name, err)
 		}
 	}
-	conn := talk(t, address, "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	conn := talk(t, address, "POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 	if code, body, closed := heard(t, conn); code != 504 || !closed {
 		t.Errorf("half a body: %d %s, closed %t", code, body, closed)
 	}
@@ -243,7 +243,7 @@ func TestI14SlowCallersAreEnded(t *testing.T) {
 		}
 	}
 	// A conversation is no slow body.
-	slow := talk(t, address, "POST /v1/extra/7 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n1")
+	slow := talk(t, address, "POST /v1/extra/7 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n1")
 	<-time.After(2 * short)
 	if _, err := io.WriteString(slow, "2"); err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestI14ResponsesAreTakenInTime(t *testing.T) {
 	deaf := talk(t, address, "")
 	go func() {
 		for {
-			if _, err := io.WriteString(deaf, "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			if _, err := io.WriteString(deaf, "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 				return
 			}
 		}
@@ -270,7 +270,7 @@ func TestI14ResponsesAreTakenInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = conn.SetDeadline(time.Now().Add(time.Second))
-		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 		got, _ := io.ReadAll(conn)
 		_ = conn.Close()
 		if strings.HasPrefix(string(got), "HTTP/1.1 200") {
@@ -292,7 +292,7 @@ func TestI14ConnectionsAreBounded(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		_, err = http.ReadResponse(bufio.NewReader(conn), nil)
 		return conn, err == nil
 	}
@@ -351,13 +351,13 @@ func TestI14PlainIsBounded(t *testing.T) {
 		}
 	})
 	address := lis.Addr().String()
-	large := talk(t, address, "GET / HTTP/1.1\r\nHost: x\r\nA: "+strings.Repeat("x", 2*plainHeader)+"\r\n\r\n")
+	large := talk(t, address, "GET / HTTP/1.1\r\nHost: localhost\r\nA: "+strings.Repeat("x", 2*plainHeader)+"\r\n\r\n")
 	if code, _, closed := heard(t, large); code != 431 || !closed {
 		t.Errorf("a large header: %d, closed %t", code, closed)
 	}
 	_ = large.Close()
 	for range plainPerAddress {
-		talk(t, address, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+		talk(t, address, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")
 	}
 	for until := time.Now().Add(patience); ; { // connections are accepted one after the other
 		over := talk(t, address, "")
@@ -378,7 +378,7 @@ func TestI14EachCallerHasAShare(t *testing.T) {
 	for range intakePerCaller {
 		begin(t, conn, createMethod, "authorization", "greedy")
 	}
-	post := "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 14\r\n\r\n" + `{"env":"demo"}`
+	post := "POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\nContent-Length: 14\r\n\r\n" + `{"env":"demo"}`
 	for until := time.Now().Add(patience); ; {
 		held := talk(t, address, fmt.Sprintf(post, "greedy"))
 		_ = held.SetReadDeadline(time.Now().Add(300 * time.Millisecond))

@@ -114,10 +114,18 @@ const (
 	plainTime        = 30 * time.Second
 )
 
-// Plain serves requests without bodies on lis until ctx ends: metrics and health.
+// Plain serves requests without bodies on lis until ctx ends: metrics and health. On loopback it goes by loopback's names alone.
 func Plain(ctx context.Context, lis net.Listener, h http.Handler) error {
+	local := isLoopback(hostOf(lis.Addr().String()))
+	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := (Web{}).named(!local, r); err != nil {
+			refuse(w, r, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 	server := &http.Server{
-		Handler: h, MaxHeaderBytes: plainHeader,
+		Handler: named, MaxHeaderBytes: plainHeader,
 		ReadHeaderTimeout: plainHeaderTime, ReadTimeout: plainHeaderTime, WriteTimeout: plainTime, IdleTimeout: 2 * plainTime,
 	}
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })

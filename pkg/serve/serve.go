@@ -32,9 +32,12 @@ type Options struct {
 	// Admit knows callers, by either protocol, before anything else is read of a request than its header. Nil: everybody is
 	// let in. Health checks and the OpenAPI document need no credentials.
 	Admit Admit
-	// Further returns the handler of a request that is none of the translated calls, else nil. It sees paths as they were
-	// written, and bodies of any size. What it has taken over (upgrades) is its own to end.
+	// Further returns the handler of a request that is none of the translated calls, else nil. It sees hosts and paths as they
+	// were written, before anything else does, and bodies of any size. Of what pages ask for is its own to judge (SameOrigin).
+	// What it has taken over (upgrades) is its own to end.
 	Further func(*http.Request) http.Handler
+	// Web is by which names browsers reach the server.
+	Web Web
 	// Limits bound what callers can make the server hold.
 	Limits Limits
 	// OpenAPI is served at /openapi.json.

@@ -32,6 +32,7 @@ type Options struct {
 	Traces    trace.TracerProvider  // nil: no spans
 	Metrics   prometheus.Registerer // nil: none
 	Limits    serve.Limits
+	Web       serve.Web
 	Log       logr.Logger
 }
 
@@ -48,6 +49,7 @@ func New(o Options) (*Server, error) {
 		OpenAPI: sandboxv1.OpenAPI,
 		TLS:     o.TLS,
 		Limits:  o.Limits,
+		Web:     o.Web,
 		Log:     o.Log,
 	}
 	if o.Auth != nil {
@@ -56,6 +58,7 @@ func New(o Options) (*Server, error) {
 		opts.Stream = []grpc.StreamServerInterceptor{o.Auth.Stream}
 	}
 	handler := reach.NewHandler(o.Reach, o.Log)
+	handler.Domain = o.Web.Domain(o.Auth != nil)
 	opts.Further = func(r *http.Request) http.Handler {
 		h := handler.Match(r)
 		if h == nil || o.Auth == nil {

@@ -66,6 +66,7 @@ type Options struct {
 	Rand      func() uint64        // breaks the router's near-ties
 	Traces    trace.TracerProvider // nil: no spans
 	Limits    serve.Limits
+	Web       serve.Web
 	Log       logr.Logger
 }
 
@@ -101,12 +102,14 @@ func New(opts Options) (*API, error) {
 	}
 	api := &API{opts: opts}
 	api.reach = reach.NewHandler(api.reaches(), opts.Log)
+	api.reach.Domain = opts.Web.Domain(false)
 	server, err := serve.New(serve.Options{
 		Services: api.services(),
 		Unary:    []grpc.UnaryServerInterceptor{telemetry.Unary(opts.Traces), refuseUnbuilt, api.forward},
 		OpenAPI:  sandboxv1.OpenAPI,
 		Further:  api.reach.Match,
 		Limits:   opts.Limits,
+		Web:      opts.Web,
 		Log:      opts.Log,
 	})
 	if err != nil {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+)
+
+// sandboxed has browsers give a page an origin that nothing else has: at a path, exec and every other sandbox are at the same
+// host. A host of its own (Handler.Domain) needs none of this.
+const sandboxed = "sandbox allow-downloads allow-forms allow-modals allow-orientation-lock allow-pointer-lock allow-popups allow-presentation allow-scripts"
+
+// originWide are headers of a response by which a sandbox would speak for the whole host, or for its neighbours.
+var originWide = []string{
+	"Alt-Svc", "Clear-Site-Data", "Expect-Ct", "Nel", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Report-To",
+	"Service-Worker-Allowed", "Set-Cookie2", "Strict-Transport-Security",
+}
+
+// confine keeps what a sandbox says to browsers to its own path and origin.
+func confine(r *http.Response) error {
+	f := forwardedOf(r.Request.Context())
+	for _, name := range originWide {
+		r.Header.Del(name)
+	}
+	if f.base != "" {
+		r.Header.Add("Content-Security-Policy", sandboxed)
+	}
+	if text := r.Header.Get("Location"); text != "" {
+		r.Header.Del("Location")
+		if to := f.redirect(r.Request.URL, text); to != "" {
+			r.Header.Set("Location", to)
+		}
+	}
+	cookies := r.Cookies()
+	r.Header.Del("Set-Cookie")
+	for _, cookie := range cookies {
+		cookie.Domain = ""
+		cookie.Path = f.base + path.Join("/", cookie.Path)
+		r.Header.Add("Set-Cookie", cookie.String())
+	}
+	return nil
+}
+
+// redirect is where a redirect leads: of this host, only to where the port is. A client that repeats its request there, with
+// its credentials for Atoll, must not do so elsewhere. What cannot be read leads nowhere.
+func (f forwarded) redirect(from *url.URL, text string) string {
+	ref, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	to := from.ResolveReference(ref)
+	inside, outside := strings.EqualFold(to.Host, from.Host), strings.EqualFold(to.Host, f.host)
+	if to.Opaque != "" || !inside && !outside {
+		return text
+	}
+	at := to.EscapedPath()
+	if outside {
+		if below, ok := strings.CutPrefix(at, f.base+"/"); ok {
+			at = "/" + below
+		}
+	}
+	if clean, err := url.PathUnescape(at); err != nil || slices.ContainsFunc(strings.Split(clean, "/"), dots) {
+		at = (&url.URL{Path: path.Join("/", clean)}).EscapedPath() // browsers take %2e for a dot
+	}
+	suffix := url.URL{RawQuery: to.RawQuery, ForceQuery: to.ForceQuery, Fragment: to.Fragment, RawFragment: to.RawFragment}
+	return f.base + "/" + strings.TrimLeft(at, "/") + suffix.String()
+}
+
+func dots(segment string) bool { return segment == "." || segment == ".." }
+
+// final is a response without informational ones before it: their headers are nobody's to confine.
+type final struct{ http.ResponseWriter }
+
+func (f final) WriteHeader(code int) {
+	if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
+		f.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (f final) Unwrap() http.ResponseWriter { return f.ResponseWriter }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+)
+
+// codes notes every header that is written, informational ones too.
+type codes struct {
+	*httptest.ResponseRecorder
+	written []int
+}
+
+func (c *codes) WriteHeader(code int) {
+	c.written = append(c.written, code)
+	c.ResponseRecorder.WriteHeader(code)
+}
+
+// respond asks a sandbox, and returns what it says as a caller sees it.
+func respond(t *testing.T, host, path, response string) (*codes, string) {
+	t.Helper()
+	sandbox := &responder{respond: func(w io.Writer) error {
+		_, err := io.WriteString(w, response)
+		return err
+	}}
+	h := NewHandler(sandbox, logr.Discard())
+	h.Domain = "localhost"
+	defer h.Close()
+	r := httptest.NewRequest(http.MethodGet, "http://"+host+path, nil)
+	r.Header.Set("Cookie", "of=host")
+	r.Header.Set("Sec-Fetch-Site", "none")
+	w := &codes{ResponseRecorder: httptest.NewRecorder()}
+	handler := h.Match(r)
+	if handler == nil {
+		t.Fatalf("%s%s is not for a sandbox", host, path)
+	}
+	handler.ServeHTTP(w, r)
+	sandbox.under.Wait()
+	return w, sandbox.asked
+}
+
+const hubHost = "hub.example:8080"
+
+// A sandbox speaks to a browser for its own path, and not for the host, where exec is, and other sandboxes.
+func TestASandboxSpeaksForItselfAlone(t *testing.T) {
+	const response = "HTTP/1.1 103 Early Hints\r\nSet-Cookie: early=1; Path=/\r\n\r\n" +
+		"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Security-Policy: default-src 'self'\r\nService-Worker-Allowed: /\r\n" +
+		"Clear-Site-Data: \"*\"\r\nAlt-Svc: h3=\":443\"\r\nStrict-Transport-Security: max-age=1\r\nNEL: {}\r\nReport-To: {}\r\nSet-Cookie2: x=y\r\n" +
+		"Set-Cookie: a=b; Path=/; Domain=hub.example\r\nSet-Cookie: c=d; Path=/../../x\r\n\r\nbody"
+	at := func(host, path, base string) {
+		t.Helper()
+		w, asked := respond(t, host, path, response)
+		if !strings.HasPrefix(asked, "GET /v1/clusters?x=1 HTTP/1.1") {
+			t.Errorf("%s: the sandbox is asked for %.40q", host, asked)
+		}
+		if strings.Contains(asked, "of=host") != (base == "") {
+			t.Errorf("%s: the sandbox is shown %q", host, asked)
+		}
+		if w.Code != 200 || len(w.written) != 1 || w.Body.String() != "body" {
+			t.Errorf("%s: %v %s", host, w.written, w.Body)
+		}
+		for _, name := range originWide {
+			if values := w.Header().Values(name); len(values) > 0 {
+				t.Errorf("%s: %s: %q", host, name, values)
+			}
+		}
+		if got := strings.Join(w.Header().Values("Set-Cookie"), ", "); got != "a=b; Path="+base+"/, c=d; Path="+base+"/x" {
+			t.Errorf("%s: cookies %s", host, got)
+		}
+		policies := strings.Join(w.Header().Values("Content-Security-Policy"), ", ")
+		if apart := strings.Contains(policies, ", sandbox "); !strings.HasPrefix(policies, "default-src 'self'") || apart != (base != "") ||
+			strings.Contains(policies, "allow-same-origin") {
+			t.Errorf("%s: policies %s", host, policies)
+		}
+	}
+	const base = "/v1/sandboxes/01h-east/ports/80"
+	at(hubHost, base+"/v1/clusters?x=1", base)
+	at("80-01h-east.localhost:8080", "/v1/clusters?x=1", "")
+}
+
+// A caller that follows a redirect shows the credentials for Atoll again, and may repeat what was asked.
+func TestRedirectsLeadBelowThePort(t *testing.T) {
+	const base = "/v1/sandboxes/01h-east/ports/80"
+	for location, want := range map[string]string{
+		"/login?x=1#y":                             base + "/login?x=1#y",
+		"login":                                    base + "/app/login",
+		"../../../../../../clusters/east:drain":    base + "/clusters/east:drain",
+		"/../../../../../clusters/east:drain":      base + "/clusters/east:drain",
+		"/%2e%2e/%2E./%2e%2e/..%2f../../v1":        base + "/v1",
+		"/a%2Fb/c%20d":                             base + "/a%2Fb/c%20d",
+		"/\\..\\..":                                base + "/%5C..%5C..",
+		"http://localhost:80/login":                base + "/login",
+		"http://" + hubHost + "/v1/clusters":       base + "/v1/clusters",
+		"//HUB.example:8080/v1/clusters":           base + "/v1/clusters",
+		"https://" + hubHost + base + "/x":         base + "/x",
+		"http://" + hubHost + base + "/../../exec": base + "/v1/sandboxes/01h-east/exec",
+		"?x":                       base + "/app/?x",
+		"https://other.example/..": "https://other.example/..",
+		"http://a b:c":             "",
+		"%zz":                      "",
+	} {
+		w, _ := respond(t, hubHost, base+"/app/", "HTTP/1.1 307 Temporary Redirect\r\nLocation: "+location+"\r\nContent-Length: 0\r\n\r\n")
+		if got := w.Header().Get("Location"); got != want || w.Code != http.StatusTemporaryRedirect {
+			t.Errorf("%q leads to %q (%d), want %q", location, got, w.Code, want)
+		}
+	}
+	// At a host of its own there is nothing to keep away from.
+	w, _ := respond(t, "80-01h-east.localhost", "/app/", "HTTP/1.1 302 Found\r\nLocation: //80-01h-east.localhost//x/../y\r\nContent-Length: 0\r\n\r\n")
+	if got := w.Header().Get("Location"); got != "/y" {
+		t.Errorf("at a host of its own it leads to %q", got)
+	}
+}

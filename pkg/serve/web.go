@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Web is by which names browsers reach a server. A page that a caller looks at must not use what the caller can do here: the
+// browser says where a request comes from and by which name it went, and both are held to what is known.
+type Web struct {
+	// Hosts are names of the server besides loopback's. Without any, a server that asks for credentials goes by every name.
+	Hosts []string
+	// SandboxDomain gives each port of a sandbox a host of its own, PORT-ID.DOMAIN, and so an origin of its own.
+	SandboxDomain string
+}
+
+// loopbackDomain is that of servers on loopback: browsers take every name below it for this machine.
+const loopbackDomain = "localhost"
+
+// Bind makes flags of the names.
+func (w *Web) Bind(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&w.Hosts, "allowed-hosts", nil,
+		"host names by which the API is reached, besides localhost and loopback addresses; default: any with API keys, else none")
+	flags.StringVar(&w.SandboxDomain, "sandbox-domain", "",
+		"domain below which each port of a sandbox is served at a host of its own, PORT-ID.DOMAIN; default: localhost without API keys, else none")
+}
+
+// Validate names every name that is none.
+func (w Web) Validate() error {
+	for _, host := range w.Hosts {
+		if len(validation.IsDNS1123Subdomain(host)) > 0 && !isIP(host) {
+			return fmt.Errorf("--allowed-hosts: %q is not valid, want host names in lower case or IP addresses, without ports", host)
+		}
+	}
+	if w.SandboxDomain != "" && len(validation.IsDNS1123Subdomain(w.SandboxDomain)) > 0 {
+		return fmt.Errorf("--sandbox-domain: %q is not valid, want a DNS name in lower case", w.SandboxDomain)
+	}
+	return nil
+}
+
+// Domain is below what sandboxes have hosts of their own; empty: none.
+func (w Web) Domain(authenticated bool) string {
+	if w.SandboxDomain == "" && !authenticated {
+		return loopbackDomain
+	}
+	return w.SandboxDomain
+}
+
+// named refuses requests that went by a name which is not the server's: one that its owner has point here, to read with a page
+// of that name what only pages from here may.
+func (w Web) named(authenticated bool, r *http.Request) error {
+	host := hostOf(r.Host)
+	known := host == "" || isLoopback(host) || slices.Contains(w.Hosts, host) || authenticated && len(w.Hosts) == 0
+	if known {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "this server is not known as %q, want localhost, a loopback address or one of --allowed-hosts", clip(host))
+}
+
+// SandboxHost reads a host of a sandbox's port, PORT-ID.DOMAIN. An empty domain has none.
+func SandboxHost(host, domain string) (port, id string, ok bool) {
+	label, ok := strings.CutSuffix(hostOf(host), "."+domain)
+	if !ok || domain == "" {
+		return "", "", false
+	}
+	port, id, ok = strings.Cut(label, "-")
+	_, err := strconv.ParseUint(port, 10, 16)
+	return port, id, ok && err == nil && !strings.Contains(id, ".")
+}
+
+// hostOf is the name of a Host header, without its port.
+func hostOf(header string) string {
+	host := header
+	if name, _, err := net.SplitHostPort(header); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+}
+
+func isIP(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == loopbackDomain || err == nil && ip.Unmap().IsLoopback()
+}
+
+// SameOrigin refuses what a browser sends for a page of another origin. A link that a person follows is let through.
+func SameOrigin(r *http.Request) error {
+	site := r.Header.Get("Sec-Fetch-Site")
+	origin := r.Header.Get("Origin")
+	if origin != "" {
+		u, err := url.Parse(origin)
+		if err != nil || !strings.EqualFold(u.Host, r.Host) {
+			return problem.New(problem.Forbidden, "pages of %s have no access here, only those of %s", clip(origin), clip(r.Host))
+		}
+	}
+	if site == "" || site == "same-origin" || site == "none" || followed(r) {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "pages of other origins have no access here (Sec-Fetch-Site: %s), only those of %s", clip(site), clip(r.Host))
+}
+
+// followed reports whether a person opens a page.
+func followed(r *http.Request) bool {
+	return Safe(r.Method) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+}
+
+// Safe reports whether a method asks for nothing to be changed.
+func Safe(method string) bool { return method == http.MethodGet || method == http.MethodHead }
