@@ -28,7 +28,7 @@ const (
 	maxAdopting = 64
 )
 
-// recovered answers an error while the ledger waits for keys.
+// recovered returns an error while the ledger waits for keys.
 func (s *Service) recovered(ctx context.Context) error {
 	if !s.recovery.Recovering() {
 		return nil
@@ -223,8 +223,7 @@ func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv
 	return bears, nil
 }
 
-// adopted is what can be known of a claim by its holder. A claim under way is pending: whoever asks for its key again joins
-// it there. One with a Pod may have been answered, and is never claimed again.
+// adopted is what can be known of a claim by its holder. A claim under way is pending: a retry joins it there. One with a Pod may have been answered, and is never claimed again.
 func (s *Service) adopted(cluster string, holder *federationv1.KeyHolder) *ledger.Record {
 	now := s.clock.Now()
 	r := &ledger.Record{

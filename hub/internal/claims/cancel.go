@@ -81,7 +81,7 @@ func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) 
 	return h, req, nil
 }
 
-// GetClaim answers what became of a key. Where the cluster does not answer, the sandbox is left out.
+// GetClaim returns what became of a key, without the sandbox where its cluster does not reply.
 func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
 	p := principal.From(ctx)
 	k, err := resolveKey(p, in.GetClaimKey(), in.GetNamespace(), in.GetTeam())

@@ -40,7 +40,7 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	if until, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(until))
 	}
-	// A caller that leaves takes its claim along. One whose time is over is still told what became of it, if it hears.
+	// A caller that leaves takes its claim along. One whose time is over still gets what became of it.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+grace)
 	defer cancel()
 	pursued, leave := context.WithCancelCause(bounded)

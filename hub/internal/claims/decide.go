@@ -74,7 +74,7 @@ const (
 	askLater     step = "AskLater"  // the same cluster and attempt, after a pause
 	goElsewhere  step = "Elsewhere" // next candidate, next attempt
 	giveUp       step = "GiveUp"    // with the last refusal
-	runOut       step = "RunOut"    // DEADLINE: certainly nothing was granted, or nobody can ask for it any more
+	runOut       step = "RunOut"    // DEADLINE: certainly nothing was granted, or its caller cannot ask for it any more
 	stayUnknown  step = "Unknown"   // OUTCOME_UNKNOWN
 )
 

@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// OnEnded stores the terminal records of a batch. It answers nil once all of them are durable, and a batch that arrives
+// OnEnded stores the terminal records of a batch. It returns nil once all of them are durable, and a batch that arrives
 // twice changes nothing. cluster is what the certificate says.
 func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federationv1.Ended) error {
 	for _, ended := range batch.GetSandboxes() {
@@ -64,7 +64,7 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 			err = s.ledger.KeepEnded(ctx, known.KeyHash, sandbox, revision, expireAt)
 		case bears == unsent && h.Record != nil:
 			s.reportUnsent(from.cluster, 1, holder)
-		default: // its worker answers for it
+		default: // its worker's history has it
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return err

@@ -48,7 +48,7 @@ func (e *endings) remove(what ending) {
 	delete(e.waiting, what)
 }
 
-// take answers some that nobody asks about yet.
+// take returns some that are not being asked about.
 func (e *endings) take(most int) (out []ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

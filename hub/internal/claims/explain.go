@@ -163,7 +163,7 @@ func newDecisions() *decisions {
 	return &decisions{byID: make(map[string]*sandboxv1.Decision, keptDecisions), ring: make([]string, keptDecisions)}
 }
 
-// put keeps d, which nobody changes afterwards.
+// put keeps d, which does not change afterwards.
 func (d *decisions) put(id string, decision *sandboxv1.Decision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -86,7 +86,7 @@ const (
 // errCanceled is why a flight ends whose claim was cancelled, durably, under it.
 var errCanceled = errors.New("the claim was cancelled")
 
-// createKeyed answers a claim with a key: through a flight, its own or another caller's.
+// createKeyed gets a claim with a key by a flight, its own or another caller's.
 func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*sandboxv1.Sandbox, error) {
 	hash := ledger.KeyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
 	if err := s.recovered(ctx); err != nil {
@@ -129,7 +129,7 @@ func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxR
 	}
 }
 
-// yield answers what a call gets that meets a flight with other parameters. It has the wrong ones only if the record has those
+// yield returns the error of a call that meets a flight with other parameters. It has the wrong ones only if the record has those
 // of the flight. As long as that is not known, as with an adopted claim whose cluster is away, either may be the key's owner:
 // nil says that the flight is over and proved nothing.
 func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSandboxRequest) error {
@@ -148,8 +148,8 @@ func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSan
 	}
 }
 
-// settle waits until what the key's latest flight found out is written down, if that flight is over: so nobody gets an
-// answer that is older than the question.
+// settle waits until what the key's latest flight found out is written down, if that flight is over: so no
+// caller gets a result from before its call.
 func (s *Service) settle(ctx context.Context, hash string) error {
 	f := s.flights.of(hash)
 	if f == nil {
@@ -163,7 +163,7 @@ func (s *Service) settle(ctx context.Context, hash string) error {
 	}
 }
 
-// settleID is settle for whoever has the flight's answer and nothing else.
+// settleID is settle by the flight's sandbox.
 func (s *Service) settleID(ctx context.Context, id string) error {
 	f := s.flights.answering(id)
 	if f == nil {
@@ -191,7 +191,7 @@ func (f *flight) accepted() (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// settled reports whether nobody has to wait for the sandbox any more.
+// settled reports whether the sandbox is past its start.
 func settled(s *sandboxv1.Sandbox) bool {
 	return s.GetPhase() != sandboxv1.Phase_PENDING && s.GetPhase() != sandboxv1.Phase_STARTING
 }
@@ -201,7 +201,7 @@ func conflict(key string) error {
 		"claim key %q was used with other parameters before; another claim needs another key", key)
 }
 
-// join answers the key's flight, and starts one if there is none. The flight belongs to the trace of whoever began it.
+// join returns the key's flight, and starts one if there is none. The flight belongs to the trace of its first caller.
 func (s *Service) join(ctx context.Context, hash string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*flight, error) {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
@@ -275,7 +275,7 @@ func (s *Service) abort(hash string) {
 }
 
 // until is a flight's deadline: the first caller's, as long as that has not passed. It was written by a wall clock, which may
-// have been stepped since: so it never is later than a new one, and for a claim that nobody waits for, and that nobody would ask
+// have been stepped since: so it never is later than a new one, and for a claim without a waiting caller, which is not asked
 // for again, it does not count. That one has all its time anew, late rather than early (I11).
 func until(r *ledger.Record, now time.Time, timeout time.Duration) time.Time {
 	deadline := now.Add(timeout)

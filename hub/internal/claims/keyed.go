@@ -87,7 +87,7 @@ func holderOf(r *ledger.Record, way approach) *ledger.Record {
 	return r
 }
 
-// showEnded answers the terminal record of the key's sandbox.
+// showEnded returns the terminal record of the key's sandbox.
 func (k *keyed) showEnded(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	r := k.held.Record
 	sandbox, err := k.service.ledger.Terminal(ctx, r)
@@ -161,7 +161,7 @@ func storeFailed(err error) error {
 	return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(calls.RetrySoon)
 }
 
-// lookUp answers the sandbox that this key was answered before. It never claims: a worker that does not know the key any
+// lookUp returns the sandbox that this key returned before. It never claims: a worker that does not know the key any
 // more would make a second sandbox for it.
 func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	s, f, r := k.service, k.flight, k.held.Record
@@ -220,7 +220,7 @@ func transient(err error) bool {
 	}
 }
 
-// vanished answers for a sandbox that its cluster no longer knows: by its terminal record if that has arrived meanwhile.
+// vanished returns the end of a sandbox that its cluster no longer knows: its terminal record if that has arrived meanwhile.
 // Nothing is written: the record may be on its way.
 func (k *keyed) vanished(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	h, err := k.service.ledger.Load(ctx, k.flight.hash)
@@ -250,7 +250,7 @@ func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 	return s.ledger.Terminal(s.background.Context(), h.Record)
 }
 
-// learn writes down what the flight found out, behind its answer: which sandbox the key has, or that nobody took it.
+// learn writes down what the flight found out, behind its answer: which sandbox the key has, or that no cluster took it.
 func (k *keyed) learn() {
 	s, f := k.service, k.flight
 	p, r := k.pursuit, k.held.Record
@@ -280,7 +280,7 @@ func (k *keyed) learn() {
 			return
 		}
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
-		// As long as nobody knows later that the sandbox was answered, its end must not be what makes its key free again: while
+		// As long as it is not recorded that the sandbox was returned, its end must not be what makes its key free again: while
 		// this flight lasts, it is not released.
 		if next.State != ledger.Answered || wallclock.Sleep(s.background.Context(), s.clock, learnPause) != nil {
 			return

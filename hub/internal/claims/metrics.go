@@ -69,7 +69,7 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 func (m *metrics) claimed(keyed bool, took time.Duration, err error) {
 	result := "OK"
 	switch {
-	case errors.Is(err, context.Canceled): // nobody's fault
+	case errors.Is(err, context.Canceled): // not a failure
 		result = "CANCELED"
 	case err != nil:
 		result = string(problem.FromError(err).Reason)

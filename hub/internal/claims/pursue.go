@@ -38,14 +38,14 @@ type pursuit struct {
 	request  *sandboxv1.CreateSandboxRequest // as resolve made it
 	wait     sandboxv1.CreateSandboxRequest_Wait
 	deadline time.Time
-	// note, with a key, writes down where the claim goes next and answers the attempt's number.
+	// note, with a key, writes down where the claim goes next and returns the attempt's number.
 	note    func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
 	keyHash string
 
 	route    router.Request
 	at       situation
 	target   *target
-	released bool // the latest attempt is certainly held by nobody
+	released bool // the latest attempt is certainly held by no cluster
 	decision *sandboxv1.Decision
 	outcomes map[[2]string]string
 	refusal  *problem.Error // the latest one
@@ -70,7 +70,7 @@ func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, wait sandboxv1
 	}
 }
 
-// run asks candidates until one answers, the request itself is at fault, or nobody is left. ctx should outlast the
+// run asks candidates until one answers, the request itself is at fault, or no candidate is left. ctx should outlast the
 // deadline by grace; its end leaves the outcome unclear.
 func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	defer p.free()
@@ -138,7 +138,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 		p.explain(view, c)
 		reservation := s.fleet.Reserve(view, picked.Index)
 		if picked.Tier.Idle() && reservation.Overdrawn() && try < maxOverdrawn {
-			reservation.Cancel() // it would wait there for somebody's Pod, with idle ones elsewhere
+			reservation.Cancel() // it would wait there for another claim's Pod, with idle ones elsewhere
 			continue
 		}
 		t = &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member().Name, reservation: reservation}
@@ -158,7 +158,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 }
 
 // pickSettled picks by the latest view. A hub that has just started knows only the clusters that came back first: rather
-// than have a claim wait there for somebody's Pod until its deadline, it gives the others a moment.
+// than have a claim wait there for another claim's Pod until its deadline, it gives the others a moment.
 func (p *pursuit) pickSettled(ctx context.Context) (*router.View, router.Decision) {
 	s := p.service
 	until := s.clock.Now().Add(min(settlePatience, p.remaining()))
@@ -257,7 +257,7 @@ func (p *pursuit) answered(answer *federationv1.Answer) (*sandboxv1.Sandbox, err
 	return sandbox, nil
 }
 
-// noneLeft answers why nobody took the claim: the last refusal, else the router's reason.
+// noneLeft returns why no cluster took the claim: the last refusal, else the router's reason.
 func (p *pursuit) noneLeft(reason router.Reason) error {
 	if p.refusal != nil {
 		return p.refused()

@@ -30,7 +30,7 @@ func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandb
 	return s.release(ctx, cluster, id)
 }
 
-// endByID ends the claim that a sandbox was answered to, if it has a key.
+// endByID ends the claim that a sandbox was granted to, if it has a key.
 func (s *Service) endByID(ctx context.Context, id string) error {
 	if err := s.settleID(ctx, id); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 )
 
 // OnRestored looks for the sandboxes that a cluster lost when its etcd was set back: those that were answered and that its
-// key index does not name. They are recorded as ended, so that nobody waits for them.
+// key index does not name. They are recorded as ended, so that no caller waits for them.
 func (s *Service) OnRestored(cluster string, holders []*federationv1.KeyHolder) {
 	s.background.RetryUntilDone(&s.restored, cluster, mostLostPause, s.forgets(cluster), func(ctx context.Context) error {
 		n, err := s.endLost(ctx, cluster, holders)
@@ -57,7 +57,7 @@ func (s *Service) endIfLost(ctx context.Context, hash string, h ledger.Held) (bo
 	terminal.FailureReason = "EtcdRestored"
 	terminal.FailureMessage = "the etcd of cluster " + h.Record.Cluster + " was set back to before this sandbox was claimed"
 	err = s.endClaim(ctx, hash, h, *h.Record, terminal, s.clock.Now().Add(s.retention))
-	if errors.Is(err, store.ErrConflict) { // somebody else knows better
+	if errors.Is(err, store.ErrConflict) { // another write came first
 		return false, nil
 	}
 	return err == nil, err

@@ -57,7 +57,7 @@ type Options struct {
 }
 
 const (
-	// DefaultRetention is how long a key answers its terminal record.
+	// DefaultRetention is how long a key returns its terminal record.
 	DefaultRetention = 24 * time.Hour
 	// grace is how much longer than the worker the hub waits, so that a refusal at the deadline still arrives.
 	grace = 2 * time.Second
@@ -67,7 +67,7 @@ const (
 	mostLostPause = 5 * time.Minute
 )
 
-// Service answers the calls about sandboxes and claims.
+// Service carries out the calls about claims.
 type Service struct {
 	fleet      Fleet
 	workers    calls.Workers
@@ -109,8 +109,8 @@ func New(opts Options) *Service {
 	}
 }
 
-// Close ends everything that goes on behind answered calls, and waits for it.
+// Close ends everything that goes on after calls have returned, and waits for it.
 func (s *Service) Close() { s.background.Close() }
 
-// InFlight counts the claims with a key that are under way, and what goes on behind answers (I10).
+// InFlight counts the claims with a key that are under way, and what goes on after calls have returned (I10).
 func (s *Service) InFlight() int { return s.flights.len() + s.background.Following() }

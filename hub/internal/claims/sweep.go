@@ -23,7 +23,7 @@ const (
 )
 
 // Run tells clusters again of ends that they have not confirmed, until ctx ends. Once all keys are known it takes up the
-// claims that nobody waits for, and drops expired keys.
+// claims without a waiting caller, and drops expired keys.
 func (s *Service) Run(ctx context.Context) error {
 	again := s.clock.NewTicker(endingEvery)
 	defer again.Stop()
@@ -54,7 +54,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// untilRecovered reports false if ctx ends first. A cancel that was answered while keys are missing is as good as any other:
+// untilRecovered reports false if ctx ends first. A cancel that returned while keys are missing is as good as any other:
 // its sandbox must not run on until the last cluster is back.
 func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bool {
 	poll := s.clock.NewTicker(recoveryPoll)

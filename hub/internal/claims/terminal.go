@@ -43,7 +43,7 @@ func endForgotten(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now tim
 	return s
 }
 
-// lost is what a key answers whose sandbox was answered once and is unknown to its cluster now: it ended, and how was lost.
+// lost is what a key returns whose sandbox was returned once and is unknown to its cluster now: it ended, and how was lost.
 func lost(req *sandboxv1.CreateSandboxRequest, r *ledger.Record) *sandboxv1.Sandbox {
 	s := sketch(req, sandboxv1.Phase_ENDED)
 	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool

@@ -16,7 +16,7 @@ import (
 // DefaultStartupTimeout is that of a request which names none, where the pool names none either.
 const DefaultStartupTimeout = 2 * time.Minute
 
-// resolve validates a create request and answers it with every default filled in, without its wait mode. The result is
+// resolve validates a create request and returns it with every default filled in, without its wait mode. The result is
 // what goes to the worker and what a retry with the same key is compared to.
 func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandboxv1.CreateSandboxRequest, error) {
 	if in.GetNamespace() == "" {

@@ -56,7 +56,7 @@ func (l *Ledger) Save(ctx context.Context, hash string, old Held, new *Record, e
 	return l.write(ctx, hash, old, new, false, extra...)
 }
 
-// SaveLazily is Save for what nobody waits for.
+// SaveLazily is Save for what no caller waits for.
 func (l *Ledger) SaveLazily(ctx context.Context, hash string, old Held, new *Record, extra ...store.Put) (Held, error) {
 	return l.write(ctx, hash, old, new, true, extra...)
 }

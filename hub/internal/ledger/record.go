@@ -46,7 +46,7 @@ type Record struct {
 	Pool      string    `json:"pool"`
 	Attempt   int32     `json:"attempt"`
 	State     State     `json:"state"`
-	Unwaited  bool      `json:"unwaited,omitempty"` // nobody waits: the hub itself pursues the claim until its deadline
+	Unwaited  bool      `json:"unwaited,omitempty"` // no caller waits: the hub itself pursues the claim until its deadline
 	CreatedAt time.Time `json:"createdAt"`
 	Deadline  time.Time `json:"deadline"`
 	ExpireAt  time.Time `json:"expireAt"`
@@ -153,7 +153,7 @@ func unmarshal(data []byte, into proto.Message, what string) error {
 	return nil
 }
 
-// Marshal cannot fail: requests and answers came over the wire, so their strings are valid UTF-8.
+// Marshal cannot fail: what it encodes came over the wire, so their strings are valid UTF-8.
 func Marshal(m proto.Message) []byte {
 	data, _ := proto.Marshal(m)
 	return data

@@ -24,7 +24,7 @@ import (
 const listTimeout = 3 * time.Second
 
 // List merges the sandboxes of all clusters, live or ended, ordered by id. A cluster that does not answer in time is named, and
-// delays nobody (I7).
+// delays no other (I7).
 func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	req, clusters, err := s.resolveList(ctx, in)
 	if err != nil {

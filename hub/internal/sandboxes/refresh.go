@@ -87,7 +87,7 @@ type clusterRefresh struct {
 	request *sandboxv1.RefreshEnvRequest
 }
 
-// splitRefresh divides a request among the clusters that have what it names, in their order. A name that nobody has is an
+// splitRefresh divides a request among the clusters that have what it names, in their order. A name that no cluster has is an
 // error before anybody is asked.
 func splitRefresh(in *sandboxv1.RefreshEnvRequest, there map[string][]string) ([]clusterRefresh, error) {
 	clusters := slices.Sorted(maps.Keys(there))
