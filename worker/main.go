@@ -127,7 +127,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
 	flags.BoolVar(&o.pullSecrets, "pull-secrets", true, "have the pools of an Env pull images with Secret ips-ENV if there is one, which takes the right to list Secrets (of which names alone are kept)")
 	flags.StringVar((*string)(&o.adoptPools), "adopt-pools", string(adoption.Off), "SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
-	flags.StringSliceVar(&o.foreignLeases, "rival-leases", nil, "NAMESPACE/NAME of leases by which another controller of the same objects is known, besides the usual names; while one is held nothing is done here")
+	flags.StringSliceVar(&o.foreignLeases, "rival-leases", nil, "NAMESPACE/NAME of the leases of other controllers of the same objects, for the time of moving over; while one is held, and for a minute after at most, nothing is done here")
 	flags.StringVar(&o.dataDir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
 	flags.DurationVar(&o.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
 	flags.IntVar(&o.historyRecords, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -302,26 +303,32 @@ func phases(pods map[string]corev1.Pod, phase string, want int) error {
 	return nil
 }
 
-// TestAnotherController leaves the pools and Envs of a controller that is at work alone, and takes them over when it is gone.
+// TestAnotherController leaves the pools and Envs of a controller that is at work alone, and takes them over when it is gone. Its
+// lease is the one that the operator has named; I14: one that who edits a namespace has made stops nothing, whatever its name.
 func TestAnotherController(t *testing.T) {
 	s := newSite(t)
 	p := s.place(t)
-	lease := func(holder string) {
+	const named = "1a2b3c4d.agents.navix.sh"
+	lease := func(name, holder string) {
 		t.Helper()
 		p.kubectl(fmt.Sprintf(`
 apiVersion: coordination.k8s.io/v1
 kind: Lease
-metadata: {name: 1a2b3c4d.agents.navix.sh, namespace: NS}
-spec: {holderIdentity: %q, leaseDurationSeconds: 3600}
-`, holder), "apply", "-f", "-")
+metadata: {name: %s, namespace: NS}
+spec: {holderIdentity: %q, leaseDurationSeconds: 2147483647, renewTime: %q}
+`, name, holder, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")), "apply", "-f", "-")
 	}
-	stop := s.run(t, nil)
+	naming := func(o *options) { o.foreignLeases = []string{p.namespace + "/" + named} }
+	for _, name := range []string{"x.agents.navix.sh", "sandbox-api-server", "atoll-worker"} {
+		lease(name, "editor") // before this worker's own
+	}
+	stop := s.run(t, naming)
 	p.apply(templateManifest + "---" + envManifest)
 	p.awaitIdle("member", 2)
 	running := p.mustClaim("env")
 	p.awaitIdle("member", 1)
 
-	lease("another")
+	lease(named, "another")
 	p.awaitEvent("member", "LeaseOfAnotherHeld")
 	p.awaitEvent("env", "LeaseOfAnotherHeld")
 	before := p.pods("member")
@@ -336,7 +343,11 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 3600}
 	stop()
 
 	// A new worker notices as well, before it has written anything.
-	s.run(t, func(o *options) { o.adoptPools = "all" })
+	lease(named, "another")
+	s.run(t, func(o *options) {
+		naming(o)
+		o.adoptPools = "all"
+	})
 	planetest.Eventually(t, "refusal", func() error {
 		_, err := p.claim("env")
 		if err == nil || !strings.Contains(err.Error(), "MemberInconsistent") {
@@ -357,7 +368,7 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 3600}
 	}
 	p.release(running.GetId())
 
-	lease("")
+	lease(named, "")
 	p.awaitIdle("member", 3)
 	p.awaitEnded(running.GetId())
 	p.mustClaim("env")

@@ -144,7 +144,7 @@ func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, p parts) e
 // newForeignWatch adds what knows of other controllers of the same objects.
 func newForeignWatch(mgr ctrl.Manager, o options, local clock.WithTicker, log logr.Logger) (*foreigncontroller.Watch, error) {
 	others, err := foreigncontroller.New(foreigncontroller.Options{
-		Leases: mgr.GetAPIReader(), Namespace: o.namespace, More: o.foreignLeases, Events: mgr.GetEventRecorder("atoll-worker"),
+		Leases: mgr.GetAPIReader(), Namespace: o.namespace, Named: o.foreignLeases, Events: mgr.GetEventRecorder("atoll-worker"),
 		Clock: local, Metrics: metrics.Registry, Log: log.WithName("foreigncontroller"),
 	})
 	if err != nil {

@@ -14,14 +14,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/pkg/foreigncontroller"
+	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/pkg/verify"
 )
 
 // contestedFor is how long after another controller's write the worker leaves an object alone.
 const contestedFor = 2 * time.Minute
 
-// foreignControllers finds other controllers of the same objects. What a worker was told to look for besides the usual leases is not
-// known here.
+// foreignControllers finds what looks like other controllers of the same objects. Which leases a worker gives way to is not known
+// here.
 func foreignControllers(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for i := range s.Clusters {
@@ -29,9 +30,10 @@ func foreignControllers(s *Snapshot) []Diagnosis {
 		if site := s.Sites[c.ID]; site != nil {
 			for _, l := range site.ForeignLeases {
 				if s.age(c, l.Renewed) <= l.Duration+leaseSlack {
-					out = append(out, Diagnosis{Reason: ControlledByAnother, Severity: Critical, Cluster: c.ID, Object: "lease " + l.Namespace + "/" + l.Name,
-						What: fmt.Sprintf("another controller (%s) keeps Envs and pools here, so the worker leaves all of them alone (%s)", l.Holder, l.Reason),
-						Do: "stop one of the two; docs/moving-over.md tells how to go over\nsee who it is: " +
+					out = append(out, Diagnosis{Reason: ControlledByAnother, Severity: Warning, Cluster: c.ID, Object: "lease " + l.Namespace + "/" + l.Name,
+						What: fmt.Sprintf("%s holds a lease that looks like that of another controller of Envs and pools (%s)", validate.Clip(l.Holder), l.Reason),
+						Do: "if it is one, stop one of the two, or have the worker give way: --rival-leases " + l.Namespace + "/" + l.Name +
+							"; docs/moving-over.md tells how to go over\nsee who it is: " +
 							s.kubectl(c.ID) + " -n " + l.Namespace + " get lease " + l.Name + " -o yaml"})
 				}
 			}
@@ -71,6 +73,6 @@ func (i inspector) foreignLeases(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i.site.ForeignLeases = foreigncontroller.Leases(list.Items, i.Namespace, nil)
+	i.site.ForeignLeases = foreigncontroller.Suspects(list.Items, i.Namespace)
 	return nil
 }

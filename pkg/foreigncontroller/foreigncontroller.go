@@ -75,37 +75,50 @@ const WorkerLease = "atoll-worker"
 // known are the leases of the system that the API comes from: names, and ends of names.
 var known = []string{"sandbox-api-server", "agents.navix.sh", "agentbox.navix.sh"}
 
-const shortest = 15 * time.Second
+// A lease lasts from shortest to longest, whatever it says: one that is no longer renewed must not stop a worker for long.
+const (
+	shortest = 15 * time.Second
+	longest  = time.Minute
+)
 
-// Leases finds those that are held by others than the worker of the namespace. more are further ones to look for, as
-// NAMESPACE/NAME. Of two installations of Atoll the one whose lease is older goes on, and the other finds it here.
-func Leases(all []coordinationv1.Lease, namespace string, more []string) []Lease {
+// Leases finds the held ones among those that an operator has named as another controller's, as NAMESPACE/NAME. No other lease
+// counts, whatever its name: who edits a namespace can make any. Of two installations of Atoll the one whose lease is older goes
+// on, and the other finds it here.
+func Leases(all []coordinationv1.Lease, namespace string, named []string) []Lease {
+	return held(all, namespace, func(l *coordinationv1.Lease) bool { return slices.Contains(named, l.Namespace+"/"+l.Name) })
+}
+
+// Suspects finds the held leases that look like another controller's, or another installation's. Anybody who edits a namespace can
+// make them so: they are for a person to look at, and nothing is decided by them.
+func Suspects(all []coordinationv1.Lease, namespace string) []Lease {
+	return held(all, namespace, func(l *coordinationv1.Lease) bool {
+		return l.Name == WorkerLease || slices.ContainsFunc(known, func(name string) bool {
+			return l.Name == name || strings.HasSuffix(l.Name, "."+name)
+		})
+	})
+}
+
+func held(all []coordinationv1.Lease, namespace string, wanted func(*coordinationv1.Lease) bool) []Lease {
 	var out []Lease
 	mine := slices.IndexFunc(all, func(l coordinationv1.Lease) bool { return l.Namespace == namespace && l.Name == WorkerLease })
 	for i := range all {
 		l := &all[i]
-		var reason Reason
-		switch {
-		case i == mine || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "":
+		if i == mine || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || !wanted(l) {
 			continue
-		case l.Name == WorkerLease:
+		}
+		reason := LeaseHeld
+		if l.Name == WorkerLease {
 			if mine >= 0 && older(&all[mine], l) {
 				continue
 			}
 			reason = OlderInstallation
-		case slices.Contains(more, l.Namespace+"/"+l.Name), slices.ContainsFunc(known, func(name string) bool {
-			return l.Name == name || strings.HasSuffix(l.Name, "."+name)
-		}):
-			reason = LeaseHeld
-		default:
-			continue
 		}
 		found := Lease{Namespace: l.Namespace, Name: l.Name, Holder: *l.Spec.HolderIdentity, Reason: reason, Duration: shortest}
 		if l.Spec.RenewTime != nil {
 			found.Renewed = l.Spec.RenewTime.Time
 		}
 		if l.Spec.LeaseDurationSeconds != nil {
-			found.Duration = max(shortest, time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second)
+			found.Duration = min(max(shortest, time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second), longest)
 		}
 		out = append(out, found)
 	}

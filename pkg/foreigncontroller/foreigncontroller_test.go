@@ -3,6 +3,7 @@
 package foreigncontroller
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -51,7 +52,7 @@ func TestLeases(t *testing.T) {
 	lease := func(namespace, name, holder string, made int) coordinationv1.Lease {
 		l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: *at(made)}}
 		if holder != "" {
-			l.Spec.HolderIdentity = &holder
+			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &holder, new(int32(math.MaxInt32))
 		}
 		return l
 	}
@@ -59,34 +60,37 @@ func TestLeases(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		other coordinationv1.Lease
-		more  []string
 		want  Reason
 	}{
-		{"unrelated", lease("kube-system", "kube-scheduler", "x", 0), nil, ""},
-		{"the former controller", lease("sandbox", "1a2b3c4d.agents.navix.sh", "x", 20), nil, LeaseHeld},
-		{"the former API server", lease("sandbox", "sandbox-api-server", "x", 20), nil, LeaseHeld},
-		{"the former controller, gone", lease("sandbox", "1a2b3c4d.agents.navix.sh", "", 20), nil, ""},
-		{"another product of the maker", lease("net", "1a2b3c4d.scheduling.navix.sh", "x", 20), nil, ""},
-		{"one that was named", lease("sandbox", "pools", "x", 20), []string{"sandbox/pools"}, LeaseHeld},
-		{"one of the name elsewhere", lease("other", "pools", "x", 20), []string{"sandbox/pools"}, ""},
-		{"an older installation", lease("atoll-old", "atoll-worker", "x", 0), nil, OlderInstallation},
-		{"a younger installation", lease("atoll-new", "atoll-worker", "x", 20), nil, ""},
-		{"of the same age, first by name", lease("atoll-a", "atoll-worker", "x", 10), nil, OlderInstallation},
-		{"of the same age, last by name", lease("atoll-z", "atoll-worker", "x", 10), nil, ""},
+		{"the former controller", lease("sandbox", "1a2b3c4d.agents.navix.sh", "x", 20), LeaseHeld},
+		{"the former API server", lease("sandbox", "sandbox-api-server", "x", 20), LeaseHeld},
+		{"the former controller, gone", lease("sandbox", "1a2b3c4d.agents.navix.sh", "", 20), ""},
+		{"one that was named", lease("sandbox", "pools", "x", 20), LeaseHeld},
+		{"an older installation", lease("atoll-old", "atoll-worker", "x", 0), OlderInstallation},
+		{"a younger installation", lease("atoll-new", "atoll-worker", "x", 20), ""},
+		{"of the same age, first by name", lease("atoll-a", "atoll-worker", "x", 10), OlderInstallation},
+		{"of the same age, last by name", lease("atoll-z", "atoll-worker", "x", 10), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, all := range [][]coordinationv1.Lease{{ours, tt.other}, {tt.other, ours}} {
-				found := Leases(all, "atoll-system", tt.more)
+				// I14: a lease counts if it was named, and only then.
+				if found := Leases(all, "atoll-system", []string{"elsewhere/" + tt.other.Name, tt.other.Namespace + "/x"}); len(found) > 0 {
+					t.Errorf("without having been named it counts: %+v", found)
+				}
+				if found := Suspects(all, "atoll-system"); (len(found) > 0) != (tt.want != "" && tt.other.Name != "pools") {
+					t.Errorf("suspected: %+v", found)
+				}
+				found := Leases(all, "atoll-system", []string{"x/y", tt.other.Namespace + "/" + tt.other.Name})
 				switch {
 				case tt.want == "" && len(found) > 0:
 					t.Errorf("found %+v", found)
-				case tt.want != "" && (len(found) != 1 || found[0].Reason != tt.want || found[0].Duration < 15*time.Second):
+				case tt.want != "" && (len(found) != 1 || found[0].Reason != tt.want || found[0].Duration != time.Minute):
 					t.Errorf("found %+v, want %s", found, tt.want)
 				}
 			}
 		})
 	}
-	if found := Leases([]coordinationv1.Lease{lease("b", "atoll-worker", "x", 0)}, "a", nil); len(found) != 1 {
+	if found := Leases([]coordinationv1.Lease{lease("b", "atoll-worker", "x", 0)}, "a", []string{"b/atoll-worker"}); len(found) != 1 {
 		t.Error("without a lease of our own another's is not older")
 	}
 }

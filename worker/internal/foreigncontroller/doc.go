@@ -10,7 +10,10 @@
 // # What is paused
 //
 //	one object     its status was written by another controller after us, and less than 2 min ago
-//	every object   the other controller's lease, or that of an older installation of Atoll, is being renewed
+//	every object   a lease that the operator has named (--rival-leases) is being renewed
+//
+// No other lease counts (I14): who edits a namespace can make one of any name. `atollctl doctor` tells of those that look like
+// another controller's. A named lease lasts a minute at most after it was last renewed, whatever it says.
 //
 // Of a paused object nothing is written, no condition either: a status is where the two would fight. An event on the object, a
 // metric and `atollctl doctor` tell of it. Its pool gets no claims, from the hub or from here. Sandboxes that run there go
@@ -33,7 +36,7 @@
 //
 // # What is not noticed
 //
-// A controller that writes Pods alone: Pods are cached without managed fields. One whose lease has no name that is known,
-// until it writes a status; --rival-leases names it. What the other did between our look and our write: writes test what
+// A controller that writes Pods alone: Pods are cached without managed fields. One whose lease was not named, until it writes a
+// status. Another installation of Atoll whose lease was not named: its writes look like ours. What the other did between our look and our write: writes test what
 // they were decided from, so the later one loses.
 package foreigncontroller

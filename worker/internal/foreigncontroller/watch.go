@@ -42,8 +42,8 @@ type Options struct {
 	Leases client.Reader
 	// Namespace of this installation.
 	Namespace string
-	// More are further leases of other controllers, as NAMESPACE/NAME.
-	More    []string
+	// Named are the leases of other controllers, as NAMESPACE/NAME. Without one no lease is looked at.
+	Named   []string
 	Events  events.EventRecorder
 	Clock   clock.WithTicker
 	Metrics prometheus.Registerer
@@ -122,6 +122,9 @@ func (w *Watch) Start(ctx context.Context) error {
 func (w *Watch) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
+	if len(w.opts.Named) == 0 {
+		return nil
+	}
 	list := &coordinationv1.LeaseList{}
 	// A lease for each node would be most of the answer.
 	err := w.opts.Leases.List(ctx, list, &client.ListOptions{
@@ -132,7 +135,7 @@ func (w *Watch) look(ctx context.Context) error {
 		return fmt.Errorf("listing leases: %w", err)
 	}
 	w.looks.WithLabelValues("done").Inc()
-	w.see(foreigncontroller.Leases(list.Items, w.opts.Namespace, w.opts.More))
+	w.see(foreigncontroller.Leases(list.Items, w.opts.Namespace, w.opts.Named))
 	return nil
 }
 
