@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"navix.sh/atoll/pkg/durable"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/worker/internal/apitime"
@@ -86,7 +86,7 @@ func openStore(ctx context.Context, path string, log logr.Logger) (*store.Bolt, 
 		case errors.Is(err, store.ErrDamaged):
 			aside := path + ".damaged-" + time.Now().UTC().Format("20060102T150405")
 			log.Error(err, "The history is damaged; beginning a new one", "kept as", aside)
-			if err := os.Rename(path, aside); err != nil {
+			if err := durable.Rename(path, aside); err != nil {
 				return nil, fmt.Errorf("putting the damaged history aside: %w", err)
 			}
 		case !errors.Is(err, store.ErrLocked) || time.Now().After(until) || ctx.Err() != nil:

@@ -35,7 +35,8 @@ func Rename(from, to string) error {
 	return SyncDir(filepath.Dir(to))
 }
 
-// MkdirAll makes a directory and those above it, and returns once all are durable.
+// MkdirAll makes a directory and those above it, and returns once all that it made are durable, and the directory itself: the
+// process that made it may have died before.
 func MkdirAll(path string, mode fs.FileMode) error {
 	switch err := os.Mkdir(path, mode); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -44,10 +45,13 @@ func MkdirAll(path string, mode fs.FileMode) error {
 		}
 		return MkdirAll(path, mode)
 	case errors.Is(err, fs.ErrExist):
-		if info, err := os.Stat(path); err != nil || info.IsDir() {
+		if info, statErr := os.Stat(path); statErr != nil || !info.IsDir() {
 			return err
 		}
-		return err
+		if err := SyncDir(filepath.Dir(path)); !errors.Is(err, fs.ErrPermission) { // who may not write there made nothing there
+			return err
+		}
+		return nil
 	case err != nil:
 		return err
 	}

@@ -120,7 +120,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := create(to)
 	if err != nil {
 		return errors.Join(err, in.Close())
 	}

@@ -43,7 +43,7 @@ func Restore(ctx context.Context, r io.Reader, dir string, force bool) (out Rest
 	if err := free(dir, force); err != nil {
 		return out, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return out, fmt.Errorf("restoring: %w", err)
 	}
 	stage, err := os.MkdirTemp(dir, restorePrefix)
@@ -51,7 +51,7 @@ func Restore(ctx context.Context, r io.Reader, dir string, force bool) (out Rest
 		return out, fmt.Errorf("restoring: %w", err)
 	}
 	out.Manifest, err = read(r, func(f File) (io.WriteCloser, error) {
-		return os.OpenFile(f.Kind.Path(stage), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		return create(f.Kind.Path(stage))
 	})
 	if err == nil {
 		err = markRestored(ctx, stage)
@@ -194,12 +194,22 @@ func install(from, to string) error {
 		if err := setAside(path); err != nil {
 			return fmt.Errorf("restoring: %w", err)
 		}
-		if err := os.Rename(kind.Path(from), path); err != nil {
+		if err := durable.Rename(kind.Path(from), path); err != nil {
 			return fmt.Errorf("restoring: %w", err)
 		}
 	}
-	return durable.SyncDir(to)
+	return nil
 }
+
+// synced is a file whose content is durable once it is closed.
+type synced struct{ *os.File }
+
+func create(path string) (synced, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return synced{f}, err
+}
+
+func (s synced) Close() error { return errors.Join(s.Sync(), s.File.Close()) }
 
 // setAside keeps a file under another name. Where the file system can, it stays under its own until the new one takes its
 // place: a restore that is interrupted in between and begun again still finds the registry.

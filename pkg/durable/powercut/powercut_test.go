@@ -110,7 +110,7 @@ func check(dir string, marks []string) error {
 		return nil
 	}
 	if got := string(content); err != nil || !slices.Contains([]string{"1", "2"}, got) || len(marks) > 0 && got < marks[len(marks)-1] {
-		return fmt.Errorf("the file holds %q (%v)", got, err)
+		return errors.Join(fmt.Errorf("the file holds %q", got), err)
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ const (
 
 	caCert = "ca.crt"
 	caKey  = "ca.key"
+	caNew  = "ca.crt.new" // until the key is there
 )
 
 // Authority issues certificates into its directory.
@@ -67,12 +68,20 @@ func Open(dir string) (*Authority, error) {
 }
 
 // Create makes a CA in dir. It never replaces one, nor half of one: without its key, all that a CA has issued can only be
-// issued anew by another. The error is fs.ErrExist then.
+// issued anew by another. The error is fs.ErrExist then. One whose making was cut off it completes.
 func Create(dir string) (*Authority, error) {
 	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating a directory for certificates: %w", err)
 	}
 	a := &Authority{dir: dir}
+	_, err := os.Lstat(a.path(caCert))
+	_, cutOff := tls.LoadX509KeyPair(a.path(caNew), a.path(caKey))
+	if errors.Is(err, fs.ErrNotExist) && cutOff == nil {
+		if err := a.finish(); err != nil {
+			return nil, err
+		}
+		return Open(dir)
+	}
 	for _, name := range []string{caKey, caCert} {
 		if _, err := os.Lstat(a.path(name)); err == nil {
 			return nil, fmt.Errorf("making a CA: %s: %w", a.path(name), fs.ErrExist)
@@ -155,11 +164,26 @@ func (a *Authority) create() error {
 		return fmt.Errorf("reading back the CA's certificate: %w", err)
 	}
 	a.key = key
-	// The key first: a certificate without its key would look like a CA that cannot be read.
+	// The certificate gets its name last: then there is a CA, and before there is none.
+	if err := a.write(caNew, encode("CERTIFICATE", der), 0o644); err != nil {
+		return err
+	}
 	if err := a.write(caKey, keyPEM, 0o600); err != nil {
 		return err
 	}
-	return a.write(caCert, encode("CERTIFICATE", der), 0o644)
+	return a.finish()
+}
+
+// finish makes a CA of its key, whose name it makes durable first, and the certificate that waits for it.
+func (a *Authority) finish() error {
+	err := durable.SyncDir(a.dir)
+	if err == nil {
+		err = durable.Rename(a.path(caNew), a.path(caCert))
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", caCert, err)
+	}
+	return nil
 }
 
 func fileName(who link.Identity) string {

@@ -74,12 +74,12 @@ func TestKeptRecordsSurviveAPowerCut(t *testing.T) {
 				switch {
 				case got == nil && err == nil && !known && len(marks)-n >= retained: // one more may have been kept, and not marked
 				case err != nil, !known, key.ID != id(i), !proto.Equal(got, recordOf(i).Sandbox):
-					return fmt.Errorf("record %s is %v, its key is known: %t, %v", mark, got, known, err)
+					return errors.Join(fmt.Errorf("record %s is %v, its key is known: %t", mark, got, known), err)
 				}
 			}
 			page, _, err := h.List(context.Background(), "", 100, anySandbox)
 			if err != nil || len(page) != h.Len() || len(page) > retained+4 {
-				return fmt.Errorf("%d records are listed of %d (%v)", len(page), h.Len(), err)
+				return errors.Join(fmt.Errorf("%d records are listed of %d", len(page), h.Len()), err)
 			}
 			var ids []string
 			for _, s := range page {
