@@ -27,6 +27,7 @@ import (
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/standalone"
 )
 
@@ -84,7 +85,7 @@ func newAdmission(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o opt
 
 // newAutoscaler adds what scales the groups of Envs, on the leader.
 func newAutoscaler(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *env.Contests, gate gate, others *foreigncontroller.Watch,
+	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *replicas.Contests, gate gate, others *foreigncontroller.Watch,
 	local clock.WithTicker, serverTime *apitime.Clock,
 ) (*autoscale.Reconciler, error) {
 	scaler, err := autoscale.New(autoscale.Options{

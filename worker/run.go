@@ -44,6 +44,7 @@ import (
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/podtunnel"
+	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 	"navix.sh/atoll/worker/internal/sync"
 )
@@ -128,7 +129,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	contests := env.NewContests(local)
+	contests := replicas.NewContests(local)
 	scaler, err := newAutoscaler(ctx, mgr, o, claims, contests, gate, others, local, serverTime)
 	if err != nil {
 		return err

@@ -32,3 +32,28 @@ func HasEnvOwner(obj metav1.Object) bool {
 	}
 	return false
 }
+
+// MembersOf returns the members that the Env's spec has for a cluster.
+func (e *SandboxEnv) MembersOf(clusterID string) (members []*EnvClusterMember) {
+	for i := range e.Spec.Clusters {
+		if cluster := &e.Spec.Clusters[i]; cluster.ClusterID == clusterID {
+			for j := range cluster.Members {
+				members = append(members, &cluster.Members[j])
+			}
+		}
+	}
+	return members
+}
+
+// ScalingGroup returns the Env's autoscaling group of a name; nil if there is none.
+func (e *SandboxEnv) ScalingGroup(name string) *EnvAutoscalingGroup {
+	if name == "" || e.Spec.Autoscaling == nil {
+		return nil
+	}
+	for i := range e.Spec.Autoscaling.Groups {
+		if g := &e.Spec.Autoscaling.Groups[i]; g.Name == name {
+			return g
+		}
+	}
+	return nil
+}

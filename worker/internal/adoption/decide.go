@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // Mode is which pools are adopted.
@@ -98,11 +98,9 @@ func envFor(clusterID string, pool *v1alpha1.SandboxPool, spec map[string]any) (
 			config["inlineResources"] = resources
 		}
 	}
-	metadata, frozen := env.Frozen(pool, spec)
-	if annotations, ok := metadata["annotations"].(map[string]any); ok {
-		// What another system recorded of its overrides says nothing of this Env's.
-		delete(annotations, v1alpha1.SandboxPoolOverridesAnnotationKey)
-	}
+	frozen := snapshot.TakenBack(pool, spec, pool.Spec.Replicas)
+	// What another system recorded of its overrides says nothing of this Env's.
+	delete(frozen.Annotations, v1alpha1.SandboxPoolOverridesAnnotationKey)
 	return map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),
 		"kind":       v1alpha1.SandboxEnvOwnerKind,
@@ -115,7 +113,7 @@ func envFor(clusterID string, pool *v1alpha1.SandboxPool, spec map[string]any) (
 			"templateRef": map[string]any{"name": templateOf(pool)},
 			"clusters": []any{map[string]any{
 				"clusterID": clusterID,
-				"members":   []any{map[string]any{"name": pool.Name, "metadata": metadata, "spec": frozen, "config": config}},
+				"members":   []any{map[string]any{"name": pool.Name, "metadata": frozen.Metadata(), "spec": frozen.Spec, "config": config}},
 			}},
 		},
 	}, nil

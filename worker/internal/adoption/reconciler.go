@@ -4,7 +4,6 @@ package adoption
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -25,7 +24,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
-	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch;create
@@ -155,13 +154,9 @@ func (r *Reconciler) own(ctx context.Context, pool *v1alpha1.SandboxPool, e *v1a
 	owners := append(doc.GetOwnerReferences(), metav1.OwnerReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SandboxEnvOwnerKind, Name: e.Name, UID: e.UID,
 	})
-	body, err := json.Marshal([]map[string]any{
-		{"op": "test", "path": "/metadata/uid", "value": doc.GetUID()},
-		{"op": "test", "path": "/metadata/resourceVersion", "value": doc.GetResourceVersion()},
-		{"op": "add", "path": "/metadata/ownerReferences", "value": owners},
-	})
+	body, err := patch.JSON(append(patch.AsRead(doc), patch.Add("/metadata/ownerReferences", owners)))
 	if err != nil {
-		return fmt.Errorf("encoding the patch of pool %s: %w", pool.Name, err)
+		return err
 	}
 	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(controllers.FieldManager))
 	if patch.LostRace(err) {
@@ -177,7 +172,7 @@ func (r *Reconciler) own(ctx context.Context, pool *v1alpha1.SandboxPool, e *v1a
 
 // readLive reads the pool's document, and answers errStale if it is not the pool that was decided about, or an Env has it.
 func (r *Reconciler) readLive(ctx context.Context, pool *v1alpha1.SandboxPool) (*unstructured.Unstructured, error) {
-	doc, same, err := env.LivePool(ctx, r.live, pool)
+	doc, same, err := sandboxcache.LivePool(ctx, r.live, pool)
 	if err != nil {
 		return nil, err
 	}

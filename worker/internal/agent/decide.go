@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"slices"
 	"time"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -39,15 +38,11 @@ func (f poolFacts) startupTimeout() time.Duration {
 // describe makes the local segment of an Env. One without members is reported as well: that the Env is here is why other
 // clusters' segments come here.
 func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
-	at := slices.IndexFunc(env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool { return c.ClusterID == clusterID })
 	defaults := segment.Defaults{Template: fitting(env.Spec.TemplateRef.Name, segment.MaxName)}
 	if d := env.Spec.Defaults; d != nil {
 		defaults.InstanceType, defaults.Multiplier = fitting(d.InstanceType, segment.MaxName), d.Multiplier
 	}
 	out := segment.New(segment.Key{Namespace: env.Namespace, Name: env.Name}).Describe(string(env.UID), env.Generation, defaults)
-	if at < 0 {
-		return out
-	}
 	observed := map[string]v1alpha1.ObservedMemberState{}
 	for _, c := range env.Status.Clusters {
 		if c.ClusterID != clusterID {
@@ -58,8 +53,7 @@ func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string)
 		}
 	}
 	var members []segment.Member
-	for i := range env.Spec.Clusters[at].Members {
-		m := &env.Spec.Clusters[at].Members[i]
+	for _, m := range env.MembersOf(clusterID) {
 		if !segment.ValidName(m.Name) {
 			continue // no pool can have the name, and the hub would refuse it
 		}

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/pkg/scalepolicy"
 	"navix.sh/atoll/worker/internal/admission"
-	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -45,7 +45,7 @@ func (r *Reconciler) act(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, 
 			r.tellMoved(ctx, e, t, d.From, d.To, d)
 		}
 	}
-	if errors.Is(err, env.ErrMoved) {
+	if errors.Is(err, replicas.ErrMoved) {
 		log.FromContext(ctx).V(1).Info("given up for now", "pool", t.key.Name, "cause", err.Error())
 		err = nil
 	}
@@ -53,7 +53,7 @@ func (r *Reconciler) act(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, 
 }
 
 func (r *Reconciler) setReplicas(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, to int32) error {
-	version, err := env.SetReplicas(ctx, r.client, e, r.clusterID, t.pool.Name, to)
+	version, err := replicas.Set(ctx, r.client, e, r.clusterID, t.pool.Name, to)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@
 //
 // SetReplicas of package env tests the value that was decided from. Nothing is decided about a member whose pool does not
 // have the Env's replicas yet: they may be somebody else's, which package env puts right, or lets stand where somebody
-// repeats it (env.Contests). One whose pool is away, or kept by another controller, counts in the group's limits, and nothing is
+// repeats it (replicas.Contests). One whose pool is away, or kept by another controller, counts in the group's limits, and nothing is
 // decided about it. A restart loses no cooldown, because they are in the pool's status, and decides nothing from queues
 // before claims are served.
 //

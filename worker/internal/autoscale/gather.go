@@ -92,7 +92,7 @@ func groupsOf(
 			}
 		}
 	}
-	for _, member := range membersOf(env, clusterID) {
+	for _, member := range env.MembersOf(clusterID) {
 		g, pool := byName[member.Config.ScalingGroup], pools[member.Name]
 		switch {
 		case g == nil || member.Config.ScalingGroup == "":
@@ -103,17 +103,6 @@ func groupsOf(
 		}
 	}
 	return groups, members
-}
-
-func membersOf(env *v1alpha1.SandboxEnv, clusterID string) (members []*v1alpha1.EnvClusterMember) {
-	for i := range env.Spec.Clusters {
-		if cluster := &env.Spec.Clusters[i]; cluster.ClusterID == clusterID {
-			for j := range cluster.Members {
-				members = append(members, &cluster.Members[j])
-			}
-		}
-	}
-	return members
 }
 
 func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv, member grouped) error {

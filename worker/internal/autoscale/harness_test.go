@@ -39,6 +39,7 @@ import (
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -140,7 +141,7 @@ func (w *world) start() {
 	})
 	w.must(err)
 	w.must(mgr.Add(w.claims))
-	contests := env.NewContests(clock.RealClock{})
+	contests := replicas.NewContests(clock.RealClock{})
 	w.scaler, err = autoscale.New(autoscale.Options{
 		Client: mgr.GetClient(), ClusterID: clusterID, Claims: w.claims, Admission: w, Contests: contests,
 		Events: mgr.GetEventRecorder("atoll-worker"), Registry: registry, Times: times,

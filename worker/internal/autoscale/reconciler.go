@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -14,11 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -31,18 +28,16 @@ import (
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
-	"navix.sh/atoll/worker/internal/env"
+	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/replicas"
 )
 
 const (
-	// resync, give or take a fifth, is how often an Env with an enabled group is looked at without an event.
-	resync = 10 * time.Second
 	// settle gathers changes of queues and Pods, which come in hundreds a second.
 	settle = 250 * time.Millisecond
 	// firstWaits is how long the first claim that waits may have company.
 	firstWaits = 20 * time.Millisecond
 
-	retryMin = 100 * time.Millisecond
 	retryMax = 10 * time.Second
 )
 
@@ -68,7 +63,7 @@ type Options struct {
 	// Refused is the latest refusal of a Pod of a pool, if none was admitted since, and how old it is; nil: there are none.
 	Refused func(pool types.NamespacedName) (message string, age time.Duration, ok bool)
 	// Contests tell which members are left alone.
-	Contests *env.Contests
+	Contests *replicas.Contests
 	// Paused tells of Envs and pools that another controller keeps, which are left alone; nil: there are none.
 	Paused   func(client.Object) bool
 	Events   events.EventRecorder
@@ -86,7 +81,7 @@ type Reconciler struct {
 	claims    Claims
 	admission admission.PreUpdatePool
 	refused   func(pool types.NamespacedName) (string, time.Duration, bool)
-	contests  *env.Contests
+	contests  *replicas.Contests
 	paused    func(client.Object) bool
 	events    events.EventRecorder
 	clock     clock.PassiveClock
@@ -129,8 +124,6 @@ func New(o Options) (*Reconciler, error) {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // SetupWithManager registers the watches and the controller. The manager's cache has the indexes of package sandboxcache.
 func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -138,12 +131,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 		Watches(&v1alpha1.SandboxEnv{}, &handler.EnqueueRequestForObject{}).
 		Watches(&v1alpha1.SandboxPool{}, r.poolHandler()).
 		WatchesRawSource(source.Func(r.watchClaims)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 4,
-			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
-			UsePriorityQueue: new(false),
-			RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryMin, retryMax),
-		}).
+		WithOptions(controllers.Options(4, retryMax)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the autoscaler's controller: %w", err)
@@ -153,7 +141,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 
 // poolHandler keeps up whose pool is whose, and looks at the Env when one has changed.
 func (r *Reconciler) poolHandler() handler.EventHandler {
-	seen := func(q queue, object client.Object) {
+	seen := func(q controllers.Queue, object client.Object) {
 		key := client.ObjectKeyFromObject(object)
 		if name := object.GetLabels()[v1alpha1.LabelEnv]; name != "" {
 			r.owners.Store(key, types.NamespacedName{Namespace: key.Namespace, Name: name})
@@ -161,9 +149,9 @@ func (r *Reconciler) poolHandler() handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { seen(q, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { seen(q, e.ObjectNew) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q controllers.Queue) { seen(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q controllers.Queue) { seen(q, e.ObjectNew) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q controllers.Queue) {
 			key := client.ObjectKeyFromObject(e.Object)
 			r.wake(q, key, 0)
 			r.owners.Delete(key)
@@ -171,13 +159,13 @@ func (r *Reconciler) poolHandler() handler.EventHandler {
 	}
 }
 
-func (r *Reconciler) watchClaims(_ context.Context, q queue) error {
+func (r *Reconciler) watchClaims(_ context.Context, q controllers.Queue) error {
 	r.claims.OnQueue(func(pool types.NamespacedName) { r.wake(q, pool, firstWaits) })
 	r.claims.OnChange(func(pool types.NamespacedName, _ bool) { r.wake(q, pool, settle) })
 	return nil
 }
 
-func (r *Reconciler) wake(q queue, pool types.NamespacedName, in time.Duration) {
+func (r *Reconciler) wake(q controllers.Queue, pool types.NamespacedName, in time.Duration) {
 	if name, ok := r.owners.Load(pool); ok {
 		q.AddAfter(reconcile.Request{NamespacedName: name.(types.NamespacedName)}, in)
 	}
@@ -200,7 +188,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	case r.paused(e):
 		r.forget(req.NamespacedName, nil)
-		return reconcile.Result{RequeueAfter: resync}, nil
+		return reconcile.Result{RequeueAfter: controllers.RetryPaused}, nil
 	case !r.claims.Serving():
 		// Queues are empty, and nobody may have been asked: that is no reason to shrink.
 		return reconcile.Result{RequeueAfter: time.Second}, nil
@@ -216,7 +204,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	var failures []error
 	named := map[types.NamespacedName]bool{}
-	next := time.Duration(float64(resync) * (0.8 + 0.4*rand.Float64()))
+	next := controllers.Resync()
 	for _, g := range groups {
 		again, err := r.scale(ctx, e, g)
 		failures = append(failures, err)

@@ -4,12 +4,10 @@ package env
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +22,9 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/podtemplate"
+	"navix.sh/atoll/worker/internal/replicas"
+	"navix.sh/atoll/worker/internal/sandboxcache"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // actor carries out one plan. Every write rests on a live read of the Env at the generation that was decided about.
@@ -76,7 +77,7 @@ func refusedForGood(err error) bool {
 
 // tellOfUnrepaired records an event unless the Env says it already.
 func (a *actor) tellOfUnrepaired(m *memberPlan) {
-	for _, c := range a.o.env.Status.Conditions {
+	for _, c := range a.o.Env.Status.Conditions {
 		if c.Type == v1alpha1.SandboxEnvConditionReady && strings.Contains(c.Message, m.message) {
 			return
 		}
@@ -120,10 +121,9 @@ func (a *actor) member(ctx context.Context, name string) (*v1alpha1.EnvClusterMe
 	if err != nil {
 		return nil, nil, err
 	}
-	members := a.o.members()
-	for i := range members {
-		if at := doc.member(name); at != nil && members[i].Name == name {
-			return &members[i], at, nil
+	for _, member := range a.o.members() {
+		if at := doc.member(name); at != nil && member.Name == name {
+			return member, at, nil
 		}
 	}
 	return nil, nil, fmt.Errorf("member %s: %w", name, errStale)
@@ -134,7 +134,7 @@ func (a *actor) create(ctx context.Context, m *memberPlan) error {
 	if err != nil {
 		return err
 	}
-	pool := &unstructured.Unstructured{Object: stampedPool(a.o.env, member, runtime.DeepCopyJSON(at.spec()))}
+	pool := &unstructured.Unstructured{Object: snapshot.NewPool(a.o.Env, member, runtime.DeepCopyJSON(at.spec()))}
 	err = a.client.Create(ctx, pool, client.FieldOwner(controllers.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("pool %s: %w", m.name, errStale)
@@ -158,9 +158,7 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 	if err != nil {
 		return err
 	}
-	wanted := live.DeepCopy()
-	stampOnto(wanted, a.o, member, runtime.DeepCopyJSON(at.spec()))
-	body, err := poolDiff(live, wanted)
+	body, err := snapshot.Repair(live, a.o.pools[m.name], a.o.Env.Name, member, runtime.DeepCopyJSON(at.spec()))
 	if err != nil || body == nil {
 		return err
 	}
@@ -172,71 +170,18 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 		return fmt.Errorf("repairing pool %s: %w", m.name, err)
 	}
 	for _, point := range m.drift {
-		if point.what == "replicas" && a.o.autoscaled(member.Config.ScalingGroup) && poolReplicasSetByUs(a.o.pools[m.name]) {
+		if point.What == "replicas" && a.o.autoscaled(member.Config.ScalingGroup) && replicas.PoolSetByUs(a.o.pools[m.name]) {
 			continue // nothing drifted: the autoscaler, which tells of it, has changed the Env
 		}
-		a.tell(ctx, m.name, corev1.EventTypeNormal, v1alpha1.ReasonPoolUpdated, verbRepair+verb(" "+point.what),
+		a.tell(ctx, m.name, corev1.EventTypeNormal, v1alpha1.ReasonPoolUpdated, verbRepair+verb(" "+point.What),
 			"pool %s had drifted from its snapshot; repaired %s", m.name, point)
 	}
 	return nil
 }
 
-// stampOnto puts a member's labels, annotations and spec onto the document of its live pool.
-func stampOnto(pool *unstructured.Unstructured, o *observation, member *v1alpha1.EnvClusterMember, spec map[string]any) {
-	observed := o.pools[member.Name]
-	apply := func(have, wanted map[string]string, surplus []string) map[string]string {
-		have = merged(orEmpty(have), wanted)
-		for _, key := range surplus {
-			delete(have, key)
-		}
-		return have
-	}
-	labels, annotations := wantedLabels(o.env.Name, member), wantedAnnotations(member)
-	pool.SetLabels(apply(pool.GetLabels(), labels, surplusLabels(observed, labels)))
-	pool.SetAnnotations(apply(pool.GetAnnotations(), annotations, surplusAnnotations(observed, annotations)))
-	pool.Object["spec"] = spec
-}
-
-func orEmpty(m map[string]string) map[string]string {
-	if m == nil {
-		return map[string]string{}
-	}
-	return m
-}
-
-// poolDiff is the merge patch from one document to the other, bound to the pool's uid; nil if they are the same.
-func poolDiff(live, wanted *unstructured.Unstructured) ([]byte, error) {
-	before, err := json.Marshal(live)
-	if err != nil {
-		return nil, fmt.Errorf("encoding pool %s: %w", live.GetName(), err)
-	}
-	after, err := json.Marshal(wanted)
-	if err != nil {
-		return nil, fmt.Errorf("encoding pool %s: %w", live.GetName(), err)
-	}
-	diff, err := jsonpatch.CreateMergePatch(before, after)
-	if err != nil {
-		return nil, fmt.Errorf("comparing pool %s with its snapshot: %w", live.GetName(), err)
-	}
-	var body map[string]any
-	if err := json.Unmarshal(diff, &body); err != nil {
-		return nil, fmt.Errorf("reading the patch of pool %s: %w", live.GetName(), err)
-	}
-	if len(body) == 0 {
-		return nil, nil
-	}
-	metadata, _ := body["metadata"].(map[string]any)
-	if metadata == nil {
-		metadata = map[string]any{}
-	}
-	metadata["uid"] = string(live.GetUID())
-	body["metadata"] = metadata
-	return json.Marshal(body)
-}
-
 // readPool reads the document of a pool live, and answers errStale if it is not as it was observed.
 func (a *actor) readPool(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-	doc, same, err := LivePool(ctx, a.live, a.o.pools[name])
+	doc, same, err := sandboxcache.LivePool(ctx, a.live, a.o.pools[name])
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +242,7 @@ func (a *actor) tell(ctx context.Context, member, eventType string, reason v1alp
 func (a *actor) record(member, eventType string, reason v1alpha1.ConditionReason, action verb, note string) {
 	pool := a.o.pools[member]
 	if pool == nil {
-		pool = &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: a.o.env.Namespace, Name: member}}
+		pool = &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: a.o.Env.Namespace, Name: member}}
 	}
-	a.recorder.Eventf(a.o.env, pool, eventType, string(reason), problem.Clip(string(action), 128), "%s", problem.Clip(note, 1000))
+	a.recorder.Eventf(a.o.Env, pool, eventType, string(reason), problem.Clip(string(action), 128), "%s", problem.Clip(note, 1000))
 }

@@ -4,9 +4,6 @@ package env
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,10 +12,7 @@ import (
 	"sync"
 	"time"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
-	jsondiff "gomodules.xyz/jsonpatch/v2"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,12 +57,12 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 	if _, _, err := a.member(ctx, m.name); err != nil {
 		return err
 	}
-	before, err := candidate(a.o.env, m)
+	before, err := m.snapshot.Pool(a.o.Env.Namespace, m.name)
 	if err != nil {
 		return err
 	}
 	change := &admission.Change{
-		Env: client.ObjectKeyFromObject(a.o.env), Key: m.key, Pool: before.DeepCopy(), To: m.replicas,
+		Env: client.ObjectKeyFromObject(a.o.Env), Key: m.key, Pool: before.DeepCopy(), To: m.replicas,
 	}
 	verdict, err := a.admission.PreCreatePool(ctx, change)
 	if err != nil {
@@ -79,13 +73,13 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 		m.refuse(verdict)
 		return nil
 	}
-	if err := m.snapshot.edit(before, change.Pool); err != nil {
+	if err := m.snapshot.Edit(before, change.Pool); err != nil {
 		return fmt.Errorf("what admission plugins made of member %s: %w", m.name, err)
 	}
 	if wanted := m.replicas; verdict.Replicas < wanted {
 		m.replicas = verdict.Replicas
-		m.snapshot.spec["replicas"] = int64(verdict.Replicas)
-		m.snapshot.annotations[v1alpha1.PartlyAdmittedAnnotationKey] = fmt.Sprintf("%d of %d: %s: %s", verdict.Replicas, wanted,
+		m.snapshot.SetReplicas(verdict.Replicas)
+		m.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = fmt.Sprintf("%d of %d: %s: %s", verdict.Replicas, wanted,
 			verdict.Reason, problem.Clip(verdict.Message, podtemplate.LongestMessage))
 		a.tell(ctx, m.name, corev1.EventTypeWarning, v1alpha1.ConditionReason(verdict.Reason), verbAdmit,
 			"member %s gets %d of %d replicas: %s", m.name, verdict.Replicas, wanted, verdict.Message)
@@ -106,7 +100,7 @@ func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 
 // mayDelete asks whether an orphan may go; errRefused if not, or not yet to be asked again.
 func (a *actor) mayDelete(ctx context.Context, pool *v1alpha1.SandboxPool) error {
-	env, asked := client.ObjectKeyFromObject(a.o.env), question{key: string(pool.UID)}
+	env, asked := client.ObjectKeyFromObject(a.o.Env), question{key: string(pool.UID)}
 	if a.asks.waiting(env)[askedAbout{verbDelete, pool.Name}].question == asked {
 		return errRefused
 	}
@@ -122,76 +116,6 @@ func (a *actor) mayDelete(ctx context.Context, pool *v1alpha1.SandboxPool) error
 			fmt.Sprintf("pool %s, which no member names any more, is not deleted yet: %s", pool.Name, verdict.Message))
 	}
 	return errRefused
-}
-
-// candidate is the pool that a member's snapshot would make.
-func candidate(env *v1alpha1.SandboxEnv, m *memberPlan) (*v1alpha1.SandboxPool, error) {
-	content, err := json.Marshal(m.snapshot.spec)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the spec of member %s: %w", m.name, err)
-	}
-	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{
-		Namespace: env.Namespace, Name: m.name,
-		Labels: merged(map[string]string{}, m.snapshot.labels), Annotations: merged(map[string]string{}, m.snapshot.annotations),
-	}}
-	if err := json.Unmarshal(content, &pool.Spec); err != nil {
-		return nil, fmt.Errorf("reading the spec of member %s: %w", m.name, err)
-	}
-	return pool, nil
-}
-
-// edit puts into the snapshot what differs between two pools. The difference is applied to the document, so that fields
-// which Go types do not know stay.
-func (s *snapshot) edit(before, after *v1alpha1.SandboxPool) error {
-	s.labels, s.annotations = orEmpty(after.Labels), orEmpty(after.Annotations)
-	var content [3][]byte
-	for i, value := range []any{before.Spec, after.Spec, s.spec} {
-		var err error
-		if content[i], err = json.Marshal(value); err != nil {
-			return fmt.Errorf("encoding a spec: %w", err)
-		}
-	}
-	ops, err := jsondiff.CreatePatch(content[0], content[1])
-	if err != nil || len(ops) == 0 {
-		return err
-	}
-	body, err := json.Marshal(ops)
-	if err != nil {
-		return fmt.Errorf("encoding the edits: %w", err)
-	}
-	patch, err := jsonpatch.DecodePatch(body)
-	if err != nil {
-		return fmt.Errorf("reading the edits: %w", err)
-	}
-	options := jsonpatch.NewApplyOptions()
-	// Go types have empty objects where the document has nothing.
-	options.EnsurePathExistsOnAdd, options.AllowMissingPathOnRemove = true, true
-	edited, err := patch.ApplyWithOptions(content[2], options)
-	if err != nil {
-		return fmt.Errorf("applying the edits: %w", err)
-	}
-	spec := map[string]any{}
-	if err := json.Unmarshal(edited, &spec); err != nil {
-		return fmt.Errorf("reading the edited spec: %w", err)
-	}
-	s.spec = spec
-	return podtemplate.Check(spec)
-}
-
-// changeKey names a member's creation: the Env by uid, the member, and a hash of what it is rendered to, but for replicas.
-func changeKey(env types.UID, m *memberPlan) (string, error) {
-	spec := map[string]any{}
-	for field, value := range m.snapshot.spec {
-		if field != "replicas" {
-			spec[field] = value
-		}
-	}
-	content, err := json.Marshal([]any{m.snapshot.labels, m.snapshot.annotations, spec})
-	if err != nil {
-		return "", fmt.Errorf("encoding the snapshot of member %s: %w", m.name, err)
-	}
-	sum := sha256.Sum256(content)
-	return fmt.Sprintf("%s/%s/%s", env, m.name, hex.EncodeToString(sum[:8])), nil
 }
 
 // refuse makes a member's plan one that does nothing. Without room it is Saturated, which may pass; what can never be

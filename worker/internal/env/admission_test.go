@@ -16,9 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -381,34 +379,5 @@ func TestAsksAreForgotten(t *testing.T) {
 	a.keep(env, nil)
 	if len(a.envs) != 0 {
 		t.Errorf("kept: %+v", a.envs)
-	}
-}
-
-// TestEditsKeepUnknownFields: what plugins change is changed in the document, and what Go types do not know stays.
-func TestEditsKeepUnknownFields(t *testing.T) {
-	s := &snapshot{spec: map[string]any{"replicas": int64(1), "template": map[string]any{"spec": map[string]any{
-		"futurePod": "x", "containers": []any{map[string]any{"name": "main", "image": "i", "futureContainer": map[string]any{"a": "b"}}},
-	}}}}
-	m := &memberPlan{name: "m", snapshot: s}
-	before, err := candidate(&v1alpha1.SandboxEnv{}, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after := before.DeepCopy()
-	main := &after.Spec.Template.Spec.Containers[0]
-	main.Env = []corev1.EnvVar{{Name: "A", Value: "1"}}
-	main.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
-	main.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	after.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "j"}}
-	if err := s.edit(before, after); err != nil {
-		t.Fatal(err)
-	}
-	doc := unstructured.Unstructured{Object: s.spec}
-	spec, _, _ := unstructured.NestedMap(doc.Object, "template", "spec")
-	text := toJSON(spec)
-	for _, want := range []string{`"futurePod":"x"`, `"futureContainer":{"a":"b"}`, `"env":[{"name":"A","value":"1"}]`, `"privileged":false`, `"cpu":"1"`, `"name":"init"`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%s is not in %s", want, text)
-		}
 	}
 }

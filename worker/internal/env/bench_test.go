@@ -36,7 +36,7 @@ spec:
 	for b.Loop() {
 		p := decide(o)
 		r := compute(o, &p, clk)
-		if p.members[0].verb != verbKeep || r.written(&o.env.Status) {
+		if p.members[0].verb != verbKeep || r.written(&o.Env.Status) {
 			b.Fatal("the Env is not at rest, or has a status")
 		}
 	}

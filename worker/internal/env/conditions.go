@@ -13,6 +13,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/scalepolicy"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // conditionsOf are the three conditions that this package owns, with the times of those in the Env where their status
@@ -20,13 +22,13 @@ import (
 func conditionsOf(o *observation, p *plan, clk clock.PassiveClock) []metav1.Condition {
 	wanted := []patch.Condition{readyOf(o, p), templateConsistentOf(o), autoscalingActiveOf(o)}
 	var conditions []metav1.Condition
-	for _, c := range o.env.Status.Conditions {
+	for _, c := range o.Env.Status.Conditions {
 		if slices.ContainsFunc(wanted, func(w patch.Condition) bool { return w.Type == c.Type }) {
 			conditions = append(conditions, c)
 		}
 	}
 	for _, c := range wanted {
-		patch.SetCondition(&conditions, clk, o.env.Generation, c)
+		patch.SetCondition(&conditions, clk, o.Env.Generation, c)
 	}
 	return conditions
 }
@@ -36,7 +38,7 @@ const longestMessage = 16 << 10
 
 func readyOf(o *observation, p *plan) patch.Condition {
 	const ready = v1alpha1.SandboxEnvConditionReady
-	if o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob {
+	if o.Env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob {
 		return patch.False(ready, v1alpha1.ReasonModeNotSupported, "mode OnDemandJob is not built; use WarmPool")
 	}
 	if len(p.members) == 0 {
@@ -69,7 +71,7 @@ func readyOf(o *observation, p *plan) patch.Condition {
 		}
 	}
 	for _, member := range o.members() {
-		if told := partlyAdmitted(o, &member); told != "" {
+		if told := partlyAdmitted(o, member); told != "" {
 			full = append(full, member.Name+": "+told)
 		}
 	}
@@ -92,39 +94,38 @@ func readyOf(o *observation, p *plan) patch.Condition {
 
 // elsewhere reports whether any other cluster has members of the Env.
 func elsewhere(o *observation) bool {
-	return slices.ContainsFunc(o.env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool {
+	return slices.ContainsFunc(o.Env.Spec.Clusters, func(c v1alpha1.EnvClusterSpec) bool {
 		return c.ClusterID != o.clusterID && len(c.Members) > 0
-	}) || slices.ContainsFunc(o.env.Status.Clusters, func(c v1alpha1.EnvClusterStatus) bool {
+	}) || slices.ContainsFunc(o.Env.Status.Clusters, func(c v1alpha1.EnvClusterStatus) bool {
 		return c.ClusterID != o.clusterID && len(c.ObservedMembers) > 0
 	})
 }
 
 func templateConsistentOf(o *observation) patch.Condition {
 	const consistent = v1alpha1.SandboxEnvConditionTemplateConsistent
-	ref := o.env.Spec.TemplateRef
-	if o.template == nil {
+	ref := o.Env.Spec.TemplateRef
+	if o.Template == nil {
 		return patch.False(consistent, v1alpha1.ReasonTemplateNotFound,
 			fmt.Sprintf("there is no SandboxTemplate %q; pools that exist go on from their snapshots", ref.Name))
 	}
 	var other, version, old, types, unequal []string
-	members := o.members()
-	for i := range members {
-		member, pool := &members[i], o.pools[members[i].Name]
-		if !hasSnapshot(member) && (pool == nil || !owns(o.env, pool)) {
-			if ref.Version != "" && ref.Version != o.template.Version {
-				version = append(version, fmt.Sprintf("%s: cannot be made, the template is at version %q", member.Name, o.template.Version))
+	for _, member := range o.members() {
+		pool := o.pools[member.Name]
+		if !snapshot.Has(member) && (pool == nil || !owns(o.Env, pool)) {
+			if ref.Version != "" && ref.Version != o.Template.Version {
+				version = append(version, fmt.Sprintf("%s: cannot be made, the template is at version %q", member.Name, o.Template.Version))
 			}
 			continue
 		}
-		from := originOf(member, pool)
-		if from.template != "" && from.template != ref.Name {
-			other = append(other, fmt.Sprintf("%s: made from template %s", member.Name, from.template))
-		} else if ref.Version != "" && from.version != "" && from.version != ref.Version {
-			version = append(version, fmt.Sprintf("%s: made from version %s", member.Name, from.version))
-		} else if why := outdated(o, member, pool); why != "" {
+		from := snapshot.OriginOf(member, pool)
+		if from.Template != "" && from.Template != ref.Name {
+			other = append(other, fmt.Sprintf("%s: made from template %s", member.Name, from.Template))
+		} else if ref.Version != "" && from.Version != "" && from.Version != ref.Version {
+			version = append(version, fmt.Sprintf("%s: made from version %s", member.Name, from.Version))
+		} else if why := o.Outdated(member, pool); why != "" {
 			old = append(old, fmt.Sprintf("%s: %s", member.Name, why))
 		}
-		if why := typeChanged(o, member, &from); why != "" {
+		if why := o.TypeChanged(member, &from); why != "" {
 			types = append(types, fmt.Sprintf("%s: %s", member.Name, why))
 		}
 		if why := unequalSibling(o, member); why != "" {
@@ -145,5 +146,92 @@ func templateConsistentOf(o *observation) patch.Condition {
 		return patch.False(consistent, v1alpha1.ReasonMembersUnequal, lines)
 	}
 	return patch.True(consistent, v1alpha1.ReasonTemplateMatches,
-		fmt.Sprintf("template %s, version %q, revision %s", ref.Name, o.template.Version, o.template.Revision))
+		fmt.Sprintf("template %s, version %q, revision %s", ref.Name, o.Template.Version, o.Template.Revision))
+}
+
+// unequalSibling says that a member has other resources than the first one of its autoscaling group here, "" if it has not:
+// a group is scaled as if its members were the same. The schema sees to it that their configs are; what they were made of
+// may have changed between one and the next, and such a member serves all the same.
+func unequalSibling(o *observation, member *v1alpha1.EnvClusterMember) string {
+	group := member.Config.ScalingGroup
+	if o.Env.ScalingGroup(group) == nil {
+		return ""
+	}
+	for _, first := range o.members() {
+		if first.Config.ScalingGroup != group {
+			continue
+		}
+		if first.Name == member.Name {
+			return "" // it is the first one
+		}
+		theirs, known := o.ResourcesOf(first, o.ownedPool(first.Name))
+		if !known {
+			continue
+		}
+		own, known := o.ResourcesOf(member, o.ownedPool(member.Name))
+		if !known || snapshot.SameResources(own, theirs) {
+			return ""
+		}
+		return fmt.Sprintf("has %s, and member %s of the same scaling group %s has %s; refresh the older one",
+			snapshot.Describe(own), first.Name, group, snapshot.Describe(theirs))
+	}
+	return ""
+}
+
+// defaultsFault says what is wrong with the shape that claims get which name none; "" if nothing is. It keeps no member from
+// serving.
+func defaultsFault(o *observation) string {
+	defaults := o.Env.Spec.Defaults
+	if defaults == nil || defaults.InstanceType == "" {
+		return ""
+	}
+	err := o.Types.Known("spec.defaults", defaults.InstanceType)
+	if err == nil && defaults.Multiplier != 0 { // 0: any
+		_, err = o.Types.Resolve("spec.defaults", defaults.InstanceType, defaults.Multiplier)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// autoscalingActiveOf tells whether somebody scales, and if not why.
+func autoscalingActiveOf(o *observation) patch.Condition {
+	const active = v1alpha1.SandboxEnvConditionAutoscalingActive
+	autoscaling := o.Env.Spec.Autoscaling
+	if autoscaling == nil || len(autoscaling.Groups) == 0 {
+		return patch.False(active, v1alpha1.ReasonAutoscalingNotConfigured, "spec.autoscaling has no groups; replicas are set by hand")
+	}
+	var enabled, wrong, contested []string
+	for i := range autoscaling.Groups {
+		g := &autoscaling.Groups[i]
+		if !g.Enabled {
+			continue
+		}
+		enabled = append(enabled, g.Name)
+		if fault := scalepolicy.Misconfigured(g); fault != "" {
+			wrong = append(wrong, fault)
+		}
+	}
+	for _, member := range o.members() {
+		if o.contested[member.Name] {
+			contested = append(contested, fmt.Sprintf("%s: %d", member.Name, member.Spec.Replicas))
+		}
+	}
+	switch {
+	case len(enabled) == 0:
+		return patch.False(active, v1alpha1.ReasonAutoscalingDisabled, "no group is enabled; replicas are set by hand")
+	case o.Env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
+		return patch.False(active, v1alpha1.ReasonModeNotSupported, "nothing is scaled in mode OnDemandJob")
+	case !o.autoscaler:
+		return patch.False(active, v1alpha1.ReasonAutoscalerNotRunning,
+			fmt.Sprintf("this worker runs no autoscaler; replicas of groups %s stay as they are", strings.Join(enabled, ", ")))
+	case len(wrong) > 0:
+		return patch.False(active, v1alpha1.ReasonAutoscalingMisconfigured, strings.Join(wrong, "; "))
+	case len(contested) > 0:
+		return patch.False(active, v1alpha1.ReasonReplicasContested, fmt.Sprintf(
+			"somebody else keeps setting replicas (%s), which stay as they are; take replicas out of what is applied, "+
+				"or disable the group, and change the member's config or spec.autoscaling to have it scaled again", strings.Join(contested, ", ")))
+	}
+	return patch.True(active, v1alpha1.ReasonAutoscalerRunning, "groups "+strings.Join(enabled, ", "))
 }

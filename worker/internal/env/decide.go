@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/replicas"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // verb is what is to be done about one member or pool.
@@ -56,13 +58,13 @@ type memberPlan struct {
 	// message says to a person why, and what helps.
 	message string
 	// drift names what a repair puts right.
-	drift []drift
+	drift []snapshot.Drift
 	// unrepaired: the API server refuses that, replicas included.
 	unrepaired bool
 	// replicas are those to write into the Env, for the verbs that do.
 	replicas int32
 	// snapshot is what Admit freezes, and key names it to admission plugins.
-	snapshot *snapshot
+	snapshot *snapshot.Snapshot
 	key      string
 }
 
@@ -70,16 +72,15 @@ type memberPlan struct {
 func decide(o *observation) plan {
 	var p plan
 	named := map[string]bool{}
-	members := o.members()
-	for i := range members {
-		named[members[i].Name] = true
-		p.members = append(p.members, decideMember(o, &members[i]))
+	for _, member := range o.members() {
+		named[member.Name] = true
+		p.members = append(p.members, decideMember(o, member))
 	}
-	if o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob {
+	if o.Env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob {
 		return idle(p)
 	}
 	for name, pool := range o.pools {
-		if !named[name] && owns(o.env, pool) && !terminating(pool) {
+		if !named[name] && owns(o.Env, pool) && !terminating(pool) {
 			p.orphans = append(p.orphans, name)
 		}
 	}
@@ -103,13 +104,13 @@ func decideMember(o *observation, member *v1alpha1.EnvClusterMember) memberPlan 
 	p := memberPlan{name: member.Name, state: v1alpha1.ObservedMemberStateMissing}
 	pool := o.pools[member.Name]
 	switch {
-	case pool != nil && !owns(o.env, pool) && beingAdopted(o, pool):
+	case pool != nil && !owns(o.Env, pool) && beingAdopted(o, pool):
 		p.verb, p.reason, p.message = verbKeep, reasonPoolAdopting, "its pool is being adopted"
-	case pool != nil && !owns(o.env, pool):
+	case pool != nil && !owns(o.Env, pool):
 		return decideNotOwned(p, pool)
-	case !hasSnapshot(member) && pool != nil && hasTemplate(&pool.Spec):
+	case !snapshot.Has(member) && pool != nil && snapshot.HasTemplate(&pool.Spec):
 		return decideTakeBack(o, p, member, pool)
-	case !hasSnapshot(member):
+	case !snapshot.Has(member):
 		return decideAdmission(o, p, member, pool)
 	case pool == nil:
 		p.verb, p.reason, p.message = verbCreate, v1alpha1.ReasonPoolCreated, "its pool is being created"
@@ -164,14 +165,14 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 		p.verb, p.state, p.reason, p.message = verbRefuse, v1alpha1.ObservedMemberStateMissing, reason, message
 		return p
 	}
-	ref := o.env.Spec.TemplateRef
+	ref := o.Env.Spec.TemplateRef
 	switch {
-	case o.template == nil:
+	case o.Template == nil:
 		return refuse(v1alpha1.ReasonTemplateNotFound,
 			fmt.Sprintf("there is no SandboxTemplate %q; create it", ref.Name))
-	case ref.Version != "" && ref.Version != o.template.Version:
+	case ref.Version != "" && ref.Version != o.Template.Version:
 		return refuse(v1alpha1.ReasonTemplateVersionMismatch,
-			fmt.Sprintf("SandboxTemplate %s has version %q, and spec.templateRef asks for %q", ref.Name, o.template.Version, ref.Version))
+			fmt.Sprintf("SandboxTemplate %s has version %q, and spec.templateRef asks for %q", ref.Name, o.Template.Version, ref.Version))
 	}
 	replicas, ok := o.explicitReplicas[member.Name]
 	if !ok && member.Config.MinReplicas != nil {
@@ -180,13 +181,13 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 	if bare != nil {
 		replicas = keptReplicas(o, member, bare)
 	}
-	rendered, err := render(o, member, replicas)
+	rendered, err := o.Render(member, replicas)
 	if err != nil {
 		return refuse(reasonMemberInvalid, err.Error())
 	}
 	p.verb, p.reason, p.message = verbAdmit, reasonAdmitted, "its pool is being created"
 	p.replicas, p.snapshot = replicas, rendered
-	if p.key, err = changeKey(o.env.UID, &p); err != nil {
+	if p.key, err = p.snapshot.Key(o.Env.UID, p.name); err != nil {
 		return refuse(reasonMemberInvalid, err.Error())
 	}
 	if h := o.refused[askedAbout{verbAdmit, member.Name}]; h.question == (question{p.key, replicas}) {
@@ -198,13 +199,13 @@ func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMe
 func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) memberPlan {
 	p.state, p.message = stateOf(o, member, pool), ""
 	if p.state == v1alpha1.ObservedMemberStateInconsistent {
-		p.reason, p.message = reasonMemberChanged, strings.Join(mismatches(o, member, pool), "; ")
+		p.reason, p.message = reasonMemberChanged, strings.Join(o.Mismatches(member, pool), "; ")
 	}
-	points := driftOf(o.env, member, pool)
+	points := snapshot.DriftOf(o.Env, member, pool)
 	switch {
-	case interfered(o, member, pool) && !o.contested[member.Name]:
+	case replicas.Interfered(o.Env, o.clusterID, member, pool) && !o.contested[member.Name]:
 		p.verb, p.reason, p.replicas = verbRestoreReplicas, reasonReplicasOfOther, pool.Spec.Replicas
-	case o.pullSecret && !hasPullSecret(&member.Spec, o.env.Name):
+	case o.PullSecret && !snapshot.HasPullSecret(&member.Spec, o.Env.Name):
 		p.verb, p.reason = verbAddPullSecret, reasonPullSecretFound
 	case len(points) > 0:
 		p.verb, p.reason, p.drift = verbRepair, v1alpha1.ReasonPoolUpdated, points
@@ -214,10 +215,8 @@ func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember,
 	return p
 }
 
-// interfered reports that somebody else set the member's replicas while they are the autoscaler's: the Env's number is not
-// ours, and the live pool still has the one that is. That happens when an old object is put back whole. Where both were
-// set by others the Env's holds, as everywhere.
-func interfered(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
-	return member.Spec.Replicas != pool.Spec.Replicas && o.autoscaled(member.Config.ScalingGroup) &&
-		replicasSetByOther(o.env, o.clusterID, member) && poolReplicasSetByUs(pool)
+// beingAdopted reports an Env that was made for a pool which does not know of it yet.
+func beingAdopted(o *observation, pool *v1alpha1.SandboxPool) bool {
+	uid := o.Env.Annotations[v1alpha1.AdoptedPoolAnnotationKey]
+	return uid != "" && uid == string(pool.UID) && !v1alpha1.HasEnvOwner(pool)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/json"
 	testclock "k8s.io/utils/clock/testing"
@@ -17,6 +18,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/instances"
 	"navix.sh/atoll/worker/internal/podtemplate"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // TestDecide reads observations from testdata/decide and compares what comes of them with the text there. An input is a
@@ -113,16 +115,16 @@ func parseObservation(input string) (*observation, error) {
 		}
 		switch obj.GetKind() {
 		case "SandboxEnv":
-			o.env = &v1alpha1.SandboxEnv{}
+			o.Env = &v1alpha1.SandboxEnv{}
 			doc = envDoc{Unstructured: obj, clusterID: o.clusterID}
-			err = yaml.UnmarshalStrict(content, o.env)
+			err = yaml.UnmarshalStrict(content, o.Env)
 		case "SandboxTemplate":
-			o.template, err = podtemplate.Read(obj)
+			o.Template, err = podtemplate.Read(obj)
 		case "ConfigMap":
 			data, _, _ := unstructured.NestedStringMap(obj.Object, "data")
-			o.types = instances.Parse(data)
+			o.Types = instances.Parse(data)
 		case "Secret":
-			o.pullSecret = obj.GetName() == v1alpha1.EnvImagePullSecretName(o.env.Name)
+			o.PullSecret = obj.GetName() == v1alpha1.EnvImagePullSecretName(o.Env.Name)
 		default:
 			err = o.parsePool(obj, content)
 		}
@@ -131,7 +133,7 @@ func parseObservation(input string) (*observation, error) {
 		}
 	}
 	for _, member := range o.members() {
-		if !hasSnapshot(&member) {
+		if !snapshot.Has(member) {
 			if replicas, ok := doc.member(member.Name).replicas(); ok {
 				o.explicitReplicas[member.Name] = replicas
 			}
@@ -143,18 +145,16 @@ func parseObservation(input string) (*observation, error) {
 func (o *observation) parsePool(obj *unstructured.Unstructured, content []byte) error {
 	pool := &v1alpha1.SandboxPool{}
 	if name, ok := obj.Object["snapshotOf"].(string); ok {
-		members := o.members()
-		for i := range members {
-			if members[i].Name == name {
-				spec := map[string]any{}
-				made, err := json.Marshal(stampedPool(o.env, &members[i], spec))
+		for _, member := range o.members() {
+			if member.Name == name {
+				made, err := json.Marshal(snapshot.NewPool(o.Env, member, map[string]any{}))
 				if err != nil {
 					return err
 				}
 				if err := json.Unmarshal(made, pool); err != nil {
 					return err
 				}
-				pool.Spec = *members[i].Spec.DeepCopy()
+				pool.Spec = *member.Spec.DeepCopy()
 			}
 		}
 		delete(obj.Object, "snapshotOf")
@@ -190,7 +190,7 @@ func describePlan(p *plan) string {
 		}
 		if m.snapshot != nil {
 			fmt.Fprintf(&b, "  labels %s\n  annotations %s\n  spec %s\n",
-				toJSON(m.snapshot.labels), toJSON(m.snapshot.annotations), toJSON(m.snapshot.spec))
+				toJSON(m.snapshot.Labels), toJSON(m.snapshot.Annotations), toJSON(m.snapshot.Spec))
 		}
 	}
 	for _, name := range p.orphans {
@@ -214,4 +214,38 @@ func describeReport(o *observation, p *plan) string {
 		fmt.Fprintf(&b, "%s=%s/%s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 	}
 	return b.String()
+}
+
+func TestAutoscalingActive(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*observation)
+		status metav1.ConditionStatus
+		reason v1alpha1.ConditionReason
+	}{
+		"running":        {func(*observation) {}, metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning},
+		"no autoscaler":  {func(o *observation) { o.autoscaler = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalerNotRunning},
+		"no groups":      {func(o *observation) { o.Env.Spec.Autoscaling = nil }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingNotConfigured},
+		"none enabled":   {func(o *observation) { o.Env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled},
+		"contested":      {func(o *observation) { o.contested = map[string]bool{"a": true} }, metav1.ConditionFalse, v1alpha1.ReasonReplicasContested},
+		"misconfigured":  {misconfigure, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingMisconfigured},
+		"wrong, but off": {func(o *observation) { misconfigure(o); o.Env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled},
+	} {
+		o, err := parseObservation(`kind: SandboxEnv
+metadata: {name: e, namespace: ns, uid: env}
+spec:
+  autoscaling: {groups: [{name: default, enabled: true}]}
+  clusters: [{clusterID: east, members: [{name: a, config: {scalingGroup: default}, spec: {replicas: 5}}]}]`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.autoscaler = true
+		c.change(o)
+		if got := autoscalingActiveOf(o); got.Status != c.status || got.Reason != c.reason || got.Message == "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func misconfigure(o *observation) {
+	o.Env.Spec.Autoscaling.Groups[0].ScaleUpPolicy.Mode = v1alpha1.PoolScaleUpModeAggressive
 }

@@ -4,7 +4,6 @@ package env
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // editEnv makes all changes of the local segment in one write, which holds only for the Env as it was read.
@@ -32,7 +32,7 @@ func (a *actor) editEnv(ctx context.Context, p *plan) error {
 			continue
 		}
 		if m.verb == verbRestoreReplicas {
-			a.contests.undone(client.ObjectKeyFromObject(a.o.env), m.name)
+			a.contests.Undone(client.ObjectKeyFromObject(a.o.Env), m.name)
 		}
 		a.tellOfEdit(ctx, m)
 	}
@@ -66,7 +66,7 @@ func (a *actor) writeEdits(ctx context.Context, edits []*memberPlan) error {
 
 // patchEnv writes edits into the Env as it was read, and answers the Env with them.
 func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, opts ...client.PatchOption) (*envDoc, error) {
-	ops := doc.conditional()
+	ops := patch.AsRead(doc)
 	for _, m := range edits {
 		frozen, err := a.toFreeze(ctx, m)
 		if err != nil {
@@ -78,9 +78,9 @@ func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, 
 		}
 		ops = append(ops, more...)
 	}
-	body, err := json.Marshal(ops)
+	body, err := patch.JSON(ops)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of the Env: %w", err)
+		return nil, err
 	}
 	answer := doc.DeepCopy()
 	opts = append(opts, client.FieldOwner(controllers.FieldManager))
@@ -96,7 +96,7 @@ func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, 
 
 // toFreeze is the snapshot that an edit writes, for the verbs that write one. What is read from the live pool must be
 // the pool as it was decided about: a newer one may have other replicas.
-func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot, error) {
+func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot.Snapshot, error) {
 	switch m.verb {
 	case verbAdmit:
 		return m.snapshot, nil
@@ -109,7 +109,7 @@ func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot, error) 
 		if err != nil {
 			return nil, fmt.Errorf("reading the spec of pool %s: %w", m.name, err)
 		}
-		return takenBack(a.o.pools[m.name], runtime.DeepCopyJSON(spec), m.replicas), nil
+		return snapshot.TakenBack(a.o.pools[m.name], runtime.DeepCopyJSON(spec), m.replicas), nil
 	case verbRestoreReplicas:
 		_, err := a.readPool(ctx, m.name)
 		return nil, err
@@ -122,7 +122,7 @@ func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
 	switch m.verb {
 	case verbAdmit:
 		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb, "rendered member %s from template %s (version %q, revision %s) with %d replicas",
-			m.name, a.o.template.Name, a.o.template.Version, a.o.template.Revision, m.replicas)
+			m.name, a.o.Template.Name, a.o.Template.Version, a.o.Template.Revision, m.replicas)
 	case verbTakeBack:
 		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
 			"the snapshot of member %s was gone from the Env; took it back from the live pool, with %d replicas", m.name, m.replicas)
@@ -131,6 +131,6 @@ func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
 			"replicas of member %s are the autoscaler's while its scaling group is enabled; put back to %d", m.name, m.replicas)
 	case verbAddPullSecret:
 		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
-			"member %s pulls images with Secret %s from now on; its idle Pods are replaced", m.name, v1alpha1.EnvImagePullSecretName(a.o.env.Name))
+			"member %s pulls images with Secret %s from now on; its idle Pods are replaced", m.name, v1alpha1.EnvImagePullSecretName(a.o.Env.Name))
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // envDoc is an Env as a document, read live. Snapshots are read from it and written by their place in it.
@@ -54,44 +56,29 @@ func (m *memberAt) replicas() (int32, bool) {
 	return int32(value), ok
 }
 
-// operation is one step of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
-// conditional starts a patch that holds only for the document as it was read.
-func (d envDoc) conditional() []operation {
-	return []operation{
-		{Op: "test", Path: "/metadata/uid", Value: string(d.GetUID())},
-		{Op: "test", Path: "/metadata/resourceVersion", Value: d.GetResourceVersion()},
-	}
-}
-
 // edit is what a memberPlan does to the document: tests of who is at the place, and the change.
-func (d envDoc) edit(p *memberPlan, frozen *snapshot) ([]operation, error) {
+func (d envDoc) edit(p *memberPlan, frozen *snapshot.Snapshot) ([]patch.Operation, error) {
 	at := d.member(p.name)
 	if at == nil {
 		return nil, fmt.Errorf("member %s: %w", p.name, errStale)
 	}
-	ops := []operation{
-		{Op: "test", Path: at.cluster + "/clusterID", Value: d.clusterID},
-		{Op: "test", Path: at.pointer + "/name", Value: p.name},
+	ops := []patch.Operation{
+		patch.Test(at.cluster+"/clusterID", d.clusterID),
+		patch.Test(at.pointer+"/name", p.name),
 	}
 	switch p.verb {
 	case verbAdmit, verbTakeBack:
 		ops = append(ops,
-			operation{Op: "add", Path: at.pointer + "/metadata", Value: frozen.metadata()},
-			operation{Op: "add", Path: at.pointer + "/spec", Value: frozen.spec})
+			patch.Add(at.pointer+"/metadata", frozen.Metadata()),
+			patch.Add(at.pointer+"/spec", frozen.Spec))
 	case verbRestoreReplicas:
 		old, _ := at.replicas()
 		ops = append(ops,
-			operation{Op: "test", Path: at.pointer + "/spec/replicas", Value: old},
-			operation{Op: "replace", Path: at.pointer + "/spec/replicas", Value: p.replicas})
+			patch.Test(at.pointer+"/spec/replicas", old),
+			patch.Replace(at.pointer+"/spec/replicas", p.replicas))
 	case verbAddPullSecret:
 		name := v1alpha1.EnvImagePullSecretName(d.GetName())
-		ops = append(ops, operation{Op: "add", Path: at.pointer + "/spec/template/spec/imagePullSecrets", Value: withPullSecret(at.spec(), name)})
+		ops = append(ops, patch.Add(at.pointer+"/spec/template/spec/imagePullSecrets", snapshot.WithPullSecret(at.spec(), name)))
 	default:
 		return nil, fmt.Errorf("member %s: %s does not edit the Env", p.name, p.verb)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/sandboxcache"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // errStale says that the cache is behind the API server, or lost a race against another writer. Nothing is wrong; the
@@ -37,7 +38,7 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	}
 	now := r.clock.Now()
 	o := &observation{
-		clusterID: r.clusterID, env: env, pools: map[string]*v1alpha1.SandboxPool{}, refused: r.asks.waiting(name),
+		Source: snapshot.Source{Env: env}, clusterID: r.clusterID, pools: map[string]*v1alpha1.SandboxPool{}, refused: r.asks.waiting(name),
 		now: now, since: agesAt(r.clock, now),
 	}
 	if err := r.gatherPools(ctx, o); err != nil {
@@ -47,16 +48,16 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 		return nil, err
 	}
 	var err error
-	if o.types, err = r.types.Catalogue(ctx); err != nil {
+	if o.Types, err = r.types.Catalogue(ctx); err != nil {
 		return nil, err
 	}
-	if o.template, err = r.templates.Get(ctx, env.Spec.TemplateRef.Name); err != nil {
+	if o.Template, err = r.templates.Get(ctx, env.Spec.TemplateRef.Name); err != nil {
 		return nil, err
 	}
 	if err := r.gatherExplicitReplicas(ctx, o); err != nil {
 		return nil, err
 	}
-	o.autoscaler, o.contested = r.contests != nil, r.contests.look(o)
+	o.autoscaler, o.contested = r.contests != nil, r.contests.Look(env, r.clusterID, o.pools)
 	return o, nil
 }
 
@@ -68,7 +69,7 @@ func agesAt(clk clock.PassiveClock, now time.Time) func(time.Time) time.Duration
 
 func (r *Reconciler) gatherPools(ctx context.Context, o *observation) error {
 	// The objects are the cache's own; nothing in this package changes a pool that it has read.
-	owned, err := sandboxcache.PoolsOf(ctx, r.client, o.env)
+	owned, err := sandboxcache.PoolsOf(ctx, r.client, o.Env)
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (r *Reconciler) gatherPools(ctx context.Context, o *observation) error {
 			continue
 		}
 		pool := &v1alpha1.SandboxPool{}
-		err := r.client.Get(ctx, types.NamespacedName{Namespace: o.env.Namespace, Name: member.Name}, pool)
+		err := r.client.Get(ctx, types.NamespacedName{Namespace: o.Env.Namespace, Name: member.Name}, pool)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -96,7 +97,7 @@ func (r *Reconciler) gatherPools(ctx context.Context, o *observation) error {
 func (r *Reconciler) gatherExplicitReplicas(ctx context.Context, o *observation) error {
 	var live *envDoc
 	for _, member := range o.members() {
-		if hasSnapshot(&member) {
+		if snapshot.Has(member) {
 			continue
 		}
 		if live == nil {
@@ -122,13 +123,13 @@ func (r *Reconciler) gatherExplicitReplicas(ctx context.Context, o *observation)
 func (r *Reconciler) readLive(ctx context.Context, o *observation) (*envDoc, error) {
 	doc := &unstructured.Unstructured{}
 	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.SandboxEnvOwnerKind))
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(o.env), doc); err != nil {
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(o.Env), doc); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, errStale
 		}
 		return nil, fmt.Errorf("reading the Env live: %w", err)
 	}
-	if same, err := unchanged(doc, o.env, &o.env.Spec); err != nil || !same || doc.GetDeletionTimestamp() != nil {
+	if same, err := sandboxcache.Unchanged(doc, o.Env, &o.Env.Spec); err != nil || !same || doc.GetDeletionTimestamp() != nil {
 		return nil, errors.Join(errStale, err)
 	}
 	return &envDoc{Unstructured: doc, clusterID: r.clusterID}, nil

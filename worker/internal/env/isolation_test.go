@@ -9,17 +9,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // TestI3OnlyTheLocalSegmentIsWritten lets the Reconciler do all that it does to an Env with another cluster's segments,
@@ -100,8 +100,8 @@ func TestConflictingWrites(t *testing.T) {
 			w.apply(members)
 			r := w.bare()
 			o := &observation{
-				clusterID: local, env: w.env("kiosk"), pools: map[string]*v1alpha1.SandboxPool{},
-				template: templateOf(t, map[string]any{"name": "x", "image": "y"}),
+				clusterID: local, pools: map[string]*v1alpha1.SandboxPool{},
+				Source: snapshot.Source{Env: w.env("kiosk"), Template: templateOf(t, map[string]any{"name": "x", "image": "y"})},
 			}
 			read, err := r.readLive(w.ctx, o)
 			w.must(err)
@@ -128,7 +128,7 @@ func TestConflictingWrites(t *testing.T) {
 			}
 			for _, cluster := range env.Spec.Clusters {
 				for i := range cluster.Members {
-					if hasSnapshot(&cluster.Members[i]) {
+					if snapshot.Has(&cluster.Members[i]) {
 						t.Errorf("a snapshot was written to %s of %s", cluster.Members[i].Name, cluster.ClusterID)
 					}
 				}
@@ -184,7 +184,7 @@ func TestI5StaleCacheDeletesNothing(t *testing.T) {
 	w.awaitReady("kiosk")
 	w.stop()
 
-	o := &observation{clusterID: local, env: old, pools: map[string]*v1alpha1.SandboxPool{"a": w.pool("a"), "b": w.pool("b")}}
+	o := &observation{clusterID: local, Source: snapshot.Source{Env: old}, pools: map[string]*v1alpha1.SandboxPool{"a": w.pool("a"), "b": w.pool("b")}}
 	p := decide(o)
 	if len(p.orphans) != 1 {
 		t.Fatalf("the plan is %s: the test is of no use", describePlan(&p))
@@ -205,13 +205,13 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 	w.patchPool("a", `{"spec":{"replicas":7}}`)
 	w.apply(kiosk(`{name: a}`))
 
-	o := &observation{clusterID: local, env: w.env("kiosk"), pools: map[string]*v1alpha1.SandboxPool{"a": old}}
+	o := &observation{clusterID: local, Source: snapshot.Source{Env: w.env("kiosk")}, pools: map[string]*v1alpha1.SandboxPool{"a": old}}
 	p := decide(o)
 	stale, err := w.bare().act(w.ctx, o, &p)
 	if p.members[0].verb != verbTakeBack || !stale || err != nil {
 		t.Errorf("%s: act answered %v, %v", describePlan(&p), stale, err)
 	}
-	if env := w.env("kiosk"); hasSnapshot(&env.Spec.Clusters[0].Members[0]) {
+	if env := w.env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
 		t.Errorf("an old pool became the snapshot: %s", w.frozen("kiosk", "a"))
 	}
 }
@@ -225,8 +225,8 @@ func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 	observed.Generation = w.env("kiosk").Generation
 	pool.Spec.Replicas = 3
 
-	repair := &observation{clusterID: local, env: observed, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
-	takeBack := &observation{clusterID: local, env: w.env("kiosk"), pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
+	repair := &observation{clusterID: local, Source: snapshot.Source{Env: observed}, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
+	takeBack := &observation{clusterID: local, Source: snapshot.Source{Env: w.env("kiosk")}, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
 	for want, o := range map[verb]*observation{verbRepair: repair, verbTakeBack: takeBack} {
 		p := decide(o)
 		if p.members[0].verb != want {
@@ -235,10 +235,10 @@ func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 		if stale, err := w.bare().act(w.ctx, o, &p); !stale || err != nil {
 			t.Errorf("%s: act answered %v, %v", want, stale, err)
 		}
-		if now := w.pool("a"); !hasTemplate(&now.Spec) || now.Spec.Replicas != 2 {
+		if now := w.pool("a"); !snapshot.HasTemplate(&now.Spec) || now.Spec.Replicas != 2 {
 			t.Errorf("%s: the pool was made %v", want, now.Spec)
 		}
-		if env := w.env("kiosk"); hasSnapshot(&env.Spec.Clusters[0].Members[0]) {
+		if env := w.env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
 			t.Errorf("%s: another pool became the snapshot: %s", want, w.frozen("kiosk", "a"))
 		}
 	}
@@ -251,7 +251,7 @@ func TestI3APoolWithoutATemplateIsMadeWhole(t *testing.T) {
 	w.apply(kiosk(`{name: a}`))
 	w.start()
 	w.eventually("a whole pool", func() error {
-		if pool := w.pool("a"); !hasTemplate(&pool.Spec) || pool.Spec.Replicas != 4 {
+		if pool := w.pool("a"); !snapshot.HasTemplate(&pool.Spec) || pool.Spec.Replicas != 4 {
 			return fmt.Errorf("the pool is %v", pool.Spec)
 		}
 		return nil
@@ -275,7 +275,7 @@ func TestStaleEnvIsNotStamped(t *testing.T) {
 	})
 	w.stop()
 
-	o := &observation{clusterID: local, env: old, pools: map[string]*v1alpha1.SandboxPool{"a": w.pool("a")}}
+	o := &observation{clusterID: local, Source: snapshot.Source{Env: old}, pools: map[string]*v1alpha1.SandboxPool{"a": w.pool("a")}}
 	p := decide(o)
 	stale, err := w.bare().act(w.ctx, o, &p)
 	if p.members[0].verb != verbRepair || !stale || err != nil {

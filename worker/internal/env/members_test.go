@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // kiosk is an Env whose local members are given in YAML flow style.
@@ -232,7 +233,7 @@ func TestModeNotSupported(t *testing.T) {
 	w.apply(templateManifest)
 	w.apply(strings.Replace(kiosk(`{name: a}`), "WarmPool", "OnDemandJob", 1))
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionFalse, v1alpha1.ReasonModeNotSupported)
-	if env := w.env("kiosk"); hasSnapshot(&env.Spec.Clusters[0].Members[0]) {
+	if env := w.env("kiosk"); snapshot.Has(&env.Spec.Clusters[0].Members[0]) {
 		t.Error("a member was rendered")
 	}
 	if err := w.live.Get(w.ctx, w.key("a"), &v1alpha1.SandboxPool{}); !apierrors.IsNotFound(err) {

@@ -8,20 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/worker/internal/instances"
-	"navix.sh/atoll/worker/internal/podtemplate"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // observation is everything that one decision about an Env is made from.
 type observation struct {
+	snapshot.Source
 	clusterID string
-	env       *v1alpha1.SandboxEnv
-	// template is what spec.templateRef names; nil if there is none.
-	template *podtemplate.Template
-	// types are the cluster's instance types.
-	types instances.Catalogue
-	// pullSecret says that the Env's own pull secret is there.
-	pullSecret bool
 	// now is what the API server's clock shows, and since tells how long before that it showed another time: the difference of
 	// the two is something else once the clock was stepped (I11).
 	now   time.Time
@@ -40,37 +33,31 @@ type observation struct {
 }
 
 // members is the local segment; no other is ever materialised.
-func (o *observation) members() []v1alpha1.EnvClusterMember {
-	for i := range o.env.Spec.Clusters {
-		if o.env.Spec.Clusters[i].ClusterID == o.clusterID {
-			return o.env.Spec.Clusters[i].Members
-		}
+func (o *observation) members() []*v1alpha1.EnvClusterMember { return o.Env.MembersOf(o.clusterID) }
+
+// ownedPool returns a member's pool; nil if there is none, or it is not the Env's.
+func (o *observation) ownedPool(name string) *v1alpha1.SandboxPool {
+	if pool := o.pools[name]; pool != nil && owns(o.Env, pool) {
+		return pool
 	}
 	return nil
 }
 
 // autoscaled reports whether replicas of this scaling group are the autoscaler's.
 func (o *observation) autoscaled(group string) bool {
-	g := groupOf(o.env, group)
+	g := o.Env.ScalingGroup(group)
 	return g != nil && g.Enabled
 }
 
 // observedLocally is the local status segment as last written; nil before the first time.
 func (o *observation) observedLocally() *v1alpha1.EnvClusterStatus {
-	for i := range o.env.Status.Clusters {
-		if o.env.Status.Clusters[i].ClusterID == o.clusterID {
-			return &o.env.Status.Clusters[i]
+	for i := range o.Env.Status.Clusters {
+		if o.Env.Status.Clusters[i].ClusterID == o.clusterID {
+			return &o.Env.Status.Clusters[i]
 		}
 	}
 	return nil
 }
-
-// hasSnapshot reports whether the member was admitted: a Pod template without containers is none. A snapshot may also
-// come with the manifest, as in an Env that was exported from another cluster.
-func hasSnapshot(member *v1alpha1.EnvClusterMember) bool { return hasTemplate(&member.Spec) }
-
-// hasTemplate reports whether Pods can be made.
-func hasTemplate(spec *v1alpha1.SandboxPoolSpec) bool { return len(spec.Template.Spec.Containers) > 0 }
 
 // owns reports whether the Env owns the pool, by uid: a pool of an Env of the same name that was deleted is not its own.
 func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
@@ -83,3 +70,19 @@ func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 }
 
 func terminating(obj metav1.Object) bool { return obj.GetDeletionTimestamp() != nil }
+
+// keptByOther reports whether another controller keeps the Env, or a pool that it owns. Then nothing is written to either.
+func (r *Reconciler) keptByOther(o *observation) bool {
+	if r.paused == nil {
+		return false
+	}
+	if r.paused(o.Env) {
+		return true
+	}
+	for name := range o.pools {
+		if pool := o.ownedPool(name); pool != nil && r.paused(pool) {
+			return true
+		}
+	}
+	return false
+}

@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/instances"
 	"navix.sh/atoll/worker/internal/podtemplate"
+	"navix.sh/atoll/worker/internal/replicas"
 )
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs,verbs=get;list;watch;patch
@@ -40,7 +41,7 @@ type Reconciler struct {
 	metrics   *metrics
 	admission *admission.Chain
 	asks      *asks
-	contests  *Contests // nil: there is no autoscaler
+	contests  *replicas.Contests // nil: there is no autoscaler
 	// pullSecrets says that Secrets are looked for.
 	pullSecrets bool
 	// paused tells of objects that another controller keeps; nil: there are none.
@@ -63,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case o == nil:
 		r.metrics.setMembers(request.NamespacedName, nil)
 		r.asks.keep(request.NamespacedName, nil)
-		r.contests.forget(request.NamespacedName)
+		r.contests.Forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	case r.keptByOther(o):
 		return ctrl.Result{RequeueAfter: controllers.Resync()}, nil
@@ -90,14 +91,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // untilNews is when to look again: at the end of a saturation, which is no event, or after the longest time.
 func untilNews(o *observation, longest time.Duration) time.Duration {
-	members := o.members()
-	for i := range members {
-		pool := o.pools[members[i].Name]
-		if pool == nil || !owns(o.env, pool) {
-			continue
-		}
-		if until := saturatedUntil(o, &members[i], pool); until != nil {
-			longest = min(longest, until.Sub(o.now))
+	for _, member := range o.members() {
+		if pool := o.ownedPool(member.Name); pool != nil {
+			if until := saturatedUntil(o, member, pool); until != nil {
+				longest = min(longest, until.Sub(o.now))
+			}
 		}
 	}
 	return longest

@@ -23,6 +23,7 @@ import (
 	"navix.sh/atoll/pkg/rollout"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // reasonRefreshed is why a member that has a snapshot is rendered again: somebody asked for it.
@@ -129,12 +130,12 @@ func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 		if m.verb != verbAdmit {
 			continue
 		}
-		before, err := candidate(a.o.env, m)
+		before, err := m.snapshot.Pool(a.o.Env.Namespace, m.name)
 		if err != nil {
 			return err
 		}
 		change := &admission.Change{
-			Env: client.ObjectKeyFromObject(a.o.env), Key: m.key, Pool: before.DeepCopy(), From: a.o.keeps(m.name, before), To: m.replicas, Probe: dryRun,
+			Env: client.ObjectKeyFromObject(a.o.Env), Key: m.key, Pool: before.DeepCopy(), From: a.o.keeps(m.name, before), To: m.replicas, Probe: dryRun,
 		}
 		verdict, err := a.admission.PreCreatePool(ctx, change)
 		if err != nil {
@@ -144,7 +145,7 @@ func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 			m.verb, m.reason, m.message = verbRefuse, v1alpha1.ConditionReason(verdict.Reason), "it stays as it is: "+verdict.Message
 			continue
 		}
-		if err := m.snapshot.edit(before, change.Pool); err != nil {
+		if err := m.snapshot.Edit(before, change.Pool); err != nil {
 			return fmt.Errorf("what admission plugins made of member %s: %w", m.name, err)
 		}
 	}
@@ -154,9 +155,8 @@ func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 // keeps is how many Pods a member that is rendered anew as a pool has already: a limit that was lowered takes none of them away,
 // and keeps no new image from them. If they are to need something else they are asked for as new ones.
 func (o *observation) keeps(name string, as *v1alpha1.SandboxPool) int32 {
-	members := o.members()
-	for i := range members {
-		if m := &members[i]; m.Name == name && hasSnapshot(m) && sameNeeds(&m.Spec.Template.Spec, &as.Spec.Template.Spec) {
+	for _, m := range o.members() {
+		if m.Name == name && snapshot.Has(m) && sameNeeds(&m.Spec.Template.Spec, &as.Spec.Template.Spec) {
 			return m.Spec.Replicas
 		}
 	}
@@ -165,7 +165,7 @@ func (o *observation) keeps(name string, as *v1alpha1.SandboxPool) int32 {
 
 // sameNeeds reports whether the Pods of two specs take the same resources, container by container.
 func sameNeeds(a, b *corev1.PodSpec) bool {
-	same := func(a, b corev1.Container) bool { return sameResources(&a.Resources, &b.Resources) }
+	same := func(a, b corev1.Container) bool { return snapshot.SameResources(&a.Resources, &b.Resources) }
 	return slices.EqualFunc(a.Containers, b.Containers, same) && slices.EqualFunc(a.InitContainers, b.InitContainers, same) &&
 		equality.Semantic.DeepEqual(a.Resources, b.Resources) && equality.Semantic.DeepEqual(a.Overhead, b.Overhead)
 }
@@ -211,10 +211,9 @@ func listed(names []string) string {
 // decideRefresh is the plan to render members anew, or to leave those as they are that cannot be. It is a function of its
 // arguments alone.
 func decideRefresh(o *observation, request refreshRequest) (*plan, error) {
-	members := o.members()
-	known := make(map[string]*v1alpha1.EnvClusterMember, len(members))
-	for i := range members {
-		known[members[i].Name] = &members[i]
+	known := map[string]*v1alpha1.EnvClusterMember{}
+	for _, member := range o.members() {
+		known[member.Name] = member
 	}
 	names := slices.Compact(slices.Sorted(slices.Values(request.members)))
 	if len(names) == 0 {
@@ -225,7 +224,7 @@ func decideRefresh(o *observation, request refreshRequest) (*plan, error) {
 		member := known[name]
 		if member == nil {
 			return nil, problem.New(problem.NotFound, "Env %s/%s has no member %q in cluster %s; it has %s",
-				o.env.Namespace, o.env.Name, name, o.clusterID, listed(slices.Sorted(maps.Keys(known))))
+				o.Env.Namespace, o.Env.Name, name, o.clusterID, listed(slices.Sorted(maps.Keys(known))))
 		}
 		p.members = append(p.members, decideMemberRefresh(o, member, request))
 	}
@@ -236,18 +235,18 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 	pool := o.pools[member.Name]
 	p := memberPlan{name: member.Name, verb: verbRefuse}
 	switch {
-	case o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
+	case o.Env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
 		p.reason, p.message = v1alpha1.ReasonModeNotSupported, "nothing is done in mode OnDemandJob"
 		return p
-	case pool != nil && !owns(o.env, pool) && beingAdopted(o, pool):
+	case pool != nil && !owns(o.Env, pool) && beingAdopted(o, pool):
 		p.reason, p.message = reasonPoolAdopting, "its pool is being adopted; ask again"
 		return p
-	case pool != nil && !owns(o.env, pool):
+	case pool != nil && !owns(o.Env, pool):
 		return decideNotOwned(p, pool)
 	case pool != nil && terminating(pool):
 		p.reason, p.message = reasonPoolTerminating, "its pool is being deleted; refresh it when there is a new one"
 		return p
-	case pool != nil && !hasSnapshot(member):
+	case pool != nil && !snapshot.Has(member):
 		p.reason, p.message = reasonSnapshotLost, "its snapshot was lost, and is being taken back from the live pool; ask again"
 		return p
 	}
@@ -255,15 +254,15 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 	if p.verb != verbAdmit {
 		return p
 	}
-	if hasSnapshot(member) {
+	if snapshot.Has(member) {
 		p.reason, p.message, p.replicas = reasonRefreshed, "", member.Spec.Replicas
-		p.snapshot.spec["replicas"] = int64(p.replicas)
+		p.snapshot.SetReplicas(p.replicas)
 		if told, ok := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]; ok {
-			p.snapshot.annotations[v1alpha1.PartlyAdmittedAnnotationKey] = told // it has no more for being refreshed
+			p.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = told // it has no more for being refreshed
 		}
 	}
 	if request.rollout != "" {
-		p.snapshot.annotations[v1alpha1.RolloutAnnotationKey] = request.rollout
+		p.snapshot.Annotations[v1alpha1.RolloutAnnotationKey] = request.rollout
 	}
 	return p
 }
@@ -289,7 +288,7 @@ func (a *actor) tryEdits(ctx context.Context, p *plan) (map[string][]string, err
 		if was == nil || is == nil {
 			return nil, fmt.Errorf("member %s: %w", m.name, errStale)
 		}
-		changes[m.name] = differences(was.doc, is.doc)
+		changes[m.name] = snapshot.Differences(was.doc, is.doc)
 	}
 	return changes, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // lowered is a limit that was set below what pools hold. It asks for nothing but growth.
@@ -54,7 +55,7 @@ func TestARefreshKeepsWhatIsHeld(t *testing.T) {
 			env.Spec.TemplateRef.Name = "base"
 			env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: local, Members: []v1alpha1.EnvClusterMember{member}}}
 			o := &observation{
-				clusterID: local, env: env, template: templateOf(t, container), now: testTime, since: testTime.Sub,
+				clusterID: local, Source: snapshot.Source{Env: env, Template: templateOf(t, container)}, now: testTime, since: testTime.Sub,
 				explicitReplicas: map[string]int32{"a": 20}, pools: map[string]*v1alpha1.SandboxPool{},
 			}
 			p, err := decideRefresh(o, refreshRequest{})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // A repair that the API server refuses, which it will again, shows: the member serves, and follows neither template nor replicas.
@@ -38,7 +39,7 @@ func TestARepairThatIsRefusedShows(t *testing.T) {
 				t.Fatal(err)
 			}
 			recorder := events.NewFakeRecorder(5)
-			o := &observation{clusterID: local, env: &v1alpha1.SandboxEnv{}, now: testTime, since: testTime.Sub}
+			o := &observation{clusterID: local, Source: snapshot.Source{Env: &v1alpha1.SandboxEnv{}}, now: testTime, since: testTime.Sub}
 			a := &actor{Reconciler: &Reconciler{metrics: metrics, recorder: recorder}, o: o}
 			p := &plan{members: []memberPlan{{name: "a", verb: verbRepair, state: v1alpha1.ObservedMemberStateActive}}}
 			if got := a.settle(context.Background(), &p.members[0], tc.err); !errors.Is(got, tc.err) {
@@ -52,25 +53,11 @@ func TestARepairThatIsRefusedShows(t *testing.T) {
 			if tc.ready == metav1.ConditionFalse && !strings.Contains(ready.Message, tc.err.Error()) {
 				t.Errorf("the condition does not say why: %s", ready.Message)
 			}
-			o.env.Status.Conditions = []metav1.Condition{{Type: ready.Type, Status: ready.Status, Message: ready.Message}}
+			o.Env.Status.Conditions = []metav1.Condition{{Type: ready.Type, Status: ready.Status, Message: ready.Message}}
 			_ = a.settle(context.Background(), &p.members[0], tc.err)
 			if len(recorder.Events) != told {
 				t.Error("told again, although the Env says so already")
 			}
 		})
-	}
-}
-
-// What the annotations of a pool may not be together is refused before it is frozen: it could neither be made nor repaired.
-func TestTooManyAnnotationsAreRefused(t *testing.T) {
-	tmpl := templateOf(t, map[string]any{"name": "main", "image": "x"})
-	tmpl.Annotations = map[string]string{"note": strings.Repeat("x", 100<<10)}
-	o := &observation{clusterID: local, env: &v1alpha1.SandboxEnv{}, template: tmpl, now: testTime, since: testTime.Sub}
-	for size, fits := range map[int]bool{50 << 10: true, 100 << 10: false} {
-		member := &v1alpha1.EnvClusterMember{Config: v1alpha1.EnvClusterMemberConfig{Annotations: map[string]string{"own": strings.Repeat("y", size)}}}
-		_, err := render(o, member, 1)
-		if (err == nil) != fits || !fits && (!strings.Contains(err.Error(), "config.annotations") || len(err.Error()) > 300) {
-			t.Errorf("%d bytes: %v", size, err)
-		}
 	}
 }

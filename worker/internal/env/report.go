@@ -17,11 +17,11 @@ import (
 // segments and the condition of the sync path, which has its own manager.
 func (r *Reconciler) report(ctx context.Context, o *observation, p *plan) error {
 	wanted := compute(o, p, r.clock)
-	r.metrics.setMembers(client.ObjectKeyFromObject(o.env), wanted.segment.ObservedMembers)
-	if wanted.written(&o.env.Status) {
+	r.metrics.setMembers(client.ObjectKeyFromObject(o.Env), wanted.segment.ObservedMembers)
+	if wanted.written(&o.Env.Status) {
 		return nil
 	}
-	body, err := wanted.document(o.env, r.clock.Now())
+	body, err := wanted.document(o.Env, r.clock.Now())
 	if err != nil {
 		return fmt.Errorf("encoding the Env's status: %w", err)
 	}

@@ -27,6 +27,7 @@ import (
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/instances"
 	"navix.sh/atoll/worker/internal/podtemplate"
+	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
@@ -48,7 +49,7 @@ type Options struct {
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	// Contests tell the autoscaler which members it leaves alone; nil where there is no autoscaler.
-	Contests *Contests
+	Contests *replicas.Contests
 	// Paused tells of Envs and pools that another controller keeps; nil: there are none.
 	Paused func(client.Object) bool
 	// Namespace is the worker's own, where the instance types are.
@@ -195,4 +196,10 @@ func envNames(pool client.Object) []string {
 		}
 	}
 	return names
+}
+
+// namesType reports whether anything of an Env that concerns this cluster is from the catalogue.
+func namesType(env *v1alpha1.SandboxEnv, clusterID string) bool {
+	return env.Spec.Defaults != nil && env.Spec.Defaults.InstanceType != "" ||
+		slices.ContainsFunc(env.MembersOf(clusterID), func(m *v1alpha1.EnvClusterMember) bool { return m.Config.InstanceType != "" })
 }

@@ -14,6 +14,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // refusedGrowth is an Env with members a, of a group with a saturation of 7 s, b and none, and pools whose last attempts to grow
@@ -27,7 +28,7 @@ func refusedGrowth(attempts map[string]time.Time) *observation {
 			{Name: "g", Enabled: true, ScaleUpPolicy: v1alpha1.PoolScaleUpPolicy{SaturationCooldownSeconds: 7}},
 		}},
 	}}
-	o := &observation{clusterID: local, env: env, pools: map[string]*v1alpha1.SandboxPool{}}
+	o := &observation{clusterID: local, Source: snapshot.Source{Env: env}, pools: map[string]*v1alpha1.SandboxPool{}}
 	for name, attempt := range attempts {
 		o.pools[name] = &v1alpha1.SandboxPool{
 			ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "u"}}},
@@ -103,7 +104,7 @@ func TestI11SaturationAcrossSteps(t *testing.T) {
 		for range 30 {
 			o.now = s.times.Now()
 			o.since = agesAt(s.times, o.now)
-			is := saturatedUntil(o, &o.members()[0], o.pools["a"])
+			is := saturatedUntil(o, o.members()[0], o.pools["a"])
 			if until == nil {
 				until = is
 			}
@@ -115,7 +116,7 @@ func TestI11SaturationAcrossSteps(t *testing.T) {
 				t.Fatalf("stepped by %s: %s before the end it is saturated until %v, was until %v, want %s", step, left, is, until, wanted)
 			}
 			s.pass(200 * time.Millisecond) // while it is decided
-			if again := saturatedUntil(o, &o.members()[0], o.pools["a"]); !again.Equal(is) {
+			if again := saturatedUntil(o, o.members()[0], o.pools["a"]); !again.Equal(is) {
 				t.Fatalf("stepped by %s: it was %v, and is %v once it is decided", step, is, again)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 // report is the part of an Env's status that is this package's to write.
@@ -26,10 +27,8 @@ type report struct {
 // compute is the status that an observation and the decision about it amount to.
 func compute(o *observation, p *plan, clk clock.PassiveClock) report {
 	r := report{segment: v1alpha1.EnvClusterStatus{ClusterID: o.clusterID, IsLocal: true}}
-	members := o.members()
-	for i := range members {
-		r.segment.ObservedMembers = append(r.segment.ObservedMembers,
-			observeMember(o, &members[i], &p.members[i]))
+	for i, member := range o.members() {
+		r.segment.ObservedMembers = append(r.segment.ObservedMembers, observeMember(o, member, &p.members[i]))
 	}
 	r.total(o)
 	r.conditions = conditionsOf(o, p, clk)
@@ -44,16 +43,15 @@ func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberP
 		State:           p.state,
 		DesiredReplicas: member.Spec.Replicas,
 	}
-	pool := o.pools[member.Name]
-	mine := pool != nil && owns(o.env, pool)
-	if resources, known := resourcesOf(o, member); known && !sameResources(resources, nil) {
+	pool := o.ownedPool(member.Name)
+	if resources, known := o.ResourcesOf(member, pool); known && !snapshot.SameResources(resources, nil) {
 		observed.EffectiveResources = resources.DeepCopy()
 	}
 	if p.verb == verbAdmit || p.verb == verbTakeBack {
 		observed.DesiredReplicas = p.replicas
 	}
 	// What somebody else's pool of the same name has is not this member's.
-	if !mine {
+	if pool == nil {
 		return observed
 	}
 	observed.IdleCount = pool.Status.IdleReplicas
@@ -75,13 +73,13 @@ func (r *report) total(o *observation) {
 		}
 		return groups[name]
 	}
-	if autoscaling := o.env.Spec.Autoscaling; autoscaling != nil {
+	if autoscaling := o.Env.Spec.Autoscaling; autoscaling != nil {
 		for i := range autoscaling.Groups {
 			group(autoscaling.Groups[i].Name)
 		}
 	}
 	add := func(segment *v1alpha1.EnvClusterStatus) {
-		names := groupNames(o.env, segment.ClusterID)
+		names := groupNames(o.Env, segment.ClusterID)
 		for i := range segment.ObservedMembers {
 			member := &segment.ObservedMembers[i]
 			r.members++
@@ -97,8 +95,8 @@ func (r *report) total(o *observation) {
 		}
 	}
 	add(&r.segment)
-	for i := range o.env.Status.Clusters {
-		if segment := &o.env.Status.Clusters[i]; segment.ClusterID != o.clusterID {
+	for i := range o.Env.Status.Clusters {
+		if segment := &o.Env.Status.Clusters[i]; segment.ClusterID != o.clusterID {
 			add(segment)
 		}
 	}
@@ -110,14 +108,8 @@ func (r *report) total(o *observation) {
 // groupNames maps the members of a cluster's spec segment to their scaling groups.
 func groupNames(env *v1alpha1.SandboxEnv, clusterID string) map[string]string {
 	names := map[string]string{}
-	for i := range env.Spec.Clusters {
-		if env.Spec.Clusters[i].ClusterID != clusterID {
-			continue
-		}
-		for j := range env.Spec.Clusters[i].Members {
-			member := &env.Spec.Clusters[i].Members[j]
-			names[member.Name] = member.Config.ScalingGroup
-		}
+	for _, member := range env.MembersOf(clusterID) {
+		names[member.Name] = member.Config.ScalingGroup
 	}
 	return names
 }

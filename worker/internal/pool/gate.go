@@ -15,6 +15,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -62,7 +63,7 @@ func (r *Reconciler) gatherGate(ctx context.Context, s *Snapshot) error {
 }
 
 // watchGates wakes a pool whose gate may have changed.
-func (r *Reconciler) watchGates(_ context.Context, q queue) error {
+func (r *Reconciler) watchGates(_ context.Context, q controllers.Queue) error {
 	for _, asked := range r.gaters {
 		asked.OnGateChange(func(pool types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: pool}) })
 	}

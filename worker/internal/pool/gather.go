@@ -129,12 +129,8 @@ func (r *Reconciler) protectionWindow(ctx context.Context, pool *v1alpha1.Sandbo
 	case err != nil:
 		return 0, false, fmt.Errorf("reading env: %w", err)
 	}
-	if env.Spec.Autoscaling != nil {
-		for i := range env.Spec.Autoscaling.Groups {
-			if g := &env.Spec.Autoscaling.Groups[i]; g.Name == group {
-				return time.Duration(g.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second, g.Enabled, nil
-			}
-		}
+	if g := env.ScalingGroup(group); g != nil {
+		return time.Duration(g.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second, g.Enabled, nil
 	}
 	return defaultWindow, false, nil
 }

@@ -7,16 +7,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // podHandler tells the expectations what has been seen, then wakes the Pod's
 // pool. In this order: a pool that is reconciled first would wait for nothing.
@@ -25,10 +23,12 @@ type podHandler struct{ expectations *Expectations }
 var _ handler.EventHandler = podHandler{}
 
 // Create implements handler.EventHandler.
-func (h podHandler) Create(_ context.Context, e event.CreateEvent, q queue) { h.seen(e.Object, q) }
+func (h podHandler) Create(_ context.Context, e event.CreateEvent, q controllers.Queue) {
+	h.seen(e.Object, q)
+}
 
 // Update implements handler.EventHandler.
-func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q queue) {
+func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q controllers.Queue) {
 	// A Pod whose pool label was changed by hand concerns the pool it left, too.
 	if before, ok := e.ObjectOld.(*corev1.Pod); ok {
 		if after, ok := e.ObjectNew.(*corev1.Pod); ok && sandbox.PoolOf(before) != sandbox.PoolOf(after) {
@@ -62,12 +62,14 @@ func onlyCounts(before, after client.Object) bool {
 }
 
 // Delete implements handler.EventHandler.
-func (h podHandler) Delete(_ context.Context, e event.DeleteEvent, q queue) { h.gone(e.Object, q) }
+func (h podHandler) Delete(_ context.Context, e event.DeleteEvent, q controllers.Queue) {
+	h.gone(e.Object, q)
+}
 
 // Generic implements handler.EventHandler; nothing sends generic events.
-func (h podHandler) Generic(context.Context, event.GenericEvent, queue) {}
+func (h podHandler) Generic(context.Context, event.GenericEvent, controllers.Queue) {}
 
-func (h podHandler) seen(obj client.Object, q queue) {
+func (h podHandler) seen(obj client.Object, q controllers.Queue) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return
@@ -83,7 +85,7 @@ func (h podHandler) seen(obj client.Object, q queue) {
 	q.Add(reconcile.Request{NamespacedName: pool})
 }
 
-func (h podHandler) gone(obj client.Object, q queue) {
+func (h podHandler) gone(obj client.Object, q controllers.Queue) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return

@@ -5,7 +5,6 @@ package pool
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -14,14 +13,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -29,19 +25,16 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/admission"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/latency"
 )
 
 const (
-	// resync, give or take a fifth, is how often a pool is looked at without an
-	// event. It writes nothing when there is nothing to do.
-	resync = 10 * time.Second
 	// pendingInterval is how often the length of a claim queue is looked at
 	// while there is one, and written at most.
 	pendingInterval = 3 * time.Second
 
-	retryMin = 50 * time.Millisecond
 	retryMax = 30 * time.Second
 )
 
@@ -191,23 +184,14 @@ func New(o Options) (*Reconciler, error) {
 
 // SetupWithManager registers the watches and the controller. The manager's cache has the indexes of package sandboxcache.
 func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) error {
-	// Status is what we write ourselves.
-	notStatus := predicate.Or[client.Object](predicate.GenerationChangedPredicate{},
-		predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("pool").
-		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(notStatus)).
+		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(controllers.NotStatus())).
 		Watches(&corev1.Pod{}, podHandler{r.expectations}).
 		WatchesRawSource(source.Func(r.watchQueues)).
 		WatchesRawSource(source.Func(r.watchHooks)).
 		WatchesRawSource(source.Func(r.watchGates)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: r.workers,
-			// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
-			UsePriorityQueue: new(false),
-			// The default limiter would also hold all pools together to 10 a second.
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryMin, retryMax),
-		}).
+		WithOptions(controllers.Options(r.workers, retryMax)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the pool controller: %w", err)
@@ -217,7 +201,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 
 // watchQueues wakes a pool whose queue has got its first claim or lost its last.
 // Most queues are over before that is worth a write.
-func (r *Reconciler) watchQueues(_ context.Context, q queue) error {
+func (r *Reconciler) watchQueues(_ context.Context, q controllers.Queue) error {
 	r.queues.OnQueue(func(pool types.NamespacedName) {
 		q.AddAfter(reconcile.Request{NamespacedName: pool}, max(countDelay, r.pendings.wait(pool)))
 	})
@@ -225,7 +209,7 @@ func (r *Reconciler) watchQueues(_ context.Context, q queue) error {
 }
 
 // watchHooks wakes a pool at once: a caller waits for what follows.
-func (r *Reconciler) watchHooks(_ context.Context, q queue) error {
+func (r *Reconciler) watchHooks(_ context.Context, q controllers.Queue) error {
 	r.hooks.OnChange(func(pool types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: pool}) })
 	return nil
 }
@@ -264,7 +248,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // next is when to look again without an event.
 func (r *Reconciler) next(key types.NamespacedName, s *Snapshot, waits ...time.Duration) time.Duration {
-	next := time.Duration(float64(resync) * (0.8 + 0.4*rand.Float64()))
+	next := controllers.Resync()
 	if r.queues.Waiting(key) > 0 || s.Pool != nil && s.Pool.Status.PendingRequests > 0 {
 		waits = append(waits, pendingInterval)
 	}

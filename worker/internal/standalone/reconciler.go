@@ -4,7 +4,6 @@ package standalone
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -24,7 +23,6 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/controllers"
-	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -131,7 +129,7 @@ var errStale = errors.New("the pool has changed since it was read")
 
 // give writes the fields, as decided about the pool that is there now.
 func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) error {
-	doc, same, err := env.LivePool(ctx, r.live, pool)
+	doc, same, err := sandboxcache.LivePool(ctx, r.live, pool)
 	if err != nil {
 		return err
 	}
@@ -146,9 +144,9 @@ func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl 
 	if d.verb != verbCopy {
 		return nil // its condition says why
 	}
-	body, err := json.Marshal(operations(doc, d.add, tmpl))
+	body, err := patch.JSON(operations(doc, d.add, tmpl))
 	if err != nil {
-		return fmt.Errorf("encoding the patch of pool %s: %w", pool.Name, err)
+		return err
 	}
 	err = r.client.Patch(ctx, doc, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(controllers.FieldManager))
 	if patch.LostRace(err) {
@@ -163,28 +161,18 @@ func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl 
 	return nil
 }
 
-// operation is one step of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
 // operations give a pool its fields, and say where they are from. Labels and annotations that it has are its own.
-func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *podtemplate.Template) []operation {
-	ops := []operation{
-		{"test", "/metadata/uid", string(doc.GetUID())},
-		{"test", "/metadata/resourceVersion", doc.GetResourceVersion()},
-	}
+func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *podtemplate.Template) []patch.Operation {
+	ops := patch.AsRead(doc)
 	for field, value := range add {
-		ops = append(ops, operation{"add", "/spec/" + field, value})
+		ops = append(ops, patch.Add("/spec/"+field, value))
 	}
 	labels := under(doc.GetLabels(), podtemplate.Inheritable(tmpl.Labels))
 	annotations := under(doc.GetAnnotations(), podtemplate.Inheritable(tmpl.Annotations))
 	annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.Name
 	annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.Version
 	annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.Revision
-	return append(ops, operation{"add", "/metadata/labels", labels}, operation{"add", "/metadata/annotations", annotations})
+	return append(ops, patch.Add("/metadata/labels", labels), patch.Add("/metadata/annotations", annotations))
 }
 
 // under puts what is new beneath what is there.

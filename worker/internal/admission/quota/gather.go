@@ -51,18 +51,12 @@ func (s Snapshot) addEnv(env *v1alpha1.SandboxEnv, clusterID string) {
 	if env.DeletionTimestamp != nil {
 		return
 	}
-	for i := range env.Spec.Clusters {
-		if env.Spec.Clusters[i].ClusterID != clusterID {
-			continue
+	for _, m := range env.MembersOf(clusterID) {
+		if len(m.Spec.Template.Spec.Containers) == 0 {
+			continue // not admitted yet
 		}
-		for j := range env.Spec.Clusters[i].Members {
-			m := &env.Spec.Clusters[i].Members[j]
-			if len(m.Spec.Template.Spec.Containers) == 0 {
-				continue // not admitted yet
-			}
-			s.add(m.Metadata.Labels[v1alpha1.LabelTeam], types.NamespacedName{Namespace: env.Namespace, Name: m.Name},
-				m.Spec.Replicas, 0, &m.Spec.Template.Spec)
-		}
+		s.add(m.Metadata.Labels[v1alpha1.LabelTeam], types.NamespacedName{Namespace: env.Namespace, Name: m.Name},
+			m.Spec.Replicas, 0, &m.Spec.Template.Spec)
 	}
 }
 

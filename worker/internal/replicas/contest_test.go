@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package env
+package replicas
 
 import (
 	"testing"
@@ -66,16 +66,16 @@ func TestContests(t *testing.T) {
 				if !s.lags {
 					generation++
 				}
-				o := scaled(generation, s.value, s.other)
+				e, pools := scaled(generation, s.value, s.other)
 				if s.change != nil {
-					s.change(o.env)
+					s.change(e)
 				}
 				if s.uid != "" {
-					o.env.UID = s.uid
-					o.pools["a"].OwnerReferences[0].UID = s.uid
+					e.UID = s.uid
+					pools["a"].OwnerReferences[0].UID = s.uid
 				}
 				for range 2 { // a generation that is looked at twice counts once
-					if got := contests.look(o)["a"]; got != s.want {
+					if got := contests.Look(e, "east", pools)["a"]; got != s.want {
 						t.Fatalf("step %d: contested is %v", i, got)
 					}
 				}
@@ -83,10 +83,10 @@ func TestContests(t *testing.T) {
 					t.Fatalf("step %d: the autoscaler hears %v", i, got)
 				}
 				if s.undone {
-					contests.undone(types.NamespacedName{Namespace: "ns", Name: "e"}, "a")
+					contests.Undone(types.NamespacedName{Namespace: "ns", Name: "e"}, "a")
 				}
 			}
-			contests.forget(types.NamespacedName{Namespace: "ns", Name: "e"})
+			contests.Forget(types.NamespacedName{Namespace: "ns", Name: "e"})
 			if len(contests.members) > 0 {
 				t.Error("something is left of an Env that is gone")
 			}
@@ -95,7 +95,7 @@ func TestContests(t *testing.T) {
 }
 
 // scaled is an Env of one autoscaled member, whose pool has 5 replicas that we set.
-func scaled(generation int64, replicas int32, other bool) *observation {
+func scaled(generation int64, replicas int32, other bool) (*v1alpha1.SandboxEnv, map[string]*v1alpha1.SandboxPool) {
 	fields := func(manager string, path string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(path)}
 	}
@@ -112,32 +112,5 @@ func scaled(generation int64, replicas int32, other bool) *observation {
 	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a",
 		OwnerReferences: []metav1.OwnerReference{{UID: "env"}}, ManagedFields: []metav1.ManagedFieldsEntry{fields(controllers.FieldManager, `{"f:spec":{"f:replicas":{}}}`)}}}
 	pool.Spec.Replicas = 5
-	return &observation{clusterID: "east", env: e, pools: map[string]*v1alpha1.SandboxPool{"a": pool}}
-}
-
-func TestAutoscalingActive(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*observation)
-		status metav1.ConditionStatus
-		reason v1alpha1.ConditionReason
-	}{
-		"running":        {func(*observation) {}, metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning},
-		"no autoscaler":  {func(o *observation) { o.autoscaler = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalerNotRunning},
-		"no groups":      {func(o *observation) { o.env.Spec.Autoscaling = nil }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingNotConfigured},
-		"none enabled":   {func(o *observation) { o.env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled},
-		"contested":      {func(o *observation) { o.contested = map[string]bool{"a": true} }, metav1.ConditionFalse, v1alpha1.ReasonReplicasContested},
-		"misconfigured":  {misconfigure, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingMisconfigured},
-		"wrong, but off": {func(o *observation) { misconfigure(o); o.env.Spec.Autoscaling.Groups[0].Enabled = false }, metav1.ConditionFalse, v1alpha1.ReasonAutoscalingDisabled},
-	} {
-		o := scaled(1, 5, false)
-		o.autoscaler = true
-		c.change(o)
-		if got := autoscalingActiveOf(o); got.Status != c.status || got.Reason != c.reason || got.Message == "" {
-			t.Errorf("%s: %+v", name, got)
-		}
-	}
-}
-
-func misconfigure(o *observation) {
-	o.env.Spec.Autoscaling.Groups[0].ScaleUpPolicy.Mode = v1alpha1.PoolScaleUpModeAggressive
+	return e, map[string]*v1alpha1.SandboxPool{"a": pool}
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package env
+package sandboxcache
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,13 +26,13 @@ func LivePool(ctx context.Context, live client.Reader, observed *v1alpha1.Sandbo
 		}
 		return nil, false, fmt.Errorf("reading pool %s live: %w", observed.Name, err)
 	}
-	same, err = unchanged(doc, observed, &observed.Spec)
+	same, err = Unchanged(doc, observed, &observed.Spec)
 	return doc, same, err
 }
 
-// unchanged compares a live document with what was observed, by content as well: an etcd that was set back gives uid,
+// Unchanged compares a live document with what was observed, by content as well: an etcd that was set back gives uid,
 // generation and resourceVersion out a second time, for something else, while what was observed is of the time before.
-func unchanged[T any](live *unstructured.Unstructured, observed client.Object, spec *T) (bool, error) {
+func Unchanged[T any](live *unstructured.Unstructured, observed client.Object, spec *T) (bool, error) {
 	if live.GetUID() != observed.GetUID() || live.GetGeneration() != observed.GetGeneration() {
 		return false, nil
 	}
@@ -42,5 +44,20 @@ func unchanged[T any](live *unstructured.Unstructured, observed client.Object, s
 	if err := json.Unmarshal(content, read); err != nil {
 		return false, fmt.Errorf("reading the spec of %s: %w", live.GetName(), err)
 	}
-	return sameJSON(read, spec), nil
+	return SameJSON(read, spec), nil
+}
+
+// SameJSON compares what the JSON says: what is kept as bytes, as a runtime's config is, may differ in spacing.
+func SameJSON[T any](a, b T) bool {
+	if equality.Semantic.DeepEqual(a, b) {
+		return true
+	}
+	decode := func(value T) (decoded any) {
+		content, err := json.Marshal(value)
+		if err != nil || json.Unmarshal(content, &decoded) != nil {
+			return err
+		}
+		return decoded
+	}
+	return reflect.DeepEqual(decode(a), decode(b))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package env
+package replicas
 
 import (
 	"encoding/json"
@@ -12,10 +12,19 @@ import (
 	"navix.sh/atoll/worker/internal/controllers"
 )
 
-// Managed fields are bookkeeping and no protection: they are read here only where every reading of them keeps what exists.
+// Interfered reports that somebody else set a member's replicas while they are the autoscaler's: the Env's number is not ours,
+// and the live pool still has the one that is. That happens when an old object is put back whole. Where both were set by others
+// the Env's holds, as everywhere.
+//
+// Managed fields are bookkeeping and no protection: they are read only here, where every reading of them keeps what exists.
+func Interfered(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
+	group := env.ScalingGroup(member.Config.ScalingGroup)
+	return member.Spec.Replicas != pool.Spec.Replicas && group != nil && group.Enabled &&
+		setByOther(env, clusterID, member) && PoolSetByUs(pool)
+}
 
-// replicasSetByOther reports that the member's spec.replicas was last written by somebody else.
-func replicasSetByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
+// setByOther reports that the member's spec.replicas was last written by somebody else.
+func setByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
 	for i := range env.ManagedFields {
 		entry := &env.ManagedFields[i]
 		path := append(memberPath(clusterID, member.Name), "f:spec", "f:replicas")
@@ -26,8 +35,8 @@ func replicasSetByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1al
 	return false
 }
 
-// poolReplicasSetByUs reports that the live pool's replicas are what we wrote, and nobody has changed them since.
-func poolReplicasSetByUs(pool *v1alpha1.SandboxPool) bool {
+// PoolSetByUs reports that the live pool's replicas are what we wrote, and nobody has changed them since.
+func PoolSetByUs(pool *v1alpha1.SandboxPool) bool {
 	ours := false
 	for i := range pool.ManagedFields {
 		entry := &pool.ManagedFields[i]

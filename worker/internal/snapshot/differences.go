@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package env
+package snapshot
 
 import (
 	"encoding/json"
@@ -19,8 +19,8 @@ const (
 	longestValue    = 120
 )
 
-// differences tells field by field in what one document of a member differs from the other.
-func differences(before, after map[string]any) []string {
+// Differences tells field by field in what one document of a member differs from the other.
+func Differences(before, after map[string]any) []string {
 	var out []string
 	collect("", before, after, &out)
 	if len(out) > mostDifferences {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package env
+package snapshot
 
 import (
 	"crypto/sha256"
@@ -20,27 +20,19 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/instances"
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
-// snapshot is a member's pool, frozen: the documents of spec.clusters[].members[].{metadata,spec}. They are documents
-// and no Go types because they are written into an Env, and because Pod templates may have fields newer than this build.
-type snapshot struct {
-	labels, annotations map[string]string
-	spec                map[string]any
-}
-
-// metadata is the document of the member's metadata. Both maps are there even when empty: a later patch may add to them.
-func (s *snapshot) metadata() map[string]any {
-	return map[string]any{"labels": document(s.labels), "annotations": document(s.annotations)}
-}
-
-func document(m map[string]string) map[string]any {
-	doc := make(map[string]any, len(m))
-	for key, value := range m {
-		doc[key] = value
-	}
-	return doc
+// Source is what a member's snapshot is rendered from, besides the member.
+type Source struct {
+	Env *v1alpha1.SandboxEnv
+	// Template is what spec.templateRef names; nil if there is none.
+	Template *podtemplate.Template
+	// Types are the cluster's instance types.
+	Types instances.Catalogue
+	// PullSecret says that the Env's own pull secret is there.
+	PullSecret bool
 }
 
 // overrides is what a snapshot was rendered with besides its template; the JSON of the pool's overrides annotation. It
@@ -87,30 +79,29 @@ func keysOf(config *v1alpha1.EnvClusterMemberConfig) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// render makes a member's pool from the template, the Env's overrides and the member's config. What the manifest may
+// Render makes a member's pool from the template, the Env's overrides and the member's config. What the manifest may
 // have under the member's spec besides replicas is not looked at: that part of the Env is the worker's.
-func render(o *observation, member *v1alpha1.EnvClusterMember, replicas int32) (*snapshot, error) {
+func (s *Source) Render(member *v1alpha1.EnvClusterMember, replicas int32) (*Snapshot, error) {
 	if err := checkKeys(member.Config); err != nil {
 		return nil, err
 	}
-	tmpl, applied := o.template, overridesOf(o.env, member)
+	tmpl, applied := s.Template, overridesOf(s.Env, member)
 	if inline := applied.Resources; inline != nil && applied.InstanceType == "" {
 		if faults := podtemplate.ResourceFaults("config.inlineResources", inline); len(faults) > 0 {
 			return nil, errors.New(podtemplate.Sentence(faults))
 		}
 	}
 	var err error
-	if applied.TypeResources, err = typeResources(o, &member.Config); err != nil {
+	if applied.TypeResources, err = s.typeResources(&member.Config); err != nil {
 		return nil, err
 	}
 	spec := runtime.DeepCopyJSON(tmpl.Spec)
 	if err := overlay(spec, applied); err != nil {
 		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.Name, err)
 	}
-	spec["replicas"] = int64(replicas)
 	spec["templateName"] = tmpl.Name
-	if o.pullSecret {
-		addPullSecret(spec, v1alpha1.EnvImagePullSecretName(o.env.Name))
+	if s.PullSecret {
+		addPullSecret(spec, v1alpha1.EnvImagePullSecretName(s.Env.Name))
 	}
 	if err := podtemplate.Check(spec); err != nil {
 		return nil, fmt.Errorf("SandboxTemplate %s: %w", tmpl.Name, err)
@@ -119,16 +110,17 @@ func render(o *observation, member *v1alpha1.EnvClusterMember, replicas int32) (
 	if err != nil {
 		return nil, fmt.Errorf("encoding overrides: %w", err)
 	}
-	rendered := &snapshot{
-		labels:      merged(podtemplate.Inheritable(tmpl.Labels), member.Config.Labels),
-		annotations: merged(podtemplate.Inheritable(tmpl.Annotations), member.Config.Annotations),
-		spec:        spec,
+	rendered := &Snapshot{
+		Labels:      merged(podtemplate.Inheritable(tmpl.Labels), member.Config.Labels),
+		Annotations: merged(podtemplate.Inheritable(tmpl.Annotations), member.Config.Annotations),
+		Spec:        spec,
 	}
-	rendered.annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.Name
-	rendered.annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.Version
-	rendered.annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.Revision
-	rendered.annotations[v1alpha1.SandboxPoolOverridesAnnotationKey] = string(annotation)
-	if size := sizeOf(rendered.annotations); size > mostAnnotations {
+	rendered.SetReplicas(replicas)
+	rendered.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] = tmpl.Name
+	rendered.Annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey] = tmpl.Version
+	rendered.Annotations[v1alpha1.TemplateRevisionAnnotationKey] = tmpl.Revision
+	rendered.Annotations[v1alpha1.SandboxPoolOverridesAnnotationKey] = string(annotation)
+	if size := sizeOf(rendered.Annotations); size > mostAnnotations {
 		return nil, fmt.Errorf("config.annotations: with those of SandboxTemplate %s they are %d bytes; valid: at most %d", tmpl.Name, size, mostAnnotations)
 	}
 	return rendered, nil
@@ -205,9 +197,19 @@ func checkKeys(config v1alpha1.EnvClusterMemberConfig) error {
 	return nil
 }
 
-func merged(base, over map[string]string) map[string]string {
-	for key, value := range over {
-		base[key] = value
+// typeResources are those of a config's instance type times its multiplier, as the catalogue has them now; nil without an
+// instance type.
+func (s *Source) typeResources(config *v1alpha1.EnvClusterMemberConfig) (*corev1.ResourceRequirements, error) {
+	if config.InstanceType == "" {
+		return nil, nil
 	}
-	return base
+	return s.Types.Resolve("config", config.InstanceType, config.Multiplier)
+}
+
+// effective are the resources of the first container, if they are not the template's: an instance type wins.
+func (o *overrides) effective() *corev1.ResourceRequirements {
+	if o.TypeResources != nil {
+		return o.TypeResources
+	}
+	return o.Resources
 }

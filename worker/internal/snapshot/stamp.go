@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package env
+package snapshot
 
 import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
-	"slices"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/worker/internal/podtemplate"
+	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
 // wantedLabels are the labels of a member's pool. Those that tie it to its Env are not in the snapshot: they follow the
@@ -46,8 +46,6 @@ func keyList(m map[string]string) string {
 	return string(content)
 }
 
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
-
 // surplus are the keys that a pool has as a member's and should not: of the snapshot before, or another scaling group.
 func surplusLabels(pool *v1alpha1.SandboxPool, wanted map[string]string) []string {
 	candidates := append(keysListed(pool, v1alpha1.SandboxManagedLabelKeysAnnotationKey), v1alpha1.LabelScalingGroup)
@@ -77,45 +75,46 @@ func keysListed(pool *v1alpha1.SandboxPool, annotation string) []string {
 	return keys
 }
 
-// drift is one point in which a live pool is not what its member's snapshot says.
-type drift struct {
-	what   string
+// Drift is one point in which a live pool is not what its member's snapshot says.
+type Drift struct {
+	What   string
 	detail string
 }
 
-func (d drift) String() string {
+func (d Drift) String() string {
 	if d.detail == "" {
-		return d.what
+		return d.What
 	}
-	return d.what + " (" + d.detail + ")"
+	return d.What + " (" + d.detail + ")"
 }
 
-func driftOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []drift {
+// DriftOf returns all of them.
+func DriftOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []Drift {
 	labels, annotations := wantedLabels(env.Name, member), wantedAnnotations(member)
 	points := driftOfKeys("label", pool.Labels, labels, surplusLabels(pool, labels))
 	points = append(points, driftOfKeys("annotation", pool.Annotations, annotations, surplusAnnotations(pool, annotations))...)
 	return append(points, driftOfSpec(&pool.Spec, &member.Spec)...)
 }
 
-func driftOfKeys(kind string, have, wanted map[string]string, surplus []string) []drift {
-	var points []drift
+func driftOfKeys(kind string, have, wanted map[string]string, surplus []string) []Drift {
+	var points []Drift
 	for _, key := range sortedKeys(wanted) {
 		if value, ok := have[key]; !ok {
-			points = append(points, drift{kind + " " + key, "missing"})
+			points = append(points, Drift{kind + " " + key, "missing"})
 		} else if value != wanted[key] {
-			points = append(points, drift{kind + " " + key, fmt.Sprintf("%q instead of %q", value, wanted[key])})
+			points = append(points, Drift{kind + " " + key, fmt.Sprintf("%q instead of %q", value, wanted[key])})
 		}
 	}
 	for _, key := range surplus {
-		points = append(points, drift{kind + " " + key, "to remove"})
+		points = append(points, Drift{kind + " " + key, "to remove"})
 	}
 	return points
 }
 
-func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []drift {
-	var points []drift
+func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []Drift {
+	var points []Drift
 	if have.Replicas != wanted.Replicas {
-		points = append(points, drift{"replicas", fmt.Sprintf("%d instead of %d", have.Replicas, wanted.Replicas)})
+		points = append(points, Drift{"replicas", fmt.Sprintf("%d instead of %d", have.Replicas, wanted.Replicas)})
 	}
 	for _, field := range []struct {
 		name string
@@ -127,32 +126,17 @@ func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []drift {
 		{"podCreationImagePolicy", have.PodCreationImagePolicy == wanted.PodCreationImagePolicy},
 		{"template", equality.Semantic.DeepEqual(have.Template, wanted.Template)},
 		{"idleImage", have.IdleImage == wanted.IdleImage},
-		{"runtimes", sameJSON(have.Runtimes, wanted.Runtimes)},
+		{"runtimes", sandboxcache.SameJSON(have.Runtimes, wanted.Runtimes)},
 	} {
 		if !field.same {
-			points = append(points, drift{what: field.name})
+			points = append(points, Drift{What: field.name})
 		}
 	}
 	return points
 }
 
-// sameJSON compares what the JSON says: what is kept as bytes, as a runtime's config is, may differ in spacing.
-func sameJSON[T any](a, b T) bool {
-	if equality.Semantic.DeepEqual(a, b) {
-		return true
-	}
-	decode := func(value T) (decoded any) {
-		content, err := json.Marshal(value)
-		if err != nil || json.Unmarshal(content, &decoded) != nil {
-			return err
-		}
-		return decoded
-	}
-	return reflect.DeepEqual(decode(a), decode(b))
-}
-
-// stampedPool is the document of a new pool made from a member's snapshot, whose spec is given as a document.
-func stampedPool(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, spec map[string]any) map[string]any {
+// NewPool returns the document of a new pool made from a member's snapshot, whose spec is given as a document.
+func NewPool(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, spec map[string]any) map[string]any {
 	owner := metav1.NewControllerRef(env, v1alpha1.GroupVersion.WithKind(v1alpha1.SandboxEnvOwnerKind))
 	return map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),
@@ -171,36 +155,52 @@ func stampedPool(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, sp
 	}
 }
 
-// takenBack is the snapshot that a live pool was stamped from: its spec as a document, and those keys that are listed as
-// a snapshot's. A pool without the lists gives all keys but those that are known to be others'.
-func takenBack(pool *v1alpha1.SandboxPool, spec map[string]any, replicas int32) *snapshot {
-	spec["replicas"] = int64(replicas)
-	return &snapshot{
-		labels:      frozenKeys(pool, pool.Labels, v1alpha1.SandboxManagedLabelKeysAnnotationKey),
-		annotations: frozenKeys(pool, pool.Annotations, v1alpha1.SandboxManagedAnnotationKeysAnnotationKey),
-		spec:        spec,
+// Repair returns the merge patch that makes the document of a live pool what its member's snapshot says, spec given as a
+// document; nil if it is that already. It is bound to the pool's uid. observed is the pool as it was decided about.
+func Repair(
+	live *unstructured.Unstructured, observed *v1alpha1.SandboxPool, env string, member *v1alpha1.EnvClusterMember, spec map[string]any,
+) ([]byte, error) {
+	wanted := live.DeepCopy()
+	apply := func(have, wanted map[string]string, surplus []string) map[string]string {
+		have = merged(have, wanted)
+		for _, key := range surplus {
+			delete(have, key)
+		}
+		return have
 	}
+	labels, annotations := wantedLabels(env, member), wantedAnnotations(member)
+	wanted.SetLabels(apply(wanted.GetLabels(), labels, surplusLabels(observed, labels)))
+	wanted.SetAnnotations(apply(wanted.GetAnnotations(), annotations, surplusAnnotations(observed, annotations)))
+	wanted.Object["spec"] = spec
+	return difference(live, wanted)
 }
 
-func frozenKeys(pool *v1alpha1.SandboxPool, have map[string]string, listedIn string) map[string]string {
-	kept := map[string]string{}
-	if _, listed := pool.Annotations[listedIn]; listed {
-		for _, key := range keysListed(pool, listedIn) {
-			if value, ok := have[key]; ok {
-				kept[key] = value
-			}
-		}
-		return kept
+// difference returns the merge patch from one document to the other, bound to the pool's uid; nil if they are the same.
+func difference(live, wanted *unstructured.Unstructured) ([]byte, error) {
+	before, err := json.Marshal(live)
+	if err != nil {
+		return nil, fmt.Errorf("encoding pool %s: %w", live.GetName(), err)
 	}
-	for key, value := range have {
-		if !slices.Contains(stampedKeys, key) && !podtemplate.OfTool(key) {
-			kept[key] = value
-		}
+	after, err := json.Marshal(wanted)
+	if err != nil {
+		return nil, fmt.Errorf("encoding pool %s: %w", live.GetName(), err)
 	}
-	return kept
-}
-
-// stampedKeys are on pools and never in a snapshot: they follow the Env, or change on their own.
-var stampedKeys = []string{
-	v1alpha1.LabelEnv, v1alpha1.LabelScalingGroup, v1alpha1.ManagedByLabelKey, v1alpha1.LastSandboxCreateTimeAnnotationKey,
+	diff, err := jsonpatch.CreateMergePatch(before, after)
+	if err != nil {
+		return nil, fmt.Errorf("comparing pool %s with its snapshot: %w", live.GetName(), err)
+	}
+	var body map[string]any
+	if err := json.Unmarshal(diff, &body); err != nil {
+		return nil, fmt.Errorf("reading the patch of pool %s: %w", live.GetName(), err)
+	}
+	if len(body) == 0 {
+		return nil, nil
+	}
+	metadata, _ := body["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["uid"] = string(live.GetUID())
+	body["metadata"] = metadata
+	return json.Marshal(body)
 }

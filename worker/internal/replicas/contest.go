@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package env
+package replicas
 
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,8 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/patch"
-	"navix.sh/atoll/pkg/scalepolicy"
+	"navix.sh/atoll/worker/internal/snapshot"
 )
 
 const (
@@ -57,7 +54,7 @@ type contest struct {
 	contested  bool
 }
 
-// NewContests makes an empty memory.
+// NewContests returns an empty memory.
 func NewContests(clk clock.PassiveClock) *Contests {
 	return &Contests{clock: clk, members: map[contestKey]*contest{}}
 }
@@ -73,41 +70,36 @@ func (c *Contests) Contested(env types.NamespacedName, member string) bool {
 	return known != nil && known.contested
 }
 
-// look takes in an observation, and answers the contested members.
-func (c *Contests) look(o *observation) map[string]bool {
+// Look takes in an Env with its pools, by name, and returns the contested members of a cluster.
+func (c *Contests) Look(env *v1alpha1.SandboxEnv, clusterID string, pools map[string]*v1alpha1.SandboxPool) map[string]bool {
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out map[string]bool
-	name, here := client.ObjectKeyFromObject(o.env), map[string]bool{}
-	members := o.members()
-	for i := range members {
-		member := &members[i]
+	out := map[string]bool{}
+	name, here := client.ObjectKeyFromObject(env), map[string]bool{}
+	for _, member := range env.MembersOf(clusterID) {
 		key := contestKey{name, member.Name}
 		here[member.Name] = true
-		wish := wishOf(o.env, member)
+		wish := wishOf(env, member)
 		known := c.members[key]
-		if known != nil && (known.env != o.env.UID || known.wish != wish || !known.contested && c.clock.Since(known.at) > contestWindow) {
+		if known != nil && (known.env != env.UID || known.wish != wish || !known.contested && c.clock.Since(known.at) > contestWindow) {
 			delete(c.members, key)
 			known = nil
 		}
-		if pool := o.pools[member.Name]; pool != nil && hasSnapshot(member) && interfered(o, member, pool) {
+		if pool := pools[member.Name]; pool != nil && snapshot.Has(member) && Interfered(env, clusterID, member, pool) {
 			switch {
 			case known == nil || !known.contested && known.value != member.Spec.Replicas:
-				known = known.next(&contest{env: o.env.UID, value: member.Spec.Replicas, at: c.clock.Now(), generation: o.env.Generation, wish: wish})
+				known = known.next(&contest{env: env.UID, value: member.Spec.Replicas, at: c.clock.Now(), generation: env.Generation, wish: wish})
 				c.members[key] = known
 			case !known.undone:
-				known.generation = o.env.Generation // it was there all along, whatever else has changed
-			case known.generation != o.env.Generation:
+				known.generation = env.Generation // it was there all along, whatever else has changed
+			case known.generation != env.Generation:
 				known.contested = true
 			}
 		}
 		if known != nil && known.contested {
-			if out == nil {
-				out = map[string]bool{}
-			}
 			out[member.Name] = true
 		}
 	}
@@ -131,8 +123,8 @@ func (c *contest) next(next *contest) *contest {
 	return next
 }
 
-// undone tells that what somebody else set was written over. As long as it was not, it is there still and has not come back.
-func (c *Contests) undone(env types.NamespacedName, member string) {
+// Undone tells that what somebody else set was written over. As long as it was not, it is there still and has not come back.
+func (c *Contests) Undone(env types.NamespacedName, member string) {
 	if c == nil {
 		return
 	}
@@ -143,8 +135,8 @@ func (c *Contests) undone(env types.NamespacedName, member string) {
 	}
 }
 
-// forget drops what is known of an Env that is gone.
-func (c *Contests) forget(env types.NamespacedName) {
+// Forget drops what is known of an Env that is gone.
+func (c *Contests) Forget(env types.NamespacedName) {
 	if c == nil {
 		return
 	}
@@ -165,45 +157,4 @@ func wishOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) string 
 	}
 	sum := sha256.Sum256(content)
 	return string(sum[:])
-}
-
-// autoscalingActiveOf tells whether somebody scales, and if not why.
-func autoscalingActiveOf(o *observation) patch.Condition {
-	const active = v1alpha1.SandboxEnvConditionAutoscalingActive
-	autoscaling := o.env.Spec.Autoscaling
-	if autoscaling == nil || len(autoscaling.Groups) == 0 {
-		return patch.False(active, v1alpha1.ReasonAutoscalingNotConfigured, "spec.autoscaling has no groups; replicas are set by hand")
-	}
-	var enabled, wrong, contested []string
-	for i := range autoscaling.Groups {
-		g := &autoscaling.Groups[i]
-		if !g.Enabled {
-			continue
-		}
-		enabled = append(enabled, g.Name)
-		if fault := scalepolicy.Misconfigured(g); fault != "" {
-			wrong = append(wrong, fault)
-		}
-	}
-	for _, member := range o.members() {
-		if o.contested[member.Name] {
-			contested = append(contested, fmt.Sprintf("%s: %d", member.Name, member.Spec.Replicas))
-		}
-	}
-	switch {
-	case len(enabled) == 0:
-		return patch.False(active, v1alpha1.ReasonAutoscalingDisabled, "no group is enabled; replicas are set by hand")
-	case o.env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
-		return patch.False(active, v1alpha1.ReasonModeNotSupported, "nothing is scaled in mode OnDemandJob")
-	case !o.autoscaler:
-		return patch.False(active, v1alpha1.ReasonAutoscalerNotRunning,
-			fmt.Sprintf("this worker runs no autoscaler; replicas of groups %s stay as they are", strings.Join(enabled, ", ")))
-	case len(wrong) > 0:
-		return patch.False(active, v1alpha1.ReasonAutoscalingMisconfigured, strings.Join(wrong, "; "))
-	case len(contested) > 0:
-		return patch.False(active, v1alpha1.ReasonReplicasContested, fmt.Sprintf(
-			"somebody else keeps setting replicas (%s), which stay as they are; take replicas out of what is applied, "+
-				"or disable the group, and change the member's config or spec.autoscaling to have it scaled again", strings.Join(contested, ", ")))
-	}
-	return patch.True(active, v1alpha1.ReasonAutoscalerRunning, "groups "+strings.Join(enabled, ", "))
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package env
+package replicas
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -20,17 +19,17 @@ import (
 // ErrMoved says that the Env is not as it was read any more. Nothing was written.
 var ErrMoved = errors.New("the member's replicas are not what they were")
 
-// SetReplicas is the autoscaler's one write to an Env: the replicas of a local member, if it still has those that env
-// says. It answers the Env's resourceVersion afterwards. The patch is raw, as all writes of Envs are, and tests who is at
-// the member's place; what else has changed meanwhile does not matter.
-func SetReplicas(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv, clusterID, member string, to int32) (version string, err error) {
+// Set is the autoscaler's one write to an Env: the replicas of a local member, if it still has those that env says. It returns
+// the Env's resourceVersion afterwards. The patch is raw, as all writes of Envs are, and tests who is at the member's place;
+// what else has changed meanwhile does not matter.
+func Set(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv, clusterID, member string, to int32) (version string, err error) {
 	ops, err := replicasPatch(env, clusterID, member, to)
 	if err != nil {
 		return "", err
 	}
-	body, err := json.Marshal(ops)
+	body, err := patch.JSON(ops)
 	if err != nil {
-		return "", fmt.Errorf("encoding the patch of the Env: %w", err)
+		return "", err
 	}
 	answer := &v1alpha1.SandboxEnv{}
 	answer.Namespace, answer.Name = env.Namespace, env.Name
@@ -44,7 +43,7 @@ func SetReplicas(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv,
 	return answer.ResourceVersion, nil
 }
 
-func replicasPatch(env *v1alpha1.SandboxEnv, clusterID, member string, to int32) ([]operation, error) {
+func replicasPatch(env *v1alpha1.SandboxEnv, clusterID, member string, to int32) ([]patch.Operation, error) {
 	for i := range env.Spec.Clusters {
 		cluster := &env.Spec.Clusters[i]
 		if cluster.ClusterID != clusterID {
@@ -54,12 +53,12 @@ func replicasPatch(env *v1alpha1.SandboxEnv, clusterID, member string, to int32)
 		for j := range cluster.Members {
 			if m := &cluster.Members[j]; m.Name == member {
 				place := at + "/members/" + strconv.Itoa(j)
-				return []operation{
-					{Op: "test", Path: "/metadata/uid", Value: string(env.UID)},
-					{Op: "test", Path: at + "/clusterID", Value: clusterID},
-					{Op: "test", Path: place + "/name", Value: member},
-					{Op: "test", Path: place + "/spec/replicas", Value: m.Spec.Replicas},
-					{Op: "replace", Path: place + "/spec/replicas", Value: to},
+				return []patch.Operation{
+					patch.Test("/metadata/uid", string(env.UID)),
+					patch.Test(at+"/clusterID", clusterID),
+					patch.Test(place+"/name", member),
+					patch.Test(place+"/spec/replicas", m.Spec.Replicas),
+					patch.Replace(place+"/spec/replicas", to),
 				}, nil
 			}
 		}

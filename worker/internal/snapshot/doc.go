@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package snapshot makes the pool of an Env's member: rendered once from a template, frozen in the Env, and put onto the live
+// pool.
+//
+// In: an Env, its template, the cluster's instance types, a member. Out: a Snapshot, which is the document of the member's
+// metadata and spec; the document of a new pool; where a live pool differs, and the patch that repairs it; in what a snapshot
+// is behind what the Env asks for now.
+//
+//	snapshot.go     Snapshot: frozen, edited by admission plugins, taken back from a live pool
+//	stamp.go        a snapshot onto a pool: new, drift, repair
+//	pullsecret.go   the Env's pull secret in a snapshot
+//	render.go       template, overrides and config into a snapshot
+//	origin.go       what a pool was rendered from, and what differs now
+//	differences.go  two documents of a member, field by field
+//
+// Everything is a function of its arguments.
+//
+// # Rules
+//
+//   - Whatever is copied between template, Env and pool is copied as a document, so that fields which this build does not know
+//     get there: TestEditsKeepUnknownFields.
+//   - What no Pod could be made of (podtemplate.Check), and annotations that no pool may have, are refused before they are
+//     frozen: the pool could neither be made nor repaired. TestTooManyAnnotationsAreRefused.
+//   - Labels and annotations of a pool may be others' as well. Two annotations of the pool list the snapshot's
+//     (managed-label-keys, managed-annotation-keys): only those are repaired, removed and taken back. TestDriftIsRepaired.
+//   - Labels that tie a pool to its Env are in no snapshot: they follow the Env. TestConfigChangedAfterAdmission.
+package snapshot

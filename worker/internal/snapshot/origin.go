@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Origin is what a pool was rendered from.
+type Origin struct {
+	Template, Version   string
+	revision            string
+	overrides           *overrides // nil if not recorded
+	labels, annotations map[string]string
+	resources           *corev1.ResourceRequirements
+}
+
+// OriginOf reads the snapshot, or the live pool where the snapshot is lost.
+func OriginOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) Origin {
+	labels, annotations, spec := member.Metadata.Labels, member.Metadata.Annotations, &member.Spec
+	if !Has(member) {
+		labels, annotations, spec = pool.Labels, pool.Annotations, &pool.Spec
+	}
+	from := Origin{
+		labels: labels, annotations: annotations,
+		Template: annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey],
+		Version:  annotations[v1alpha1.SandboxPoolTemplateVersionAnnotationKey],
+		revision: annotations[v1alpha1.TemplateRevisionAnnotationKey],
+	}
+	if from.Template == "" {
+		from.Template = spec.TemplateName
+	}
+	// The system that the API comes from has something else in an annotation of this name. A revision is ours alone.
+	var recorded overrides
+	if from.revision != "" && json.Unmarshal([]byte(annotations[v1alpha1.SandboxPoolOverridesAnnotationKey]), &recorded) == nil {
+		from.overrides = &recorded
+	}
+	if containers := spec.Template.Spec.Containers; len(containers) > 0 {
+		from.resources = &containers[0].Resources
+	}
+	return from
+}
+
+// Mismatches returns the points in which a member's pool is not what the Env asks for, and which make it unfit to serve. A
+// newer template, or other overrides, are none: they show in TemplateConsistent.
+func (s *Source) Mismatches(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []string {
+	from, config, ref := OriginOf(member, pool), &member.Config, s.Env.Spec.TemplateRef
+	var points []string
+	add := func(what string, have, want any) {
+		points = append(points, fmt.Sprintf("made with %s %v, now %v; refresh the member", what, have, want))
+	}
+	if from.Template != "" && from.Template != ref.Name {
+		add("template", from.Template, ref.Name)
+	}
+	if ref.Version != "" && from.Version != "" && from.Version != ref.Version {
+		add("template version", from.Version, ref.Version)
+	}
+	switch {
+	case from.overrides == nil:
+		if want := s.wantedResources(config); want != nil && !SameResources(from.resources, want) {
+			add("resources", Describe(from.resources), Describe(want))
+		}
+		return points
+	case from.overrides.InstanceType != config.InstanceType:
+		add("instance type", fmt.Sprintf("%q", from.overrides.InstanceType), fmt.Sprintf("%q", config.InstanceType))
+	case from.overrides.Multiplier != config.Multiplier:
+		add("multiplier", from.overrides.Multiplier, config.Multiplier)
+	}
+	// Beside an instance type they are a note.
+	if config.InstanceType == "" && !equality.Semantic.DeepEqual(from.overrides.Resources, config.InlineResources) {
+		add("resources", Describe(from.overrides.Resources), Describe(config.InlineResources))
+	}
+	return points
+}
+
+// wantedResources are those that a config asks for; nil if the template's will do, or nobody can tell.
+func (s *Source) wantedResources(config *v1alpha1.EnvClusterMemberConfig) *corev1.ResourceRequirements {
+	if config.InstanceType == "" {
+		return config.InlineResources
+	}
+	resources, err := s.typeResources(config)
+	if err != nil {
+		return nil
+	}
+	return resources
+}
+
+func Describe(resources *corev1.ResourceRequirements) string {
+	if resources == nil {
+		return "the template's"
+	}
+	content, err := json.Marshal(resources)
+	if err != nil {
+		return err.Error()
+	}
+	return string(content)
+}
+
+// Outdated says in what a member's pool is behind the template or the overrides of the Env; "" if in nothing.
+func (s *Source) Outdated(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) string {
+	from, tmpl := OriginOf(member, pool), s.Template
+	if from.overrides == nil || tmpl == nil {
+		return ""
+	}
+	// A template that has moved on from the version the Env is pinned to makes no member of that version old.
+	if pinned := s.Env.Spec.TemplateRef.Version; pinned == "" || pinned == tmpl.Version {
+		if from.revision != tmpl.Revision {
+			return fmt.Sprintf("made from revision %s, the template is at %s", from.revision, tmpl.Revision)
+		}
+		if from.Version != tmpl.Version {
+			return fmt.Sprintf("made from version %q, the template is at %q", from.Version, tmpl.Version)
+		}
+	}
+	now := overridesOf(s.Env, member)
+	now.InstanceType, now.Multiplier, now.Resources = from.overrides.InstanceType, from.overrides.Multiplier, from.overrides.Resources
+	now.TypeResources, now.Keys = from.overrides.TypeResources, from.overrides.Keys
+	if !equality.Semantic.DeepEqual(now, *from.overrides) {
+		return "made with other spec.overrides"
+	}
+	if !madeWithKeys(&from, &member.Config) {
+		return "made with other config.labels or config.annotations"
+	}
+	return ""
+}
+
+// madeWithKeys reports whether a pool was made with the labels and annotations that a config has. Where they were not recorded
+// those on the pool are looked at, which does not tell of one that was taken out of the config.
+func madeWithKeys(from *Origin, config *v1alpha1.EnvClusterMemberConfig) bool {
+	if from.overrides.Keys != "" {
+		return from.overrides.Keys == keysOf(config)
+	}
+	return hasAll(from.labels, config.Labels) && hasAll(from.annotations, config.Annotations)
+}
+
+func hasAll(of, keys map[string]string) bool {
+	for key, want := range keys {
+		if have, ok := of[key]; !ok || have != want {
+			return false
+		}
+	}
+	return true
+}
+
+// TypeChanged says in what the catalogue has moved on from a member that was made of it; "" if in nothing, or where the
+// member's own config did, which is another matter. A pool of a release that took inlineResources for an instance type has
+// what it was made with.
+func (s *Source) TypeChanged(member *v1alpha1.EnvClusterMember, from *Origin) string {
+	was := from.overrides
+	if was == nil || was.InstanceType == "" || was.InstanceType != member.Config.InstanceType || was.Multiplier != member.Config.Multiplier {
+		return ""
+	}
+	now, err := s.typeResources(&member.Config)
+	if err != nil {
+		return "goes on as it was made, although " + err.Error()
+	}
+	if made := was.effective(); !equality.Semantic.DeepEqual(made, now) {
+		return fmt.Sprintf("made with %s, instance type %s x %d is now %s; refresh the member",
+			Describe(made), was.InstanceType, was.Multiplier, Describe(now))
+	}
+	return ""
+}
+
+// ResourcesOf returns those of a Pod of a member, made or yet to be made; known is false if it cannot be made.
+func (s *Source) ResourcesOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) (resources *corev1.ResourceRequirements, known bool) {
+	if Has(member) || pool != nil {
+		resources = OriginOf(member, pool).resources
+		return resources, resources != nil
+	}
+	applied := overridesOf(s.Env, member)
+	var err error
+	if applied.TypeResources, err = s.typeResources(&member.Config); err != nil {
+		return nil, false
+	}
+	if resources = applied.effective(); resources != nil || s.Template == nil {
+		return resources, resources != nil
+	}
+	return s.Template.Resources, true
+}
+
+// SameResources takes none for the same as an empty set.
+func SameResources(a, b *corev1.ResourceRequirements) bool {
+	if a == nil {
+		a = &corev1.ResourceRequirements{}
+	}
+	if b == nil {
+		b = &corev1.ResourceRequirements{}
+	}
+	return equality.Semantic.DeepEqual(a.Requests, b.Requests) && equality.Semantic.DeepEqual(a.Limits, b.Limits)
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/podtemplate"
+)
+
+// What the annotations of a pool may not be together is refused before it is frozen: it could neither be made nor repaired.
+func TestTooManyAnnotationsAreRefused(t *testing.T) {
+	s := &Source{Env: &v1alpha1.SandboxEnv{}, Template: &podtemplate.Template{
+		Name: "base", Annotations: map[string]string{"note": strings.Repeat("x", 100<<10)},
+		Spec: map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "x"}}}}},
+	}}
+	for size, fits := range map[int]bool{50 << 10: true, 100 << 10: false} {
+		member := &v1alpha1.EnvClusterMember{Config: v1alpha1.EnvClusterMemberConfig{Annotations: map[string]string{"own": strings.Repeat("y", size)}}}
+		_, err := s.Render(member, 1)
+		if (err == nil) != fits || !fits && (!strings.Contains(err.Error(), "config.annotations") || len(err.Error()) > 300) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
+// TestEditsKeepUnknownFields: what plugins change is changed in the document, and what Go types do not know stays.
+func TestEditsKeepUnknownFields(t *testing.T) {
+	s := &Snapshot{Spec: map[string]any{"replicas": int64(1), "template": map[string]any{"spec": map[string]any{
+		"futurePod": "x", "containers": []any{map[string]any{"name": "main", "image": "i", "futureContainer": map[string]any{"a": "b"}}},
+	}}}}
+	before, err := s.Pool("ns", "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := before.DeepCopy()
+	main := &after.Spec.Template.Spec.Containers[0]
+	main.Env = []corev1.EnvVar{{Name: "A", Value: "1"}}
+	main.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
+	main.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	after.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "j"}}
+	if err := s.Edit(before, after); err != nil {
+		t.Fatal(err)
+	}
+	spec, _, _ := unstructured.NestedMap(s.Spec, "template", "spec")
+	content, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(content)
+	for _, want := range []string{`"futurePod":"x"`, `"futureContainer":{"a":"b"}`, `"env":[{"name":"A","value":"1"}]`, `"privileged":false`, `"cpu":"1"`, `"name":"init"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+}
