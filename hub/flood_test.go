@@ -46,7 +46,7 @@ func startProcess(t *testing.T, args ...string) process {
 	t.Helper()
 	o := testOptions(t)
 	keys := filepath.Join(t.TempDir(), "keys.yaml")
-	_, entry, err := api.NewToken(api.Key{Name: "known", Scopes: []api.Scope{api.ScopeClaim}})
+	_, entry, err := api.NewToken(api.Key{Name: "known", AllTeams: true, AllNamespaces: true, Scopes: []api.Scope{api.ScopeClaim}})
 	if err != nil {
 		t.Fatal(err)
 	}

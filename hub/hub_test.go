@@ -185,18 +185,22 @@ func TestAnotherIdentityIsNoHub(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                              "--tls-cert-file is required",
-		"--listen=:8080":                "only loopback is allowed",
-		"--store=etcd:localhost:2379":   "not built yet",
-		"--store=bbolt:":                "want bbolt:DIRECTORY",
-		"--claim-key-retention=0s":      "want more than 0",
-		"--cluster-max-envs=0":          "--cluster-max-envs: 0 is not valid",
-		"--peer-listen=:8444":           "unknown flag",
-		"--log-level=loud":              "--log-level",
-		"extra":                         "unknown command",
-		"api-key new":                   "name: is missing",
-		"api-key new --name=x --team=t": "",
-		"initvolume /dev/null/nowhere":  "giving away the data directory",
+		"":                                    "--tls-cert-file is required",
+		"--listen=:8080":                      "only loopback is allowed",
+		"--store=etcd:localhost:2379":         "not built yet",
+		"--store=bbolt:":                      "want bbolt:DIRECTORY",
+		"--claim-key-retention=0s":            "want more than 0",
+		"--cluster-max-envs=0":                "--cluster-max-envs: 0 is not valid",
+		"--peer-listen=:8444":                 "unknown flag",
+		"--log-level=loud":                    "--log-level",
+		"extra":                               "unknown command",
+		"api-key new --all":                   "name: is missing",
+		"api-key new --name=x":                "--team, --all-teams or --all is required",
+		"api-key new --name=x --team=t":       "--namespaces, --all-namespaces or --all is required",
+		"api-key new --name=x --team=t --all": "allTeams: true beside a team",
+		"api-key new --name=x --team=t --namespaces=a,b":    "",
+		"api-key new --name=x --all-teams --all-namespaces": "",
+		"initvolume /dev/null/nowhere":                      "giving away the data directory",
 	} {
 		cmd := newCommand()
 		cmd.SetArgs(strings.Fields(args))
@@ -213,7 +217,7 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestAMintedKeyOpensTheHub(t *testing.T) {
 	cmd := newCommand()
 	var out bytes.Buffer
-	cmd.SetArgs(strings.Fields("api-key new --name ci --scopes read --namespaces default --valid-for 1h"))
+	cmd.SetArgs(strings.Fields("api-key new --name ci --scopes read --all-teams --namespaces default --valid-for 1h"))
 	cmd.SetOut(&out)
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
@@ -271,7 +275,7 @@ func TestATokenGoesToAFileOfItsOwn(t *testing.T) {
 	mint := func() (string, error) {
 		cmd := newCommand()
 		var out bytes.Buffer
-		cmd.SetArgs([]string{"api-key", "new", "--name=ci", "--token-file=" + path})
+		cmd.SetArgs([]string{"api-key", "new", "--name=ci", "--all", "--token-file=" + path})
 		cmd.SetOut(&out)
 		err := cmd.ExecuteContext(t.Context())
 		return out.String(), err

@@ -39,6 +39,7 @@ type charts struct {
 	members map[string]*member
 	hub     *deployed
 	hubAt   string // host and port of the hub's link, for workers
+	keys    []byte // the hub's API keys file
 }
 
 // member is a cluster and what is installed in it.
@@ -131,6 +132,11 @@ func (c *charts) installHub(ctx context.Context, m *member) error {
 	if err := m.tlsSecret(ctx, "atoll-hub-tls", c.stack.certs[""]); err != nil {
 		return err
 	}
+	if c.stack.opts.Version.Name != "" {
+		if keys, err = withoutAll(keys); err != nil {
+			return err
+		}
+	}
 	if err := m.secret(ctx, "atoll-hub-api-keys", map[string][]byte{"keys.yaml": keys}); err != nil {
 		return err
 	}
@@ -210,14 +216,28 @@ func (e Endpoint) answers(ctx context.Context) error {
 
 func (c *charts) tokenFile() string { return filepath.Join(c.stack.dir, "token") }
 
+// withoutAll makes a keys file one of an earlier version, in which an empty team or list meant all.
+func withoutAll(keys []byte) ([]byte, error) {
+	var file map[string][]map[string]any
+	if err := yaml.Unmarshal(keys, &file); err != nil {
+		return nil, fmt.Errorf("reading the API keys: %w", err)
+	}
+	for _, key := range file["keys"] {
+		delete(key, "allTeams")
+		delete(key, "allNamespaces")
+	}
+	return yaml.Marshal(file)
+}
+
 // apiKey makes a key for everything, keeps the token and returns the file that makes it known to the hub.
 func (c *charts) apiKey(ctx context.Context) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.stack.opts.BinDir, "atoll-hub"),
-		"api-key", "new", "--name", "e2e", "--scopes", "admin", "--token-file", c.tokenFile())
+		"api-key", "new", "--name", "e2e", "--all", "--scopes", "admin", "--token-file", c.tokenFile())
 	keys, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("making an API key: %w", err)
 	}
+	c.keys = keys
 	return keys, nil
 }
 
@@ -231,8 +251,25 @@ func (c *charts) installWorker(ctx context.Context, id string, m *member, worker
 	return worker.waitReady(ctx)
 }
 
+// renewKeys makes the keys file one of this version. A hub of an earlier one that runs keeps the keys it has read.
+func (c *charts) renewKeys(ctx context.Context, m *member) error {
+	secrets := m.core.CoreV1().Secrets(Namespace)
+	secret, err := secrets.Get(ctx, "atoll-hub-api-keys", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the API keys: %w", err)
+	}
+	secret.Data["keys.yaml"] = c.keys
+	if _, err := secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("writing the API keys: %w", err)
+	}
+	return nil
+}
+
 func (c *charts) upgradeHub(ctx context.Context, to Version) error {
 	m := c.hub.member
+	if err := c.renewKeys(ctx, m); err != nil {
+		return err
+	}
 	if err := c.helmRun(ctx, m, c.helm.In(m.Kubeconfig()).Upgrade, c.hubRelease(to)); err != nil {
 		return err
 	}

@@ -235,7 +235,7 @@ func TestEnvsInPages(t *testing.T) {
 			t.Errorf("of one namespace, pages of %d:\n%s", size, diff)
 		}
 	}
-	caller := principal.With(t.Context(), principal.Principal{Namespaces: []string{"a", "c"}})
+	caller := principal.With(t.Context(), principal.Principal{AllTeams: true, Namespaces: []string{"a", "c"}})
 	if diff := cmp.Diff([]string{"a/one", "c/one"}, list(caller, "", 1)); diff != "" {
 		t.Errorf("of the caller's namespaces:\n%s", diff)
 	}

@@ -47,7 +47,7 @@ type Authenticator struct {
 // guest is a request that may go on for longer than its key.
 type guest struct {
 	token string
-	needs Scope
+	needs need
 	end   context.CancelCauseFunc
 }
 
@@ -94,6 +94,9 @@ func (a *Authenticator) reread() (changed bool, err error) {
 	}
 	a.keys.Store(keys)
 	a.last = data
+	if names := keys.blind(); len(names) > 0 {
+		a.log.Info("API keys without namespaces see nothing: give them namespaces, or allNamespaces: true", "keys", names)
+	}
 	return true, nil
 }
 
@@ -104,16 +107,16 @@ func (a *Authenticator) Admit(_ context.Context, method string, authorization []
 	if err != nil {
 		return "", err
 	}
-	needs := scopeAny
+	needs := need{}
 	if method != "" {
-		needs = scopeOf(method)
+		needs = needOf(method)
 	}
 	p, err := a.admit(token, needs)
 	return p.Name, err
 }
 
 // authenticate returns the caller's principal if it may do what needs the scope.
-func (a *Authenticator) authenticate(ctx context.Context, needs Scope) (principal.Principal, error) {
+func (a *Authenticator) authenticate(ctx context.Context, needs need) (principal.Principal, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
 		return principal.Principal{}, err
@@ -121,17 +124,26 @@ func (a *Authenticator) authenticate(ctx context.Context, needs Scope) (principa
 	return a.admit(token, needs)
 }
 
-func (a *Authenticator) admit(token string, needs Scope) (principal.Principal, error) {
+func (a *Authenticator) admit(token string, needs need) (principal.Principal, error) {
 	key := a.keys.Load().find(token)
 	switch {
 	case key == nil:
 		return principal.Principal{}, problem.New(problem.Unauthenticated, "the bearer token is not known")
 	case key.expired(a.clock.Now()):
 		return principal.Principal{}, problem.New(problem.Unauthenticated, "API key %q expired at %s", key.Name, key.Expires.UTC().Format(time.RFC3339))
-	case needs != scopeAny && !key.allows(needs):
-		return principal.Principal{}, problem.New(problem.Forbidden, "API key %q lacks the scope %q", key.Name, needs)
+	case needs.scope != "" && !key.allows(needs.scope):
+		return principal.Principal{}, problem.New(problem.Forbidden, "API key %q lacks the scope %q", key.Name, needs.scope)
+	case needs.reach == reachTeams && (!key.AllTeams || key.User != ""):
+		return principal.Principal{}, problem.New(problem.Forbidden,
+			"API key %q is for %s, and an Env is every team's: this needs a key with allTeams", key.Name, key.bounds())
+	case needs.reach == reachHub && !key.Unbound():
+		return principal.Principal{}, problem.New(problem.Forbidden,
+			"API key %q is for %s, and this is about the whole hub: it needs a key with allTeams and allNamespaces", key.Name, key.bounds())
 	}
-	return principal.Principal{Name: key.Name, Team: key.Team, User: key.User, Namespaces: key.Namespaces, Expires: key.Expires}, nil
+	return principal.Principal{
+		Name: key.Name, Team: key.Team, AllTeams: key.AllTeams, User: key.User, Namespaces: key.Namespaces, AllNamespaces: key.AllNamespaces,
+		Expires: key.Expires,
+	}, nil
 }
 
 func bearer(values []string) (string, error) {
@@ -150,7 +162,7 @@ func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServ
 	if strings.HasPrefix(info.FullMethod, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
 		return handler(ctx, req) // probes have no keys
 	}
-	p, err := a.authenticate(ctx, scopeOf(info.FullMethod))
+	p, err := a.authenticate(ctx, needOf(info.FullMethod))
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +171,7 @@ func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServ
 
 // Stream does the same for streams: reflection and backups.
 func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if _, err := a.authenticate(stream.Context(), scopeOf(info.FullMethod)); err != nil {
+	if _, err := a.authenticate(stream.Context(), needOf(info.FullMethod)); err != nil {
 		return err
 	}
 	return handler(srv, stream)
@@ -178,8 +190,8 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
 		// It is a guest before its key is looked at: a key that is taken away meanwhile is noticed.
-		defer a.enter(&guest{token: token, needs: ScopeClaim, end: end})()
-		p, err := a.admit(token, ScopeClaim)
+		defer a.enter(&guest{token: token, needs: need{scope: ScopeClaim}, end: end})()
+		p, err := a.admit(token, need{scope: ScopeClaim})
 		if err != nil {
 			problem.FromError(err).Write(w)
 			return
@@ -235,15 +247,32 @@ func (a *Authenticator) review() {
 	}
 }
 
-// scopeOf answers what a method needs. One that is not listed here needs admin.
-func scopeOf(method string) Scope {
+// need is what a key must have for a call.
+type need struct {
+	scope Scope // empty: none, any key will do
+	reach reachOf
+}
+
+// reachOf is whom a call concerns.
+type reachOf int
+
+const (
+	reachOwn   reachOf = iota // what the caller may see; the call itself looks to that
+	reachTeams                // every team in a namespace that the caller may see
+	reachHub                  // everybody
+)
+
+// needOf returns what a method needs. One that is not listed here needs admin, and a key for everything.
+func needOf(method string) need {
 	switch method[strings.LastIndexByte(method, '/')+1:] {
 	case "GetSandbox", "ListSandboxes", "GetClaim", "ListClusters", "GetCluster", "ListEnvs", "GetEnv", "ExplainEnv", "GetTemplate",
 		"GetHub", "ServerReflectionInfo":
-		return ScopeRead
+		return need{scope: ScopeRead}
 	case "CreateSandbox", "ReleaseSandbox", "UpdateSandbox", "TouchSandbox", "PauseSandbox", "ResumeSandbox", "CancelClaim":
-		return ScopeClaim
+		return need{scope: ScopeClaim}
+	case "PutEnv", "DeleteEnv", "PlanEnv", "RefreshEnv":
+		return need{scope: ScopeAdmin, reach: reachTeams}
 	default:
-		return ScopeAdmin
+		return need{scope: ScopeAdmin, reach: reachHub}
 	}
 }

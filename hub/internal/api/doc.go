@@ -7,8 +7,10 @@
 // logs. The file is read again when it changes; one that cannot be read leaves the keys that were valid before.
 //
 // Scopes: read shows, claim creates and ends sandboxes and shows, admin does everything. Team, user and namespaces of a
-// key restrict what a caller sees and may name. Without a keys file every caller may do everything, and the hub listens on
-// loopback only.
+// key are all that a caller sees and may name. All of them has to be said (allTeams, allNamespaces): a key without a team is for
+// what has none, and one without namespaces sees nothing. What concerns an Env, and so every team, needs a key for all teams; what
+// concerns the whole hub (to drain, forget, back up, accept a loss) needs one for everything. Without a keys file every caller
+// may do everything, and the hub listens on loopback only.
 //
 // Calls that are not built answer UNIMPLEMENTED and say what is missing.
 package api

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -26,8 +27,6 @@ const (
 	ScopeRead  Scope = "read"
 	ScopeClaim Scope = "claim" // and read
 	ScopeAdmin Scope = "admin" // everything
-
-	scopeAny Scope = "" // needs a key, whatever it is good for
 )
 
 // TokenPrefix begins every token, so that secret scanners know one.
@@ -35,13 +34,18 @@ const TokenPrefix = "atoll_"
 
 // Key is one entry of the keys file.
 type Key struct {
-	Name       string     `json:"name"`
-	SHA256     string     `json:"sha256"` // of the token, in hex
-	Team       string     `json:"team,omitempty"`
-	User       string     `json:"user,omitempty"`
-	Namespaces []string   `json:"namespaces,omitempty"` // empty: all
-	Scopes     []Scope    `json:"scopes"`
-	Expires    *time.Time `json:"expires,omitempty"`
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"` // of the token, in hex
+	// Team and Namespaces are all that the key's holder may see and name. Without a team that is what has none; without
+	// namespaces, nothing.
+	Team          string   `json:"team,omitempty"`
+	AllTeams      bool     `json:"allTeams,omitempty"`
+	User          string   `json:"user,omitempty"` // empty: every user of the team
+	Namespaces    []string `json:"namespaces,omitempty"`
+	AllNamespaces bool     `json:"allNamespaces,omitempty"`
+
+	Scopes  []Scope    `json:"scopes"`
+	Expires *time.Time `json:"expires,omitempty"`
 
 	digest []byte
 }
@@ -100,12 +104,28 @@ func (k *Key) prepare() error {
 			return fmt.Errorf("scopes: %q is not one of read, claim, admin", s)
 		}
 	}
+	if k.AllTeams && k.Team != "" {
+		return errors.New("allTeams: true beside a team, want one of them")
+	}
+	if k.AllNamespaces && len(k.Namespaces) > 0 {
+		return errors.New("allNamespaces: true beside namespaces, want one of them")
+	}
 	for _, n := range k.Namespaces {
 		if len(validation.IsDNS1123Label(n)) > 0 {
 			return fmt.Errorf("namespaces: %q is no namespace", n)
 		}
 	}
 	return nil
+}
+
+// blind are the keys that reach nothing, as those of files that were written when an empty list meant all.
+func (k *Keys) blind() (names []string) {
+	for i := range k.keys {
+		if len(k.keys[i].Namespaces) == 0 && !k.keys[i].AllNamespaces {
+			names = append(names, k.keys[i].Name)
+		}
+	}
+	return names
 }
 
 // find answers the key of a token. It takes as long for a wrong token as for a right one.
@@ -123,6 +143,24 @@ func (k *Keys) find(token string) *Key {
 func (k *Key) allows(s Scope) bool {
 	return slices.Contains(k.Scopes, s) || slices.Contains(k.Scopes, ScopeAdmin) ||
 		s == ScopeRead && slices.Contains(k.Scopes, ScopeClaim)
+}
+
+// Unbound reports whether the key reaches everything there is.
+func (k *Key) Unbound() bool { return k.AllTeams && k.AllNamespaces && k.User == "" }
+
+// bounds says what the key is bound to, for errors.
+func (k *Key) bounds() string {
+	team, namespaces := fmt.Sprintf("team %q", k.Team), "namespaces "+cmp.Or(strings.Join(k.Namespaces, ", "), "none")
+	if k.AllTeams {
+		team = "all teams"
+	}
+	if k.User != "" {
+		team += fmt.Sprintf(" and user %q", k.User)
+	}
+	if k.AllNamespaces {
+		namespaces = "all namespaces"
+	}
+	return team + " in " + namespaces
 }
 
 func (k *Key) expired(now time.Time) bool { return k.Expires != nil && !now.Before(*k.Expires) }

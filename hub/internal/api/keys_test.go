@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,17 +23,19 @@ const digest = "4e3f16df4d8f17fa552f4a34200621b97709be5adc8c9bb57f5722815f059772
 
 func TestParseKeys(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
-		"good":              {"keys: [{name: a, sha256: " + digest + ", scopes: [read, claim], team: t, user: u, namespaces: [default], expires: 2030-01-02T03:04:05Z}]", ""},
-		"empty":             {"", "no keys"},
-		"no YAML":           {"keys: [", "reading keys"},
-		"unknown key":       {"keys: [{name: a, sha256: " + digest + ", scopes: [read], tem: t}]", "tem"},
-		"no name":           {"keys: [{sha256: " + digest + ", scopes: [read]}]", "name: is missing"},
-		"a token, not hash": {"keys: [{name: a, sha256: atoll_secret, scopes: [read]}]", "sha256: want 64 hex digits"},
-		"no scopes":         {"keys: [{name: a, sha256: " + digest + "}]", "scopes: want at least one"},
-		"unknown scope":     {"keys: [{name: a, sha256: " + digest + ", scopes: [write]}]", `"write" is not one of`},
-		"no namespace":      {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [a_b]}]", `"a_b" is no namespace`},
-		"bad time":          {"keys: [{name: a, sha256: " + digest + ", scopes: [read], expires: tomorrow}]", "tomorrow"},
-		"twice the name":    {"keys: [{name: a, sha256: " + digest + ", scopes: [read]}, {name: a, sha256: " + strings.ToUpper(digest) + ", scopes: [read]}]", "same name a"},
+		"good":               {"keys: [{name: a, sha256: " + digest + ", scopes: [read, claim], team: t, user: u, namespaces: [default], expires: 2030-01-02T03:04:05Z}]", ""},
+		"empty":              {"", "no keys"},
+		"no YAML":            {"keys: [", "reading keys"},
+		"unknown key":        {"keys: [{name: a, sha256: " + digest + ", scopes: [read], tem: t}]", "tem"},
+		"no name":            {"keys: [{sha256: " + digest + ", scopes: [read]}]", "name: is missing"},
+		"a token, not hash":  {"keys: [{name: a, sha256: atoll_secret, scopes: [read]}]", "sha256: want 64 hex digits"},
+		"no scopes":          {"keys: [{name: a, sha256: " + digest + "}]", "scopes: want at least one"},
+		"unknown scope":      {"keys: [{name: a, sha256: " + digest + ", scopes: [write]}]", `"write" is not one of`},
+		"no namespace":       {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [a_b]}]", `"a_b" is no namespace`},
+		"a team and all":     {"keys: [{name: a, sha256: " + digest + ", scopes: [read], team: t, allTeams: true}]", "allTeams: true beside a team"},
+		"namespaces and all": {"keys: [{name: a, sha256: " + digest + ", scopes: [read], namespaces: [n], allNamespaces: true}]", "allNamespaces: true beside"},
+		"bad time":           {"keys: [{name: a, sha256: " + digest + ", scopes: [read], expires: tomorrow}]", "tomorrow"},
+		"twice the name":     {"keys: [{name: a, sha256: " + digest + ", scopes: [read]}, {name: a, sha256: " + strings.ToUpper(digest) + ", scopes: [read]}]", "same name a"},
 	} {
 		_, err := ParseKeys([]byte(tc.file))
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
@@ -108,13 +111,44 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
-	for method, want := range map[string]Scope{
-		"/atoll.sandbox.v1.Sandboxes/GetSandbox": ScopeRead, "/atoll.sandbox.v1.Sandboxes/CreateSandbox": ScopeClaim,
-		"/atoll.sandbox.v1.Claims/CancelClaim": ScopeClaim, "/atoll.sandbox.v1.Clusters/ForgetCluster": ScopeAdmin,
-		"/atoll.sandbox.v1.Envs/PutEnv": ScopeAdmin, "/atoll.sandbox.v1.Envs/RefreshEnv": ScopeAdmin, "/of.a.later.Day/Unknown": ScopeAdmin,
+}
+
+// A key is good for what it names, and what concerns others needs a key that is for them as well.
+func TestCallsNeedAKeyForWhomTheyConcern(t *testing.T) {
+	admin := []Scope{ScopeAdmin}
+	for name, key := range map[string]Key{
+		"all":         {Scopes: admin, AllTeams: true, AllNamespaces: true},
+		"a namespace": {Scopes: admin, AllTeams: true, Namespaces: []string{"n"}},
+		"a team":      {Scopes: admin, Team: "t", AllNamespaces: true},
+		"a user":      {Scopes: admin, AllTeams: true, User: "u", AllNamespaces: true},
+		"nothing":     {Scopes: admin},
+		"claims":      {Scopes: []Scope{ScopeClaim}, AllTeams: true, AllNamespaces: true},
+		"shown":       {Scopes: []Scope{ScopeRead}, AllTeams: true, AllNamespaces: true},
 	} {
-		if got := scopeOf(method); got != want {
-			t.Errorf("%s needs %s, want %s", method, got, want)
+		key.Name = name
+		token, entry, err := NewToken(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "keys.yaml")
+		if err := os.WriteFile(path, entry, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		auth, err := NewAuthenticator(path, clock.RealClock{}, testr.New(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for method, keys := range map[string]string{
+			"Clusters/DrainCluster": "all", "Clusters/UndrainCluster": "all", "Clusters/ForgetCluster": "all", "Hub/BackupHub": "all",
+			"Hub/AcceptLoss": "all", "Templates/PutTemplate": "all", "Later/Unknown": "all",
+			"Envs/PutEnv": "all, a namespace", "Envs/DeleteEnv": "all, a namespace", "Envs/PlanEnv": "all, a namespace", "Envs/RefreshEnv": "all, a namespace",
+			"Sandboxes/CreateSandbox": "all, a namespace, a team, a user, nothing, claims", "Claims/CancelClaim": "all, a namespace, a team, a user, nothing, claims",
+			"Sandboxes/GetSandbox": "all, a namespace, a team, a user, nothing, claims, shown", "Clusters/ListClusters": "all, a namespace, a team, a user, nothing, claims, shown",
+		} {
+			_, err := auth.Admit(t.Context(), "/atoll.sandbox.v1."+method, []string{"Bearer " + token})
+			if want := slices.Contains(strings.Split(keys, ", "), name); want != (err == nil) || err != nil && problem.FromError(err).Reason != problem.Forbidden {
+				t.Errorf("%s with a key for %s: %v, want it let in: %t", method, name, err, want)
+			}
 		}
 	}
 }
@@ -156,7 +190,7 @@ func TestKeysAreTakenUp(t *testing.T) {
 		go func() { running <- a.Run(ctx) }()
 		knows := func(token string) problem.Reason {
 			md := metadata.Pairs("authorization", "Bearer "+token)
-			who, err := a.authenticate(metadata.NewIncomingContext(t.Context(), md), ScopeRead)
+			who, err := a.authenticate(metadata.NewIncomingContext(t.Context(), md), need{scope: ScopeRead})
 			if err == nil {
 				if expires := who.Expires; token == first && (expires == nil || !expires.Equal(soon)) {
 					t.Errorf("the caller is told that its key ends at %v, want %v", expires, soon)

@@ -153,7 +153,7 @@ func TestGetClaim(t *testing.T) {
 		get := func(p principal.Principal, key string) (*sandboxv1.Claim, error) {
 			return f.hub.GetClaim(principal.With(t.Context(), p), &sandboxv1.GetClaimRequest{ClaimKey: key, Team: "t"})
 		}
-		owner := principal.Principal{Team: "t", User: "u"}
+		owner := principal.Principal{Team: "t", User: "u", AllNamespaces: true}
 		first, err := f.hub.Create(principal.With(t.Context(), owner), workertest.Request("k"))
 		if err != nil {
 			t.Fatal(err)
@@ -162,13 +162,13 @@ func TestGetClaim(t *testing.T) {
 		if err != nil || claim.GetSandbox().GetId() != first.GetId() || claim.GetClusterId() != "east" || claim.GetAttempt() != 1 {
 			t.Fatalf("live: %v %v", claim, err)
 		}
-		_, err = get(principal.Principal{Team: "t", User: "v"}, "k")
+		_, err = get(principal.Principal{Team: "t", User: "v", AllNamespaces: true}, "k")
 		wantReason(t, err, problem.NotFound)
-		_, err = get(principal.Principal{Team: "s"}, "k")
+		_, err = get(principal.Principal{Team: "s", AllNamespaces: true}, "k")
 		wantReason(t, err, problem.Forbidden)
 		_, err = get(owner, "other")
 		wantReason(t, err, problem.NotFound)
-		_, err = f.hub.CancelClaim(principal.With(t.Context(), principal.Principal{Team: "t", User: "v"}), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
+		_, err = f.hub.CancelClaim(principal.With(t.Context(), principal.Principal{Team: "t", User: "v", AllNamespaces: true}), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
 		wantReason(t, err, problem.NotFound)
 
 		f.Workers["east"].SetConnected(false)

@@ -47,7 +47,7 @@ func FuzzResolve(f *testing.F) {
 		if proto.Unmarshal(data, r) != nil {
 			return
 		}
-		got, err := resolve(r, principal.Principal{Team: "t"})
+		got, err := resolve(r, principal.Principal{Team: "t", AllNamespaces: true})
 		if err != nil {
 			if e := problem.FromError(err); e.Reason == problem.Internal || len(e.Message) > 1<<20 {
 				t.Fatalf("%v: %v", r, err)
@@ -57,7 +57,7 @@ func FuzzResolve(f *testing.F) {
 		if got.GetTeam() != "t" || got.GetNamespace() == "" || len(ledger.KeyHash(got.GetTeam(), got.GetNamespace(), got.GetClaimKey())) != 32 {
 			t.Fatalf("%v resolved to %v", r, got)
 		}
-		again, err := resolve(got, principal.Principal{Team: "t"})
+		again, err := resolve(got, principal.Principal{Team: "t", AllNamespaces: true})
 		if err != nil || !proto.Equal(got, again) {
 			t.Fatalf("%v resolved again to %v, %v", got, again, err)
 		}

@@ -6,21 +6,25 @@
 package principal
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Principal is who calls. Empty fields restrict nothing.
+// Principal is who calls. What it names nothing of it may not see; all has to be said.
 type Principal struct {
-	Name       string
-	Team       string
-	User       string
-	Namespaces []string
-	Expires    *time.Time // when the key ends that the caller showed; nil: never
+	Name          string
+	Team          string // empty: what has no team
+	AllTeams      bool
+	User          string // empty: every user of the team
+	Namespaces    []string
+	AllNamespaces bool
+	Expires       *time.Time // when the key ends that the caller showed; nil: never
 }
 
 type contextKey struct{}
@@ -33,21 +37,23 @@ func With(ctx context.Context, p Principal) context.Context {
 // From returns the caller. Without one nothing is restricted: that is a hub without credentials, which listens on loopback
 // alone.
 func From(ctx context.Context) Principal {
-	p, _ := ctx.Value(contextKey{}).(Principal)
-	return p
+	if p, ok := ctx.Value(contextKey{}).(Principal); ok {
+		return p
+	}
+	return Principal{AllTeams: true, AllNamespaces: true}
 }
 
 // SeesNamespace reports whether the caller may know what is in a namespace.
 func (p Principal) SeesNamespace(namespace string) bool {
-	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
+	return p.AllNamespaces || slices.Contains(p.Namespaces, namespace)
 }
 
 // Restricted reports whether there is anything that the caller may not see.
-func (p Principal) Restricted() bool { return p.Team != "" || p.User != "" || len(p.Namespaces) > 0 }
+func (p Principal) Restricted() bool { return !p.AllTeams || p.User != "" || !p.AllNamespaces }
 
 // Sees reports whether a sandbox exists as far as the caller is concerned.
 func (p Principal) Sees(s *sandboxv1.Sandbox) bool {
-	return (p.Team == "" || p.Team == s.GetTeam()) && (p.User == "" || p.User == s.GetUser()) &&
+	return (p.AllTeams || p.Team == s.GetTeam()) && (p.User == "" || p.User == s.GetUser()) &&
 		p.SeesNamespace(s.GetNamespace())
 }
 
@@ -56,15 +62,15 @@ func (p Principal) Owner(team, user string) (ownTeam, ownUser string, err error)
 	if team, err = p.OwnTeam(team); err != nil {
 		return "", "", err
 	}
-	user, err = own("user", user, p.User)
+	user, err = own("user", user, p.User, p.User == "")
 	return team, user, err
 }
 
 // OwnTeam is Owner for a team.
-func (p Principal) OwnTeam(team string) (string, error) { return own("team", team, p.Team) }
+func (p Principal) OwnTeam(team string) (string, error) { return own("team", team, p.Team, p.AllTeams) }
 
-func own(field, given, has string) (string, error) {
-	if has == "" || given == has {
+func own(field, given, has string, all bool) (string, error) {
+	if all || given == has {
 		return given, nil
 	}
 	if given == "" {
@@ -80,10 +86,7 @@ func (p Principal) CheckNamespace(namespace string) error {
 	if p.SeesNamespace(namespace) {
 		return nil
 	}
-	valid := p.Namespaces[0]
-	for _, n := range p.Namespaces[1:] {
-		valid += ", " + n
-	}
+	valid := cmp.Or(strings.Join(p.Namespaces, ", "), "none: the key names no namespaces")
 	err := problem.New(problem.Forbidden, "namespace: %q is not open to you, want one of: %s", namespace, valid)
 	err.Fields = []problem.Field{{Field: "namespace", Value: namespace, Valid: valid}}
 	return err

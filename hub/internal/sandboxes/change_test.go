@@ -32,7 +32,7 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 			},
 		}
 		for name, call := range calls {
-			for caller, p := range map[string]principal.Principal{"team": {Team: "s"}, "user": {Team: "t", User: "v"}, "namespace": {Namespaces: []string{"prod"}}} {
+			for caller, p := range map[string]principal.Principal{"team": {Team: "s", AllNamespaces: true}, "user": {Team: "t", User: "v", AllNamespaces: true}, "namespace": {AllTeams: true, Namespaces: []string{"prod"}}, "nothing": {}} {
 				if _, err := call(principal.With(t.Context(), p), s.GetId()); err == nil || reasonOf(err) != problem.NotFound {
 					t.Errorf("%s by another %s: %v", name, caller, err)
 				}

@@ -160,10 +160,10 @@ func TestListMergesInOrder(t *testing.T) {
 				t.Errorf("pages of %d (-want +got):\n%s", size, diff)
 			}
 		}
-		if got := pages(principal.With(t.Context(), principal.Principal{Team: "t1"}), 3); len(got) != 4 {
+		if got := pages(principal.With(t.Context(), principal.Principal{Team: "t1", AllNamespaces: true}), 3); len(got) != 4 {
 			t.Errorf("team t1 sees %v", got)
 		}
-		if got := pages(principal.With(t.Context(), principal.Principal{Namespaces: []string{"prod", "dev"}}), 3); len(got) != 0 {
+		if got := pages(principal.With(t.Context(), principal.Principal{AllTeams: true, Namespaces: []string{"prod", "dev"}}), 3); len(got) != 0 {
 			t.Errorf("another namespace's caller sees %v", got)
 		}
 		one, err := f.hub.List(t.Context(), &sandboxv1.ListSandboxesRequest{ClusterId: "west"})

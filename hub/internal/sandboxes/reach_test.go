@@ -36,7 +36,7 @@ func TestOnlyTheOwnerReachesASandbox(t *testing.T) {
 		tunnels := &asked{}
 		f.hub.tunnels = tunnels
 		call := &federationv1.ReachCall{What: &federationv1.ReachCall_Exec{Exec: &federationv1.ExecReach{Command: []string{"true"}}}}
-		for _, p := range []principal.Principal{{Team: "s"}, {Team: "t", User: "v"}, {Namespaces: []string{"prod"}}} {
+		for _, p := range []principal.Principal{{Team: "s", AllNamespaces: true}, {Team: "t", User: "v", AllNamespaces: true}, {AllTeams: true, Namespaces: []string{"prod"}}, {}} {
 			_, err := f.hub.Open(principal.With(t.Context(), p), s.GetId(), call)
 			wantReason(t, err, problem.NotFound)
 		}

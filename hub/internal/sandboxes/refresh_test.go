@@ -87,7 +87,7 @@ func TestRefreshEnv(t *testing.T) {
 			problem.Forbidden: {Namespace: "others", Name: "demo"},
 			problem.Invalid:   {Namespace: "default", Name: "demo", MaxUnavailable: "lots"},
 		} {
-			ctx := principal.With(t.Context(), principal.Principal{Name: "key", Namespaces: []string{"default"}})
+			ctx := principal.With(t.Context(), principal.Principal{Name: "key", AllTeams: true, Namespaces: []string{"default"}})
 			if got := told(f.hub.RefreshEnv(ctx, request)); got != string(want) {
 				t.Errorf("%v: %s, want %s", request, got, want)
 			}

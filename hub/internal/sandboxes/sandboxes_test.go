@@ -24,7 +24,8 @@ func TestGetAndRelease(t *testing.T) {
 			t.Fatalf("%v %v", got, err)
 		}
 		for name, p := range map[string]principal.Principal{
-			"team": {Team: "s"}, "user": {Team: "t", User: "v"}, "namespace": {Namespaces: []string{"prod"}},
+			"team": {Team: "s", AllNamespaces: true}, "user": {Team: "t", User: "v", AllNamespaces: true},
+			"namespace": {AllTeams: true, Namespaces: []string{"prod"}}, "caller": {},
 		} {
 			ctx := principal.With(t.Context(), p)
 			_, err := f.hub.Get(ctx, s.GetId())
