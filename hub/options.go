@@ -30,6 +30,7 @@ type options struct {
 	apiKeysFile    string
 	tls            link.Files
 	retention      time.Duration
+	quota          claims.Quota
 	lockWait       time.Duration
 	limits         serve.Limits
 	web            serve.Web
@@ -53,6 +54,8 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.tls.Key, "tls-key-file", "", "its key (required)")
 	flags.StringVar(&o.tls.CA, "tls-ca-file", "", "CAs of the workers' certificates (required)")
 	flags.DurationVar(&o.retention, "claim-key-retention", claims.DefaultRetention, "how long a claim key is honoured after its sandbox ended")
+	flags.IntVar(&o.quota.Keys, "team-max-claim-keys", claims.DefaultQuota.Keys, "how many claim keys a team may have in the ledger; beyond that its claims with a key get RATE_LIMITED")
+	flags.Int64Var(&o.quota.Bytes, "team-max-claim-bytes", claims.DefaultQuota.Bytes, "how many bytes their records may take together")
 	o.limits.Bind(flags)
 	o.web.Bind(flags)
 	const over = "; what is over it is left out, and the cluster is shown as degraded"
@@ -77,6 +80,9 @@ func (o *options) validate() error {
 	}
 	if o.retention <= 0 {
 		errs = append(errs, fmt.Errorf("--claim-key-retention: %s is not valid, want more than 0", o.retention))
+	}
+	if o.quota.Keys <= 0 || o.quota.Bytes <= 0 {
+		errs = append(errs, fmt.Errorf("--team-max-claim-keys, --team-max-claim-bytes: %d and %d are not valid, want more than 0", o.quota.Keys, o.quota.Bytes))
 	}
 	for flag, limit := range map[string]int{
 		"envs": o.cluster.Envs, "members": o.cluster.Members, "keys": o.cluster.Keys, "bytes": o.cluster.Bytes,

@@ -121,7 +121,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	workers := attach.NewServer(attach.Options{Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach")})
 	h.claims = claims.New(claims.Options{
 		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
-		Metrics: h.metrics, Retention: o.retention,
+		Metrics: h.metrics, Retention: o.retention, Quota: o.quota,
 	})
 	workers.Handle(h.claims)
 	linkMetrics, err := link.NewMetrics(h.metrics)

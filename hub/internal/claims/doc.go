@@ -36,6 +36,10 @@
 //     TestAFlightThatProvedNothingIsNoConflict.
 //   - After the end the key returns the terminal record, until retention is over. A record that never ended is dropped only
 //     once its cluster holds nothing for the key: TestI2AfterTheEndTheTerminalRecord, TestSweepKeepsWhatMayBeHeld.
+//   - A refused claim keeps the names and a digest of its request for 15 min; because requests would fill the store, and a worker
+//     remembers the refusal for 10 min: TestI14ARefusedClaimKeepsNoRequest.
+//   - A team keeps at most so many keys and bytes, then gets RATE_LIMITED (I14). A restricted caller without a team is charged
+//     itself, an unrestricted one not at all: TestI14ATeamKeepsNoMoreKeysThanItsQuota, TestI14ACallerWithoutATeamIsChargedItself.
 //   - Keys of a worker's local API are a space of their own: hashed with its ClusterID, and in no index that it sends.
 //
 // # When the ledger is lost, or restored from a backup

@@ -13,6 +13,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -20,6 +21,7 @@ import (
 // flight is the one pursuit of a claim key that is under way in this process. Callers with the same key join it.
 type flight struct {
 	hash    string
+	account string // who is charged for the record
 	request *sandboxv1.CreateSandboxRequest
 	wait    sandboxv1.CreateSandboxRequest_Wait
 
@@ -96,7 +98,7 @@ func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxR
 		if err := s.settle(ctx, hash); err != nil {
 			return nil, err
 		}
-		f, err := s.join(ctx, hash, req, wait)
+		f, err := s.join(ctx, hash, accountOf(principal.From(ctx), req.GetTeam()), req, wait)
 		if err != nil {
 			return nil, err
 		}
@@ -202,7 +204,7 @@ func conflict(key string) error {
 }
 
 // join returns the key's flight, and starts one if there is none. The flight belongs to the trace of its first caller.
-func (s *Service) join(ctx context.Context, hash string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*flight, error) {
+func (s *Service) join(ctx context.Context, hash, account string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*flight, error) {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
 	if f := s.flights.byKey[hash]; f != nil {
@@ -210,7 +212,7 @@ func (s *Service) join(ctx context.Context, hash string, req *sandboxv1.CreateSa
 		return f, nil
 	}
 	f := &flight{
-		hash: hash, request: req, wait: wait,
+		hash: hash, account: account, request: req, wait: wait,
 		proven: make(chan struct{}), durable: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	f.ctx, f.cancel = context.WithCancelCause(telemetry.Adopt(s.background.Context(), ctx))

@@ -3,6 +3,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -43,11 +44,10 @@ func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	r := k.held.Record
 	same := false
 	if r != nil {
-		before, err := r.ParseRequest()
-		if err != nil {
+		if same, err = r.Same(f.request); err != nil {
 			return nil, err
 		}
-		if same = proto.Equal(before, f.request); same && !r.Adopted {
+		if same && !r.Adopted {
 			f.prove()
 		}
 	}
@@ -131,13 +131,16 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (int32, error) {
 	f, now := k.flight, k.service.clock.Now()
 	next := &ledger.Record{
-		Request: ledger.Marshal(f.request), Cluster: cluster, ClusterUID: k.service.fleet.Registration(cluster), Pool: pool,
+		Request: ledger.Marshal(f.request), Account: f.account, Cluster: cluster, ClusterUID: k.service.fleet.Registration(cluster), Pool: pool,
 		Attempt: nextAttempt(k.held.Record, k.service.recovery.Epoch()), State: ledger.Pending,
 		Unwaited: f.wait == noWait, CreatedAt: now, Deadline: k.deadline,
 		ExpireAt: k.deadline.Add(k.service.retention), Decision: ledger.Marshal(decision),
 	}
 	if r := k.held.Record; r != nil {
 		next.CreatedAt = r.CreatedAt
+	}
+	if err := k.service.quota.check(f.account, k.service.ledger.With(k.held, next)); err != nil {
+		return 0, err
 	}
 	saved, err := k.service.ledger.Save(ctx, f.hash, k.held, next)
 	if err != nil {
@@ -259,7 +262,8 @@ func (k *keyed) learn() {
 	}
 	next := *r
 	next.Decision = ledger.Marshal(p.decision)
-	next.Request, next.Adopted = ledger.Marshal(f.request), false
+	next.Request, next.Digest, next.Adopted = ledger.Marshal(f.request), nil, false
+	next.Account = cmp.Or(next.Account, f.account)
 	var extra []store.Put
 	switch {
 	case f.err == nil && f.sandbox.GetPhase() != sandboxv1.Phase_ENDED:
@@ -270,7 +274,8 @@ func (k *keyed) learn() {
 		}
 		extra = append(extra, put)
 	case f.err != nil && p.released:
-		next.State = ledger.Refused
+		next.State, next.ExpireAt = ledger.Refused, s.clock.Now().Add(min(refusedRetention, s.retention))
+		next.Shorten(f.request)
 	default:
 		return
 	}
@@ -287,6 +292,10 @@ func (k *keyed) learn() {
 		}
 	}
 }
+
+// refusedRetention is how long a refused claim is kept: for longer than workers remember refusals (10 min) and a dispatch
+// can be under way (1 min), so that no attempt that a worker refuses is made again.
+const refusedRetention = 15 * time.Minute
 
 // learnPause is between two attempts to write down what was answered, as with a disk that is full.
 const learnPause = time.Second

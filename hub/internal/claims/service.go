@@ -53,6 +53,7 @@ type Options struct {
 	Log        logr.Logger
 	Metrics    prometheus.Registerer
 	Retention  time.Duration // how long a key is honoured after its sandbox ended; 24 h
+	Quota      Quota         // of each team; DefaultQuota
 	Rand       func() uint64 // breaks the router's near-ties
 }
 
@@ -76,6 +77,7 @@ type Service struct {
 	clock      clock.WithTicker
 	log        logr.Logger
 	retention  time.Duration
+	quota      Quota
 	rand       func() uint64
 	metrics    *metrics
 	decisions  *decisions
@@ -94,6 +96,9 @@ func New(opts Options) *Service {
 	if opts.Retention <= 0 {
 		opts.Retention = DefaultRetention
 	}
+	if opts.Quota == (Quota{}) {
+		opts.Quota = DefaultQuota
+	}
 	if opts.Rand == nil {
 		opts.Rand = rand.Uint64
 	}
@@ -103,7 +108,7 @@ func New(opts Options) *Service {
 	unconfirmed := &endings{waiting: map[ending]bool{}}
 	return &Service{
 		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger.New(opts.Store),
-		recovery: opts.Recovery, clock: opts.Clock, log: opts.Log, retention: opts.Retention, rand: opts.Rand,
+		recovery: opts.Recovery, clock: opts.Clock, log: opts.Log, retention: opts.Retention, quota: opts.Quota, rand: opts.Rand,
 		metrics: newMetrics(opts.Metrics, unconfirmed), decisions: newDecisions(), endings: unconfirmed,
 		background: background.New(opts.Clock, opts.Log), flights: newFlights(),
 	}

@@ -90,7 +90,7 @@ func (s *Service) takeUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := s.join(ctx, hash, req, noWait); err != nil {
+		if _, err := s.join(ctx, hash, h.Record.Account, req, noWait); err != nil {
 			return err
 		}
 	}

@@ -12,8 +12,9 @@ import (
 
 const countPage = 500
 
-// Count counts the records of each state. It reads all of them, so that it cannot drift.
+// Count counts the records of each state, and what accounts hold. It reads all of them, so that neither can drift.
 func (l *Ledger) Count(ctx context.Context) (map[State]int, error) {
+	held := map[string]Usage{}
 	counts := map[State]int{Pending: 0, Answered: 0, Refused: 0, Ended: 0, Damaged: 0}
 	for after := ""; ; {
 		page, err := l.store.Range(ctx, ClaimPrefix, after, countPage)
@@ -21,10 +22,13 @@ func (l *Ledger) Count(ctx context.Context) (map[State]int, error) {
 			return nil, fmt.Errorf("reading claims: %w", err)
 		}
 		for _, entry := range page {
-			counts[stateOf(entry)]++
+			state, account := summarize(entry)
+			counts[state]++
+			held[account] = held[account].plus(1, len(entry.Value))
 			after = entry.Key
 		}
 		if len(page) < countPage {
+			l.accounts.set(held)
 			return counts, nil
 		}
 	}
@@ -33,17 +37,18 @@ func (l *Ledger) Count(ctx context.Context) (map[State]int, error) {
 // Damaged counts records that cannot be read. None is ever written.
 const Damaged State = "damaged"
 
-func stateOf(entry store.Entry) State {
+func summarize(entry store.Entry) (state State, account string) {
 	var r struct {
-		State State `json:"state"`
+		State   State  `json:"state"`
+		Account string `json:"account"`
 	}
 	if err := json.Unmarshal(entry.Value, &r); err != nil {
-		return Damaged
+		return Damaged, ""
 	}
 	switch r.State {
 	case Pending, Answered, Refused, Ended:
-		return r.State
+		return r.State, r.Account
 	default:
-		return Damaged
+		return Damaged, r.Account
 	}
 }

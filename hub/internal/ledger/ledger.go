@@ -17,15 +17,19 @@ import (
 )
 
 // Ledger reads and writes records. It decides nothing.
-type Ledger struct{ store store.Store }
+type Ledger struct {
+	store    store.Store
+	accounts accounts
+}
 
 // New returns the ledger in a store.
-func New(s store.Store) *Ledger { return &Ledger{s} }
+func New(s store.Store) *Ledger { return &Ledger{store: s} }
 
 // Held is a record with the revision it was read or written at; the zero value is the absence of one.
 type Held struct {
 	Record   *Record
 	Revision uint64
+	size     int
 }
 
 // Load reads the record of a key.
@@ -41,7 +45,7 @@ func (l *Ledger) Load(ctx context.Context, hash string) (Held, error) {
 	if err := timestamppb.New(r.CreatedAt).CheckValid(); err != nil {
 		return Held{}, fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
 	}
-	return Held{r, entry.Revision}, nil
+	return Held{r, entry.Revision, len(entry.Value)}, nil
 }
 
 func wrapLoad(err error) error {
@@ -77,7 +81,9 @@ func (l *Ledger) write(ctx context.Context, hash string, old Held, new *Record, 
 	if err != nil {
 		return Held{}, fmt.Errorf("writing claim: %w", err)
 	}
-	return Held{new, revision}, nil
+	written := Held{new, revision, len(txn.Puts[0].Value)} // the record is the first
+	l.accounts.move(old, written)
+	return written, nil
 }
 
 // Drop removes a record with its indexes.
@@ -89,6 +95,7 @@ func (l *Ledger) Drop(ctx context.Context, hash string, old Held) error {
 	if _, err := l.store.Commit(ctx, txn); err != nil {
 		return fmt.Errorf("dropping claim: %w", err)
 	}
+	l.accounts.move(old, Held{})
 	return nil
 }
 
@@ -204,7 +211,7 @@ func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held) error) e
 			if err := json.Unmarshal(entry.Value, r); err != nil {
 				return fmt.Errorf("claim %s in the store is damaged: %w", hash, err)
 			}
-			if err := do(hash, Held{r, entry.Revision}); err != nil {
+			if err := do(hash, Held{r, entry.Revision, len(entry.Value)}); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -37,7 +38,11 @@ const (
 
 // Record is what the hub durably knows of a claim key.
 type Record struct {
-	Request []byte `json:"request"` // CreateSandboxRequest, resolved, without wait
+	Request []byte `json:"request"` // CreateSandboxRequest, resolved, without wait; of a refused claim its names alone
+	// Digest is of the whole request, where Request has its names alone.
+	Digest []byte `json:"digest,omitempty"`
+	// Account is who is charged for the record; empty in records of older builds and in adopted ones.
+	Account string `json:"account,omitempty"`
 	Cluster string `json:"cluster"`
 	// ClusterUID tells which cluster of that name it was; empty in records of older builds.
 	ClusterUID string `json:"clusterUid,omitempty"`
@@ -132,6 +137,29 @@ func without(deletes []string, puts []store.Put) []string {
 		}
 	}
 	return kept
+}
+
+// Shorten keeps the names of a request and a digest of the rest: with many refused claims requests would fill the store.
+func (r *Record) Shorten(req *sandboxv1.CreateSandboxRequest) {
+	r.Digest = digest(req)
+	r.Request = Marshal(&sandboxv1.CreateSandboxRequest{
+		Namespace: req.GetNamespace(), Env: req.GetEnv(), Team: req.GetTeam(), User: req.GetUser(), ClaimKey: req.GetClaimKey(),
+	})
+}
+
+func digest(req *sandboxv1.CreateSandboxRequest) []byte {
+	data, _ := proto.MarshalOptions{Deterministic: true}.Marshal(req)
+	sum := sha256.Sum256(data)
+	return sum[:]
+}
+
+// Same reports whether a request is the record's.
+func (r *Record) Same(req *sandboxv1.CreateSandboxRequest) (bool, error) {
+	if len(r.Digest) > 0 {
+		return bytes.Equal(r.Digest, digest(req)), nil
+	}
+	before, err := r.ParseRequest()
+	return err == nil && proto.Equal(before, req), err
 }
 
 // ParseRequest reads the request; that of an adopted record is empty until a retry names it.

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"time"
+
+	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/principal"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// Quota bounds what one team keeps in the ledger (I14).
+type Quota struct {
+	Keys  int
+	Bytes int64
+}
+
+// DefaultQuota is what a team may keep: a day of six claims a second.
+var DefaultQuota = Quota{Keys: 500_000, Bytes: 512 << 20}
+
+// retryQuota is when keys may have expired.
+const retryQuota = 30 * time.Second
+
+// check returns an error where an account would hold too much. The empty account is that of unrestricted callers, which the
+// operator has chosen.
+func (q Quota) check(account string, would ledger.Usage) error {
+	if account == "" || would.Keys <= q.Keys && would.Bytes <= q.Bytes {
+		return nil
+	}
+	return problem.New(problem.RateLimited, "the claims with a key of %q would keep %d keys and %d bytes, want at most %d and %d; "+
+		"they go when the retention of ended claims is over, and claims without a key go on", account, would.Keys, would.Bytes, q.Keys, q.Bytes).
+		WithRetryAfter(retryQuota)
+}
+
+// accountOf returns who is charged for a claim: its team. A restricted caller without a team is charged itself; because it
+// could name any.
+func accountOf(p principal.Principal, team string) string {
+	if p.Team == "" && p.Restricted() {
+		return "API key " + p.Name
+	}
+	return team
+}
