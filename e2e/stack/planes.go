@@ -68,7 +68,7 @@ func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
 }
 
 func (p *planes) prepareHub() error {
-	addresses, err := freeAddresses(4)
+	addresses, err := FreeAddresses(4)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (p *planes) prepareHub() error {
 }
 
 func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
-	addresses, err := freeAddresses(3)
+	addresses, err := FreeAddresses(3)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (p *planes) historyFlags(cluster, program string) ([]string, error) {
 	if !strings.Contains(string(help), "--peer-listen") {
 		return nil, nil
 	}
-	addresses, err := freeAddresses(1)
+	addresses, err := FreeAddresses(1)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func admissionPolicies(root, clusterID string) (string, error) {
 }
 
 func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, error) {
-	addresses, err := freeAddresses(3)
+	addresses, err := FreeAddresses(3)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,8 @@ func freeAddress() (string, error) {
 	return "", fmt.Errorf("finding a free port: %w", errors.Join(errs...))
 }
 
-func freeAddresses(n int) ([]string, error) {
+// FreeAddresses are loopback addresses that nothing listens on, and that no outgoing connection takes.
+func FreeAddresses(n int) ([]string, error) {
 	seen := map[string]bool{}
 	var out []string
 	for len(out) < n {
