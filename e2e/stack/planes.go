@@ -287,12 +287,15 @@ func (p *planes) upgradeWorker(ctx context.Context, cluster string, to Version) 
 	return old.Stop()
 }
 
-// close stops the programs in order.
+// close stops the programs in order. One that has ended by itself by then is an error.
 func (p *planes) close() error {
 	var errs []error
 	for _, proc := range p.processes {
-		if !proc.Ended() {
+		switch {
+		case !proc.Ended():
 			errs = append(errs, proc.Resume(), proc.Stop())
+		case proc.Kill() == nil: // nothing else had ended it
+			errs = append(errs, fmt.Errorf("%s has ended by itself\n%s", proc.name, proc.lastWords()))
 		}
 	}
 	return errors.Join(errs...)
