@@ -200,7 +200,7 @@ func (t *table) print(w io.Writer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "fault\tseed\tat\trecovered s\tclaims\tsandboxes\tdouble\tlost\tevicted\tuntold\trestarts\trefusals\tresult")
+	fmt.Fprintln(out, "fault\tseed\tat\trecovered s\tclaims\tsandboxes\tdouble\tlost\tevicted\tunacknowledged\trestarts\trefusals\tresult")
 	for _, r := range t.rows {
 		l := r.load
 		fmt.Fprintf(out, "%02d %s\t%d\t%s\t%.1f\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", r.number, r.name, r.seed, r.details, r.recovery.Seconds(),
