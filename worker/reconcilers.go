@@ -19,7 +19,6 @@ import (
 	"navix.sh/atoll/worker/internal/adoption"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/autoscale"
-	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/foreigncontroller"
 	"navix.sh/atoll/worker/internal/hooks"
@@ -28,19 +27,20 @@ import (
 	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/replicas"
+	"navix.sh/atoll/worker/internal/sandboxes"
 	"navix.sh/atoll/worker/internal/standalone"
 )
 
 // newHooks adds what runs post-start hooks, on the leader.
 func newHooks(
-	mgr ctrl.Manager, cfg *rest.Config, claims *claim.Service, lock *lease.Lock, local clock.WithTicker, times *latency.Recorder, log logr.Logger,
+	mgr ctrl.Manager, cfg *rest.Config, sandboxes *sandboxes.Service, lock *lease.Lock, local clock.WithTicker, times *latency.Recorder, log logr.Logger,
 ) (*hooks.Runner, error) {
 	cluster, err := hooks.NewCluster(cfg)
 	if err != nil {
 		return nil, err
 	}
 	runner, err := hooks.New(hooks.Options{
-		Pods: cluster, Exec: cluster, Guard: claims, Held: lock.Held, Clock: local, Latency: times, Log: log.WithName("hooks"),
+		Pods: cluster, Exec: cluster, Guard: sandboxes, Held: lock.Held, Clock: local, Latency: times, Log: log.WithName("hooks"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the runner of hooks: %w", err)
@@ -85,17 +85,17 @@ func newAdmission(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o opt
 
 // newAutoscaler adds what scales the groups of Envs, on the leader.
 func newAutoscaler(
-	ctx context.Context, mgr ctrl.Manager, o options, claims *claim.Service, contests *replicas.Contests, gate gate, others *foreigncontroller.Watch,
+	ctx context.Context, mgr ctrl.Manager, o options, path claimPath, contests *replicas.Contests, gate gate, others *foreigncontroller.Watch,
 	local clock.WithTicker, serverTime *apitime.Clock,
 ) (*autoscale.Reconciler, error) {
 	scaler, err := autoscale.New(autoscale.Options{
-		Client: mgr.GetClient(), ClusterID: o.clusterID, Claims: claims, Contests: contests, Events: mgr.GetEventRecorder("atoll-worker"),
+		Client: mgr.GetClient(), ClusterID: o.clusterID, Claims: path.claims, Inventory: path.inventory, Contests: contests, Events: mgr.GetEventRecorder("atoll-worker"),
 		Registry: metrics.Registry, Clock: local, Times: serverTime, Admission: gate.chain, Refused: gate.refused, Paused: others.Paused,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the autoscaler: %w", err)
 	}
-	claims.SetOutlook(scaler.Outlook)
+	path.claims.SetOutlook(scaler.Outlook)
 	if err := scaler.SetupWithManager(ctx, mgr); err != nil {
 		return nil, fmt.Errorf("adding the autoscaler: %w", err)
 	}
@@ -105,7 +105,7 @@ func newAutoscaler(
 // parts are what reconcilers share with the rest of the worker.
 type parts struct {
 	envs       *env.Reconciler
-	claims     *claim.Service
+	path       claimPath
 	prepare    *hooks.Runner
 	gate       gate
 	others     *foreigncontroller.Watch
@@ -129,8 +129,8 @@ func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, p parts) e
 		return fmt.Errorf("adding the adoption of pools: %w", err)
 	}
 	pools, err := pool.New(pool.Options{
-		Client: mgr.GetClient(), Recorder: p.claims, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
-		Queues: p.claims, Hooks: p.prepare, Admission: p.gate.chain, Refusals: p.gate.refusals, Gaters: []pool.Gater{p.others, standalonePools},
+		Client: mgr.GetClient(), Recorder: p.path.sandboxes, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
+		Queues: p.path.claims, Hooks: p.prepare, Admission: p.gate.chain, Refusals: p.gate.refusals, Gaters: []pool.Gater{p.others, standalonePools},
 		Latency: p.times, Registry: metrics.Registry, Times: p.serverTime,
 	})
 	if err != nil {

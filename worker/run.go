@@ -40,12 +40,14 @@ import (
 	"navix.sh/atoll/worker/internal/foreigncontroller"
 	"navix.sh/atoll/worker/internal/history"
 	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/podtunnel"
 	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/sandboxcache"
+	"navix.sh/atoll/worker/internal/sandboxes"
 	"navix.sh/atoll/worker/internal/sync"
 )
 
@@ -117,11 +119,15 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		return err
 	}
 	activity := podtunnel.NewActivity(local)
-	claims, err := newClaims(mgr, cfg, o, lock, records, local, serverTime, activity, times, log)
+	path, err := newClaimPath(mgr, claimPathOptions{
+		inventory: inventory.Options{ClusterID: o.clusterID, Lease: lock, Time: serverTime, Clock: local},
+		sandboxes: sandboxes.Options{History: records, Activity: []idle.LastActiveSource{activity}},
+		claims:    claim.Options{QueueCapacity: o.queueCapacity, Latency: times},
+	}, log)
 	if err != nil {
 		return err
 	}
-	sandboxes, err := newReach(mgr, cfg, claims, activity, lock, local, log)
+	tunnels, err := newReach(mgr, cfg, path.sandboxes, activity, lock, local, log)
 	if err != nil {
 		return err
 	}
@@ -130,7 +136,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		return err
 	}
 	contests := replicas.NewContests(local)
-	scaler, err := newAutoscaler(ctx, mgr, o, claims, contests, gate, others, local, serverTime)
+	scaler, err := newAutoscaler(ctx, mgr, o, path, contests, gate, others, local, serverTime)
 	if err != nil {
 		return err
 	}
@@ -141,21 +147,22 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return fmt.Errorf("building the Env reconciler: %w", err)
 	}
-	worker, err := newAgent(ctx, mgr, cfg, o, claims, scaler, envs, sandboxes, others, local, tracing.Provider, log)
+	worker, err := newAgent(ctx, mgr, cfg, o, path, scaler, envs, tunnels, others, local, tracing.Provider, log)
 	if err != nil {
 		return err
 	}
-	prepare, err := newHooks(mgr, cfg, claims, lock, local, times, log)
+	prepare, err := newHooks(mgr, cfg, path.sandboxes, lock, local, times, log)
 	if err != nil {
 		return err
 	}
-	shared := parts{envs, claims, prepare, gate, others, times, serverTime}
+	shared := parts{envs, path, prepare, gate, others, times, serverTime}
 	if err := addReconcilers(ctx, mgr, o, shared); err != nil {
 		return err
 	}
 	front, err := localapi.New(localapi.Options{
-		ClusterID: o.clusterID, Address: o.listen, Claims: claims, Segments: worker, Envs: envs, Reach: sandboxes, Elsewhere: elsewhere,
-		Traces: tracing.Provider, Limits: o.limits, Web: o.web, Log: log.WithName("localapi"),
+		ClusterID: o.clusterID, Address: o.listen, Claims: path.claims, Sandboxes: path.sandboxes,
+		Segments: worker, Envs: envs, Reach: tunnels, Elsewhere: elsewhere, Traces: tracing.Provider, Limits: o.limits, Web: o.web,
+		Log: log.WithName("localapi"),
 	})
 	if err != nil {
 		return fmt.Errorf("building the local API: %w", err)
@@ -260,51 +267,17 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 	return mgr, nil
 }
 
-func newClaims(
-	mgr ctrl.Manager, cfg *rest.Config, o options, lock *lease.Lock, records *history.History, local clock.WithTicker, serverTime *apitime.Clock,
-	activity *podtunnel.Activity, times *latency.Recorder, log logr.Logger,
-) (*claim.Service, error) {
-	pods, err := claim.NewPods(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("building the claim path's client: %w", err)
-	}
-	claims, err := claim.New(claim.Options{
-		ClusterID: o.clusterID, Pods: pods, Lease: lock, Time: serverTime, Clock: local, History: records,
-		QueueCapacity: o.queueCapacity, Latency: times, Activity: []idle.LastActiveSource{activity}, Metrics: metrics.Registry, Log: log.WithName("claim"),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("building the claim service: %w", err)
-	}
-	if err := mgr.Add(claims); err != nil {
-		return nil, fmt.Errorf("adding the claim service: %w", err)
-	}
-	err = mgr.AddReadyzCheck("claims", func(*http.Request) error {
-		select {
-		case <-mgr.Elected():
-		default:
-			return nil
-		}
-		if !claims.Serving() {
-			return errors.New("leading, and not serving claims yet")
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("adding the readiness check of claims: %w", err)
-	}
-	return claims, nil
-}
-
-// newReach adds the way into sandboxes, for callers here and the hub's. Its OnShut comes before the claim service's Watch.
+// newReach adds the way into sandboxes, for callers here and the hub's. Its OnShut comes before the inventory's Watch.
 func newReach(
-	mgr ctrl.Manager, cfg *rest.Config, claims *claim.Service, activity *podtunnel.Activity, lock *lease.Lock, local clock.WithTicker, log logr.Logger,
+	mgr ctrl.Manager, cfg *rest.Config, sandboxes *sandboxes.Service, activity *podtunnel.Activity, lock *lease.Lock, local clock.WithTicker,
+	log logr.Logger,
 ) (reach.Opener, error) {
 	upstream, err := podtunnel.NewAPIServer(cfg)
 	if err != nil {
 		return nil, err
 	}
 	service, err := podtunnel.New(podtunnel.Options{
-		Claims: claims, Activity: activity, Lease: lock, Upstream: upstream, Clock: local, Log: log.WithName("reach"),
+		Sandboxes: sandboxes, Activity: activity, Lease: lock, Upstream: upstream, Clock: local, Log: log.WithName("reach"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the way into sandboxes: %w", err)
@@ -319,15 +292,16 @@ func newReach(
 	return measures.Measure(service), nil
 }
 
-// newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the claim service's Watch.
+// newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the inventory's Watch.
 func newAgent(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, claims *claim.Service, scaler *autoscale.Reconciler, envs *env.Reconciler,
-	sandboxes reach.Opener, others *foreigncontroller.Watch,
+	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, path claimPath, scaler *autoscale.Reconciler, envs *env.Reconciler,
+	tunnels reach.Opener, others *foreigncontroller.Watch,
 	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
 ) (*agent.Agent, error) {
 	options := agent.Options{
 		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: claims, Outlooks: scaler, Envs: envs, Reach: sandboxes, Paused: others.PausedPool, OnPausedChange: others.OnChange,
+		Claims: path.claims, Sandboxes: path.sandboxes, Inventory: path.inventory, Outlooks: scaler, Envs: envs, Reach: tunnels,
+		Paused: others.PausedPool, OnPausedChange: others.OnChange,
 		Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
 	}
 	if o.hub != "" {
@@ -339,8 +313,8 @@ func newAgent(
 	if err != nil {
 		return nil, fmt.Errorf("adding the agent: %w", err)
 	}
-	if err := claims.Watch(ctx, mgr.GetCache()); err != nil {
-		return nil, fmt.Errorf("feeding the claim service: %w", err)
+	if err := path.inventory.Watch(ctx, mgr.GetCache()); err != nil {
+		return nil, fmt.Errorf("feeding the inventory: %w", err)
 	}
 	return a, nil
 }

@@ -11,8 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
-
-	"navix.sh/atoll/e2e/stack"
 	"time"
 )
 
@@ -54,7 +52,7 @@ func run(ctx context.Context, on, binDir, outDir string, keep bool) (err error) 
 		return fmt.Errorf("creating --out: %w", err)
 	}
 	w := newWorld(os.Stdout, ground(), binDir, logDir)
-	defer func() { err = errors.Join(err, w.close(), stack.CheckLogs(logDir)) }()
+	defer func() { err = errors.Join(err, w.close()) }()
 
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

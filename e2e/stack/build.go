@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	_ "navix.sh/atoll" // a suite depends on what it compiles
 )
 
 // programs are those of the project, by package.

@@ -3,10 +3,10 @@
 package stack
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"sync"
 )
 
 // Ports are taken from below the range that systems hand out to outgoing connections, because a program that is killed
@@ -16,27 +16,36 @@ const (
 	highestPort = 30000
 )
 
-// handed are the ports that were handed out: what has one may not listen there yet.
-var handed sync.Map
-
-// FreeAddresses returns loopback addresses that nothing listens on and no outgoing connection takes, each once.
-func FreeAddresses(n int) (out []string, err error) {
-	for range 50 * n {
+// freeAddress is a loopback address that nobody listens on.
+func freeAddress() (string, error) {
+	var errs []error
+	for range 50 {
 		address := fmt.Sprintf("127.0.0.1:%d", lowestPort+rand.IntN(highestPort-lowestPort))
-		if _, known := handed.LoadOrStore(address, true); known {
-			continue
-		}
-		listener, listenErr := net.Listen("tcp", address)
-		if listenErr != nil {
-			err = listenErr
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		if err := listener.Close(); err != nil {
-			return nil, fmt.Errorf("trying a port: %w", err)
+			return "", fmt.Errorf("trying a port: %w", err)
 		}
-		if out = append(out, address); len(out) == n {
-			return out, nil
+		return address, nil
+	}
+	return "", fmt.Errorf("finding a free port: %w", errors.Join(errs...))
+}
+
+func freeAddresses(n int) ([]string, error) {
+	seen := map[string]bool{}
+	var out []string
+	for len(out) < n {
+		address, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		if !seen[address] {
+			seen[address] = true
+			out = append(out, address)
 		}
 	}
-	return nil, fmt.Errorf("finding %d free ports, found %d: %w", n, len(out), err)
+	return out, nil
 }

@@ -5,7 +5,6 @@ package upgrade_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,7 +16,8 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-var fromFlag = flag.String("from", "", "revision to upgrade from; by default the newest earlier tag, or without tags the commit before")
+// fromEnv names the revision to upgrade from.
+const fromEnv = "ATOLL_UPGRADE_FROM"
 
 // clusters are the ids of the clusters. The hub is in the first, where it runs in one at all.
 var clusters = []string{"east", "west"}
@@ -30,7 +30,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
 	stack.RunSuite("upgrade", func(ctx context.Context, dir, logDir string) (code int, err error) {
 		ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
 		defer cancel()
@@ -55,12 +54,12 @@ func chooseVersions(ctx context.Context, dir string) (err error) {
 	if new, err = stack.Checkout(ctx, "new"); err != nil {
 		return err
 	}
-	revision := *fromFlag
+	revision := os.Getenv(fromEnv)
 	if revision == "" {
 		revision, err = stack.Previous(ctx)
 	}
 	if errors.Is(err, stack.ErrNoHistory) {
-		fmt.Fprintf(os.Stderr, "upgrade: both versions have the same sources (name another revision with -from): %v\n", err)
+		fmt.Fprintf(os.Stderr, "upgrade: both versions have the same sources (name another revision with %s): %v\n", fromEnv, err)
 		old, err = stack.Checkout(ctx, "old")
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 // The life of a Pod is package sandbox's; what is left out is how the real one paces itself.
 type keeper struct {
 	process   *process
-	claims    *claim.Service
+	sandboxes *sandboxes.Service
 	informers *informers
 	client    client.Client
 	woken     chan struct{} // one token
@@ -42,7 +42,7 @@ type keeper struct {
 
 func newKeeper(p *process) (*keeper, error) {
 	k := &keeper{
-		process: p, claims: p.claims, informers: p.informers, client: p.client, woken: make(chan struct{}, 1),
+		process: p, sandboxes: p.sandboxes, informers: p.informers, client: p.client, woken: make(chan struct{}, 1),
 		expected: map[string]map[string]time.Time{},
 	}
 	wake := func(any) {
@@ -214,7 +214,7 @@ func (k *keeper) record(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	state := sandbox.Read(pod)
-	return k.claims.Ended(ctx, record, state.KeyHash, state.Attempt)
+	return k.sandboxes.Ended(ctx, record, state.KeyHash, state.Attempt)
 }
 
 func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, body []byte) error {

@@ -23,7 +23,9 @@ import (
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
+	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/lease"
+	"navix.sh/atoll/worker/internal/sandboxes"
 	foreign "navix.sh/atoll/worker/internal/sync"
 )
 
@@ -59,6 +61,8 @@ type process struct {
 	informers *informers
 	times     *apitime.Clock
 	history   *history.History
+	inventory *inventory.Inventory
+	sandboxes *sandboxes.Service
 	claims    *claim.Service
 	agent     *agent.Agent
 	foreign   *foreign.Listener
@@ -142,7 +146,7 @@ func (p *process) build(o Options) error {
 		Client:     lease.WithHandover(leases, p.times, o.Log),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Name},
 	}, p.cluster.machine().Up)
-	pods, err := claim.NewPods(cfg)
+	pods, err := inventory.NewClient(cfg)
 	if err != nil {
 		return err
 	}
@@ -153,10 +157,17 @@ func (p *process) build(o Options) error {
 	if err != nil {
 		return err
 	}
-	p.claims, err = claim.New(claim.Options{
-		ClusterID: p.cluster.ID, Pods: pods, Lease: p.lock, Time: p.times, Clock: o.Clock, History: p.history, Log: o.Log.WithName("claim"),
+	p.inventory, err = inventory.New(inventory.Options{
+		ClusterID: p.cluster.ID, Client: pods, Lease: p.lock, Time: p.times, Clock: o.Clock, Log: o.Log.WithName("inventory"),
 	})
 	if err != nil {
+		return err
+	}
+	p.sandboxes, err = sandboxes.New(p.inventory, sandboxes.Options{History: p.history, Log: o.Log.WithName("sandboxes")})
+	if err != nil {
+		return err
+	}
+	if p.claims, err = claim.New(p.inventory, p.sandboxes, claim.Options{Log: o.Log.WithName("claim")}); err != nil {
 		return err
 	}
 	if p.informers, err = newInformers(p.wire); err != nil {
@@ -164,14 +175,14 @@ func (p *process) build(o Options) error {
 	}
 	p.foreign = foreign.NewListener(o.Clock)
 	p.agent = agent.New(cached{p.client, p.informers}, p.client, p.informers, agent.Options{
-		ClusterID: p.cluster.ID, Version: "sim", Namespace: systemNamespace, Hub: o.Hub, Claims: p.claims, Foreign: p.foreign,
-		Clock: o.Clock, Log: o.Log.WithName("agent"),
+		ClusterID: p.cluster.ID, Version: "sim", Namespace: systemNamespace, Hub: o.Hub, Foreign: p.foreign,
+		Claims: p.claims, Sandboxes: p.sandboxes, Inventory: p.inventory, Clock: o.Clock, Log: o.Log.WithName("agent"),
 	})
-	// The agent's handlers come before the claim service's: see worker/run.go.
+	// The agent's handlers come before the inventory's: see worker/run.go.
 	if err := p.agent.Watch(context.Background(), p.informers); err != nil {
 		return err
 	}
-	if err := p.claims.Watch(context.Background(), p.informers); err != nil {
+	if err := p.inventory.Watch(context.Background(), p.informers); err != nil {
 		return err
 	}
 	p.keeper, err = newKeeper(p)
@@ -186,7 +197,7 @@ func (w *Worker) lead() {
 		return
 	}
 	w.leads = true
-	w.parts.Go(func() { w.fail("claims", w.claims.Start(w.leading)) })
+	w.parts.Go(func() { w.fail("claims", w.inventory.Start(w.leading)) })
 	w.parts.Go(func() { w.fail("agent", w.agent.Start(w.leading)) })
 	w.parts.Go(func() { w.keeper.run(w.leading) })
 }
@@ -229,14 +240,14 @@ func (w *Worker) Ended() <-chan struct{} { return w.ended }
 func (w *Worker) Serving() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.leads && w.claims.Serving()
+	return w.leads && w.inventory.Serving()
 }
 
 // Connected reports whether the hub takes this process' reports.
 func (w *Worker) Connected() bool { return w.agent.Connected() }
 
 // InFlight counts what the process remembers of claims that are under way.
-func (w *Worker) InFlight() int { return w.claims.InFlight() }
+func (w *Worker) InFlight() int { return w.claims.InFlight() + w.sandboxes.InFlight() }
 
 // Segments is what the owner says of its own Envs.
 func (w *Worker) Segments(ctx context.Context) ([]*segment.Segment, error) {

@@ -71,7 +71,9 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 		Desired: totals.Desired, Pending: totals.Pending, RegisteredAt: timestamp(record.RegisteredAt), Uid: record.UID,
 	}
 	if s := c.session.Load(); s != nil {
-		out.CertificateExpires = timestamp(s.peer.Expires)
+		if at := s.certificate.Load(); at != nil {
+			out.CertificateExpires = timestamp(*at)
+		}
 	}
 	c.liveness.mu.Lock()
 	seen, ago := c.liveness.seen, max(0, c.fleet.now()-c.liveness.lastSeen)

@@ -32,25 +32,21 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 )
 
-// Claims is the claim service.
+// Claims hands out sandboxes.
 type Claims interface {
-	SetIncarnation(incarnation uint64)
-	// Suspend refuses all claims from now on.
-	Suspend()
-	// Serving reports whether claims are served: also whether Keys is whole.
-	Serving() bool
-	// DistrustActivity keeps sandboxes whose activity an etcd that was set back has lost.
-	DistrustActivity()
-	// SetBack is closed once the service has found that etcd was set back.
-	SetBack() <-chan struct{}
-	// NewestSeen is the highest resourceVersion that the service has seen.
-	NewestSeen() uint64
-
 	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
-	// Decline answers a claim with a key that there is no room to carry out.
+	// Decline refuses a claim with a key that there is no room to carry out.
 	Decline(c claim.Claim, why *problem.Error) error
-	// Abandon ends a sandbox that nobody was told of, however long that takes.
-	Abandon(id string)
+	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+	Stats(pool types.NamespacedName) (claim.Stats, bool)
+	// Keys lists who has a key of the hub's; AllKeys those whose sandbox has ended as well.
+	Keys() []*federationv1.KeyHolder
+	AllKeys() []*federationv1.KeyHolder
+}
+
+// Sandboxes looks after them.
+type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
@@ -58,21 +54,33 @@ type Claims interface {
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
-	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
-	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
-
-	Stats(pool types.NamespacedName) (claim.Stats, bool)
-	// OnChange calls back when Stats has changed. The callback does not block.
-	OnChange(changed func(pool types.NamespacedName, urgent bool))
-	// Keys lists who has a key of the hub's; with ended those whose sandbox has ended as well.
-	Keys(ended bool) []*federationv1.KeyHolder
-	// TakeEnded answers the oldest records that are not acknowledged, and the number to acknowledge them by.
+	// Abandon ends a sandbox that no caller was told of, however long that takes.
+	Abandon(id string)
+	// DistrustActivity keeps sandboxes whose activity an etcd that was set back has lost.
+	DistrustActivity()
+	// TakeEnded returns the oldest records that are not acknowledged, and the number to acknowledge them by.
 	TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox)
 	AckEnded(batch uint64)
 	// StopRecording leaves what ends from now on to the next leader.
 	StopRecording()
 	// OnEnded calls back when there is a record more. The callback does not block.
 	OnEnded(more func())
+}
+
+// Inventory knows the cluster's Pods.
+type Inventory interface {
+	// SetIncarnation lets claims be served.
+	SetIncarnation(n uint64)
+	// Suspend ends that, for as long as this leadership lasts.
+	Suspend()
+	// Serving reports whether claims are served: also whether Keys is whole.
+	Serving() bool
+	// SetBack is closed once it was found that etcd was set back.
+	SetBack() <-chan struct{}
+	// NewestSeen is the highest resourceVersion that was seen.
+	NewestSeen() uint64
+	// OnChange calls back when the Stats of a pool have changed. The callback does not block.
+	OnChange(changed func(pool types.NamespacedName, urgent bool))
 }
 
 // Outlooks are the autoscaler's.
@@ -107,8 +115,10 @@ type Options struct {
 	// Namespace of the ConfigMap atoll-worker-state.
 	Namespace string
 	// Hub is where to dial; without a target the agent keeps the incarnation and does nothing else.
-	Hub    link.Dial
-	Claims Claims
+	Hub       link.Dial
+	Claims    Claims
+	Sandboxes Sandboxes
+	Inventory Inventory
 	// Outlooks of pools; nil where nothing scales them.
 	Outlooks Outlooks
 	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
@@ -199,7 +209,7 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		reader:   live,
 		informer: informers,
 		source: &source{
-			cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, outlooks: opts.Outlooks, paused: opts.Paused, dirty: newMarks(),
+			cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, inventory: opts.Inventory, outlooks: opts.Outlooks, paused: opts.Paused, dirty: newMarks(),
 		},
 		store: incarnations{client: cached, reader: live,
 			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
@@ -210,7 +220,7 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 		slots:    newSlots(),
 		ending:   newEnding(),
 	}
-	opts.Claims.OnEnded(func() {
+	opts.Sandboxes.OnEnded(func() {
 		select {
 		case a.ended <- struct{}{}:
 		default:
@@ -278,7 +288,7 @@ func (a *Agent) arm() {
 	a.arming.Lock()
 	defer a.arming.Unlock()
 	if !a.armed() {
-		a.opts.Claims.SetIncarnation(a.Incarnation())
+		a.opts.Inventory.SetIncarnation(a.Incarnation())
 		close(a.ready)
 	}
 }
@@ -334,7 +344,7 @@ func (a *Agent) raise(n uint64) {
 	a.incarnation.Store(n)
 	a.sequence = 0
 	if a.armed() {
-		a.opts.Claims.SetIncarnation(n)
+		a.opts.Inventory.SetIncarnation(n)
 	}
 }
 
@@ -343,7 +353,7 @@ func (a *Agent) awaitServing(ctx context.Context) bool {
 	if !a.informer.WaitForCacheSync(ctx) {
 		return false
 	}
-	for !a.opts.Claims.Serving() {
+	for !a.opts.Inventory.Serving() {
 		if wallclock.Sleep(ctx, a.opts.Clock, servingPoll) != nil {
 			return false
 		}

@@ -341,28 +341,28 @@ func TestIncarnation(t *testing.T) {
 	}
 }
 
-// lapsing claims can lose their lease.
+// lapsing can lose its lease.
 type lapsing struct {
-	Claims
+	Inventory
 	lapsed      atomic.Bool
 	incarnation atomic.Uint64
 }
 
-func (l *lapsing) Serving() bool { return !l.lapsed.Load() && l.Claims.Serving() }
+func (l *lapsing) Serving() bool { return !l.lapsed.Load() && l.Inventory.Serving() }
 
 func (l *lapsing) SetIncarnation(n uint64) {
 	l.incarnation.Store(n)
-	l.Claims.SetIncarnation(n)
+	l.Inventory.SetIncarnation(n)
 }
 
 // I2: a leader that was held up for longer than its lease does not put itself above the one that led meanwhile. What it had
 // under way would pass for later than what that one has answered.
 func TestI2_ALapsedLeaderRaisesNothing(t *testing.T) {
 	w := newWorld(t)
-	claims := &lapsing{}
-	leader := w.leadWith(clusterID, func(o *Options) { claims.Claims, o.Claims = o.Claims, claims })
+	slow := &lapsing{}
+	leader := w.leadWith(clusterID, func(o *Options) { slow.Inventory, o.Inventory = o.Inventory, slow })
 	before := w.hub.session().begin.GetIncarnation()
-	claims.lapsed.Store(true)
+	slow.lapsed.Store(true)
 	w.hub.mu.Lock()
 	w.hub.welcome.HighestIncarnation, w.hub.welcome.HighestTerm = before+1, "another"
 	w.hub.mu.Unlock()
@@ -376,7 +376,7 @@ func TestI2_ALapsedLeaderRaisesNothing(t *testing.T) {
 			t.Fatalf("it began %v", s.begin)
 		}
 	}
-	if n := claims.incarnation.Load(); n != before {
+	if n := slow.incarnation.Load(); n != before {
 		t.Errorf("claims are written under incarnation %d, want %d", n, before)
 	}
 	w.must(leader.stop())

@@ -20,6 +20,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/disposition"
 )
 
 const (
@@ -169,9 +170,9 @@ func (a *Agent) takeBack(o answeredDispatch) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.running), releaseTimeout)
 	defer cancel()
 	id := o.answer.GetSandbox().GetId()
-	if _, err := a.opts.Claims.Release(ctx, id); err != nil && claim.Disposition(err) != federationv1.Disposition_DONE {
+	if _, err := a.opts.Sandboxes.Release(ctx, id); err != nil && disposition.Of(err) != federationv1.Disposition_DONE {
 		a.opts.Log.Error(err, "could not release a sandbox that nobody was told of, yet", "sandbox", id)
-		a.opts.Claims.Abandon(id)
+		a.opts.Sandboxes.Abandon(id)
 	}
 }
 
@@ -222,27 +223,27 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 }
 
 func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
-	claims := a.opts.Claims
+	claims, sandboxes := a.opts.Claims, a.opts.Sandboxes
 	var sandbox *sandboxv1.Sandbox
 	var err error
 	switch call := d.GetCall().(type) {
 	case *federationv1.Dispatch_Claim:
 		sandbox, err = claims.Create(ctx, a.claim(call.Claim))
 	case *federationv1.Dispatch_Get:
-		sandbox, err = claims.Get(ctx, call.Get.GetId())
+		sandbox, err = sandboxes.Get(ctx, call.Get.GetId())
 	case *federationv1.Dispatch_List:
-		list, err := claims.List(ctx, call.List)
+		list, err := sandboxes.List(ctx, call.List)
 		return &federationv1.Answer{Result: &federationv1.Answer_List{List: list}}, err
 	case *federationv1.Dispatch_Release:
-		sandbox, err = claims.Release(ctx, call.Release.GetId())
+		sandbox, err = sandboxes.Release(ctx, call.Release.GetId())
 	case *federationv1.Dispatch_Update:
-		sandbox, err = claims.Update(ctx, call.Update)
+		sandbox, err = sandboxes.Update(ctx, call.Update)
 	case *federationv1.Dispatch_Touch:
-		sandbox, err = claims.Touch(ctx, call.Touch.GetId())
+		sandbox, err = sandboxes.Touch(ctx, call.Touch.GetId())
 	case *federationv1.Dispatch_Pause:
-		sandbox, err = claims.Pause(ctx, call.Pause.GetId())
+		sandbox, err = sandboxes.Pause(ctx, call.Pause.GetId())
 	case *federationv1.Dispatch_Resume:
-		sandbox, err = claims.Resume(ctx, call.Resume.GetId())
+		sandbox, err = sandboxes.Resume(ctx, call.Resume.GetId())
 	case *federationv1.Dispatch_Reach:
 		return &federationv1.Answer{}, a.reach(ctx, call.Reach)
 	case *federationv1.Dispatch_Refresh:

@@ -18,6 +18,7 @@ import (
 // waitingClaims is a claim service of which every claim waits.
 type waitingClaims struct {
 	Claims
+	Sandboxes
 	declined []claim.Claim
 }
 
@@ -47,7 +48,7 @@ func newUplink(a *Agent) *uplink {
 // I2: whether a claim with a key may be refused for want of room is for the claim service to say, which knows its attempt.
 func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 	claims := &waitingClaims{}
-	a := New(nil, nil, nil, Options{Claims: claims, Log: logr.Discard()})
+	a := New(nil, nil, nil, Options{Claims: claims, Sandboxes: claims, Log: logr.Discard()})
 	for range maxClaims {
 		a.slots.claims <- struct{}{}
 	}
@@ -76,7 +77,7 @@ func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 // A claim whose caller has left gives up its place, and is answered; one with a key goes on, and so do those of others.
 func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Log: logr.Discard()})
+		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Sandboxes: &waitingClaims{}, Log: logr.Discard()})
 		a.running = t.Context()
 		u := newUplink(a)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -110,7 +111,7 @@ func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 // I10: streams that break leave no dispatch behind, also of claims with a key: those go on elsewhere.
 func TestI10ADispatchEndsWithItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Log: logr.Discard()})
+		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Sandboxes: &waitingClaims{}, Log: logr.Discard()})
 		a.running = t.Context()
 		for range 5 {
 			stream, broken := context.WithCancel(t.Context())

@@ -19,12 +19,12 @@ type endedOutbox struct {
 
 // next is the batch to send now, or nil. A batch that is sent again may have grown, and then has another number; the
 // hub's word for the old one acknowledges what was in it.
-func (e *endedOutbox) next(now time.Time, claims Claims) *federationv1.Ended {
+func (e *endedOutbox) next(now time.Time, sandboxes Sandboxes) *federationv1.Ended {
 	if e.batch != 0 && now.Sub(e.sentAt) < endedResend {
 		return nil
 	}
 	for most := endedBatch; ; most /= 2 {
-		batch, records := claims.TakeEnded(most)
+		batch, records := sandboxes.TakeEnded(most)
 		if len(records) == 0 {
 			e.batch = 0
 			return nil
@@ -37,8 +37,8 @@ func (e *endedOutbox) next(now time.Time, claims Claims) *federationv1.Ended {
 	}
 }
 
-func (e *endedOutbox) acknowledged(batch uint64, claims Claims) {
-	claims.AckEnded(batch)
+func (e *endedOutbox) acknowledged(batch uint64, sandboxes Sandboxes) {
+	sandboxes.AckEnded(batch)
 	if batch >= e.batch {
 		e.batch = 0
 	}

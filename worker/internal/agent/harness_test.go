@@ -33,9 +33,7 @@ import (
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
-	"navix.sh/atoll/worker/internal/apitime"
-	"navix.sh/atoll/worker/internal/claim"
-	"navix.sh/atoll/worker/internal/history/historytest"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -95,15 +93,10 @@ func (w *world) eventually(what string, try func() error) {
 	planetest.Eventually(w, what, try)
 }
 
-// held is a lease that is never lost.
-type held struct{}
-
-func (held) Held() bool { return true }
-
 // worker is a leader: pools, claims, agent.
 type worker struct {
 	*world
-	claims  *claim.Service
+	claims  claimtest.Path
 	agent   *Agent
 	foreign *ear
 	log     chan string  // of the link
@@ -143,16 +136,11 @@ func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	w.must(err)
 	creds, err := link.LoadCredentials(files, logr.Discard())
 	w.must(err)
-	pods, err := claim.NewPods(cfg)
-	w.must(err)
-	times := apitime.New(clock.RealClock{})
-	times.Watch(cfg)
-	out := &worker{world: w, foreign: &ear{heard: make(chan *federationv1.Foreign, 64)}, log: make(chan string, 1024)}
+	out := &worker{world: w, claims: claimtest.New(w.T, cfg, clusterID), foreign: &ear{heard: make(chan *federationv1.Foreign, 64)}, log: make(chan string, 1024)}
 	linkLog := funcr.New(func(_, args string) { out.log <- args }, funcr.Options{})
-	out.claims, err = claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: held{}, Time: times, History: historytest.New(w.T, times)})
-	w.must(err)
 	options := Options{
-		ClusterID: clusterID, Version: "test", Namespace: w.namespace, Claims: out.claims, Foreign: out.foreign,
+		ClusterID: clusterID, Version: "test", Namespace: w.namespace, Claims: out.claims, Sandboxes: out.claims.Sandboxes,
+		Inventory: out.claims, Foreign: out.foreign,
 		Hub:   link.Dial{Target: w.hub.address, Credentials: creds, Clock: clock.RealClock{}, Log: linkLog},
 		Clock: clock.RealClock{}, Log: logr.Discard(),
 	}
@@ -160,7 +148,7 @@ func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	out.agent, err = SetupWithManager(w.Context(), mgr, options)
 	w.must(err)
 	w.must(out.claims.Watch(w.Context(), mgr.GetCache()))
-	w.must(mgr.Add(out.claims))
+	w.must(mgr.Add(out.claims.Inventory))
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: out.claims, Events: mgr.GetEventRecorder("pool"), ClusterID: clusterID, Registry: prometheus.NewRegistry(),
 	})

@@ -88,7 +88,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 		return 0, a.identityError(welcome.GetClusterId())
 	}
 	if welcome.GetEtcdRestored() {
-		a.opts.Claims.DistrustActivity()
+		a.opts.Sandboxes.DistrustActivity()
 		if err := a.replaceIdle(ctx); err != nil {
 			return 0, err
 		}
@@ -100,7 +100,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 		}
 		// The one that the hub has seen may be of a later leader. Under a higher number than its own, what is still under way
 		// here would pass for later than what that one has answered.
-		if a.armed() && !a.opts.Claims.Serving() {
+		if a.armed() && !a.opts.Inventory.Serving() {
 			return 0, errNotLeading
 		}
 		a.opts.Log.Info("the hub has seen a higher incarnation, raised ours", "incarnation", n, "seen", floor)

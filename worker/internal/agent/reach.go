@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
-	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/disposition"
 )
 
 // conversations are those of the hub's callers, over one stream.
@@ -93,5 +93,5 @@ func dispositionOf(d *federationv1.Dispatch, err error) federationv1.Disposition
 	if d.GetReach() != nil || d.GetRefresh() != nil {
 		return federationv1.Disposition_DONE
 	}
-	return claim.Disposition(err)
+	return disposition.Of(err)
 }

@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/pkg/wallclock"
-	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
@@ -53,7 +53,7 @@ func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
 	case <-ctx.Done():
 		return 0, fmt.Errorf("reading etcd's revision: %w", ctx.Err())
 	}
-	before := max(a.revision.highest.Load(), a.opts.Claims.NewestSeen())
+	before := max(a.revision.highest.Load(), a.opts.Inventory.NewestSeen())
 	envs := &v1alpha1.SandboxEnvList{}
 	if err := a.reader.List(ctx, envs, client.Limit(1)); err != nil {
 		return 0, fmt.Errorf("reading etcd's revision: %w", err)
@@ -98,8 +98,8 @@ func (a *Agent) nextRevision(ctx context.Context, after time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-a.opts.Claims.SetBack():
-		return fmt.Errorf("%w: %w", errRestored, claim.ErrSetBack)
+	case <-a.opts.Inventory.SetBack():
+		return fmt.Errorf("%w: %w", errRestored, inventory.ErrSetBack)
 	case <-timer.C():
 		_, err := a.resourceVersion(ctx)
 		return err
@@ -108,7 +108,7 @@ func (a *Agent) nextRevision(ctx context.Context, after time.Duration) error {
 
 // afterRestore serves nothing any more, replaces what looks idle, and says that this term is over. What runs runs on.
 func (a *Agent) afterRestore(ctx context.Context) error {
-	a.opts.Claims.Suspend()
+	a.opts.Inventory.Suspend()
 	for {
 		err := a.replaceIdle(ctx)
 		if err == nil {

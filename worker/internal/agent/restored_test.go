@@ -12,15 +12,14 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/segment"
-	"navix.sh/atoll/worker/internal/apitime"
-	"navix.sh/atoll/worker/internal/claim"
-	"navix.sh/atoll/worker/internal/history/historytest"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
 )
 
 // I1: what looks idle after etcd was set back may run a sandbox.
@@ -149,16 +148,9 @@ func (p *past) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 }
 
 func TestARevisionThatGoesBackIsARestore(t *testing.T) {
-	times := apitime.New(clock.RealClock{})
-	claims, err := claim.New(claim.Options{
-		ClusterID: clusterID, Pods: &claim.Pods{}, Lease: held{}, Time: times, History: historytest.New(t, times),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	a := &Agent{
 		reader: &past{revisions: []string{"10", "10", "12", "11", "13"}}, revision: newRevision(),
-		opts: Options{Clock: clock.RealClock{}, Log: logr.Discard(), Claims: claims},
+		opts: Options{Clock: clock.RealClock{}, Log: logr.Discard(), Inventory: claimtest.New(t, &rest.Config{}, clusterID)},
 	}
 	for i, want := range []bool{false, false, false, true, false} {
 		if _, err := a.resourceVersion(t.Context()); errors.Is(err, errRestored) != want {

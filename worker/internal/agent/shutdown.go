@@ -50,7 +50,7 @@ func (shutdown) NeedLeaderElection() bool { return false }
 // Start waits for the end of the process.
 func (f shutdown) Start(ctx context.Context) error {
 	<-ctx.Done()
-	f.agent.opts.Claims.StopRecording()
+	f.agent.opts.Sandboxes.StopRecording()
 	f.agent.partFromHub()
 	return nil
 }

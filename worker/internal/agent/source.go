@@ -66,6 +66,7 @@ type source struct {
 	cache     client.Reader
 	clusterID string
 	claims    Claims
+	inventory Inventory
 	outlooks  Outlooks
 
 	// paused tells of pools that another controller keeps; nil: there are none.
@@ -92,7 +93,7 @@ func (s *source) watch(ctx context.Context, informers cache.Informers) error {
 	if _, err := pools.AddEventHandler(onAny(s.poolEvent)); err != nil {
 		return fmt.Errorf("watching pools: %w", err)
 	}
-	s.claims.OnChange(func(pool types.NamespacedName, _ bool) { s.markOwner(pool) })
+	s.inventory.OnChange(func(pool types.NamespacedName, _ bool) { s.markOwner(pool) })
 	s.outlooks.OnOutlook(s.markOwner)
 	return nil
 }

@@ -292,8 +292,12 @@ func (u *uplink) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		keys := u.agent.opts.Claims.Keys
+		if u.agent.recovers {
+			keys = u.agent.opts.Claims.AllKeys
+		}
 		u.complete = false
-		u.chunks = u.out.complete(all, u.agent.opts.Claims.Keys(u.agent.recovers))
+		u.chunks = u.out.complete(all, keys())
 	} else {
 		u.chunks = u.out.delta(deltaOf(u.pending))
 	}
@@ -366,7 +370,7 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 		u.confirmed(body.HeartbeatAck.GetNumber())
 		u.complete = u.complete || body.HeartbeatAck.GetSendComplete()
 	case *federationv1.HubFrame_EndedAck:
-		u.ended.acknowledged(body.EndedAck.GetBatch(), u.agent.opts.Claims)
+		u.ended.acknowledged(body.EndedAck.GetBatch(), u.agent.opts.Sandboxes)
 		return u.sendEnded()
 	}
 	if u.complete {
@@ -395,7 +399,7 @@ func (u *uplink) heartbeat(ctx context.Context) error {
 }
 
 func (u *uplink) sendEnded() error {
-	batch := u.ended.next(u.clock.Now(), u.agent.opts.Claims)
+	batch := u.ended.next(u.clock.Now(), u.agent.opts.Sandboxes)
 	if batch == nil {
 		return nil
 	}

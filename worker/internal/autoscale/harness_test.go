@@ -36,8 +36,8 @@ import (
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/autoscale"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
 	"navix.sh/atoll/worker/internal/env"
-	"navix.sh/atoll/worker/internal/history/historytest"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/sandboxcache"
@@ -66,7 +66,7 @@ type world struct {
 	live      client.Client // of an administrator, without a cache
 
 	// Of the worker that runs now.
-	claims  *claim.Service
+	claims  claimtest.Path
 	scaler  *autoscale.Reconciler
 	stop    func()
 	most    atomic.Int32 // replicas that admission lets a pool have; 0: all
@@ -112,10 +112,6 @@ func (w *world) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash st
 	return w.claims.Ended(ctx, record, keyHash, attempt)
 }
 
-type held struct{}
-
-func (held) Held() bool { return true }
-
 // start runs a worker's reconcilers and claim service under one manager.
 func (w *world) start() {
 	t := w.t
@@ -133,17 +129,14 @@ func (w *world) start() {
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.must(sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()))
-	pods, err := claim.NewPods(cfg)
-	w.must(err)
 	registry := prometheus.NewRegistry()
-	w.claims, err = claim.New(claim.Options{
-		ClusterID: clusterID, Pods: pods, Lease: held{}, Time: times, History: historytest.New(t, times), Metrics: registry,
+	w.claims = claimtest.New(t, cfg, clusterID, func(o *claimtest.Options) {
+		o.Inventory.Time, o.Sandboxes.Metrics, o.Claims.Metrics = times, registry, registry
 	})
-	w.must(err)
-	w.must(mgr.Add(w.claims))
+	w.must(mgr.Add(w.claims.Inventory))
 	contests := replicas.NewContests(clock.RealClock{})
 	w.scaler, err = autoscale.New(autoscale.Options{
-		Client: mgr.GetClient(), ClusterID: clusterID, Claims: w.claims, Admission: w, Contests: contests,
+		Client: mgr.GetClient(), ClusterID: clusterID, Claims: w.claims, Inventory: w.claims, Admission: w, Contests: contests,
 		Events: mgr.GetEventRecorder("atoll-worker"), Registry: registry, Times: times,
 		Refused: func(types.NamespacedName) (string, time.Duration, bool) {
 			return "exceeded quota", time.Second, w.refused.Load()

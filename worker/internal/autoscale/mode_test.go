@@ -64,7 +64,7 @@ func TestNothingIsWrittenInAModeThatIsNotBuilt(t *testing.T) {
 				builder = builder.WithIndex(index.Object, index.Field, index.Extract)
 			}
 			recorder := events.NewFakeRecorder(10)
-			r, err := New(Options{Client: builder.Build(), ClusterID: "east", Claims: waiting{}, Events: recorder})
+			r, err := New(Options{Client: builder.Build(), ClusterID: "east", Claims: waiting{}, Inventory: waiting{}, Events: recorder})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,13 +43,17 @@ const (
 
 // Claims are the live queues.
 type Claims interface {
+	Stats(pool types.NamespacedName) (claim.Stats, bool)
+	// OnQueue calls f when the queue of a pool got its first claim or lost its last. f does not block.
+	OnQueue(f func(pool types.NamespacedName))
+}
+
+// Inventory knows the cluster's Pods.
+type Inventory interface {
 	// Serving is false while queues say nothing yet.
 	Serving() bool
-	Stats(pool types.NamespacedName) (claim.Stats, bool)
-	// OnChange calls f when Stats of a pool changed, OnQueue when its queue got its first claim or lost its last. f does
-	// not block.
+	// OnChange calls f when Stats of a pool changed. f does not block.
 	OnChange(f func(pool types.NamespacedName, urgent bool))
-	OnQueue(f func(pool types.NamespacedName))
 }
 
 // Options are what a Reconciler needs.
@@ -58,6 +62,7 @@ type Options struct {
 	Client    client.Client
 	ClusterID string
 	Claims    Claims
+	Inventory Inventory
 	// Admission is asked before a group holds more Pods; nil admits all.
 	Admission admission.PreUpdatePool
 	// Refused is the latest refusal of a Pod of a pool, if none was admitted since, and how old it is; nil: there are none.
@@ -79,6 +84,7 @@ type Reconciler struct {
 	client    client.Client
 	clusterID string
 	claims    Claims
+	inventory Inventory
 	admission admission.PreUpdatePool
 	refused   func(pool types.NamespacedName) (string, time.Duration, bool)
 	contests  *replicas.Contests
@@ -95,7 +101,7 @@ type Reconciler struct {
 
 // New returns a Reconciler, to be set up with a manager.
 func New(o Options) (*Reconciler, error) {
-	if o.Client == nil || o.ClusterID == "" || o.Claims == nil || o.Events == nil {
+	if o.Client == nil || o.ClusterID == "" || o.Claims == nil || o.Inventory == nil || o.Events == nil {
 		return nil, errors.New("the autoscaler needs a client, a cluster id, the claim service and a recorder of events")
 	}
 	if o.Clock == nil {
@@ -112,7 +118,7 @@ func New(o Options) (*Reconciler, error) {
 		return nil, err
 	}
 	return &Reconciler{
-		client: o.Client, clusterID: o.ClusterID, claims: o.Claims, admission: o.Admission, refused: o.Refused,
+		client: o.Client, clusterID: o.ClusterID, claims: o.Claims, inventory: o.Inventory, admission: o.Admission, refused: o.Refused,
 		contests: o.Contests, paused: o.Paused, events: o.Events, clock: o.Clock, times: o.Times,
 		steady: &steady{local: o.Clock, times: o.Times}, memory: newMemory(), outlooks: newOutlooks(o.Clock), metrics: m,
 	}, nil
@@ -161,7 +167,7 @@ func (r *Reconciler) poolHandler() handler.EventHandler {
 
 func (r *Reconciler) watchClaims(_ context.Context, q controllers.Queue) error {
 	r.claims.OnQueue(func(pool types.NamespacedName) { r.wake(q, pool, firstWaits) })
-	r.claims.OnChange(func(pool types.NamespacedName, _ bool) { r.wake(q, pool, settle) })
+	r.inventory.OnChange(func(pool types.NamespacedName, _ bool) { r.wake(q, pool, settle) })
 	return nil
 }
 
@@ -189,7 +195,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case r.paused(e):
 		r.forget(req.NamespacedName, nil)
 		return reconcile.Result{RequeueAfter: controllers.RetryPaused}, nil
-	case !r.claims.Serving():
+	case !r.inventory.Serving():
 		// Queues are empty, and nobody may have been asked: that is no reason to shrink.
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	case r.memory.behind(req.NamespacedName, versionOf(e)):

@@ -22,17 +22,19 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
+	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // I1: a leader and one that does not know yet that it was replaced hand out the same Pods.
 func TestI1NoPodIsAnsweredTwice(t *testing.T) {
-	w := newWorld(t)
+	w := claimtest.NewWorld(t)
 	const pods, claimers = 24, 40
-	w.makePool(pods)
-	leaders := []*leader{w.lead(1), w.lead(2)}
+	w.MakePool(pods)
+	leaders := []*claimtest.Leader{w.Lead(1), w.Lead(2)}
 	for _, l := range leaders {
-		l.awaitIdle("p", pods)
+		l.AwaitIdle(pods)
 	}
 	var (
 		mu      sync.Mutex
@@ -43,9 +45,9 @@ func TestI1NoPodIsAnsweredTwice(t *testing.T) {
 	for i := range 2 * claimers {
 		wg.Go(func() {
 			<-start
-			got, err := leaders[i%2].create(noQueue)
+			got, err := leaders[i%2].TryCreate(claimtest.NoQueue)
 			if err != nil {
-				if claim.Disposition(err) != federationv1.Disposition_REFUSED {
+				if disposition.Of(err) != federationv1.Disposition_REFUSED {
 					t.Errorf("claim %d: %v", i, err)
 				}
 				return
@@ -64,7 +66,7 @@ func TestI1NoPodIsAnsweredTwice(t *testing.T) {
 		t.Errorf("%d Pods were handed out, want all %d", len(granted), pods)
 	}
 	for _, got := range granted {
-		if id := w.pod(got.GetPod()).Labels[v1alpha1.SandboxIDLabelKey]; id != got.GetId() {
+		if id := w.Pod(got.GetPod()).Labels[v1alpha1.SandboxIDLabelKey]; id != got.GetId() {
 			t.Errorf("I1: Pod %s was answered as %s and carries %s", got.GetPod(), got.GetId(), id)
 		}
 	}
@@ -72,51 +74,51 @@ func TestI1NoPodIsAnsweredTwice(t *testing.T) {
 
 // I1: the claim write itself refuses a Pod that is being deleted, however late the informers are.
 func TestI1ADyingPodIsNotHandedOut(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(3)
-	l := w.lead(1)
-	l.awaitIdle("p", 3)
-	l.blind()
-	for _, pod := range w.pods() {
+	w := claimtest.NewWorld(t)
+	w.MakePool(3)
+	l := w.Lead(1)
+	l.AwaitIdle(3)
+	l.Blind()
+	for _, pod := range w.Pods() {
 		hold := []byte(`[{"op":"add","path":"/metadata/finalizers/-","value":"test.local/hold"}]`)
-		w.must(w.live.Patch(t.Context(), &pod, client.RawPatch(types.JSONPatchType, hold)))
+		w.Must(w.Live.Patch(t.Context(), &pod, client.RawPatch(types.JSONPatchType, hold)))
 		t.Cleanup(func() {
 			free := []byte(`{"metadata":{"finalizers":null}}`)
-			_ = w.live.Patch(context.Background(), &pod, client.RawPatch(types.MergePatchType, free))
+			_ = w.Live.Patch(context.Background(), &pod, client.RawPatch(types.MergePatchType, free))
 		})
-		w.must(w.live.Delete(t.Context(), &pod))
+		w.Must(w.Live.Delete(t.Context(), &pod))
 	}
-	got, err := l.create(noQueue, func(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED })
+	got, err := l.TryCreate(claimtest.NoQueue, func(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED })
 	if err == nil {
 		t.Fatalf("I1: a dying Pod was handed out: %v", got)
 	}
-	if claim.Disposition(err) != federationv1.Disposition_REFUSED {
+	if disposition.Of(err) != federationv1.Disposition_REFUSED {
 		t.Errorf("got %v, want a refusal", err)
 	}
 }
 
 // A kubelet writes status all the time. No claim may lose its Pod to that.
 func TestStatusWritesLoseNoClaim(t *testing.T) {
-	w := newWorld(t)
+	w := claimtest.NewWorld(t)
 	const pods = 10
-	w.makePool(pods)
-	l := w.lead(1)
-	l.awaitIdle("p", pods)
+	w.MakePool(pods)
+	l := w.Lead(1)
+	l.AwaitIdle(pods)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var kubelets sync.WaitGroup
-	for _, pod := range w.pods() {
+	for _, pod := range w.Pods() {
 		kubelets.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				body := fmt.Sprintf(`{"status":{"message":"%d"}}`, n)
-				_ = w.live.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+				_ = w.Live.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
 			}
 		})
 	}
 	var claims sync.WaitGroup
 	for range pods {
 		claims.Go(func() {
-			if _, err := l.create(noQueue); err != nil {
+			if _, err := l.TryCreate(claimtest.NoQueue); err != nil {
 				t.Error(err)
 			}
 		})
@@ -124,10 +126,10 @@ func TestStatusWritesLoseNoClaim(t *testing.T) {
 	claims.Wait()
 	cancel()
 	kubelets.Wait()
-	if lost := l.writes("Lost"); lost != 0 {
+	if lost := writes(l, "Lost"); lost != 0 {
 		t.Errorf("%d claim writes were lost to status writes", lost)
 	}
-	for _, pod := range w.pods() {
+	for _, pod := range w.Pods() {
 		if len(pod.ManagedFields) > 0 {
 			t.Errorf("Pod %s was claimed and its managed fields are tracked still, which every write pays for: %v", pod.Name, pod.ManagedFields)
 		}
@@ -135,10 +137,10 @@ func TestStatusWritesLoseNoClaim(t *testing.T) {
 }
 
 // writes counts claim writes by outcome.
-func (l *leader) writes(outcome string) uint64 {
-	l.w.t.Helper()
-	families, err := l.metrics.Gather()
-	l.w.must(err)
+func writes(l *claimtest.Leader, outcome string) uint64 {
+	l.W.T.Helper()
+	families, err := l.Metrics.Gather()
+	l.W.Must(err)
 	for _, family := range families {
 		if family.GetName() != "atoll_worker_claim_write_seconds" {
 			continue
@@ -153,31 +155,31 @@ func (l *leader) writes(outcome string) uint64 {
 }
 
 func TestSwapRunsTheImageAndLeavesNothingBehind(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(1)
-	l := w.lead(1)
-	l.awaitIdle("p", 1)
-	got := l.mustCreate(image(tenantImage), func(c *claim.Claim) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
+	got := l.MustCreate(claimtest.Image(claimtest.TenantImage), func(c *claim.Claim) {
 		c.Request.Labels = map[string]string{"tier": "gold"}
 		c.Request.Metadata = map[string]string{"note": "first"}
 	})
-	if got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetImage() != tenantImage || got.GetStartedAt() == nil {
-		t.Errorf("answered %v, want it running %s", got, tenantImage)
+	if got.GetPhase() != sandboxv1.Phase_RUNNING || got.GetImage() != claimtest.TenantImage || got.GetStartedAt() == nil {
+		t.Errorf("answered %v, want it running %s", got, claimtest.TenantImage)
 	}
 	if got.GetLabels()["tier"] != "gold" || got.GetMetadata()["note"] != "first" || got.GetTeam() != "red" {
 		t.Errorf("answered %v without what it was asked to carry", got)
 	}
-	first := w.pod(got.GetPod())
+	first := w.Pod(got.GetPod())
 
 	released, err := l.Release(t.Context(), got.GetId())
-	w.must(err)
+	w.Must(err)
 	if released.GetPhase() != sandboxv1.Phase_STOPPING || released.GetStopReason() != "Released" {
 		t.Errorf("release answered %v", released)
 	}
-	l.awaitIdle("p", 1)
+	l.AwaitIdle(1)
 	record, err := l.Get(t.Context(), got.GetId())
-	w.must(err)
-	if record.GetPhase() != sandboxv1.Phase_ENDED || record.GetImage() != tenantImage {
+	w.Must(err)
+	if record.GetPhase() != sandboxv1.Phase_ENDED || record.GetImage() != claimtest.TenantImage {
 		t.Errorf("the record is %v", record)
 	}
 	again, err := l.Release(t.Context(), got.GetId())
@@ -185,8 +187,8 @@ func TestSwapRunsTheImageAndLeavesNothingBehind(t *testing.T) {
 		t.Errorf("released again: %v, %v", again, err)
 	}
 
-	next := l.mustCreate(image("test.local/other:3"), func(c *claim.Claim) { c.Request.Team, c.Request.User = "blue", "bob" })
-	pod := w.pod(next.GetPod())
+	next := l.MustCreate(claimtest.Image("test.local/other:3"), func(c *claim.Claim) { c.Request.Team, c.Request.User = "blue", "bob" })
+	pod := w.Pod(next.GetPod())
 	if pod.UID != first.UID {
 		t.Fatalf("the Pod was replaced; this test is about one that returned to idle")
 	}
@@ -199,66 +201,66 @@ func TestSwapRunsTheImageAndLeavesNothingBehind(t *testing.T) {
 }
 
 func TestImageThatCannotBePulledIsTheRequestsFault(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(1)
-	l := w.lead(1)
-	l.awaitIdle("p", 1)
-	_, err := l.create(image("test.local/fail-pull:1"))
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
+	_, err := l.TryCreate(claimtest.Image("test.local/fail-pull:1"))
 	if p := problem.FromError(err); p == nil || p.Reason != problem.Invalid || len(p.Fields) != 1 || p.Fields[0].Field != "image" {
 		t.Errorf("got %v, want INVALID naming the image", err)
 	}
-	if got := claim.Disposition(err); got != federationv1.Disposition_DONE {
+	if got := disposition.Of(err); got != federationv1.Disposition_DONE {
 		t.Errorf("disposition %s, want DONE", got)
 	}
-	l.awaitIdle("p", 1) // the Pod, or another in its place
+	l.AwaitIdle(1) // the Pod, or another in its place
 }
 
 func TestLabelsThatKubernetesRefusesAreTheRequestsFault(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(1)
-	l := w.lead(1)
-	l.awaitIdle("p", 1)
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
 	for _, key := range []string{"not a label", "agentbox.navix.sh/sandbox-phase"} {
-		_, err := l.create(func(c *claim.Claim) { c.Request.Labels = map[string]string{key: "x"} })
+		_, err := l.TryCreate(func(c *claim.Claim) { c.Request.Labels = map[string]string{key: "x"} })
 		if p := problem.FromError(err); p == nil || p.Reason != problem.Invalid {
 			t.Errorf("label %q: %v, want INVALID", key, err)
 		}
 	}
-	l.awaitIdle("p", 1)
-	l.mustCreate()
+	l.AwaitIdle(1)
+	l.MustCreate()
 }
 
 func TestNodeThatIsCordonedServesNoClaim(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(2)
-	l := w.lead(1)
-	l.awaitIdle("p", 2)
+	w := claimtest.NewWorld(t)
+	w.MakePool(2)
+	l := w.Lead(1)
+	l.AwaitIdle(2)
 	nodes := &corev1.NodeList{}
-	w.must(w.live.List(t.Context(), nodes))
+	w.Must(w.Live.List(t.Context(), nodes))
 	cordon := func(on bool) {
 		for i := range nodes.Items {
 			body := fmt.Sprintf(`{"spec":{"unschedulable":%v}}`, on)
-			w.must(w.live.Patch(context.Background(), &nodes.Items[i], client.RawPatch(types.MergePatchType, []byte(body))))
+			w.Must(w.Live.Patch(context.Background(), &nodes.Items[i], client.RawPatch(types.MergePatchType, []byte(body))))
 		}
 	}
 	t.Cleanup(func() { cordon(false) })
 	cordon(true)
-	l.awaitIdle("p", 0)
+	l.AwaitIdle(0)
 	cordon(false)
-	l.awaitIdle("p", 2)
+	l.AwaitIdle(2)
 }
 
 // What a kubelet calls an image is believed only because nothing but a change of spec raises a Pod's generation.
 func TestAFreshPodIsOfTheFirstGeneration(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(1)
-	l := w.lead(1)
-	l.awaitIdle("p", 1)
-	if pod := w.pods()[0]; pod.Generation != 1 || pod.Spec.NodeName == "" {
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
+	if pod := w.Pods()[0]; pod.Generation != 1 || pod.Spec.NodeName == "" {
 		t.Errorf("a Pod scheduled to %q is of generation %d, want 1", pod.Spec.NodeName, pod.Generation)
 	}
-	got := l.mustCreate(image(tenantImage))
-	if pod := w.pod(got.GetPod()); pod.Generation != 2 {
+	got := l.MustCreate(claimtest.Image(claimtest.TenantImage))
+	if pod := w.Pod(got.GetPod()); pod.Generation != 2 {
 		t.Errorf("a swapped Pod is of generation %d, want 2", pod.Generation)
 	}
 }
@@ -279,24 +281,24 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestALostAnswerIsFoundAgain(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(2)
+	w := claimtest.NewWorld(t)
+	w.MakePool(2)
 	net := &lossy{}
-	l := w.lead(1, func(_ *claim.Options, cfg *rest.Config) {
+	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { net.next = next; return net })
 	})
-	l.awaitIdle("p", 2)
+	l.AwaitIdle(2)
 	net.drops.Store(2)
-	got := l.mustCreate()
-	if id := w.pod(got.GetPod()).Labels[v1alpha1.SandboxIDLabelKey]; id != got.GetId() {
+	got := l.MustCreate()
+	if id := w.Pod(got.GetPod()).Labels[v1alpha1.SandboxIDLabelKey]; id != got.GetId() {
 		t.Errorf("answered %s, the Pod carries %s", got.GetId(), id)
 	}
-	l.awaitIdle("p", 1)
+	l.AwaitIdle(1)
 	net.drops.Store(1)
 	if _, err := l.Release(t.Context(), got.GetId()); err != nil {
 		t.Errorf("release whose answer was lost: %v", err)
 	}
-	if n := testutil.CollectAndCount(l.metrics, "atoll_worker_claim_seconds"); n == 0 {
+	if n := testutil.CollectAndCount(l.Metrics, "atoll_worker_claim_seconds"); n == 0 {
 		t.Error("no claim was measured")
 	}
 }

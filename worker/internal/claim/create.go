@@ -3,11 +3,9 @@
 package claim
 
 import (
-	"container/list"
 	"context"
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,17 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/validate"
+	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 const (
 	// DefaultStartupTimeout holds where neither the request nor the pool says anything.
 	DefaultStartupTimeout = 2 * time.Minute
+	// DefaultFirstActivityTimeout is that of claims without a key: no caller can ask again for what they were given.
+	DefaultFirstActivityTimeout = 5 * time.Minute
 	// maxTries is how many Pods one claim loses to other writers before it is refused.
 	maxTries = 16
 )
@@ -43,38 +47,29 @@ type Claim struct {
 
 // op is one claim being carried out, for one caller or, with a key, for all that ask for it.
 type op struct {
+	waiter
 	claim    Claim
-	pool     *pool
-	image    string
-	hooks    string // as they are written on the Pod
+	queue    *queue
 	id       string
+	hooks    string // as they are written on the Pod
 	startup  time.Duration
 	timeouts idle.Timeouts
-	deadline time.Time // on the service's clock
-	started  time.Time
-
-	tenant  tenant
-	ticket  uint64        // of its coming
-	turn    uint64        // in which it got a Pod
-	line    *line         // while it waits
-	place   *list.Element // among those that had no Pod yet
-	index   int           // among the others
-	handed  chan *entry   // a Pod for a claim that waits
-	refused chan error    // why it waits in vain
+	started  time.Time // on the service's clock, as is deadline
+	deadline time.Time
 
 	cancel   context.CancelFunc
 	canceled bool // by key, or its only caller left
 
-	done chan struct{} // closed when the fields below are set
+	done chan struct{} // closed when err is set
 	err  error
 }
 
-// Create carries out a claim. It returns when the sandbox is assigned, or with wait READY when it is running. The error
-// is a *problem.Error; Disposition tells what it means.
+// Create carries out a claim. It returns when the sandbox is assigned, or with wait READY when it is running. The error is a
+// *problem.Error; package disposition tells what it means.
 func (s *Service) Create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, error) {
-	start := s.opts.Clock.Now()
+	start := s.clock.Now()
 	record, err := s.create(ctx, c)
-	s.metrics.claimed(s.opts.Clock.Since(start), err)
+	s.metrics.claimed(s.clock.Since(start), err)
 	return record, err
 }
 
@@ -82,183 +77,197 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	if err := checkRequest(&c); err != nil {
 		return nil, err
 	}
-	o, settled, err := s.enter(ctx, c)
-	if err == nil && settled == nil && o == nil {
-		settled, err = s.recordFor(ctx, &c)
+	var found met
+	var err error
+	s.update(func(l locked) { found, err = l.enter(ctx, c) })
+	if err == nil && found.ended != "" {
+		found.sandbox, err = s.recordFor(ctx, &c, found.ended)
 	}
-	if err != nil || settled != nil && settled.GetPhase() != sandboxv1.Phase_STARTING {
-		return settled, err
+	if err != nil || found.sandbox != nil && found.sandbox.GetPhase() != sandboxv1.Phase_STARTING {
+		return found.sandbox, err
 	}
-	id, until := settled.GetId(), s.opts.Clock.Now().Add(settled.GetStartupTimeout().AsDuration())
-	if o != nil {
+	id, until := found.sandbox.GetId(), s.clock.Now().Add(found.sandbox.GetStartupTimeout().AsDuration())
+	if o := found.op; o != nil {
 		if err := s.await(ctx, o); err != nil {
 			return nil, err
 		}
 		id, until = o.id, o.deadline
 	}
-	switch c.Request.GetWait() {
-	case sandboxv1.CreateSandboxRequest_ASSIGNED, sandboxv1.CreateSandboxRequest_NONE:
-		record, _, err := s.get(ctx, id)
-		return record, err
+	switch wait := c.Request.GetWait(); {
+	case wait == sandboxv1.CreateSandboxRequest_ASSIGNED, wait == sandboxv1.CreateSandboxRequest_NONE:
+		return s.sandboxes.Find(ctx, id)
+	case c.KeyHash == "":
+		return s.start(ctx, found.op)
+	default:
+		return s.sandboxes.AwaitRunning(ctx, id, until)
 	}
-	if c.KeyHash == "" {
-		return s.start(ctx, o)
-	}
-	return s.awaitRunning(ctx, id, until)
 }
 
-// recordFor answers the record of the sandbox that ended under a claim's key.
-func (s *Service) recordFor(ctx context.Context, c *Claim) (*sandboxv1.Sandbox, error) {
-	s.mu.Lock()
-	id, _ := s.endedUnder(c.KeyHash)
-	s.unlock()
-	record, err := s.recorded(ctx, id)
-	if err == nil && record == nil {
-		err = doubt("the record of the claim key's sandbox was dropped just now")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return record, conflict(c, record)
-}
-
-// enter finds what the claim meets: a sandbox that is its answer, an op to wait for, or a reason why not; nothing where the
-// answer is a record. An op outlives its caller, and belongs to the trace of the first one.
-func (s *Service) enter(caller context.Context, c Claim) (*op, *sandboxv1.Sandbox, error) {
-	s.mu.Lock()
-	defer s.unlock()
-	if !s.servesLocked(&c) {
-		return nil, nil, notServing()
-	}
-	if c.KeyHash != "" {
-		if found, err := s.meet(&c); found != (met{}) || err != nil {
-			return found.op, found.sandbox, err
+// checkRequest refuses what this worker can't do. What Kubernetes checks by itself, the API server refuses with the claim write.
+func checkRequest(c *Claim) error {
+	r := c.Request
+	for key := range r.GetLabels() {
+		if sandbox.Reserved(key) {
+			valid := "keys outside agentbox.navix.sh, agentbox.io, agents.navix.sh and scheduling.navix.sh"
+			return disposition.Fault(problem.InvalidField("labels", key, valid))
 		}
 	}
-	p := s.pools[c.Pool]
+	if faults := validate.Timeouts(r); len(faults) > 0 {
+		return disposition.Fault(problem.InvalidFields(faults...))
+	}
+	if faults := hook.Faults(r.GetPostStartHooks()); len(faults) > 0 {
+		return disposition.Fault(problem.InvalidFields(faults...))
+	}
+	return nil
+}
+
+// enter finds what the claim meets: a sandbox that is its result, an op to wait for, or a reason why not. An op outlives its
+// caller, and belongs to the trace of the first one.
+func (l locked) enter(caller context.Context, c Claim) (met, error) {
+	if !serves(&l.View, &c) {
+		return met{}, disposition.NotServing()
+	}
+	if c.KeyHash != "" {
+		if found, err := l.meet(&c); found != (met{}) || err != nil {
+			return found, err
+		}
+	}
+	p := l.Pool(c.Pool)
 	switch {
-	case p == nil || p.spec == nil:
-		return nil, nil, refuse(problem.NotFound, "there is no pool %s; there are: %s", c.Pool, s.poolNames(c.Pool.Namespace))
-	case p.closing:
-		return nil, nil, refuse(problem.NoCapacity, "pool %s is being removed", c.Pool.Name)
+	case p == nil || p.Spec() == nil:
+		there := l.PoolNames(c.Pool.Namespace)
+		return met{}, disposition.Refuse(problem.NotFound, "there is no pool %s; there are: %s", c.Pool, there)
+	case p.Closing():
+		return met{}, disposition.Refuse(problem.NoCapacity, "pool %s is being removed", c.Pool.Name)
 	}
-	o, err := s.newOp(c, p)
+	o, err := l.newOp(c, p)
 	if err != nil {
-		return nil, nil, err
+		return met{}, err
 	}
-	p.asked = o.started
+	o.queue.asked = o.started
 	if callerDeadline, bounded := caller.Deadline(); bounded {
+		// A context's deadline is of the system's clock.
 		if left := o.started.Add(time.Until(callerDeadline)); left.Before(o.deadline) {
 			o.deadline = left
 		}
 	}
 	if c.KeyHash != "" {
-		s.ops[c.KeyHash] = o
-		if id, ok := s.unclear.get(o.started, c.KeyHash); ok {
-			// It has not appeared, so this claim takes its place. Should it appear now, it goes.
-			s.strays.put(o.started, id, struct{}{})
+		l.ops[c.KeyHash] = o
+		if id, ok := l.unclear.Get(o.started, c.KeyHash); ok {
+			l.Disown(id) // It has not appeared, so this claim takes its place. Should it appear now, it goes.
 		}
 	}
-	s.launch(caller, o)
-	return o, nil, nil
+	l.launch(caller, o)
+	return met{op: o}, nil
 }
 
-// launch has an op carried out. The lock is held.
-func (s *Service) launch(caller context.Context, o *op) {
-	ctx, cancel := context.WithCancel(telemetry.Adopt(s.leading, caller))
-	o.cancel = cancel
-	s.begin(func() { s.carry(ctx, o) })
-}
-
-// poolNames lists the pools of a namespace, for an error that tells what there is. The lock is held.
-func (s *Service) poolNames(namespace string) string {
-	var names []string
-	for key, p := range s.pools {
-		if key.Namespace == namespace && p.spec != nil {
-			names = append(names, key.Name)
-		}
-	}
-	if len(names) == 0 {
-		return "none"
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
-}
-
-func (s *Service) newOp(c Claim, p *pool) (*op, error) {
-	id, err := ulid.New(ulid.Timestamp(s.opts.Time.Now()), rand.Reader)
+func (l locked) newOp(c Claim, p *inventory.Pool) (*op, error) {
+	id, err := ulid.New(ulid.Timestamp(l.time.Now()), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("minting a sandbox id: %w", err)
 	}
-	o := &op{
-		claim: c, pool: p,
-		tenant:  tenant{c.Request.GetTeam(), c.Request.GetUser()},
-		image:   c.Request.GetImage(),
-		id:      strings.ToLower(id.String()) + "-" + s.opts.ClusterID,
-		startup: c.Request.GetStartupTimeout().AsDuration(),
-		started: s.opts.Clock.Now(),
-		handed:  make(chan *entry, 1), refused: make(chan error, 1), done: make(chan struct{}),
-	}
-	if o.image == "" {
-		o.image = sandbox.DefaultImage(p.spec)
-	}
-	if o.startup <= 0 {
-		o.startup = DefaultStartupTimeout
-		if d := p.spec.DefaultStartupTimeout; d != nil && d.Duration > 0 {
-			o.startup = d.Duration
-		}
-	}
-	if o.hooks, err = hooksOf(c.Request); err != nil {
+	hooks, err := hooksOf(c.Request)
+	if err != nil {
 		return nil, err
 	}
-	o.timeouts = resolveTimeouts(&c, p.spec)
+	o := &op{
+		claim: c, queue: l.queueOf(c.Pool), waiter: newWaiter(&c, p.Spec()), hooks: hooks,
+		id:       strings.ToLower(id.String()) + "-" + l.clusterID,
+		startup:  startupTimeout(c.Request, p.Spec()),
+		timeouts: timeouts(&c, p.Spec()),
+		started:  l.clock.Now(),
+		done:     make(chan struct{}),
+	}
 	o.deadline = o.started.Add(o.startup)
 	return o, nil
 }
 
-// carry brings an op to its end, and whoever waits for it hears of it.
+// startupTimeout is what the request says, else the pool, else the default.
+func startupTimeout(r *sandboxv1.CreateSandboxRequest, spec *v1alpha1.SandboxPoolSpec) time.Duration {
+	if d := r.GetStartupTimeout().AsDuration(); d > 0 {
+		return d
+	}
+	if d := spec.DefaultStartupTimeout; d != nil && d.Duration > 0 {
+		return d.Duration
+	}
+	return DefaultStartupTimeout
+}
+
+// timeouts is what a claim writes: what the request says, else the pool, else the default.
+func timeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
+	r := c.Request
+	t := idle.Timeouts{
+		Idle: r.GetIdleTimeout().AsDuration(), Lifetime: r.GetMaxLifetime().AsDuration(),
+		FirstActivity: r.GetFirstActivityTimeout().AsDuration(),
+	}
+	if d := spec.DefaultIdleTimeout; r.GetIdleTimeout() == nil && d != nil {
+		t.Idle = d.Duration
+	}
+	if r.GetFirstActivityTimeout() == nil && c.KeyHash == "" {
+		t.FirstActivity = DefaultFirstActivityTimeout
+	}
+	return t
+}
+
+// hooksOf are the hooks of a request that was checked, as they are written on a Pod.
+func hooksOf(r *sandboxv1.CreateSandboxRequest) (string, error) {
+	actions, faults := hook.Parse(r.GetPostStartHooks())
+	if len(faults) > 0 {
+		return "", disposition.Fault(problem.InvalidFields(faults...))
+	}
+	return hook.Encode(actions)
+}
+
+// launch has an op carried out.
+func (l locked) launch(caller context.Context, o *op) {
+	ctx, cancel := context.WithCancel(telemetry.Adopt(l.Leading(), caller))
+	o.cancel = cancel
+	s := l.Service
+	l.Begin(func() { s.carry(ctx, o) })
+}
+
+// carry brings an op to its end, which wakes whoever waits for it.
 func (s *Service) carry(ctx context.Context, o *op) {
 	defer o.cancel()
 	err := s.obtain(ctx, o)
-	s.mu.Lock()
-	defer s.unlock()
-	if s.ops[o.claim.KeyHash] == o {
-		delete(s.ops, o.claim.KeyHash)
-	}
-	if err == nil && o.canceled {
-		// The cancel came while the Pod was being written.
-		s.spawnDispose(o.id, canceledEnd("Canceled", "the claim was canceled before it was answered"))
-		err = refuse(problem.NoCapacity, "the claim was canceled")
-	}
-	if err != nil && isRefusal(err) && o.claim.KeyHash != "" && !o.claim.Local {
-		s.rememberRefusal(o.claim.KeyHash, o.claim.Attempt, err)
-	}
-	o.err = err
-	close(o.done)
-	s.sweepPool(o.pool)
+	s.update(func(l locked) {
+		if l.ops[o.claim.KeyHash] == o {
+			delete(l.ops, o.claim.KeyHash)
+		}
+		if err == nil && o.canceled {
+			// The cancel came while the Pod was being written.
+			end := sandboxes.Canceled("Canceled", "the claim was canceled before it was answered")
+			s.sandboxes.Dispose(l.State, o.id, end)
+			err = disposition.Refuse(problem.NoCapacity, "the claim was canceled")
+		}
+		if disposition.Refused(err) && o.claim.KeyHash != "" && !o.claim.Local {
+			l.rememberRefusal(o.claim.KeyHash, o.claim.Attempt, err)
+		}
+		o.err = err
+		close(o.done)
+	})
 }
 
 // obtain gets a Pod written. It loses Pods to other writers and keeps its place in the queue.
 func (s *Service) obtain(ctx context.Context, o *op) error {
 	for range maxTries {
-		e, err := s.acquire(ctx, o)
+		hold, err := s.acquire(ctx, o)
 		if err != nil {
 			return err
 		}
-		taken, err := s.take(ctx, o, e)
+		taken, err := s.take(ctx, o, hold)
 		if err != nil {
 			return err
 		}
 		if taken {
-			s.metrics.queued(o.started, s.opts.Clock)
+			s.metrics.queue.Observe(s.clock.Since(o.started).Seconds())
 			return nil
 		}
 	}
-	return refuse(problem.NoCapacity, "pool %s: %d Pods were lost to other writers", o.claim.Pool.Name, maxTries)
+	return disposition.Refuse(problem.NoCapacity, "pool %s: %d Pods were lost to other writers", o.claim.Pool.Name, maxTries)
 }
 
-// await waits for an op. A caller who leaves takes an op without a key along; one with a key goes on for whoever asks
-// again.
+// await waits for an op. A caller who leaves takes an op without a key along; one with a key goes on for whoever asks again.
 func (s *Service) await(ctx context.Context, o *op) error {
 	select {
 	case <-o.done:
@@ -266,50 +275,37 @@ func (s *Service) await(ctx context.Context, o *op) error {
 	case <-ctx.Done():
 	}
 	if o.claim.KeyHash != "" {
-		return doubt("the claim goes on; the same call with the same claimKey joins it")
+		return disposition.Doubt("the claim goes on; the same call with the same claimKey joins it")
 	}
-	s.mu.Lock()
-	defer s.unlock()
-	select {
-	case <-o.done:
-		if o.err == nil {
-			s.spawnAbandon(o.id)
+	s.update(func(l locked) {
+		select {
+		case <-o.done:
+			if o.err == nil {
+				s.sandboxes.Dispose(l.State, o.id, sandboxes.Abandoned())
+			}
+		default:
+			l.abort(o)
 		}
-	default:
-		s.cancelOp(o)
-	}
-	return refuse(problem.Deadline, "the caller did not wait")
+	})
+	return disposition.Refuse(problem.Deadline, "the caller did not wait")
 }
 
-// cancelOp ends an op that waits, and has one released that is being written. The lock is held.
-func (s *Service) cancelOp(o *op) {
+// abort ends an op that waits, and has the sandbox of one that is being written disposed of.
+func (l locked) abort(o *op) {
 	o.canceled = true
 	o.cancel()
 }
 
-// hooksOf are the hooks of a request that was checked, as they are written on a Pod.
-func hooksOf(r *sandboxv1.CreateSandboxRequest) (string, error) {
-	actions, faults := hook.Parse(r.GetPostStartHooks())
-	if len(faults) > 0 {
-		return "", fault(problem.InvalidFields(faults...))
+// recordFor returns the record of the sandbox that ended under a claim's key.
+func (s *Service) recordFor(ctx context.Context, c *Claim, id string) (*sandboxv1.Sandbox, error) {
+	record, err := s.sandboxes.Recorded(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case record == nil:
+		return nil, disposition.Doubt("the record of the claim key's sandbox was dropped just now")
+	case !isOf(c.Request, record):
+		return record, conflict(c)
 	}
-	return hook.Encode(actions)
-}
-
-// checkRequest refuses what this worker can't do. What Kubernetes checks by itself, the API server refuses with the
-// claim write.
-func checkRequest(c *Claim) error {
-	r := c.Request
-	for key := range r.GetLabels() {
-		if sandbox.Reserved(key) {
-			return fault(problem.InvalidField("labels", key, "keys outside agentbox.navix.sh, agentbox.io, agents.navix.sh and scheduling.navix.sh"))
-		}
-	}
-	if faults := validate.Timeouts(r); len(faults) > 0 {
-		return fault(problem.InvalidFields(faults...))
-	}
-	if faults := hook.Faults(r.GetPostStartHooks()); len(faults) > 0 {
-		return fault(problem.InvalidFields(faults...))
-	}
-	return nil
+	return record, nil
 }

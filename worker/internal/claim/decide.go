@@ -3,75 +3,32 @@
 package claim
 
 import (
-	"cmp"
-	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/hooks"
+	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// outcome is what an API server's answer to a write means.
-type outcome string
-
-const (
-	written outcome = "Written"
-	// lost: the Pod is no longer what was seen.
-	lost outcome = "Lost"
-	// gone: there is no such Pod any more.
-	gone outcome = "Gone"
-	// faulty: the request itself cannot be written on any Pod.
-	faulty outcome = "Faulty"
-	// denied: we may not write, or not like this; nothing was written, by this try.
-	denied outcome = "Denied"
-	// unclear: the write may have happened, may happen still, or never.
-	unclear outcome = "Unclear"
-)
-
-// judge reads the result of a JSON patch. A failed test is answered 422 without causes, an object that would not be valid
-// 422 with them. Whatever is not understood is unclear, which is the safe side.
-func judge(err error) outcome {
+// whatItMet is the result of a write that was refused, by what a live read of its Pod has found: the claim itself, if an earlier try
+// went through unheard.
+func whatItMet(id string, pod, live *corev1.Pod, err error) inventory.Result {
 	switch {
-	case err == nil:
-		return written
-	case apierrors.IsNotFound(err), apierrors.IsGone(err):
-		return gone
-	case apierrors.IsConflict(err):
-		return lost
-	case apierrors.IsInvalid(err):
-		if hasCauses(err) {
-			return faulty
-		}
-		return lost
-	case apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsUnsupportedMediaType(err):
-		return faulty
-	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), apierrors.IsTooManyRequests(err):
-		return denied
+	case apierrors.IsNotFound(err) || err == nil && live.UID != pod.UID:
+		return inventory.NoPod
+	case err != nil:
+		return inventory.Unclear
+	case sandbox.Read(live).ID == id:
+		return inventory.Written
 	default:
-		return unclear
+		return inventory.Lost
 	}
-}
-
-// atRepeat is what an answer means to a write of which an earlier try was unclear. A denial is of the try that it answers: an
-// API server that has just started refuses what it has carried out a moment ago. What is faulty is so at every try.
-func atRepeat(got outcome) outcome {
-	if got == denied {
-		return unclear
-	}
-	return got
-}
-
-func hasCauses(err error) bool {
-	var api apierrors.APIStatus
-	if !errors.As(err, &api) {
-		return false
-	}
-	details := api.Status().Details
-	return details != nil && len(details.Causes) > 0
 }
 
 // admission is what becomes of a claim that asks for a Pod, or why it gets none.
@@ -159,17 +116,8 @@ func startsAnother(f failedStart) bool {
 	case r.GetStopReason() != string(v1alpha1.SandboxStopReasonFailed) || r.ExitCode != nil:
 		return false
 	default:
-		return !badImage(r.GetFailureReason()) && r.GetFailureReason() != hooks.ReasonFailed
+		return !sandboxes.BadImage(r.GetFailureReason()) && r.GetFailureReason() != hooks.ReasonFailed
 	}
-}
-
-// badImage reports whether a failure reason is that of an image that cannot be had.
-func badImage(reason string) bool {
-	switch reason {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError":
-		return true
-	}
-	return false
 }
 
 // meeting is what a claim of (key, attempt) finds.
@@ -179,10 +127,10 @@ const (
 	startAnew meeting = "StartAnew"
 	// joinClaim: the same attempt is being carried out.
 	joinClaim meeting = "Join"
-	// answerHolder: a Pod carries the same attempt.
-	answerHolder meeting = "AnswerHolder"
-	// answerRecord: the sandbox of this attempt has ended.
-	answerRecord meeting = "AnswerRecord"
+	// returnHolder: a Pod carries the same attempt.
+	returnHolder meeting = "ReturnHolder"
+	// returnRecord: the sandbox of this attempt has ended.
+	returnRecord meeting = "ReturnRecord"
 	// refuseAgain: this attempt, or a later one, was refused or canceled.
 	refuseAgain meeting = "RefuseAgain"
 	// outdated: a later attempt is known.
@@ -202,25 +150,16 @@ type known struct {
 func meet(k known, attempt int32) meeting {
 	switch latest := max(k.pending, k.held, k.ended); {
 	case attempt == k.ended:
-		return answerRecord
+		return returnRecord
 	case attempt <= k.refused:
 		return refuseAgain
 	case attempt < latest:
 		return outdated
 	case attempt == k.held:
-		return answerHolder
+		return returnHolder
 	case attempt == k.pending:
 		return joinClaim
 	default:
 		return startAnew
 	}
-}
-
-// outranks reports whether a stays and b goes, of two Pods with one key.
-func outranks(a, b *sandbox.State) bool {
-	return cmp.Or(
-		cmp.Compare(a.Attempt, b.Attempt),
-		cmp.Compare(a.Incarnation, b.Incarnation),
-		cmp.Compare(a.ID, b.ID),
-	) > 0
 }

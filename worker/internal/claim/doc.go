@@ -6,22 +6,15 @@
 // by one write to the API server. Everything the package knows is an index over what is on the Pods: a new leader rebuilds
 // it from a live list.
 //
-//	idle.go     which Pods are idle, by image
-//	queue.go    who waits, and whose turn it is
-//	wait.go     one claim in the queue, and how it leaves
-//	pods.go     events into the index
-//	create.go   one claim from its call to its answer
-//	start.go    a sandbox until it runs, and another one if it does not
-//	write.go    the claim write, and what its outcome means
-//	keys.go     what became of a claim key
-//	release.go  ending sandboxes
-//	reach.go    where a sandbox runs, and until when
-//	timeouts.go activity and timeouts of sandboxes, which package idle ends by them
-//	ended.go    records of what has ended, into package history, and those that the hub has to store
-//	list.go     sandboxes in pages, live or ended
-//	pause.go    sandboxes whose CPU is freed, and given back
-//	detail.go   what Kubernetes warned about a sandbox that does not run
-//	decide.go   the pure decisions
+//	create.go  one claim from its call to its result
+//	keys.go    what became of a claim key
+//	wait.go    one claim in the queue, and how it leaves
+//	queue.go   who waits, and whose turn it is
+//	write.go   the claim write, and what its result means
+//	start.go   a sandbox until it runs, and another one if it does not
+//	decide.go  the pure decisions
+//
+// Pods are indexed in package inventory, whose lock guards what is here as well; package sandboxes looks after what was handed out.
 //
 // # The queue
 //
@@ -87,8 +80,7 @@
 // this process begins to lead: what is left to write is written. A write that fails is tried again after a while, one that is
 // refused for good is taken back. A release, an end or a timeout needs no turn: it wins, and the turn ends with the sandbox.
 //
-// Package await has the waits: of turns, and of claims that want their sandbox running. Its tasks are woken from the index,
-// which is what this package shows to callers: the cache of package sandboxcache lags behind it.
+// Waits are woken from the index, which is what callers are shown: the cache of package sandboxcache lags behind it.
 //
 // # Memory (I10)
 //

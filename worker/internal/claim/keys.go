@@ -15,290 +15,289 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// met is what a keyed claim finds; the zero value if it is to start anew.
+// refusal is the error that (key, attempt) and all earlier attempts got.
+type refusal struct {
+	attempt int32
+	err     error
+}
+
+// met is what a claim finds; the zero value if it is to start anew.
 type met struct {
 	op      *op
 	sandbox *sandboxv1.Sandbox
-	ended   string // the id of a sandbox whose record is the answer
+	ended   string // the id of a sandbox of which the record is the result
 }
 
-// meet answers a keyed claim from what is known of its key. The lock is held.
-func (s *Service) meet(c *Claim) (met, error) {
-	now := s.opts.Clock.Now()
+// meet finds what is known of a claim's key.
+func (l locked) meet(c *Claim) (met, error) {
 	var k known
-	if r, ok := s.refused.get(now, c.KeyHash); ok {
-		k.refused = r.attempt
+	refused, ok := l.refused.Get(l.clock.Now(), c.KeyHash)
+	if ok {
+		k.refused = refused.attempt
 	}
-	o := s.ops[c.KeyHash]
+	o := l.ops[c.KeyHash]
 	if o != nil {
 		k.pending = o.claim.Attempt
 	}
-	holder := s.holder(c.KeyHash)
+	holder := l.Holder(c.KeyHash)
 	if holder != nil {
-		k.held = sandbox.Read(holder.pod).Attempt
+		k.held = sandbox.Read(holder.Object()).Attempt
 	}
-	var over string
-	over, k.ended = s.endedUnder(c.KeyHash)
+	var ended string
+	ended, k.ended = l.sandboxes.EndedUnder(&l.View, c.KeyHash)
 	switch meet(k, c.Attempt) {
 	case refuseAgain:
-		r, _ := s.refused.get(now, c.KeyHash)
-		return met{}, r.err
+		return met{}, refused.err
 	case outdated:
-		return met{}, refuse(problem.NoCapacity, "a later attempt of this claim key is known")
-	case answerHolder:
-		shown := s.show(holder)
-		if hooks, err := hooksOf(c.Request); err != nil || hooks != sandbox.Read(holder.pod).Hooks {
-			return met{sandbox: shown}, conflictUnless(false, c.Request.GetClaimKey())
+		return met{}, disposition.Refuse(problem.NoCapacity, "a later attempt of this claim key is known")
+	case returnHolder:
+		shown := l.sandboxes.Show(holder)
+		hooks, err := hooksOf(c.Request)
+		if err != nil || hooks != sandbox.Read(holder.Object()).Hooks || !isOf(c.Request, shown) {
+			return met{sandbox: shown}, conflict(c)
 		}
-		return met{sandbox: shown}, conflict(c, shown)
+		return met{sandbox: shown}, nil
 	case joinClaim:
-		return met{op: o}, conflictOf(c.Request, o.claim.Request)
-	case answerRecord:
-		return met{ended: over}, nil
+		if !sameRequest(c.Request, o.claim.Request) {
+			return met{op: o}, conflict(c)
+		}
+		return met{op: o}, nil
+	case returnRecord:
+		return met{ended: ended}, nil
 	}
 	if o != nil {
-		s.cancelOp(o) // an earlier attempt, given up by whoever makes a later one
+		l.abort(o) // an earlier attempt, given up by whoever makes a later one
 	}
 	return met{}, nil
 }
 
-// holder is the Pod that stays, of those that carry a key. The lock is held.
-func (s *Service) holder(hash string) *entry {
-	var best *entry
-	var bestState sandbox.State
-	now := s.opts.Clock.Now()
-	for _, e := range s.byKey[hash] {
-		if _, stray := s.strays.get(now, e.id); stray {
-			continue
-		}
-		state := sandbox.Read(e.pod)
-		if best == nil || outranks(&state, &bestState) {
-			best, bestState = e, state
-		}
-	}
-	return best
-}
-
-// conflict refuses a claim whose key stands for other parameters, as far as the sandbox shows them.
-func conflict(c *Claim, record *sandboxv1.Sandbox) error {
-	r := c.Request
-	same := r.GetTeam() == record.GetTeam() && r.GetUser() == record.GetUser() &&
+// isOf reports whether a sandbox is what a request asks for, as far as it shows that.
+func isOf(r *sandboxv1.CreateSandboxRequest, record *sandboxv1.Sandbox) bool {
+	return r.GetTeam() == record.GetTeam() && r.GetUser() == record.GetUser() &&
 		(r.GetEnv() == "" || r.GetEnv() == record.GetEnv()) &&
 		(r.GetImage() == "" || sandbox.SameImage(r.GetImage(), record.GetImage())) &&
 		maps.Equal(r.GetLabels(), record.GetLabels()) && maps.Equal(r.GetMetadata(), record.GetMetadata())
-	return conflictUnless(same, r.GetClaimKey())
 }
 
-func conflictOf(a, b *sandboxv1.CreateSandboxRequest) error {
-	same := a.GetTeam() == b.GetTeam() && a.GetUser() == b.GetUser() && a.GetEnv() == b.GetEnv() &&
+func sameRequest(a, b *sandboxv1.CreateSandboxRequest) bool {
+	return a.GetTeam() == b.GetTeam() && a.GetUser() == b.GetUser() && a.GetEnv() == b.GetEnv() &&
 		slices.EqualFunc(a.GetPostStartHooks(), b.GetPostStartHooks(), func(x, y *structpb.Struct) bool { return proto.Equal(x, y) }) &&
 		a.GetImage() == b.GetImage() && maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetMetadata(), b.GetMetadata())
-	return conflictUnless(same, a.GetClaimKey())
 }
 
-func conflictUnless(same bool, key string) error {
-	if same {
-		return nil
+func conflict(c *Claim) error {
+	return disposition.Fault(problem.New(problem.ClaimKeyConflict, "claim key %q stands for other parameters", c.Request.GetClaimKey()))
+}
+
+// enforceAll is enforce for all sandboxes.
+func (l locked) enforceAll() {
+	for _, p := range l.Sandboxes() {
+		l.enforce(p)
 	}
-	return fault(problem.New(problem.ClaimKeyConflict, "claim key %q stands for other parameters", key))
 }
 
-// enforce ends a live sandbox that must not be: one whose key was canceled or refused, one that another Pod with the same
-// key outranks, one that nobody was told of, one that has ended before and came back with an etcd that was set back. What is
-// known to a leader whose lease has lapsed, as to one that was frozen, is no reason: the next one may have answered that very
-// sandbox. The lock is held.
-func (s *Service) enforce(e *entry) {
-	if !s.servingLocked() || !sandbox.PhaseOf(e.pod).Live() {
+// enforce ends a live sandbox that must not be: one whose key was canceled or refused, one that another Pod with the same key
+// outranks, one that no caller was told of, one that has ended before and came back with an etcd that was set back. What is known to
+// a leader whose lease has lapsed, as to one that was frozen, is no reason: the next one may have returned that very sandbox.
+func (l locked) enforce(p *inventory.Pod) {
+	if !l.Serving() || p.Sandbox() == "" || !p.Live() {
 		return
 	}
-	now := s.opts.Clock.Now()
-	if _, stray := s.strays.get(now, e.id); stray {
-		s.spawnAbandon(e.id)
+	if l.Disowned(p.Sandbox()) {
+		l.sandboxes.Dispose(l.State, p.Sandbox(), sandboxes.Abandoned())
 		return
 	}
 	// A Pod that is being deleted has its record before it goes, and a view that lags shows what was.
-	if e.pod.DeletionTimestamp == nil && e.version >= e.top && s.opts.History.Has(e.id) {
-		s.cameBack(e)
+	if p.Object().DeletionTimestamp == nil && p.Current() && l.sandboxes.HasEnded(p.Sandbox()) {
+		l.cameBack(p)
 		return
 	}
-	if e.hash == "" {
+	if p.KeyHash() == "" {
 		return
 	}
-	if r, ok := s.refused.get(now, e.hash); ok && sandbox.Read(e.pod).Attempt <= r.attempt {
-		s.spawnDispose(e.id, canceledEnd("Canceled", "the claim had been refused or canceled when the Pod was written"))
+	refused, ok := l.refused.Get(l.clock.Now(), p.KeyHash())
+	if ok && sandbox.Read(p.Object()).Attempt <= refused.attempt {
+		end := sandboxes.Canceled("Canceled", "the claim had been refused or canceled when the Pod was written")
+		l.sandboxes.Dispose(l.State, p.Sandbox(), end)
 		return
 	}
-	if len(s.byKey[e.hash]) < 2 {
+	if len(l.WithKey(p.KeyHash())) < 2 {
 		return
 	}
-	stays := s.holder(e.hash)
+	stays := l.Holder(p.KeyHash())
 	if stays == nil {
 		return
 	}
-	for _, other := range s.byKey[e.hash] {
-		if other != stays && sandbox.PhaseOf(other.pod).Live() {
-			s.spawnDispose(other.id, canceledEnd("DuplicateKey", "sandbox "+stays.id+" has the same claim key and stays"))
+	end := sandboxes.Canceled("DuplicateKey", "sandbox "+stays.Sandbox()+" has the same claim key and stays")
+	for _, other := range l.WithKey(p.KeyHash()) {
+		if other != stays && other.Live() {
+			l.sandboxes.Dispose(l.State, other.Sandbox(), end)
 		}
 	}
 }
 
-// cameBack ends a sandbox that has ended before, and is there again because etcd was set back. Where nobody has noticed that
-// yet, it is noticed by this: what is idle may be somebody's as well. The lock is held.
-func (s *Service) cameBack(e *entry) {
-	if !sandbox.NeverReset(e.pod) {
-		s.opts.Log.Error(ErrSetBack, "Serving nothing any more: a sandbox that has ended is there again", "sandbox", e.id, "pod", e.pod.Name)
-		s.foundSetBack()
+// cameBack ends a sandbox that has ended before, and is there again because etcd was set back. Where that is not known yet, it is
+// by this: what is idle may be another tenant's as well.
+func (l locked) cameBack(p *inventory.Pod) {
+	if !sandbox.NeverReset(p.Object()) {
+		l.opts.Log.Error(inventory.ErrSetBack, "Serving nothing any more: a sandbox that has ended is there again",
+			"sandbox", p.Sandbox(), "pod", p.Object().Name)
+		l.FoundSetBack()
 		return
 	}
-	s.spawnDispose(e.id, sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
+	l.sandboxes.Dispose(l.State, p.Sandbox(), sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
 }
 
-// Decline refuses a claim with a key that there is no room to carry out, unless its attempt is known or may be: that one is
-// to ask again. The refusal is remembered, since a claim of this attempt may be about to begin.
-func (s *Service) Decline(c Claim, why *problem.Error) error {
-	s.mu.Lock()
-	defer s.unlock()
-	if !s.servesLocked(&c) {
-		return notServing()
-	}
-	found, err := s.meet(&c)
-	if err != nil {
-		return err
-	}
-	if _, mayBe := s.unclear.get(s.opts.Clock.Now(), c.KeyHash); mayBe || found != (met{}) {
-		return doubt("%s; the same call with the same claimKey asks for it again", why.Message)
-	}
-	err = &disposed{problem: why, disposition: federationv1.Disposition_REFUSED}
-	s.rememberRefusal(c.KeyHash, c.Attempt, err)
+// Decline refuses a claim with a key that there is no room to carry out, unless its attempt is known or may be: that one is to ask
+// again. The refusal is remembered, since a claim of this attempt may be about to begin.
+func (s *Service) Decline(c Claim, why *problem.Error) (err error) {
+	s.update(func(l locked) { err = l.decline(&c, why) })
 	return err
 }
 
-func (s *Service) rememberRefusal(hash string, attempt int32, err error) {
-	now := s.opts.Clock.Now()
-	if r, ok := s.refused.get(now, hash); ok && r.attempt > attempt {
-		return
+func (l locked) decline(c *Claim, why *problem.Error) error {
+	if !serves(&l.View, c) {
+		return disposition.NotServing()
 	}
-	s.refused.put(now, hash, refusal{attempt: attempt, err: err})
+	found, err := l.meet(c)
+	if err != nil {
+		return err
+	}
+	if _, mayBe := l.unclear.Get(l.clock.Now(), c.KeyHash); mayBe || found != (met{}) {
+		return disposition.Doubt("%s; the same call with the same claimKey asks for it again", why.Message)
+	}
+	err = disposition.Refusal(why)
+	l.rememberRefusal(c.KeyHash, c.Attempt, err)
+	return err
 }
 
-// Lookup answers the sandbox of (key, attempt), live or ended; a claim under way is a sandbox that is PENDING. NOT_FOUND
-// is no refusal.
-func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (*sandboxv1.Sandbox, error) {
-	id, shown, err := s.lookup(hash, attempt)
-	if id != "" {
-		shown, err = s.recorded(ctx, id)
+func (l locked) rememberRefusal(hash string, attempt int32, err error) {
+	now := l.clock.Now()
+	if r, ok := l.refused.Get(now, hash); ok && r.attempt > attempt {
+		return
+	}
+	l.refused.Put(now, hash, refusal{attempt: attempt, err: err})
+}
+
+// Lookup returns the sandbox of (key, attempt), live or ended; a claim under way is a sandbox that is PENDING. NOT_FOUND is no
+// refusal.
+func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (shown *sandboxv1.Sandbox, err error) {
+	var ended string
+	s.view(func(v *inventory.View, shared *shared) { ended, shown, err = s.lookup(v, shared, hash, attempt) })
+	if ended != "" {
+		shown, err = s.sandboxes.Recorded(ctx, ended)
 	}
 	if err == nil && shown == nil {
-		err = notFound("no sandbox carries this claim key under attempt %d", attempt)
+		err = disposition.NotFound("no sandbox carries this claim key under attempt %d", attempt)
 	}
 	return shown, err
 }
 
-// lookup answers the id of a sandbox that has ended, or what there is of one that has not.
-func (s *Service) lookup(hash string, attempt int32) (ended string, shown *sandboxv1.Sandbox, err error) {
-	s.mu.Lock()
-	defer s.unlock()
-	if !s.servingLocked() {
-		return "", nil, notServing()
+// lookup returns the id of a sandbox that has ended, or what there is of one that has not.
+func (s *Service) lookup(v *inventory.View, shared *shared, hash string, attempt int32) (string, *sandboxv1.Sandbox, error) {
+	if !v.Serving() {
+		return "", nil, disposition.NotServing()
 	}
-	if e := s.holder(hash); e != nil && sandbox.Read(e.pod).Attempt == attempt {
-		return "", s.show(e), nil
+	if p := v.Holder(hash); p != nil && sandbox.Read(p.Object()).Attempt == attempt {
+		return "", s.sandboxes.Show(p), nil
 	}
-	if o := s.ops[hash]; o != nil && o.claim.Attempt == attempt {
+	if o := shared.ops[hash]; o != nil && o.claim.Attempt == attempt {
 		return "", s.showPending(o), nil
 	}
-	if id, of := s.endedUnder(hash); of == attempt {
+	if id, of := s.sandboxes.EndedUnder(v, hash); of == attempt {
 		return id, nil, nil
 	}
 	return "", nil, nil
 }
 
-// Cancel ends (key, attempt) and all earlier attempts: their sandbox is released, and one that is yet to come is refused
-// for ten minutes. The answer is the sandbox if there was one, else one that ENDED as Canceled without ever having a Pod.
-func (s *Service) Cancel(ctx context.Context, hash string, attempt int32) (*sandboxv1.Sandbox, error) {
-	id, record, err := s.cancel(hash, attempt)
+// showPending is what there is to say of a claim that has no Pod. Its id is the one that its sandbox will have.
+func (s *Service) showPending(o *op) *sandboxv1.Sandbox {
+	r := o.claim.Request
+	return &sandboxv1.Sandbox{
+		Id: o.id, ClusterId: s.clusterID, Namespace: o.claim.Pool.Namespace, Env: r.GetEnv(), Pool: o.claim.Pool.Name,
+		Phase: sandboxv1.Phase_PENDING, Image: o.image, Team: r.GetTeam(), User: r.GetUser(),
+		Labels: r.GetLabels(), Metadata: r.GetMetadata(), ClaimKey: r.GetClaimKey(),
+	}
+}
+
+// Cancel ends (key, attempt) and all earlier attempts: their sandbox is released, and one that is yet to come is refused for ten
+// minutes. It returns the sandbox if there was one, else one that ENDED as Canceled without ever having a Pod.
+func (s *Service) Cancel(ctx context.Context, hash string, attempt int32) (record *sandboxv1.Sandbox, err error) {
+	var id string
+	s.update(func(l locked) { id, record, err = l.cancel(hash, attempt) })
 	if err != nil || id == "" {
 		return record, err
 	}
-	return s.Release(ctx, id)
+	return s.sandboxes.Release(ctx, id)
 }
 
-func (s *Service) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox, error) {
-	s.mu.Lock()
-	defer s.unlock()
-	if !s.servingLocked() {
-		return "", nil, notServing()
+// cancel returns the id of a sandbox that there is, else the record of none.
+func (l locked) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox, error) {
+	if !l.Serving() {
+		return "", nil, disposition.NotServing()
 	}
-	s.rememberRefusal(hash, attempt, refuse(problem.NoCapacity, "the claim was canceled"))
-	record := &sandboxv1.Sandbox{ClusterId: s.opts.ClusterID, Phase: sandboxv1.Phase_ENDED, StopReason: string(canceledEnd("", "").StopReason)}
-	if o := s.ops[hash]; o != nil && o.claim.Attempt <= attempt {
-		record = s.showPending(o)
-		record.Phase, record.StopReason = sandboxv1.Phase_ENDED, string(canceledEnd("", "").StopReason)
-		s.cancelOp(o)
+	l.rememberRefusal(hash, attempt, disposition.Refuse(problem.NoCapacity, "the claim was canceled"))
+	record := &sandboxv1.Sandbox{ClusterId: l.clusterID}
+	if o := l.ops[hash]; o != nil && o.claim.Attempt <= attempt {
+		record = l.showPending(o)
+		l.abort(o)
 	}
-	if e := s.holder(hash); e != nil && sandbox.Read(e.pod).Attempt <= attempt {
-		return e.id, nil, nil
+	record.Phase, record.StopReason = sandboxv1.Phase_ENDED, string(v1alpha1.SandboxStopReasonCanceled)
+	if p := l.Holder(hash); p != nil && sandbox.Read(p.Object()).Attempt <= attempt {
+		return p.Sandbox(), nil, nil
 	}
-	if id, of := s.endedUnder(hash); id != "" && of <= attempt {
-		return id, nil, nil // which answers its record
+	if id, of := l.sandboxes.EndedUnder(&l.View, hash); id != "" && of <= attempt {
+		return id, nil, nil // a release returns its record
 	}
 	return "", record, nil
 }
 
-// Keys lists who has a claim key of the hub's: of each key the Pod that stays, or the claim under way. With ended those
-// that had one are listed as well, for a hub that has lost its memory of them.
-func (s *Service) Keys(ended bool) []*federationv1.KeyHolder {
-	s.mu.Lock()
-	defer s.unlock()
-	var keys []*federationv1.KeyHolder
-	for hash := range s.byKey {
-		e := s.holder(hash)
+// Keys lists who has a claim key of the hub's: of each key the Pod that stays, or the claim under way.
+func (s *Service) Keys() (keys []*federationv1.KeyHolder) {
+	s.view(func(v *inventory.View, shared *shared) { keys = s.keys(v, shared) })
+	return sorted(keys)
+}
+
+// AllKeys is Keys with those whose sandbox has ended, for a hub that has lost its memory of them.
+func (s *Service) AllKeys() (keys []*federationv1.KeyHolder) {
+	s.view(func(v *inventory.View, shared *shared) {
+		keys = append(s.keys(v, shared), s.sandboxes.EndedKeys(v)...)
+	})
+	return sorted(keys)
+}
+
+func (s *Service) keys(v *inventory.View, shared *shared) (keys []*federationv1.KeyHolder) {
+	for hash := range v.KeyHashes() {
+		p := v.Holder(hash)
 		// A live Pod whose sandbox has ended came back with an etcd that was set back: the hub, which knows better, has it ended.
-		if e == nil || s.opts.History.Has(e.id) && !sandbox.PhaseOf(e.pod).Live() {
+		if p == nil || s.sandboxes.HasEnded(p.Sandbox()) && !p.Live() {
 			continue
 		}
-		state := sandbox.Read(e.pod)
-		if s.isLocal(e.pod.Namespace, &state) {
+		state := sandbox.Read(p.Object())
+		if s.sandboxes.IsLocal(p.Object().Namespace, &state) {
 			continue
 		}
 		keys = append(keys, &federationv1.KeyHolder{
-			KeyHash: hash, Attempt: state.Attempt, SandboxId: e.id, PodUid: string(e.pod.UID),
+			KeyHash: hash, Attempt: state.Attempt, SandboxId: p.Sandbox(), PodUid: string(p.Object().UID),
 		})
 	}
-	for hash, o := range s.ops {
-		if !o.claim.Local && !o.canceled && s.byID[o.id] == nil {
+	for hash, o := range shared.ops {
+		if !o.claim.Local && !o.canceled && v.Sandbox(o.id) == nil {
 			keys = append(keys, &federationv1.KeyHolder{KeyHash: hash, Attempt: o.claim.Attempt, SandboxId: o.id})
 		}
 	}
-	if ended {
-		keys = append(keys, s.endedKeys()...)
-	}
+	return keys
+}
+
+func sorted(keys []*federationv1.KeyHolder) []*federationv1.KeyHolder {
 	slices.SortFunc(keys, func(a, b *federationv1.KeyHolder) int {
 		return cmp.Or(cmp.Compare(a.GetSandboxId(), b.GetSandboxId()), cmp.Compare(a.GetKeyHash(), b.GetKeyHash()))
 	})
 	return keys
-}
-
-// endedKeys lists the latest sandbox that ended under each key. The lock is held.
-func (s *Service) endedKeys() []*federationv1.KeyHolder {
-	var keys []*federationv1.KeyHolder
-	for _, k := range s.opts.History.Keys() {
-		if id, _ := s.endedUnder(k.Hash); k.ForHub && id == k.ID {
-			keys = append(keys, &federationv1.KeyHolder{KeyHash: k.Hash, Attempt: k.Attempt, SandboxId: k.ID, Ended: true})
-		}
-	}
-	for _, id := range s.ended.keys {
-		if r, ok := s.ended.records.get(s.opts.Clock.Now(), id); ok && r.ForHub {
-			keys = append(keys, &federationv1.KeyHolder{KeyHash: r.KeyHash, Attempt: r.Attempt, SandboxId: id, Ended: true})
-		}
-	}
-	return keys
-}
-
-// isLocal reports whether a key was given at this worker's own API.
-func (s *Service) isLocal(namespace string, state *sandbox.State) bool {
-	return state.KeyHash == sandbox.LocalKeyHash(state.Team, namespace, state.Key, s.opts.ClusterID)
 }

@@ -20,20 +20,22 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
+	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // I2: whoever asks for a key gets its one sandbox, at the same time, after a restart, and after it has ended.
 func TestI2OneKeyOneSandbox(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(6)
-	l := w.lead(1)
-	l.awaitIdle("p", 6)
+	w := claimtest.NewWorld(t)
+	w.MakePool(6)
+	l := w.Lead(1)
+	l.AwaitIdle(6)
 	ids := make([]string, 8)
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			got, err := l.create(keyed("k", 1), image(tenantImage))
+			got, err := l.TryCreate(claimtest.Keyed("k", 1), claimtest.Image(claimtest.TenantImage))
 			if err != nil {
 				t.Error(err)
 			}
@@ -46,35 +48,35 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 			t.Errorf("I2: one key was answered %s and %s", ids[0], id)
 		}
 	}
-	l.awaitIdle("p", 5)
-	l.stop()
-	l.blind()
+	l.AwaitIdle(5)
+	l.Stop()
+	l.Blind()
 
-	next := w.lead(2)
-	if got := next.mustCreate(keyed("k", 1), image(tenantImage)); got.GetId() != ids[0] {
+	next := w.Lead(2)
+	if got := next.MustCreate(claimtest.Keyed("k", 1), claimtest.Image(claimtest.TenantImage)); got.GetId() != ids[0] {
 		t.Errorf("I2: after a restart the key was answered %s, before %s", got.GetId(), ids[0])
 	}
-	if got, err := next.Lookup(t.Context(), hashOf(w, "k"), 1); err != nil || got.GetId() != ids[0] {
+	if got, err := next.Lookup(t.Context(), w.KeyHash("k"), 1); err != nil || got.GetId() != ids[0] {
 		t.Errorf("lookup: %v, %v", got, err)
 	}
-	if got := next.holderOf("k", false); got.GetSandboxId() != ids[0] || got.GetAttempt() != 1 || got.GetPodUid() == "" {
+	if got := holderOf(w, next.Keys()); got.GetSandboxId() != ids[0] || got.GetAttempt() != 1 || got.GetPodUid() == "" {
 		t.Errorf("the key's holder: %v", got)
 	}
-	_, err := next.create(keyed("k", 1), image("test.local/other:1"))
+	_, err := next.TryCreate(claimtest.Keyed("k", 1), claimtest.Image("test.local/other:1"))
 	if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict {
 		t.Errorf("other parameters: %v, want a conflict", err)
 	}
 
 	_, err = next.Release(t.Context(), ids[0])
-	w.must(err)
-	w.eventually("the record for the hub", func() error {
+	w.Must(err)
+	w.Eventually("the record for the hub", func() error {
 		if _, records := next.TakeEnded(10); len(records) != 1 || records[0].GetSandbox().GetId() != ids[0] {
 			return fmt.Errorf("there are %v", records)
 		}
 		return nil
 	})
-	w.eventually("the record under the key", func() error {
-		got, err := next.create(keyed("k", 1), image(tenantImage))
+	w.Eventually("the record under the key", func() error {
+		got, err := next.TryCreate(claimtest.Keyed("k", 1), claimtest.Image(claimtest.TenantImage))
 		if err != nil || got.GetId() != ids[0] {
 			t.Fatalf("I2: an ended sandbox's key was answered %v, %v", got, err)
 		}
@@ -85,10 +87,10 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 	})
 	batch, _ := next.TakeEnded(10)
 	next.AckEnded(batch)
-	if got := next.holderOf("k", true); got.GetSandboxId() != ids[0] || !got.GetEnded() {
+	if got := holderOf(w, next.AllKeys()); got.GetSandboxId() != ids[0] || !got.GetEnded() {
 		t.Errorf("I2: for a hub that lost its memory: %v", got)
 	}
-	if got := next.holderOf("k", false); got != nil {
+	if got := holderOf(w, next.Keys()); got != nil {
 		t.Errorf("for a hub that did not: %v", got)
 	}
 	if _, left := next.TakeEnded(10); len(left) != 0 {
@@ -96,17 +98,15 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 	}
 }
 
-// holderOf is what the key index says of a key.
-func (l *leader) holderOf(key string, ended bool) *federationv1.KeyHolder {
-	for _, holder := range l.Keys(ended) {
-		if holder.GetKeyHash() == hashOf(l.w, key) {
+// holderOf is what there is of the key "k" among keys.
+func holderOf(w *claimtest.World, keys []*federationv1.KeyHolder) *federationv1.KeyHolder {
+	for _, holder := range keys {
+		if holder.GetKeyHash() == w.KeyHash("k") {
 			return holder
 		}
 	}
 	return nil
 }
-
-func hashOf(w *world, key string) string { return sandbox.KeyHash("red", w.namespace, key) }
 
 // slow lets a test act between a write at the API server and its answer.
 type slow struct {
@@ -124,28 +124,28 @@ func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // I2: a worker that loses its lease while it writes does not answer, and the next leader answers with that very Pod.
 func TestI2NoAnswerWithoutTheLease(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(3)
-	var l *leader
-	l = w.lead(1, func(_ *claim.Options, cfg *rest.Config) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(3)
+	var l *claimtest.Leader
+	l = w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return &slow{next: next, written: func() { l.lease.lost.Store(true) }}
+			return &slow{next: next, written: func() { l.Lease.Lost.Store(true) }}
 		})
 	})
-	l.awaitIdle("p", 3)
-	got, err := l.create(keyed("k", 1))
+	l.AwaitIdle(3)
+	got, err := l.TryCreate(claimtest.Keyed("k", 1))
 	if err == nil {
 		t.Fatalf("I2: answered %s without the lease", got.GetId())
 	}
-	if d := claim.Disposition(err); d != federationv1.Disposition_UNCLEAR {
+	if d := disposition.Of(err); d != federationv1.Disposition_UNCLEAR {
 		t.Errorf("disposition %s, want UNCLEAR", d)
 	}
-	l.stop()
-	l.blind()
-	next := w.lead(2)
-	after := next.mustCreate(keyed("k", 1))
+	l.Stop()
+	l.Blind()
+	next := w.Lead(2)
+	after := next.MustCreate(claimtest.Keyed("k", 1))
 	var carriers []string
-	for _, pod := range w.pods() {
+	for _, pod := range w.Pods() {
 		if s := sandbox.Read(&pod); s.ID != "" {
 			carriers = append(carriers, s.ID)
 		}
@@ -157,66 +157,66 @@ func TestI2NoAnswerWithoutTheLease(t *testing.T) {
 
 // I2: what the last leader answered a moment ago is known to the next one, however late its informers are.
 func TestI2ANewLeaderListsBeforeItServes(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(3)
-	next := w.follow()
-	next.awaitIdle("p", 3)
-	next.blind()
-	l := w.lead(1)
-	l.awaitIdle("p", 3)
-	before := l.mustCreate(keyed("k", 1))
-	l.stop()
-	next.takeOver(2)
-	if got := next.mustCreate(keyed("k", 1)); got.GetId() != before.GetId() {
+	w := claimtest.NewWorld(t)
+	w.MakePool(3)
+	next := w.Follow()
+	next.AwaitIdle(3)
+	next.Blind()
+	l := w.Lead(1)
+	l.AwaitIdle(3)
+	before := l.MustCreate(claimtest.Keyed("k", 1))
+	l.Stop()
+	next.TakeOver(2)
+	if got := next.MustCreate(claimtest.Keyed("k", 1)); got.GetId() != before.GetId() {
 		t.Errorf("I2: the key was answered %s, and %s by the next leader", before.GetId(), got.GetId())
 	}
 }
 
 // I2: of two Pods with one key the one of the higher incarnation stays, and the other ends as Canceled.
 func TestI2OfTwoPodsTheHigherIncarnationStays(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(2)
-	l := w.lead(3)
-	l.awaitIdle("p", 2)
-	pods := w.pods()
+	w := claimtest.NewWorld(t)
+	w.MakePool(2)
+	l := w.Lead(3)
+	l.AwaitIdle(2)
+	pods := w.Pods()
 	for i, incarnation := range []uint64{2, 1} {
-		w.claim(&pods[i], &sandbox.Grant{
-			ID: fmt.Sprintf("0%d-%s", i, clusterID), Key: "k", KeyHash: hashOf(w, "k"), Attempt: 1,
-			Incarnation: incarnation, Team: "red", User: "ann", Image: poolImage,
+		writeClaim(w, &pods[i], &sandbox.Grant{
+			ID: fmt.Sprintf("0%d-%s", i, claimtest.ClusterID), Key: "k", KeyHash: w.KeyHash("k"), Attempt: 1,
+			Incarnation: incarnation, Team: "red", User: "ann", Image: claimtest.PoolImage,
 		})
 	}
-	w.eventually("the lower incarnation to end", func() error {
-		got, err := l.Get(t.Context(), "01-"+clusterID)
+	w.Eventually("the lower incarnation to end", func() error {
+		got, err := l.Get(t.Context(), "01-"+claimtest.ClusterID)
 		if err != nil || got.GetStopReason() != "Canceled" {
 			return fmt.Errorf("%v, %w", got, err)
 		}
 		return nil
 	})
-	if got := l.mustCreate(keyed("k", 1)); got.GetId() != "00-"+clusterID || got.GetPhase() != sandboxv1.Phase_RUNNING {
+	if got := l.MustCreate(claimtest.Keyed("k", 1)); got.GetId() != "00-"+claimtest.ClusterID || got.GetPhase() != sandboxv1.Phase_RUNNING {
 		t.Errorf("I2: the key is answered %v, want the higher incarnation's", got)
 	}
 }
 
-// claim writes a claim past the service, as another leader would.
-func (w *world) claim(pod *corev1.Pod, g *sandbox.Grant) {
-	w.t.Helper()
+// writeClaim writes a claim past the service, as another leader would.
+func writeClaim(w *claimtest.World, pod *corev1.Pod, g *sandbox.Grant) {
+	w.T.Helper()
 	g.Now = time.Now()
 	patch, _, err := sandbox.ClaimPatch(pod, g)
-	w.must(err)
-	w.must(w.live.Patch(w.t.Context(), pod.DeepCopy(), client.RawPatch(types.JSONPatchType, patch)))
+	w.Must(err)
+	w.Must(w.Live.Patch(w.T.Context(), pod.DeepCopy(), client.RawPatch(types.JSONPatchType, patch)))
 }
 
 func TestCanceledKey(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(1)
-	l := w.lead(1)
-	l.awaitIdle("p", 1)
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
 
-	got := l.mustCreate(keyed("live", 1))
-	if _, err := l.Cancel(t.Context(), hashOf(w, "live"), 1); err != nil {
+	got := l.MustCreate(claimtest.Keyed("live", 1))
+	if _, err := l.Cancel(t.Context(), w.KeyHash("live"), 1); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("the canceled sandbox to end", func() error {
+	w.Eventually("the canceled sandbox to end", func() error {
 		record, err := l.Get(t.Context(), got.GetId())
 		if err != nil || record.GetPhase() != sandboxv1.Phase_ENDED {
 			return fmt.Errorf("%v, %w", record, err)
@@ -224,87 +224,87 @@ func TestCanceledKey(t *testing.T) {
 		return nil
 	})
 
-	if _, err := l.Cancel(t.Context(), hashOf(w, "early"), 1); err != nil {
+	if _, err := l.Cancel(t.Context(), w.KeyHash("early"), 1); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := l.create(keyed("early", 1)); claim.Disposition(err) != federationv1.Disposition_REFUSED {
+	if got, err := l.TryCreate(claimtest.Keyed("early", 1)); disposition.Of(err) != federationv1.Disposition_REFUSED {
 		t.Errorf("a claim that comes after its cancel: %v, %v", got, err)
 	}
-	l.awaitIdle("p", 1)
-	l.mustCreate(keyed("early", 2))
+	l.AwaitIdle(1)
+	l.MustCreate(claimtest.Keyed("early", 2))
 
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := l.create(keyed("waits", 1))
+		_, err := l.TryCreate(claimtest.Keyed("waits", 1))
 		waiting <- err
 	}()
-	l.awaitWaiting("p", 1)
-	if _, err := l.Cancel(t.Context(), hashOf(w, "waits"), 1); err != nil {
+	l.AwaitWaiting(1)
+	if _, err := l.Cancel(t.Context(), w.KeyHash("waits"), 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-waiting; claim.Disposition(err) != federationv1.Disposition_REFUSED {
+	if err := <-waiting; disposition.Of(err) != federationv1.Disposition_REFUSED {
 		t.Errorf("a claim that was canceled while it waited: %v", err)
 	}
-	l.awaitWaiting("p", 0)
+	l.AwaitWaiting(0)
 }
 
 func TestRefusalIsRemembered(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(0)
-	l := w.lead(1)
-	w.eventually("the pool", func() error {
-		if _, ok := l.Stats(l.pool("p")); !ok {
+	w := claimtest.NewWorld(t)
+	w.MakePool(0)
+	l := w.Lead(1)
+	w.Eventually("the pool", func() error {
+		if _, ok := l.Stats(l.W.Key("p")); !ok {
 			return errors.New("not known")
 		}
 		return nil
 	})
 	refused := func(change ...func(*claim.Claim)) {
 		t.Helper()
-		if _, err := l.create(append(change, noQueue)...); claim.Disposition(err) != federationv1.Disposition_REFUSED {
+		if _, err := l.TryCreate(append(change, claimtest.NoQueue)...); disposition.Of(err) != federationv1.Disposition_REFUSED {
 			t.Errorf("got %v, want a refusal", err)
 		}
 	}
-	refused(keyed("k", 1))
-	refused(keyed("own", 1), func(c *claim.Claim) { c.Local = true })
-	w.scale(3)
-	l.awaitIdle("p", 3)
-	refused(keyed("k", 1)) // the hub may have gone elsewhere with it
-	l.mustCreate(keyed("k", 2))
-	refused(keyed("k", 1))
-	l.mustCreate(keyed("own", 1), func(c *claim.Claim) { c.Local = true })
+	refused(claimtest.Keyed("k", 1))
+	refused(claimtest.Keyed("own", 1), func(c *claim.Claim) { c.Local = true })
+	w.Scale(3)
+	l.AwaitIdle(3)
+	refused(claimtest.Keyed("k", 1)) // the hub may have gone elsewhere with it
+	l.MustCreate(claimtest.Keyed("k", 2))
+	refused(claimtest.Keyed("k", 1))
+	l.MustCreate(claimtest.Keyed("own", 1), func(c *claim.Claim) { c.Local = true })
 }
 
 // A caller with a key may leave and come back while the claim waits.
 func TestAKeyedClaimOutlivesItsCaller(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(0)
-	l := w.lead(1)
+	w := claimtest.NewWorld(t)
+	w.MakePool(0)
+	l := w.Lead(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
-	w.eventually("the pool", func() error {
-		if _, ok := l.Stats(l.pool("p")); !ok {
+	w.Eventually("the pool", func() error {
+		if _, ok := l.Stats(l.W.Key("p")); !ok {
 			return errors.New("not known")
 		}
 		return nil
 	})
 	go func() {
-		_, err := l.Create(ctx, l.request("p", keyed("k", 1)))
+		_, err := l.Create(ctx, l.Request(claimtest.Keyed("k", 1)))
 		left <- err
 	}()
-	l.awaitWaiting("p", 1)
+	l.AwaitWaiting(1)
 	cancel()
-	if err := <-left; claim.Disposition(err) != federationv1.Disposition_UNCLEAR {
+	if err := <-left; disposition.Of(err) != federationv1.Disposition_UNCLEAR {
 		t.Errorf("the caller who left was told %v", err)
 	}
-	if got := l.holderOf("k", false); got.GetAttempt() != 1 || got.GetPodUid() != "" || got.GetSandboxId() == "" {
+	if got := holderOf(w, l.Keys()); got.GetAttempt() != 1 || got.GetPodUid() != "" || got.GetSandboxId() == "" {
 		t.Errorf("I2: a claim under way holds its key: %v", got)
 	}
 	back := make(chan *sandboxv1.Sandbox, 1)
-	go func() { back <- l.mustCreate(keyed("k", 1)) }()
-	w.scale(2)
+	go func() { back <- l.MustCreate(claimtest.Keyed("k", 1)) }()
+	w.Scale(2)
 	got := <-back
-	l.awaitIdle("p", 1)
-	if again := l.mustCreate(keyed("k", 1)); again.GetId() != got.GetId() {
+	l.AwaitIdle(1)
+	if again := l.MustCreate(claimtest.Keyed("k", 1)); again.GetId() != got.GetId() {
 		t.Errorf("I2: %s and %s", again.GetId(), got.GetId())
 	}
 }
@@ -342,36 +342,36 @@ func (d *detour) set(closed bool) {
 
 // I2: a write whose outcome was unclear, and that happens after its key was answered with another Pod, ends unanswered.
 func TestI2AWriteThatComesLateEndsUnanswered(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(3)
+	w := claimtest.NewWorld(t)
+	w.MakePool(3)
 	way := &detour{}
-	l := w.lead(1, func(_ *claim.Options, cfg *rest.Config) {
+	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
 	})
-	l.awaitIdle("p", 3)
+	l.AwaitIdle(3)
 	way.set(true)
-	_, err := l.create(keyed("k", 1))
-	if d := claim.Disposition(err); d != federationv1.Disposition_UNCLEAR {
+	_, err := l.TryCreate(claimtest.Keyed("k", 1))
+	if d := disposition.Of(err); d != federationv1.Disposition_UNCLEAR {
 		t.Fatalf("a write that nobody answered: %v (%s)", err, d)
 	}
 	way.set(false)
-	got := l.mustCreate(keyed("k", 1))
+	got := l.MustCreate(claimtest.Keyed("k", 1))
 
 	resp, err := way.next.RoundTrip(way.kept[0])
-	w.must(err)
+	w.Must(err)
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("the late write answered %s: this test needs it to happen", resp.Status)
 	}
-	w.eventually("the late sandbox to end", func() error {
-		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.namespace})
+	w.Eventually("the late sandbox to end", func() error {
+		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace})
 		if err != nil || len(list.GetSandboxes()) != 1 {
 			return fmt.Errorf("%v, %w", list.GetSandboxes(), err)
 		}
 		if list.GetSandboxes()[0].GetId() != got.GetId() {
 			t.Fatalf("I2: the answered sandbox ended, the late one stays: %v", list)
 		}
-		if again := l.mustCreate(keyed("k", 1)); again.GetId() != got.GetId() {
+		if again := l.MustCreate(claimtest.Keyed("k", 1)); again.GetId() != got.GetId() {
 			t.Fatalf("I2: the key was answered %s, now %s", got.GetId(), again.GetId())
 		}
 		return nil

@@ -17,21 +17,23 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
+	"navix.sh/atoll/worker/internal/disposition"
 )
 
 func wantRefusal(t *testing.T, err error, reason problem.Reason) {
 	t.Helper()
-	if p := problem.FromError(err); p == nil || p.Reason != reason || claim.Disposition(err) != federationv1.Disposition_REFUSED {
-		t.Errorf("got %v (%s), want %s and REFUSED", err, claim.Disposition(err), reason)
+	if p := problem.FromError(err); p == nil || p.Reason != reason || disposition.Of(err) != federationv1.Disposition_REFUSED {
+		t.Errorf("got %v (%s), want %s and REFUSED", err, disposition.Of(err), reason)
 	}
 }
 
 func TestQueueIsBoundedOrderedAndPatient(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(1)
-	l := w.lead(1, func(o *claim.Options, _ *rest.Config) { o.QueueCapacity = 3 })
-	l.awaitIdle("p", 1)
-	first := l.mustCreate()
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1, func(o *claimtest.Options, _ *rest.Config) { o.Claims.QueueCapacity = 3 })
+	l.AwaitIdle(1)
+	first := l.MustCreate()
 
 	type answer struct {
 		who int
@@ -41,18 +43,18 @@ func TestQueueIsBoundedOrderedAndPatient(t *testing.T) {
 	answers := make(chan answer, 3)
 	for i := range 3 {
 		go func() {
-			got, err := l.create(func(c *claim.Claim) {
+			got, err := l.TryCreate(func(c *claim.Claim) {
 				if i == 1 {
 					c.Request.StartupTimeout = durationpb.New(300 * time.Millisecond)
 				}
 			})
 			answers <- answer{i, got, err}
 		}()
-		l.awaitWaiting("p", int32(i+1))
+		l.AwaitWaiting(int32(i + 1))
 	}
-	_, err := l.create()
+	_, err := l.TryCreate()
 	wantRefusal(t, err, problem.QueueFull)
-	_, err = l.create(noQueue)
+	_, err = l.TryCreate(claimtest.NoQueue)
 	wantRefusal(t, err, problem.NoCapacity)
 
 	late := <-answers
@@ -63,18 +65,18 @@ func TestQueueIsBoundedOrderedAndPatient(t *testing.T) {
 
 	for _, who := range []int{0, 2} {
 		_, err := l.Release(t.Context(), first.GetId())
-		w.must(err)
+		w.Must(err)
 		next := <-answers
 		if next.err != nil || next.who != who {
 			t.Fatalf("claim %d was answered (%v), want %d", next.who, next.err, who)
 		}
 		first = next.got
 	}
-	stats, ok := l.Stats(l.pool("p"))
+	stats, ok := l.Stats(l.W.Key("p"))
 	if want := (claim.Stats{WaitCapacity: 3, LastCreate: stats.LastCreate}); !ok || stats != want {
 		t.Errorf("stats %+v, want %+v", stats, want)
 	}
-	if ago := time.Since(stats.LastCreate); ago < 0 || ago > patience {
+	if ago := time.Since(stats.LastCreate); ago < 0 || ago > claimtest.Patience {
 		t.Errorf("a sandbox was last asked for %s ago", ago)
 	}
 }
@@ -85,11 +87,11 @@ func as(user string) func(*claim.Claim) {
 
 // One tenant's flood costs another one a Pod's wait, not the flood's, and never its place.
 func TestQueueIsFairBetweenTenants(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(1)
-	l := w.lead(1, func(o *claim.Options, _ *rest.Config) { o.QueueCapacity = 3 })
-	l.awaitIdle("p", 1)
-	holder := l.mustCreate()
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1, func(o *claimtest.Options, _ *rest.Config) { o.Claims.QueueCapacity = 3 })
+	l.AwaitIdle(1)
+	holder := l.MustCreate()
 
 	type answer struct {
 		who string
@@ -100,14 +102,14 @@ func TestQueueIsFairBetweenTenants(t *testing.T) {
 	wait := func(who string, waiting int32, change ...func(*claim.Claim)) {
 		t.Helper()
 		go func() {
-			got, err := l.create(change...)
+			got, err := l.TryCreate(change...)
 			answers <- answer{who, got, err}
 		}()
-		l.awaitWaiting("p", waiting)
+		l.AwaitWaiting(waiting)
 	}
 	wait("ann 1", 1, as("ann"))
 	wait("ann 2", 2, as("ann"))
-	wait("ann 3", 3, as("ann"), keyed("k", 1))
+	wait("ann 3", 3, as("ann"), claimtest.Keyed("k", 1))
 	wait("bob", 3, as("bob"))
 
 	displaced := <-answers
@@ -115,7 +117,7 @@ func TestQueueIsFairBetweenTenants(t *testing.T) {
 		t.Fatalf("%s was answered first: %v, %v", displaced.who, displaced.got, displaced.err)
 	}
 	wantRefusal(t, displaced.err, problem.QueueFull)
-	_, err := l.create(as("ann"), keyed("k", 1))
+	_, err := l.TryCreate(as("ann"), claimtest.Keyed("k", 1))
 	wantRefusal(t, err, problem.QueueFull) // the hub may have gone elsewhere with it
 	if len(answers) != 0 {
 		t.Error("a claim that asked again displaced another")
@@ -123,22 +125,22 @@ func TestQueueIsFairBetweenTenants(t *testing.T) {
 
 	for _, who := range []string{"ann 1", "bob", "ann 2"} {
 		_, err := l.Release(t.Context(), holder.GetId())
-		w.must(err)
+		w.Must(err)
 		next := <-answers
 		if next.err != nil || next.who != who {
 			t.Fatalf("%s was answered (%v), want %s", next.who, next.err, who)
 		}
 		holder = next.got
 	}
-	if n := l.turnedAway("Displaced"); n != 1 {
+	if n := turnedAway(l, "Displaced"); n != 1 {
 		t.Errorf("%v claims were displaced by the metric, want 1", n)
 	}
 }
 
-func (l *leader) turnedAway(reason string) (n float64) {
-	l.w.t.Helper()
-	families, err := l.metrics.Gather()
-	l.w.must(err)
+func turnedAway(l *claimtest.Leader, reason string) (n float64) {
+	l.W.T.Helper()
+	families, err := l.Metrics.Gather()
+	l.W.Must(err)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			if family.GetName() == "atoll_worker_claims_turned_away_total" && m.GetLabel()[0].GetValue() == reason {
@@ -151,19 +153,19 @@ func (l *leader) turnedAway(reason string) (n float64) {
 
 // A caller without a key who leaves takes the claim along, wherever it is.
 func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(1)
-	l := w.lead(1)
-	l.awaitIdle("p", 1)
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
-		_, err := l.Create(ctx, l.request("p", image("test.local/slow/fail-pull:1")))
+		_, err := l.Create(ctx, l.Request(claimtest.Image("test.local/slow/fail-pull:1")))
 		gone <- err
 	}()
-	w.eventually("the swap to begin", func() error {
-		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.namespace})
+	w.Eventually("the swap to begin", func() error {
+		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace})
 		if err != nil || len(list.GetSandboxes()) == 0 {
 			return fmt.Errorf("%v, %w", list, err)
 		}
@@ -173,35 +175,35 @@ func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
 	if err := <-gone; err == nil {
 		t.Error("a caller who left was answered")
 	}
-	w.eventually("the sandbox to end", func() error {
-		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.namespace})
+	w.Eventually("the sandbox to end", func() error {
+		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace})
 		if err != nil || len(list.GetSandboxes()) != 0 {
 			return fmt.Errorf("%v, %w", list, err)
 		}
 		return nil
 	})
-	l.awaitIdle("p", 1)
-	l.mustCreate()
+	l.AwaitIdle(1)
+	l.MustCreate()
 
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() {
-		_, err := l.Create(ctx, l.request("p"))
+		_, err := l.Create(ctx, l.Request())
 		gone <- err
 	}()
-	l.awaitWaiting("p", 1)
+	l.AwaitWaiting(1)
 	cancel()
 	<-gone
-	l.awaitWaiting("p", 0)
+	l.AwaitWaiting(0)
 }
 
 // A caller who leaves as a Pod becomes idle has either the sandbox or none: no Pod stays with a claim that nobody was told of.
 func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(1)
-	l := w.lead(1)
-	l.awaitIdle("p", 1)
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
 	for round := range 12 {
-		holder := l.mustCreate()
+		holder := l.MustCreate()
 		ctx, cancel := context.WithCancel(t.Context())
 		type answer struct {
 			got *sandboxv1.Sandbox
@@ -209,14 +211,14 @@ func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
 		}
 		answered := make(chan answer, 1)
 		go func() {
-			got, err := l.Create(ctx, l.request("p"))
+			got, err := l.Create(ctx, l.Request())
 			answered <- answer{got, err}
 		}()
-		l.awaitWaiting("p", 1)
+		l.AwaitWaiting(1)
 		handed := make(chan struct{})
 		go func() { // as the Pod is handed over, or while it is being written
 			defer close(handed)
-			for stats, _ := l.Stats(l.pool("p")); stats.Waiting > 0; stats, _ = l.Stats(l.pool("p")) {
+			for stats, _ := l.Stats(l.W.Key("p")); stats.Waiting > 0; stats, _ = l.Stats(l.W.Key("p")) {
 				runtime.Gosched()
 			}
 			for range round * 1000 {
@@ -225,16 +227,16 @@ func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
 			cancel()
 		}()
 		_, err := l.Release(t.Context(), holder.GetId())
-		w.must(err)
+		w.Must(err)
 		<-handed
 		if a := <-answered; a.err == nil {
 			_, err := l.Release(t.Context(), a.got.GetId())
-			w.must(err)
+			w.Must(err)
 		}
-		l.awaitIdle("p", 1)
+		l.AwaitIdle(1)
 	}
-	w.eventually("all sandboxes to end", func() error {
-		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.namespace})
+	w.Eventually("all sandboxes to end", func() error {
+		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace})
 		if err != nil || len(list.GetSandboxes()) != 0 {
 			return fmt.Errorf("%v, %w", list, err)
 		}
@@ -243,25 +245,25 @@ func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
 }
 
 func TestPoolThatGoesRefusesWhoWaits(t *testing.T) {
-	w := newWorld(t)
-	w.makePool(0)
-	l := w.lead(1)
-	w.eventually("the pool", func() error {
-		if _, ok := l.Stats(l.pool("p")); !ok {
+	w := claimtest.NewWorld(t)
+	w.MakePool(0)
+	l := w.Lead(1)
+	w.Eventually("the pool", func() error {
+		if _, ok := l.Stats(l.W.Key("p")); !ok {
 			return errors.New("not known")
 		}
 		return nil
 	})
 	waits := make(chan error, 1)
 	go func() {
-		_, err := l.create()
+		_, err := l.TryCreate()
 		waits <- err
 	}()
-	l.awaitWaiting("p", 1)
-	w.removePool()
+	l.AwaitWaiting(1)
+	w.RemovePool()
 	wantRefusal(t, <-waits, problem.NoCapacity)
-	w.eventually("the pool to be forgotten", func() error {
-		_, err := l.create()
+	w.Eventually("the pool to be forgotten", func() error {
+		_, err := l.TryCreate()
 		if problem.FromError(err).Reason != problem.NotFound {
 			return err
 		}

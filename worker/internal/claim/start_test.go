@@ -17,7 +17,9 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/hooks"
+	"navix.sh/atoll/worker/internal/inventory/inventorytest"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 func TestStartsAnother(t *testing.T) {
@@ -30,7 +32,7 @@ func TestStartsAnother(t *testing.T) {
 		failed failedStart
 		want   bool
 	}{
-		"took too long":              {failedStart{ended("Failed", startupTimeout), 1, time.Minute}, true},
+		"took too long":              {failedStart{ended("Failed", sandboxes.StartupTimeout), 1, time.Minute}, true},
 		"its node went":              {failedStart{ended("Failed", "NodeLost"), 2, time.Minute}, true},
 		"its Pod is being deleted":   {failedStart{ended("", ""), 1, time.Minute}, true},
 		"nothing is known of it":     {failedStart{nil, 1, time.Minute}, true},
@@ -62,7 +64,7 @@ func (s *station) swapped(change func(*Claim)) *creating {
 	s.t.Helper()
 	c := Claim{Request: &sandboxv1.CreateSandboxRequest{
 		Team: "red", User: "ann", Image: "i:2", Wait: sandboxv1.CreateSandboxRequest_READY, StartupTimeout: durationpb.New(time.Minute),
-	}, Pool: s.pool.key}
+	}, Pool: inventorytest.Pool}
 	change(&c)
 	out := &creating{done: make(chan struct{})}
 	go func() {
@@ -74,15 +76,15 @@ func (s *station) swapped(change func(*Claim)) *creating {
 }
 
 // failStart has the sandbox on a Pod end because its node went.
-func (s *station) failStart(p *plant, name string) (id string) {
+func (s *station) failStart(p *inventorytest.API, name string) (id string) {
 	s.t.Helper()
-	pod := p.pod(name)
+	pod := p.Pod(name)
 	state := sandbox.Read(pod)
 	if state.Phase != sandbox.Starting {
 		s.t.Fatalf("Pod %s is %s", name, state.Phase)
 	}
-	p.apply(name, sandbox.FailPatch(pod, sandbox.End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "NodeLost", Message: "it is gone"}, time.Now()))
-	s.see(p.pod(name))
+	p.Apply(name, sandbox.FailPatch(pod, sandbox.End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: "NodeLost", Message: "it is gone"}, time.Now()))
+	s.See(p.Pod(name))
 	return state.ID
 }
 
@@ -90,18 +92,19 @@ func (s *station) failStart(p *plant, name string) (id string) {
 func TestAFailedStartGivesWayToAnotherPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)
-		a := s.idlePod("a")
-		p := newPlant(s, a)
-		s.see(a)
+		a := s.IdlePod("a")
+		p := s.API
+		p.Put(a)
+		s.See(a)
 		claimed := s.swapped(func(*Claim) {})
 		later := s.wants("ann")
 		time.Sleep(20 * time.Second)
 		first := s.failStart(p, "a")
-		ready := s.idlePod("b")
+		ready := s.IdlePod("b")
 		ready.Spec.Containers[0].Image, ready.Status.ContainerStatuses[0].Image = "i:2", "i:2"
 		ready.Status.PodIP = "10.0.0.7"
-		p.put(ready)
-		s.see(ready)
+		p.Put(ready)
+		s.See(ready)
 		select {
 		case <-claimed.done:
 		default:
@@ -132,11 +135,11 @@ func TestAClaimIsGivenSoManyStarts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStation(t, 8)
-				p := newPlant(s)
+				p := s.API
 				for i := range tc.pods {
-					pod := s.idlePod(fmt.Sprint("p", i))
-					p.put(pod)
-					s.see(pod)
+					pod := s.IdlePod(fmt.Sprint("p", i))
+					p.Put(pod)
+					s.See(pod)
 				}
 				claimed := s.swapped(tc.change)
 				var last string
@@ -165,15 +168,16 @@ func TestAClaimIsGivenSoManyStarts(t *testing.T) {
 func TestAnotherPodWhoseWriteIsUnclear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)
-		a, b := s.idlePod("a"), s.idlePod("b")
-		p := newPlant(s, a, b)
-		s.see(a)
+		a, b := s.IdlePod("a"), s.IdlePod("b")
+		p := s.API
+		p.Put(a, b)
+		s.See(a)
 		claimed := s.swapped(func(*Claim) {})
 		s.failStart(p, "a")
-		p.set(func(int, func() (*http.Response, error)) (*http.Response, error) {
+		p.Respond(func(int, func() (*http.Response, error)) (*http.Response, error) {
 			return nil, errors.New("connection lost")
 		})
-		s.see(b)
+		s.See(b)
 		<-claimed.done
 		if problem.FromError(claimed.err).Reason != problem.OutcomeUnknown {
 			t.Errorf("answered %v", claimed.err)

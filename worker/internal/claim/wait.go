@@ -4,116 +4,162 @@ package claim
 
 import (
 	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/inventory"
 )
 
+// queue is where the claims of a pool wait. It goes with the pool.
+type queue struct {
+	waitQueue
+	pool   types.NamespacedName
+	asked  time.Time // when a sandbox was last asked for
+	queued bool      // it had claims in it when it was last announced
+}
+
+func (l locked) queueOf(pool types.NamespacedName) *queue {
+	q := l.queues[pool]
+	if q == nil {
+		q = &queue{waitQueue: newWaitQueue(), pool: pool}
+		l.queues[pool] = q
+	}
+	return q
+}
+
 // acquire gets an idle Pod, waiting for one if it must.
-func (s *Service) acquire(ctx context.Context, o *op) (e *entry, err error) {
+func (s *Service) acquire(ctx context.Context, o *op) (hold *inventory.Hold, err error) {
 	ctx, span := telemetry.Start(ctx, "queue")
 	defer func() { telemetry.End(span, err) }()
-	e, err = s.acquireNow(o)
-	if e != nil || err != nil {
-		return e, err
+	s.update(func(l locked) { hold, err = l.ask(o) })
+	if hold != nil || err != nil {
+		return hold, err
 	}
-	timer := s.opts.Clock.NewTimer(o.deadline.Sub(s.opts.Clock.Now()))
+	timer := s.clock.NewTimer(o.deadline.Sub(s.clock.Now()))
 	defer timer.Stop()
 	why := canceled
 	select {
-	case e = <-o.handed:
+	case hold = <-o.handed:
 	case err = <-o.refused:
 		return nil, err
 	case <-timer.C():
 		why = tooLate
 	case <-ctx.Done():
 	}
-	return s.stopWaiting(o, e, why)
+	s.update(func(l locked) { hold, err = l.stopWaiting(o, hold, why) })
+	return hold, err
 }
 
-// acquireNow takes an idle Pod, or puts the claim into the queue: then it returns neither Pod nor error.
-func (s *Service) acquireNow(o *op) (*entry, error) {
-	s.mu.Lock()
-	defer s.unlock()
-	p := o.pool
-	newest, most := p.waiting.newest()
+// ask takes an idle Pod, or puts the claim into the queue: then it returns neither Pod nor error.
+func (l locked) ask(o *op) (*inventory.Hold, error) {
+	q, p := o.queue, l.Pool(o.claim.Pool)
+	if p == nil || l.queues[q.pool] != q {
+		return nil, l.turnAway(q, closing)
+	}
+	newest, most := q.newest()
 	got := admit(&asking{
-		canceled: o.canceled || s.leading == nil, closing: p.closing, left: o.deadline.Sub(s.opts.Clock.Now()),
-		idle: p.idle.len() > 0, noQueue: o.claim.Request.GetNoQueue(), again: o.ticket != 0,
-		empty: p.pods == 0 && p.spec != nil && p.spec.Replicas == 0, saturated: s.saturatedFor(p),
-		waiting: p.waiting.len(), capacity: int(s.opts.QueueCapacity), own: p.waiting.of(o.tenant), most: most,
+		canceled: o.canceled || l.Leading() == nil, closing: p.Closing(), left: o.deadline.Sub(l.clock.Now()),
+		idle: p.Idle() > 0, noQueue: o.claim.Request.GetNoQueue(), again: o.ticket != 0,
+		empty: p.Empty(), saturated: l.saturatedFor(q.pool),
+		waiting: q.len(), capacity: int(l.opts.QueueCapacity), own: q.of(o.tenant), most: most,
 	})
-	p.waiting.number(o)
+	q.number(&o.waiter)
 	switch got {
 	case takesPod:
-		// Nobody waits: a Pod is idle only while nobody does.
-		e := p.idle.pop(o.image)
-		p.waiting.pass(o)
-		e.taken = true
-		s.touch(p)
-		return e, nil
+		q.pass(&o.waiter) // no claim waits: a Pod is idle only while none does
+		return l.Take(p, o.image), nil
 	case displaces:
-		p.waiting.remove(newest)
-		newest.refused <- s.turnAway(p, displaced)
+		q.remove(newest)
+		newest.refused <- l.turnAway(q, displaced)
 	case waits:
 	default:
-		return nil, s.turnAway(p, got)
+		return nil, l.turnAway(q, got)
 	}
-	p.waiting.add(o)
-	s.touch(p)
+	q.add(&o.waiter)
+	l.Touch(p)
 	return nil, nil
 }
 
-// turnAway is the refusal of a claim that gets no Pod.
-func (s *Service) turnAway(p *pool, why admission) error {
-	s.metrics.turnedAway(why)
-	switch name := p.key.Name; why {
-	case closing:
-		return refuse(problem.NoCapacity, "pool %s is being removed", name)
-	case tooLate:
-		return refuse(problem.Deadline, "no Pod of pool %s became idle in time", name)
-	case noneIdle:
-		return refuse(problem.NoCapacity, "pool %s has no idle Pod", name)
-	case hopeless:
-		return refuse(problem.NoCapacity, "pool %s has no Pods and cannot get any in time", name)
-	case full:
-		return refuse(problem.QueueFull, "pool %s: %d claims are waiting already", name, p.waiting.len())
-	case displaced:
-		return refuse(problem.QueueFull, "pool %s: the queue is full, and most of it was this team's and user's", name)
-	default:
-		return refuse(problem.NoCapacity, "the claim was canceled")
+// saturatedFor is for how long a pool will not grow.
+func (l locked) saturatedFor(pool types.NamespacedName) time.Duration {
+	if l.outlook == nil {
+		return 0
+	}
+	_, saturated := l.outlook(pool)
+	return saturated
+}
+
+// serve hands the idle Pods of a pool to the claims whose turn it is, in the critical section in which they became idle: so a Pod is
+// idle only while no claim waits, and is handed to one of them.
+func (l locked) serve(p *inventory.Pool) {
+	q := l.queues[p.Key()]
+	if q == nil {
+		return
+	}
+	for q.len() > 0 && p.Closing() {
+		q.next().refused <- l.turnAway(q, closing)
+	}
+	for q.len() > 0 && p.Idle() > 0 {
+		next := q.next()
+		next.handed <- l.Take(p, next.image)
+	}
+	if queued := q.len() > 0; queued != q.queued {
+		q.queued = queued
+		for _, f := range l.onQueue {
+			l.After(func() { f(q.pool) })
+		}
+	}
+	if p.Spec() == nil {
+		delete(l.queues, q.pool)
 	}
 }
 
-// stopWaiting leaves the queue: with the Pod that was handed over, be it at the last moment, unless nobody wants it any more.
-func (s *Service) stopWaiting(o *op, e *entry, why admission) (*entry, error) {
-	s.mu.Lock()
-	defer s.unlock()
+// stopWaiting leaves the queue: with the Pod that was handed over, be it at the last moment, unless no caller wants it any more.
+func (l locked) stopWaiting(o *op, hold *inventory.Hold, why admission) (*inventory.Hold, error) {
 	select {
-	case e = <-o.handed:
+	case hold = <-o.handed:
 	case err := <-o.refused:
 		return nil, err
 	default:
 	}
-	unwanted := o.canceled || s.leading == nil
-	if e != nil && !unwanted {
-		return e, nil
+	unwanted := o.canceled || l.Leading() == nil
+	if hold != nil && !unwanted {
+		return hold, nil
 	}
-	o.pool.waiting.remove(o)
-	if e != nil {
-		s.putBack(e)
+	o.queue.remove(&o.waiter)
+	if hold != nil {
+		l.Return(hold)
 	}
-	s.touch(o.pool)
+	if p := l.Pool(o.queue.pool); p != nil {
+		l.Touch(p)
+	}
 	if unwanted {
 		why = canceled
 	}
-	return nil, s.turnAway(o.pool, why)
+	return nil, l.turnAway(o.queue, why)
 }
 
-// putBack returns a Pod that was taken and not written. The lock is held.
-func (s *Service) putBack(e *entry) {
-	e.taken, e.failed = false, true
-	if s.pods[e.pod.UID] == e {
-		s.offer(e)
+// turnAway is the refusal of a claim that gets no Pod.
+func (l locked) turnAway(q *queue, why admission) error {
+	l.metrics.turnedAway.WithLabelValues(string(why)).Inc()
+	switch name := q.pool.Name; why {
+	case closing:
+		return disposition.Refuse(problem.NoCapacity, "pool %s is being removed", name)
+	case tooLate:
+		return disposition.Refuse(problem.Deadline, "no Pod of pool %s became idle in time", name)
+	case noneIdle:
+		return disposition.Refuse(problem.NoCapacity, "pool %s has no idle Pod", name)
+	case hopeless:
+		return disposition.Refuse(problem.NoCapacity, "pool %s has no Pods and cannot get any in time", name)
+	case full:
+		return disposition.Refuse(problem.QueueFull, "pool %s: %d claims are waiting already", name, q.len())
+	case displaced:
+		return disposition.Refuse(problem.QueueFull, "pool %s: the queue is full, and most of it was this team's and user's", name)
+	default:
+		return disposition.Refuse(problem.NoCapacity, "the claim was canceled")
 	}
 }

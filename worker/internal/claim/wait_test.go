@@ -6,95 +6,74 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
-	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/history/historytest"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/inventory/inventorytest"
 	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
-
-type leaseHeld struct{}
-
-func (leaseHeld) Held() bool { return true }
 
 // station is a service that leads, with one pool and one node, and fed with events by hand: everything but the API server.
 type station struct {
 	*Service
-	t       *testing.T
-	pool    *pool
-	version int
+	*inventorytest.Station
+	t *testing.T
 }
 
 func newStation(t *testing.T, capacity int32) *station {
 	t.Helper()
-	s, err := New(Options{
-		ClusterID: "east", Pods: &Pods{}, Lease: leaseHeld{}, Time: apitime.New(clock.RealClock{}), QueueCapacity: capacity,
-		History: historytest.New(t, clock.RealClock{}),
-	})
+	at := inventorytest.New(t)
+	sb, err := sandboxes.New(at.Inventory, sandboxes.Options{History: historytest.New(t, clock.RealClock{})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.nodeSeen(&corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n"},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
-	})
-	s.poolSeen(&v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}})
-	s.serve(t.Context(), t.Context(), nil)
-	return &station{Service: s, t: t, pool: s.pools[types.NamespacedName{Namespace: "default", Name: "p"}]}
-}
-
-// idlePod is a Pod that can be handed out, newer than all before.
-func (s *station) idlePod(name string) *corev1.Pod {
-	s.version++
-	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, UID: types.UID(name), Generation: 1, ResourceVersion: strconv.Itoa(s.version),
-			Labels: map[string]string{v1alpha1.SandboxPoolLabelKey: "p", v1alpha1.SandboxPhaseLabelKey: string(sandbox.Idle)},
-		},
-		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "main", Image: "i:1"}}},
-		Status: corev1.PodStatus{
-			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Image: "i:1", ContainerID: "c", Ready: true, State: running}},
-		},
+	s, err := New(at.Inventory, sb, Options{QueueCapacity: capacity})
+	if err != nil {
+		t.Fatal(err)
 	}
+	at.Lead()
+	return &station{Service: s, Station: at, t: t}
 }
 
-// waiter is a claim that has asked for a Pod.
-type waiter struct {
+// asker is a claim that has asked for a Pod.
+type asker struct {
 	*op
 	ctx context.Context
-	got *entry
+	got *inventory.Hold
 	err error
 }
 
-func (s *station) newWaiter(user string, timeout time.Duration) *waiter {
+func (s *station) newAsker(user string, timeout time.Duration) *asker {
 	s.t.Helper()
 	r := &sandboxv1.CreateSandboxRequest{Team: "red", User: user, StartupTimeout: durationpb.New(timeout)}
-	o, err := s.newOp(Claim{Request: r, Pool: s.pool.key}, s.pool)
+	var o *op
+	var err error
+	s.update(func(l locked) {
+		o, err = l.newOp(Claim{Request: r, Pool: inventorytest.Pool}, l.Pool(inventorytest.Pool))
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	w := &waiter{op: o}
+	w := &asker{op: o}
 	w.ctx, o.cancel = context.WithCancel(s.t.Context())
 	s.t.Cleanup(o.cancel)
 	return w
 }
 
 // ask has it ask for a Pod, once more if it had one, and answers when it waits or has its answer.
-func (s *station) ask(w *waiter) *waiter {
+func (s *station) ask(w *asker) *asker {
 	s.t.Helper()
 	w.got, w.err = nil, nil
 	go func() { w.got, w.err = s.acquire(w.ctx, w.op) }()
@@ -102,24 +81,27 @@ func (s *station) ask(w *waiter) *waiter {
 	return w
 }
 
-func (s *station) wants(user string) *waiter {
+func (s *station) wants(user string) *asker {
 	s.t.Helper()
-	return s.ask(s.newWaiter(user, time.Minute))
-}
-
-func (s *station) see(pod *corev1.Pod) {
-	s.podSeen(pod)
-	synctest.Wait()
+	return s.ask(s.newAsker(user, time.Minute))
 }
 
 func (s *station) stats() Stats {
-	stats, _ := s.Stats(s.pool.key)
+	stats, _ := s.Stats(inventorytest.Pool)
 	return stats
 }
 
-func (s *station) wantReason(w *waiter, reason problem.Reason) {
+// held is the Pod that was handed to a claim; nil for none.
+func (s *station) held(w *asker) (pod *corev1.Pod) {
+	if w.got != nil {
+		s.View(func(v *inventory.View) { pod = v.Held(w.got) })
+	}
+	return pod
+}
+
+func (s *station) wantReason(w *asker, reason problem.Reason) {
 	s.t.Helper()
-	if w.got != nil || w.err == nil || problem.FromError(w.err).Reason != reason || !isRefusal(w.err) {
+	if w.got != nil || w.err == nil || problem.FromError(w.err).Reason != reason || !disposition.Refused(w.err) {
 		s.t.Errorf("got a Pod: %v, error %v, want a refusal %s", w.got != nil, w.err, reason)
 	}
 }
@@ -132,31 +114,31 @@ func TestAClaimCanceledAsItGetsItsPodLeavesNone(t *testing.T) {
 		for round := range 64 {
 			leaves, stays := s.wants("ann"), s.wants("bob")
 			again := s.wants("ann")
-			pod := s.idlePod(fmt.Sprint("p", round))
-			s.mu.Lock()
-			s.Service.see(pod, false)
-			s.cancelOp(leaves.op)
-			s.unlock()
+			pod := s.IdlePod(fmt.Sprint("p", round))
+			s.update(func(l locked) {
+				l.SeeEvent(pod)
+				l.abort(leaves.op)
+			})
 			synctest.Wait()
 			s.wantReason(leaves, problem.NoCapacity)
-			if again.got == nil || again.got.pod != pod || stays.got != nil {
+			if s.held(again) != pod || stays.got != nil {
 				t.Fatalf("round %d: the tenant of the claim that left got its turn: %v, the other one's: %v", round, again.got != nil, stays.got != nil)
 			}
-			s.mu.Lock()
-			s.cancelOp(again.op) // while it is being written: putBack is what a write that did not happen does
-			s.putBack(again.got)
-			s.unlock()
+			s.update(func(l locked) {
+				l.abort(again.op) // while it is being written: Return is what a write that did not happen does
+				l.Return(again.got)
+			})
 			synctest.Wait()
-			if stays.got == nil || stays.got.pod != pod {
+			if s.held(stays) != pod {
 				t.Fatalf("round %d: the next one did not get the Pod", round)
 			}
-			s.podGone(pod)
+			s.Gone(pod)
 		}
 		lonely := s.wants("ann")
-		s.mu.Lock()
-		s.Service.see(s.idlePod("last"), false)
-		s.cancelOp(lonely.op)
-		s.unlock()
+		s.update(func(l locked) {
+			l.SeeEvent(s.IdlePod("last"))
+			l.abort(lonely.op)
+		})
 		synctest.Wait()
 		s.wantReason(lonely, problem.NoCapacity)
 		if got, want := s.stats(), (Stats{ReadyIdle: 1, WaitCapacity: 8}); got != want {
@@ -171,18 +153,18 @@ func TestALostPodCostsNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)
 		first, second, other := s.wants("ann"), s.wants("ann"), s.wants("bob")
-		pod := s.idlePod("a")
-		s.see(pod)
+		pod := s.IdlePod("a")
+		s.See(pod)
 		if first.got == nil {
 			t.Fatal("the first one got no Pod")
 		}
-		s.podGone(pod)
+		s.Gone(pod)
 		s.ask(first)
 		if got := s.stats().Waiting; got != 3 {
 			t.Fatalf("%d wait, want 3", got)
 		}
-		for i, w := range []*waiter{first, other, second} {
-			s.see(s.idlePod(fmt.Sprint("b", i)))
+		for i, w := range []*asker{first, other, second} {
+			s.See(s.IdlePod(fmt.Sprint("b", i)))
 			if w.got == nil {
 				t.Errorf("Pod %d did not go to whose turn it was", i)
 			}
@@ -194,17 +176,17 @@ func TestALostPodCostsNoPlace(t *testing.T) {
 func TestALostIdlePodCostsNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 2)
-		pod := s.idlePod("a")
-		s.see(pod)
+		pod := s.IdlePod("a")
+		s.See(pod)
 		first := s.wants("ann")
 		if first.got == nil {
 			t.Fatal("an idle Pod was not handed out")
 		}
 		s.wants("ann")
 		other := s.wants("bob")
-		s.podGone(pod)
+		s.Gone(pod)
 		s.ask(first)
-		s.see(s.idlePod("b"))
+		s.See(s.IdlePod("b"))
 		if first.err != nil || first.got == nil || other.got != nil {
 			t.Errorf("the first one got %v, %v, the other one a Pod: %v", first.got, first.err, other.got != nil)
 		}
@@ -214,15 +196,15 @@ func TestALostIdlePodCostsNoPlace(t *testing.T) {
 func TestAFullQueueGivesWayToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 4)
-		flood := []*waiter{s.wants("ann"), s.wants("ann"), s.wants("ann"), s.wants("ann")}
+		flood := []*asker{s.wants("ann"), s.wants("ann"), s.wants("ann"), s.wants("ann")}
 		s.wantReason(s.wants("ann"), problem.QueueFull)
-		others := []*waiter{s.wants("bob"), s.wants("cat")}
+		others := []*asker{s.wants("bob"), s.wants("cat")}
 		s.wantReason(flood[3], problem.QueueFull)
 		s.wantReason(flood[2], problem.QueueFull)
 		s.wantReason(s.wants("ann"), problem.QueueFull)
 		s.wantReason(s.wants("bob"), problem.QueueFull) // it would have as many as the tenant that has most
-		for i, w := range []*waiter{flood[0], others[0], others[1], flood[1]} {
-			s.see(s.idlePod(fmt.Sprint(i)))
+		for i, w := range []*asker{flood[0], others[0], others[1], flood[1]} {
+			s.See(s.IdlePod(fmt.Sprint(i)))
 			if w.got == nil {
 				t.Errorf("Pod %d did not go to whose turn it was: %v", i, w.err)
 			}
@@ -239,16 +221,14 @@ func TestAQueueTellsThatItBeginsAndEnds(t *testing.T) {
 		s := newStation(t, 4)
 		var told []int32
 		s.OnQueue(func(pool types.NamespacedName) { told = append(told, s.Waiting(pool)) })
-		pod := s.idlePod("a")
-		s.see(pod)
+		pod := s.IdlePod("a")
+		s.See(pod)
 		first := s.wants("ann")
 		s.wants("ann")
 		s.wants("bob")
-		s.see(s.idlePod("b"))
-		s.see(s.idlePod("c"))
-		s.mu.Lock()
-		s.putBack(first.got)
-		s.unlock()
+		s.See(s.IdlePod("b"))
+		s.See(s.IdlePod("c"))
+		s.update(func(l locked) { l.Return(first.got) })
 		if want := []int32{1, 0}; !slices.Equal(told, want) {
 			t.Errorf("told of lengths %v, want %v", told, want)
 		}
@@ -258,17 +238,17 @@ func TestAQueueTellsThatItBeginsAndEnds(t *testing.T) {
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 4)
-		short, long := s.ask(s.newWaiter("ann", time.Second)), s.ask(s.newWaiter("ann", time.Hour))
-		late := s.newWaiter("ann", time.Second)
+		short, long := s.ask(s.newAsker("ann", time.Second)), s.ask(s.newAsker("ann", time.Hour))
+		late := s.newAsker("ann", time.Second)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		s.wantReason(short, problem.Deadline)
 		s.wantReason(s.ask(late), problem.Deadline)
-		s.see(s.idlePod("a"))
+		s.See(s.IdlePod("a"))
 		if long.got == nil {
 			t.Error("who had time got no Pod")
 		}
-		s.see(s.idlePod("b"))
+		s.See(s.IdlePod("b"))
 		s.wantReason(s.ask(late), problem.Deadline)
 		if got, want := s.stats(), (Stats{ReadyIdle: 1, WaitCapacity: 4}); got != want {
 			t.Errorf("left behind: %+v, want %+v", got, want)
@@ -280,27 +260,23 @@ func TestDeadlines(t *testing.T) {
 func TestNoPodIsIdleWhileAClaimWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 16)
-		var holders, waiting []*waiter
+		var holders, waiting []*asker
 		const pods = 5
 		for i := range pods {
-			s.see(s.idlePod(fmt.Sprint("p", i)))
+			s.See(s.IdlePod(fmt.Sprint("p", i)))
 		}
 		for step := range 600 {
 			switch {
 			case step%3 == 0:
 				waiting = append(waiting, s.wants(fmt.Sprint("user", step%4)))
 			case step%7 == 0 && len(waiting) > 0:
-				s.mu.Lock()
-				s.cancelOp(waiting[0].op)
-				s.unlock()
+				s.update(func(l locked) { l.abort(waiting[0].op) })
 			case step%2 == 0 && len(holders) > 0:
-				s.mu.Lock()
-				s.putBack(holders[0].got)
-				s.unlock()
+				s.update(func(l locked) { l.Return(holders[0].got) })
 				holders = holders[1:]
 			}
 			synctest.Wait()
-			var still []*waiter
+			var still []*asker
 			for _, w := range waiting {
 				switch {
 				case w.got != nil:
@@ -316,4 +292,11 @@ func TestNoPodIsIdleWhileAClaimWaits(t *testing.T) {
 			}
 		}
 	})
+}
+
+func (s *station) keyed(key string, attempt int32) Claim {
+	return Claim{
+		Request: &sandboxv1.CreateSandboxRequest{Team: "red", User: "ann", ClaimKey: key, Wait: sandboxv1.CreateSandboxRequest_ASSIGNED},
+		Pool:    inventorytest.Pool, KeyHash: sandbox.KeyHash("red", "default", key), Attempt: attempt,
+	}
 }

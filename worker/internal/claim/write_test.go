@@ -10,6 +10,8 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/inventory/inventorytest"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -17,48 +19,48 @@ import (
 // and leave a second sandbox behind.
 func TestI2AnUnclearWriteIsNotRefused(t *testing.T) {
 	for name, tc := range map[string]scriptedWrite{
-		"denied at once": {func(p *plant, _ int, _ func() (*http.Response, error)) (*http.Response, error) {
-			return p.status(http.StatusForbidden, "")
+		"denied at once": {func(p *inventorytest.API, _ int, _ func() (*http.Response, error)) (*http.Response, error) {
+			return p.Status(http.StatusForbidden, "")
 		}, federationv1.Disposition_REFUSED, 1},
-		"its answer lost, then denied": {func(p *plant, n int, carry func() (*http.Response, error)) (*http.Response, error) {
+		"its answer lost, then denied": {func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response, error) {
 			if n == 1 {
 				_, _ = carry()
-				return p.lost()
+				return p.Lost()
 			}
-			return p.status(http.StatusForbidden, "")
+			return p.Status(http.StatusForbidden, "")
 		}, federationv1.Disposition_UNCLEAR, 1 + maxUnclear},
-		"its answer lost, then not known, then heard": {func(p *plant, n int, carry func() (*http.Response, error)) (*http.Response, error) {
+		"its answer lost, then not known, then heard": {func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response, error) {
 			switch n {
 			case 1:
 				_, _ = carry()
-				return p.lost()
+				return p.Lost()
 			case 2:
-				return p.status(http.StatusUnauthorized, "")
+				return p.Status(http.StatusUnauthorized, "")
 			}
 			return carry()
 		}, federationv1.Disposition_DONE, 3},
-		"lost on the way, then too many": {func(p *plant, n int, _ func() (*http.Response, error)) (*http.Response, error) {
+		"lost on the way, then too many": {func(p *inventorytest.API, n int, _ func() (*http.Response, error)) (*http.Response, error) {
 			if n == 1 {
-				return p.lost()
+				return p.Lost()
 			}
-			return p.status(http.StatusTooManyRequests, "")
+			return p.Status(http.StatusTooManyRequests, "")
 		}, federationv1.Disposition_UNCLEAR, 1 + maxUnclear},
-		"too many for a while": {func(p *plant, n int, carry func() (*http.Response, error)) (*http.Response, error) {
+		"too many for a while": {func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response, error) {
 			if n < 3 {
-				return p.status(http.StatusTooManyRequests, "1")
+				return p.Status(http.StatusTooManyRequests, "1")
 			}
 			return carry()
 		}, federationv1.Disposition_DONE, 3},
-		"too many": {func(p *plant, _ int, _ func() (*http.Response, error)) (*http.Response, error) {
-			return p.status(http.StatusTooManyRequests, "1")
+		"too many": {func(p *inventorytest.API, _ int, _ func() (*http.Response, error)) (*http.Response, error) {
+			return p.Status(http.StatusTooManyRequests, "1")
 		}, federationv1.Disposition_REFUSED, 1 + maxUnclear},
 		// A client that repeats by itself what a server asks it to hides that the first try may have happened.
-		"carried out and said to be late, then denied": {func(p *plant, n int, carry func() (*http.Response, error)) (*http.Response, error) {
+		"carried out and said to be late, then denied": {func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response, error) {
 			if n == 1 {
 				_, _ = carry()
-				return p.status(http.StatusInternalServerError, "1")
+				return p.Status(http.StatusInternalServerError, "1")
 			}
-			return p.status(http.StatusForbidden, "")
+			return p.Status(http.StatusForbidden, "")
 		}, federationv1.Disposition_UNCLEAR, 1 + maxUnclear},
 	} {
 		for _, key := range []string{"", "k"} {
@@ -71,42 +73,43 @@ func TestI2AnUnclearWriteIsNotRefused(t *testing.T) {
 
 // scriptedWrite is what comes of the n-th patch of a claim, and what the claim is to be answered after how many.
 type scriptedWrite struct {
-	answer func(p *plant, n int, carry func() (*http.Response, error)) (*http.Response, error)
-	want   federationv1.Disposition
-	tries  int
+	respond func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response, error)
+	want    federationv1.Disposition
+	tries   int
 }
 
 func testUnclearWrite(t *testing.T, key string, tc scriptedWrite) {
 	s := newStation(t, 8)
-	pod := s.idlePod("a")
-	p := newPlant(s, pod)
-	p.answer = func(n int, carry func() (*http.Response, error)) (*http.Response, error) {
+	pod := s.IdlePod("a")
+	p := s.API
+	p.Put(pod)
+	p.Respond(func(n int, carry func() (*http.Response, error)) (*http.Response, error) {
 		if n == 0 {
 			return carry()
 		}
-		return tc.answer(p, n, carry)
-	}
-	s.see(pod)
-	c := Claim{Request: &sandboxv1.CreateSandboxRequest{Team: "red", User: "ann", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED}, Pool: s.pool.key}
+		return tc.respond(p, n, carry)
+	})
+	s.See(pod)
+	c := Claim{Request: &sandboxv1.CreateSandboxRequest{Team: "red", User: "ann", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED}, Pool: inventorytest.Pool}
 	if key != "" {
 		c.Request.ClaimKey, c.KeyHash, c.Attempt = key, sandbox.KeyHash("red", "default", key), 1
 	}
 	got, err := s.Create(t.Context(), c)
-	if d := Disposition(err); d != tc.want || p.patches != tc.tries {
-		t.Errorf("%s after %d tries (%v), want %s after %d", d, p.patches, err, tc.want, tc.tries)
+	if d := disposition.Of(err); d != tc.want || p.Patches() != tc.tries {
+		t.Errorf("%s after %d tries (%v), want %s after %d", d, p.Patches(), err, tc.want, tc.tries)
 	}
-	if carrier := sandbox.Read(p.pods["a"]).ID; err == nil && carrier != got.GetId() {
+	if carrier := sandbox.Read(p.Pod("a")).ID; err == nil && carrier != got.GetId() {
 		t.Errorf("answered %s, the Pod carries %q", got.GetId(), carrier)
 	}
 	if tc.want == federationv1.Disposition_REFUSED {
 		return
 	}
 	// What came of it becomes known by the Pod's event: with a key it is the answer, without one it ends.
-	p.answer = nil
-	s.see(p.pods["a"])
+	p.Respond(nil)
+	s.See(p.Pod("a"))
 	time.Sleep(time.Second)
 	synctest.Wait()
-	after := sandbox.Read(p.pods["a"])
+	after := sandbox.Read(p.Pod("a"))
 	if key == "" {
 		if err != nil && after.ID != "" && after.Phase.Live() {
 			t.Errorf("the sandbox that nobody was told of stays: %+v", after)
@@ -114,7 +117,7 @@ func testUnclearWrite(t *testing.T, key string, tc scriptedWrite) {
 		return
 	}
 	again, err := s.Create(t.Context(), c)
-	if err != nil || again.GetId() != sandbox.Read(p.pods["a"]).ID || got != nil && again.GetId() != got.GetId() {
+	if err != nil || again.GetId() != sandbox.Read(p.Pod("a")).ID || got != nil && again.GetId() != got.GetId() {
 		t.Errorf("I2: asked again, the key is answered %v, %v", again, err)
 	}
 }

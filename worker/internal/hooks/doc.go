@@ -31,7 +31,7 @@
 // by uid, sandbox, phase and container, and the lease must be held. A release ends the job as soon as its event is here, and a
 // command with its container. What is left is a command that the API server holds on to for longer than a Pod takes to be
 // reset: so a claim's command is noted before the look, none is sent once an end is being written, and a Pod of whose
-// commands not all is known is not reset but replaced (claim.Execute). A request goes to the Pod's address within its time.
+// commands not all is known is not reset but replaced (sandboxes.BeginExec). A request goes to the Pod's address within its time.
 //
 // # Where a request goes
 //

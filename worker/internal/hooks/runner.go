@@ -59,18 +59,16 @@ type Execer interface {
 }
 
 // Guard is told of commands that the API server is asked to run, so that no Pod is reset while one may still be held by it;
-// see package claim.
+// see package sandboxes.
 type Guard interface {
-	// Execute notes a command before it is sent. False: the sandbox is about to end, or is not on the Pod.
-	Execute(pod types.UID, sandbox string) bool
-	// Executing with -1 notes that it is known what came of a command.
-	Executing(pod types.UID, more int)
+	// BeginExec notes a command before it is sent, and done that it is known what came of it. False: the sandbox is about to end, or
+	// is not on the Pod.
+	BeginExec(pod types.UID, sandbox string) (done func(), ok bool)
 }
 
 type noGuard struct{}
 
-func (noGuard) Execute(types.UID, string) bool { return true }
-func (noGuard) Executing(types.UID, int)       {}
+func (noGuard) BeginExec(types.UID, string) (func(), bool) { return func() {}, true }
 
 // Options are what a Runner needs: Pods and Exec.
 type Options struct {

@@ -58,18 +58,14 @@ type guard struct {
 	count int
 }
 
-func (n *node) Execute(pod types.UID, sandbox string) bool {
+func (n *node) BeginExec(pod types.UID, sandbox string) (done func(), ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.guard.open || pod != "u1" || sandbox != "s1" {
-		return false
+		return nil, false
 	}
 	n.guard.count++
-	return true
-}
-
-func (n *node) Executing(_ types.UID, more int) {
-	n.change(func() { n.guard.count += more })
+	return func() { n.change(func() { n.guard.count-- }) }, true
 }
 
 func (n *node) executing() int {

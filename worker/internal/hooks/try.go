@@ -46,12 +46,13 @@ func (r *Runner) try(ctx context.Context, job *Job, s *Step) error {
 		_, err := r.attempt(ctx, job, s)
 		return err
 	}
-	if !r.opts.Guard.Execute(job.UID, job.Sandbox) {
+	done, ok := r.opts.Guard.BeginExec(job.UID, job.Sandbox)
+	if !ok {
 		return fmt.Errorf("%w: its sandbox is not known yet, or about to end", errUnsure)
 	}
 	known, err := r.attempt(ctx, job, s)
 	if known {
-		r.opts.Guard.Executing(job.UID, -1)
+		done()
 	}
 	return err
 }

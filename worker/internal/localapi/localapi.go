@@ -26,9 +26,15 @@ import (
 // DefaultAddress is where the local API listens.
 const DefaultAddress = "127.0.0.1:8082"
 
-// Claims is the claim service.
+// Claims hands out sandboxes.
 type Claims interface {
 	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
+	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+}
+
+// Sandboxes looks after them.
+type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
 	Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
@@ -36,8 +42,6 @@ type Claims interface {
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
-	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
-	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 }
 
 // Segments describes this cluster's part of each Env.
@@ -52,11 +56,12 @@ type Envs interface {
 	Refresh(ctx context.Context, request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
 }
 
-// Options configure the API. Claims, Segments and ClusterID are required.
+// Options configure the API. Claims, Sandboxes, Segments and ClusterID are required.
 type Options struct {
 	ClusterID string
 	Address   string // DefaultAddress if empty
 	Claims    Claims
+	Sandboxes Sandboxes
 	Segments  Segments
 	Envs      Envs         // nil: no Env can be refreshed
 	Reach     reach.Opener // nil: sandboxes cannot be reached
@@ -85,7 +90,7 @@ type API struct {
 
 // New returns an API that is run by the manager, or by Serve.
 func New(opts Options) (*API, error) {
-	if opts.ClusterID == "" || opts.Claims == nil || opts.Segments == nil {
+	if opts.ClusterID == "" || opts.Claims == nil || opts.Sandboxes == nil || opts.Segments == nil {
 		return nil, errors.New("local API needs a cluster id, claims and segments")
 	}
 	if opts.Address == "" {

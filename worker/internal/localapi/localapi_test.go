@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,9 +31,7 @@ import (
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/agent"
-	"navix.sh/atoll/worker/internal/apitime"
-	"navix.sh/atoll/worker/internal/claim"
-	"navix.sh/atoll/worker/internal/history/historytest"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
 	"navix.sh/atoll/worker/internal/localapi"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/sandboxcache"
@@ -45,10 +42,6 @@ const clusterID = "east"
 var east = planetest.New(clusterID, plane.Options{}, nil)
 
 func TestMain(m *testing.M) { east.Main(m) }
-
-type leads struct{}
-
-func (leads) Held() bool { return true }
 
 // start runs a worker without Env reconciler and hub, and answers its local API's address. The Env demo has two pools:
 // near with one Pod, and far, which comes second, with two.
@@ -65,32 +58,29 @@ func start(t *testing.T) string {
 	must(v1alpha1.AddToScheme(scheme))
 	cfg := east.Up(t).Config()
 	cfg.QPS = -1
-	times := apitime.New(clock.RealClock{})
-	times.Watch(cfg)
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Cache: cache.Options{ByObject: sandboxcache.ByObject()},
 	})
 	must(err)
 	must(sandboxcache.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
-	pods, err := claim.NewPods(cfg)
-	must(err)
-	claims, err := claim.New(claim.Options{ClusterID: clusterID, Pods: pods, Lease: leads{}, Time: times, QueueCapacity: 1, History: historytest.New(t, times)})
-	must(err)
+	claims := claimtest.New(t, cfg, clusterID, func(o *claimtest.Options) { o.Claims.QueueCapacity = 1 })
 	must(claims.Watch(t.Context(), mgr.GetCache()))
 	claims.SetIncarnation(1)
 	pools, err := pool.New(pool.Options{
 		Client: mgr.GetClient(), Recorder: claims, Events: mgr.GetEventRecorder("pool"),
-		ClusterID: clusterID, Registry: prometheus.NewRegistry(), Times: times,
+		ClusterID: clusterID, Registry: prometheus.NewRegistry(), Times: claims.Time(),
 	})
 	must(err)
 	must(pools.SetupWithManager(t.Context(), mgr))
 	api, err := localapi.New(localapi.Options{
-		ClusterID: clusterID, Claims: claims,
-		Segments: agent.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), agent.Options{ClusterID: clusterID, Claims: claims}),
+		ClusterID: clusterID, Claims: claims, Sandboxes: claims.Sandboxes,
+		Segments: agent.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), agent.Options{
+			ClusterID: clusterID, Claims: claims, Sandboxes: claims.Sandboxes,
+		}),
 	})
 	must(err)
-	must(mgr.Add(claims))
+	must(mgr.Add(claims.Inventory))
 
 	live, err := client.New(cfg, client.Options{Scheme: scheme})
 	must(err)

@@ -11,13 +11,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/types"
 
-	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/validate"
 	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -75,7 +75,7 @@ func (a *API) place(ctx context.Context, c claim.Claim, seg *segment.Segment) (*
 			got.Decision = explained.Proto(a.opts.Clock.Now())
 			return got, nil
 		}
-		if claim.Disposition(err) != federationv1.Disposition_REFUSED || ctx.Err() != nil ||
+		if !disposition.Refused(err) || ctx.Err() != nil ||
 			problem.FromError(err).Reason == problem.Deadline {
 			return nil, err
 		}
@@ -95,37 +95,37 @@ func noCandidate(seg *segment.Segment, reason router.Reason) error {
 
 // GetSandbox answers a live sandbox, or the record of one that has ended.
 func (a *API) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return a.opts.Claims.Get(ctx, r.GetId())
+	return a.opts.Sandboxes.Get(ctx, r.GetId())
 }
 
 // ListSandboxes answers the cluster's live sandboxes.
 func (a *API) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
-	return a.opts.Claims.List(ctx, r)
+	return a.opts.Sandboxes.List(ctx, r)
 }
 
 // ReleaseSandbox ends a sandbox.
 func (a *API) ReleaseSandbox(ctx context.Context, r *sandboxv1.ReleaseSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return a.opts.Claims.Release(ctx, r.GetId())
+	return a.opts.Sandboxes.Release(ctx, r.GetId())
 }
 
 // UpdateSandbox changes the timeouts of a sandbox.
 func (a *API) UpdateSandbox(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return a.opts.Claims.Update(ctx, r)
+	return a.opts.Sandboxes.Update(ctx, r)
 }
 
 // TouchSandbox records activity of a sandbox.
 func (a *API) TouchSandbox(ctx context.Context, r *sandboxv1.TouchSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return a.opts.Claims.Touch(ctx, r.GetId())
+	return a.opts.Sandboxes.Touch(ctx, r.GetId())
 }
 
 // PauseSandbox frees a sandbox' CPU.
 func (a *API) PauseSandbox(ctx context.Context, r *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return a.opts.Claims.Pause(ctx, r.GetId())
+	return a.opts.Sandboxes.Pause(ctx, r.GetId())
 }
 
 // ResumeSandbox gives a paused sandbox its CPU back.
 func (a *API) ResumeSandbox(ctx context.Context, r *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
-	return a.opts.Claims.Resume(ctx, r.GetId())
+	return a.opts.Sandboxes.Resume(ctx, r.GetId())
 }
 
 // GetClaim answers what became of a key.

@@ -76,7 +76,7 @@ func (s *Service) noteActive(id string) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), touchTimeout)
 		defer cancel()
-		if _, err := s.opts.Claims.Touch(ctx, id); err != nil {
+		if _, err := s.opts.Sandboxes.Touch(ctx, id); err != nil {
 			s.opts.Log.Info("Could not write down that a sandbox is active", "sandbox", id, "error", err.Error())
 		}
 	}()

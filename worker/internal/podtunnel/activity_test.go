@@ -17,9 +17,9 @@ import (
 	"navix.sh/atoll/worker/internal/idle"
 )
 
-// touches are claims of which nothing is asked but touches.
+// touches are sandboxes of which nothing is asked but touches.
 type touches struct {
-	Claims
+	Sandboxes
 	keeper *idle.Keeper
 }
 
@@ -49,7 +49,7 @@ func TestI11TalkIsWrittenDownInTime(t *testing.T) {
 				}
 				timeouts := idle.Timeouts{Idle: 11 * time.Minute}
 				keeper.See("a", timeouts, true)
-				s := &Service{opts: Options{Claims: touches{keeper: keeper}, Activity: NewActivity(clock.RealClock{}), Clock: clock.RealClock{}, Log: logr.Discard()}}
+				s := &Service{opts: Options{Sandboxes: touches{keeper: keeper}, Activity: NewActivity(clock.RealClock{}), Clock: clock.RealClock{}, Log: logr.Discard()}}
 				for range 400 {
 					time.Sleep(every)
 					s.noteActive("a")

@@ -30,7 +30,7 @@
 //
 // What was sent to the API server cannot be called back: a request that it holds on to for longer than a Pod takes to be
 // reset could still be carried out in the Pod's next container. Where that can be said of an
-// exec, the Pod is not reset but replaced: see claim.Executing.
+// exec, the Pod is not reset but replaced: see sandboxes.BeginExec.
 //
 // # Activity
 //

@@ -38,9 +38,8 @@ import (
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/reach"
-	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
-	"navix.sh/atoll/worker/internal/history/historytest"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/podtunnel"
 	"navix.sh/atoll/worker/internal/pool"
@@ -68,7 +67,7 @@ type world struct {
 	namespace string
 	logFile   string // of the runtime "app"
 	live      client.Client
-	claims    *claim.Service
+	claims    claimtest.Path
 	activity  *podtunnel.Activity
 	service   *podtunnel.Service
 	metrics   *prometheus.Registry
@@ -122,21 +121,16 @@ func newWorld(t *testing.T, change ...func(*podtunnel.Options)) *world {
 
 func (w *world) lead() {
 	cfg := w.config()
-	times := apitime.New(clock.RealClock{})
-	times.Watch(cfg)
-	pods, err := claim.NewPods(cfg)
-	w.must(err)
 	w.activity = podtunnel.NewActivity(clock.RealClock{})
-	w.claims, err = claim.New(claim.Options{
-		ClusterID: clusterID, Pods: pods, Lease: w, Time: times, Activity: []idle.LastActiveSource{w.activity}, History: historytest.New(w.t, times),
+	w.claims = claimtest.New(w.t, cfg, clusterID, func(o *claimtest.Options) {
+		o.Inventory.Lease, o.Sandboxes.Activity = w, []idle.LastActiveSource{w.activity}
 	})
-	w.must(err)
 }
 
 func (w *world) open(change ...func(*podtunnel.Options)) {
 	upstream, err := podtunnel.NewAPIServer(w.config())
 	w.must(err)
-	opts := podtunnel.Options{Claims: w.claims, Activity: w.activity, Lease: w, Upstream: upstream}
+	opts := podtunnel.Options{Sandboxes: w.claims, Activity: w.activity, Lease: w, Upstream: upstream}
 	for _, f := range change {
 		f(&opts)
 	}

@@ -13,15 +13,15 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
-	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/runtimes"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 // maxComplaint bounds what is told of why a log file was not read.
 const maxComplaint = 512
 
 // logFile reads the log of a runtime, which is a file in its container, with a command there.
-func (a *APIServer) logFile(ctx context.Context, place claim.Place, logs *federationv1.LogsReach) (reach.Tunnel, error) {
+func (a *APIServer) logFile(ctx context.Context, place sandboxes.Place, logs *federationv1.LogsReach) (reach.Tunnel, error) {
 	file, err := runtimes.Log(place.Containers[0], place.Runtimes, logs.GetRuntime())
 	if err != nil {
 		return nil, err

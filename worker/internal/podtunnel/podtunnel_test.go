@@ -31,8 +31,8 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
-	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/podtunnel"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 func (w *world) handlerOf(h *reach.Handler) http.Handler {
@@ -498,7 +498,7 @@ func TestASilentLogIsFollowed(t *testing.T) {
 // stuck is an API server that holds on to what it is asked for.
 type stuck struct{ asked chan struct{} }
 
-func (s stuck) Dial(ctx context.Context, _ claim.Place, _ *federationv1.ReachCall) (reach.Tunnel, error) {
+func (s stuck) Dial(ctx context.Context, _ sandboxes.Place, _ *federationv1.ReachCall) (reach.Tunnel, error) {
 	s.asked <- struct{}{}
 	<-ctx.Done()
 	return nil, ctx.Err()

@@ -19,7 +19,7 @@ import (
 
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
-	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 )
 
 // port connects to a port in a Pod's network.
-func (a *APIServer) port(ctx context.Context, place claim.Place, port int32) (reach.Tunnel, error) {
+func (a *APIServer) port(ctx context.Context, place sandboxes.Place, port int32) (reach.Tunnel, error) {
 	conn, err := a.forward(ctx, place)
 	if err != nil {
 		return nil, refused(place, err)
@@ -46,7 +46,7 @@ func (a *APIServer) port(ctx context.Context, place claim.Place, port int32) (re
 	return tunnel, nil
 }
 
-func (a *APIServer) forward(ctx context.Context, place claim.Place) (httpstream.Connection, error) {
+func (a *APIServer) forward(ctx context.Context, place sandboxes.Place) (httpstream.Connection, error) {
 	u := a.url(place, "portforward", nil)
 	socket, err := a.upgrade(ctx, u, tunneledProtocol)
 	if err == nil {

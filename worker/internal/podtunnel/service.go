@@ -16,7 +16,8 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
-	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 const (
@@ -29,28 +30,28 @@ const (
 	leaseCheck = time.Second
 )
 
-// Claims is the claim service.
-type Claims interface {
-	Locate(id string) (claim.Place, error)
+// Sandboxes are what is reached.
+type Sandboxes interface {
+	Locate(id string) (sandboxes.Place, error)
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	OnShut(f func(id string))
-	Executing(pod types.UID, more int)
+	BeginExec(pod types.UID, id string) (done func(), ok bool)
 }
 
 // Upstream is how Pods are reached.
 type Upstream interface {
 	// Dial opens a conversation. The context is that of the whole of it.
-	Dial(ctx context.Context, place claim.Place, what *federationv1.ReachCall) (reach.Tunnel, error)
+	Dial(ctx context.Context, place sandboxes.Place, what *federationv1.ReachCall) (reach.Tunnel, error)
 }
 
-// Options configure a Service. Claims, Activity, Lease and Upstream are required.
+// Options configure a Service. Sandboxes, Activity, Lease and Upstream are required.
 type Options struct {
-	Claims   Claims
-	Activity *Activity
-	Lease    claim.Lease
-	Upstream Upstream
-	Clock    clock.WithTicker
-	Log      logr.Logger
+	Sandboxes Sandboxes
+	Activity  *Activity
+	Lease     inventory.Lease
+	Upstream  Upstream
+	Clock     clock.WithTicker
+	Log       logr.Logger
 }
 
 // Service opens tunnels to sandboxes.
@@ -73,14 +74,14 @@ var errNotLeading = problem.New(problem.Unavailable, "this worker does not lead 
 
 // New answers a service. It needs to be run for what is said of losing the lease.
 func New(opts Options) (*Service, error) {
-	if opts.Claims == nil || opts.Activity == nil || opts.Lease == nil || opts.Upstream == nil {
-		return nil, errors.New("reach needs claims, their activity, a lease and a way to Pods")
+	if opts.Sandboxes == nil || opts.Activity == nil || opts.Lease == nil || opts.Upstream == nil {
+		return nil, errors.New("reach needs sandboxes, their activity, a lease and a way to Pods")
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
 	s := &Service{opts: opts, sessions: map[string]map[*session]struct{}{}}
-	opts.Claims.OnShut(s.shut)
+	opts.Sandboxes.OnShut(s.shut)
 	return s, nil
 }
 
@@ -148,14 +149,14 @@ func (s *Service) forget(session *session) {
 }
 
 func (s *Service) reach(ctx context.Context, session *session, what *federationv1.ReachCall) error {
-	if _, err := s.opts.Claims.Locate(session.id); err != nil {
+	if _, err := s.opts.Sandboxes.Locate(session.id); err != nil {
 		return err
 	}
 	// It waits for an end that is being written, and what it cannot write down is no reason to stay out.
-	if _, err := s.opts.Claims.Touch(ctx, session.id); err != nil && ctx.Err() != nil {
+	if _, err := s.opts.Sandboxes.Touch(ctx, session.id); err != nil && ctx.Err() != nil {
 		return err
 	}
-	place, err := s.opts.Claims.Locate(session.id)
+	place, err := s.opts.Sandboxes.Locate(session.id)
 	if err != nil {
 		return err
 	}
@@ -170,7 +171,7 @@ func (s *Service) reach(ctx context.Context, session *session, what *federationv
 }
 
 // dial goes on until it is known what came of it, the session ends, or time is up.
-func (s *Service) dial(ctx context.Context, session *session, place claim.Place, what *federationv1.ReachCall) error {
+func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Place, what *federationv1.ReachCall) error {
 	left := context.AfterFunc(ctx, func() { session.cut(context.Cause(ctx)) })
 	defer left()
 	late := s.opts.Clock.NewTimer(dialTimeout)
@@ -184,12 +185,16 @@ func (s *Service) dial(ctx context.Context, session *session, place claim.Place,
 		case <-dialled:
 		}
 	}()
+	known := func() {}
 	if runs(what) {
-		s.opts.Claims.Executing(place.UID, 1)
+		var ok bool
+		if known, ok = s.opts.Sandboxes.BeginExec(place.UID, session.id); !ok {
+			return errShut(session.id)
+		}
 	}
 	inner, err := s.opts.Upstream.Dial(session.ctx, place, what)
-	if runs(what) && (err == nil || session.ctx.Err() == nil) {
-		s.opts.Claims.Executing(place.UID, -1)
+	if err == nil || session.ctx.Err() == nil {
+		known()
 	}
 	if err != nil {
 		return err

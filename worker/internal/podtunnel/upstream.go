@@ -25,7 +25,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
-	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
 // A kubelet's own API is never asked: the API server knows who may do what, and where the Pod is.
@@ -54,7 +54,7 @@ func NewAPIServer(config *rest.Config) (*APIServer, error) {
 }
 
 // Dial opens a conversation.
-func (a *APIServer) Dial(ctx context.Context, place claim.Place, what *federationv1.ReachCall) (reach.Tunnel, error) {
+func (a *APIServer) Dial(ctx context.Context, place sandboxes.Place, what *federationv1.ReachCall) (reach.Tunnel, error) {
 	switch call := what.GetWhat().(type) {
 	case *federationv1.ReachCall_Exec:
 		return a.exec(ctx, place, call.Exec)
@@ -71,7 +71,7 @@ func (a *APIServer) Dial(ctx context.Context, place claim.Place, what *federatio
 }
 
 // container is the sandbox's own, or the one that is asked for.
-func container(place claim.Place, asked string) (string, error) {
+func container(place sandboxes.Place, asked string) (string, error) {
 	if asked == "" {
 		return place.Containers[0], nil
 	}
@@ -81,7 +81,7 @@ func container(place claim.Place, asked string) (string, error) {
 	return asked, nil
 }
 
-func (a *APIServer) url(place claim.Place, subresource string, query url.Values) *url.URL {
+func (a *APIServer) url(place sandboxes.Place, subresource string, query url.Values) *url.URL {
 	u := a.client.CoreV1().RESTClient().Get().Namespace(place.Pod.Namespace).Resource("pods").Name(place.Pod.Name).SubResource(subresource).URL()
 	u.RawQuery = query.Encode()
 	return u
@@ -101,7 +101,7 @@ func (a *APIServer) upgrade(ctx context.Context, u *url.URL, protocol string) (*
 }
 
 // exec asks for a command. Kubernetes 1.30 and later speak the protocol.
-func (a *APIServer) exec(ctx context.Context, place claim.Place, exec *federationv1.ExecReach) (reach.Tunnel, error) {
+func (a *APIServer) exec(ctx context.Context, place sandboxes.Place, exec *federationv1.ExecReach) (reach.Tunnel, error) {
 	name, err := container(place, exec.GetContainer())
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (e *execTunnel) Cut() <-chan struct{} { return nil }
 
 // logs asks for what a container has printed. That of an earlier container, which may have been another tenant's, cannot be
 // asked for (I13).
-func (a *APIServer) logs(ctx context.Context, place claim.Place, logs *federationv1.LogsReach) (reach.Tunnel, error) {
+func (a *APIServer) logs(ctx context.Context, place sandboxes.Place, logs *federationv1.LogsReach) (reach.Tunnel, error) {
 	name, err := container(place, logs.GetContainer())
 	if err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func broke(err error) error {
 }
 
 // refused tells a caller why the API server did not begin.
-func refused(place claim.Place, err error) error {
+func refused(place sandboxes.Place, err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return problem.New(problem.Unavailable, "Pod %s was not reached: %w", place.Pod, err).WithRetryAfter(time.Second)

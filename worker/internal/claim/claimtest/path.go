@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package claimtest assembles the claim path for tests.
+package claimtest
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/history/historytest"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/sandboxes"
+)
+
+// Claims and Sandboxes have the names that they are embedded by.
+type (
+	Claims    = claim.Service
+	Sandboxes = sandboxes.Service
+)
+
+// Path is the inventory with what stands on it.
+type Path struct {
+	*inventory.Inventory
+	*Sandboxes
+	*Claims
+}
+
+// Lease is held until a test takes it away.
+type Lease struct{ Lost atomic.Bool }
+
+// Held reports whether the test has not taken it away.
+func (l *Lease) Held() bool { return !l.Lost.Load() }
+
+// Options are those of the parts. New fills in what a part requires.
+type Options struct {
+	Inventory inventory.Options
+	Sandboxes sandboxes.Options
+	Claims    claim.Options
+}
+
+// New builds a path whose claims go by connections of cfg.
+func New(t testing.TB, cfg *rest.Config, clusterID string, change ...func(*Options)) Path {
+	t.Helper()
+	o := Options{Inventory: inventory.Options{ClusterID: clusterID, Lease: &Lease{}}}
+	for _, f := range change {
+		f(&o)
+	}
+	if o.Inventory.Time == nil {
+		o.Inventory.Time = apitime.New(clock.RealClock{})
+		o.Inventory.Time.Watch(cfg)
+	}
+	if o.Sandboxes.History == nil {
+		o.Sandboxes.History = historytest.New(t, o.Inventory.Time)
+	}
+	var p Path
+	var err error
+	if o.Inventory.Client, err = inventory.NewClient(cfg); err == nil {
+		p.Inventory, err = inventory.New(o.Inventory)
+	}
+	if err == nil {
+		p.Sandboxes, err = sandboxes.New(p.Inventory, o.Sandboxes)
+	}
+	if err == nil {
+		p.Claims, err = claim.New(p.Inventory, p.Sandboxes, o.Claims)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// InFlight counts what is under way (I10).
+func (p Path) InFlight() int { return p.Claims.InFlight() + p.Sandboxes.InFlight() }

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claimtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/pool"
+	"navix.sh/atoll/worker/internal/sandbox"
+	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
+	"navix.sh/atoll/worker/internal/sandboxcache"
+)
+
+const (
+	// Patience is how long a test waits for what should take a second or two.
+	Patience  = 60 * time.Second
+	ClusterID = "east"
+
+	PoolImage   = "test.local/default:1"
+	TenantImage = "test.local/tenant:2"
+)
+
+// Plane is the plane of a test binary.
+var Plane = planetest.New(ClusterID, plane.Options{Delays: plane.Delays{
+	Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
+}}, nil)
+
+// World is a namespace of a real control plane with a pool reconciler at work in it.
+type World struct {
+	T         *testing.T
+	Namespace string
+	Live      client.Client // of an administrator, without a cache
+	scheme    *runtime.Scheme
+	recorder  atomic.Pointer[Sandboxes]
+}
+
+// NewWorld makes one whose pools have post-start hooks run by hooks, if there are any.
+func NewWorld(t *testing.T, hooks ...pool.Hooks) *World {
+	t.Helper()
+	w := &World{T: t, scheme: runtime.NewScheme()}
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		w.Must(add(w.scheme))
+	}
+	var err error
+	w.Live, err = client.New(w.config(), client.Options{Scheme: w.scheme})
+	w.Must(err)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}}
+	w.Must(w.Live.Create(t.Context(), ns))
+	w.Namespace = ns.Name
+	w.Eventually("the default service account", func() error {
+		return w.Live.Get(t.Context(), w.Key("default"), &corev1.ServiceAccount{})
+	})
+	w.keepPools(hooks...)
+	return w
+}
+
+func (w *World) config() *rest.Config {
+	w.T.Helper()
+	cfg := Plane.Up(w.T).Config()
+	cfg.QPS = -1
+	return cfg
+}
+
+// keepPools runs the pool reconciler until the test ends.
+func (w *World) keepPools(hooks ...pool.Hooks) {
+	skip := true
+	mgr, err := ctrl.NewManager(w.config(), ctrl.Options{
+		Scheme: w.scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Cache:                  cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.Namespace: {}}},
+		Controller:             config.Controller{SkipNameValidation: &skip},
+	})
+	w.Must(err)
+	w.Must(sandboxcache.AddIndexes(w.T.Context(), mgr.GetFieldIndexer()))
+	options := pool.Options{
+		Client: mgr.GetClient(), Recorder: w, Events: mgr.GetEventRecorder("pool"), ClusterID: ClusterID, Registry: prometheus.NewRegistry(),
+	}
+	for _, h := range hooks {
+		options.Hooks = h
+	}
+	r, err := pool.New(options)
+	w.Must(err)
+	w.Must(r.SetupWithManager(w.T.Context(), mgr))
+	w.inBackground("pool reconciler", mgr.Start)
+}
+
+// Ended hands records to the service that leads.
+func (w *World) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
+	if s := w.recorder.Load(); s != nil {
+		return s.Ended(ctx, record, keyHash, attempt)
+	}
+	return errors.New("nobody leads")
+}
+
+// inBackground runs something until the test ends, or until the returned function has stopped it.
+func (w *World) inBackground(what string, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.T.Errorf("%s: %v", what, err)
+		}
+	})
+	w.T.Cleanup(stop)
+	return stop
+}
+
+// Leader is a claim path at work.
+type Leader struct {
+	Path
+	W       *World
+	Lease   *Lease
+	Metrics *prometheus.Registry
+	// Blind stops its informers, Stop all of it.
+	Blind, Stop func()
+	ended       chan error
+}
+
+// Lead starts a path and waits until it serves. change may set other options or another way to the API server.
+func (w *World) Lead(incarnation uint64, change ...func(*Options, *rest.Config)) *Leader {
+	w.T.Helper()
+	l := w.Follow(change...)
+	l.TakeOver(incarnation)
+	return l
+}
+
+// Follow makes a path that hears of events and does not lead.
+func (w *World) Follow(change ...func(*Options, *rest.Config)) *Leader {
+	w.T.Helper()
+	cfg := w.config()
+	l := &Leader{W: w, Lease: &Lease{}, Metrics: prometheus.NewRegistry()}
+	l.Path = New(w.T, cfg, ClusterID, func(o *Options) {
+		o.Inventory.Lease, o.Sandboxes.Metrics, o.Claims.Metrics = l.Lease, l.Metrics, l.Metrics
+		for _, f := range change {
+			f(o, cfg)
+		}
+	})
+	informers, err := cache.New(w.config(), cache.Options{
+		Scheme: w.scheme, ByObject: sandboxcache.ByObject(), DefaultNamespaces: map[string]cache.Config{w.Namespace: {}},
+	})
+	w.Must(err)
+	w.Must(l.Watch(w.T.Context(), informers))
+	l.Blind = w.inBackground("informers", informers.Start)
+	return l
+}
+
+// TakeOver has a path lead, and waits until it serves.
+func (l *Leader) TakeOver(incarnation uint64) {
+	l.W.T.Helper()
+	l.SetIncarnation(incarnation)
+	l.ended = make(chan error, 1)
+	l.Stop = l.W.inBackground("claim path", func(ctx context.Context) error {
+		err := l.Start(ctx)
+		if errors.Is(err, inventory.ErrSetBack) {
+			l.ended <- err
+			return nil
+		}
+		return err
+	})
+	l.W.recorder.Store(l.Sandboxes)
+	l.W.Eventually("the path to serve", func() error {
+		if !l.Serving() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// EndsWith stops the path, and wants it to say why it had stopped serving.
+func (l *Leader) EndsWith(want error) {
+	l.W.T.Helper()
+	l.Stop()
+	select {
+	case err := <-l.ended:
+		if !errors.Is(err, want) {
+			l.W.T.Errorf("it ended with %v, want %v", err, want)
+		}
+	default:
+		l.W.T.Errorf("it ended without %v", want)
+	}
+}
+
+// Request is a claim of the pool's own image.
+func (l *Leader) Request(change ...func(*claim.Claim)) claim.Claim {
+	c := claim.Claim{
+		Request: &sandboxv1.CreateSandboxRequest{Namespace: l.W.Namespace, Team: "red", User: "ann"},
+		Pool:    l.W.Key("p"),
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	return c
+}
+
+// Keyed changes a request.
+func Keyed(key string, attempt int32) func(*claim.Claim) {
+	return func(c *claim.Claim) {
+		c.Request.ClaimKey, c.Attempt = key, attempt
+		c.KeyHash = sandbox.KeyHash(c.Request.GetTeam(), c.Request.GetNamespace(), key)
+	}
+}
+
+// NoQueue changes a request.
+func NoQueue(c *claim.Claim) { c.Request.NoQueue = true }
+
+// Image changes a request.
+func Image(ref string) func(*claim.Claim) {
+	return func(c *claim.Claim) { c.Request.Image = ref }
+}
+
+// TryCreate claims a sandbox.
+func (l *Leader) TryCreate(change ...func(*claim.Claim)) (*sandboxv1.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(l.W.T.Context(), Patience)
+	defer cancel()
+	return l.Create(ctx, l.Request(change...))
+}
+
+// MustCreate claims a sandbox, or the test ends.
+func (l *Leader) MustCreate(change ...func(*claim.Claim)) *sandboxv1.Sandbox {
+	l.W.T.Helper()
+	got, err := l.TryCreate(change...)
+	l.W.Must(err)
+	return got
+}
+
+// AwaitIdle waits until the service has so many Pods to hand out.
+func (l *Leader) AwaitIdle(n int32) {
+	l.W.T.Helper()
+	l.W.Eventually(fmt.Sprintf("%d idle Pods", n), func() error {
+		if stats, _ := l.Stats(l.W.Key("p")); stats.ReadyIdle != n {
+			return fmt.Errorf("there are %d", stats.ReadyIdle)
+		}
+		return nil
+	})
+}
+
+// AwaitWaiting waits until so many claims wait.
+func (l *Leader) AwaitWaiting(n int32) {
+	l.W.T.Helper()
+	l.W.Eventually(fmt.Sprintf("%d claims waiting", n), func() error {
+		if stats, _ := l.Stats(l.W.Key("p")); stats.Waiting != n {
+			return fmt.Errorf("there are %d", stats.Waiting)
+		}
+		return nil
+	})
+}
+
+// Key is a name in the world.
+func (w *World) Key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: w.Namespace, Name: name}
+}
+
+// Must ends the test at an error.
+func (w *World) Must(err error) {
+	w.T.Helper()
+	if err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// Eventually waits until there is no error.
+func (w *World) Eventually(what string, try func() error) {
+	w.T.Helper()
+	planetest.Eventually(w.T, what, try)
+}
+
+// MakePool creates the pool p, whose Pods run its default image and return to idle after a release.
+func (w *World) MakePool(replicas int32, change ...func(*v1alpha1.SandboxPool)) {
+	w.T.Helper()
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "p"}}
+	p.Spec.Replicas = replicas
+	p.Spec.PodCreationImagePolicy = v1alpha1.PodCreationImagePolicyPoolDefaultImage
+	p.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: PoolImage}}
+	p.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
+	sandboxtest.Close(&p.Spec.Template.Spec)
+	for _, c := range change {
+		c(p)
+	}
+	w.Must(w.Live.Create(w.T.Context(), p))
+}
+
+// Scale changes the replicas of the pool.
+func (w *World) Scale(replicas int32) {
+	w.T.Helper()
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "p"}}
+	body := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
+	w.Must(w.Live.Patch(w.T.Context(), p, client.RawPatch(types.MergePatchType, []byte(body))))
+}
+
+// Pods are all.
+func (w *World) Pods() []corev1.Pod {
+	w.T.Helper()
+	list := &corev1.PodList{}
+	w.Must(w.Live.List(w.T.Context(), list, client.InNamespace(w.Namespace)))
+	return list.Items
+}
+
+// Pod is one of them.
+func (w *World) Pod(name string) *corev1.Pod {
+	w.T.Helper()
+	pod := &corev1.Pod{}
+	w.Must(w.Live.Get(w.T.Context(), w.Key(name), pod))
+	return pod
+}
+
+// RemovePool deletes the pool.
+func (w *World) RemovePool() {
+	w.T.Helper()
+	p := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "p"}}
+	w.Must(w.Live.Delete(w.T.Context(), p))
+}
+
+// KeyHash is that of a key that Request asks for.
+func (w *World) KeyHash(key string) string { return sandbox.KeyHash("red", w.Namespace, key) }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"cmp"
+	"errors"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// Result is what an API server's answer to a write means.
+type Result string
+
+// The results.
+const (
+	Written Result = "Written"
+	// Lost: the Pod is no longer what was seen.
+	Lost Result = "Lost"
+	// NoPod: there is no such Pod any more.
+	NoPod Result = "Gone"
+	// Faulty: the request itself cannot be written on any Pod.
+	Faulty Result = "Faulty"
+	// Denied: we may not write, or not like this; nothing was written, by this try.
+	Denied Result = "Denied"
+	// Unclear: the write may have happened, may happen still, or never.
+	Unclear Result = "Unclear"
+)
+
+// ResultOf reads the result of a JSON patch. A failed test is a 422 without causes, an object that would not be valid a 422 with
+// them. Whatever is not understood is unclear, which is the safe side.
+func ResultOf(err error) Result {
+	switch {
+	case err == nil:
+		return Written
+	case apierrors.IsNotFound(err), apierrors.IsGone(err):
+		return NoPod
+	case apierrors.IsConflict(err):
+		return Lost
+	case apierrors.IsInvalid(err):
+		if hasCauses(err) {
+			return Faulty
+		}
+		return Lost
+	case apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsUnsupportedMediaType(err):
+		return Faulty
+	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), apierrors.IsTooManyRequests(err):
+		return Denied
+	default:
+		return Unclear
+	}
+}
+
+func hasCauses(err error) bool {
+	var api apierrors.APIStatus
+	if !errors.As(err, &api) {
+		return false
+	}
+	details := api.Status().Details
+	return details != nil && len(details.Causes) > 0
+}
+
+// outranks reports whether a stays and b goes, of two Pods with one key.
+func outranks(a, b *sandbox.State) bool {
+	return cmp.Or(
+		cmp.Compare(a.Attempt, b.Attempt),
+		cmp.Compare(a.Incarnation, b.Incarnation),
+		cmp.Compare(a.ID, b.ID),
+	) > 0
+}
+
+// versionOf reads a resourceVersion. Those of one cluster are ordered.
+func versionOf(pod *corev1.Pod) uint64 {
+	n, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/apitime"
+)
+
+// Lease tells whether no other process can lead yet.
+type Lease interface{ Held() bool }
+
+// Options configure an Inventory. ClusterID, Client, Lease and Time are required.
+type Options struct {
+	ClusterID string
+	Client    *Client
+	Lease     Lease
+	Time      *apitime.Clock // for what is written down
+	Clock     clock.Clock    // for deadlines
+	Log       logr.Logger
+}
+
+// Inventory has a State and its lock. Its methods are safe for concurrent use.
+type Inventory struct {
+	opts    Options
+	armed   chan struct{} // closed once an incarnation is set
+	setBack chan struct{} // closed when etcd is older than what was seen
+
+	mu        sync.Mutex
+	state     State
+	observers []Observer
+	onChange  []func(pool types.NamespacedName, urgent bool)
+	synced    []func() bool
+}
+
+// Observer is called with what an Update has changed, before the lock is released: nobody sees a State whose observers do not
+// know of it yet. Any of its functions may be nil. None blocks.
+type Observer struct {
+	// Pod is called with each Change.
+	Pod func(*State, Change)
+	// Pool is called with each pool of which the spec, the idle Pods or the queue have changed.
+	Pool func(*State, *Pool)
+	// Led is called when this process begins to lead and the State is complete; Retired when it leads no more.
+	Led, Retired func(*State)
+	// Run runs, without the lock, for as long as this process leads.
+	Run func(context.Context)
+}
+
+// New returns an Inventory that knows of no Pods yet; see Watch and Start.
+func New(opts Options) (*Inventory, error) {
+	if opts.ClusterID == "" || opts.Client == nil || opts.Lease == nil || opts.Time == nil {
+		return nil, errors.New("an inventory needs a cluster id, a client, a lease and the server's time")
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	i := &Inventory{opts: opts, armed: make(chan struct{}), setBack: make(chan struct{})}
+	i.state = newState(i)
+	return i, nil
+}
+
+// ClusterID is this cluster's.
+func (i *Inventory) ClusterID() string { return i.opts.ClusterID }
+
+// Client is the way to the API server.
+func (i *Inventory) Client() *Client { return i.opts.Client }
+
+// Time is the API server's clock, for what is written down.
+func (i *Inventory) Time() *apitime.Clock { return i.opts.Time }
+
+// Clock is this process's own, for deadlines.
+func (i *Inventory) Clock() clock.Clock { return i.opts.Clock }
+
+// LeaseHeld reports whether no other process can lead yet.
+func (i *Inventory) LeaseHeld() bool { return i.opts.Lease.Held() }
+
+// Update calls f with the lock held, then the observers with what f has changed, and announces that after the lock is released.
+func (i *Inventory) Update(f func(*State)) {
+	for _, tell := range i.update(f) {
+		tell()
+	}
+}
+
+func (i *Inventory) update(f func(*State)) (after []func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	f(&i.state)
+	return i.state.settle(i.observers, i.onChange)
+}
+
+// View calls f with the lock held. f changes nothing.
+func (i *Inventory) View(f func(*View)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	f(&i.state.View)
+}
+
+// Observe adds an observer. Call it before Watch.
+func (i *Inventory) Observe(o Observer) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.observers = append(i.observers, o)
+}
+
+// OnChange calls f, without the lock, whenever the numbers of a pool have changed; urgent when it went from none idle to some
+// or back. f does not block. Call OnChange before Watch.
+func (i *Inventory) OnChange(f func(pool types.NamespacedName, urgent bool)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.onChange = append(i.onChange, f)
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
+
+// Watch feeds the inventory from the manager's informers. Call it before the manager starts.
+func (i *Inventory) Watch(ctx context.Context, informers cache.Informers) error {
+	for _, w := range []struct {
+		object client.Object
+		handle toolscache.ResourceEventHandlerFuncs
+	}{
+		{&v1alpha1.SandboxPool{}, handlers(i, (*State).SetPool, (*State).RemovePool)},
+		{&corev1.Node{}, handlers(i, (*State).SetNode, (*State).RemoveNode)},
+		{&corev1.Pod{}, handlers(i, (*State).SeeEvent, (*State).Forget)},
+	} {
+		informer, err := informers.GetInformer(ctx, w.object)
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", w.object, err)
+		}
+		registration, err := informer.AddEventHandler(w.handle)
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", w.object, err)
+		}
+		i.mu.Lock()
+		i.synced = append(i.synced, registration.HasSynced)
+		i.mu.Unlock()
+	}
+	return nil
+}
+
+func handlers[T any](i *Inventory, seen, gone func(*State, T)) toolscache.ResourceEventHandlerFuncs {
+	on := func(object any, f func(*State, T)) {
+		if missed, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+			object = missed.Obj
+		}
+		if o, ok := object.(T); ok {
+			i.Update(func(s *State) { f(s, o) })
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { on(o, seen) },
+		UpdateFunc: func(_, o any) { on(o, seen) },
+		DeleteFunc: func(o any) { on(o, gone) },
+	}
+}
+
+// Guarded is a value that the inventory's lock guards as well: only a State opens it.
+type Guarded[T any] struct{ value T }
+
+// Guard returns a guarded value.
+func Guard[T any](value T) Guarded[T] { return Guarded[T]{value} }
+
+// In returns the value. It must not be kept for longer than the State or View.
+func (g *Guarded[T]) In(*View) *T { return &g.value }

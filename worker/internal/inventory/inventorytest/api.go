@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventorytest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/api/v1alpha1"
+)
+
+// Respond is what comes of the n-th patch, from 1, and of reads as the 0-th; carry carries it out.
+type Respond func(n int, carry func() (*http.Response, error)) (*http.Response, error)
+
+// API is the transport to an API server that has Pods and nothing else, and takes no time.
+type API struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	pods    map[string]*corev1.Pod
+	version int
+	patches int
+	respond Respond // nil: all is carried out
+}
+
+func newAPI(t *testing.T) *API { return &API{t: t, pods: map[string]*corev1.Pod{}, version: 1000} }
+
+// Respond changes what comes of requests; nil: all is carried out.
+func (a *API) Respond(respond Respond) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.respond = respond
+}
+
+// Pod is a Pod as it is.
+func (a *API) Pod(name string) *corev1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pods[name]
+}
+
+// Put makes, or changes, Pods.
+func (a *API) Put(pods ...*corev1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, pod := range pods {
+		a.pods[pod.Name] = pod
+	}
+}
+
+// SetBack has the next write get a version, which is of an etcd that was restored if it is too low.
+func (a *API) SetBack(version int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version = version
+}
+
+// Patches is how many patches were sent.
+func (a *API) Patches() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.patches
+}
+
+// Lost is the connection that breaks before the response.
+func (a *API) Lost() (*http.Response, error) { return nil, errors.New("connection reset by peer") }
+
+// Status is a refusal. One that says when to come again is of an overloaded server's filter, and plain text.
+func (a *API) Status(code int, retryAfter string) (*http.Response, error) {
+	if retryAfter != "" {
+		return &http.Response{
+			StatusCode: code, Header: http.Header{"Content-Type": {"text/plain"}, "Retry-After": {retryAfter}},
+			Body: io.NopCloser(strings.NewReader(http.StatusText(code))),
+		}, nil
+	}
+	return a.response(code, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Message: http.StatusText(code),
+		Reason: map[int]metav1.StatusReason{
+			http.StatusUnauthorized: metav1.StatusReasonUnauthorized, http.StatusForbidden: metav1.StatusReasonForbidden,
+			http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
+			http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests,
+		}[code],
+	}), nil
+}
+
+func (a *API) response(code int, object any) *http.Response {
+	body, err := json.Marshal(object)
+	if err != nil {
+		a.t.Error(err)
+	}
+	return &http.Response{
+		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
+	}
+}
+
+// RoundTrip carries out a list of all sandboxes, or a read or a patch of a Pod.
+func (a *API) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	n, respond := 0, a.respond
+	if r.Method == http.MethodPatch {
+		a.patches++
+		n = a.patches
+	}
+	a.mu.Unlock()
+	carry := func() (*http.Response, error) { return a.carry(r) }
+	if respond == nil {
+		return carry()
+	}
+	return respond(n, carry)
+}
+
+func (a *API) carry(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	name := path.Base(r.URL.Path)
+	pod := a.pods[name]
+	switch {
+	case name == "pods":
+		return a.response(http.StatusOK, a.claimed()), nil
+	case pod == nil:
+		return a.Status(http.StatusNotFound, "")
+	case r.Method == http.MethodGet:
+		return a.response(http.StatusOK, asWritten(pod)), nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	next, err := a.patched(pod, body)
+	if err != nil {
+		return a.Status(http.StatusUnprocessableEntity, "")
+	}
+	return a.response(http.StatusOK, next), nil
+}
+
+func (a *API) claimed() *corev1.PodList {
+	list := &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
+	for _, pod := range a.pods {
+		if pod.Labels[v1alpha1.SandboxIDLabelKey] != "" {
+			list.Items = append(list.Items, *pod)
+		}
+	}
+	return list
+}
+
+// patched is a Pod after a patch, which fails if one of its tests does. The lock is held.
+func (a *API) patched(pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
+	patch, err := jsonpatch.DecodePatch(body)
+	if err != nil {
+		return nil, err
+	}
+	before, err := json.Marshal(asWritten(pod))
+	if err != nil {
+		return nil, err
+	}
+	after, err := patch.Apply(before)
+	if err != nil {
+		return nil, err
+	}
+	next := &corev1.Pod{}
+	if err := json.Unmarshal(after, next); err != nil {
+		return nil, err
+	}
+	a.version++
+	next.ResourceVersion = strconv.Itoa(a.version)
+	a.pods[next.Name] = next
+	return next, nil
+}
+
+// Apply writes a patch past the worker, as another controller does.
+func (a *API) Apply(name string, body []byte) {
+	a.t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, err := a.patched(a.pods[name], body); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func asWritten(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{"born": "with all maps"}
+	}
+	return pod
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// Pool is what claims need to know of a SandboxPool.
+type Pool struct {
+	key     types.NamespacedName
+	spec    *v1alpha1.SandboxPoolSpec // the informer's, not to be changed; nil when there is no such pool
+	closing bool                      // being deleted
+	pods    int
+	idle    idleQueue
+	stocked bool // it had idle Pods when it was last announced
+}
+
+// Key is the pool's name.
+func (p *Pool) Key() types.NamespacedName { return p.key }
+
+// Spec is shared, and not to be changed; nil when there is no such pool.
+func (p *Pool) Spec() *v1alpha1.SandboxPoolSpec { return p.spec }
+
+// Closing reports whether the pool is being deleted, or is gone.
+func (p *Pool) Closing() bool { return p.closing }
+
+// Empty reports whether the pool has no Pods and is to have none.
+func (p *Pool) Empty() bool { return p.pods == 0 && p.spec != nil && p.spec.Replicas == 0 }
+
+// Idle is how many of its Pods can be handed out now.
+func (p *Pool) Idle() int { return p.idle.len() }
+
+// Runtimes are those of the pool's sandboxes.
+func (p *Pool) Runtimes() []v1alpha1.SandboxRuntimeSpec {
+	if p.spec == nil {
+		return nil
+	}
+	return p.spec.Runtimes
+}
+
+// Pool is the pool of a name; nil for one that is not known.
+func (v *View) Pool(key types.NamespacedName) *Pool { return v.pools[key] }
+
+// PoolNames lists the pools of a namespace, for an error that tells what there is.
+func (v *View) PoolNames(namespace string) string {
+	var names []string
+	for key, p := range v.pools {
+		if key.Namespace == namespace && p.spec != nil {
+			names = append(names, key.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// SetPool takes in a pool.
+func (s *State) SetPool(object *v1alpha1.SandboxPool) {
+	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
+	p.spec, p.closing = &object.Spec, object.DeletionTimestamp != nil
+	s.Touch(p)
+}
+
+// RemovePool drops a pool that is no more.
+func (s *State) RemovePool(object *v1alpha1.SandboxPool) {
+	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
+	p.spec, p.closing = nil, true
+	s.Touch(p)
+	s.sweepPool(p)
+}
+
+// Touch has a pool's numbers announced.
+func (s *State) Touch(p *Pool) { s.touched[p] = struct{}{} }
+
+func (s *State) poolAt(key types.NamespacedName) *Pool {
+	p := s.pools[key]
+	if p == nil {
+		p = &Pool{key: key}
+		s.pools[key] = p
+	}
+	return p
+}
+
+func (s *State) sweepPool(p *Pool) {
+	if p.spec == nil && p.pods == 0 {
+		delete(s.pools, p.key)
+	}
+}
+
+// node is a Node and the Pods on it.
+type node struct {
+	object *corev1.Node
+	pods   map[types.UID]*Pod
+}
+
+// SetNode takes in a Node.
+func (s *State) SetNode(object *corev1.Node) { s.setNode(object.Name, object) }
+
+// RemoveNode drops a Node that is no more.
+func (s *State) RemoveNode(object *corev1.Node) { s.setNode(object.Name, nil) }
+
+// setNode looks again at the Pods of a node whose readiness to serve has changed. Most events change nothing about that.
+func (s *State) setNode(name string, object *corev1.Node) {
+	n := s.nodeAt(name)
+	same := sandbox.NodeServes(n.object) == sandbox.NodeServes(object)
+	n.object = object
+	if !same {
+		for _, p := range n.pods {
+			if !sandbox.Claimable(p.object, object).OK() {
+				s.withdraw(p)
+			}
+			s.offer(p)
+		}
+	}
+	s.sweepNode(name, n)
+}
+
+func (s *State) nodeAt(name string) *node {
+	n := s.nodes[name]
+	if n == nil {
+		n = &node{pods: map[types.UID]*Pod{}}
+		s.nodes[name] = n
+	}
+	return n
+}
+
+func (s *State) sweepNode(name string, n *node) {
+	if n.object == nil && len(n.pods) == 0 {
+		delete(s.nodes, name)
+	}
+}

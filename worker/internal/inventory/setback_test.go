@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
+	"navix.sh/atoll/worker/internal/inventory"
+)
+
+// I1: an etcd that was set back under a leader is found out by the Pods, although others have brought its revision past
+// where it was before anybody looked. The Pod that looks idle runs a sandbox.
+func TestI1APodThatWentBackIsNoticed(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
+	backup := filepath.Join(t.TempDir(), "etcd")
+	w.Must(claimtest.Plane.Up(t).Backup(backup))
+	l.MustCreate()
+	before := l.NewestSeen()
+
+	w.Must(claimtest.Plane.Up(t).Restore(t.Context(), backup))
+	for n, now := 0, uint64(0); now <= before; n++ {
+		now = write(w, fmt.Sprint("overtakes-", n))
+	}
+	awaitSetBack(l)
+	if _, err := l.TryCreate(claimtest.NoQueue); problem.FromError(err).Reason != problem.Unavailable {
+		t.Errorf("I1: a claim is answered with %v", err)
+	}
+	if l.Serving() {
+		t.Error("it serves on")
+	}
+	l.EndsWith(inventory.ErrSetBack)
+}
+
+// write writes something, and answers the revision that it got.
+func write(w *claimtest.World, name string) uint64 {
+	w.T.Helper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
+	w.Eventually("a write", func() error { return client.IgnoreAlreadyExists(w.Live.Create(w.T.Context(), object)) })
+	n, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
+	w.Must(err)
+	return n
+}
+
+// slowReads holds back the answers to reads of single Pods.
+type slowReads struct {
+	http.RoundTripper
+	answered, proceed chan struct{}
+}
+
+func (r slowReads) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.RoundTripper.RoundTrip(request)
+	if request.Method == http.MethodGet && strings.Contains(request.URL.Path, "/pods/") {
+		for _, step := range []chan struct{}{r.answered, r.proceed} {
+			select {
+			case step <- struct{}{}:
+			case <-request.Context().Done():
+			}
+		}
+	}
+	return response, err
+}
+
+// A Pod that changes while it is looked at is no sign of a restore.
+func TestAPodThatChangesWhileItIsLookedAtIsNotSetBack(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	reads := slowReads{answered: make(chan struct{}), proceed: make(chan struct{})}
+	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			reads.RoundTripper = next
+			return reads
+		})
+	})
+	look := func(meanwhile func()) {
+		select {
+		case <-reads.answered:
+			meanwhile()
+			<-reads.proceed
+		case <-l.SetBack():
+			t.Fatal("a restore was found where there was none")
+		}
+	}
+	look(func() { l.AwaitIdle(1) })
+	look(func() { l.MustCreate() })
+	look(func() {}) // the one before is done with
+}
+
+// A write that finds everything as it wants it gets no new version, and is no restore. Others' writes come between two.
+func TestAWriteThatChangesNothingIsNoRestore(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(2)
+	l := w.Lead(1)
+	l.AwaitIdle(2)
+	sb, other := l.MustCreate(), l.MustCreate()
+	for range 2 {
+		change := &sandboxv1.UpdateSandboxRequest{Id: sb.GetId(), IdleTimeout: durationpb.New(time.Hour)}
+		if got, err := l.Sandboxes.Update(t.Context(), change); err != nil || got.GetIdleTimeout().AsDuration() != time.Hour {
+			t.Fatalf("changed: %v, %v", got, err)
+		}
+		if _, err := l.Touch(t.Context(), other.GetId()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !l.Serving() {
+		t.Error("it does not serve any more")
+	}
+}
+
+// A sandbox that has ended is on no Pod any more. One that is has come back with an older etcd, also where no version tells.
+func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
+	s := l.MustCreate()
+	pod := &corev1.Pod{}
+	w.Must(w.Live.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: s.GetPod()}, pod))
+	_, err := l.Release(t.Context(), s.GetId())
+	w.Must(err)
+	w.Eventually("the record", func() error {
+		got, err := l.Get(t.Context(), s.GetId())
+		if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {
+			return fmt.Errorf("%v, %w", got.GetPhase(), err)
+		}
+		return nil
+	})
+	back := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.Namespace, Name: "back", Labels: pod.Labels, Annotations: pod.Annotations, OwnerReferences: pod.OwnerReferences,
+	}, Spec: *pod.Spec.DeepCopy()}
+	w.Must(w.Live.Create(t.Context(), back))
+	awaitSetBack(l)
+	l.EndsWith(inventory.ErrSetBack)
+}
+
+// awaitSetBack waits until this worker has found out that etcd was set back.
+func awaitSetBack(l *claimtest.Leader) {
+	l.W.T.Helper()
+	l.W.Eventually("the restore to be found out", func() error {
+		select {
+		case <-l.SetBack():
+			return nil
+		default:
+			return errors.New("it is not")
+		}
+	})
+}

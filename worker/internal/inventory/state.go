@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/memory"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	// lagLimit bounds how long events older than a live read are left aside.
+	lagLimit = 30 * time.Second
+	// Bounds of what is remembered of disowned sandboxes.
+	disownedMemory = 10 * time.Minute
+	maxDisowned    = 100_000
+)
+
+// View is what can be read of a State.
+type View struct {
+	term
+	trail
+	clock    clock.PassiveClock
+	pools    map[types.NamespacedName]*Pool
+	pods     map[types.UID]*Pod
+	nodes    map[string]*node
+	byID     map[string]*Pod
+	byKey    map[string][]*Pod
+	disowned *memory.Map[struct{}]
+}
+
+// State is the index over Pods. It does no locking: only Update gives it out.
+type State struct {
+	View
+	inventory *Inventory
+	changes   []Change           // the observers do not know of yet
+	touched   map[*Pool]struct{} // to be announced
+	after     []func()           // to be called after the lock is released
+}
+
+func newState(i *Inventory) State {
+	return State{
+		View: View{
+			term: term{lease: i.opts.Lease}, trail: trail{lagging: map[types.UID]time.Time{}}, clock: i.opts.Clock,
+			pools: map[types.NamespacedName]*Pool{}, pods: map[types.UID]*Pod{}, nodes: map[string]*node{},
+			byID: map[string]*Pod{}, byKey: map[string][]*Pod{}, disowned: memory.New[struct{}](disownedMemory, maxDisowned, nil),
+		},
+		inventory: i, touched: map[*Pool]struct{}{},
+	}
+}
+
+// Pod is one Pod of a pool.
+type Pod struct {
+	object  *corev1.Pod
+	version uint64
+	pool    *Pool
+	place   place
+	taken   bool   // a claim has it
+	failed  bool   // the last claim of it was not written
+	id      string // of its sandbox
+	keyHash string // of its claim key
+	// spoilt is the version at which a claim failed on the Pod though it looked claimable.
+	spoilt uint64
+
+	// Events below floor are older than a live read of this Pod.
+	floor      uint64
+	floorUntil time.Time
+	top        uint64 // the highest version seen of it
+	missing    bool   // a live read did not find it
+
+	// Ending counts the ends of its sandbox that are being written, Executing the commands that the API server may run in it.
+	Ending, Executing int
+}
+
+// Object is the Pod as it was seen last. It is shared, and not to be changed.
+func (p *Pod) Object() *corev1.Pod { return p.object }
+
+// Pool is the pool that the Pod is of.
+func (p *Pod) Pool() *Pool { return p.pool }
+
+// Sandbox is the id of the sandbox on the Pod; empty for none.
+func (p *Pod) Sandbox() string { return p.id }
+
+// KeyHash is that of the sandbox's claim key; empty for none.
+func (p *Pod) KeyHash() string { return p.keyHash }
+
+// Live reports whether there is a sandbox on the Pod that can still be used, or will be.
+func (p *Pod) Live() bool { return sandbox.PhaseOf(p.object).Live() }
+
+// Current reports whether no newer version of the Pod was seen than the one that is shown.
+func (p *Pod) Current() bool { return p.version >= p.top }
+
+// Change is what has become of a Pod.
+type Change struct {
+	Kind ChangeKind
+	Pod  *Pod
+	// Sandbox is what was on the Pod before, and Before the Pod as it was then; nil for one that was not known.
+	Sandbox string
+	Before  *corev1.Pod
+	// View is what was seen; nil for one that is gone.
+	View *corev1.Pod
+	// Lost: the Pod shows the sandbox no more, by a version of it that is the newest.
+	Lost bool
+}
+
+// ChangeKind is a kind of Change.
+type ChangeKind string
+
+// The kinds.
+const (
+	Seen ChangeKind = "Seen"
+	Gone ChangeKind = "Gone"
+	// Unpooled: the Pod of a sandbox has lost both its pool's label and its owner. It is shown as it was before.
+	Unpooled ChangeKind = "Unpooled"
+)
+
+// SeeEvent takes in a view of a Pod that an informer has.
+func (s *State) SeeEvent(pod *corev1.Pod) { s.see(pod, time.Time{}) }
+
+// SeeLive takes in a view of a Pod that was read, or written, live: events may lag behind it.
+func (s *State) SeeLive(pod *corev1.Pod) { s.see(pod, s.clock.Now().Add(lagLimit)) }
+
+// see takes in a view, and leaves older events aside until floorUntil.
+func (s *State) see(pod *corev1.Pod, floorUntil time.Time) {
+	live := !floorUntil.IsZero()
+	p := s.pods[pod.UID]
+	if sandbox.PoolOf(pod).Name == "" || len(pod.Spec.Containers) == 0 {
+		if p != nil && p.id != "" && len(pod.Spec.Containers) > 0 {
+			s.changes = append(s.changes, Change{Kind: Unpooled, Pod: p, Sandbox: p.id, Before: p.object, View: pod})
+			return
+		}
+		s.Forget(pod)
+		return
+	}
+	now, version := s.clock.Now(), versionOf(pod)
+	if p == nil {
+		p = &Pod{}
+		s.pods[pod.UID] = p
+	}
+	s.compare(p, pod, version, now)
+	if live && version < p.version || version < p.floor && now.Before(p.floorUntil) {
+		return
+	}
+	if live {
+		p.floor, p.floorUntil = version, floorUntil
+	}
+	change, before := Change{Kind: Seen, Pod: p, Sandbox: p.id, Before: p.object, View: pod}, p.pool
+	s.unplace(p)
+	p.object, p.version, p.failed = pod, version, false
+	s.place(p)
+	change.Lost = change.Sandbox != "" && p.id != change.Sandbox && version >= p.top
+	s.changes = append(s.changes, change)
+	if before != nil && before != p.pool {
+		s.sweepPool(before)
+	}
+}
+
+// place files a Pod under everything that it is looked up by.
+func (s *State) place(p *Pod) {
+	p.pool = s.poolAt(sandbox.PoolOf(p.object))
+	p.pool.pods++
+	if name := p.object.Spec.NodeName; name != "" {
+		s.nodeAt(name).pods[p.object.UID] = p
+	}
+	p.id, p.keyHash = sandbox.IDOf(p.object), ""
+	if p.id != "" {
+		p.keyHash = p.object.Labels[v1alpha1.ClaimKeyHashLabelKey]
+		s.byID[p.id] = p
+		if p.keyHash != "" {
+			s.byKey[p.keyHash] = append(s.byKey[p.keyHash], p)
+		}
+	}
+	s.offer(p)
+}
+
+// unplace takes a Pod out of everything but pods.
+func (s *State) unplace(p *Pod) {
+	if p.object == nil {
+		return
+	}
+	s.withdraw(p)
+	p.pool.pods--
+	if n := s.nodes[p.object.Spec.NodeName]; n != nil {
+		delete(n.pods, p.object.UID)
+		s.sweepNode(p.object.Spec.NodeName, n)
+	}
+	if p.id == "" {
+		return
+	}
+	if s.byID[p.id] == p {
+		delete(s.byID, p.id)
+	}
+	if same := slices.DeleteFunc(s.byKey[p.keyHash], func(o *Pod) bool { return o == p }); len(same) > 0 {
+		s.byKey[p.keyHash] = same
+	} else {
+		delete(s.byKey, p.keyHash)
+	}
+}
+
+// Forget drops a Pod that is no more.
+func (s *State) Forget(pod *corev1.Pod) {
+	p := s.pods[pod.UID]
+	if p == nil {
+		return
+	}
+	delete(s.pods, pod.UID)
+	delete(s.lagging, pod.UID)
+	s.unplace(p)
+	s.changes = append(s.changes, Change{Kind: Gone, Pod: p, Sandbox: p.id, Before: p.object})
+	s.sweepPool(p.pool)
+}
+
+// Disown remembers for ten minutes a sandbox that no caller was told of, nor will be. It may yet appear.
+func (s *State) Disown(id string) { s.disowned.Put(s.clock.Now(), id, struct{}{}) }
+
+// Disowned reports whether no caller will be told of a sandbox.
+func (v *View) Disowned(id string) bool {
+	_, ok := v.disowned.Get(v.clock.Now(), id)
+	return ok
+}
+
+// Sandbox is the Pod that carries a sandbox; nil for none.
+func (v *View) Sandbox(id string) *Pod { return v.byID[id] }
+
+// Sandboxes are the Pods that carry sandboxes, by sandbox id. The map is not to be changed.
+func (v *View) Sandboxes() map[string]*Pod { return v.byID }
+
+// Pod is the Pod of a UID; nil for one that is not known.
+func (v *View) Pod(uid types.UID) *Pod { return v.pods[uid] }
+
+// WithKey are the Pods that carry a claim key.
+func (v *View) WithKey(hash string) []*Pod { return v.byKey[hash] }
+
+// KeyHashes are those of all claim keys that Pods carry.
+func (v *View) KeyHashes() iter.Seq[string] { return maps.Keys(v.byKey) }
+
+// Holder is the Pod that stays, of those that carry a claim key; nil for none.
+func (v *View) Holder(hash string) *Pod {
+	var best *Pod
+	var bestState sandbox.State
+	for _, p := range v.byKey[hash] {
+		if v.Disowned(p.id) {
+			continue
+		}
+		if state := sandbox.Read(p.object); best == nil || outranks(&state, &bestState) {
+			best, bestState = p, state
+		}
+	}
+	return best
+}
+
+// After has f called once the lock is released.
+func (s *State) After(f func()) { s.after = append(s.after, f) }
+
+// settle tells the observers what has changed, and returns what is to be called after the lock is released.
+func (s *State) settle(observers []Observer, listeners []func(types.NamespacedName, bool)) []func() {
+	for len(s.changes) > 0 {
+		changes := s.changes
+		s.changes = nil
+		for _, c := range changes {
+			for _, o := range observers {
+				if o.Pod != nil {
+					o.Pod(s, c)
+				}
+			}
+		}
+	}
+	for p := range s.touched {
+		for _, o := range observers {
+			if o.Pool != nil {
+				o.Pool(s, p)
+			}
+		}
+	}
+	for p := range s.touched {
+		key, stocked := p.key, p.Idle() > 0
+		urgent := stocked != p.stocked
+		p.stocked = stocked
+		for _, f := range listeners {
+			s.After(func() { f(key, urgent) })
+		}
+	}
+	clear(s.touched)
+	after := s.after
+	s.after = nil
+	return after
+}

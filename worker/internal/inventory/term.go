@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"navix.sh/atoll/pkg/wallclock"
+)
+
+// lastPatience is how long what was begun may go on once serving has ended.
+const lastPatience = 5 * time.Second
+
+// term is a time of leading.
+type term struct {
+	lease       Lease
+	incarnation uint64
+	leading     context.Context // set while serving
+	lasting     context.Context // set while serving, and a while longer
+	complete    bool            // the index has been complete once
+	running     int             // pieces of work under way
+	drained     chan struct{}   // closed when there are none any more; nil: nothing waits for that
+}
+
+// Serving reports whether claims are served here and now.
+func (t *term) Serving() bool { return t.leading != nil && t.lease.Held() }
+
+// Leading is the context of leading; nil while this process does not lead, or is not to serve any more.
+func (t *term) Leading() context.Context { return t.leading }
+
+// Lasts reports whether work may still be begun: also for a while after leading.
+func (t *term) Lasts() bool { return t.lasting != nil }
+
+// Complete reports whether the index has been complete once.
+func (t *term) Complete() bool { return t.complete }
+
+// Incarnation is the number that claims are written with.
+func (t *term) Incarnation() uint64 { return t.incarnation }
+
+// NeedLeaderElection makes the manager call Start on the leader only.
+func (i *Inventory) NeedLeaderElection() bool { return true }
+
+// SetIncarnation sets the number that claims are written with. The first call lets the worker serve.
+func (i *Inventory) SetIncarnation(n uint64) {
+	i.Update(func(s *State) {
+		s.incarnation = n
+		select {
+		case <-i.armed:
+		default:
+			close(i.armed)
+		}
+	})
+}
+
+// Start serves until ctx ends. First it waits for an incarnation and for the informers, then it lists live what an earlier
+// leader may have written: the informers can lag behind that. When etcd is found set back it serves nothing any more, and
+// returns ErrSetBack in the end.
+func (i *Inventory) Start(ctx context.Context) error {
+	if err := i.ready(ctx); err != nil {
+		return nil //nolint:nilerr // ctx ended: not being leader any more is no failure
+	}
+	pods, err := i.listClaimed(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	i.lead(ctx, lasting, pods)
+	i.opts.Log.Info("Serving claims", "cluster", i.opts.ClusterID, "claimed", len(pods))
+	var running sync.WaitGroup
+	for _, o := range i.observers {
+		if o.Run != nil {
+			running.Go(func() { o.Run(ctx) })
+		}
+	}
+	i.watchPods(ctx)
+	<-ctx.Done()
+	i.Suspend()
+	go func() {
+		_ = wallclock.Sleep(lasting, i.opts.Clock, lastPatience)
+		stop()
+	}()
+	running.Wait()
+	i.drain()
+	if i.wasSetBack() {
+		return ErrSetBack
+	}
+	return nil
+}
+
+// ready waits for what serving needs.
+func (i *Inventory) ready(ctx context.Context) error {
+	select {
+	case <-i.armed:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for !i.informed() {
+		if err := wallclock.Sleep(ctx, i.opts.Clock, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Inventory) informed() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, synced := range i.synced {
+		if !synced() {
+			return false
+		}
+	}
+	return true
+}
+
+func (i *Inventory) listClaimed(ctx context.Context) ([]corev1.Pod, error) {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		pods, err := i.opts.Client.claimed(ctx)
+		if err == nil {
+			return pods, nil
+		}
+		i.opts.Log.Error(err, "Cannot serve claims yet", "cluster", i.opts.ClusterID)
+		if err := wallclock.Sleep(ctx, i.opts.Clock, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lead takes in what was listed, before anything is served.
+func (i *Inventory) lead(ctx, lasting context.Context, claimed []corev1.Pod) {
+	i.Update(func(s *State) {
+		for n := range claimed {
+			s.SeeLive(&claimed[n])
+		}
+	})
+	i.Update(func(s *State) {
+		s.leading, s.lasting, s.complete = ctx, lasting, true
+		for _, o := range i.observers {
+			if o.Led != nil {
+				o.Led(s)
+			}
+		}
+	})
+}
+
+// Suspend refuses everything to come, for as long as this leadership lasts. Claims that wait end by their context; what is being
+// written is written, and what nobody will be told of is still ended, for the lease is given up only after that.
+func (i *Inventory) Suspend() {
+	i.Update(func(s *State) {
+		s.leading = nil
+		for _, o := range i.observers {
+			if o.Retired != nil {
+				o.Retired(s)
+			}
+		}
+	})
+}
+
+// Serving reports whether claims are served here and now.
+func (i *Inventory) Serving() (serving bool) {
+	i.View(func(v *View) { serving = v.Serving() })
+	return serving
+}
+
+// Go begins work that outlives a call, and for a while the end of leading. Once that is over it begins nothing.
+func (s *State) Go(work func(ctx context.Context)) {
+	if ctx := s.lasting; ctx != nil {
+		s.Begin(func() { work(ctx) })
+	}
+}
+
+// Begin has the end of the term wait for work.
+func (s *State) Begin(work func()) {
+	s.running++
+	go func() {
+		defer s.inventory.Update((*State).finished)
+		work()
+	}()
+}
+
+func (s *State) finished() {
+	if s.running--; s.running == 0 && s.drained != nil {
+		close(s.drained)
+		s.drained = nil
+	}
+}
+
+// drain waits until nothing is under way; what ends may begin more. From then on nothing begins.
+func (i *Inventory) drain() {
+	for {
+		var drained chan struct{}
+		i.Update(func(s *State) {
+			if s.running == 0 {
+				s.lasting = nil
+				return
+			}
+			drained = make(chan struct{})
+			s.drained = drained
+		})
+		if drained == nil {
+			return
+		}
+		<-drained
+	}
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"navix.sh/atoll/pkg/telemetry"
+)
+
+// Write writes a patch on a sandbox's Pod once, and takes in what the Pod is then.
+func (i *Inventory) Write(ctx context.Context, id string, pod *corev1.Pod, patch []byte, subresource ...string) (Result, error) {
+	before := i.NewestSeen()
+	writing, end := StartWrite(ctx, pod, id)
+	now, err := i.opts.Client.Patch(writing, pod, patch, subresource...)
+	got := ResultOf(err)
+	end(got)
+	switch got {
+	case Written:
+		if versionOf(now) <= before {
+			same, err := i.changedNothing(ctx, now)
+			switch {
+			case err != nil:
+				return Unclear, err
+			case same:
+				i.Update(func(s *State) { s.SeeLive(now) })
+				return got, nil
+			}
+		}
+		if i.IsSetBack(before, id, now) {
+			return got, ErrSetBack
+		}
+		i.Update(func(s *State) { s.SeeLive(now) })
+	case Lost, NoPod:
+		if err := i.Reread(ctx, pod); err != nil {
+			return got, err
+		}
+	}
+	return got, err
+}
+
+// Reread takes in what a Pod is now.
+func (i *Inventory) Reread(ctx context.Context, pod *corev1.Pod) error {
+	live, err := i.opts.Client.Read(ctx, pod)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	i.Update(func(s *State) {
+		if err != nil || live.UID != pod.UID {
+			s.Forget(pod)
+			return
+		}
+		s.SeeLive(live)
+	})
+	return nil
+}
+
+// StartWrite begins the span of a write that hands out or ends a sandbox, its repetitions included.
+func StartWrite(ctx context.Context, pod *corev1.Pod, id string) (writing context.Context, end func(Result)) {
+	writing, span := telemetry.Start(ctx, "pod write")
+	return writing, func(got Result) { endWrite(span, pod, id, got) }
+}
+
+func endWrite(span trace.Span, pod *corev1.Pod, id string, got Result) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(telemetry.Pod.String(pod.Namespace+"/"+pod.Name), telemetry.Sandbox.String(id), telemetry.Outcome.String(string(got)))
+	if got != Written {
+		span.SetStatus(codes.Error, string(got))
+	}
+	span.End()
+}
+
+// changedNothing reports whether a write that got no new version has found everything as it wants it: the same timeout given
+// twice, activity twice within a second, a repetition of what went through unheard. Its version is then the Pod's own, which is
+// not below what was seen of that Pod; and the Pod that has changed last is as it was.
+func (i *Inventory) changedNothing(ctx context.Context, written *corev1.Pod) (bool, error) {
+	var last sight
+	var fresh bool
+	i.View(func(v *View) { last, fresh = v.lastChanged(written) })
+	if !fresh {
+		return false, nil
+	}
+	live, err := i.opts.Client.Read(ctx, last.pod)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	if err != nil {
+		live = nil
+	}
+	i.lookedAt(last, live)
+	return !i.wasSetBack(), nil
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
+	"navix.sh/atoll/worker/internal/hooks"
+)
+
+// stuck never gets done with any hook.
+type stuck struct{}
+
+func (stuck) Follow(_ types.NamespacedName, jobs []hooks.Job) map[types.UID]hooks.State {
+	states := map[types.UID]hooks.State{}
+	for _, j := range jobs {
+		states[j.UID] = hooks.State{Status: hooks.Working}
+	}
+	return states
+}
+func (stuck) Begin(hooks.Job)                     {}
+func (stuck) OnChange(func(types.NamespacedName)) {}
+
+func withHook(c *claim.Claim) {
+	hook, err := structpb.NewStruct(map[string]any{"exec": map[string]any{"command": []any{"init", "hunter2"}}})
+	if err != nil {
+		panic(err)
+	}
+	c.Request.PostStartHooks = []*structpb.Struct{hook}
+}
+
+func assigned(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED }
+
+func warn(w *claimtest.World, pod *corev1.Pod, kind, reason, message string, at time.Time) {
+	w.T.Helper()
+	w.Must(w.Live.Create(w.T.Context(), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: w.Namespace, GenerateName: "e-"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.Namespace, Name: pod.Name, UID: pod.UID},
+		Type:           kind, Reason: reason, Message: message, Count: 2, FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
+	}))
+}
+
+// What a sandbox waits for is told by Get, with what Kubernetes warned about its Pod since it is this sandbox's.
+func TestGetTellsWhyASandboxDoesNotRun(t *testing.T) {
+	w := claimtest.NewWorld(t, stuck{})
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
+	pod := w.Pods()[0]
+	warn(w, &pod, "Warning", "Failed", "could not pull registry.example/another-tenant:1", time.Now())
+	w.Eventually("a second that is not the event's", func() error {
+		events := &corev1.EventList{}
+		w.Must(w.Live.List(t.Context(), events))
+		for _, e := range events.Items {
+			if e.InvolvedObject.UID == pod.UID && time.Since(e.CreationTimestamp.Time) < 2*time.Second {
+				return errors.New("not yet")
+			}
+		}
+		return nil
+	})
+	got := l.MustCreate(withHook, assigned)
+	w.Eventually("the sandbox to wait for its hooks", func() error {
+		record, err := l.Get(t.Context(), got.GetId())
+		if err != nil || record.GetPhase() != sandboxv1.Phase_STARTING || record.GetStatusDetail().GetReason() != "PostStartHooks" {
+			return fmt.Errorf("%v, %w", record, err)
+		}
+		return nil
+	})
+	now := time.Now()
+	warn(w, &pod, "Normal", "Pulled", "fine", now)
+	for i := range 12 {
+		if i == 3 {
+			few, err := l.Get(t.Context(), got.GetId())
+			w.Must(err)
+			if n := len(few.GetStatusDetail().GetEvents()); n != 3 {
+				t.Errorf("told of %d events, 3 are warnings about this sandbox: %v", n, few.GetStatusDetail())
+			}
+		}
+		warn(w, &pod, "Warning", "Unhealthy", fmt.Sprintf("%d %s", i, strings.Repeat("é", 1000)), now.Add(time.Duration(i)*time.Second))
+	}
+	record, err := l.Get(t.Context(), got.GetId())
+	w.Must(err)
+	events := record.GetStatusDetail().GetEvents()
+	if len(events) != 10 {
+		t.Fatalf("%d events: %v", len(events), events)
+	}
+	for i, e := range events {
+		if e.GetReason() != "Unhealthy" || !strings.HasPrefix(e.GetMessage(), fmt.Sprintf("%d ", 11-i)) || e.GetCount() != 2 || len(e.GetMessage()) > 600 {
+			t.Errorf("event %d: %v", i, e)
+		}
+	}
+	page, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace})
+	w.Must(err)
+	if d := page.GetSandboxes()[0].GetStatusDetail(); d.GetReason() != "PostStartHooks" || d.GetEvents() != nil {
+		t.Errorf("listed with %v", d)
+	}
+}
+
+// roundTrip is a way to the API server.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestGetDoesNotDependOnEvents(t *testing.T) {
+	w := claimtest.NewWorld(t, stuck{})
+	w.MakePool(1)
+	l := w.Lead(1, func(_ *claimtest.Options, cfg *rest.Config) {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, "/events") {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}
+				return next.RoundTrip(r)
+			})
+		})
+	})
+	l.AwaitIdle(1)
+	got := l.MustCreate(withHook, assigned)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	record, err := l.Get(ctx, got.GetId())
+	if err != nil || record.GetStatusDetail() == nil || ctx.Err() != nil {
+		t.Errorf("with events that do not come: %v, %v", record, err)
+	}
+}
+
+// A claim with hooks is answered when they are done, not when its Pod is ready, and its key stands for them, too.
+func TestAClaimWaitsForItsHooks(t *testing.T) {
+	w := claimtest.NewWorld(t, stuck{})
+	w.MakePool(2)
+	l := w.Lead(1)
+	l.AwaitIdle(2)
+	_, err := l.TryCreate(withHook, func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(3 * time.Second) })
+	if problem.FromError(err).Reason != problem.Deadline {
+		t.Errorf("answered: %v", err)
+	}
+	held := l.MustCreate(claimtest.Keyed("k", 1), withHook, assigned)
+	if again := l.MustCreate(claimtest.Keyed("k", 1), withHook, assigned); again.GetId() != held.GetId() {
+		t.Errorf("the same claim got %s, then %s", held.GetId(), again.GetId())
+	}
+	if _, err := l.TryCreate(claimtest.Keyed("k", 1), assigned); problem.FromError(err).Reason != problem.ClaimKeyConflict {
+		t.Errorf("the same key without hooks: %v", err)
+	}
+	_, err = l.TryCreate(func(c *claim.Claim) { c.Request.PostStartHooks = []*structpb.Struct{{}} })
+	if e := problem.FromError(err); e.Reason != problem.Invalid || e.Fields[0].Field != "postStartHooks[0]" {
+		t.Errorf("an empty hook: %v", err)
+	}
+}

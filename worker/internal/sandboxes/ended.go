@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/history"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/memory"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	// Bounds of the records that are in memory only.
+	endedMemory = 7 * 24 * time.Hour
+	maxEnded    = 100_000
+	// keepAgain is between two attempts to make durable what no Pod shows any more, maxKeepAgain when they keep failing.
+	keepAgain    = 200 * time.Millisecond
+	maxKeepAgain = 10 * time.Second
+)
+
+// endedStore holds the records of sandboxes whose Pods are gone before the history has one: of Pods that were removed by force
+// and, on a follower without a copy of the leader's history, of all that it saw go.
+type endedStore struct {
+	records *memory.Map[history.Record] // by sandbox id
+	keys    map[string]string           // key hash to the id of the latest attempt's sandbox
+}
+
+func newEndedStore() *endedStore {
+	store := &endedStore{keys: map[string]string{}}
+	store.records = memory.New(endedMemory, maxEnded, func(id string, r history.Record) {
+		if store.keys[r.KeyHash] == id {
+			delete(store.keys, r.KeyHash)
+		}
+	})
+	return store
+}
+
+func (e *endedStore) get(now time.Time, id string) *sandboxv1.Sandbox {
+	r, _ := e.records.Get(now, id)
+	return r.Sandbox
+}
+
+// byKey returns the record of the latest attempt of a key.
+func (e *endedStore) byKey(now time.Time, hash string) (history.Record, bool) {
+	return e.records.Get(now, e.keys[hash])
+}
+
+func (e *endedStore) put(now time.Time, r history.Record) {
+	e.records.Put(now, r.Sandbox.GetId(), r)
+	if r.KeyHash == "" {
+		return
+	}
+	// The first record of an attempt stands: what ends later under it was never acknowledged.
+	if latest, _ := e.byKey(now, r.KeyHash); latest.Attempt < r.Attempt {
+		e.keys[r.KeyHash] = r.Sandbox.GetId()
+	}
+}
+
+// ErrEnding says that this process is about to end.
+var ErrEnding = errors.New("the worker is ending; the next one records what ends now")
+
+// StopRecording keeps records from being written while the process ends: it takes no more of them, and the Pods that they are of
+// stay as they are until another leader records them.
+func (s *Service) StopRecording() { s.update(func(l locked) { l.stopped = true }) }
+
+// Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it lets the Pod, or the identity on it, go,
+// and does so only if there is no error: the record is durable then. A second record of one sandbox changes nothing.
+func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
+	var stopped bool
+	var r history.Record
+	s.update(func(l locked) {
+		stopped = l.stopped
+		r = s.recordOf(&l.View, record, sandbox.State{
+			KeyHash: keyHash, Attempt: attempt, Team: record.GetTeam(), Key: record.GetClaimKey(),
+		})
+	})
+	if stopped {
+		return ErrEnding
+	}
+	return s.keep(ctx, r)
+}
+
+// over takes down the sandbox of a Pod that is gone. One of which there is no record yet was removed by force.
+func (l locked) over(c *inventory.Change) {
+	l.timeouts.Forget(c.Sandbox)
+	l.shut(c.Sandbox)
+	if c.Sandbox != "" {
+		record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now())
+		l.vanished(record, sandbox.Read(c.Before))
+	}
+}
+
+// stripped takes down a sandbox whose Pod shows it no more. Most were recorded before that; one was not if what told of it was
+// taken off by hand.
+func (l locked) stripped(c *inventory.Change) {
+	if l.opts.History.Has(c.Sandbox) {
+		return
+	}
+	state := sandbox.Read(c.Before)
+	record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now())
+	if state.StopReason == "" {
+		record.StopReason = string(v1alpha1.SandboxStopReasonFailed)
+		record.FailureReason, record.FailureMessage = "IdentityLost", "its id was taken off its Pod"
+	}
+	l.vanished(record, state)
+}
+
+// vanished takes down the sandbox of a Pod that went without a record.
+func (l locked) vanished(record *sandboxv1.Sandbox, state sandbox.State) {
+	now := l.clock.Now()
+	if record == nil || l.opts.History.Has(record.GetId()) || l.ended.get(now, record.GetId()) != nil {
+		return
+	}
+	l.ended.put(now, l.recordOf(&l.State.View, record, state))
+	l.wake(record.GetId())
+	l.keepVanished()
+}
+
+// keepVanished makes what vanished durable. There is nothing left that would bring it up again, so it is tried until it is, or this
+// process ends.
+func (l locked) keepVanished() {
+	if l.Leading() == nil || l.keeping || l.ended.records.Len() == 0 {
+		return
+	}
+	l.keeping = true
+	s := l.Service
+	l.Go(func(ctx context.Context) {
+		for wait := keepAgain; ; {
+			r, ok := s.nextVanished()
+			if !ok {
+				return
+			}
+			if err := s.keep(ctx, r); err == nil {
+				wait = keepAgain
+				continue
+			} else if ctx.Err() == nil {
+				s.opts.Log.Error(err, "Cannot record a sandbox whose Pod is gone", "sandbox", r.Sandbox.GetId())
+			}
+			if wallclock.Sleep(ctx, s.clock, wait) != nil {
+				s.update(func(l locked) { l.keeping = false })
+				return
+			}
+			wait = min(2*wait, maxKeepAgain)
+		}
+	})
+}
+
+func (s *Service) nextVanished() (r history.Record, ok bool) {
+	s.update(func(l locked) {
+		r, ok = l.ended.records.Oldest(s.clock.Now())
+		l.keeping = ok // said under the same lock as that there is none: the next one begins anew
+	})
+	return r, ok
+}
+
+// keep makes a record durable.
+func (s *Service) keep(ctx context.Context, r history.Record) error {
+	fresh, err := s.opts.History.Keep(ctx, r)
+	if err != nil {
+		return err
+	}
+	s.update(func(l locked) {
+		l.ended.records.Remove(r.Sandbox.GetId())
+		l.wake(r.Sandbox.GetId())
+		if !fresh {
+			return
+		}
+		s.metrics.hasEnded(r.Sandbox.GetStopReason(), r.Sandbox.GetFailureReason())
+		if r.ForHub {
+			for _, f := range l.onEnded {
+				l.After(f)
+			}
+		}
+	})
+	return nil
+}
+
+// recordOf says what a record means for its claim key.
+func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, state sandbox.State) history.Record {
+	if unacknowledged(v, record.GetId(), &state) {
+		state.KeyHash = ""
+	}
+	return history.Record{
+		Sandbox: record, KeyHash: state.KeyHash, Attempt: state.Attempt,
+		ForHub: state.KeyHash != "" && !s.IsLocal(record.GetNamespace(), &state),
+	}
+}
+
+// unacknowledged reports whether a sandbox with a key ends beside the one that was returned for it: its record must not stand for
+// the key, neither here nor at the hub (I2).
+func unacknowledged(v *inventory.View, id string, state *sandbox.State) bool {
+	if state.KeyHash == "" {
+		return false
+	}
+	if v.Disowned(id) {
+		return true
+	}
+	stays := v.Holder(state.KeyHash)
+	return stays != nil && stays.Sandbox() != id && sandbox.Read(stays.Object()).Attempt == state.Attempt
+}
+
+// IsLocal reports whether a key was given at this worker's own API.
+func (s *Service) IsLocal(namespace string, state *sandbox.State) bool {
+	return state.KeyHash == sandbox.LocalKeyHash(state.Team, namespace, state.Key, s.clusterID)
+}
+
+// HasEnded reports whether there is a record of a sandbox.
+func (s *Service) HasEnded(id string) bool { return s.opts.History.Has(id) }
+
+// EndedUnder is the sandbox that ended under a claim key; attempt 0 is none.
+func (s *Service) EndedUnder(v *inventory.View, hash string) (id string, attempt int32) {
+	k, _ := s.opts.History.ByKey(hash)
+	if r, ok := s.guarded.In(v).ended.byKey(s.clock.Now(), hash); ok && r.Attempt > k.Attempt {
+		return r.Sandbox.GetId(), r.Attempt
+	}
+	return k.ID, k.Attempt
+}
+
+// EndedKeys lists the latest sandbox that ended under each key of the hub's.
+func (s *Service) EndedKeys(v *inventory.View) []*federationv1.KeyHolder {
+	var keys []*federationv1.KeyHolder
+	add := func(hash, id string, attempt int32) {
+		keys = append(keys, &federationv1.KeyHolder{KeyHash: hash, Attempt: attempt, SandboxId: id, Ended: true})
+	}
+	for _, k := range s.opts.History.Keys() {
+		if id, _ := s.EndedUnder(v, k.Hash); k.ForHub && id == k.ID {
+			add(k.Hash, k.ID, k.Attempt)
+		}
+	}
+	ended := s.guarded.In(v).ended
+	for hash, id := range ended.keys {
+		if r, ok := ended.byKey(s.clock.Now(), hash); ok && r.ForHub {
+			add(r.KeyHash, id, r.Attempt)
+		}
+	}
+	return keys
+}
+
+// Recorded returns the record of a sandbox that has ended; nil for one that is not known. It reads from a disk, so that the lock is
+// not held.
+func (s *Service) Recorded(ctx context.Context, id string) (record *sandboxv1.Sandbox, err error) {
+	s.inventory.View(func(v *inventory.View) { record = s.guarded.In(v).ended.get(s.clock.Now(), id) })
+	if record != nil {
+		return record, nil
+	}
+	if record, err = s.opts.History.Get(ctx, id); err != nil {
+		return nil, disposition.Doubtful(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(disposition.RetrySoon))
+	}
+	return record, nil
+}
+
+// OnEnded calls f whenever there is a new record for the hub. f does not block. Call OnEnded before Watch.
+func (s *Service) OnEnded(f func()) { s.update(func(l locked) { l.onEnded = append(l.onEnded, f) }) }
+
+// TakeEnded returns up to most records that the hub has not acknowledged, oldest first, and the number to acknowledge them by.
+// Until then they are returned again.
+func (s *Service) TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox) {
+	batch, records, err := s.opts.History.ToSend(context.Background(), most)
+	if err != nil {
+		s.opts.Log.Error(err, "Cannot read what the hub has to store")
+	}
+	return batch, records
+}
+
+// AckEnded takes note that the hub has stored the records up to a number that TakeEnded returned.
+func (s *Service) AckEnded(batch uint64) { s.opts.History.Sent(batch) }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	// eventsTimeout is all that a Get waits for events. They are kept by no API server's cache, so a read of them can be slow.
+	eventsTimeout = time.Second
+	// maxEventReads bounds those reads under way; who comes beyond it gets no events.
+	maxEventReads = 4
+	// maxEvents is how many events a caller is told.
+	maxEvents       = 10
+	maxEventMessage = 512
+)
+
+// Get returns a sandbox: as it is, or the record of one that has ended. To one that does not run yet, or has failed, it adds
+// what Kubernetes has warned about its Pod, if that is to be had at once.
+func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	record, pod, err := s.find(ctx, id)
+	if err != nil || record.GetStatusDetail() == nil || pod == nil {
+		return record, err
+	}
+	select {
+	case s.eventReads <- struct{}{}:
+		defer func() { <-s.eventReads }()
+	default:
+		return record, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
+	defer cancel()
+	events, err := s.inventory.Client().Warnings(ctx, pod)
+	if err != nil {
+		s.opts.Log.V(1).Info("Could not read events", "pod", pod.Name, "error", err.Error())
+		return record, nil
+	}
+	record.StatusDetail.Events = newestEvents(events, record.GetClaimedAt().AsTime())
+	return record, nil
+}
+
+// Find is Get without events.
+func (s *Service) Find(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	record, _, err := s.find(ctx, id)
+	return record, err
+}
+
+// find returns a sandbox, and its Pod if it has one.
+func (s *Service) find(ctx context.Context, id string) (record *sandboxv1.Sandbox, pod *corev1.Pod, err error) {
+	s.inventory.View(func(v *inventory.View) {
+		if !v.Complete() {
+			err = disposition.NotServing()
+		} else if p := v.Sandbox(id); p != nil {
+			record, pod = s.Show(p), p.Object()
+		}
+	})
+	if err == nil && record == nil {
+		record, err = s.findEnded(ctx, id)
+	}
+	return record, pod, err
+}
+
+// live returns the Pod of a live sandbox, or the record of one that is over or stopping.
+func (s *Service) live(ctx context.Context, id string) (pod *corev1.Pod, record *sandboxv1.Sandbox, err error) {
+	s.inventory.View(func(v *inventory.View) {
+		p := v.Sandbox(id)
+		switch {
+		case !v.Serving():
+			err = disposition.NotServing()
+		case p == nil:
+		case p.Live():
+			pod = p.Object()
+		default:
+			record = s.Show(p)
+		}
+	})
+	if pod == nil && record == nil && err == nil {
+		record, err = s.findEnded(ctx, id)
+	}
+	return pod, record, err
+}
+
+// findEnded returns the record of a sandbox that is on no Pod.
+func (s *Service) findEnded(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	record, err := s.Recorded(ctx, id)
+	if err == nil && record == nil {
+		err = s.noSandbox(id)
+	}
+	return record, err
+}
+
+func (s *Service) noSandbox(id string) error {
+	if !strings.HasSuffix(id, "-"+s.clusterID) {
+		return disposition.NotFound("sandbox %q is not of cluster %s", id, s.clusterID)
+	}
+	return disposition.NotFound("there is no sandbox %q, and no record of one", id)
+}
+
+// Show describes the sandbox on a Pod.
+func (s *Service) Show(p *inventory.Pod) *sandboxv1.Sandbox {
+	return sandbox.Record(p.Object(), p.Pool().Runtimes(), s.clusterID)
+}
+
+// newestEvents picks what is told of a Pod's events: the latest first, and none that was first made before the sandbox was
+// claimed, for it may tell of another tenant (I13). The time of that is the API server's, as is the claim's; an old event
+// that happens again is left out with it.
+func newestEvents(events []corev1.Event, claimed time.Time) []*sandboxv1.PodEvent {
+	events = slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool {
+		return e.Type != corev1.EventTypeWarning || e.CreationTimestamp.Time.Before(claimed)
+	})
+	slices.SortStableFunc(events, func(a, b corev1.Event) int { return lastTime(&b).Compare(lastTime(&a)) })
+	told := make([]*sandboxv1.PodEvent, 0, min(len(events), maxEvents))
+	for i := range events[:min(len(events), maxEvents)] {
+		e := &events[i]
+		count := max(e.Count, 1)
+		if e.Series != nil {
+			count = max(count, e.Series.Count)
+		}
+		message := e.Message
+		if len(message) > maxEventMessage {
+			message = message[:maxEventMessage] + "…"
+		}
+		told = append(told, &sandboxv1.PodEvent{
+			Reason: e.Reason, Message: strings.ToValidUTF8(message, string(utf8.RuneError)),
+			LastTime: timestamppb.New(lastTime(e)), Count: count,
+		})
+	}
+	return told
+}
+
+// lastTime is when an event happened last, as far as it says so.
+func lastTime(e *corev1.Event) time.Time {
+	last := e.CreationTimestamp.Time
+	for _, t := range []time.Time{e.EventTime.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
+		if t.After(last) {
+			last = t
+		}
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	return last
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// maxListBytes is where a page of live sandboxes ends before it has as many as were asked for: a response has to fit into a
+// frame of the link.
+const maxListBytes = 512 << 10
+
+// List returns sandboxes ordered by id: those on Pods, or those that have ended. The page token is how far the page before
+// has looked, which can be further than its last sandbox.
+func (s *Service) List(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
+	if faults := serve.ListFaults(r); len(faults) > 0 {
+		return nil, disposition.Fault(problem.InvalidFields(faults...))
+	}
+	size := serve.PageSize(r)
+	if serve.WantsEnded(r) {
+		return s.listEnded(ctx, r, size)
+	}
+	live, next, err := s.listOnPods(r, size)
+	return &sandboxv1.ListSandboxesResponse{Sandboxes: live, NextPageToken: next}, err
+}
+
+// listOnPods returns sandboxes on Pods.
+func (s *Service) listOnPods(r *sandboxv1.ListSandboxesRequest, size int) (page []*sandboxv1.Sandbox, next string, err error) {
+	s.inventory.View(func(v *inventory.View) {
+		if !v.Complete() {
+			err = disposition.NotServing()
+			return
+		}
+		var ids []string
+		for id, p := range v.Sandboxes() {
+			if id > r.GetPageToken() && s.matches(p, r) {
+				ids = append(ids, id)
+			}
+		}
+		slices.Sort(ids)
+		bytes := 0
+		for i, id := range ids {
+			shown := s.Show(v.Sandbox(id))
+			if bytes += proto.Size(shown); i == size || i > 0 && bytes > maxListBytes {
+				next = ids[i-1]
+				return
+			}
+			page = append(page, shown)
+		}
+	})
+	return page, next, err
+}
+
+// matches asks what is on the Pod before it has the sandbox described, which costs more.
+func (s *Service) matches(p *inventory.Pod, r *sandboxv1.ListSandboxesRequest) bool {
+	pod := p.Object()
+	if r.GetNamespace() != "" && r.GetNamespace() != pod.Namespace ||
+		r.GetEnv() != "" && r.GetEnv() != sandbox.EnvOf(pod) ||
+		r.GetTeam() != "" && r.GetTeam() != pod.Annotations[v1alpha1.LabelTeam] ||
+		r.GetUser() != "" && r.GetUser() != pod.Annotations[v1alpha1.LabelUser] ||
+		serve.WantsEnded(r) && sandbox.PhaseOf(pod) != sandbox.Failed {
+		return false
+	}
+	return serve.Listed(r, s.Show(p))
+}
+
+// listEnded merges what the history has with what is recorded in a moment: sandboxes on failed Pods, and those whose Pod went
+// by force. Both parts are complete up to the lower of their tokens.
+func (s *Service) listEnded(ctx context.Context, r *sandboxv1.ListSandboxesRequest, size int) (*sandboxv1.ListSandboxesResponse, error) {
+	asked := proto.CloneOf(r)
+	asked.Phase = sandboxv1.Phase_ENDED
+	match := func(record *sandboxv1.Sandbox) bool { return serve.Listed(asked, record) }
+	unrecorded, stopped, err := s.listOnPods(asked, size)
+	if err != nil {
+		return nil, err
+	}
+	records, next, err := s.opts.History.List(ctx, r.GetPageToken(), size, match)
+	if err != nil {
+		return nil, disposition.Doubtful(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(disposition.RetrySoon))
+	}
+	if stopped != "" && (next == "" || stopped < next) {
+		next = stopped
+	}
+	unrecorded = append(unrecorded, s.listVanished(r.GetPageToken(), match)...)
+	all := records
+	for _, sandbox := range unrecorded {
+		if !s.opts.History.Has(sandbox.GetId()) {
+			all = append(all, sandbox)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *sandboxv1.Sandbox) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	all = slices.CompactFunc(all, func(a, b *sandboxv1.Sandbox) bool { return a.GetId() == b.GetId() })
+	if next != "" {
+		all = slices.DeleteFunc(all, func(sandbox *sandboxv1.Sandbox) bool { return sandbox.GetId() > next })
+	}
+	if len(all) > size {
+		all, next = all[:size], all[size-1].GetId()
+	}
+	return &sandboxv1.ListSandboxesResponse{Sandboxes: all, NextPageToken: next}, nil
+}
+
+// listVanished returns what is not in the history yet and on no Pod any more.
+func (s *Service) listVanished(after string, match func(*sandboxv1.Sandbox) bool) (out []*sandboxv1.Sandbox) {
+	s.inventory.View(func(v *inventory.View) {
+		for r := range s.guarded.In(v).ended.records.All(s.clock.Now()) {
+			if r.Sandbox.GetId() > after && match(r.Sandbox) {
+				out = append(out, r.Sandbox)
+			}
+		}
+	})
+	return out
+}

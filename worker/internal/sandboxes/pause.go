@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/pause"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// transitionWait is how long a pause or a resume is waited for, which goes on after that. A hub waits for 10 s.
+const transitionWait = 8 * time.Second
+
+// transition is a sandbox's way to being paused, or running again. There is one at a time, shared by all who ask for the same.
+type transition struct {
+	target  pause.Target
+	started time.Time
+	watch   *watch
+	tries   int           // how many before it were in vain
+	done    chan struct{} // closed when err is set
+	err     error
+}
+
+// Pause frees a running sandbox's CPU. It returns when the node has done so, or says that it does not.
+func (s *Service) Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.changeTo(ctx, id, pause.Paused)
+}
+
+// Resume gives a paused sandbox its CPU back. It returns when the node has done so, or says that it does not yet.
+func (s *Service) Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.changeTo(ctx, id, pause.Running)
+}
+
+func (s *Service) changeTo(ctx context.Context, id string, target pause.Target) (*sandboxv1.Sandbox, error) {
+	pod, record, err := s.live(ctx, id)
+	if err != nil || record != nil {
+		return record, err
+	}
+	if sandbox.PhaseOf(pod) != sandbox.Running {
+		return nil, busy(fmt.Errorf("sandbox %s is still starting", id))
+	}
+	var t *transition
+	s.update(func(l locked) { t, err = l.transitionTo(id, target, 0) })
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+		return nil, disposition.Doubtful(problem.New(problem.Deadline, "sandbox %s is not %s yet; it goes on", id, target))
+	}
+	if t.err != nil {
+		return nil, t.err
+	}
+	return s.Get(ctx, id)
+}
+
+// busy is worth a retry, unlike a request that is wrong.
+func busy(err error) error {
+	return disposition.Fault(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(disposition.RetrySoon))
+}
+
+// followTransition goes on with what was begun, be it by an earlier leader: whatever the annotation asks for, and the Pod does not
+// show.
+func (l locked) followTransition(id string, tries int) {
+	p := l.Sandbox(id)
+	if l.Leading() == nil || p == nil || l.transitions[id] != nil || sandbox.PhaseOf(p.Object()) != sandbox.Running ||
+		p.Object().DeletionTimestamp != nil {
+		return
+	}
+	intent := pause.Read(p.Object())
+	if intent == nil || pause.Decide(p.Object(), intent.Target, l.time.Now()).Step == pause.Rest {
+		return
+	}
+	_, _ = l.transitionTo(id, intent.Target, tries) // what cannot begin now is looked at again with the Pod's next event
+}
+
+// transitionTo returns the transition that is under way, or a new one. It refuses one while the sandbox has another action.
+func (l locked) transitionTo(id string, target pause.Target, tries int) (*transition, error) {
+	if t := l.transitions[id]; t != nil && t.target == target {
+		return t, nil
+	}
+	if l.Leading() == nil {
+		return nil, disposition.NotServing()
+	}
+	a := resuming
+	if target == pause.Paused {
+		a = pausing
+	}
+	w, err := l.join(id, a)
+	if err != nil {
+		return nil, busy(err)
+	}
+	t := &transition{target: target, started: l.clock.Now(), watch: w, tries: tries, done: make(chan struct{})}
+	l.transitions[id] = t
+	// It ends with leading: the next leader goes on, and must not have to wait for it.
+	ctx, s := l.Leading(), l.Service
+	l.Begin(func() { s.carry(ctx, id, t) })
+	return t, nil
+}
+
+// carry brings a transition to its end, and has what is left of it done later.
+func (s *Service) carry(ctx context.Context, id string, t *transition) {
+	way := course{id: id, target: t.target, intends: true}
+	err := s.wait(ctx, id, t.watch, transitionWait, func() (bool, error) {
+		defer func() { way.intends = false }()
+		return s.drive(ctx, &way)
+	})
+	result := "Done"
+	switch {
+	case errors.Is(err, errLate):
+		result, err = "Late", nil // the caller is told how far it is
+	case err != nil && ctx.Err() != nil:
+		err = disposition.Doubt("sandbox %s is not %s yet, and the worker stops leading; the next leader goes on", id, t.target)
+	}
+	if err != nil {
+		result = string(problem.FromError(err).Reason)
+	}
+	s.metrics.transitions.WithLabelValues(string(t.target), result).Observe(s.clock.Since(t.started).Seconds())
+	s.update(func(l locked) {
+		t.err = err
+		close(t.done)
+		delete(l.transitions, id)
+		l.leave(id, t.watch)
+		if err == nil {
+			l.followTransition(id, 0)
+		} else if p := l.Sandbox(id); l.Leading() != nil && p != nil && pause.Marked(p.Object()) && !l.nudged[id] {
+			l.nudged[id] = true
+			leading := l.Leading()
+			l.Begin(func() { s.nudge(leading, id, t.tries+1) })
+		}
+	})
+}
+
+// nudge looks again, after a while, at a sandbox of which a write has failed.
+func (s *Service) nudge(ctx context.Context, id string, tries int) {
+	err := wallclock.Sleep(ctx, s.clock, min(time.Second<<min(tries, 5), 30*time.Second))
+	s.update(func(l locked) {
+		delete(l.nudged, id)
+		if err == nil {
+			l.followTransition(id, tries)
+		}
+	})
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+const (
+	// maxReleaseTries bounds how often a release starts again because the Pod has changed.
+	maxReleaseTries = 8
+	// disposeAgain is between two releases of a sandbox that no caller was told of, maxDisposeAgain when they keep failing.
+	disposeAgain    = 500 * time.Millisecond
+	maxDisposeAgain = 10 * time.Second
+)
+
+// Abandon ends a sandbox whose caller has left without a response, however long that takes.
+func (s *Service) Abandon(id string) {
+	s.inventory.Update(func(st *inventory.State) { s.Dispose(st, id, Abandoned()) })
+}
+
+// Abandoned is the end of a sandbox that no caller was told of.
+func Abandoned() sandbox.End { return Canceled("Abandoned", "nobody was told of the sandbox") }
+
+// Canceled is an end as Canceled.
+func Canceled(reason, message string) sandbox.End {
+	return sandbox.End{StopReason: v1alpha1.SandboxStopReasonCanceled, Reason: reason, Message: message}
+}
+
+// Dispose ends a sandbox that no caller was told of. One goroutine does, whatever asks for it again meanwhile: they are no more
+// than there are Pods (I10). One that ends because there is no such sandbox looks once more, for it may have appeared.
+func (s *Service) Dispose(st *inventory.State, id string, end sandbox.End) {
+	l := s.in(st)
+	if !l.Lasts() {
+		return
+	}
+	if _, underWay := l.disposing[id]; underWay {
+		l.disposing[id] = true
+		return
+	}
+	l.disposing[id] = false
+	l.Go(func(ctx context.Context) {
+		for again := true; again; {
+			s.dispose(ctx, id, end)
+			s.update(func(l locked) { again = l.askedAgain(ctx, id) })
+		}
+	})
+}
+
+// askedAgain reports whether a disposal was asked for once more while it was under way; else it is over.
+func (l locked) askedAgain(ctx context.Context, id string) bool {
+	if l.disposing[id] && ctx.Err() == nil {
+		l.disposing[id] = false
+		return true
+	}
+	delete(l.disposing, id)
+	return false
+}
+
+// dispose goes on however long the API server is away: nothing else would end the sandbox.
+func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
+	for wait := disposeAgain; ; wait = min(2*wait, maxDisposeAgain) {
+		if s.mayBeAcknowledged(id) {
+			return
+		}
+		_, err := s.end(ctx, id, end)
+		if err == nil || disposition.Of(err) == federationv1.Disposition_DONE {
+			return
+		}
+		s.opts.Log.Error(err, "Could not end a sandbox that nobody was told of", "sandbox", id, "reason", end.Reason)
+		if errors.Is(err, inventory.ErrSetBack) || wallclock.Sleep(ctx, s.clock, wait) != nil {
+			return
+		}
+	}
+}
+
+// mayBeAcknowledged reports whether another leader may have returned a sandbox: by its key, since the lease was lost here.
+func (s *Service) mayBeAcknowledged(id string) (may bool) {
+	s.inventory.View(func(v *inventory.View) {
+		p := v.Sandbox(id)
+		may = p != nil && p.KeyHash() != "" && !s.inventory.LeaseHeld()
+	})
+	return may
+}
+
+// Release ends a sandbox for its caller. Of one that has ended it returns the record.
+func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	return s.end(ctx, id, sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
+}
+
+// end writes the release until the Pod shows it, whoever wrote it.
+func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandboxv1.Sandbox, error) {
+	defer s.closing(id)()
+	var last error
+	for try := range maxReleaseTries {
+		pod, patch, record, err := s.prepareEnd(id, end)
+		if err != nil || record != nil {
+			return record, err
+		}
+		if pod == nil {
+			return s.findEnded(ctx, id)
+		}
+		got, err := s.inventory.Write(ctx, id, pod, patch)
+		switch {
+		case errors.Is(err, inventory.ErrSetBack):
+			return nil, disposition.Doubt("releasing sandbox %s: %w", id, err)
+		case got == inventory.Written:
+			continue
+		case got == inventory.Faulty:
+			return nil, disposition.Fault(problem.New(problem.Internal, "releasing sandbox %s: %w", id, err))
+		}
+		last = err // an API server that has just started refuses what it will allow
+		if err := wallclock.Sleep(ctx, s.clock, 20*time.Millisecond<<try); err != nil {
+			break
+		}
+	}
+	return nil, disposition.Doubt("releasing sandbox %s: %w", id, last)
+}
+
+// prepareEnd returns a sandbox that is stopping, or what to write to make it so; nothing for one that is on no Pod.
+func (s *Service) prepareEnd(id string, end sandbox.End) (pod *corev1.Pod, patch []byte, record *sandboxv1.Sandbox, err error) {
+	s.inventory.View(func(v *inventory.View) {
+		p := v.Sandbox(id)
+		switch {
+		case !v.Lasts():
+			err = disposition.NotServing()
+		case p == nil:
+		case !p.Live():
+			record = s.Show(p)
+		case end.StopReason == v1alpha1.SandboxStopReasonFailed:
+			// Whatever made it fail may still be there: the Pod is replaced.
+			pod, patch = p.Object(), sandbox.FailPatch(p.Object(), end, s.time.Now())
+		default:
+			pod = p.Object()
+			if patch, _, err = sandbox.ReleasePatch(pod, returnsTo(p), end, s.time.Now()); err != nil {
+				err = fmt.Errorf("building the release of %s: %w", id, err)
+			}
+		}
+	})
+	return pod, patch, record, err
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// StartupTimeout is the failure reason of a sandbox that took too long to start, here and in package pool.
+const StartupTimeout = "StartupTimeout"
+
+// NotStartedError is of a sandbox that ended before it ran.
+type NotStartedError struct {
+	error
+	Record *sandboxv1.Sandbox
+}
+
+func (n *NotStartedError) Unwrap() error { return n.error }
+
+// AwaitRunning waits until a sandbox can be used, or has ended, or time is up. One that runs when time is up is returned as well:
+// it has started, and what keeps it from being ready will pass.
+func (s *Service) AwaitRunning(ctx context.Context, id string, deadline time.Time) (record *sandboxv1.Sandbox, err error) {
+	ctx, span := telemetry.Start(ctx, "start")
+	defer func() { telemetry.End(span, err) }()
+	var watched *watch
+	s.update(func(l locked) {
+		if watched, err = l.join(id, ready); err != nil {
+			record, _ = s.look(&l.View, id) // it is being paused, or resumed
+		}
+	})
+	if watched != nil {
+		defer s.update(func(l locked) { l.leave(id, watched) })
+		var failed error
+		err = s.wait(ctx, id, watched, deadline.Sub(s.clock.Now()), func() (done bool, err error) {
+			record, done, failed = s.started(ctx, id)
+			return done, nil
+		})
+		if err == nil {
+			return record, failed
+		}
+		s.update(func(l locked) { record, _ = s.look(&l.View, id) })
+	}
+	if record.GetPhase() == sandboxv1.Phase_RUNNING {
+		return record, nil
+	}
+	return nil, late(id, record)
+}
+
+// started reports whether there is nothing to wait for any more.
+func (s *Service) started(ctx context.Context, id string) (record *sandboxv1.Sandbox, done bool, err error) {
+	var ready bool
+	s.inventory.View(func(v *inventory.View) { record, ready = s.look(v, id) })
+	if record == nil {
+		if record, err = s.Recorded(ctx, id); err != nil {
+			return nil, true, err
+		}
+	}
+	switch record.GetPhase() {
+	case sandboxv1.Phase_RUNNING:
+		return record, ready, nil
+	case sandboxv1.Phase_STARTING:
+		return record, false, nil
+	default:
+		return nil, true, &NotStartedError{startFailure(id, record), record}
+	}
+}
+
+// look returns a sandbox that is on a Pod, and whether it can be used.
+func (s *Service) look(v *inventory.View, id string) (*sandboxv1.Sandbox, bool) {
+	if p := v.Sandbox(id); p != nil {
+		return s.Show(p), sandbox.Ready(p.Object()).OK()
+	}
+	return nil, false
+}
+
+func late(id string, record *sandboxv1.Sandbox) error {
+	e := problem.New(problem.Deadline, "sandbox %s was assigned and is not running yet", id)
+	if record.GetClaimKey() != "" {
+		e.Message += "; the same call with the same claimKey asks for it again"
+	}
+	return disposition.Doubtful(e)
+}
+
+// startFailure tells why a sandbox ended before it ran. An image that cannot be had is the request's fault.
+func startFailure(id string, record *sandboxv1.Sandbox) error {
+	if reason := record.GetFailureReason(); BadImage(reason) {
+		e := problem.InvalidField("image", record.GetImage(), "an image that the cluster can pull")
+		e.Message = fmt.Sprintf("sandbox %s did not start: %s: %s", id, reason, record.GetFailureMessage())
+		return disposition.Fault(e)
+	}
+	why := []string{record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage()}
+	why = slices.DeleteFunc(why, func(s string) bool { return s == "" })
+	if len(why) == 0 {
+		why = append(why, "its Pod is being deleted")
+	}
+	return disposition.Fault(problem.New(problem.Unavailable, "sandbox %s ended before it ran: %s", id, strings.Join(why, ": ")))
+}
+
+// BadImage reports whether a failure reason is that of an image that cannot be had.
+func BadImage(reason string) bool {
+	switch reason {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/worker/internal/apitime"
+	"navix.sh/atoll/worker/internal/history"
+	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// Options configure a Service. History is required.
+type Options struct {
+	History  *history.History
+	Activity []idle.LastActiveSource
+	Metrics  prometheus.Registerer
+	Log      logr.Logger
+}
+
+// Service looks after sandboxes. Its methods are safe for concurrent use.
+type Service struct {
+	opts       Options
+	inventory  *inventory.Inventory
+	clusterID  string
+	time       *apitime.Clock
+	clock      clock.Clock
+	metrics    *metrics
+	timeouts   *idle.Keeper  // does not call back with its lock held; may be called with the inventory's
+	eventReads chan struct{} // a token for each read of events under way
+	guarded    inventory.Guarded[shared]
+}
+
+// shared is what the inventory's lock guards.
+type shared struct {
+	watches     map[string]*watch      // by sandbox id
+	transitions map[string]*transition // pauses and resumes under way, by sandbox id
+	nudged      map[string]bool        // the sandboxes of which a write has failed, and is tried again after a while
+	disposing   map[string]bool        // the sandboxes that are disposed of; true: something asked for it again
+	ended       *endedStore
+	stopped     bool // takes no more records
+	keeping     bool // what is in ended is being made durable
+	distrust    bool // etcd was set back before this process led
+	onEnded     []func()
+	onShut      []func(id string)
+}
+
+// New returns a Service of an inventory, which runs it.
+func New(i *inventory.Inventory, opts Options) (*Service, error) {
+	if opts.History == nil {
+		return nil, errors.New("sandboxes need a history")
+	}
+	m, err := newMetrics(opts.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	s := &Service{
+		opts: opts, inventory: i, clusterID: i.ClusterID(), time: i.Time(), clock: i.Clock(),
+		metrics: m, eventReads: make(chan struct{}, maxEventReads),
+		guarded: inventory.Guard(shared{
+			watches: map[string]*watch{}, transitions: map[string]*transition{}, nudged: map[string]bool{}, disposing: map[string]bool{},
+			ended: newEndedStore(),
+		}),
+	}
+	if err := s.registerGauges(opts.Metrics); err != nil {
+		return nil, err
+	}
+	s.timeouts, err = idle.New(idle.Options{
+		Clock: i.Clock(), Sources: opts.Activity, End: s.expire, Write: s.writeActive, Metrics: opts.Metrics, Log: opts.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	i.Observe(inventory.Observer{
+		Pod:     func(st *inventory.State, c inventory.Change) { s.in(st).changed(&c) },
+		Led:     func(st *inventory.State) { s.in(st).led() },
+		Retired: func(st *inventory.State) { s.in(st).shutAll() },
+		Run:     s.timeouts.Run,
+	})
+	return s, nil
+}
+
+// locked is the service with the inventory's lock held.
+type locked struct {
+	*inventory.State
+	*shared
+	*Service
+}
+
+func (s *Service) in(st *inventory.State) locked { return locked{st, s.guarded.In(&st.View), s} }
+
+// update calls f with the lock held.
+func (s *Service) update(f func(locked)) {
+	s.inventory.Update(func(st *inventory.State) { f(s.in(st)) })
+}
+
+// InFlight counts the sandboxes that are waited for or being disposed of (I10).
+func (s *Service) InFlight() (n int) {
+	s.update(func(l locked) { n = len(l.watches) + len(l.nudged) + len(l.disposing) })
+	return n
+}
+
+// changed takes in what has become of a Pod.
+func (l locked) changed(c *inventory.Change) {
+	switch c.Kind {
+	case inventory.Unpooled:
+		l.nameAgain(c)
+		return
+	case inventory.Gone:
+		l.over(c)
+	case inventory.Seen:
+		if c.Lost {
+			l.stripped(c)
+		}
+		l.follow(c.Sandbox, c.Pod)
+		l.followTransition(c.Pod.Sandbox(), 0)
+		l.wake(c.Pod.Sandbox())
+	}
+	l.wake(c.Sandbox)
+}
+
+// led takes over the sandboxes that were there before this process led.
+func (l locked) led() {
+	for id, p := range l.Sandboxes() {
+		l.takeOver(p)
+		l.followTransition(id, 0)
+	}
+	l.keepVanished()
+	if l.distrust {
+		l.timeouts.Renew()
+	}
+}
+
+// nameAgain names the pool of a sandbox whose Pod has lost both its label and its owner, so that the pool finds it. Until then the
+// sandbox is shown as it was: it has not ended.
+func (l locked) nameAgain(c *inventory.Change) {
+	if l.Leading() == nil {
+		return
+	}
+	pod, name := c.View, c.Pod.Pool().Key()
+	patch := sandbox.PoolPatch(pod, name.Name)
+	l.Go(func(ctx context.Context) {
+		if _, err := l.inventory.Client().Patch(ctx, pod, patch); err != nil && inventory.ResultOf(err) != inventory.Lost {
+			l.opts.Log.Error(err, "Could not name the pool of a sandbox again", "pod", pod.Name, "pool", name)
+		}
+	})
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	corev1 "k8s.io/api/core/v1"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/validate"
+	"navix.sh/atoll/pkg/wallclock"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/inventory"
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// maxChangeTries bounds how often a change starts again because the Pod has changed, or the API server did not respond.
+const maxChangeTries = 3
+
+// Update changes the timeouts of a live sandbox. Of one that has ended it returns the record.
+func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
+	if faults := validate.Update(r); len(faults) > 0 {
+		return nil, disposition.Fault(problem.InvalidFields(faults...))
+	}
+	change := sandbox.TimeoutsChange{Idle: durationOf(r.GetIdleTimeout()), Lifetime: durationOf(r.GetMaxLifetime())}
+	return s.change(ctx, r.GetId(), func(pod *corev1.Pod) []byte { return sandbox.TimeoutsPatch(pod, change) })
+}
+
+func durationOf(d *durationpb.Duration) *time.Duration {
+	if d == nil {
+		return nil
+	}
+	return new(d.AsDuration())
+}
+
+// Touch records activity of a sandbox. Of one that has ended it returns the record.
+func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
+	_, record, err := s.live(ctx, id)
+	if err != nil || record != nil {
+		return record, err
+	}
+	if err := s.timeouts.Touch(ctx, id); err != nil {
+		if ctx.Err() != nil {
+			return nil, disposition.Doubtful(problem.New(problem.Deadline, "recording activity of sandbox %s: %w", id, err))
+		}
+		return nil, err
+	}
+	return s.Find(ctx, id)
+}
+
+// writeActive writes down when a sandbox was last active. One that has ended needs that no more.
+func (s *Service) writeActive(ctx context.Context, id string, at time.Time) error {
+	written := s.time.Ago(s.clock.Since(at))
+	_, err := s.change(ctx, id, func(pod *corev1.Pod) []byte { return sandbox.ActivePatch(pod, written) })
+	return err
+}
+
+// change writes on the Pod of a live sandbox, and returns what it is then.
+func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.Pod) []byte) (*sandboxv1.Sandbox, error) {
+	var last error
+	for try := range maxChangeTries {
+		pod, record, err := s.live(ctx, id)
+		if err != nil || record != nil {
+			return record, err
+		}
+		got, err := s.inventory.Write(ctx, id, pod, patch(pod))
+		switch {
+		case errors.Is(err, inventory.ErrSetBack):
+			return nil, disposition.Doubt("changing sandbox %s: %w", id, err)
+		case got == inventory.Written:
+			return s.Find(ctx, id)
+		case got == inventory.Faulty:
+			return nil, disposition.Fault(problem.New(problem.Internal, "changing sandbox %s: %w", id, err))
+		}
+		last = err
+		if err := wallclock.Sleep(ctx, s.clock, 20*time.Millisecond<<try); err != nil {
+			break
+		}
+	}
+	return nil, disposition.Doubt("changing sandbox %s: %w", id, last)
+}
+
+// expire ends a sandbox whose time is up, unless more is known by then. Whatever else comes of the write, its time is
+// looked at again.
+func (s *Service) expire(ctx context.Context, id string) error {
+	defer s.holdingOff(id)() // it may yet go on
+	pod, patch, err := s.prepareExpiry(id)
+	if err != nil || pod == nil {
+		return err
+	}
+	switch got, err := s.inventory.Write(ctx, id, pod, patch); got {
+	case inventory.Written, inventory.Lost, inventory.NoPod:
+		return nil
+	default:
+		return fmt.Errorf("ending sandbox %s: %w", id, err)
+	}
+}
+
+// prepareExpiry returns nothing for a sandbox that goes on, or is not this leader's to end. The decision and the Pod that the write is
+// tested against are of one moment: Pods are seen, and Decide is called, with the lock held.
+func (s *Service) prepareExpiry(id string) (pod *corev1.Pod, patch []byte, err error) {
+	s.inventory.View(func(v *inventory.View) {
+		p := v.Sandbox(id)
+		if !v.Serving() || p == nil || !p.Live() {
+			return
+		}
+		d := s.timeouts.Decide(id)
+		if d.Reason == "" {
+			return
+		}
+		pod = p.Object()
+		if patch, _, err = sandbox.ExpirePatch(pod, returnsTo(p), endOf(d), s.time.Now()); err != nil {
+			err = fmt.Errorf("building the end of %s: %w", id, err)
+		}
+	})
+	return pod, patch, err
+}
+
+func endOf(d idle.Decision) sandbox.End {
+	end := sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased, Reason: string(d.Reason)}
+	switch d.Reason {
+	case idle.MaxLifetime:
+		end.Message = fmt.Sprintf("claimed %s ago", d.Limit)
+	case idle.FirstActivityTimeout:
+		end.Message = fmt.Sprintf("no activity in its first %s; touch a sandbox without a claim key to keep it, or claim it with firstActivityTimeout 0", d.Limit)
+	default:
+		end.Message = fmt.Sprintf("no activity for %s", d.Limit)
+	}
+	return end
+}
+
+// follow tells the timeouts of a Pod's sandbox, if this process ends sandboxes by them; before is the one that it had.
+func (l locked) follow(before string, p *inventory.Pod) {
+	id := p.Sandbox()
+	if before != "" && before != id {
+		l.timeouts.Forget(before)
+		l.shut(before)
+	}
+	if id != "" && !open(p.Object()) {
+		l.shut(id)
+	}
+	if id == "" || l.Leading() == nil {
+		return
+	}
+	state := sandbox.Read(p.Object())
+	if !state.Phase.Live() || p.Object().DeletionTimestamp != nil {
+		l.timeouts.Forget(id)
+		return
+	}
+	l.timeouts.See(id, timeoutsOf(&state), state.Phase == sandbox.Running)
+}
+
+// takeOver takes over the timeouts of a sandbox that was there before this process led.
+func (l locked) takeOver(p *inventory.Pod) {
+	state := sandbox.Read(p.Object())
+	if !state.Phase.Live() || p.Object().DeletionTimestamp != nil {
+		return
+	}
+	written := idle.Written{Claimed: state.ClaimedAt, Started: state.StartedAt, Active: state.LastActive}
+	running := state.Phase == sandbox.Running
+	l.timeouts.Take(p.Sandbox(), idle.TakeOver(timeoutsOf(&state), written, running, l.time.Since, l.clock.Now()))
+}
+
+// DistrustActivity is for a leader that learns that etcd was set back: activity that was written down since is lost.
+func (s *Service) DistrustActivity() {
+	s.update(func(l locked) { l.distrust = true })
+	s.timeouts.Renew()
+}
+
+func timeoutsOf(state *sandbox.State) idle.Timeouts {
+	return idle.Timeouts{Idle: state.IdleTimeout, Lifetime: state.MaxLifetime, FirstActivity: state.FirstActivityTimeout, Paused: state.Paused}
+}

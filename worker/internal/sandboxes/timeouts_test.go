@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/validate"
+	"navix.sh/atoll/worker/internal/claim"
+	"navix.sh/atoll/worker/internal/claim/claimtest"
+	"navix.sh/atoll/worker/internal/idle"
+)
+
+// lateness is how late an end may be, and what a busy machine adds.
+const lateness = 5*time.Second + 5*time.Second
+
+func idleTimeout(d time.Duration) func(*claim.Claim) {
+	return func(c *claim.Claim) { c.Request.IdleTimeout = durationpb.New(d) }
+}
+
+func maxLifetime(d time.Duration) func(*claim.Claim) {
+	return func(c *claim.Claim) { c.Request.MaxLifetime = durationpb.New(d) }
+}
+
+func firstActivity(d time.Duration) func(*claim.Claim) {
+	return func(c *claim.Claim) { c.Request.FirstActivityTimeout = durationpb.New(d) }
+}
+
+// awaitEnd waits for the end of a sandbox, which is not to come before a time has passed, and answers what it says.
+func awaitEnd(l *claimtest.Leader, id string, since time.Time, least time.Duration, reason idle.Reason) *sandboxv1.Sandbox {
+	l.W.T.Helper()
+	var record *sandboxv1.Sandbox
+	l.W.Eventually("the end of "+id, func() error {
+		got, err := l.Get(l.W.T.Context(), id)
+		if err != nil {
+			l.W.T.Fatal(err)
+		}
+		if record = got; got.GetPhase() == sandboxv1.Phase_RUNNING {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	took := time.Since(since)
+	if took < least || took > least+lateness {
+		l.W.T.Errorf("%s ended after %s, want %s", reason, took, least)
+	}
+	if record.GetStopReason() != "Released" || record.GetFailureReason() != string(reason) || record.GetFailureMessage() == "" {
+		l.W.T.Errorf("it ended as %s/%s: %q, want Released/%s", record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage(), reason)
+	}
+	return record
+}
+
+func wantRunning(l *claimtest.Leader, id, why string) {
+	l.W.T.Helper()
+	if got, err := l.Get(l.W.T.Context(), id); err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
+		l.W.T.Errorf("%s: %v, %v", why, got, err)
+	}
+}
+
+func mustTouch(l *claimtest.Leader, id string) *sandboxv1.Sandbox {
+	l.W.T.Helper()
+	got, err := l.Touch(l.W.T.Context(), id)
+	l.W.Must(err)
+	return got
+}
+
+func annotation(w *claimtest.World, pod, key string) string {
+	w.T.Helper()
+	return w.Pod(pod).Annotations[key]
+}
+
+func TestTimeoutsEndSandboxes(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(6, func(p *v1alpha1.SandboxPool) { p.Spec.DefaultIdleTimeout = &metav1.Duration{Duration: 4 * time.Second} })
+	l := w.Lead(1)
+	l.AwaitIdle(6)
+	began := time.Now()
+	pools := l.MustCreate(claimtest.Keyed("k", 1))
+	own := l.MustCreate(idleTimeout(time.Hour), maxLifetime(3*time.Second))
+	unused := l.MustCreate(idleTimeout(0), firstActivity(2*time.Second), claimtest.Image(claimtest.TenantImage))
+	used := l.MustCreate(idleTimeout(0), firstActivity(2*time.Second))
+	endless := l.MustCreate(idleTimeout(0), firstActivity(0))
+	defaults := l.MustCreate(idleTimeout(0))
+	if pools.GetIdleTimeout().AsDuration() != 4*time.Second || pools.GetFirstActivityTimeout() != nil {
+		t.Errorf("with a key and nothing else: %v", pools)
+	}
+	if own.GetIdleTimeout().AsDuration() != time.Hour || own.GetMaxLifetime().AsDuration() != 3*time.Second {
+		t.Errorf("with its own timeouts: %v", own)
+	}
+	if defaults.GetIdleTimeout() != nil || defaults.GetFirstActivityTimeout().AsDuration() != 5*time.Minute || defaults.GetLastActiveAt() != nil {
+		t.Errorf("without a key and timeouts: %v", defaults)
+	}
+	if got := mustTouch(l, used.GetId()); got.GetLastActiveAt() == nil {
+		t.Errorf("touched: %v", got)
+	}
+	if _, err := time.Parse(time.RFC3339, annotation(w, used.GetPod(), v1alpha1.SandboxLastActiveAnnotationKey)); err != nil {
+		t.Errorf("a touch was answered before it was written down: %v", err)
+	}
+	started := unused.GetStartedAt().AsTime()
+	awaitEnd(l, unused.GetId(), started, 2*time.Second, idle.FirstActivityTimeout)
+	awaitEnd(l, own.GetId(), began, 3*time.Second, idle.MaxLifetime)
+	awaitEnd(l, pools.GetId(), began, 4*time.Second, idle.IdleTimeout)
+	for why, s := range map[string]*sandboxv1.Sandbox{"touched in time": used, "without timeouts": endless, "in its first minutes": defaults} {
+		wantRunning(l, s.GetId(), why)
+	}
+	w.Eventually("the record for the hub", func() error {
+		_, records := l.TakeEnded(10)
+		if len(records) != 1 || records[0].GetSandbox().GetFailureReason() != "IdleTimeout" || records[0].GetSandbox().GetStopReason() != "Released" {
+			return fmt.Errorf("there are %v", records)
+		}
+		return nil
+	})
+	if got, err := l.Touch(t.Context(), pools.GetId()); err != nil || got.GetStopReason() != "Released" {
+		t.Errorf("an ended sandbox is touched: %v, %v", got, err)
+	}
+	if got, err := l.Sandboxes.Update(t.Context(), &sandboxv1.UpdateSandboxRequest{Id: pools.GetId(), IdleTimeout: durationpb.New(time.Hour)}); err != nil ||
+		got.GetStopReason() != "Released" {
+		t.Errorf("an ended sandbox is changed: %v, %v", got, err)
+	}
+	if got := endings(l, "Released", "IdleTimeout"); got != 1 {
+		t.Errorf("%v endings are counted as idle", got)
+	}
+}
+
+// endings counts sandboxes that have ended.
+func endings(l *claimtest.Leader, reason, cause string) float64 {
+	l.W.T.Helper()
+	families, err := l.Metrics.Gather()
+	l.W.Must(err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := m.GetLabel()
+			if family.GetName() == "atoll_worker_claim_ended_sandboxes_total" && labels[0].GetValue() == cause && labels[1].GetValue() == reason {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(3)
+	l := w.Lead(1)
+	l.AwaitIdle(3)
+	update := func(id string, r *sandboxv1.UpdateSandboxRequest) *sandboxv1.Sandbox {
+		t.Helper()
+		r.Id = id
+		got, err := l.Sandboxes.Update(t.Context(), r)
+		w.Must(err)
+		return got
+	}
+	longer, shorter, told := l.MustCreate(idleTimeout(3*time.Second)), l.MustCreate(idleTimeout(time.Hour)), l.MustCreate(firstActivity(3*time.Second))
+	began := time.Now()
+	if got := update(longer.GetId(), &sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(0), MaxLifetime: durationpb.New(time.Hour)}); got.GetIdleTimeout() != nil ||
+		got.GetMaxLifetime().AsDuration() != time.Hour {
+		t.Errorf("changed to %v", got)
+	}
+	if got := update(shorter.GetId(), &sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(4500 * time.Millisecond)}); got.GetIdleTimeout().AsDuration() != 5*time.Second {
+		t.Errorf("changed to %v, want whole seconds, rounded up", got)
+	}
+	if got := update(told.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Hour)}); got.GetFirstActivityTimeout() != nil {
+		t.Errorf("changed to %v: whoever changes it has been told of it", got)
+	}
+	awaitEnd(l, shorter.GetId(), began, 4*time.Second, idle.IdleTimeout) // it ran a moment before
+	wantRunning(l, longer.GetId(), "its idle timeout was taken off")
+	wantRunning(l, told.GetId(), "somebody knows of it")
+	update(longer.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Second)})
+	awaitEnd(l, longer.GetId(), began, time.Second, idle.MaxLifetime)
+
+	for field, r := range map[string]*sandboxv1.UpdateSandboxRequest{
+		"idleTimeout":  {IdleTimeout: durationpb.New(-1)},
+		"maxLifetime":  {MaxLifetime: durationpb.New(validate.MaxTimeout + 1)},
+		"idleTimeout ": {},
+	} {
+		r.Id = told.GetId()
+		_, err := l.Sandboxes.Update(t.Context(), r)
+		if p := problem.FromError(err); p.Reason != problem.Invalid || len(p.Fields) != 1 || p.Fields[0].Field != strings.TrimSpace(field) || p.Fields[0].Valid == "" {
+			t.Errorf("%v: %v", r, err)
+		}
+	}
+	_, err := l.Touch(t.Context(), "01hzzzzzzzzzzzzzzzzzzz0001-east")
+	if problem.FromError(err).Reason != problem.NotFound {
+		t.Errorf("a sandbox that never was is touched: %v", err)
+	}
+}
+
+func TestTimeoutsOutOfBoundsAreRefused(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(0)
+	l := w.Lead(1)
+	for field, change := range map[string]func(*claim.Claim){
+		"idleTimeout":           idleTimeout(-time.Second),
+		"maxLifetime":           maxLifetime(validate.MaxTimeout + time.Second),
+		"firstActivityTimeout":  func(c *claim.Claim) { c.Request.FirstActivityTimeout = &durationpb.Duration{Seconds: 1 << 60} },
+		"firstActivityTimeout ": func(c *claim.Claim) { firstActivity(time.Minute)(c); claimtest.Keyed("k", 1)(c) },
+	} {
+		_, err := l.TryCreate(change)
+		if p := problem.FromError(err); p.Reason != problem.Invalid || len(p.Fields) != 1 || p.Fields[0].Field != strings.TrimSpace(field) ||
+			p.Fields[0].Valid == "" || p.Fields[0].Value == "" {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// source is activity that is known elsewhere.
+type source struct{ unreachable atomic.Bool }
+
+func (s *source) GetLastActive(context.Context) (map[string]time.Time, error) {
+	if s.unreachable.Load() {
+		return nil, errors.New("unreachable")
+	}
+	return nil, nil
+}
+
+// I6: while it cannot be known whether a sandbox is used, it is not ended for want of use.
+func TestI6NothingEndsAsIdleWhileASourceIsUnreachable(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(3)
+	s := &source{}
+	s.unreachable.Store(true)
+	l := w.Lead(1, func(o *claimtest.Options, _ *rest.Config) { o.Sandboxes.Activity = []idle.LastActiveSource{s} })
+	l.AwaitIdle(3)
+	began := time.Now()
+	quiet, unused, old := l.MustCreate(idleTimeout(time.Second)), l.MustCreate(firstActivity(time.Second)), l.MustCreate(idleTimeout(time.Second), maxLifetime(5*time.Second))
+	awaitEnd(l, old.GetId(), began, 5*time.Second, idle.MaxLifetime)
+	wantRunning(l, quiet.GetId(), "a source of activity is unreachable")
+	wantRunning(l, unused.GetId(), "a source of activity is unreachable")
+	back := time.Now()
+	s.unreachable.Store(false)
+	awaitEnd(l, quiet.GetId(), back, 0, idle.IdleTimeout)
+	awaitEnd(l, unused.GetId(), back, 0, idle.FirstActivityTimeout)
+}
+
+// A sandbox that is never seen running ends as failed, and its caller hears why.
+func TestAStartThatTakesTooLongFails(t *testing.T) {
+	w := claimtest.NewWorld(t)
+	w.MakePool(1)
+	l := w.Lead(1)
+	l.AwaitIdle(1)
+	slow := w.Pods()[0]
+	// Half of what a swap takes here.
+	_, err := l.TryCreate(claimtest.Image(claimtest.TenantImage), func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(100 * time.Millisecond) })
+	if p := problem.FromError(err); p.Reason != problem.Deadline || !strings.Contains(p.Message, "Failed: StartupTimeout") {
+		t.Errorf("got %v, want DEADLINE and that it failed by the startup timeout", err)
+	}
+	w.Eventually("the end to be counted", func() error {
+		if endings(l, "Failed", "StartupTimeout") != 1 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	// The old Pod is still there for a moment after the new one has come.
+	w.Eventually("another Pod in its place", func() error {
+		if pods := w.Pods(); len(pods) != 1 || pods[0].UID == slow.UID {
+			return fmt.Errorf("there are %d, and %s must go", len(pods), slow.UID)
+		}
+		return nil
+	})
+	l.AwaitIdle(1)
+}

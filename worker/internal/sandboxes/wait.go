@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"navix.sh/atoll/worker/internal/inventory"
+)
+
+// action is what callers wait for of a sandbox.
+type action string
+
+const (
+	ready    action = "Ready"
+	pausing  action = "Pause"
+	resuming action = "Resume"
+)
+
+// errLate ends a wait whose time is up.
+var errLate = errors.New("not in time")
+
+// watch is the one action that a sandbox has, shared by all who wait for it (I10: it goes with the last of them).
+type watch struct {
+	action  action
+	users   int
+	changed chan struct{} // closed by the next change of the sandbox
+}
+
+// join returns the watch of a sandbox, which leave gives back. It refuses an action while the sandbox has another one.
+func (l locked) join(id string, a action) (*watch, error) {
+	w := l.watches[id]
+	switch {
+	case w == nil:
+		w = &watch{action: a, changed: make(chan struct{})}
+		l.watches[id] = w
+	case w.action != a:
+		return nil, fmt.Errorf("sandbox %s: %s is under way, so that %s has to wait", id, w.action, a)
+	}
+	w.users++
+	return w, nil
+}
+
+func (l locked) leave(id string, w *watch) {
+	if w.users--; w.users == 0 {
+		delete(l.watches, id)
+	}
+}
+
+// wake has the callers who wait for a sandbox look at it.
+func (l locked) wake(id string) {
+	if w := l.watches[id]; w != nil {
+		close(w.changed)
+		w.changed = make(chan struct{})
+	}
+}
+
+// wait asks until the answer is yes or an error: at once, and again after each change of the sandbox, also one that comes while it
+// asks. When time is up it asks once more after a live read, since the index can lag behind, and then returns errLate.
+func (s *Service) wait(ctx context.Context, id string, w *watch, within time.Duration, ask func() (done bool, err error)) error {
+	timer := s.clock.NewTimer(within)
+	defer timer.Stop()
+	for {
+		var changed <-chan struct{}
+		s.inventory.View(func(*inventory.View) { changed = w.changed })
+		if done, err := ask(); done || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-timer.C():
+			if err := s.refresh(ctx, id); err != nil {
+				return fmt.Errorf("%w: %w", errLate, err)
+			}
+			if done, err := ask(); done || err != nil {
+				return err
+			}
+			return errLate
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// refresh takes in what a sandbox's Pod is now.
+func (s *Service) refresh(ctx context.Context, id string) error {
+	var p *inventory.Pod
+	s.inventory.View(func(v *inventory.View) { p = v.Sandbox(id) })
+	if p == nil {
+		return nil
+	}
+	return s.inventory.Reread(ctx, p.Object())
+}
