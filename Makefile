@@ -90,8 +90,8 @@ e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), eve
 	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)'
 	go test -timeout 600m -count 1 -v -run TestClaims ./e2e/faults -args -claims $(CLAIMS) -crowd 48 -pods 60 -races=false -seeds '$(SEEDS)'
 
-bench: planes build ## Measure; table on stdout, bin/bench/latest.json; fails when a target is missed
-	go run ./e2e/bench
+bench: planes build ## Measure for about 35 minutes (QUICK=1: less of everything); tables on stdout, bin/bench/latest.json; fails when a target is missed
+	go run ./e2e/bench $(if $(QUICK),-quick)
 
 demo: $(CLUSTERS) build ## Three clusters, a hub, claims and faults, on this machine (KEEP=1 leaves it running, PLANE=kind on real kubelets)
 	go run ./e2e/demo $(if $(KEEP),--keep) --on $(PLANE)

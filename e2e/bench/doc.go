@@ -24,8 +24,8 @@
 //   - A comparison has ten pairs of legs, its arms interleaved (ABBA). Its ratio is the median of the ratios of the pairs, with
 //     the 95 % interval by order statistics. The ratio itself, not the interval, is judged against the target.
 //   - It measures the processor time of all processes that it did not start, while a part runs. Where they take more than a
-//     tenth of the machine, the part is spoiled: only what is counted (writes, allocations, processor time of a claim) is
-//     judged. Its own load, and load from before the part, do not matter.
+//     tenth of the machine, the part is spoiled: only what is counted (writes, bytes, stray claims) is judged. Its own load,
+//     and load from before the part, do not matter.
 //   - -quick measures less of everything in a few minutes. It shows that all parts work, and judges only counts.
 //
 // The results are printed and written to bin/bench/latest.json as each part ends. A part that fails, or takes too long, fails
