@@ -25,7 +25,7 @@ const parallel = 16
 
 // act carries a decision out. Actions on different Pods do not depend on each
 // other, so one that fails stops no other.
-func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *Snapshot, d Decision) error {
+func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *snapshot, d decision) error {
 	var (
 		mu   sync.Mutex
 		errs []error
@@ -34,7 +34,7 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *Snaps
 	)
 	crashed := false
 	for _, action := range d.Actions {
-		crashed = crashed || action.Reason == ReasonIdleCrashed
+		crashed = crashed || action.Reason == reasonIdleCrashed
 		slot <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slot }()
@@ -57,7 +57,7 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *Snaps
 
 // perform carries out one action. To lose a race is no error: whoever won it
 // caused an event, and the next decision starts from there.
-func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *Snapshot, a Action) error {
+func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *snapshot, a action) error {
 	err := r.try(ctx, key, s, a)
 	outcome := outcomeDone
 	switch {
@@ -74,38 +74,38 @@ func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *S
 	return err
 }
 
-func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *Snapshot, a Action) error {
-	now := r.times.Now()
+func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *snapshot, a action) error {
+	now := r.opts.Times.Now()
 	var body []byte
 	var err error
 	switch a.Verb {
-	case Delete:
+	case verbDelete:
 		return r.delete(ctx, key, a.Pod)
-	case Prepare:
+	case verbPrepare:
 		if job, ok := hooks.JobOf(a.Pod, &s.Pool.Spec); ok {
-			r.hooks.Begin(job)
+			r.opts.Hooks.Begin(job)
 		}
 		return nil
-	case Start:
+	case verbStart:
 		body = sandbox.StartPatch(a.Pod, now)
-	case Release:
+	case verbRelease:
 		body, _, err = sandbox.ReleasePatch(a.Pod, &s.Pool.Spec, a.End, now)
-	case Fail:
+	case verbFail:
 		body = sandbox.FailPatch(a.Pod, a.End, now)
-	case Detail:
+	case verbDetail:
 		body, err = sandbox.DetailPatch(a.Pod, a.Detail, now)
-	case Relabel:
+	case verbRelabel:
 		body, err = relabelPatch(a.Pod)
-	case Recycle:
+	case verbRecycle:
 		body, err = sandbox.IdlePatch(a.Pod, &s.Pool.Spec, now), r.record(ctx, s.Pool, a.Pod)
-	case Bury:
+	case verbBury:
 		body, err = buryPatch(a.Pod)
 		err = errors.Join(err, r.record(ctx, s.Pool, a.Pod))
-	case Protect:
+	case verbProtect:
 		body, err = protectPatch(a.Pod, s.Pool)
-	case Mark:
+	case verbMark:
 		body = sandbox.MarkPatch(a.Pod, now)
-	case Unmark:
+	case verbUnmark:
 		body = sandbox.UnmarkPatch(a.Pod)
 	default:
 		err = fmt.Errorf("unknown verb %q", a.Verb)
@@ -114,7 +114,7 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *Snaps
 		return err
 	}
 	err = r.patch(ctx, key, a.Pod, body)
-	if err == nil && a.Verb == Detail {
+	if err == nil && a.Verb == verbDetail {
 		r.timeline.note(key, a.Pod.UID)
 	}
 	return err
@@ -128,12 +128,12 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, pod
 	if pool != nil {
 		runtimes = pool.Spec.Runtimes
 	}
-	record := sandbox.TerminalRecord(pod, runtimes, r.clusterID, r.times.Now())
+	record := sandbox.TerminalRecord(pod, runtimes, r.opts.ClusterID, r.opts.Times.Now())
 	if record == nil {
 		return nil
 	}
 	state := sandbox.Read(pod)
-	if err := r.recorder.Ended(ctx, record, state.KeyHash, state.Attempt); err != nil {
+	if err := r.opts.Recorder.Ended(ctx, record, state.KeyHash, state.Attempt); err != nil {
 		return fmt.Errorf("recording sandbox %s: %w", state.ID, err)
 	}
 	return nil
@@ -142,7 +142,7 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, pod
 func (r *Reconciler) patch(ctx context.Context, key types.NamespacedName, pod *corev1.Pod, body []byte) error {
 	// The answer is decoded into an object of its own: pod is the cache's.
 	answer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	if err := r.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body)); err != nil {
+	if err := r.opts.Client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body)); err != nil {
 		return err
 	}
 	r.expectations.Wrote(key, pod.UID, answer.ResourceVersion)
@@ -155,7 +155,7 @@ func (r *Reconciler) delete(ctx context.Context, key types.NamespacedName, pod *
 	r.expectations.ExpectDeletion(key, pod.UID)
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	uid, version := pod.UID, pod.ResourceVersion
-	err := r.client.Delete(ctx, target, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	err := r.opts.Client.Delete(ctx, target, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	if err != nil {
 		r.expectations.DeletionSeen(key, pod.UID)
 	}

@@ -36,7 +36,7 @@ func newBackoffs(clk clock.PassiveClock) *backoffs {
 	return &backoffs{clock: clk, nodes: map[string]backoff{}}
 }
 
-// observe looks at Pods, and answers the longest time for which each node has held one back of late. Memory is bounded by
+// observe looks at Pods, and returns the longest time for which each node has held one back of late. Memory is bounded by
 // the nodes (I10).
 func (b *backoffs) observe(pods []*corev1.Pod) map[string]time.Duration {
 	b.mu.Lock()
@@ -70,7 +70,7 @@ const (
 func newPodTime(pods []*corev1.Pod) time.Duration {
 	var took []time.Duration
 	for _, pod := range pods {
-		if c := readyCondition(pod); c != nil && restarts(pod) == 0 && pod.Status.StartTime != nil {
+		if c := sandbox.ReadyCondition(pod); c != nil && restarts(pod) == 0 && pod.Status.StartTime != nil {
 			took = append(took, c.LastTransitionTime.Sub(pod.Status.StartTime.Time))
 		}
 		if len(took) == newPodSamples {

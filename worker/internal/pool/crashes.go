@@ -3,11 +3,9 @@
 package pool
 
 import (
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 )
 
 const (
@@ -20,20 +18,11 @@ const (
 
 // crashes holds back the replacement of Pods that end while they are idle. The
 // first round is replaced at once; each further one waits twice as long.
-type crashes struct {
-	clock clock.PassiveClock
-
-	mu    sync.Mutex
-	pools map[types.NamespacedName]crashState
-}
+type crashes struct{ *perPool[crashState] }
 
 type crashState struct {
 	delay time.Duration
 	last  time.Time
-}
-
-func newCrashes(clk clock.PassiveClock) *crashes {
-	return &crashes{clock: clk, pools: map[types.NamespacedName]crashState{}}
 }
 
 func (c *crashes) remaining(pool types.NamespacedName) time.Duration {
@@ -57,10 +46,4 @@ func (c *crashes) replaced(pool types.NamespacedName) {
 	defer c.mu.Unlock()
 	delay := min(max(crashBackoffMin, 2*c.pools[pool].delay), crashBackoffMax)
 	c.pools[pool] = crashState{delay: delay, last: c.clock.Now()}
-}
-
-func (c *crashes) forget(pool types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.pools, pool)
 }

@@ -24,7 +24,7 @@ const maxCreating = 2 * parallel
 // batch was as large as may be under way. One with a failure or a refusal is the
 // last one: a quota that is used up or a template that is refused costs a few
 // requests and not hundreds.
-func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *Snapshot, n int) error {
+func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *snapshot, n int) error {
 	made := 0
 	for size := 1; n > 0; size *= 2 {
 		batch := min(size, n)
@@ -39,7 +39,7 @@ func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *Sn
 			r.refused(ctx, key, s, *b.refusal, made)
 		}
 		if err := errors.Join(b.errs...); err != nil {
-			r.notices.warn(s.Pool, nil, ReasonCreationFailed, "Create", "creating a pod: %s", firstLine(err))
+			r.notices.warn(s.Pool, nil, reasonCreationFailed, "Create", "creating a pod: %s", firstLine(err))
 			if at := slices.IndexFunc(b.errs, against); at >= 0 && made == 0 && r.failures.steady(key, s.Revision) {
 				r.refused(ctx, key, s, admission.Refuse(0, admission.InvalidSpec, b.errs[at].Error(), 0), 0)
 				return nil
@@ -51,18 +51,18 @@ func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *Sn
 		}
 		n -= batch
 	}
-	r.refusals.Admitted(key)
+	r.opts.Refusals.Admitted(key)
 	return nil
 }
 
 // refused has the pool wait before it makes Pods again, and tells of it once: a
 // limit that somebody set is no error, and stays what it is for long.
-func (r *Reconciler) refused(ctx context.Context, key types.NamespacedName, s *Snapshot, v admission.Verdict, made int) {
-	if !r.refusals.Refused(key, s.Revision, v, made > 0) {
+func (r *Reconciler) refused(ctx context.Context, key types.NamespacedName, s *snapshot, v admission.Verdict, made int) {
+	if !r.opts.Refusals.Refused(key, s.Revision, v, made > 0) {
 		return
 	}
 	log.FromContext(ctx).Info("pods are refused", "reason", v.Reason, "message", v.Message)
-	r.notices.warn(s.Pool, nil, Reason(v.Reason), "Create", "pods are refused, and tried again at least once a minute: %s", v.Message)
+	r.notices.warn(s.Pool, nil, reason(v.Reason), "Create", "pods are refused, and tried again at least once a minute: %s", v.Message)
 }
 
 // batch is what came of one.
@@ -72,7 +72,7 @@ type batch struct {
 	errs    []error
 }
 
-func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, s *Snapshot, n int) batch {
+func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, s *snapshot, n int) batch {
 	var (
 		wg sync.WaitGroup
 		mu sync.Mutex
@@ -94,7 +94,7 @@ func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, 
 		wg.Go(func() {
 			defer func() { <-slots }()
 			refusal, outcome, err := r.createPod(ctx, key, s, pod)
-			r.metrics.actions.WithLabelValues("Create", string(ScaleUp), outcome).Inc()
+			r.metrics.actions.WithLabelValues("Create", string(scaleUp), outcome).Inc()
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -112,9 +112,9 @@ func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, 
 }
 
 // createPod asks the plugins, and then the API server, which may refuse as well.
-func (r *Reconciler) createPod(ctx context.Context, key types.NamespacedName, s *Snapshot, pod *corev1.Pod) (*admission.Verdict, string, error) {
+func (r *Reconciler) createPod(ctx context.Context, key types.NamespacedName, s *snapshot, pod *corev1.Pod) (*admission.Verdict, string, error) {
 	request := &admission.PodRequest{Pool: s.Pool, Pod: pod}
-	verdict, err := r.admission.PreCreatePod(ctx, request)
+	verdict, err := r.opts.Admission.PreCreatePod(ctx, request)
 	if err != nil {
 		return nil, outcomeError, err
 	}
@@ -123,7 +123,7 @@ func (r *Reconciler) createPod(ctx context.Context, key types.NamespacedName, s 
 	}
 	// Before the request: its event may be here before its answer.
 	r.expectations.ExpectCreation(key, pod.Name)
-	if err = r.client.Create(ctx, request.Pod); err == nil {
+	if err = r.opts.Client.Create(ctx, request.Pod); err == nil {
 		return nil, outcomeDone, nil
 	}
 	r.expectations.CreationSeen(key, pod.Name)

@@ -32,10 +32,10 @@ const (
 	maxUnrecorded = 500
 )
 
-// Decide says what to do about one pool. Each Pod is looked at for itself first;
+// decide says what to do about one pool. Each Pod is looked at for itself first;
 // the number of Pods afterwards, and only when it is known.
-func Decide(s Snapshot) Decision {
-	d := Decision{Scale: ScaleUnsettled}
+func decide(s snapshot) decision {
+	d := decision{Scale: scaleUnsettled}
 	leaving := map[*corev1.Pod]bool{}
 	for _, pod := range s.Pods {
 		if s.Stale[pod.UID] {
@@ -47,9 +47,9 @@ func Decide(s Snapshot) Decision {
 	}
 	switch {
 	case s.Pool == nil:
-		d.Scale = ScalePoolAbsent
+		d.Scale = scalePoolAbsent
 	case s.Pool.DeletionTimestamp != nil:
-		d.Scale = ScaleDraining
+		d.Scale = scaleDraining
 		d.ReleasePool = len(s.Pods) == 0 && s.Settled && hasPoolFinalizer(s.Pool)
 	default:
 		d.ProtectPool = !hasPoolFinalizer(s.Pool)
@@ -62,10 +62,10 @@ func Decide(s Snapshot) Decision {
 }
 
 // decidePod looks at one Pod and reports whether the Pod is on its way out.
-func decidePod(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
+func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	if pod.DeletionTimestamp != nil {
 		if hasPodFinalizer(pod) {
-			d.add(Action{Verb: Bury, Pod: pod, Reason: ReasonTerminating})
+			d.add(action{Verb: verbBury, Pod: pod, Reason: reasonTerminating})
 		}
 		return true
 	}
@@ -73,16 +73,16 @@ func decidePod(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 		return false
 	}
 	if !hasPodFinalizer(pod) || orphaned(pod) {
-		d.add(Action{Verb: Protect, Pod: pod, Reason: ReasonUnprotected})
+		d.add(action{Verb: verbProtect, Pod: pod, Reason: reasonUnprotected})
 	}
 	if nobodys(pod) {
-		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonNobodys})
+		d.add(action{Verb: verbDelete, Pod: pod, Reason: reasonNobodys})
 		return true
 	}
 	phase := sandbox.PhaseOf(pod)
 	if phase != sandbox.Failed && sandbox.Mislabelled(pod) != nil {
 		// First of all: who selects Pods by their labels is to find them.
-		d.add(Action{Verb: Relabel, Pod: pod, Reason: ReasonLabelsEdited})
+		d.add(action{Verb: verbRelabel, Pod: pod, Reason: reasonLabelsEdited})
 		return false
 	}
 	switch phase {
@@ -95,7 +95,7 @@ func decidePod(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 	case sandbox.Stopping:
 		return decideStopping(s, pod, d)
 	case sandbox.Failed:
-		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonFailed})
+		d.add(action{Verb: verbDelete, Pod: pod, Reason: reasonFailed})
 		return true
 	}
 	return false
@@ -114,10 +114,10 @@ func nobodys(pod *corev1.Pod) bool {
 // decideIdle leaves idle Pods that never become ready in place: a new one would
 // fare no better. One that has ended is replaced, but not in a hot loop: until
 // then it takes up its replica.
-func decideIdle(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
+func decideIdle(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	switch {
 	case s.Pool.DeletionTimestamp != nil:
-		d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonPoolTerminating})
+		d.add(action{Verb: verbDelete, Pod: pod, Reason: reasonPoolTerminating})
 		return true
 	case !sandbox.Finished(pod):
 		return false
@@ -125,11 +125,11 @@ func decideIdle(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 		d.wake(s.CrashBackoff)
 		return false
 	}
-	d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonIdleCrashed})
+	d.add(action{Verb: verbDelete, Pod: pod, Reason: reasonIdleCrashed})
 	return true
 }
 
-func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
+func decideStarting(s *snapshot, pod *corev1.Pod, d *decision) {
 	o := sandbox.Observe(pod)
 	switch o.Progress {
 	case sandbox.Up:
@@ -146,15 +146,15 @@ func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
 		}
 		o.Detail = detail
 	case sandbox.Over:
-		d.add(endOf(pod, ReasonEnded, o.End))
+		d.add(endOf(pod, reasonEnded, o.End))
 		return
 	}
 	if limit := startupTimeout(s.Pool, pod); limit > 0 {
 		age := s.Ages[pod.UID]
 		if age >= limit {
-			d.add(Action{Verb: Fail, Pod: pod, Reason: ReasonStartupTimeout, End: sandbox.End{
+			d.add(action{Verb: verbFail, Pod: pod, Reason: reasonStartupTimeout, End: sandbox.End{
 				StopReason: v1alpha1.SandboxStopReasonFailed,
-				Reason:     string(ReasonStartupTimeout),
+				Reason:     string(reasonStartupTimeout),
 				Message:    fmt.Sprintf("not running after %s: %s: %s", limit, o.Detail.Reason, o.Detail.Message),
 			}})
 			return
@@ -166,40 +166,40 @@ func decideStarting(s *Snapshot, pod *corev1.Pod, d *Decision) {
 			d.wake(wait)
 			return
 		}
-		d.add(Action{Verb: Detail, Pod: pod, Reason: ReasonWaiting, Detail: o.Detail})
+		d.add(action{Verb: verbDetail, Pod: pod, Reason: reasonWaiting, Detail: o.Detail})
 	}
 }
 
 // decidePrepared starts a sandbox whose Pod is ready once its hooks are done, and
 // reports whether that, or its end, is decided. Until then the startup timeout
 // goes on.
-func decidePrepared(s *Snapshot, pod *corev1.Pod, d *Decision) (detail v1alpha1.SandboxStatusDetail, over bool) {
+func decidePrepared(s *snapshot, pod *corev1.Pod, d *decision) (detail v1alpha1.SandboxStatusDetail, over bool) {
 	detail = v1alpha1.SandboxStatusDetail{Reason: sandbox.ReasonHooks, Message: "readiness checks and post-start hooks are under way"}
 	switch p := s.Preparations[pod.UID]; p.Status {
 	case hooks.Due:
-		d.add(Action{Verb: Prepare, Pod: pod, Reason: ReasonHooksDue})
+		d.add(action{Verb: verbPrepare, Pod: pod, Reason: reasonHooksDue})
 	case hooks.Working:
 		if p.Message != "" {
 			detail.Reason, detail.Message = sandbox.ReasonHookFailing, p.Message
 		}
 	case hooks.Failed:
-		d.add(Action{Verb: Fail, Pod: pod, Reason: ReasonHookFailed, End: sandbox.End{
-			StopReason: v1alpha1.SandboxStopReasonFailed, Reason: string(ReasonHookFailed), Message: p.Message,
+		d.add(action{Verb: verbFail, Pod: pod, Reason: reasonHookFailed, End: sandbox.End{
+			StopReason: v1alpha1.SandboxStopReasonFailed, Reason: string(reasonHookFailed), Message: p.Message,
 		}})
 		return detail, true
 	default:
-		d.add(Action{Verb: Start, Pod: pod, Reason: ReasonRunning})
+		d.add(action{Verb: verbStart, Pod: pod, Reason: reasonRunning})
 		return detail, true
 	}
 	return detail, false
 }
 
-func decideRunning(s *Snapshot, pod *corev1.Pod, d *Decision) {
+func decideRunning(s *snapshot, pod *corev1.Pod, d *decision) {
 	o := sandbox.Observe(pod)
 	age := s.Ages[pod.UID]
 	switch {
 	case o.Progress == sandbox.Over, o.Progress == sandbox.Ending && age >= endingPatience:
-		d.add(endOf(pod, ReasonEnded, o.End))
+		d.add(endOf(pod, reasonEnded, o.End))
 	case o.Progress == sandbox.Ending:
 		d.wake(endingPatience - age)
 	}
@@ -207,43 +207,43 @@ func decideRunning(s *Snapshot, pod *corev1.Pod, d *Decision) {
 
 // endOf keeps a Pod only after a sandbox that completed: whatever made another
 // fail may still be there.
-func endOf(pod *corev1.Pod, reason Reason, end sandbox.End) Action {
-	verb := Release
+func endOf(pod *corev1.Pod, reason reason, end sandbox.End) action {
+	verb := verbRelease
 	if end.StopReason == v1alpha1.SandboxStopReasonFailed {
-		verb = Fail
+		verb = verbFail
 	}
-	return Action{Verb: verb, Pod: pod, Reason: reason, End: end}
+	return action{Verb: verb, Pod: pod, Reason: reason, End: end}
 }
 
 // decideStopping is where nothing of one tenant reaches the next (I13): only a
 // Pod that sandbox.ResetDone vouches for becomes idle.
-func decideStopping(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
-	replace := func(reason Reason) bool {
-		d.add(Action{Verb: Delete, Pod: pod, Reason: reason})
+func decideStopping(s *snapshot, pod *corev1.Pod, d *decision) bool {
+	replace := func(reason reason) bool {
+		d.add(action{Verb: verbDelete, Pod: pod, Reason: reason})
 		return true
 	}
 	switch {
 	case s.Pool.DeletionTimestamp != nil:
-		return replace(ReasonPoolTerminating)
+		return replace(reasonPoolTerminating)
 	case !sandbox.Recyclable(pod, &s.Pool.Spec).Reset:
-		return replace(ReasonNotRecyclable)
+		return replace(reasonNotRecyclable)
 	case outdated(s, pod):
-		return replace(ReasonOutdated)
+		return replace(reasonOutdated)
 	}
 	if held, ok := sandbox.HeldBack(pod); ok && held > s.NewPod {
-		return replace(ReasonResetBackoff)
+		return replace(reasonResetBackoff)
 	}
 	switch {
 	case holdsBack(s, pod):
 		// Should this reset be quick, the swap for the next sandbox would not be.
-		return replace(ReasonHeldBack)
+		return replace(reasonHeldBack)
 	case sandbox.ResetDone(pod, &s.Pool.Spec):
-		d.add(Action{Verb: Recycle, Pod: pod, Reason: ReasonReset})
+		d.add(action{Verb: verbRecycle, Pod: pod, Reason: reasonReset})
 		return false
 	}
 	age := s.Ages[pod.UID]
 	if age >= resetTimeout {
-		return replace(ReasonResetTimeout)
+		return replace(reasonResetTimeout)
 	}
 	d.wake(resetTimeout - age)
 	return false
@@ -252,7 +252,7 @@ func decideStopping(s *Snapshot, pod *corev1.Pod, d *Decision) bool {
 // decideScale compares the Pods that stay with the replicas that are wanted.
 // Only idle Pods are ever marked or deleted: a running sandbox is not ended by a
 // scale-down (I6).
-func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
+func decideScale(s *snapshot, leaving map[*corev1.Pod]bool, d *decision) {
 	held, idle, marksMoving := 0, []*corev1.Pod(nil), false
 	for _, pod := range s.Pods {
 		if leaving[pod] || pod.DeletionTimestamp != nil || !holdsReplica(pod) {
@@ -267,32 +267,32 @@ func decideScale(s *Snapshot, leaving map[*corev1.Pod]bool, d *Decision) {
 	surplus := held - int(s.Pool.Spec.Replicas)
 	switch {
 	case surplus < 0 && s.Awaits:
-		d.Scale = ScaleAwaiting
+		d.Scale = scaleAwaiting
 	case surplus < 0 && unrecorded(s) > max(maxUnrecorded, 2*int(s.Pool.Spec.Replicas)):
-		d.Scale = ScaleUnrecorded
+		d.Scale = scaleUnrecorded
 	case surplus < 0 && s.Refused > 0:
-		d.Scale = ScaleRefused
+		d.Scale = scaleRefused
 		d.wake(s.Refused)
 		unmark(s, idle, d)
 	case surplus < 0:
-		d.Scale, d.Create = ScaleUp, min(-surplus, maxCreate)
+		d.Scale, d.Create = scaleUp, min(-surplus, maxCreate)
 		unmark(s, idle, d)
 		replaceOutdated(s, idle, -surplus, d)
 	case marksMoving:
 		// A mark is on its way into the cache. Going by what is seen now would
 		// mark too many.
-		d.Scale = ScaleUnsettled
+		d.Scale = scaleUnsettled
 	case surplus > 0:
-		d.Scale = scaleDown(s, idle, surplus, d)
+		d.Scale = shrink(s, idle, surplus, d)
 	default:
-		d.Scale = ScaleNone
+		d.Scale = scaleNone
 		unmark(s, idle, d)
 		replaceOutdated(s, idle, 0, d)
 	}
 }
 
 // unrecorded counts the Pods on their way out whose record is not kept yet.
-func unrecorded(s *Snapshot) (n int) {
+func unrecorded(s *snapshot) (n int) {
 	for _, pod := range s.Pods {
 		if pod.DeletionTimestamp != nil && hasPodFinalizer(pod) && !s.Stale[pod.UID] {
 			n++
@@ -301,11 +301,11 @@ func unrecorded(s *Snapshot) (n int) {
 	return n
 }
 
-// scaleDown marks as many idle Pods as there are too many, and deletes those
+// shrink marks as many idle Pods as there are too many, and deletes those
 // whose window is over.
-func scaleDown(s *Snapshot, idle []*corev1.Pod, surplus int, d *Decision) ScaleReason {
+func shrink(s *snapshot, idle []*corev1.Pod, surplus int, d *decision) scaleReason {
 	if len(idle) == 0 {
-		return ScaleDownBusy
+		return scaleDownBusy
 	}
 	var marked, free []*corev1.Pod
 	for _, pod := range idle {
@@ -324,26 +324,26 @@ func scaleDown(s *Snapshot, idle []*corev1.Pod, surplus int, d *Decision) ScaleR
 		if age := s.Ages[pod.UID]; age < s.Window {
 			d.wake(s.Window - age)
 		} else if i < maxScaleDown {
-			d.add(Action{Verb: Delete, Pod: pod, Reason: ReasonScaleDown})
+			d.add(action{Verb: verbDelete, Pod: pod, Reason: reasonScaleDown})
 		}
 	}
 	if surplus > len(marked) && !choosesItself(s, d) {
-		return ScaleDown
+		return scaleDown
 	}
 	slices.SortStableFunc(free, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })
 	for _, pod := range free[:min(len(free), surplus-len(marked), maxScaleDown)] {
-		verb := Mark
+		verb := verbMark
 		if s.Window <= 0 {
-			verb = Delete
+			verb = verbDelete
 		}
-		d.add(Action{Verb: verb, Pod: pod, Reason: ReasonScaleDown})
+		d.add(action{Verb: verb, Pod: pod, Reason: reasonScaleDown})
 	}
-	return ScaleDown
+	return scaleDown
 }
 
 // leastMissed puts first the Pod that can serve least: not ready, made from an
 // old template, then the youngest.
-func leastMissed(s *Snapshot, a, b *corev1.Pod) int {
+func leastMissed(s *snapshot, a, b *corev1.Pod) int {
 	return cmp.Or(
 		first(!ready(a), !ready(b)),
 		first(outdated(s, a), outdated(s, b)),
@@ -353,10 +353,10 @@ func leastMissed(s *Snapshot, a, b *corev1.Pod) int {
 }
 
 // order puts what a caller waits for first, and otherwise keeps the Pods' order.
-func order(actions []Action) {
-	rank := map[Verb]int{}
-	for i, verb := range []Verb{Start, Prepare, Release, Fail, Relabel, Recycle, Bury, Unmark, Protect, Detail, Delete, Mark} {
+func order(actions []action) {
+	rank := map[verb]int{}
+	for i, verb := range []verb{verbStart, verbPrepare, verbRelease, verbFail, verbRelabel, verbRecycle, verbBury, verbUnmark, verbProtect, verbDetail, verbDelete, verbMark} {
 		rank[verb] = i
 	}
-	slices.SortStableFunc(actions, func(a, b Action) int { return cmp.Compare(rank[a.Verb], rank[b.Verb]) })
+	slices.SortStableFunc(actions, func(a, b action) int { return cmp.Compare(rank[a.Verb], rank[b.Verb]) })
 }

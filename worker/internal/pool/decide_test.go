@@ -26,12 +26,12 @@ import (
 func TestDecide(t *testing.T) {
 	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			return describe(Decide(readSnapshot(t, d.Input)))
+			return describe(decide(readSnapshot(t, d.Input)))
 		})
 	})
 }
 
-func describe(d Decision) string {
+func describe(d decision) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "scale %s", d.Scale)
 	if d.Create > 0 {
@@ -91,9 +91,9 @@ func (w words) number(t *testing.T, key string) int {
 	return n
 }
 
-func readSnapshot(t *testing.T, input string) Snapshot {
+func readSnapshot(t *testing.T, input string) snapshot {
 	t.Helper()
-	s := Snapshot{
+	s := snapshot{
 		Settled: true, Window: 10 * time.Second, Revision: "r1",
 		Ages: map[types.UID]time.Duration{}, Stale: map[types.UID]bool{},
 	}
@@ -123,7 +123,7 @@ func readSnapshot(t *testing.T, input string) Snapshot {
 	return s
 }
 
-func readPool(t *testing.T, s *Snapshot, w words) {
+func readPool(t *testing.T, s *snapshot, w words) {
 	t.Helper()
 	s.Settled = !w.has("unsettled")
 	s.CrashBackoff = w.duration(t, "crash-backoff")
@@ -162,7 +162,7 @@ func readPool(t *testing.T, s *Snapshot, w words) {
 
 // readPod makes a Pod whose container c2 runs what the spec asks for, unless the
 // words say otherwise.
-func readPod(t *testing.T, s *Snapshot, name, phase string, w words) {
+func readPod(t *testing.T, s *snapshot, name, phase string, w words) {
 	t.Helper()
 	pod := newPod(&v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: "default", UID: "pool"}}, "r1", name)
 	pod.UID = types.UID(name)
@@ -277,16 +277,16 @@ func readStatus(t *testing.T, pod *corev1.Pod, phase string, w words) {
 
 // I10: Pods that wait for a disk with room are not joined by new ones without end.
 func TestPodsThatWaitForTheirRecordsAreBounded(t *testing.T) {
-	for waiting, want := range map[int]ScaleReason{maxUnrecorded: ScaleUp, maxUnrecorded + 1: ScaleUnrecorded} {
-		s := Snapshot{Pool: &v1alpha1.SandboxPool{Spec: v1alpha1.SandboxPoolSpec{Replicas: 3}}, Settled: true}
+	for waiting, want := range map[int]scaleReason{maxUnrecorded: scaleUp, maxUnrecorded + 1: scaleUnrecorded} {
+		s := snapshot{Pool: &v1alpha1.SandboxPool{Spec: v1alpha1.SandboxPoolSpec{Replicas: 3}}, Settled: true}
 		for i := range waiting {
 			s.Pods = append(s.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Name: strconv.Itoa(i), UID: types.UID(strconv.Itoa(i)), DeletionTimestamp: new(metav1.Now()),
 				Finalizers: []string{v1alpha1.SandboxProtectionFinalizer},
 			}})
 		}
-		d := Decide(s)
-		if d.Scale != want || (d.Create == 3) != (want == ScaleUp) || len(d.Actions) != waiting {
+		d := decide(s)
+		if d.Scale != want || (d.Create == 3) != (want == scaleUp) || len(d.Actions) != waiting {
 			t.Errorf("%d wait: %s, %d to create, %d actions, want %s", waiting, d.Scale, d.Create, len(d.Actions), want)
 		}
 	}

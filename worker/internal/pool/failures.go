@@ -6,12 +6,10 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 )
 
 const (
@@ -24,20 +22,11 @@ const (
 
 // failures remembers since when no Pod of a pool can be made, for something that the API server has against it: a policy of
 // the namespace, a webhook, a field. Memory is bounded by the pools (I10).
-type failures struct {
-	clock clock.PassiveClock
-
-	mu    sync.Mutex
-	pools map[types.NamespacedName]failing
-}
+type failures struct{ *perPool[failing] }
 
 type failing struct {
 	subject      string
 	since, until time.Time
-}
-
-func newFailures(clk clock.PassiveClock) *failures {
-	return &failures{clock: clk, pools: map[types.NamespacedName]failing{}}
 }
 
 // steady notes a failure to make a Pod, and tells whether none could be made for long enough. Another subject, which is what
@@ -53,13 +42,6 @@ func (f *failures) steady(pool types.NamespacedName, subject string) bool {
 	known.until = now
 	f.pools[pool] = known
 	return now.Sub(known.since) >= steadyAfter
-}
-
-// forget is for a pool of which a Pod was made, or that is gone.
-func (f *failures) forget(pool types.NamespacedName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.pools, pool)
 }
 
 // against reports what the API server has against a Pod, in contrast to not being reached, or being busy.

@@ -56,34 +56,34 @@ func TestPodsThatCannotBeMade(t *testing.T) {
 			}
 			api := &makesPods{answer: tc.answer}
 			r := &Reconciler{
-				client: api, clock: clk, metrics: m, notices: newNotices(events.NewFakeRecorder(1000), clk),
-				refusals: admission.NewRefusals(clk), failures: newFailures(clk), expectations: NewExpectations(clk),
+				opts:    Options{Client: api, Clock: clk, Refusals: admission.NewRefusals(clk)},
+				metrics: m, notices: newNotices(events.NewFakeRecorder(1000), clk), memory: newMemory(clk),
 			}
 			key := types.NamespacedName{Namespace: "ns", Name: "p"}
-			s := &Snapshot{Revision: "1", Pool: &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}}
+			s := &snapshot{Revision: "1", Pool: &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}}
 			s.Pool.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "i"}}
 			for range 6 {
 				if err := r.create(t.Context(), key, s, 2); err == nil {
 					t.Fatal("a failure that may pass is none")
 				}
-				if last, ok := r.refusals.Last(key); ok {
+				if last, ok := r.opts.Refusals.Last(key); ok {
 					t.Fatalf("refused at once: %+v", last)
 				}
 				clk.SetTime(clk.Now().Add(5 * time.Second))
 			}
 			err = r.create(t.Context(), key, s, 2)
-			last, ok := r.refusals.Last(key)
+			last, ok := r.opts.Refusals.Last(key)
 			if (err == nil) != tc.refused || ok != tc.refused || ok && !strings.Contains(tc.answer.Error(), last.Message) {
 				t.Fatalf("after 30 s: %v, %+v", err, last)
 			}
-			if tc.refused && r.refusals.Hold(key, "1") == 0 {
+			if tc.refused && r.opts.Refusals.Hold(key, "1") == 0 {
 				t.Error("it is tried again at once")
 			}
 			api.answer = nil
 			if err := r.create(t.Context(), key, s, 2); err != nil {
 				t.Fatal(err)
 			}
-			if _, ok := r.refusals.Last(key); ok || len(r.failures.pools) > 0 {
+			if _, ok := r.opts.Refusals.Last(key); ok || len(r.failures.pools) > 0 {
 				t.Error("still refused, although a Pod could be made")
 			}
 		})
@@ -92,7 +92,7 @@ func TestPodsThatCannotBeMade(t *testing.T) {
 
 func TestFailuresBeginAnew(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
-	f, key := newFailures(clk), types.NamespacedName{Name: "p"}
+	f, key := newMemory(clk).failures, types.NamespacedName{Name: "p"}
 	for i, step := range []struct {
 		after   time.Duration
 		subject string

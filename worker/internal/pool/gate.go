@@ -8,9 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -40,12 +38,8 @@ type Gater interface {
 	OnGateChange(f func(pool types.NamespacedName))
 }
 
-// foundByOthers are the condition types that a gate may bring. One that no
-// longer comes is taken away.
-var foundByOthers = []string{v1alpha1.SandboxPoolConditionTemplateConsistent}
-
-func (r *Reconciler) gatherGate(ctx context.Context, s *Snapshot) error {
-	for _, asked := range r.gaters {
+func (r *Reconciler) gatherGate(ctx context.Context, s *snapshot) error {
+	for _, asked := range r.opts.Gaters {
 		one, err := asked.Of(ctx, s.Pool)
 		if err != nil {
 			return fmt.Errorf("reading the pool's gate: %w", err)
@@ -64,19 +58,8 @@ func (r *Reconciler) gatherGate(ctx context.Context, s *Snapshot) error {
 
 // watchGates wakes a pool whose gate may have changed.
 func (r *Reconciler) watchGates(_ context.Context, q controllers.Queue) error {
-	for _, asked := range r.gaters {
+	for _, asked := range r.opts.Gaters {
 		asked.OnGateChange(func(pool types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: pool}) })
 	}
 	return nil
-}
-
-// conclude writes what others have found into the pool's conditions.
-func conclude(pool *v1alpha1.SandboxPool, found []patch.Condition, clk clock.PassiveClock) {
-	pool.Status.Conditions = slices.DeleteFunc(pool.Status.Conditions, func(c metav1.Condition) bool {
-		return slices.Contains(foundByOthers, c.Type) &&
-			!slices.ContainsFunc(found, func(f patch.Condition) bool { return f.Type == c.Type })
-	})
-	for _, c := range found {
-		patch.SetCondition(&pool.Status.Conditions, clk, pool.Generation, c)
-	}
 }

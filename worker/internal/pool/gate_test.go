@@ -9,10 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/patch"
 )
 
 // fixedGate is always the same.
@@ -33,38 +31,24 @@ func TestGate(t *testing.T) {
 		pods       []*corev1.Pod
 		gate       Gate
 		create     int
-		scale      ScaleReason
+		scale      scaleReason
 	}{
-		{"nobody has anything to say", 1, nil, Gate{}, 2, ScaleUp},
-		{"the template is not there", 1, nil, Gate{Awaits: true}, 0, ScaleAwaiting},
-		{"the template is not there, and Pods are", 1, []*corev1.Pod{idle}, Gate{Awaits: true}, 1, ScaleUp},
-		{"there is nothing to make Pods from", 0, []*corev1.Pod{idle}, Gate{}, 0, ScaleAwaiting},
+		{"nobody has anything to say", 1, nil, Gate{}, 2, scaleUp},
+		{"the template is not there", 1, nil, Gate{Awaits: true}, 0, scaleAwaiting},
+		{"the template is not there, and Pods are", 1, []*corev1.Pod{idle}, Gate{Awaits: true}, 1, scaleUp},
+		{"there is nothing to make Pods from", 0, []*corev1.Pod{idle}, Gate{}, 0, scaleAwaiting},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &Snapshot{Pool: &v1alpha1.SandboxPool{}, Pods: tt.pods, Settled: true}
+			s := &snapshot{Pool: &v1alpha1.SandboxPool{}, Pods: tt.pods, Settled: true}
 			s.Pool.Spec.Replicas = 2
 			s.Pool.Spec.Template.Spec.Containers = make([]corev1.Container, tt.containers)
-			r := &Reconciler{gaters: []Gater{fixedGate{}, fixedGate(tt.gate)}}
+			r := &Reconciler{opts: Options{Gaters: []Gater{fixedGate{}, fixedGate(tt.gate)}}}
 			if err := r.gatherGate(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
-			if d := Decide(*s); d.Create != tt.create || d.Scale != tt.scale {
+			if d := decide(*s); d.Create != tt.create || d.Scale != tt.scale {
 				t.Errorf("got %d Pods, %s; want %d, %s", d.Create, d.Scale, tt.create, tt.scale)
 			}
 		})
-	}
-}
-
-func TestConclude(t *testing.T) {
-	pool := &v1alpha1.SandboxPool{}
-	const consistent = v1alpha1.SandboxPoolConditionTemplateConsistent
-	pool.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxPoolConditionAvailable}}
-	conclude(pool, []patch.Condition{patch.False(consistent, v1alpha1.ReasonTemplateNotFound, "gone")}, clock.RealClock{})
-	if len(pool.Status.Conditions) != 2 {
-		t.Errorf("got %+v", pool.Status.Conditions)
-	}
-	conclude(pool, nil, clock.RealClock{})
-	if len(pool.Status.Conditions) != 1 || pool.Status.Conditions[0].Type != v1alpha1.SandboxPoolConditionAvailable {
-		t.Errorf("what nobody says any more is still there: %+v", pool.Status.Conditions)
 	}
 }

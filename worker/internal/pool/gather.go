@@ -28,23 +28,23 @@ const (
 )
 
 // gather reads everything from the cache.
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snapshot, error) {
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (snapshot, error) {
 	// Before the Pods are listed: an event that comes in between would settle an expectation for a Pod that the list does not have.
-	s := Snapshot{Settled: r.expectations.Settled(key)}
+	s := snapshot{Settled: r.expectations.Settled(key)}
 	pool := &v1alpha1.SandboxPool{}
-	switch err := r.client.Get(ctx, key, pool); {
+	switch err := r.opts.Client.Get(ctx, key, pool); {
 	case err == nil:
 		s.Pool = pool
 	case !apierrors.IsNotFound(err):
-		return Snapshot{}, fmt.Errorf("reading pool: %w", err)
+		return snapshot{}, fmt.Errorf("reading pool: %w", err)
 	}
 	var err error
 	if s.Pods, err = r.podsOf(ctx, key, s.Pool); err != nil {
-		return Snapshot{}, err
+		return snapshot{}, err
 	}
 	if s.Pool != nil {
 		if s.Window, s.Autoscaled, err = r.protectionWindow(ctx, pool); err != nil {
-			return Snapshot{}, err
+			return snapshot{}, err
 		}
 	}
 	stages := map[types.UID]string{}
@@ -63,28 +63,28 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Snap
 	s.Ages = r.timeline.observe(key, stages)
 	s.Noted = r.timeline.noted(key)
 	if s.Pool == nil {
-		r.hooks.Follow(key, nil)
+		r.opts.Hooks.Follow(key, nil)
 		return s, nil
 	}
 	if err := r.gatherGate(ctx, &s); err != nil || s.Paused {
 		return s, err
 	}
-	s.Preparations = r.hooks.Follow(key, jobs(&s))
+	s.Preparations = r.opts.Hooks.Follow(key, jobs(&s))
 	s.CrashBackoff = r.crashes.remaining(key)
 	s.HeldBack, s.NewPod = r.backoffs.observe(s.Pods), newPodTime(s.Pods)
 	if s.Revision, err = revisionOf(&pool.Spec); err != nil {
-		return Snapshot{}, err
+		return snapshot{}, err
 	}
 	if s.Unrendered, err = unrenderedRevisionOf(&pool.Spec); err != nil {
-		return Snapshot{}, err
+		return snapshot{}, err
 	}
-	s.Refused = r.refusals.Hold(key, s.Revision)
+	s.Refused = r.opts.Refusals.Hold(key, s.Revision)
 	return s, nil
 }
 
 // jobs are those of all starting Pods, ready or not: a Pod that ceases to be
 // ready while its hooks run is no reason to run them again.
-func jobs(s *Snapshot) []hooks.Job {
+func jobs(s *snapshot) []hooks.Job {
 	var all []hooks.Job
 	for _, pod := range s.Pods {
 		if pod.DeletionTimestamp != nil || sandbox.PhaseOf(pod) != sandbox.Starting {
@@ -100,7 +100,7 @@ func jobs(s *Snapshot) []hooks.Job {
 // podsOf lists the Pods that the pool controls; once it is gone, all that name
 // it, since a Pod whose owner vanished still waits for its record.
 func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) ([]*corev1.Pod, error) {
-	all, err := sandboxcache.Cached(r.client).InPool(ctx, key)
+	all, err := sandboxcache.Cached(r.opts.Client).InPool(ctx, key)
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
@@ -122,7 +122,7 @@ func (r *Reconciler) protectionWindow(ctx context.Context, pool *v1alpha1.Sandbo
 		return defaultWindow, false, nil
 	}
 	env := &v1alpha1.SandboxEnv{}
-	err = r.client.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: name}, env, client.UnsafeDisableDeepCopy)
+	err = r.opts.Client.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: name}, env, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err):
 		return defaultWindow, false, nil

@@ -284,7 +284,7 @@ func (w *world) setReplicas(name string, replicas int32) {
 func (w *world) pods(pool string, phase sandbox.Phase) []corev1.Pod {
 	w.t.Helper()
 	list := &corev1.PodList{}
-	w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace), client.MatchingLabels(podLabels(pool))))
+	w.must(w.live.List(w.ctx, list, client.InNamespace(w.namespace), client.MatchingLabels(sandbox.PoolLabels(pool))))
 	var pods []corev1.Pod
 	for _, pod := range list.Items {
 		if pod.DeletionTimestamp == nil && (phase == "" || sandbox.PhaseOf(&pod) == phase) {

@@ -33,9 +33,10 @@ type fixture struct {
 	// listed is called between a list of Pods and what is made of it.
 	listed func()
 
-	mu               sync.Mutex // writes come side by side
-	created, deleted int
-	patched          []string
+	mu      sync.Mutex // writes come side by side
+	created []string   // Pods, by name
+	deleted int
+	patched []string
 }
 
 func newFixture(t *testing.T, replicas int32) *fixture {
@@ -59,7 +60,7 @@ func newFixture(t *testing.T, replicas int32) *fixture {
 			},
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 				st.mu.Lock()
-				st.created++
+				st.created = append(st.created, obj.GetName())
 				st.mu.Unlock()
 				return c.Create(ctx, obj, opts...)
 			},
@@ -105,13 +106,13 @@ func TestNothingIsDoneTwiceOnAnOldCache(t *testing.T) {
 	key := client.ObjectKeyFromObject(st.pool)
 	st.reconcile(t)
 	st.reconcile(t)
-	if st.created != 7 {
-		t.Errorf("created %d Pods for 7 replicas", st.created)
+	if len(st.created) != 7 {
+		t.Errorf("created %d Pods for 7 replicas", len(st.created))
 	}
 
 	// All but one arrive: still not settled.
 	live := &corev1.PodList{}
-	for name := range st.expectations.pools[key].creations {
+	for _, name := range st.created {
 		pod := corev1.Pod{}
 		if err := st.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: name}, &pod); err != nil {
 			t.Fatal(err)
@@ -125,8 +126,8 @@ func TestNothingIsDoneTwiceOnAnOldCache(t *testing.T) {
 	st.seen = live.Items[1:]
 	st.reconcile(t)
 	st.reconcile(t)
-	if st.created != 7 {
-		t.Errorf("created %d Pods while the last one was on its way", st.created)
+	if len(st.created) != 7 {
+		t.Errorf("created %d Pods while the last one was on its way", len(st.created))
 	}
 
 	// A failed Pod is deleted once, though the cache goes on showing it.
@@ -146,18 +147,14 @@ func TestAnEventWhilePodsAreListed(t *testing.T) {
 	key := client.ObjectKeyFromObject(st.pool)
 	st.reconcile(t)
 	st.listed = func() {
-		var names []string
-		for name := range st.expectations.pools[key].creations {
-			names = append(names, name)
-		}
-		for _, name := range names {
+		for _, name := range st.created {
 			st.expectations.CreationSeen(key, name)
 		}
 		st.listed = nil
 	}
 	st.reconcile(t)
-	if st.created != 7 {
-		t.Errorf("created %d Pods for 7 replicas", st.created)
+	if len(st.created) != 7 {
+		t.Errorf("created %d Pods for 7 replicas", len(st.created))
 	}
 }
 

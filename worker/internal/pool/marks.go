@@ -23,7 +23,7 @@ const (
 )
 
 // surplusOf names the stage that begins whenever replicas fall below the Pods there are; "" while they do not.
-func surplusOf(s *Snapshot) string {
+func surplusOf(s *snapshot) string {
 	held := 0
 	for _, pod := range s.Pods {
 		if pod.DeletionTimestamp == nil && holdsReplica(pod) {
@@ -37,7 +37,7 @@ func surplusOf(s *Snapshot) string {
 }
 
 // choosesItself reports whether the pool marks Pods that are too many.
-func choosesItself(s *Snapshot, d *Decision) bool {
+func choosesItself(s *snapshot, d *decision) bool {
 	if !s.Autoscaled {
 		return true
 	}
@@ -50,19 +50,19 @@ func choosesItself(s *Snapshot, d *Decision) bool {
 
 // unmark keeps Pods that were marked and are not too many. The autoscaler marks Pods first and lowers replicas after the
 // window, so its marks stay that long.
-func unmark(s *Snapshot, pods []*corev1.Pod, d *Decision) {
+func unmark(s *snapshot, pods []*corev1.Pod, d *decision) {
 	for _, pod := range pods {
 		if marking(pod) == "" || s.Stale[pod.UID] {
 			continue
 		}
-		reason := ReasonReplicasRaised
+		reason := reasonReplicasRaised
 		if s.Autoscaled {
 			if left := s.Window + followUp - s.Ages[pod.UID]; left > 0 {
 				d.wake(left)
 				continue
 			}
-			reason = ReasonNotFollowedUp
+			reason = reasonNotFollowedUp
 		}
-		d.add(Action{Verb: Unmark, Pod: pod, Reason: reason})
+		d.add(action{Verb: verbUnmark, Pod: pod, Reason: reason})
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/worker/internal/pool/status"
 )
 
 // Values of the label outcome.
@@ -73,7 +75,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) observe(key types.NamespacedName, c counts, waiting int32) {
+func (m *metrics) observe(key types.NamespacedName, c *status.Counts, waiting int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.series[key] {
@@ -83,8 +85,8 @@ func (m *metrics) observe(key types.NamespacedName, c counts, waiting int32) {
 		m.series[key] = true
 	}
 	for phase, n := range map[string]int32{
-		"idle": c.idle, "unavailable": c.unavailable, "starting": c.starting,
-		"running": c.running, "stopping": c.stopping, "failed": c.failed,
+		"idle": c.Idle, "unavailable": c.Unavailable, "starting": c.Starting,
+		"running": c.Running, "stopping": c.Stopping, "failed": c.Failed,
 	} {
 		m.pods.WithLabelValues(key.Namespace, key.Name, phase).Set(float64(n))
 	}

@@ -4,7 +4,6 @@ package pool
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -15,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/pool/status"
 )
 
 // A pool's Events of one reason: this many at once, then one in so long. What is
@@ -23,21 +24,20 @@ import (
 const (
 	noticeBurst = 5
 	noticeEvery = 30 * time.Second
+	// longestNote is less than an Event may say: what was left out is added.
+	longestNote = 900
 )
 
 // notices are Kubernetes Events about what somebody might have to do something
 // about.
 type notices struct {
 	recorder events.EventRecorder
-	clock    clock.PassiveClock
-
-	mu    sync.Mutex
-	pools map[types.NamespacedName]*noticed
+	*perPool[*noticed]
 }
 
 // noticed is what a pool was told of.
 type noticed struct {
-	limits map[Reason]*limit
+	limits map[reason]*limit
 	causes map[string]bool // why idle Pods were stuck at the last look
 }
 
@@ -47,16 +47,16 @@ type limit struct {
 }
 
 func newNotices(recorder events.EventRecorder, clk clock.PassiveClock) *notices {
-	return &notices{recorder: recorder, clock: clk, pools: map[types.NamespacedName]*noticed{}}
+	return &notices{recorder, newPerPool[*noticed](clk)}
 }
 
 // warn makes an Event of something that somebody may have to act on.
-func (n *notices) warn(pool *v1alpha1.SandboxPool, pod *corev1.Pod, reason Reason, action, format string, args ...any) {
+func (n *notices) warn(pool *v1alpha1.SandboxPool, pod *corev1.Pod, reason reason, action, format string, args ...any) {
 	n.tell(pool, pod, corev1.EventTypeWarning, reason, action, format, args...)
 }
 
 // tell makes an Event, unless there were many of its reason.
-func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType string, reason Reason, action, format string, args ...any) {
+func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType string, reason reason, action, format string, args ...any) {
 	n.mu.Lock()
 	l := n.at(client.ObjectKeyFromObject(pool)).limits[reason]
 	if l == nil {
@@ -71,7 +71,7 @@ func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType st
 	left := l.left
 	l.left = 0
 	n.mu.Unlock()
-	note := clipNote(fmt.Sprintf(format, args...))
+	note := problem.Clip(fmt.Sprintf(format, args...), longestNote)
 	if left > 0 {
 		note += fmt.Sprintf(" (and %d more of this kind before)", left)
 	}
@@ -84,18 +84,18 @@ func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType st
 
 // stuck tells of idle Pods that do not become ready: each cause when it comes up,
 // and again only after it was gone.
-func (n *notices) stuck(pool *v1alpha1.SandboxPool, causes []cause) {
+func (n *notices) stuck(pool *v1alpha1.SandboxPool, causes status.Causes) {
 	n.mu.Lock()
 	before := n.at(client.ObjectKeyFromObject(pool))
 	known := before.causes
 	before.causes = map[string]bool{}
 	for _, c := range causes {
-		before.causes[c.reason] = true
+		before.causes[c.Reason] = true
 	}
 	n.mu.Unlock()
 	for _, c := range causes {
-		if !known[c.reason] {
-			n.warn(pool, c.pod, ReasonPodsNotReady, "Fill", "idle pods that do not become ready: %d: %s: %s", c.pods, c.reason, c.message)
+		if !known[c.Reason] {
+			n.warn(pool, c.Pod, reasonPodsNotReady, "Fill", "idle pods that do not become ready: %d: %s: %s", c.Pods, c.Reason, c.Message)
 		}
 	}
 }
@@ -103,22 +103,7 @@ func (n *notices) stuck(pool *v1alpha1.SandboxPool, causes []cause) {
 // at is called with the lock held.
 func (n *notices) at(key types.NamespacedName) *noticed {
 	if n.pools[key] == nil {
-		n.pools[key] = &noticed{limits: map[Reason]*limit{}}
+		n.pools[key] = &noticed{limits: map[reason]*limit{}}
 	}
 	return n.pools[key]
-}
-
-func (n *notices) forget(key types.NamespacedName) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.pools, key)
-}
-
-// clipNote keeps within what an Event may say.
-func clipNote(s string) string {
-	const most = 900
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
 }

@@ -16,6 +16,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/pool/status"
 )
 
 func told(r *events.FakeRecorder) []string {
@@ -37,19 +38,19 @@ func TestEventsNeverBurst(t *testing.T) {
 	p, q := examplePool(), examplePool()
 	q.Name = "other"
 	for i := range 200 {
-		n.warn(p, &corev1.Pod{}, ReasonSandboxEnded, "Fail", "sandbox %d ended", i)
+		n.warn(p, &corev1.Pod{}, reasonSandboxEnded, "Fail", "sandbox %d ended", i)
 	}
 	if got := told(recorder); len(got) != noticeBurst || got[0] != "Warning SandboxEnded sandbox 0 ended" {
 		t.Errorf("%d events: %q", len(got), got)
 	}
-	n.warn(q, nil, ReasonSandboxEnded, "Fail", "another pool's")
-	n.warn(p, nil, ReasonCreationFailed, "Create", "another reason: %s", strings.Repeat("x", 5000))
+	n.warn(q, nil, reasonSandboxEnded, "Fail", "another pool's")
+	n.warn(p, nil, reasonCreationFailed, "Create", "another reason: %s", strings.Repeat("x", 5000))
 	if got := told(recorder); len(got) != 2 || len(got[1]) > 1024 {
 		t.Errorf("%d events of others: %q", len(got), got)
 	}
 	clk.SetTime(clk.Now().Add(noticeEvery))
-	n.warn(p, nil, ReasonSandboxEnded, "Fail", "one more")
-	n.warn(p, nil, ReasonSandboxEnded, "Fail", "too early")
+	n.warn(p, nil, reasonSandboxEnded, "Fail", "one more")
+	n.warn(p, nil, reasonSandboxEnded, "Fail", "too early")
 	if got := told(recorder); len(got) != 1 || got[0] != "Warning SandboxEnded one more (and 195 more of this kind before)" {
 		t.Errorf("later: %q", got)
 	}
@@ -91,9 +92,9 @@ func TestPodsThatDoNotBecomeReadyAreToldOnce(t *testing.T) {
 	recorder, clk := events.NewFakeRecorder(1000), testclock.NewFakePassiveClock(time.Unix(1000, 0))
 	n, p := newNotices(recorder, clk), examplePool()
 	look := func(ages map[types.UID]time.Duration, pods ...*corev1.Pod) (string, []string) {
-		causes := stuck(&Snapshot{Pool: p, Pods: pods, Ages: ages})
+		causes := status.Count(pods, ages).Causes
 		n.stuck(p, causes)
-		return describeCauses(causes), told(recorder)
+		return causes.String(), told(recorder)
 	}
 	want := func(when, gotMessage string, gotEvents []string, message string, events ...string) {
 		t.Helper()
@@ -109,7 +110,7 @@ func TestPodsThatDoNotBecomeReadyAreToldOnce(t *testing.T) {
 	want("pulls fail", m, e, "ImagePullBackOff: 2", "Warning PodsNotReady idle pods that do not become ready: 2: ImagePullBackOff: so it says")
 	m, e = look(nil, idlePodOf("b", waitsFor("ImagePullBackOff")), idlePodOf("c", waitsFor("ErrImagePull")))
 	want("in turns", m, e, "ImagePullBackOff: 2")
-	old := map[types.UID]time.Duration{"b": stuckAfter, "c": stuckAfter}
+	old := map[types.UID]time.Duration{"b": status.StuckAfter, "c": status.StuckAfter}
 	m, e = look(old, idlePodOf("b", waitsFor("ImagePullBackOff")), idlePodOf("c", unscheduled))
 	want("and no room", m, e, "ImagePullBackOff: 1, Unschedulable: 1", "Warning PodsNotReady idle pods that do not become ready: 1: Unschedulable: no room")
 	m, e = look(nil, fine, idlePodOf("d", unscheduled, func(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{} }))
@@ -120,7 +121,7 @@ func TestPodsThatDoNotBecomeReadyAreToldOnce(t *testing.T) {
 
 func TestReplacementsAreTimed(t *testing.T) {
 	clk := testclock.NewFakePassiveClock(time.Unix(1000, 0))
-	r, key := newReplacements(clk), types.NamespacedName{Name: "p"}
+	r, key := newMemory(clk).replacements, types.NamespacedName{Name: "p"}
 	step := func(d time.Duration) { clk.SetTime(clk.Now().Add(d)) }
 	want := func(when string, got []time.Duration, want ...time.Duration) {
 		t.Helper()
@@ -148,7 +149,7 @@ func TestReplacementsAreTimed(t *testing.T) {
 // What a kubelet says in turns about a starting Pod is written down every 10 s at most.
 func TestStatusDetailsAreKeptApart(t *testing.T) {
 	clk := testclock.NewFakePassiveClock(time.Unix(1000, 0))
-	line, key := newTimeline(clk), types.NamespacedName{Name: "p"}
+	line, key := newMemory(clk).timeline, types.NamespacedName{Name: "p"}
 	stages := map[types.UID]string{"a": "starting/1"}
 	line.observe(key, stages)
 	line.note(key, "a")
@@ -163,11 +164,11 @@ func TestStatusDetailsAreKeptApart(t *testing.T) {
 		t.Errorf("the next sandbox's: %v", wait)
 	}
 	s := readSnapshot(t, "pool replicas=1\npod a starting age=5s startup=60 waiting=ErrImagePull")
-	if d := describe(Decide(s)); !strings.Contains(d, "Detail a") {
+	if d := describe(decide(s)); !strings.Contains(d, "Detail a") {
 		t.Errorf("written at once: %s", d)
 	}
 	s.Noted = map[types.UID]time.Duration{"a": 7 * time.Second}
-	if d := describe(Decide(s)); strings.Contains(d, "Detail a") || !strings.Contains(d, "wake=7s") {
+	if d := describe(decide(s)); strings.Contains(d, "Detail a") || !strings.Contains(d, "wake=7s") {
 		t.Errorf("too early: %s", d)
 	}
 }
@@ -179,8 +180,8 @@ func TestTimeoutsAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Reconciler{notices: newNotices(recorder, clk), metrics: m, replacements: newReplacements(clk)}
-	s := &Snapshot{Pool: examplePool()}
+	r := &Reconciler{notices: newNotices(recorder, clk), metrics: m, memory: newMemory(clk)}
+	s := &snapshot{Pool: examplePool()}
 	stopping := func(reason string) *corev1.Pod {
 		return idlePodOf("p-1", func(pod *corev1.Pod) {
 			pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseStopping
@@ -196,15 +197,15 @@ func TestTimeoutsAreTold(t *testing.T) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
 	}
-	r.told(t.Context(), s, Action{Verb: Recycle, Pod: stopping("IdleTimeout")})
+	r.told(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
 	want("reset", "Normal IdleTimeout sandbox 01-east on pod p-1 was released: no activity for 1m0s")
-	r.told(t.Context(), s, Action{Verb: Delete, Reason: ReasonNotRecyclable, Pod: stopping("MaxLifetime")})
+	r.told(t.Context(), s, action{Verb: verbDelete, Reason: reasonNotRecyclable, Pod: stopping("MaxLifetime")})
 	want("replaced", "Normal MaxLifetime sandbox 01-east on pod p-1 was released: no activity for 1m0s")
-	r.told(t.Context(), s, Action{Verb: Recycle, Pod: stopping("")})
-	r.told(t.Context(), s, Action{Verb: Delete, Reason: ReasonOutdated, Pod: idlePodOf("idle")})
+	r.told(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("")})
+	r.told(t.Context(), s, action{Verb: verbDelete, Reason: reasonOutdated, Pod: idlePodOf("idle")})
 	want("released, and an idle one replaced")
 	for range 100 {
-		r.told(t.Context(), s, Action{Verb: Recycle, Pod: stopping("IdleTimeout")})
+		r.told(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
 	}
 	if n := len(told(recorder)); n != noticeBurst-1 {
 		t.Errorf("%d Events of 100 timeouts at once", n)

@@ -15,6 +15,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/worker/internal/runtimes"
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 const (
@@ -79,7 +80,7 @@ func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
 		Spec: template.Spec,
 	}
 	maps.Copy(pod.Labels, template.Labels)
-	maps.Copy(pod.Labels, podLabels(pool.Name))
+	maps.Copy(pod.Labels, sandbox.PoolLabels(pool.Name))
 	delete(pod.Labels, v1alpha1.SandboxIDLabelKey)
 	pod.Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseIdle
 	if env := pool.Labels[v1alpha1.LabelEnv]; env != "" {
@@ -99,12 +100,4 @@ func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
 	}
 	runtimes.Render(&pool.Spec, &pod.Spec)
 	return pod
-}
-
-// podLabels are those by which a pool's Pods are selected.
-func podLabels(pool string) map[string]string {
-	return map[string]string{
-		v1alpha1.ManagedByLabelKey:   v1alpha1.ManagedBySandboxAPIServer,
-		v1alpha1.SandboxPoolLabelKey: pool,
-	}
 }

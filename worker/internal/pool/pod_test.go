@@ -106,7 +106,7 @@ func TestRuntimesChangeTheRevisionOfPodsMadeWithThem(t *testing.T) {
 		t.Fatalf("the revision of Pods without runtimes has become %s (%v)", plain, err)
 	}
 	made := map[string]*corev1.Pod{"before": newPod(pool, plain, "before")}
-	snapshot := func() *Snapshot {
+	snapshot := func() *snapshot {
 		now, err := revisionOf(&pool.Spec)
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestRuntimesChangeTheRevisionOfPodsMadeWithThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &Snapshot{Revision: now, Unrendered: before}
+		return &snapshot{Revision: now, Unrendered: before}
 	}
 	check := func(when string, want ...string) {
 		t.Helper()

@@ -13,12 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"navix.sh/atoll/worker/internal/controllers"
+	"navix.sh/atoll/worker/internal/pool/expectations"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // podHandler tells the expectations what has been seen, then wakes the Pod's
 // pool. In this order: a pool that is reconciled first would wait for nothing.
-type podHandler struct{ expectations *Expectations }
+type podHandler struct{ expectations *expectations.Expectations }
 
 var _ handler.EventHandler = podHandler{}
 

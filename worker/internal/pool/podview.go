@@ -46,17 +46,7 @@ func holdsReplica(pod *corev1.Pod) bool {
 	return false
 }
 
-func ready(pod *corev1.Pod) bool { return readyCondition(pod) != nil }
-
-// readyCondition is nil for a Pod that is not ready.
-func readyCondition(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c
-		}
-	}
-	return nil
-}
+func ready(pod *corev1.Pod) bool { return sandbox.ReadyCondition(pod) != nil }
 
 // restarts is how many containers of the Pod were started in another one's place, those of a swap included.
 func restarts(pod *corev1.Pod) int32 {
@@ -69,18 +59,18 @@ func restarts(pod *corev1.Pod) int32 {
 
 // outdated is false for Pods without a revision: they are older than revisions,
 // and nothing says that they differ.
-func outdated(s *Snapshot, pod *corev1.Pod) bool {
+func outdated(s *snapshot, pod *corev1.Pod) bool {
 	revision := pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey]
 	return revision != "" && revision != s.Revision && revision != s.Unrendered
 }
 
 // holdsBack reports whether the Pod is on a node that was seen to keep a container waiting, which ran there before, for
 // longer than a new Pod takes.
-func holdsBack(s *Snapshot, pod *corev1.Pod) bool { return s.HeldBack[pod.Spec.NodeName] > s.NewPod }
+func holdsBack(s *snapshot, pod *corev1.Pod) bool { return s.HeldBack[pod.Spec.NodeName] > s.NewPod }
 
 // worn reports whether an idle Pod that could serve may keep its next sandbox waiting: it ran other images on a node that
 // holds back. One that is not ready stays, because a new one would fare no better.
-func worn(s *Snapshot, pod *corev1.Pod) bool {
+func worn(s *snapshot, pod *corev1.Pod) bool {
 	return ready(pod) && restarts(pod) > 0 && holdsBack(s, pod)
 }
 

@@ -3,6 +3,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -63,7 +64,7 @@ func (noQueues) OnQueue(func(pool types.NamespacedName)) {}
 // Hooks is what has to happen in a Pod before its sandbox runs; see package
 // hooks.
 type Hooks interface {
-	// Follow answers how far a pool's jobs are, and ends all others of its jobs.
+	// Follow returns how far a pool's jobs are, and ends all others of its jobs.
 	Follow(pool types.NamespacedName, jobs []hooks.Job) map[types.UID]hooks.State
 	// Begin begins a job; it does not block.
 	Begin(job hooks.Job)
@@ -110,29 +111,10 @@ type Options struct {
 
 // Reconciler keeps pools.
 type Reconciler struct {
-	client    client.Client
-	recorder  Recorder
-	notices   *notices
-	clusterID string
-	queues    Queues
-	hooks     Hooks
-	gaters    []Gater
-	latency   *latency.Recorder
-	admission *admission.Chain
-	refusals  *admission.Refusals
-	clock     clock.PassiveClock
-	times     interface{ Now() time.Time }
-	workers   int
-
-	expectations *Expectations
-	timeline     *timeline
-	crashes      *crashes
-	backoffs     *backoffs
-	failures     *failures
-	replacements *replacements
-	statuses     *throttle
-	pendings     *throttle
-	metrics      *metrics
+	opts    Options
+	notices *notices
+	metrics *metrics
+	memory
 }
 
 // New returns a Reconciler, to be set up with a manager.
@@ -149,9 +131,6 @@ func New(o Options) (*Reconciler, error) {
 	if o.Hooks == nil {
 		o.Hooks = noHooks{}
 	}
-	if o.Workers == 0 {
-		o.Workers = 16
-	}
 	if o.Refusals == nil {
 		o.Refusals = admission.NewRefusals(o.Clock)
 	}
@@ -159,20 +138,7 @@ func New(o Options) (*Reconciler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reconciler{
-		client: o.Client, recorder: o.Recorder, notices: newNotices(o.Events, o.Clock), clusterID: o.ClusterID,
-		queues: o.Queues, hooks: o.Hooks, gaters: o.Gaters, latency: o.Latency, admission: o.Admission, refusals: o.Refusals,
-		clock: o.Clock, times: o.Times, workers: o.Workers,
-		expectations: NewExpectations(o.Clock),
-		timeline:     newTimeline(o.Clock),
-		crashes:      newCrashes(o.Clock),
-		backoffs:     newBackoffs(o.Clock),
-		failures:     newFailures(o.Clock),
-		replacements: newReplacements(o.Clock),
-		statuses:     newThrottle(o.Clock, statusInterval),
-		pendings:     newThrottle(o.Clock, pendingInterval),
-		metrics:      m,
-	}, nil
+	return &Reconciler{opts: o, notices: newNotices(o.Events, o.Clock), metrics: m, memory: newMemory(o.Clock)}, nil
 }
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;patch
@@ -191,7 +157,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 		WatchesRawSource(source.Func(r.watchQueues)).
 		WatchesRawSource(source.Func(r.watchHooks)).
 		WatchesRawSource(source.Func(r.watchGates)).
-		WithOptions(controllers.Options(r.workers, retryMax)).
+		WithOptions(controllers.Options(cmp.Or(r.opts.Workers, 16), retryMax)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the pool controller: %w", err)
@@ -202,7 +168,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 // watchQueues wakes a pool whose queue has got its first claim or lost its last.
 // Most queues are over before that is worth a write.
 func (r *Reconciler) watchQueues(_ context.Context, q controllers.Queue) error {
-	r.queues.OnQueue(func(pool types.NamespacedName) {
+	r.opts.Queues.OnQueue(func(pool types.NamespacedName) {
 		q.AddAfter(reconcile.Request{NamespacedName: pool}, max(countDelay, r.pendings.wait(pool)))
 	})
 	return nil
@@ -210,7 +176,7 @@ func (r *Reconciler) watchQueues(_ context.Context, q controllers.Queue) error {
 
 // watchHooks wakes a pool at once: a caller waits for what follows.
 func (r *Reconciler) watchHooks(_ context.Context, q controllers.Queue) error {
-	r.hooks.OnChange(func(pool types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: pool}) })
+	r.opts.Hooks.OnChange(func(pool types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: pool}) })
 	return nil
 }
 
@@ -228,28 +194,36 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if s.Paused {
 		return reconcile.Result{RequeueAfter: r.next(key, &s)}, nil
 	}
-	d := Decide(s)
-	if d.ProtectPool || d.ReleasePool {
-		if err := r.setFinalizer(ctx, &s, d.ProtectPool); err != nil {
-			return reconcile.Result{}, err
-		}
+	d := decide(s)
+	switch {
+	case d.ProtectPool:
+		err = r.setFinalizers(ctx, &s, append(slices.Clone(s.Pool.Finalizers), v1alpha1.SandboxPoolFinalizer))
+	case d.ReleasePool:
+		err = r.setFinalizers(ctx, &s, slices.DeleteFunc(slices.Clone(s.Pool.Finalizers),
+			func(f string) bool { return f == v1alpha1.SandboxPoolFinalizer }))
+	}
+	if err != nil {
+		return reconcile.Result{}, err
 	}
 	actErr := r.act(ctx, key, &s, d)
+	counts, wait := r.measure(key, &s), time.Duration(0)
 	// A report is due also when something failed: that is when it is looked at.
-	wait, err := r.report(ctx, key, &s, s.Pool == nil || d.ReleasePool)
+	if s.Pool != nil && !d.ReleasePool {
+		wait, err = r.report(ctx, key, &s, counts)
+	}
 	if actErr != nil {
 		return reconcile.Result{}, actErr
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: r.next(key, &s, d.Wake, wait, r.refusals.Hold(key, s.Revision))}, nil
+	return reconcile.Result{RequeueAfter: r.next(key, &s, d.Wake, wait, r.opts.Refusals.Hold(key, s.Revision))}, nil
 }
 
 // next is when to look again without an event.
-func (r *Reconciler) next(key types.NamespacedName, s *Snapshot, waits ...time.Duration) time.Duration {
+func (r *Reconciler) next(key types.NamespacedName, s *snapshot, waits ...time.Duration) time.Duration {
 	next := controllers.Resync()
-	if r.queues.Waiting(key) > 0 || s.Pool != nil && s.Pool.Status.PendingRequests > 0 {
+	if r.opts.Queues.Waiting(key) > 0 || s.Pool != nil && s.Pool.Status.PendingRequests > 0 {
 		waits = append(waits, pendingInterval)
 	}
 	for _, wait := range waits {
@@ -260,16 +234,11 @@ func (r *Reconciler) next(key types.NamespacedName, s *Snapshot, waits ...time.D
 	return next
 }
 
-// setFinalizer adds the pool's finalizer before its first Pod, and removes it
-// after its last.
-func (r *Reconciler) setFinalizer(ctx context.Context, s *Snapshot, present bool) error {
+// setFinalizers adds the pool's finalizer before its first Pod, or removes it after its last.
+func (r *Reconciler) setFinalizers(ctx context.Context, s *snapshot, finalizers []string) error {
 	pool := s.Pool.DeepCopy()
-	helper := patch.NewPatchHelper(r.client, pool)
-	if present {
-		pool.Finalizers = append(pool.Finalizers, v1alpha1.SandboxPoolFinalizer)
-	} else {
-		pool.Finalizers = slices.DeleteFunc(pool.Finalizers, func(f string) bool { return f == v1alpha1.SandboxPoolFinalizer })
-	}
+	helper := patch.NewPatchHelper(r.opts.Client, pool)
+	pool.Finalizers = finalizers
 	err := helper.Patch(ctx, pool)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -282,15 +251,9 @@ func (r *Reconciler) setFinalizer(ctx context.Context, s *Snapshot, present bool
 }
 
 func (r *Reconciler) forget(key types.NamespacedName) {
-	r.hooks.Follow(key, nil)
-	r.expectations.Forget(key)
-	r.timeline.observe(key, nil)
-	r.crashes.forget(key)
-	r.refusals.Forget(key)
-	r.failures.forget(key)
+	r.opts.Hooks.Follow(key, nil)
+	r.opts.Refusals.Forget(key)
 	r.notices.forget(key)
-	r.replacements.forget(key)
-	r.statuses.forget(key)
-	r.pendings.forget(key)
 	r.metrics.forget(key)
+	r.memory.forget(key)
 }

@@ -90,7 +90,7 @@ func (w *world) scalingSays(pool, text string, present bool) {
 }
 
 func (w *world) failures() float64 {
-	return testutil.ToFloat64(w.metrics.actions.WithLabelValues("Create", string(ScaleUp), outcomeError))
+	return testutil.ToFloat64(w.metrics.actions.WithLabelValues("Create", string(scaleUp), outcomeError))
 }
 
 // TestResourceQuota: a pool takes what its namespace has room for, says what it waits for, asks rarely, and goes on by
@@ -110,12 +110,12 @@ func TestResourceQuota(t *testing.T) {
 	w.makePool("p", 8)
 	w.awaitIdle("p", 3, 0)
 	w.scalingSays("p", "exceeded quota: three", true)
-	last, ok := w.refusals.Last(w.key("p"))
+	last, ok := w.opts.Refusals.Last(w.key("p"))
 	if !ok || last.Reason != admission.QuotaExceeded || !strings.HasPrefix(last.Message, "ResourceQuota: exceeded quota: three") {
 		t.Errorf("the latest refusal: %+v, %t", last, ok)
 	}
 	refusals := func() float64 {
-		return testutil.ToFloat64(w.metrics.actions.WithLabelValues("Create", string(ScaleUp), outcomeRefused))
+		return testutil.ToFloat64(w.metrics.actions.WithLabelValues("Create", string(scaleUp), outcomeRefused))
 	}
 	before, first, begun := w.writes.Load(), refusals(), time.Now()
 	w.eventually("three further refusals", func() error {
@@ -138,7 +138,7 @@ func TestResourceQuota(t *testing.T) {
 	w.must(w.live.Patch(w.ctx, quota, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"8"}}}`))))
 	w.awaitIdle("p", 8, 0)
 	w.scalingSays("p", "refused", false)
-	if last, ok := w.refusals.Last(w.key("p")); ok {
+	if last, ok := w.opts.Refusals.Last(w.key("p")); ok {
 		t.Errorf("still refused: %+v", last)
 	}
 }
@@ -153,12 +153,12 @@ func TestLimitRange(t *testing.T) {
 		p.Spec.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
 	})
 	w.scalingSays("p", "LimitRange: maximum memory usage per Container is 1Gi, but limit is 2Gi", true)
-	if last, ok := w.refusals.Last(w.key("p")); !ok || last.Reason != admission.InvalidSpec {
+	if last, ok := w.opts.Refusals.Last(w.key("p")); !ok || last.Reason != admission.InvalidSpec {
 		t.Errorf("the latest refusal: %+v, %t", last, ok)
 	}
 	// As if it had been refused for long: the new template does not wait for that.
 	for range 6 {
-		w.refusals.Refused(w.key("p"), mustRevision(t, w.pool("p")), admission.Refuse(0, admission.InvalidSpec, "long", time.Minute), false)
+		w.opts.Refusals.Refused(w.key("p"), mustRevision(t, w.pool("p")), admission.Refuse(0, admission.InvalidSpec, "long", time.Minute), false)
 	}
 	pool := w.pool("p")
 	before := pool.DeepCopy()

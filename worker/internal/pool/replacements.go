@@ -3,12 +3,10 @@
 package pool
 
 import (
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 )
 
 // maxReplaced bounds how many Pods of a pool are waited for; more are not measured.
@@ -17,20 +15,11 @@ const maxReplaced = 1000
 // replacements measures how long it takes until another Pod is ready in the place
 // of one that is replaced. Which one replaces which is nobody's decision: the Pods
 // that become ready are counted against those that went, in their order.
-type replacements struct {
-	clock clock.PassiveClock
-
-	mu    sync.Mutex
-	pools map[types.NamespacedName]*replaced
-}
+type replacements struct{ *perPool[*replaced] }
 
 type replaced struct {
 	ready map[types.UID]bool
 	went  []time.Time
-}
-
-func newReplacements(clk clock.PassiveClock) *replacements {
-	return &replacements{clock: clk, pools: map[types.NamespacedName]*replaced{}}
 }
 
 func (r *replacements) at(key types.NamespacedName) *replaced {
@@ -49,7 +38,7 @@ func (r *replacements) gone(key types.NamespacedName) {
 	}
 }
 
-// observe answers the times of the replacements that have become ready since the
+// observe returns the times of the replacements that have become ready since the
 // last look.
 func (r *replacements) observe(key types.NamespacedName, pods []*corev1.Pod) []time.Duration {
 	r.mu.Lock()
@@ -70,10 +59,4 @@ func (r *replacements) observe(key types.NamespacedName, pods []*corev1.Pod) []t
 	}
 	p.ready = is
 	return took
-}
-
-func (r *replacements) forget(key types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.pools, key)
 }

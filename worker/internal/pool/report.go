@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/pkg/patch"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/latency"
+	"navix.sh/atoll/worker/internal/pool/status"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -26,28 +27,27 @@ import (
 // status takes the place of a claim's.
 const statusInterval = time.Second
 
-// report writes the pool's status if it changed, and answers when to come back
-// if it is too early for that.
-func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Snapshot, gone bool) (time.Duration, error) {
-	c, waiting := countPods(s), r.queues.Waiting(key)
-	r.metrics.observe(key, c, waiting)
+// measure counts the pool's Pods, for the metrics and the report.
+func (r *Reconciler) measure(key types.NamespacedName, s *snapshot) *status.Counts {
+	c := status.Count(s.Pods, s.Ages)
+	r.metrics.observe(key, &c, r.opts.Queues.Waiting(key))
 	for _, took := range r.replacements.observe(key, s.Pods) {
 		r.metrics.replaceSeconds.Observe(took.Seconds())
 	}
-	if gone {
-		return 0, nil
+	return &c
+}
+
+// report writes the pool's status if it changed, and returns when to come back if it is too early for that.
+func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *snapshot, c *status.Counts) (time.Duration, error) {
+	r.notices.stuck(s.Pool, c.Causes)
+	if last, ok := r.opts.Refusals.Last(key); ok {
+		c.Refused = last.Message
 	}
-	causes := stuck(s)
-	c.causes = describeCauses(causes)
-	if last, ok := r.refusals.Last(key); ok {
-		c.refused = last.Message
-	}
-	r.notices.stuck(s.Pool, causes)
 	pool := s.Pool.DeepCopy()
-	helper := patch.NewPatchHelper(r.client, pool)
-	pending, later := r.mirror(key, pool.Status.PendingRequests, waiting)
-	summarize(pool, c, pending, writtenTime{r.clock, r.times})
-	conclude(pool, s.Conditions, writtenTime{r.clock, r.times})
+	helper := patch.NewPatchHelper(r.opts.Client, pool)
+	var later time.Duration
+	c.Pending, later = r.mirror(key, pool.Status.PendingRequests, r.opts.Queues.Waiting(key))
+	c.Write(pool, s.Conditions, writtenTime{r.opts.Clock, r.opts.Times})
 	if !helper.HasChanges(pool) {
 		return later, nil
 	}
@@ -58,7 +58,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *Sn
 		return 0, fmt.Errorf("reporting: %w", err)
 	}
 	r.statuses.wrote(key)
-	if pending != s.Pool.Status.PendingRequests {
+	if c.Pending != s.Pool.Status.PendingRequests {
 		r.pendings.wrote(key)
 	}
 	return later, nil
@@ -76,6 +76,13 @@ func (r *Reconciler) mirror(key types.NamespacedName, written, waiting int32) (p
 	return waiting, 0
 }
 
+// pendingMoved tells whether the length of the claim queue is worth a write: it
+// changed by a fifth, or to or from nothing.
+func pendingMoved(before, now int32) bool {
+	change := max(before, now) - min(before, now)
+	return (before == 0) != (now == 0) || change > 0 && 5*int64(change) >= int64(before)
+}
+
 // writtenTime is the clock that times of conditions come from.
 type writtenTime struct {
 	clock.PassiveClock
@@ -85,33 +92,33 @@ type writtenTime struct {
 func (w writtenTime) Now() time.Time { return w.times.Now() }
 
 // told makes known what somebody might look for.
-func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {
+func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 	switch a.Verb {
-	case Start:
+	case verbStart:
 		r.metrics.startSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
 		if _, prepared := s.Preparations[a.Pod.UID]; !prepared {
 			r.swapped(s, a.Pod)
 		}
-	case Prepare:
+	case verbPrepare:
 		r.swapped(s, a.Pod)
-	case Release, Fail:
+	case verbRelease, verbFail:
 		r.ended(s, a.Pod, string(a.Verb), string(a.End.StopReason), a.End.Reason, a.End.Message)
-	case Relabel:
+	case verbRelabel:
 		r.notices.warn(s.Pool, a.Pod, a.Reason, string(a.Verb), "labels of pod %s were edited by hand, and have been written back", a.Pod.Name)
-	case Recycle:
+	case verbRecycle:
 		r.metrics.recycleSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
 		r.timedOut(s, a.Pod, string(a.Verb))
-	case Bury:
+	case verbBury:
 		// Nobody has ended it: its Pod was taken away.
 		if state := sandbox.Read(a.Pod); state.Phase.Live() && state.StopReason == "" && s.Pool != nil {
-			record := sandbox.TerminalRecord(a.Pod, nil, r.clusterID, r.times.Now())
+			record := sandbox.TerminalRecord(a.Pod, nil, r.opts.ClusterID, r.opts.Times.Now())
 			r.ended(s, a.Pod, string(a.Verb), record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
 		}
-	case Delete:
+	case verbDelete:
 		switch a.Reason {
-		case ReasonScaleDown, ReasonPoolTerminating:
+		case reasonScaleDown, reasonPoolTerminating:
 			return
-		case ReasonResetTimeout, ReasonResetBackoff, ReasonIdleCrashed:
+		case reasonResetTimeout, reasonResetBackoff, reasonIdleCrashed:
 			r.notices.warn(s.Pool, a.Pod, a.Reason, string(a.Verb), "pod %s is replaced", a.Pod.Name)
 		}
 		r.timedOut(s, a.Pod, string(a.Verb))
@@ -121,32 +128,32 @@ func (r *Reconciler) told(_ context.Context, s *Snapshot, a Action) {
 
 // ended tells of a sandbox that has failed. One that has completed, or whose owner
 // or timeout ended it, is as it should be.
-func (r *Reconciler) ended(s *Snapshot, pod *corev1.Pod, action, stop, reason, message string) {
+func (r *Reconciler) ended(s *snapshot, pod *corev1.Pod, action, stop, reason, message string) {
 	if reason == "" {
 		return
 	}
-	r.notices.warn(s.Pool, pod, ReasonSandboxEnded, action, "sandbox %s on pod %s ended: %s %s",
+	r.notices.warn(s.Pool, pod, reasonSandboxEnded, action, "sandbox %s on pod %s ended: %s %s",
 		sandbox.Read(pod).ID, pod.Name, stop, strings.TrimSpace(reason+" "+message))
 }
 
 // timedOut tells of a sandbox that one of its timeouts has ended, once its Pod is reset or replaced: whoever misses it finds
 // out why it is gone. Nothing is wrong, so it is no warning.
-func (r *Reconciler) timedOut(s *Snapshot, pod *corev1.Pod, action string) {
+func (r *Reconciler) timedOut(s *snapshot, pod *corev1.Pod, action string) {
 	state := sandbox.Read(pod)
 	if state.Phase != sandbox.Stopping {
 		return
 	}
-	switch reason := idle.Reason(state.FailureReason); reason {
+	switch why := idle.Reason(state.FailureReason); why {
 	case idle.IdleTimeout, idle.MaxLifetime, idle.FirstActivityTimeout:
-		r.notices.tell(s.Pool, pod, corev1.EventTypeNormal, Reason(reason), action, "sandbox %s on pod %s was released: %s",
+		r.notices.tell(s.Pool, pod, corev1.EventTypeNormal, reason(why), action, "sandbox %s on pod %s was released: %s",
 			state.ID, pod.Name, state.FailureMessage)
 	}
 }
 
 // swapped measures the swap of a Pod that has just become ready, if it had one.
-func (r *Reconciler) swapped(s *Snapshot, pod *corev1.Pod) {
+func (r *Reconciler) swapped(s *snapshot, pod *corev1.Pod) {
 	if sandbox.Read(pod).SwapFrom != "" {
-		r.latency.Took(latency.Swap, s.Ages[pod.UID])
+		r.opts.Latency.Took(latency.Swap, s.Ages[pod.UID])
 	}
 }
 

@@ -23,7 +23,7 @@ func maxUnavailable(pool *v1alpha1.SandboxPool) (stale, worn int) {
 // Thus a template that does not work takes no more than that. Old Pods that are not ready come first and cost nothing, as nobody can have them anyway.
 //
 // Pods that are not idle are left alone: one that has ended its sandbox is replaced then, by decideStopping.
-func replaceOutdated(s *Snapshot, idle []*corev1.Pod, missing int, d *Decision) {
+func replaceOutdated(s *snapshot, idle []*corev1.Pod, missing int, d *decision) {
 	forStale, forWorn := maxUnavailable(s.Pool)
 	deleted := 0
 	var old []*corev1.Pod
@@ -37,9 +37,9 @@ func replaceOutdated(s *Snapshot, idle []*corev1.Pod, missing int, d *Decision) 
 	}
 	slices.SortStableFunc(old, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })
 	for _, pod := range old {
-		limit, reason := forStale, ReasonOutdated
+		limit, reason := forStale, reasonOutdated
 		if !outdated(s, pod) {
-			limit, reason = forWorn, ReasonHeldBack
+			limit, reason = forWorn, reasonHeldBack
 		}
 		if ready(pod) {
 			if missing >= limit {
@@ -50,6 +50,6 @@ func replaceOutdated(s *Snapshot, idle []*corev1.Pod, missing int, d *Decision) 
 		if deleted++; deleted > maxScaleDown {
 			return
 		}
-		d.add(Action{Verb: Delete, Pod: pod, Reason: reason})
+		d.add(action{Verb: verbDelete, Pod: pod, Reason: reason})
 	}
 }

@@ -117,11 +117,11 @@ func TestDeleteLosesToAClaim(t *testing.T) {
 	pool := w.makePool("p", 1)
 	pod := w.awaitIdle("p", 1, 0)[0]
 	w.must(w.claim(&pod, "sb-first", "test.local/idle:1", 0))
-	s := &Snapshot{Pool: pool}
-	if err := w.perform(w.ctx, w.key("p"), s, Action{Verb: Delete, Pod: &pod, Reason: ReasonScaleDown}); err != nil {
+	s := &snapshot{Pool: pool}
+	if err := w.perform(w.ctx, w.key("p"), s, action{Verb: verbDelete, Pod: &pod, Reason: reasonScaleDown}); err != nil {
 		t.Errorf("losing is no error: %v", err)
 	}
-	if err := w.perform(w.ctx, w.key("p"), s, Action{Verb: Mark, Pod: &pod, Reason: ReasonScaleDown}); err != nil {
+	if err := w.perform(w.ctx, w.key("p"), s, action{Verb: verbMark, Pod: &pod, Reason: reasonScaleDown}); err != nil {
 		t.Errorf("losing is no error: %v", err)
 	}
 	current := w.pod(pod.Name)

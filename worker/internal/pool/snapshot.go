@@ -14,9 +14,9 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Snapshot is all that a decision about one pool is made from. The objects in it
+// snapshot is all that a decision about one pool is made from. The objects in it
 // are the cache's own and must not be changed.
-type Snapshot struct {
+type snapshot struct {
 	// Pool is nil when the pool is gone; then its Pods are only seen off.
 	Pool *v1alpha1.SandboxPool
 	// Revision is the pool's template revision now.
@@ -59,111 +59,111 @@ type Snapshot struct {
 	HeldBack map[string]time.Duration
 }
 
-// Verb is what is done to a Pod.
-type Verb string
+// verb is what is done to a Pod.
+type verb string
 
 // The verbs, in the order in which they are carried out: what a caller waits for
 // comes first.
 const (
 	// Start: a starting sandbox runs.
-	Start Verb = "Start"
+	verbStart verb = "Start"
 	// Prepare: the Pod of a starting sandbox is ready; what has to happen before
 	// it runs begins.
-	Prepare Verb = "Prepare"
+	verbPrepare verb = "Prepare"
 	// Release: a sandbox ended, and its Pod may be worth resetting.
-	Release Verb = "Release"
+	verbRelease verb = "Release"
 	// Fail: a sandbox ended in a way that takes its Pod along.
-	Fail Verb = "Fail"
+	verbFail verb = "Fail"
 	// Relabel: labels that were edited by hand are written back.
-	Relabel Verb = "Relabel"
+	verbRelabel verb = "Relabel"
 	// Recycle: a stopping Pod is reset and idle again.
-	Recycle Verb = "Recycle"
+	verbRecycle verb = "Recycle"
 	// Bury: a Pod is being deleted; its sandbox is recorded, then it may go.
-	Bury Verb = "Bury"
+	verbBury verb = "Bury"
 	// Unmark: a Pod marked for scale-down is kept after all.
-	Unmark Verb = "Unmark"
+	verbUnmark verb = "Unmark"
 	// Protect: a Pod lacks the protection finalizer, or an owner.
-	Protect Verb = "Protect"
+	verbProtect verb = "Protect"
 	// Detail: what a starting sandbox waits for is written down.
-	Detail Verb = "Detail"
+	verbDetail verb = "Detail"
 	// Delete: a Pod is deleted, if it is still as it was seen.
-	Delete Verb = "Delete"
+	verbDelete verb = "Delete"
 	// Mark: an idle Pod is chosen for scale-down.
-	Mark Verb = "Mark"
+	verbMark verb = "Mark"
 )
 
-// Reason is why an action is taken.
-type Reason string
+// reason is why an action is taken.
+type reason string
 
 // The reasons.
 const (
-	ReasonRunning         Reason = "Running"
-	ReasonStartupTimeout  Reason = "StartupTimeout"
-	ReasonHooksDue        Reason = "HooksDue"
-	ReasonHookFailed      Reason = hooks.ReasonFailed
-	ReasonEnded           Reason = "Ended"
-	ReasonReset           Reason = "Reset"
-	ReasonNotRecyclable   Reason = "NotRecyclable"
-	ReasonResetBackoff    Reason = "ResetBackOff"
-	ReasonResetTimeout    Reason = "ResetTimeout"
-	ReasonHeldBack        Reason = "NodeHoldsBack"
-	ReasonOutdated        Reason = "TemplateOutdated"
-	ReasonFailed          Reason = "SandboxFailed"
-	ReasonIdleCrashed     Reason = "IdlePodFinished"
-	ReasonNobodys         Reason = "PhaseWithoutSandbox"
-	ReasonTerminating     Reason = "PodTerminating"
-	ReasonUnprotected     Reason = "FinalizerOrOwnerMissing"
-	ReasonLabelsEdited    Reason = "LabelsEdited"
-	ReasonScaleDown       Reason = "ScaleDown"
-	ReasonReplicasRaised  Reason = "ReplicasRaised"
-	ReasonNotFollowedUp   Reason = "MarkNotFollowedUp"
-	ReasonPoolTerminating Reason = "PoolTerminating"
-	ReasonWaiting         Reason = "Waiting"
+	reasonRunning         reason = "Running"
+	reasonStartupTimeout  reason = "StartupTimeout"
+	reasonHooksDue        reason = "HooksDue"
+	reasonHookFailed      reason = hooks.ReasonFailed
+	reasonEnded           reason = "Ended"
+	reasonReset           reason = "Reset"
+	reasonNotRecyclable   reason = "NotRecyclable"
+	reasonResetBackoff    reason = "ResetBackOff"
+	reasonResetTimeout    reason = "ResetTimeout"
+	reasonHeldBack        reason = "NodeHoldsBack"
+	reasonOutdated        reason = "TemplateOutdated"
+	reasonFailed          reason = "SandboxFailed"
+	reasonIdleCrashed     reason = "IdlePodFinished"
+	reasonNobodys         reason = "PhaseWithoutSandbox"
+	reasonTerminating     reason = "PodTerminating"
+	reasonUnprotected     reason = "FinalizerOrOwnerMissing"
+	reasonLabelsEdited    reason = "LabelsEdited"
+	reasonScaleDown       reason = "ScaleDown"
+	reasonReplicasRaised  reason = "ReplicasRaised"
+	reasonNotFollowedUp   reason = "MarkNotFollowedUp"
+	reasonPoolTerminating reason = "PoolTerminating"
+	reasonWaiting         reason = "Waiting"
 )
 
 // Reasons of Events alone.
 const (
 	// ReasonSandboxEnded: a sandbox ended in another way than by itself or by its
 	// owner.
-	ReasonSandboxEnded Reason = "SandboxEnded"
+	reasonSandboxEnded reason = "SandboxEnded"
 	// ReasonCreationFailed: the API server refuses a Pod, for a quota say.
-	ReasonCreationFailed Reason = "PodCreationFailed"
+	reasonCreationFailed reason = "PodCreationFailed"
 	// ReasonPodsNotReady: idle Pods do not become ready.
-	ReasonPodsNotReady Reason = "PodsNotReady"
+	reasonPodsNotReady reason = "PodsNotReady"
 )
 
-// Action is one thing to do to one Pod.
-type Action struct {
-	Verb   Verb
+// action is one thing to do to one Pod.
+type action struct {
+	Verb   verb
 	Pod    *corev1.Pod
-	Reason Reason
+	Reason reason
 	End    sandbox.End                  // of Release and Fail
 	Detail v1alpha1.SandboxStatusDetail // of Detail
 }
 
-// ScaleReason is why the number of Pods is or is not being changed.
-type ScaleReason string
+// scaleReason is why the number of Pods is or is not being changed.
+type scaleReason string
 
 // The scale reasons.
 const (
-	ScaleNone       ScaleReason = "ReplicasReady"
-	ScaleUp         ScaleReason = "ScalingUp"
-	ScaleDown       ScaleReason = "ScalingDown"
-	ScaleDownBusy   ScaleReason = "OnlySandboxesLeft" // more Pods than replicas, and none of them idle
-	ScaleUnsettled  ScaleReason = "AwaitingEvents"
-	ScaleDraining   ScaleReason = "Draining"
-	ScalePoolAbsent ScaleReason = "PoolAbsent"
-	ScaleRefused    ScaleReason = "PodsRefused" // a quota, a limit or a plugin is against more
-	ScaleAwaiting   ScaleReason = "AwaitingTemplate"
-	ScaleUnrecorded ScaleReason = "AwaitingRecords" // too many Pods wait for their records to be kept
+	scaleNone       scaleReason = "ReplicasReady"
+	scaleUp         scaleReason = "ScalingUp"
+	scaleDown       scaleReason = "ScalingDown"
+	scaleDownBusy   scaleReason = "OnlySandboxesLeft" // more Pods than replicas, and none of them idle
+	scaleUnsettled  scaleReason = "AwaitingEvents"
+	scaleDraining   scaleReason = "Draining"
+	scalePoolAbsent scaleReason = "PoolAbsent"
+	scaleRefused    scaleReason = "PodsRefused" // a quota, a limit or a plugin is against more
+	scaleAwaiting   scaleReason = "AwaitingTemplate"
+	scaleUnrecorded scaleReason = "AwaitingRecords" // too many Pods wait for their records to be kept
 )
 
-// Decision is what to do about a pool.
-type Decision struct {
-	Actions []Action
+// decision is what to do about a pool.
+type decision struct {
+	Actions []action
 	// Create is the number of Pods to create.
 	Create int
-	Scale  ScaleReason
+	Scale  scaleReason
 	// Wake is when to decide again although nothing has happened; 0 is never.
 	Wake time.Duration
 	// ReleasePool: the pool is being deleted and no Pod is left.
@@ -172,10 +172,10 @@ type Decision struct {
 	ProtectPool bool
 }
 
-func (d *Decision) add(a Action) { d.Actions = append(d.Actions, a) }
+func (d *decision) add(a action) { d.Actions = append(d.Actions, a) }
 
 // wake asks to be woken in d at the latest.
-func (d *Decision) wake(in time.Duration) {
+func (d *decision) wake(in time.Duration) {
 	if in > 0 && (d.Wake == 0 || in < d.Wake) {
 		d.Wake = in
 	}

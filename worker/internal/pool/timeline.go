@@ -3,11 +3,9 @@
 package pool
 
 import (
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 )
 
 // timeline remembers since when this process has seen each Pod in its present
@@ -15,12 +13,7 @@ import (
 // because the times written on Pods come from a wall clock that may be off or
 // stepped (I11). After a restart a stage begins anew: its end is late by at most
 // one window, and never early.
-type timeline struct {
-	clock clock.PassiveClock
-
-	mu    sync.Mutex
-	pools map[types.NamespacedName]map[types.UID]stage
-}
+type timeline struct{ *perPool[map[types.UID]stage] }
 
 type stage struct {
 	name  string
@@ -42,7 +35,7 @@ func (t *timeline) note(pool types.NamespacedName, uid types.UID) {
 	}
 }
 
-// noted answers for how long the details of Pods are not to be written again.
+// noted returns for how long the details of Pods are not to be written again.
 func (t *timeline) noted(pool types.NamespacedName) map[types.UID]time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,12 +54,8 @@ func (t *timeline) noted(pool types.NamespacedName) map[types.UID]time.Duration 
 	return wait
 }
 
-func newTimeline(clk clock.PassiveClock) *timeline {
-	return &timeline{clock: clk, pools: map[types.NamespacedName]map[types.UID]stage{}}
-}
-
 // observe replaces what is known of the pool by the stages given, Pod by Pod,
-// and answers how long each has lasted. Pods that are not named are forgotten,
+// and returns how long each has lasted. Pods that are not named are forgotten,
 // so memory is bounded by Pods (I10).
 func (t *timeline) observe(pool types.NamespacedName, stages map[types.UID]string) map[types.UID]time.Duration {
 	t.mu.Lock()

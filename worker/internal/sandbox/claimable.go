@@ -35,9 +35,9 @@ func Claimable(pod *corev1.Pod, node *corev1.Node) Claimability {
 		return NotIdle
 	case pod.DeletionTimestamp != nil:
 		return Terminating
-	case podCondition(pod, corev1.DisruptionTarget):
+	case trueCondition(pod, corev1.DisruptionTarget) != nil:
 		return BeingDisrupted
-	case !podCondition(pod, corev1.PodReady):
+	case ReadyCondition(pod) == nil:
 		return NotReady
 	}
 	if cs := mainStatus(pod); cs == nil || cs.State.Running == nil || !cs.Ready || cs.ContainerID == "" {
@@ -67,11 +67,14 @@ func NodeServes(node *corev1.Node) Claimability {
 	return NodeUnready
 }
 
-func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) bool {
+// ReadyCondition returns the condition Ready of a Pod; nil for one that is not ready.
+func ReadyCondition(pod *corev1.Pod) *corev1.PodCondition { return trueCondition(pod, corev1.PodReady) }
+
+func trueCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == kind {
-			return c.Status == corev1.ConditionTrue
+		if c := &pod.Status.Conditions[i]; c.Type == kind && c.Status == corev1.ConditionTrue {
+			return c
 		}
 	}
-	return false
+	return nil
 }

@@ -42,7 +42,7 @@ func Diagnose(pod *corev1.Pod) Diagnosis {
 	case Starting:
 		d = starting(pod)
 	case Idle:
-		if !podCondition(pod, corev1.PodReady) {
+		if ReadyCondition(pod) == nil {
 			d = unready(pod)
 		}
 	}
@@ -56,7 +56,7 @@ func starting(pod *corev1.Pod) Diagnosis {
 	case Over:
 		return Diagnosis{o.End.Reason, o.End.Message}
 	case Up:
-		if !podCondition(pod, corev1.PodReady) {
+		if ReadyCondition(pod) == nil {
 			return unready(pod)
 		}
 		return Diagnosis{ReasonHooks, "the Pod is ready; its readiness checks and post-start hooks are under way"}

@@ -55,6 +55,14 @@ func PoolName(object metav1.Object) string {
 	return object.GetLabels()[v1alpha1.SandboxPoolLabelKey]
 }
 
+// PoolLabels are those by which a pool's Pods are selected.
+func PoolLabels(pool string) map[string]string {
+	return map[string]string{
+		v1alpha1.ManagedByLabelKey:   v1alpha1.ManagedBySandboxAPIServer,
+		v1alpha1.SandboxPoolLabelKey: pool,
+	}
+}
+
 var poolKind = v1alpha1.GroupVersion.WithKind("SandboxPool").GroupKind()
 
 // PoolPatch names the pool of a Pod again that has lost both its label and its owner.

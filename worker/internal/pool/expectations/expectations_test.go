@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pool
+package expectations
 
 import (
 	"testing"
@@ -43,12 +43,12 @@ func TestExpectationsSettle(t *testing.T) {
 		}, settled: true},
 		"just before the TTL": {do: func(e *Expectations, clk *testclock.FakePassiveClock) {
 			e.ExpectCreation(thisPool, "a")
-			clk.SetTime(clk.Now().Add(expectationsTTL))
+			clk.SetTime(clk.Now().Add(ttl))
 		}},
 		"after the TTL": {do: func(e *Expectations, clk *testclock.FakePassiveClock) {
 			e.ExpectCreation(thisPool, "a")
 			e.ExpectDeletion(thisPool, "u")
-			clk.SetTime(clk.Now().Add(expectationsTTL + 1))
+			clk.SetTime(clk.Now().Add(ttl + 1))
 		}, settled: true},
 		"forgotten": {do: func(e *Expectations, _ *testclock.FakePassiveClock) {
 			e.ExpectCreation(thisPool, "a")
@@ -58,7 +58,7 @@ func TestExpectationsSettle(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			clk := testclock.NewFakePassiveClock(time.Unix(0, 0))
-			e := NewExpectations(clk)
+			e := New(clk)
 			tt.do(e, clk)
 			if got := e.Settled(thisPool); got != tt.settled {
 				t.Errorf("settled = %v, want %v", got, tt.settled)
@@ -69,7 +69,7 @@ func TestExpectationsSettle(t *testing.T) {
 
 func TestStalePods(t *testing.T) {
 	clk := testclock.NewFakePassiveClock(time.Unix(0, 0))
-	e := NewExpectations(clk)
+	e := New(clk)
 	stale := func(uid types.UID, cached string, want bool) {
 		t.Helper()
 		if got := e.Stale(thisPool, uid, cached); got != want {
@@ -84,7 +84,7 @@ func TestStalePods(t *testing.T) {
 	stale("u", "9", false) // seen once is seen for good: the cache does not go back
 
 	e.Wrote(thisPool, "u", "20")
-	clk.SetTime(clk.Now().Add(expectationsTTL + 1))
+	clk.SetTime(clk.Now().Add(ttl + 1))
 	stale("u", "19", false)
 
 	e.ExpectDeletion(thisPool, "u")
@@ -96,7 +96,7 @@ func TestStalePods(t *testing.T) {
 // TestExpectationsAreBounded holds I10 for this package: what has been seen
 // leaves nothing behind.
 func TestExpectationsAreBounded(t *testing.T) {
-	e := NewExpectations(testclock.NewFakePassiveClock(time.Unix(0, 0)))
+	e := New(testclock.NewFakePassiveClock(time.Unix(0, 0)))
 	for range 100 {
 		e.ExpectCreation(thisPool, "a")
 		e.CreationSeen(thisPool, "a")
@@ -108,59 +108,5 @@ func TestExpectationsAreBounded(t *testing.T) {
 	}
 	if len(e.pools) != 0 {
 		t.Errorf("left behind: %v", e.pools)
-	}
-}
-
-// TestTimeline holds I11: a stage lasts as long as this
-// process has seen it, whatever the Pod says about when it began.
-func TestTimeline(t *testing.T) {
-	clk := testclock.NewFakePassiveClock(time.Unix(1000, 0))
-	tl := newTimeline(clk)
-	observe := func(stage string, want time.Duration) {
-		t.Helper()
-		stages := map[types.UID]string{}
-		if stage != "" {
-			stages["u"] = stage
-		}
-		if got := tl.observe(thisPool, stages)["u"]; got != want {
-			t.Errorf("%q has lasted %s, want %s", stage, got, want)
-		}
-	}
-	observe("marked/2020-01-01T00:00:00Z", 0)
-	clk.SetTime(clk.Now().Add(3 * time.Second))
-	observe("marked/2020-01-01T00:00:00Z", 3*time.Second)
-	observe("marked/2030-01-01T00:00:00Z", 0) // marked again
-	clk.SetTime(clk.Now().Add(time.Second))
-	observe("", 0)
-	if len(tl.pools) != 0 {
-		t.Errorf("left behind: %v", tl.pools)
-	}
-	observe("marked/2030-01-01T00:00:00Z", 0)
-}
-
-func TestCrashBackoff(t *testing.T) {
-	clk := testclock.NewFakePassiveClock(time.Unix(0, 0))
-	c := newCrashes(clk)
-	want := []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
-	for round, delay := range want {
-		if got := c.remaining(thisPool); got != delay {
-			t.Errorf("round %d waits %s, want %s", round, got, delay)
-		}
-		clk.SetTime(clk.Now().Add(delay))
-		if got := c.remaining(thisPool); got != 0 {
-			t.Errorf("round %d still waits %s", round, got)
-		}
-		c.replaced(thisPool)
-	}
-	for range 20 {
-		c.replaced(thisPool)
-	}
-	if got := c.remaining(thisPool); got != crashBackoffMax {
-		t.Errorf("waits %s at last, want %s", got, crashBackoffMax)
-	}
-	clk.SetTime(clk.Now().Add(crashesForgotten + 1))
-	c.remaining(thisPool)
-	if len(c.pools) != 0 {
-		t.Error("not forgotten")
 	}
 }

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package expectations remembers what a pool reconciler has written and its cache does not show yet, so that a look at an old
+// cache neither creates a Pod twice nor acts on a Pod that was just changed.
+//
+// In: creates and deletes before they are sent, patches after they are answered, and what the informer shows. Out: whether a
+// pool's creates and deletes were all seen, and whether the cache has one Pod as it was before the latest write.
+//
+// # Rules
+//
+//   - Pods are expected one by one, by the name chosen for them or by their uid; because a counter could be satisfied by the
+//     event of some other Pod. TestExpectationsSettle.
+//   - After 5 min an expectation counts for nothing: its event never comes. TestExpectationsSettle, TestStalePods.
+//   - What was seen takes no memory (I10): TestExpectationsAreBounded.
+package expectations
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/clock"
+)
+
+// ttl is how long an unobserved write holds a pool back.
+const ttl = 5 * time.Minute
+
+// Expectations are those of all pools.
+type Expectations struct {
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	pools map[types.NamespacedName]*expected
+}
+
+type expected struct {
+	creations map[string]time.Time
+	deletions map[types.UID]time.Time
+	writes    map[types.UID]written
+}
+
+type written struct {
+	resourceVersion string
+	at              time.Time
+}
+
+// New returns Expectations that expect nothing.
+func New(clk clock.PassiveClock) *Expectations {
+	return &Expectations{clock: clk, pools: map[types.NamespacedName]*expected{}}
+}
+
+// ExpectCreation is called before a Pod is created under this name.
+func (e *Expectations) ExpectCreation(pool types.NamespacedName, pod string) {
+	e.expect(pool, func(p *expected) { p.creations[pod] = e.clock.Now() })
+}
+
+// ExpectDeletion is called before a Pod is deleted.
+func (e *Expectations) ExpectDeletion(pool types.NamespacedName, pod types.UID) {
+	e.expect(pool, func(p *expected) { p.deletions[pod] = e.clock.Now() })
+}
+
+// Wrote is called with the resourceVersion that a patch returned.
+func (e *Expectations) Wrote(pool types.NamespacedName, pod types.UID, resourceVersion string) {
+	e.expect(pool, func(p *expected) { p.writes[pod] = written{resourceVersion: resourceVersion, at: e.clock.Now()} })
+}
+
+// CreationSeen is called when the Pod is in the cache, and when its creation failed.
+func (e *Expectations) CreationSeen(pool types.NamespacedName, pod string) {
+	e.drop(pool, func(p *expected) { delete(p.creations, pod) })
+}
+
+// DeletionSeen is called when the cache shows the Pod terminating or no longer has it, and when its deletion failed.
+func (e *Expectations) DeletionSeen(pool types.NamespacedName, pod types.UID) {
+	e.drop(pool, func(p *expected) { delete(p.deletions, pod) })
+}
+
+// PodGone forgets all about a Pod.
+func (e *Expectations) PodGone(pool types.NamespacedName, name string, uid types.UID) {
+	e.drop(pool, func(p *expected) {
+		delete(p.creations, name)
+		delete(p.deletions, uid)
+		delete(p.writes, uid)
+	})
+}
+
+// Forget drops what is known of a pool that is gone.
+func (e *Expectations) Forget(pool types.NamespacedName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.pools, pool)
+}
+
+// Settled reports whether every create and delete has been seen, or is so old that it never will be.
+func (e *Expectations) Settled(pool types.NamespacedName) bool {
+	settled := true
+	e.drop(pool, func(p *expected) {
+		maps.DeleteFunc(p.creations, func(_ string, at time.Time) bool { return e.expired(at) })
+		maps.DeleteFunc(p.deletions, func(_ types.UID, at time.Time) bool { return e.expired(at) })
+		settled = len(p.creations) == 0 && len(p.deletions) == 0
+	})
+	return settled
+}
+
+// Stale reports whether the cache still holds a Pod as it was before our last write to it, or before we deleted it.
+func (e *Expectations) Stale(pool types.NamespacedName, uid types.UID, cached string) (stale bool) {
+	e.drop(pool, func(p *expected) {
+		if at, ok := p.deletions[uid]; ok && !e.expired(at) {
+			stale = true
+			return
+		}
+		w, ok := p.writes[uid]
+		if !ok {
+			return
+		}
+		order, err := resourceversion.CompareResourceVersion(cached, w.resourceVersion)
+		if stale = err == nil && order < 0 && !e.expired(w.at); !stale {
+			delete(p.writes, uid)
+		}
+	})
+	return stale
+}
+
+func (e *Expectations) expect(pool types.NamespacedName, change func(*expected)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p, ok := e.pools[pool]
+	if !ok {
+		p = &expected{creations: map[string]time.Time{}, deletions: map[types.UID]time.Time{}, writes: map[types.UID]written{}}
+		e.pools[pool] = p
+	}
+	change(p)
+}
+
+// drop changes what is expected of a pool, if anything is, and forgets a pool of which nothing is left.
+func (e *Expectations) drop(pool types.NamespacedName, change func(*expected)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p, ok := e.pools[pool]
+	if !ok {
+		return
+	}
+	change(p)
+	if len(p.creations) == 0 && len(p.deletions) == 0 && len(p.writes) == 0 {
+		delete(e.pools, pool)
+	}
+}
+
+func (e *Expectations) expired(at time.Time) bool { return e.clock.Since(at) > ttl }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// The length of a queue is written once in three seconds, and then as it is.
+func TestPendingRequestsAreWrittenEveryThreeSeconds(t *testing.T) {
+	clk := testclock.NewFakeClock(time.Unix(1_000_000, 0))
+	key := types.NamespacedName{Namespace: "default", Name: "p"}
+	r := &Reconciler{memory: newMemory(clk)}
+	written, writes := int32(0), 0
+	for i, step := range []struct {
+		after   time.Duration
+		waiting int32
+		want    int32
+		later   time.Duration
+	}{
+		{0, 0, 0, 0},
+		{0, 3, 3, 0},
+		{time.Second, 9, 3, 2 * time.Second},
+		{time.Second, 0, 3, time.Second},
+		{time.Second, 100, 100, 0},
+		{time.Second, 110, 100, 0}, // less than a fifth: nothing to come back for
+		{time.Second, 120, 100, time.Second},
+		{0, 100, 100, 0},
+		{time.Hour, 100, 100, 0},
+		{0, 0, 0, 0},
+	} {
+		clk.Step(step.after)
+		got, later := r.mirror(key, written, step.waiting)
+		if got != step.want || later != step.later {
+			t.Errorf("step %d: %d, come back in %s, want %d, %s", i, got, later, step.want, step.later)
+		}
+		if got != written {
+			written, writes = got, writes+1
+			r.pendings.wrote(key)
+		}
+	}
+	if writes != 3 {
+		t.Errorf("%d writes", writes)
+	}
+}
+
+func TestPendingMoved(t *testing.T) {
+	for _, tt := range []struct {
+		before, now int32
+		moved       bool
+	}{{0, 0, false}, {0, 1, true}, {1, 0, true}, {100, 100, false}, {100, 119, false}, {100, 120, true}, {100, 80, true}, {100, 81, false}, {3, 4, true}} {
+		if got := pendingMoved(tt.before, tt.now); got != tt.moved {
+			t.Errorf("%d → %d: %v", tt.before, tt.now, got)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/worker/internal/sandbox"
+)
+
+// StuckAfter is how long an idle Pod may take to be ready when nothing says that it will not be: there may be a node for it by
+// then.
+const StuckAfter = 2 * time.Minute
+
+// Cause is why idle Pods are not ready, how many, and one of them.
+type Cause struct {
+	Reason, Message string
+	Pods            int
+	Pod             *corev1.Pod
+}
+
+// Causes are in the order of their reasons.
+type Causes []Cause
+
+// String returns them as a condition's message says them; "" for none.
+func (c Causes) String() string {
+	parts := make([]string, len(c))
+	for i := range c {
+		parts[i] = fmt.Sprintf("%s: %d", c[i].Reason, c[i].Pods)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// causesOf returns why idle Pods do not become ready. Pods that are on their way are not among them.
+func causesOf(pods []*corev1.Pod, ages map[types.UID]time.Duration) Causes {
+	var causes Causes
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil || sandbox.PhaseOf(pod) != sandbox.Idle {
+			continue
+		}
+		d := sandbox.Diagnose(pod)
+		switch d.Reason {
+		case "":
+			continue
+		case "ErrImagePull":
+			d.Reason = "ImagePullBackOff" // a kubelet reports the two in turns
+		case sandbox.ReasonPulling, sandbox.ReasonNotReady, corev1.PodReasonUnschedulable, corev1.PodReasonSchedulingGated:
+			if ages[pod.UID] < StuckAfter {
+				continue
+			}
+		}
+		at := slices.IndexFunc(causes, func(c Cause) bool { return c.Reason == d.Reason })
+		if at < 0 {
+			at = len(causes)
+			causes = append(causes, Cause{Reason: d.Reason, Message: d.Message, Pod: pod})
+		}
+		causes[at].Pods++
+	}
+	slices.SortFunc(causes, func(a, b Cause) int { return cmp.Compare(a.Reason, b.Reason) })
+	return causes
+}
