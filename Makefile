@@ -60,6 +60,7 @@ lint: ## Lint; show that the import rules and the list of retired words catch a 
 	$(GOTOOL) golangci-lint run --build-tags atolltest ./pkg/link/... ./pkg/wallclock/...
 	cd api && $(GOTOOL) buf lint
 	tools/lint-words
+	tools/lint-docs
 	tools/lint-breach
 
 planes: ## Build the control-plane binaries that tests and demo run (cached outside the repository)
