@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -197,11 +199,38 @@ func TestI14StrangersCostTheHubNothing(t *testing.T) {
 	for _, conn := range open {
 		_ = conn.Close()
 	}
+	floodHealth(t, hub)
 	if after := hub.peakMiB(t); after > before+48 {
 		t.Errorf("the hub went from %d MiB to %d MiB", before, after)
 	} else {
 		t.Logf("the hub went from %d MiB to %d MiB", before, after)
 	}
+}
+
+// floodHealth begins health checks, as many as some connections may have, and ends none.
+func floodHealth(t *testing.T, hub process) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var group sync.WaitGroup
+	for range 12 {
+		conn, err := grpc.NewClient(hub.api, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		for range 250 {
+			group.Go(func() {
+				stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, healthv1.Health_Check_FullMethodName, grpc.ForceCodec(raw{}))
+				if err != nil {
+					return
+				}
+				_ = stream.SendMsg(make([]byte, 200<<10)) // waits for room
+				<-ctx.Done()
+			})
+		}
+	}
+	group.Wait()
 }
 
 // I14: connections that show no certificate are few and short, and do not keep a worker out for longer than that.

@@ -88,7 +88,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
-	mgr, err := newManager(cfg, o, lock, log)
+	mgr, err := newManager(cfg, lock, log)
 	if err != nil {
 		return err
 	}
@@ -173,6 +173,9 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err := mgr.Add(front); err != nil {
 		return fmt.Errorf("adding the local API: %w", err)
 	}
+	if err := mgr.listen(ctx, o); err != nil {
+		return err
+	}
 	log.Info("Starting", "version", version.String(), "hub", o.hub)
 	if err := start(ctx, mgr, lock); err != nil {
 		return fmt.Errorf("running: %w", err)
@@ -216,20 +219,18 @@ func clusterConfig(kubeconfig string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) (ctrl.Manager, error) {
+func newManager(cfg *rest.Config, lock *lease.Lock, log logr.Logger) (*probed, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("building the scheme: %w", err)
 		}
 	}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+	inner, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                              scheme,
 		Logger:                              log,
-		Metrics:                             metricsserver.Options{BindAddress: o.metricsListen},
-		HealthProbeBindAddress:              o.healthListen,
-		ReadinessEndpointName:               "/readyz",
-		LivenessEndpointName:                "/livez",
+		Metrics:                             metricsserver.Options{BindAddress: off},
+		HealthProbeBindAddress:              off,
 		LeaderElection:                      true,
 		LeaderElectionResourceLockInterface: lock,
 		LeaderElectionReleaseOnCancel:       true,
@@ -246,6 +247,7 @@ func newManager(cfg *rest.Config, o options, lock *lease.Lock, log logr.Logger) 
 	if err != nil {
 		return nil, fmt.Errorf("building the manager: %w", err)
 	}
+	mgr := &probed{Manager: inner, live: map[string]healthz.Checker{}, ready: map[string]healthz.Checker{}}
 	if err := sandboxcache.AddIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
 		return nil, fmt.Errorf("preparing the cache: %w", err)
 	}

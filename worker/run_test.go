@@ -150,6 +150,7 @@ func TestWorkerAlone(t *testing.T) {
 	if err := get("http://" + o.metricsListen + "/metrics"); err != nil {
 		t.Error(err)
 	}
+	checkProbesAreBounded(t, "http://"+o.metricsListen+"/metrics", "http://"+o.healthListen+"/livez")
 
 	stop()
 	if err := <-ended; err != nil {
@@ -220,4 +221,26 @@ func freeAddress(t *testing.T) string {
 	}
 	defer listener.Close()
 	return listener.Addr().String()
+}
+
+// checkProbesAreBounded asks for what metrics and health refuse (I14).
+func checkProbesAreBounded(t *testing.T, urls ...string) {
+	t.Helper()
+	client := &http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	for _, url := range urls {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Much", strings.Repeat("x", 64<<10))
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("a header of 64 KiB at %s: %s", url, resp.Status)
+		}
+	}
 }

@@ -28,34 +28,42 @@ type callerKey struct{}
 // admitted asks who calls before anything of a body is read.
 func (s *Server) admitted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.opts.Admit == nil || opens(r) {
+		if s.opts.Admit == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if opens(r) {
+			w.Header().Set("Connection", "close") // as for what is refused
 			next.ServeHTTP(w, r)
 			return
 		}
 		caller, err := s.opts.Admit(r.Context(), "", r.Header.Values("Authorization"))
 		if err != nil {
-			refuse(w, r, err)
+			refuse(w, err)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
 	})
 }
 
-// refuse returns without reading the body: the connection ends with the response, or net/http would read on.
-func refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if r.ContentLength != 0 {
-		w.Header().Set("Connection", "close")
-	}
+// refuse responds without reading the body. The connection ends with the response: net/http would read on, and a caller that
+// sends requests without end and reads no response could fill the kernel's buffers with them.
+func refuse(w http.ResponseWriter, err error) {
+	w.Header().Set("Connection", "close")
 	problem.FromError(err).Write(w)
 }
 
-// conversation serves what may last for days, and send any amount.
-func conversation(next http.Handler) http.Handler {
+// conversation serves what may last for days, and send any amount. Once it is over, the rest of the request arrives in time or
+// not at all.
+func (s *Server) conversation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Time{})
 		_ = control.SetWriteDeadline(time.Time{})
 		next.ServeHTTP(w, r)
+		now := time.Now()
+		_ = control.SetReadDeadline(now.Add(s.opts.Limits.BodyTimeout))
+		_ = control.SetWriteDeadline(now.Add(2 * s.opts.Limits.BodyTimeout)) // net/http reads on before it writes
 	})
 }
 
@@ -67,7 +75,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		body, err := s.receive(control, r)
 		if err != nil {
 			_ = control.SetWriteDeadline(time.Now().Add(s.opts.Limits.BodyTimeout))
-			refuse(w, r, err)
+			refuse(w, err)
 			return
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -96,7 +104,7 @@ func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]b
 	if !ok {
 		caller = originOf(remote(r.RemoteAddr)).String()
 	}
-	leave, err := s.guard.intake.enter(r.Context(), caller, s.opts.Limits.BodyTimeout)
+	leave, err := s.guard.known.enter(r.Context(), caller, s.opts.Limits.BodyTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -62,13 +62,13 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 		_, _, sandbox := SandboxHost(r.Host, s.opts.Web.Domain(s.opts.Admit != nil))
 		if !sandbox {
 			if err := s.opts.Web.named(s.opts.Admit != nil, r); err != nil {
-				refuse(w, r, err)
+				refuse(w, err)
 				return
 			}
 		}
 		if s.opts.Further != nil {
 			if h := s.opts.Further(r); h != nil {
-				s.admitted(conversation(h)).ServeHTTP(w, r)
+				s.admitted(s.conversation(h)).ServeHTTP(w, r)
 				return
 			}
 		}
@@ -77,7 +77,7 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 			err = problem.New(problem.NotFound, "sandboxes are not served at hosts of their own here")
 		}
 		if err != nil {
-			refuse(w, r, err)
+			refuse(w, err)
 			return
 		}
 		s.admitted(calls).ServeHTTP(w, r)

@@ -35,7 +35,12 @@ const (
 type guard struct {
 	limits Limits
 	admit  Admit
-	intake *intake
+	known  *intake // of who has shown credentials, where they are asked for
+	open   *intake // of who has not
+}
+
+func newGuard(limits Limits, admit Admit) *guard {
+	return &guard{limits: limits, admit: admit, known: newIntake(), open: newOpenIntake()}
 }
 
 // Admit returns a name for the caller, whose fair share is counted by it, or an error. The method is empty where it is not
@@ -84,7 +89,7 @@ func (r guarded) RegisterService(desc *grpc.ServiceDesc, impl any) {
 			if err != nil {
 				return nil, explain(err, "")
 			}
-			return inner(srv, ctx, func(in any) error { return r.guard.receive(ctx, caller, dec, in) }, chain)
+			return inner(srv, ctx, func(in any) error { return r.guard.receive(ctx, name, caller, dec, in) }, chain)
 		}
 		own.Methods = append(own.Methods, method)
 	}
@@ -123,8 +128,12 @@ func addressOf(ctx context.Context) string {
 }
 
 // receive reads and decodes a message.
-func (g *guard) receive(ctx context.Context, caller string, read func(any) error, into any) error {
-	leave, err := g.intake.enter(ctx, caller, g.limits.BodyTimeout)
+func (g *guard) receive(ctx context.Context, method, caller string, read func(any) error, into any) error {
+	intake := g.known
+	if open(method) {
+		intake = g.open
+	}
+	leave, err := intake.enter(ctx, caller, g.limits.BodyTimeout)
 	if err != nil {
 		return err
 	}
@@ -149,12 +158,13 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	if err != nil {
 		return err
 	}
-	return handler(srv, &guardedStream{ServerStream: stream, guard: g, caller: caller})
+	return handler(srv, &guardedStream{ServerStream: stream, guard: g, method: info.FullMethod, caller: caller})
 }
 
 type guardedStream struct {
 	grpc.ServerStream
 	guard  *guard
+	method string
 	caller string
 	began  bool
 }
@@ -163,7 +173,7 @@ type guardedStream struct {
 func (s *guardedStream) RecvMsg(m any) error {
 	if !s.began {
 		s.began = true
-		return s.guard.receive(s.Context(), s.caller, s.ServerStream.RecvMsg, m)
+		return s.guard.receive(s.Context(), s.method, s.caller, s.ServerStream.RecvMsg, m)
 	}
 	message, ok := m.(protobuf.Message)
 	if !ok {

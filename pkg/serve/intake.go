@@ -10,26 +10,39 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// intakePerCaller is how many bodies of one caller are received at one time. What more there is waits where it is, in the
-// windows of its connections.
-const intakePerCaller = 64
-
-// intake bounds the bodies that are being received, by caller: each has its own share of memory.
+// intake bounds the bodies that arrive, by caller: each has its own share of memory. A body that is received costs up to its
+// bound, one that waits the window of its stream.
 type intake struct {
+	slots   int // bodies of one caller that are received at one time
+	waiting int // and that wait for a slot, while there are few callers
+	least   int // and while there are many
+	inAll   int // what the callers share, however many they are
+
 	mu      sync.Mutex
 	callers map[string]*share
 }
 
 type share struct {
 	slots chan struct{}
-	users int // who hold a slot or wait for one
+	users int // that hold a slot or wait for one
 }
 
-func newIntake() *intake { return &intake{callers: map[string]*share{}} }
+// newIntake is that of callers who are known, or of loopback's.
+func newIntake() *intake {
+	return &intake{slots: 64, waiting: 512, least: 32, inAll: 2048, callers: map[string]*share{}}
+}
+
+// newOpenIntake is that of calls without credentials, by address: health checks. None waits.
+func newOpenIntake() *intake {
+	return &intake{slots: 8, least: 1, inAll: 64, callers: map[string]*share{}}
+}
 
 // enter waits until a body of the caller may be received.
 func (i *intake) enter(ctx context.Context, caller string, patience time.Duration) (leave func(), err error) {
-	s := i.join(caller)
+	s, ok := i.join(caller)
+	if !ok {
+		return nil, errCrowded()
+	}
 	select {
 	case s.slots <- struct{}{}:
 		return func() { <-s.slots; i.part(caller, s) }, nil
@@ -43,23 +56,29 @@ func (i *intake) enter(ctx context.Context, caller string, patience time.Duratio
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-timer.C:
-		err = problem.New(problem.RateLimited, "%d other requests of this caller have not arrived in full yet", intakePerCaller).
-			WithRetryAfter(time.Second)
+		err = errCrowded()
 	}
 	i.part(caller, s)
 	return nil, err
 }
 
-func (i *intake) join(caller string) *share {
+func errCrowded() error {
+	return problem.New(problem.RateLimited, "too many other requests of this caller have not arrived in full yet").WithRetryAfter(time.Second)
+}
+
+func (i *intake) join(caller string) (*share, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	s := i.callers[caller]
 	if s == nil {
-		s = &share{slots: make(chan struct{}, intakePerCaller)}
-		i.callers[caller] = s
+		s = &share{slots: make(chan struct{}, i.slots)}
 	}
+	if callers := max(1, len(i.callers)); s.users >= min(i.slots+i.waiting, max(i.least, i.inAll/callers)) {
+		return nil, false
+	}
+	i.callers[caller] = s
 	s.users++
-	return s
+	return s, true
 }
 
 func (i *intake) part(caller string, s *share) {

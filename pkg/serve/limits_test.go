@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -109,9 +110,10 @@ func TestI14CredentialsComeBeforeTheBody(t *testing.T) {
 	if err != nil || got.GetEnv() != "demo" {
 		t.Errorf("with credentials: %v %v", got, err)
 	}
-	for _, path := range []string{"/healthz", "/openapi.json"} {
-		if code, body, _ := heard(t, talk(t, address, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")); code != 200 {
-			t.Errorf("%s: %d %s", path, code, body)
+	for path, want := range map[string]int{"/healthz": 200, "/openapi.json": 200, "/v1/sandboxes": 401} {
+		// One response for each connection: who reads none could have more of them wait than one.
+		if code, body, closed := heard(t, talk(t, address, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")); code != want || !closed {
+			t.Errorf("%s: %d %s, closed %t", path, code, body, closed)
 		}
 	}
 }
@@ -242,6 +244,10 @@ func TestI14SlowCallersAreEnded(t *testing.T) {
 			t.Fatal("a gRPC connection without calls is kept")
 		}
 	}
+	// A conversation that is over does not wait for the rest of its request.
+	if code, body, _ := heard(t, talk(t, address, "POST /v1/extra/unread HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1")); code != 200 {
+		t.Errorf("a conversation whose request was not read: %d %s", code, body)
+	}
 	// A conversation is no slow body.
 	slow := talk(t, address, "POST /v1/extra/7 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n1")
 	<-time.After(2 * short)
@@ -371,11 +377,60 @@ func TestI14PlainIsBounded(t *testing.T) {
 	}
 }
 
+// Health checks need no credentials, and leave room for others.
+func TestI14HealthChecksAreFew(t *testing.T) {
+	address := start(t, secured)
+	conn := dial(t, address, insecure.NewCredentials())
+	held := newOpenIntake().slots
+	for range held {
+		begin(t, conn, healthv1.Health_Check_FullMethodName)
+	}
+	for until := time.Now().Add(patience); ; { // the streams arrive one after the other
+		_, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
+		if status.Code(err) == codes.ResourceExhausted {
+			break
+		}
+		if err != nil || time.Now().After(until) {
+			t.Fatalf("a health check beside %d that do not arrive: %v", held, err)
+		}
+	}
+	if _, err := sandboxv1.NewSandboxesClient(conn).CreateSandbox(metadata.AppendToOutgoingContext(t.Context(), "authorization", "a"),
+		&sandboxv1.CreateSandboxRequest{Env: "demo"}); err != nil {
+		t.Errorf("a call with credentials: %v", err)
+	}
+}
+
+func TestI14IntakeIsShared(t *testing.T) {
+	in := &intake{slots: 2, waiting: 4, least: 1, inAll: 12, callers: map[string]*share{}}
+	var left []func()
+	fill := func(caller string) (joined int) {
+		for {
+			s, ok := in.join(caller)
+			if !ok {
+				return joined
+			}
+			joined++
+			left = append(left, func() { in.part(caller, s) })
+		}
+	}
+	for i, want := range []int{6, 6, 4, 3, 2, 2, 1, 1, 1} { // of a caller beside so many others
+		if got := fill(fmt.Sprint("caller ", i)); got != want {
+			t.Errorf("caller %d has %d bodies under way, want %d", i, got, want)
+		}
+	}
+	for _, leave := range left {
+		leave()
+	}
+	if len(in.callers) != 0 {
+		t.Errorf("%d callers are remembered (I10)", len(in.callers))
+	}
+}
+
 // A caller's requests that do not arrive hold up its own, and nobody else's.
 func TestI14EachCallerHasAShare(t *testing.T) {
 	address := start(t, secured)
 	conn := dial(t, address, insecure.NewCredentials())
-	for range intakePerCaller {
+	for range newIntake().slots {
 		begin(t, conn, createMethod, "authorization", "greedy")
 	}
 	post := "POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\nContent-Length: 14\r\n\r\n" + `{"env":"demo"}`

@@ -114,12 +114,13 @@ const (
 	plainTime        = 30 * time.Second
 )
 
-// Plain serves requests without bodies on lis until ctx ends: metrics and health. On loopback it goes by loopback's names alone.
-func Plain(ctx context.Context, lis net.Listener, h http.Handler) error {
+// PlainServer returns a server of requests without bodies, such as for metrics and health, and the listener to run it on. On
+// loopback it goes by loopback's names alone.
+func PlainServer(lis net.Listener, h http.Handler) (*http.Server, net.Listener) {
 	local := isLoopback(hostOf(lis.Addr().String()))
 	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := (Web{}).named(!local, r); err != nil {
-			refuse(w, r, err)
+			refuse(w, err)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -128,9 +129,15 @@ func Plain(ctx context.Context, lis net.Listener, h http.Handler) error {
 		Handler: named, MaxHeaderBytes: plainHeader,
 		ReadHeaderTimeout: plainHeaderTime, ReadTimeout: plainHeaderTime, WriteTimeout: plainTime, IdleTimeout: 2 * plainTime,
 	}
+	return server, Limit(lis, plainConnections, plainPerAddress)
+}
+
+// Plain runs a PlainServer on lis until ctx ends.
+func Plain(ctx context.Context, lis net.Listener, h http.Handler) error {
+	server, lis := PlainServer(lis, h)
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopped()
-	if err := server.Serve(Limit(lis, plainConnections, plainPerAddress)); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving on %s: %w", lis.Addr(), err)
 	}
 	return nil

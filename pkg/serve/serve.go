@@ -65,7 +65,7 @@ func New(opts Options) (*Server, error) {
 	}
 	opts.Limits = opts.Limits.filled()
 	unary := append([]grpc.UnaryServerInterceptor{ExplainErrors}, opts.Unary...)
-	guard := &guard{limits: opts.Limits, admit: opts.Admit, intake: newIntake()}
+	guard := newGuard(opts.Limits, opts.Admit)
 	s := &Server{
 		opts:   opts,
 		guard:  guard,

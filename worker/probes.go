@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"navix.sh/atoll/pkg/serve"
+)
+
+const (
+	// off is the address of what is not served.
+	off = "0"
+	// maxScrapes is how many responses of /metrics are made at one time.
+	maxScrapes = 4
+	// probeDrain is how long a probe or a scrape may go on once the worker ends.
+	probeDrain = 2 * time.Second
+)
+
+// probed is a manager whose metrics and health are served by package serve: the manager's own servers have no bounds (I14).
+type probed struct {
+	ctrl.Manager
+	live, ready map[string]healthz.Checker
+}
+
+// AddHealthzCheck adds a check of /livez.
+func (p *probed) AddHealthzCheck(name string, check healthz.Checker) error {
+	p.live[name] = check
+	return nil
+}
+
+// AddReadyzCheck adds a check of /readyz.
+func (p *probed) AddReadyzCheck(name string, check healthz.Checker) error {
+	p.ready[name] = check
+	return nil
+}
+
+// listen opens the addresses, and has the manager serve on them from its start on.
+func (p *probed) listen(ctx context.Context, o options) error {
+	scrape := http.NewServeMux()
+	scrape.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
+	probe := http.NewServeMux()
+	for path, checks := range map[string]map[string]healthz.Checker{"/livez": p.live, "/readyz": p.ready} {
+		handler := http.StripPrefix(path, &healthz.Handler{Checks: checks})
+		probe.Handle(path, handler)
+		probe.Handle(path+"/", handler)
+	}
+	for _, s := range []struct {
+		name, address string
+		handler       http.Handler
+	}{{"metrics", o.metricsListen, scrape}, {"health", o.healthListen, probe}} {
+		if s.address == off {
+			continue
+		}
+		var config net.ListenConfig
+		lis, err := config.Listen(ctx, "tcp", s.address)
+		if err != nil {
+			return fmt.Errorf("listening for --%s-listen: %w", s.name, err)
+		}
+		server, bounded := serve.PlainServer(lis, s.handler)
+		if err := p.Add(&manager.Server{Name: s.name, Server: server, Listener: bounded, ShutdownTimeout: duration(probeDrain)}); err != nil {
+			return fmt.Errorf("adding the server of --%s-listen: %w", s.name, err)
+		}
+	}
+	return nil
+}
