@@ -66,9 +66,11 @@ lint: ## Lint; show that the import rules and the list of retired words catch a 
 planes: ## Build the control-plane binaries that tests and demo run (cached outside the repository)
 	go run ./e2e/plane/cmd/planes -binaries
 
+# A suite that compiles the programs or installs the charts has them in its binary (sources.go, charts/charts.go), so that go
+# caches what it found for as long as they are the same. tools is another module and cannot have them.
 test: planes ## Every test: units, real API servers, several clusters; with the race detector
 	go test -race -timeout 30m -p 3 ./...
-	go -C tools test ./images
+	go -C tools test -count 1 ./images
 
 fuzz: ## Fuzz every decoder and input, one after the other, each for FUZZTIME; `make test` runs what was found before
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r package; do \

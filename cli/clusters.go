@@ -52,23 +52,29 @@ func clustersCommand(a *app) *cobra.Command {
 			})
 		},
 	}
+	var successor bool
+	undrain := a.clusterChange("undrain", "Send claims to a cluster again, or let a forgotten one register again",
+		`Send claims to a cluster again. A cluster that was forgotten may register again after it, with its certificate.
+
+With --successor another cluster may register under the name of one that was forgotten; that one stays refused, by its uid and
+the keys of its certificates.`,
+		func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
+			return c.clusters.UndrainCluster(ctx, &sandboxv1.UndrainClusterRequest{Id: id, Successor: successor})
+		})
+	undrain.Flags().BoolVar(&successor, "successor", false, "let another cluster register under the name of a forgotten one, which stays refused")
 	cmd.AddCommand(
 		a.clusterChange("drain", "Send no new claims to a cluster; its sandboxes run on",
 			"Send no new claims to a cluster. Its sandboxes run on, its claim keys and its own callers are served.",
 			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
 				return c.clusters.DrainCluster(ctx, &sandboxv1.DrainClusterRequest{Id: id})
 			}),
-		a.clusterChange("undrain", "Send claims to a cluster again, or let a forgotten one register again",
-			"Send claims to a cluster again. A cluster that was forgotten may register again after it.",
-			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
-				return c.clusters.UndrainCluster(ctx, &sandboxv1.UndrainClusterRequest{Id: id})
-			}),
+		undrain,
 		a.clusterChange("forget", "Remove a cluster for good: one that is gone, or that was drained",
 			`Remove a cluster for good: one that is gone, or that was drained. It need not be reachable.
 
 Its claim keys are given up, which is the permission to go elsewhere: a claim that it may hold starts anew in another
-cluster, and a sandbox that it was answered with counts as ended, although it may run on over there. A worker of the
-cluster is refused from then on; another cluster may register under the name.`,
+cluster, and a sandbox that it was answered with counts as ended, although it may run on over there. From then on the name is refused, and the keys
+of the cluster's certificates under every name, until "cluster undrain" takes that back.`,
 			func(ctx context.Context, c clients, id string) (*sandboxv1.Cluster, error) {
 				return c.clusters.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: id})
 			}),

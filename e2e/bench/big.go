@@ -30,8 +30,8 @@ const (
 	fillWriters = 32
 	// calm is for how long Atoll has written nothing before a rest is timed.
 	calm = 15 * time.Second
-	// mostIdleCPU is what hub and worker may take each at rest, in milliseconds a second.
-	mostIdleCPU = 50
+	// mostIdleCPU is what hub and worker may take each at rest, in milliseconds a second: a fifth of a processor.
+	mostIdleCPU = 200
 	// mostWritesBusy are the Pod's, and the status of its pool and its Env where few claims share them.
 	mostWritesBusy = 3
 	// hotEnv is a pool that gets one in hotShare claims.
@@ -141,23 +141,17 @@ func (g *ground) podsReady(ctx context.Context, selector string, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	seen := map[string]bool{}
-	for ctx.Err() == nil {
-		// It begins with what there is, and an API server may end it when it likes.
-		watch, err := g.admin.CoreV1().Pods(bigSpace).Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: "0"})
-		if err != nil {
-			return fmt.Errorf("watching Pods: %w", err)
+	options := metav1.ListOptions{LabelSelector: selector, ResourceVersion: "0"} // begins with what there is
+	err := watchPods(ctx, g.admin.CoreV1().Pods(bigSpace), options, func(pod *corev1.Pod) bool {
+		if ready(pod) {
+			seen[pod.Name] = true
 		}
-		for event := range watch.ResultChan() {
-			if pod, ok := event.Object.(*corev1.Pod); ok && ready(pod) {
-				seen[pod.Name] = true
-			}
-			if len(seen) == n {
-				watch.Stop()
-				return nil
-			}
-		}
+		return len(seen) == n
+	})
+	if err != nil {
+		return fmt.Errorf("%d of %d Pods were ready: %w", len(seen), n, err)
 	}
-	return fmt.Errorf("watching Pods: %d of %d were ready: %w", len(seen), n, context.Cause(ctx))
+	return nil
 }
 
 // fillUp makes all Envs and waits until Atoll writes nothing more.
@@ -179,7 +173,7 @@ func (b *bench) rest(ctx context.Context, add func(...result)) error {
 	if err != nil {
 		return err
 	}
-	empty, err := g.heapHeld(ctx, calm)
+	empty, err := g.heapHeld(ctx, calm, calm/60)
 	if err != nil {
 		return err
 	}
@@ -193,7 +187,7 @@ func (b *bench) rest(ctx context.Context, add func(...result)) error {
 	if err != nil {
 		return err
 	}
-	full, err := g.heapHeld(ctx, b.size.idle)
+	full, err := g.heapHeld(ctx, b.size.idle, 10*time.Second)
 	if err != nil {
 		return err
 	}
@@ -217,11 +211,11 @@ func (b *bench) rest(ctx context.Context, add func(...result)) error {
 	return nil
 }
 
-// heapHeld is the least that the worker's heap has had in that time: it is collected now and then, also at rest. It is looked
-// at seldom enough to cost the worker next to nothing.
-func (g *ground) heapHeld(ctx context.Context, within time.Duration) (float64, error) {
+// heapHeld is the least that the worker's heap has had in that time: it is collected now and then, also at rest. Each look costs
+// the worker processor time.
+func (g *ground) heapHeld(ctx context.Context, within, every time.Duration) (float64, error) {
 	least := math.Inf(1)
-	for end := time.Now().Add(within); time.Now().Before(end); load.Sleep(ctx, min(within/60, time.Until(end))) {
+	for end := time.Now().Add(within); time.Now().Before(end); load.Sleep(ctx, min(every, time.Until(end))) {
 		text, err := g.atoll.Metrics(ctx, clusterID)
 		if err != nil {
 			return 0, err

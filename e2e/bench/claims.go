@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -22,50 +23,70 @@ import (
 // sender is how the requests of a leg are sent.
 type sender func(ctx context.Context, seed uint64, do load.Operation) load.Result
 
-// rawArm patches Pods directly, as a claim does: with its content, which ends the Pod's managed fields, its encoding and its
-// credentials.
+// rawArm patches Pods directly, as a claim does: with the same content, which ends the Pod's managed fields, the same encoding and
+// the same credentials.
 func (s *stock) rawArm(send sender) arm {
-	bodies := make([][]byte, len(s.raw))
-	for i, pod := range s.raw {
-		bodies[i] = rawPatch(pod, i)
-	}
 	do := func(ctx context.Context, i int) error {
-		_, err := s.worker.CoreV1().Pods(rawNamespace).Patch(ctx, s.raw[i].Name, types.JSONPatchType, bodies[i], asWorker())
+		_, err := s.worker.CoreV1().Pods(rawNamespace).Patch(ctx, s.raw[i].Name, types.JSONPatchType, s.bodies[i], asWorker())
 		return err
 	}
 	return loaded("raw", func(ctx context.Context) error { return s.reset(ctx, s.raw) },
 		func(ctx context.Context, seed uint64) load.Result { return send(ctx, seed, do) })
 }
 
-func rawPatch(pod corev1.Pod, i int) []byte {
-	const labels, annotations = "/metadata/labels/", "/metadata/annotations/"
-	escape := strings.NewReplacer("~", "~0", "/", "~1").Replace
-	op := func(verb, path string, value any) map[string]any {
-		return map[string]any{"op": verb, "path": path, "value": value}
+// learn makes a claim, and prepares patches of the raw Pods that write what it has written.
+func (s *stock) learn(ctx context.Context) error {
+	s.given.next()
+	if err := s.claim(ctx, &sandboxv1.CreateSandboxRequest{}); err != nil {
+		return fmt.Errorf("claiming a sandbox: %w", err)
 	}
-	label := func(key, value string) map[string]any { return op("add", labels+escape(key), value) }
-	annotation := func(key, value string) map[string]any { return op("add", annotations+escape(key), value) }
-	id := fmt.Sprintf("01j9zq3p3k5m8x7c2v4b6n%04d-bench", i)
-	body, err := json.Marshal([]map[string]any{
-		op("test", "/metadata/uid", pod.UID),
-		op("test", labels+escape(v1alpha1.SandboxPhaseLabelKey), v1alpha1.SandboxPhaseIdle),
-		op("test", "/metadata/deletionTimestamp", nil),
-		op("add", "/metadata/managedFields", []map[string]any{{}}),
-		label(v1alpha1.SandboxPhaseLabelKey, v1alpha1.SandboxPhaseRunning),
-		label(v1alpha1.SandboxIDLabelKey, id),
-		annotation(v1alpha1.SandboxIDAnnotationKey, id),
-		annotation(v1alpha1.SandboxClaimedAtAnnotationKey, "2026-01-01T00:00:00Z"),
-		annotation(v1alpha1.SandboxStartedAtAnnotationKey, "2026-01-01T00:00:00Z"),
-		annotation(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, "300"),
-		annotation(v1alpha1.SandboxStartupTimeoutAnnotationKey, "120"),
-		annotation(v1alpha1.SandboxContainerIDAnnotationKey, pod.Status.ContainerStatuses[0].ContainerID),
-		annotation(v1alpha1.SandboxManagedLabelKeysAnnotationKey, ""),
-		annotation(v1alpha1.SandboxManagedAnnotationKeysAnnotationKey, ""),
-	})
+	now, err := s.list(ctx, namespace)
 	if err != nil {
-		panic(err) // strings and maps always encode
+		return err
 	}
-	return body
+	i := slices.IndexFunc(now, func(p corev1.Pod) bool { return p.Labels[v1alpha1.SandboxPhaseLabelKey] != v1alpha1.SandboxPhaseIdle })
+	if i < 0 {
+		return errors.New("the claim's Pod is idle")
+	}
+	claimed := now[i]
+	i = slices.IndexFunc(s.pool, func(p corev1.Pod) bool { return p.UID == claimed.UID })
+	if i < 0 {
+		return fmt.Errorf("the claim's Pod %s is not of the stock", claimed.Name)
+	}
+	for _, pod := range s.raw {
+		body, err := json.Marshal(append([]patchOp{
+			{"test", "/metadata/uid", pod.UID},
+			{"test", pathOf("labels", v1alpha1.SandboxPhaseLabelKey), v1alpha1.SandboxPhaseIdle},
+			{"test", "/metadata/deletionTimestamp", nil},
+			{"test", "/spec/containers/0/image", pod.Spec.Containers[0].Image},
+			{"add", "/metadata/managedFields", []map[string]any{{}}},
+		}, slices.Concat(added("labels", s.pool[i].Labels, claimed.Labels), added("annotations", s.pool[i].Annotations, claimed.Annotations))...))
+		if err != nil {
+			return fmt.Errorf("encoding a patch: %w", err)
+		}
+		s.bodies = append(s.bodies, body)
+	}
+	return s.resetPool(ctx)
+}
+
+type patchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+func pathOf(parent, key string) string {
+	return "/metadata/" + parent + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+}
+
+// added are the operations that write what is new in a map.
+func added(parent string, was, is map[string]string) (ops []patchOp) {
+	for key, value := range is {
+		if before, ok := was[key]; !ok || before != value {
+			ops = append(ops, patchOp{"add", pathOf(parent, key), value})
+		}
+	}
+	return ops
 }
 
 // given remembers which Pods were handed out, to find one that was handed out twice.

@@ -70,19 +70,6 @@ type program struct {
 	cmd  *exec.Cmd
 }
 
-func freeAddresses(n int) ([]string, error) {
-	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
-		}
-		defer func() { _ = l.Close() }() // only when all are found, or two might be the same
-		out = append(out, l.Addr().String())
-	}
-	return out, nil
-}
-
 func (p *program) start(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(p.log), 0o755); err != nil {
 		return fmt.Errorf("creating a folder for logs: %w", err)
@@ -137,7 +124,7 @@ func (b *bench) federate(ctx context.Context, name string, w crowd.World, adjust
 	if err != nil {
 		return nil, err
 	}
-	at, err := freeAddresses(4)
+	at, err := stack.FreeAddresses(4)
 	if err != nil {
 		return nil, err
 	}

@@ -195,7 +195,7 @@ const bareCommand = "decode-only"
 
 // bareProgram is a process with the link's transport that decodes reports and confirms them.
 func (b *bench) bareProgram(s *site) (*program, error) {
-	addresses, err := freeAddresses(1)
+	addresses, err := stack.FreeAddresses(1)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -73,7 +74,12 @@ func (b *bench) runPart(ctx context.Context, p part) error {
 	return b.doc.write(filepath.Join(b.outDir, "latest.json"))
 }
 
-func (b *bench) measure(ctx context.Context, p part, add func(...result)) error {
+func (b *bench) measure(ctx context.Context, p part, add func(...result)) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, fmt.Errorf("it took longer than %s", p.limit))
 	defer cancel()
 	if p.group != b.group || p.group == "" {

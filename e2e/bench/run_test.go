@@ -64,6 +64,7 @@ func TestAPartFailsAlone(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}},
+		{"panics", "", time.Minute, func(*bench, context.Context, func(...result)) error { panic("no map") }},
 		{"misses", "", time.Minute, func(_ *bench, _ context.Context, add func(...result)) error {
 			add(figure("d").exactly(2))
 			return nil
@@ -74,7 +75,7 @@ func TestAPartFailsAlone(t *testing.T) {
 		t.Errorf("results: %s", got)
 	}
 	want := []string{
-		"part fails failed: reading metrics: unknown", "part next failed: no figure: NaN", "part hangs failed: it took longer than 1ms", "missed misses: d",
+		"part fails failed: reading metrics: unknown", "part next failed: no figure: NaN", "part hangs failed: it took longer than 1ms", "part panics failed: panic: no map", "missed misses: d",
 	}
 	for _, w := range want {
 		if err == nil || !strings.Contains(err.Error(), w) {

@@ -14,8 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/watch"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
@@ -73,6 +76,7 @@ type stock struct {
 	hub    *stack.Client
 	pool   []corev1.Pod // as they were when idle
 	raw    []corev1.Pod
+	bodies [][]byte // patches of these
 	given  given
 	peak   float64 // of raw patches, a second, once it is known
 }
@@ -106,6 +110,10 @@ func (b *bench) atStock(ctx context.Context) (*stock, error) {
 	if err := s.createRaw(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.learn(ctx); err != nil {
+		return nil, err
+	}
+	b.logf("a claim's patch, and so a raw one, is %d B", len(s.bodies[0]))
 	b.stock = s
 	return s, nil
 }
@@ -172,6 +180,22 @@ func ready(pod *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// watchPods returns once done returns true for a Pod. It watches, which costs less than listing.
+func watchPods(ctx context.Context, pods typedv1.PodInterface, options metav1.ListOptions, done func(*corev1.Pod) bool) error {
+	watcher, err := pods.Watch(ctx, options)
+	if err != nil {
+		return fmt.Errorf("watching Pods: %w", err)
+	}
+	_, err = watch.UntilWithoutRetry(ctx, watcher, func(event apiwatch.Event) (bool, error) {
+		pod, ok := event.Object.(*corev1.Pod)
+		return ok && event.Type != apiwatch.Deleted && done(pod), nil
+	})
+	if err != nil {
+		return fmt.Errorf("watching Pods: %w", err)
+	}
+	return nil
 }
 
 func (s *stock) list(ctx context.Context, namespace string) ([]corev1.Pod, error) {

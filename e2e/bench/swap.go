@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,13 +56,6 @@ func (s *stock) rawSwap(ctx context.Context, name, image string) error {
 		return err
 	}
 	before := pod.Status.ContainerStatuses[0].ContainerID
-	events, err := pods.Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), ResourceVersion: pod.ResourceVersion,
-	})
-	if err != nil {
-		return err
-	}
-	defer events.Stop()
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": pod.UID},
 		{"op": "replace", "path": "/spec/containers/0/image", "value": image},
@@ -74,20 +66,12 @@ func (s *stock) rawSwap(ctx context.Context, name, image string) error {
 	if _, err := pods.Patch(ctx, name, types.JSONPatchType, patch, asWorker()); err != nil {
 		return err
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case event, ok := <-events.ResultChan():
-			if !ok {
-				return errors.New("the watch ended")
-			}
-			now, ok := event.Object.(*corev1.Pod)
-			if ok && ready(now) && now.Status.ContainerStatuses[0].ContainerID != before && now.Status.ContainerStatuses[0].Ready {
-				return nil
-			}
-		}
-	}
+	return watchPods(ctx, pods, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), ResourceVersion: pod.ResourceVersion,
+	}, func(now *corev1.Pod) bool {
+		status := now.Status.ContainerStatuses[0]
+		return ready(now) && status.Ready && status.ContainerID != before
+	})
 }
 
 // releaseAll ends what the last leg has claimed, and waits until the stock is complete again.

@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"navix.sh/atoll/e2e/stack"
 	"time"
 )
 
@@ -52,7 +54,7 @@ func run(ctx context.Context, on, binDir, outDir string, keep bool) (err error) 
 		return fmt.Errorf("creating --out: %w", err)
 	}
 	w := newWorld(os.Stdout, ground(), binDir, logDir)
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.close(), stack.CheckLogs(logDir)) }()
 
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -33,11 +33,11 @@ const (
 
 // I1, I2, I6: many claims under random faults, one after another without a pause, end with none double, lost or evicted.
 func TestClaims(t *testing.T) {
-	seed := seeds(t)[0]
+	seed := seeds[0]
 	ctx := t.Context()
 	s := &scenario{
 		world: fed, seed: seed, victim: clusters[0], other: clusters[1], random: rand.New(rand.NewPCG(seed, 0)), patience: patience,
-		load: newLoad(fed, fmt.Sprintf("claims-%d-%d", seed, time.Now().UnixNano())),
+		load: newLoad(fed, fmt.Sprintf("claims-%d-%d", seed, time.Now().UnixNano())), excused: []string{lapsed, deposed, setBack, restored},
 	}
 	s.load.limit, s.load.forgets = int64(*claimsFlag), true
 	if err := s.keep(ctx); err != nil {

@@ -131,7 +131,7 @@ func podsEdited(ctx context.Context, s *scenario) error {
 	done, refused := 0, 0
 	for range 40 {
 		e := edits[s.random.IntN(len(edits))]
-		by := s.kube[s.victim]
+		var by client.Client = s.kube[s.victim]
 		if e.forced && s.random.IntN(4) > 0 {
 			by = worker
 		}

@@ -101,6 +101,7 @@ func (s *scenario) second(ctx context.Context) (second *program, name string, en
 		return nil, "", nil, err
 	}
 	second = &program{program: p}
+	s.further = append(s.further, second)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { second.care(ctx) })

@@ -4,12 +4,14 @@ package faults_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
+	"time"
 
-	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,47 +19,156 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-var envKind = schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "SandboxEnv"}
+// writerEnvs are Envs whose scale their users change all the time. Foreign segments have a pace for each Env.
+const writerEnvs = 6
 
-// twoWriters writes both writers' parts of an Env's status, with their identities, as fast as the API server takes it, while
-// its user applies the manifest over and over (I3). The worker, whose part is played, is away meanwhile.
-func twoWriters(ctx context.Context, s *scenario) error {
-	// On a slow machine the writes take minutes, during which nobody gives back what is held there.
-	s.load.patience.Store(int64(runLimit))
-	patches := *patchesFlag
-	worker := s.programs[s.victim]
-	if err := worker.kill(); err != nil {
-		return err
+// twoWriters has users apply the manifests of several Envs over and over, with another scale each time, until the worker and
+// its sync path have written that often to the status of these Envs in one cluster. After each write, every segment is there,
+// and belongs to its writer alone (I3).
+func twoWriters(ctx context.Context, s *scenario) (err error) {
+	seen := &segments{local: s.victim, foreign: s.other, last: map[string]map[string]string{}, writes: map[string]int{}}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	events, err := s.kube[s.victim].Watch(watching, &v1alpha1.SandboxEnvList{}, client.InNamespace(namespace))
+	if err != nil {
+		return fmt.Errorf("watching Envs: %w", err)
 	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	users, stopUsers := context.WithCancel(groupCtx)
-	var writers errgroup.Group
-	for account, segment := range map[string]string{"atoll-worker": s.victim, "atoll-sync": s.other} {
-		writers.Go(func() error { return s.write(groupCtx, account, segment, patches/2) })
-	}
+	var looking sync.WaitGroup
+	looking.Go(func() { seen.follow(events) })
 	applied := 0
-	group.Go(func() error {
-		for ; users.Err() == nil; applied++ {
-			// Cut off in the middle by the end of the writers, a last one proves nothing.
-			if err := s.apply(users, s.victim, envName, *podsFlag, applying[applied%len(applying)]...); err != nil && users.Err() == nil {
-				return err
+	for begin := time.Now(); !seen.enough(*writesFlag) && ctx.Err() == nil; applied++ {
+		if time.Since(begin) > 10*patience {
+			err = fmt.Errorf("after %s and %d applied manifests %s", time.Since(begin).Round(time.Second), applied, seen)
+			break
+		}
+		if err = s.applyAll(ctx, 1+applied%3, applying[applied%len(applying)]...); err != nil {
+			break
+		}
+	}
+	events.Stop()
+	looking.Wait()
+	s.details = fmt.Sprintf(" %s, %d applied", seen, applied)
+	errs := []error{err, seen.err(), s.heal()}
+	for i := range writerEnvs {
+		for _, cluster := range clusters {
+			errs = append(errs, s.deleteEnv(ctx, cluster, writerEnv(i)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func writerEnv(i int) string { return fmt.Sprintf("writers-%d", i) }
+
+// applyAll applies the writers' Envs in all clusters, with one call in each.
+func (s *scenario) applyAll(ctx context.Context, replicas int, how ...string) error {
+	var all []string
+	for i := range writerEnvs {
+		text, err := manifest(writerEnv(i), replicas)
+		if err != nil {
+			return err
+		}
+		all = append(all, text)
+	}
+	for _, cluster := range clusters {
+		out, err := s.Cluster(cluster).KubectlInput(ctx, strings.NewReader(strings.Join(all, "---\n")), append([]string{"apply", "-f", "-"}, how...)...)
+		if err != nil {
+			return fmt.Errorf("applying the writers' Envs in %s: %w\n%s", cluster, err, out)
+		}
+	}
+	return nil
+}
+
+// segments are what the status of Envs was, write by write.
+type segments struct {
+	local, foreign string
+
+	mu     sync.Mutex
+	last   map[string]map[string]string // by Env and cluster
+	writes map[string]int               // by cluster
+	wrong  []error
+}
+
+func (g *segments) follow(events watch.Interface) {
+	for event := range events.ResultChan() {
+		if env, ok := event.Object.(*v1alpha1.SandboxEnv); ok && event.Type != watch.Deleted && env.DeletionTimestamp == nil {
+			g.saw(env)
+		}
+	}
+}
+
+// saw compares an Env with what it was.
+func (g *segments) saw(env *v1alpha1.SandboxEnv) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := map[string]string{}
+	for i := range env.Status.Clusters {
+		text, err := json.Marshal(&env.Status.Clusters[i])
+		if err != nil {
+			g.wrong = append(g.wrong, err)
+		}
+		now[env.Status.Clusters[i].ClusterID] = string(text)
+	}
+	for cluster, was := range g.last[env.Name] {
+		if now[cluster] == "" {
+			g.wrong = append(g.wrong, fmt.Errorf("I3: version %s of Env %s lost the segment of %s, which was %s", env.ResourceVersion, env.Name, cluster, was))
+		}
+	}
+	for cluster, text := range now {
+		if g.last[env.Name][cluster] != text {
+			g.writes[cluster]++
+		}
+	}
+	g.last[env.Name] = now
+	if err := g.owned(env); err != nil {
+		g.wrong = append(g.wrong, err)
+	}
+}
+
+// owned returns an error if a writer owns another's segment.
+func (g *segments) owned(env *v1alpha1.SandboxEnv) error {
+	writers := map[string]string{"atoll-worker": g.local, "atoll-sync": g.foreign}
+	for _, entry := range env.ManagedFields {
+		if entry.Subresource != "status" {
+			continue
+		}
+		own, known := writers[entry.Manager]
+		if !known {
+			return fmt.Errorf("I3: %s has written to the status of Env %s", entry.Manager, env.Name)
+		}
+		var fields struct {
+			Status struct {
+				Clusters map[string]any `json:"f:clusters"`
+			} `json:"f:status"`
+		}
+		if err := json.Unmarshal(entry.FieldsV1.Raw, &fields); err != nil {
+			return fmt.Errorf("reading who owns what of Env %s: %w", env.Name, err)
+		}
+		for key := range fields.Status.Clusters {
+			if key != fmt.Sprintf(`k:{"clusterID":%q}`, own) && key != "." {
+				return fmt.Errorf("I3: %s owns segment %s of Env %s in %s", entry.Manager, key, env.Name, g.local)
 			}
 		}
-		return nil
-	})
-	err := writers.Wait()
-	stopUsers()
-	if err := errors.Join(err, group.Wait()); err != nil {
-		return err
 	}
-	s.details = fmt.Sprintf(" %d writes, %d applied", patches, applied)
-	if err := s.wantWritten(ctx, int32(patches/2)); err != nil {
-		return err
-	}
-	if err := s.heal(); err != nil {
-		return err
-	}
-	return worker.start(ctx)
+	return nil
+}
+
+// enough reports whether both writers have written that often, or something is wrong.
+func (g *segments) enough(writes int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.wrong) > 0 || g.writes[g.local] >= writes && g.writes[g.foreign] >= writes
+}
+
+func (g *segments) err() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return errors.Join(g.wrong...)
+}
+
+func (g *segments) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return fmt.Sprintf("%d writes of its own, %d foreign", g.writes[g.local], g.writes[g.foreign])
 }
 
 // as is a client with the identity of one of the worker's ServiceAccounts.
@@ -65,54 +176,4 @@ func (s *scenario) as(account string) (client.Client, error) {
 	config := s.Cluster(s.victim).Config()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + stack.Namespace + ":" + account}
 	return client.New(config, client.Options{})
-}
-
-// write applies a segment of the status, with another count each time.
-func (s *scenario) write(ctx context.Context, account, segment string, times int) error {
-	writer, err := s.as(account)
-	if err != nil {
-		return err
-	}
-	env := &v1alpha1.SandboxEnv{}
-	if err := s.kube[s.victim].Get(ctx, client.ObjectKey{Namespace: namespace, Name: envName}, env); err != nil {
-		return err
-	}
-	for i := 1; i <= times; i++ {
-		body := &unstructured.Unstructured{Object: map[string]any{
-			"metadata": map[string]any{"name": envName, "namespace": namespace, "uid": string(env.UID)},
-			"status": map[string]any{"clusters": []any{map[string]any{
-				"clusterID": segment, "isLocal": segment == s.victim,
-				"observedMembers": []any{map[string]any{
-					"name": envName + "-" + segment, "state": string(v1alpha1.ObservedMemberStateActive), "idleCount": int64(i),
-				}},
-			}}},
-		}}
-		body.SetGroupVersionKind(envKind)
-		err := writer.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(body), client.FieldOwner(account), client.ForceOwnership)
-		if err != nil {
-			return fmt.Errorf("write %d of segment %s as %s: %w", i, segment, account, err)
-		}
-	}
-	return nil
-}
-
-// wantWritten is that both writers' last words stand.
-func (s *scenario) wantWritten(ctx context.Context, last int32) error {
-	env := &v1alpha1.SandboxEnv{}
-	if err := s.kube[s.victim].Get(ctx, client.ObjectKey{Namespace: namespace, Name: envName}, env); err != nil {
-		return err
-	}
-	found := 0
-	for _, segment := range env.Status.Clusters {
-		for _, m := range segment.ObservedMembers {
-			if m.IdleCount != last {
-				return fmt.Errorf("I3: the segment of %s shows %d where %d was written last", segment.ClusterID, m.IdleCount, last)
-			}
-			found++
-		}
-	}
-	if found != len(clusters) {
-		return fmt.Errorf("I3: %d of %d segments are left: %v", found, len(clusters), env.Status.Clusters)
-	}
-	return nil
 }

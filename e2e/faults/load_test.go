@@ -39,6 +39,7 @@ type load struct {
 	forgets        bool  // keys that are done with, so that memory is not used up
 	begun          atomic.Int64
 	unacknowledged atomic.Int64 // sandboxes that were reaped
+	restarts       int          // of programs that ended by themselves
 	patience       atomic.Int64 // of callers, in nanoseconds
 	quit           chan struct{}
 	done           sync.WaitGroup

@@ -23,9 +23,8 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,24 +32,35 @@ import (
 )
 
 var (
-	faultsFlag  = flag.String("faults", "", "numbers of the faults to run, with commas between them, or all; a few by default")
-	seedsFlag   = flag.String("seeds", "1", "seeds of the runs of each fault, with commas between them")
-	patchesFlag = flag.Int("patches", 10_000, "how many writes the two writers of fault 19 make between them")
-	killsFlag   = flag.Int("kills", 200, "how many times workers are killed in fault 23, all together")
-	claimsFlag  = flag.Int("claims", 100, "how many claims are made under random continuous faults")
-	crowdFlag   = flag.Int("crowd", 8, "how many callers with a key, and as many without, make these")
-	podsFlag    = flag.Int("pods", 10, "Pods of the Env in each cluster, when nobody plays with its scale")
-	racesFlag   = flag.Bool("races", true, "build hub and workers with the race detector, which takes more than half of what they run on")
+	faultsFlag = flag.String("faults", "1,9,20", "numbers of the faults to run, with commas between them, or all; by default one at each kind of place")
+	seedsFlag  = flag.String("seeds", "1", "seeds of the runs of each fault, with commas between them")
+	writesFlag = flag.Int("writes", 60, "how often each of the two writers of fault 19 writes")
+	killsFlag  = flag.Int("kills", 200, "how many times workers are killed in fault 23, all together")
+	claimsFlag = flag.Int("claims", 100, "how many claims are made under random continuous faults")
+	crowdFlag  = flag.Int("crowd", 8, "how many callers with a key, and as many without, make these")
+	podsFlag   = flag.Int("pods", 10, "Pods of the Env in each cluster, when nobody plays with its scale")
+	racesFlag  = flag.Bool("races", true, "build hub and workers with the race detector, which takes more than half of what they run on")
 )
 
 // clusters are the ids of the clusters.
 var clusters = []string{"east", "west"}
 
-// fed is what all runs share.
-var fed *world
+// What all runs share.
+var (
+	fed    *world
+	chosen []fault
+	seeds  []uint64
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	var faultsErr, seedsErr error
+	chosen, faultsErr = choose(*faultsFlag)
+	seeds, seedsErr = parseSeeds(*seedsFlag)
+	if err := errors.Join(faultsErr, seedsErr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
 	stack.RunSuite("faults", func(ctx context.Context, dir, logDir string) (code int, err error) {
 		// The first run on a machine builds Kubernetes.
 		upCtx, cancel := context.WithTimeout(ctx, 40*time.Minute)
@@ -62,40 +72,6 @@ func TestMain(m *testing.M) {
 		}
 		code = m.Run()
 		results.print(os.Stderr)
-		return code, stack.CheckLogs(logDir, nil)
+		return code, nil
 	})
-}
-
-// seeds are the runs' seeds.
-func seeds(t *testing.T) []uint64 {
-	t.Helper()
-	var out []uint64
-	for text := range strings.SplitSeq(*seedsFlag, ",") {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatalf("-seeds: %v", err)
-		}
-		out = append(out, seed)
-	}
-	return out
-}
-
-// smoke are the faults of a short run: one at each kind of place.
-const smoke = "1,9,20"
-
-// chosen tells whether a fault is to be run.
-func chosen(number int) bool {
-	which := *faultsFlag
-	if which == "" {
-		which = smoke
-	}
-	if which == "all" {
-		return true
-	}
-	for text := range strings.SplitSeq(which, ",") {
-		if text == strconv.Itoa(number) {
-			return true
-		}
-	}
-	return false
 }

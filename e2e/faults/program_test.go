@@ -3,8 +3,11 @@
 package faults_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -22,6 +25,26 @@ type program struct {
 	mu      sync.Mutex
 	program stack.Program
 	down    bool // on purpose
+	kills   int
+	ends    []string // what it logged last each time that it ended by itself
+}
+
+// deaths returns how often the program was killed or ended by itself since the last call, and what it logged last each time
+// that it ended by itself.
+func (p *program) deaths() (times int, ends []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	times, ends = p.kills+len(p.ends), p.ends
+	p.kills, p.ends = 0, nil
+	return times, ends
+}
+
+// bury makes a program that has ended by itself ready to be started again.
+func (p *program) bury() error {
+	log, err := os.ReadFile(p.program.LogPath())
+	lines := bytes.Split(bytes.TrimSpace(log), []byte("\n"))
+	p.ends = append(p.ends, fmt.Sprintf("%s: %s", p.program, lines[len(lines)-1]))
+	return errors.Join(err, p.program.Kill())
 }
 
 // tend takes a program that runs into care.
@@ -62,7 +85,7 @@ func (p *program) revive(ctx context.Context) {
 	// That it is not ready yet, or has ended again, the next look will show.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_ = p.program.Kill()
+	_ = p.bury()
 	_ = p.program.Start(ctx)
 }
 
@@ -70,20 +93,28 @@ func (p *program) revive(ctx context.Context) {
 func (p *program) kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.down = true
-	if p.program.Ended() {
-		_ = p.program.Kill() // it may have been buried already
-		return nil
-	}
-	return p.program.Kill()
+	p.kills++
+	return p.end(p.program.Kill)
 }
 
 // stop lets the program end in order and leaves it down.
 func (p *program) stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.end(p.program.Stop)
+}
+
+func (p *program) end(how func() error) error {
+	down := p.down
 	p.down = true
-	return p.program.Stop()
+	switch {
+	case !p.program.Ended():
+		return how()
+	case down:
+		return nil
+	default:
+		return p.bury()
+	}
 }
 
 // start runs the program again and returns when it is ready. One that ends by itself on the way is started once more:
@@ -99,7 +130,7 @@ func (p *program) start(ctx context.Context) error {
 		if err == nil || !p.program.Ended() {
 			return err
 		}
-		if buried := p.program.Kill(); buried != nil {
+		if buried := p.bury(); buried != nil {
 			return errors.Join(err, buried)
 		}
 		select {

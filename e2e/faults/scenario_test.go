@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,22 +31,23 @@ type scenario struct {
 	other  string
 	kept   []*sandboxv1.Sandbox
 
+	further  []*program    // workers beside those of the world
+	excused  []string      // why a worker may end by itself
+	loses    bool          // answers
 	patience time.Duration // with the recovery
 	healed   time.Time
 	details  string // of the fault, as the seed had it
 }
 
-// fault breaks something and heals it. What is wrong apart from what every run looks at is returned.
-type fault func(ctx context.Context, s *scenario) error
-
-func runFault(t *testing.T, number int, name string, inject fault, seed uint64) {
+// run breaks something and heals it under a load.
+func (f fault) run(t *testing.T, seed uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
 	defer cancel()
-	random := rand.New(rand.NewPCG(seed, uint64(number)))
+	random := rand.New(rand.NewPCG(seed, uint64(f.number)))
 	hit := random.IntN(len(clusters))
 	s := &scenario{
 		world: fed, random: random, seed: seed, victim: clusters[hit], other: clusters[1-hit],
-		patience: patience, load: newLoad(fed, fmt.Sprintf("%s-%d-%d", name, seed, time.Now().UnixNano())),
+		patience: patience, load: newLoad(fed, fmt.Sprintf("%s-%d-%d", f.name, seed, time.Now().UnixNano())), excused: f.ends, loses: f.loses,
 	}
 	defer func() {
 		if err := s.calm(); err != nil {
@@ -53,13 +57,13 @@ func runFault(t *testing.T, number int, name string, inject fault, seed uint64) 
 	endLoad := s.beginLoad(ctx)
 	err := s.keep(ctx)
 	if err == nil {
-		err = inject(ctx, s)
+		err = f.inject(ctx, s)
 	}
 	recovery, recoverErr := s.recover(ctx)
 	endLoad()
 	errs := []error{err, recoverErr, s.settle(ctx)}
 	err = errors.Join(errs...)
-	results.add(result{number: number, name: name, seed: seed, details: s.victim + s.details, recovery: recovery, load: s.load, err: err})
+	results.add(result{number: f.number, name: f.name, seed: seed, details: s.victim + s.details, recovery: recovery, load: s.load, err: err})
 	if err != nil {
 		t.Error(err)
 	}
@@ -179,11 +183,26 @@ func (s *scenario) settle(ctx context.Context) error {
 		s.load.mustBeThere(ctx, sandbox)
 	}
 	s.load.giveBack(ctx)
-	var errs []error
-	if err := s.load.wantNobodyElse(ctx); err != nil {
-		errs = append(errs, err)
-	}
-	errs = append(errs, s.wantRecorded(ctx), s.warm(ctx), s.Verify(ctx))
+	died, err := s.deaths()
+	errs := []error{err, s.load.wantNobodyElse(ctx, died || s.loses), s.wantRecorded(ctx), s.warm(ctx), s.Verify(ctx)}
 	errs = append(errs, s.load.verdict()...)
 	return errors.Join(errs...)
+}
+
+// deaths reports whether a program was killed or has ended by itself. An end by itself is an error, unless it is a worker's
+// for a reason that the fault gives it.
+func (s *scenario) deaths() (died bool, err error) {
+	var errs []error
+	for _, p := range append(slices.Collect(maps.Values(s.programs)), s.further...) {
+		times, ends := p.deaths()
+		died = died || times > 0
+		s.load.restarts += len(ends)
+		for _, end := range ends {
+			because := func(why string) bool { return strings.Contains(end, why) }
+			if p == s.hubProgram() || !slices.ContainsFunc(s.excused, because) {
+				errs = append(errs, fmt.Errorf("ended by itself: %s", end))
+			}
+		}
+	}
+	return died, errors.Join(errs...)
 }

@@ -28,7 +28,7 @@ type world struct {
 	dir, logDir string
 	set         *plane.Set
 	hub         *stack.Client
-	kube        map[string]client.Client // live, no cache
+	kube        map[string]client.WithWatch // live, no cache
 
 	// What stands between programs, by the worker's name: on its way to the hub, on its way to the API server, and in front
 	// of the API server. callers is on the way of callers to the hub.
@@ -44,7 +44,7 @@ type world struct {
 
 func newWorld(dir, logDir string) *world {
 	return &world{
-		dir: dir, logDir: logDir, kube: map[string]client.Client{}, links: map[string]*proxy.Proxy{}, ways: map[string]*proxy.Proxy{},
+		dir: dir, logDir: logDir, kube: map[string]client.WithWatch{}, links: map[string]*proxy.Proxy{}, ways: map[string]*proxy.Proxy{},
 		servers: map[string]*apiproxy.Proxy{}, seconds: map[string]string{}, programs: map[string]*program{},
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	_ "navix.sh/atoll/charts" // a test depends on the CRDs, and on what else it applies from there
 )
 
 // Environment variables that override the options of the same name, so that a whole test run can be pointed at binaries.

@@ -34,6 +34,6 @@
 // instant is up to Go's scheduler, so a seed that fails may have to be run a few times to fail again. The line that a
 // failure prints says how.
 //
-//	go test ./e2e/sim -sim.seeds=500            each fault with the seeds 1 to 500 (or ATOLL_SIM_SEEDS)
+//	go test ./e2e/sim -sim.seeds=500            each fault with the seeds 1 to 500
 //	go test ./e2e/sim -sim.seed=7 -sim.seeds=1  the seed 7, with -sim.log what hub and workers log
 package sim

@@ -7,9 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,16 +15,9 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", fromEnv("ATOLL_SIM_SEEDS", 2), "how many seeds each fault is tried with")
+	seeds = flag.Int("sim.seeds", 2, "how many seeds each fault is tried with")
 	first = flag.Uint64("sim.seed", 1, "the first seed")
 )
-
-func fromEnv(name string, otherwise int) int {
-	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
-		return n
-	}
-	return otherwise
-}
 
 // scenario is a fault, or several, under the load.
 type scenario struct {
@@ -43,6 +34,9 @@ type scenario struct {
 var usual = map[string]int32{"east": 5, "north": 3, "west": 4}
 
 func TestFaults(t *testing.T) {
+	if *seeds < 1 {
+		t.Fatalf("-sim.seeds=%d is not valid, want at least 1", *seeds)
+	}
 	for _, sc := range scenarios() {
 		t.Run(fmt.Sprintf("%02d %s", sc.fault, sc.name), func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	_ "navix.sh/atoll" // a suite depends on what it compiles
 )
 
 // programs are those of the project, by package.

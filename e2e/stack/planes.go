@@ -68,7 +68,7 @@ func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
 }
 
 func (p *planes) prepareHub() error {
-	addresses, err := freeAddresses(4)
+	addresses, err := FreeAddresses(4)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (p *planes) prepareHub() error {
 }
 
 func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
-	addresses, err := freeAddresses(3)
+	addresses, err := FreeAddresses(3)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (p *planes) historyFlags(cluster, program string) ([]string, error) {
 	if !strings.Contains(string(help), "--peer-listen") {
 		return nil, nil
 	}
-	addresses, err := freeAddresses(1)
+	addresses, err := FreeAddresses(1)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func admissionPolicies(root, clusterID string) (string, error) {
 }
 
 func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, error) {
-	addresses, err := freeAddresses(3)
+	addresses, err := FreeAddresses(3)
 	if err != nil {
 		return nil, err
 	}
@@ -287,12 +287,15 @@ func (p *planes) upgradeWorker(ctx context.Context, cluster string, to Version) 
 	return old.Stop()
 }
 
-// close stops the programs in order.
+// close stops the programs in order. One that has ended by itself by then is an error.
 func (p *planes) close() error {
 	var errs []error
 	for _, proc := range p.processes {
-		if !proc.Ended() {
+		switch {
+		case !proc.Ended():
 			errs = append(errs, proc.Resume(), proc.Stop())
+		case proc.Kill() == nil: // nothing else had ended it
+			errs = append(errs, fmt.Errorf("%s has ended by itself\n%s", proc.name, proc.lastWords()))
 		}
 	}
 	return errors.Join(errs...)

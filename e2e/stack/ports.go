@@ -3,10 +3,10 @@
 package stack
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 )
 
 // Ports are taken from below the range that systems hand out to outgoing connections, because a program that is killed
@@ -16,36 +16,27 @@ const (
 	highestPort = 30000
 )
 
-// freeAddress is a loopback address that nobody listens on.
-func freeAddress() (string, error) {
-	var errs []error
-	for range 50 {
+// handed are the ports that were handed out: what has one may not listen there yet.
+var handed sync.Map
+
+// FreeAddresses returns loopback addresses that nothing listens on and no outgoing connection takes, each once.
+func FreeAddresses(n int) (out []string, err error) {
+	for range 50 * n {
 		address := fmt.Sprintf("127.0.0.1:%d", lowestPort+rand.IntN(highestPort-lowestPort))
-		listener, err := net.Listen("tcp", address)
-		if err != nil {
-			errs = append(errs, err)
+		if _, known := handed.LoadOrStore(address, true); known {
+			continue
+		}
+		listener, listenErr := net.Listen("tcp", address)
+		if listenErr != nil {
+			err = listenErr
 			continue
 		}
 		if err := listener.Close(); err != nil {
-			return "", fmt.Errorf("trying a port: %w", err)
+			return nil, fmt.Errorf("trying a port: %w", err)
 		}
-		return address, nil
-	}
-	return "", fmt.Errorf("finding a free port: %w", errors.Join(errs...))
-}
-
-func freeAddresses(n int) ([]string, error) {
-	seen := map[string]bool{}
-	var out []string
-	for len(out) < n {
-		address, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		if !seen[address] {
-			seen[address] = true
-			out = append(out, address)
+		if out = append(out, address); len(out) == n {
+			return out, nil
 		}
 	}
-	return out, nil
+	return nil, fmt.Errorf("finding %d free ports, found %d: %w", n, len(out), err)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,10 +20,11 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// RunSuite is the TestMain of a suite: it ends the process with what run says. run gets a context that Ctrl-C ends, a
-// folder, and a place in it for logs. The folder is removed, unless something failed.
-func RunSuite(name string, run func(ctx context.Context, dir, logDir string) (code int, err error)) {
-	code, err := runSuite(name, run)
+// RunSuite is the TestMain of a suite: it ends the process with what run returns. run gets a context that Ctrl-C ends, a
+// folder, and a place in it for logs. Once run has returned, the logs are looked through for crashes, and for unwanted lines.
+// The folder is removed, unless something failed.
+func RunSuite(name string, run func(ctx context.Context, dir, logDir string) (code int, err error), unwanted ...Unwanted) {
+	code, err := runSuite(name, run, unwanted)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -30,7 +32,7 @@ func RunSuite(name string, run func(ctx context.Context, dir, logDir string) (co
 	os.Exit(code)
 }
 
-func runSuite(name string, run func(ctx context.Context, dir, logDir string) (int, error)) (code int, err error) {
+func runSuite(name string, run func(ctx context.Context, dir, logDir string) (int, error), unwanted []Unwanted) (code int, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	dir, err := os.MkdirTemp("", "atoll-"+name+"-")
@@ -38,7 +40,8 @@ func runSuite(name string, run func(ctx context.Context, dir, logDir string) (in
 		return 1, fmt.Errorf("making a folder: %w", err)
 	}
 	logDir := filepath.Join(dir, "logs")
-	if code, err = run(ctx, dir, logDir); code != 0 || err != nil {
+	code, err = run(ctx, dir, logDir)
+	if err = errors.Join(err, CheckLogs(logDir, unwanted...)); code != 0 || err != nil {
 		fmt.Fprintln(os.Stderr, "the programs' logs are kept in", logDir)
 		return code, err
 	}
@@ -78,10 +81,13 @@ func (s *Stack) Kube(cluster string) (client.WithWatch, error) {
 }
 
 // crashes are words that no log of a program may have, whatever was done to it.
-var crashes = []string{"WARNING: DATA RACE", "panic:", "Observed a panic"}
+var crashes = []string{"WARNING: DATA RACE", "panic:", "Observed a panic", "fatal error:"}
 
-// CheckLogs looks through all logs for crashes, and for lines that the caller has reason not to want; nil wants all.
-func CheckLogs(dir string, unwanted func(file string, line []byte) bool) error {
+// Unwanted reports lines of a log that a suite has reason not to want, beside crashes.
+type Unwanted func(file string, line []byte) bool
+
+// CheckLogs returns an error for every crash in a folder's logs, and for every unwanted line.
+func CheckLogs(dir string, unwanted ...Unwanted) error {
 	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil || len(logs) == 0 {
 		return errors.Join(err, fmt.Errorf("looking through the logs: %d in %s", len(logs), dir))
@@ -94,7 +100,7 @@ func CheckLogs(dir string, unwanted func(file string, line []byte) bool) error {
 		}
 		file := filepath.Base(path)
 		for line := range bytes.Lines(text) {
-			if tellsCrash(line) || unwanted != nil && unwanted(file, line) {
+			if tellsCrash(line) || slices.ContainsFunc(unwanted, func(u Unwanted) bool { return u(file, line) }) {
 				errs = append(errs, fmt.Errorf("%s: %s", file, bytes.TrimSpace(line)))
 			}
 		}
@@ -107,10 +113,5 @@ func CheckLogs(dir string, unwanted func(file string, line []byte) bool) error {
 }
 
 func tellsCrash(line []byte) bool {
-	for _, word := range crashes {
-		if bytes.Contains(line, []byte(word)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(crashes, func(word string) bool { return bytes.Contains(line, []byte(word)) })
 }

@@ -6,8 +6,8 @@
 // UNAVAILABLE succeeds.
 //
 // On planes the programs of this machine are exchanged; with the build tag kind, `helm upgrade` does it in kind clusters of
-// the suite's own (clusters/*.yaml), with two replicas of each worker. The version to come from is the revision in
-// ATOLL_UPGRADE_FROM, by default the newest earlier tag, or without tags the commit before; charts are taken from it as
+// the suite's own (clusters/*.yaml), with two replicas of each worker. The version to come from is the revision given
+// with -args -from, by default the newest earlier tag, or without tags the commit before; charts are taken from it as
 // well. A checkout without history upgrades from its own sources under another name, and says so.
 //
 // The suite ends with a table: how long each step left callers without an answer, and what calling again cost them.

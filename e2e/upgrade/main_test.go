@@ -5,6 +5,7 @@ package upgrade_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,8 +17,7 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-// fromEnv names the revision to upgrade from.
-const fromEnv = "ATOLL_UPGRADE_FROM"
+var fromFlag = flag.String("from", "", "revision to upgrade from; by default the newest earlier tag, or without tags the commit before")
 
 // clusters are the ids of the clusters. The hub is in the first, where it runs in one at all.
 var clusters = []string{"east", "west"}
@@ -30,6 +30,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	stack.RunSuite("upgrade", func(ctx context.Context, dir, logDir string) (code int, err error) {
 		ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
 		defer cancel()
@@ -54,12 +55,12 @@ func chooseVersions(ctx context.Context, dir string) (err error) {
 	if new, err = stack.Checkout(ctx, "new"); err != nil {
 		return err
 	}
-	revision := os.Getenv(fromEnv)
+	revision := *fromFlag
 	if revision == "" {
 		revision, err = stack.Previous(ctx)
 	}
 	if errors.Is(err, stack.ErrNoHistory) {
-		fmt.Fprintf(os.Stderr, "upgrade: both versions have the same sources (name another revision with %s): %v\n", fromEnv, err)
+		fmt.Fprintf(os.Stderr, "upgrade: both versions have the same sources (name another revision with -from): %v\n", err)
 		old, err = stack.Checkout(ctx, "old")
 		return err
 	}

@@ -28,7 +28,8 @@ type Record struct {
 	RegisteredAt    time.Time     `json:"registeredAt"`
 	Tombstones      []segment.Key `json:"tombstones,omitempty"` // removed Envs, oldest first
 	Draining        bool          `json:"draining,omitempty"`
-	// Forgotten are the clusters that had the name and were removed, oldest first. Without a UID the name is free.
+	Keys            []string      `json:"keys,omitempty"` // of its certificates (link.PeerKey), latest last
+	// Forgotten are the clusters that had the name and were removed, oldest first. Without a UID no cluster has the name.
 	Forgotten []Forgotten `json:"forgotten,omitempty"`
 }
 
@@ -38,7 +39,38 @@ type Forgotten struct {
 	Incarnation uint64    `json:"incarnation"` // so that nothing older is believed should it come back
 	Term        string    `json:"term"`
 	At          time.Time `json:"at"`
-	Lifted      bool      `json:"lifted,omitempty"` // it may register again
+	Keys        []string  `json:"keys,omitempty"`     // of its certificates: refused under every name
+	Lifted      bool      `json:"lifted,omitempty"`   // it may register again
+	Released    bool      `json:"released,omitempty"` // another cluster may register under the name
+}
+
+// MaxKeys bounds the certificate keys of a cluster; the oldest give way.
+const MaxKeys = 8
+
+// AddKey notes a certificate's key, and reports whether it is new.
+func (r *Record) AddKey(key string) bool {
+	if key == "" || slices.Contains(r.Keys, key) {
+		return false
+	}
+	keys := append(slices.Clone(r.Keys), key)
+	r.Keys = keys[max(0, len(keys)-MaxKeys):]
+	return true
+}
+
+// Revoked reports whether the name itself is refused: its cluster was removed, and nobody has taken that back.
+func (r *Record) Revoked() bool {
+	last := len(r.Forgotten) - 1
+	return r.UID == "" && last >= 0 && !r.Forgotten[last].Lifted && !r.Forgotten[last].Released
+}
+
+// RevokedKeys are the certificate keys of the clusters that were removed from the name.
+func (r *Record) RevokedKeys() (keys []string) {
+	for _, f := range r.Forgotten {
+		if !f.Lifted {
+			keys = append(keys, f.Keys...)
+		}
+	}
+	return keys
 }
 
 // Forgot reports whether a cluster was removed from the name for good.

@@ -4,7 +4,9 @@ package link
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -83,6 +85,17 @@ func PeerCluster(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: %s is no cluster", ErrIdentity, who)
 	}
 	return who.ClusterID, nil
+}
+
+// PeerKey returns a hash of the key that the caller's certificate is for; empty for a caller without one. It stays when a certificate
+// is renewed with the same key.
+func PeerKey(ctx context.Context) string {
+	cert, err := peerCertificate(ctx)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
 }
 
 // PeerExpiry returns when the caller's certificate ends; the zero time for a caller without one.

@@ -1943,8 +1943,11 @@ func (x *DrainClusterRequest) GetId() string {
 }
 
 type UndrainClusterRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Of a cluster that was forgotten: let another cluster register under its name. The forgotten one stays refused, by its uid and
+	// the keys of its certificates.
+	Successor     bool `protobuf:"varint,2,opt,name=successor,proto3" json:"successor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1984,6 +1987,13 @@ func (x *UndrainClusterRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *UndrainClusterRequest) GetSuccessor() bool {
+	if x != nil {
+		return x.Successor
+	}
+	return false
 }
 
 type ForgetClusterRequest struct {
@@ -4079,9 +4089,10 @@ const file_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x11GetClusterRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
 	"\x13DrainClusterRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"'\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"E\n" +
 	"\x15UndrainClusterRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"&\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
+	"\tsuccessor\x18\x02 \x01(\bR\tsuccessor\"&\n" +
 	"\x14ForgetClusterRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x8d\x04\n" +
 	"\aCluster\x12\x0e\n" +

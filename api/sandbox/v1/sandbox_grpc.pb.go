@@ -601,9 +601,10 @@ type ClustersClient interface {
 	GetCluster(ctx context.Context, in *GetClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
 	// DrainCluster stops new claims to a cluster. Its sandboxes run on, and its claim keys are served.
 	DrainCluster(ctx context.Context, in *DrainClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
-	// UndrainCluster takes DrainCluster back. A cluster that was forgotten may register again after it.
+	// UndrainCluster takes DrainCluster or ForgetCluster back: a cluster that was forgotten may register again after it.
 	UndrainCluster(ctx context.Context, in *UndrainClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
 	// ForgetCluster removes a cluster for good, whether or not it can be reached, unless it is attached and takes claims.
+	// Its name, and the keys of its certificates under every name, are refused until UndrainCluster takes that back.
 	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was returned counts as ended.
 	ForgetCluster(ctx context.Context, in *ForgetClusterRequest, opts ...grpc.CallOption) (*Cluster, error)
 }
@@ -676,9 +677,10 @@ type ClustersServer interface {
 	GetCluster(context.Context, *GetClusterRequest) (*Cluster, error)
 	// DrainCluster stops new claims to a cluster. Its sandboxes run on, and its claim keys are served.
 	DrainCluster(context.Context, *DrainClusterRequest) (*Cluster, error)
-	// UndrainCluster takes DrainCluster back. A cluster that was forgotten may register again after it.
+	// UndrainCluster takes DrainCluster or ForgetCluster back: a cluster that was forgotten may register again after it.
 	UndrainCluster(context.Context, *UndrainClusterRequest) (*Cluster, error)
 	// ForgetCluster removes a cluster for good, whether or not it can be reached, unless it is attached and takes claims.
+	// Its name, and the keys of its certificates under every name, are refused until UndrainCluster takes that back.
 	// Its claim keys are given up: what was under way goes elsewhere, and a sandbox that was returned counts as ended.
 	ForgetCluster(context.Context, *ForgetClusterRequest) (*Cluster, error)
 	mustEmbedUnimplementedClustersServer()

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	_ "navix.sh/atoll/charts" // a test depends on what helm reads
 )
 
 // Helm runs helm. Its methods may be called concurrently.
@@ -42,6 +44,9 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	}
 	return strings.TrimSpace(string(out)), nil
 }
+
+// Path is where the program is.
+func (h *Helm) Path() string { return h.binary }
 
 // Chart is the folder of a chart of this checkout.
 func (h *Helm) Chart(name string) string { return filepath.Join(h.root, "charts", name) }

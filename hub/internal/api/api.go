@@ -52,6 +52,7 @@ type Fleet interface {
 	ClusterIDs() []string
 	Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error)
 	Undrain(ctx context.Context, id string) (*sandboxv1.Cluster, error)
+	ReleaseName(ctx context.Context, id string) (*sandboxv1.Cluster, error)
 	Forget(ctx context.Context, id string) (*sandboxv1.Cluster, error)
 }
 
@@ -136,7 +137,11 @@ func (c clusters) DrainCluster(ctx context.Context, r *sandboxv1.DrainClusterReq
 }
 
 func (c clusters) UndrainCluster(ctx context.Context, r *sandboxv1.UndrainClusterRequest) (*sandboxv1.Cluster, error) {
-	cluster, err := c.fleet.Undrain(ctx, r.GetId())
+	undo := c.fleet.Undrain
+	if r.GetSuccessor() {
+		undo = c.fleet.ReleaseName
+	}
+	cluster, err := undo(ctx, r.GetId())
 	return cluster, c.explain(r.GetId(), err)
 }
 

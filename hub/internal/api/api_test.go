@@ -47,7 +47,7 @@ func newFleet(t testing.TB, envs ...string) *fleet.Fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, _, refused := f.Connect("east", &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t1", Stream: 1})
+	session, _, refused := f.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t1", Stream: 1})
 	if refused != nil {
 		t.Fatal(refused)
 	}

@@ -45,7 +45,7 @@ func FuzzReader(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		session, _, refused := view.Connect("east", &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: 1})
+		session, _, refused := view.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: 1})
 		if refused != nil {
 			t.Fatal(refused)
 		}

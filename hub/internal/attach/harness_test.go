@@ -128,13 +128,21 @@ type worker struct {
 
 var errOver = errors.New("over")
 
-// dial connects with the certificate of a cluster and opens a stream.
-func (h *hub) dial(id string) *worker {
+// credentials are those of a new key of a cluster.
+func (h *hub) credentials(id string) *link.Credentials {
 	h.Helper()
 	files, err := h.ca.Cluster(id)
 	h.must(err)
 	creds, err := link.LoadCredentials(files, logr.Discard())
 	h.must(err)
+	return creds
+}
+
+// dial connects with a certificate of a cluster and opens a stream.
+func (h *hub) dial(id string) *worker { return h.dialWith(id, h.credentials(id)) }
+
+func (h *hub) dialWith(id string, creds *link.Credentials) *worker {
+	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &worker{hub: h, id: id, end: cancel}
 	opened, done := make(chan struct{}), make(chan struct{})

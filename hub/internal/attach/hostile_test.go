@@ -12,6 +12,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -138,5 +139,35 @@ func TestAHelloWithTooManyUnacknowledgedIsRefused(t *testing.T) {
 	}
 	if err := checkUnacknowledged(make([]*federationv1.Unacknowledged, maxUnacknowledged)); err != nil {
 		t.Error(err)
+	}
+}
+
+// Forgetting revokes the certificate: with any uid it is refused, and its key is when the name is another cluster's.
+func TestAForgottenClusterIsRefusedByItsCertificate(t *testing.T) {
+	h := newHub(t, handler{})
+	stolen := h.credentials("a")
+	hello := func(creds *link.Credentials, uid string) string {
+		w := h.dialWith("a", creds)
+		defer w.end()
+		return w.hello(&federationv1.Hello{ClusterUid: uid, Term: uid}).GetRefused().GetReason()
+	}
+	if reason := hello(stolen, "uid-a"); reason != "" {
+		t.Fatal(reason)
+	}
+	h.eventually(func() error {
+		_, err := h.fleet.Forget(t.Context(), "a")
+		return err
+	})
+	if reason := hello(stolen, "invented"); reason != "Forgotten" {
+		t.Errorf("with an invented uid: %q", reason)
+	}
+	if _, err := h.fleet.ReleaseName(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if reason := hello(stolen, "invented"); reason != "Forgotten" {
+		t.Errorf("to a name that was released: %q", reason)
+	}
+	if reason := hello(h.credentials("a"), "uid-b"); reason != "" {
+		t.Errorf("another cluster is refused: %q", reason)
 	}
 }

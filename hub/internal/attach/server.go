@@ -88,7 +88,6 @@ func (s *Server) Attach(stream stream) error {
 		return err
 	}
 	defer session.Close()
-	session.CertificateExpires(link.PeerExpiry(stream.Context()))
 	c := s.newConn(clusterID, hello, session, *handler, log)
 	c.unacknowledged(hello.GetUnacknowledged())
 	s.replace(c)
@@ -112,7 +111,9 @@ func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fl
 	if err := checkUnacknowledged(hello.GetUnacknowledged()); err != nil {
 		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	session, welcome, refused := s.opts.Fleet.Connect(clusterID, hello)
+	session, welcome, refused := s.opts.Fleet.Connect(fleet.Peer{
+		ClusterID: clusterID, Key: link.PeerKey(stream.Context()), Expires: link.PeerExpiry(stream.Context()),
+	}, hello)
 	if refused != nil {
 		err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Refused{Refused: refused}})
 		return nil, nil, errors.Join(status.Errorf(codes.FailedPrecondition, "refused: %s: %s", refused.GetReason(), refused.GetMessage()), err)

@@ -8,6 +8,7 @@
 //   - A worker that has just begun a new session is asked once more; because it looked at nothing.
 //   - A sandbox is believed only if the id ends in the name that the worker's certificate has (I12, I15):
 //     TestAnswersOfTheWrongClusterAreRefused.
+//   - It has a size that the ledger can keep; because terminal records are stored: TestI14ASandboxIsBounded.
 //   - Times that JSON cannot express are taken out of a sandbox; because no list that holds it could be shown:
 //     TestASandboxCanBeShown.
 package calls
@@ -42,6 +43,8 @@ type Dispatcher interface {
 const (
 	// Timeout bounds every call but a claim.
 	Timeout = 10 * time.Second
+	// maxSandbox bounds a sandbox in bytes, several times what a request may put into one.
+	maxSandbox = 512 << 10
 	// RetrySoon is the advice that goes with an error that passes.
 	RetrySoon = 2 * time.Second
 )
@@ -79,10 +82,14 @@ func (w Workers) Sandbox(ctx context.Context, cluster string, d *federationv1.Di
 	return answer.GetSandbox(), Stamp(answer.GetSandbox(), cluster)
 }
 
-// Stamp sets the cluster that answered (I12), and refuses a sandbox whose id says that another one minted it (I15).
+// Stamp sets the cluster that answered (I12). It refuses a sandbox whose id says that another cluster minted it (I15), and one
+// that is too big to keep (I14).
 func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 	if from, ok := validate.ClusterOf(sandbox.GetId()); !ok || from != cluster {
 		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster, validate.Clip(sandbox.GetId()))
+	}
+	if size := proto.Size(sandbox); size > maxSandbox {
+		return problem.New(problem.Internal, "cluster %s answered with sandbox %s of %d bytes, want at most %d", cluster, sandbox.GetId(), size, maxSandbox)
 	}
 	sandbox.ClusterId = cluster
 	dropUnshowable(sandbox)

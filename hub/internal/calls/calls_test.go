@@ -4,6 +4,7 @@ package calls
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -41,5 +42,17 @@ func TestASandboxCanBeShown(t *testing.T) {
 	}
 	if _, err := protojson.Marshal(s); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestI14ASandboxIsBounded: what is kept of a sandbox does not depend on what its cluster writes into it.
+func TestI14ASandboxIsBounded(t *testing.T) {
+	s := &sandboxv1.Sandbox{Id: "01arz3ndektsv4rrffq69g5fav-east", FailureMessage: strings.Repeat("x", maxSandbox/2)}
+	if err := Stamp(s, "east"); err != nil {
+		t.Error(err)
+	}
+	s.FailureMessage += s.GetFailureMessage()
+	if err := Stamp(s, "east"); err == nil {
+		t.Error("a sandbox of any size is taken")
 	}
 }

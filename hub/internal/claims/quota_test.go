@@ -80,7 +80,7 @@ func TestI14ATeamKeepsNoMoreKeysThanItsQuota(t *testing.T) {
 				settleDown()
 				return s, err
 			}
-			mine := principal.Principal{Name: "a", Team: "t"}
+			mine := principal.Principal{Name: "a", Team: "t", AllNamespaces: true}
 			first, err := team(mine, "k1")
 			for n := 2; n <= 3 && err == nil; n++ {
 				_, err = team(mine, fmt.Sprint("k", n))
@@ -99,7 +99,9 @@ func TestI14ATeamKeepsNoMoreKeysThanItsQuota(t *testing.T) {
 			if _, err := team(mine, ""); err != nil {
 				t.Errorf("%s: without a key: %v", name, err)
 			}
-			for _, p := range []principal.Principal{{Name: "b", Team: "u"}, {}, {Name: "c", Namespaces: []string{"default"}}} {
+			for _, p := range []principal.Principal{
+				{Name: "b", Team: "u", AllNamespaces: true}, {AllTeams: true, AllNamespaces: true}, {Name: "c", Namespaces: []string{"default"}},
+			} {
 				if _, err := team(p, "k4"); err != nil {
 					t.Errorf("%s: another caller, %v: %v", name, p, err)
 				}
@@ -131,7 +133,7 @@ func TestI14ACallerWithoutATeamIsChargedItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 50})
 		f.hub.quota = Quota{Keys: 2, Bytes: 1 << 30}
-		ctx := principal.With(t.Context(), principal.Principal{Name: "a", User: "u"})
+		ctx := principal.With(t.Context(), principal.Principal{Name: "a", User: "u", AllTeams: true, AllNamespaces: true})
 		for n := range 3 {
 			_, err := f.hub.Create(ctx, workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.Team = fmt.Sprint("t", n) }))
 			settleDown()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/workertest"
 )
 
@@ -27,7 +28,7 @@ func (r returning) Awaited() []string {
 // while the others have room.
 func TestAClaimAfterARestartWaitsForClustersRatherThanInAQueue(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 0})
-	session, _, refused := f.Fleet.Connect("west", &federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
+	session, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: "west"}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})
 	if refused != nil {
 		t.Fatal(refused)
 	}

@@ -71,9 +71,7 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 		Desired: totals.Desired, Pending: totals.Pending, RegisteredAt: timestamp(record.RegisteredAt), Uid: record.UID,
 	}
 	if s := c.session.Load(); s != nil {
-		if at := s.certificate.Load(); at != nil {
-			out.CertificateExpires = timestamp(*at)
-		}
+		out.CertificateExpires = timestamp(s.peer.Expires)
 	}
 	c.liveness.mu.Lock()
 	seen, ago := c.liveness.seen, max(0, c.fleet.now()-c.liveness.lastSeen)

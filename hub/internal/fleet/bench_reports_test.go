@@ -84,7 +84,7 @@ func linkFleet(tb testing.TB) []*Session {
 	}
 	sessions := make([]*Session, linkClusters)
 	for c := range sessions {
-		s, _, _ := f.Connect(fmt.Sprintf("cluster-%03d", c), &federationv1.Hello{Protocol: 1, ClusterUid: fmt.Sprint(c), Term: "t", Stream: 1})
+		s, _, _ := f.Connect(Peer{ClusterID: fmt.Sprintf("cluster-%03d", c)}, &federationv1.Hello{Protocol: 1, ClusterUid: fmt.Sprint(c), Term: "t", Stream: 1})
 		if err := s.Begin(&federationv1.Begin{Incarnation: 1}); err != nil {
 			tb.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func (c *cluster) save(ctx context.Context, r Record) error {
 
 func (c *cluster) recordCopy() Record {
 	r := c.record
-	r.Tombstones, r.Forgotten = slices.Clone(r.Tombstones), slices.Clone(r.Forgotten)
+	r.Tombstones, r.Forgotten, r.Keys = slices.Clone(r.Tombstones), slices.Clone(r.Forgotten), slices.Clone(r.Keys)
 	return r
 }
 

@@ -37,6 +37,7 @@ type helloFacts struct {
 	uid           string
 	registeredUID string // empty: the name is free
 	forgotten     bool   // an operator has removed the cluster of this uid
+	revoked       bool   // or that of this name, or of this certificate key
 	quarantined   bool
 	hello         streamID
 	last          streamID // of the last stream that was attached; the zero value if there was none
@@ -53,6 +54,8 @@ func decideHello(f helloFacts) Refusal {
 	switch {
 	case f.protocol != protocolVersion:
 		return ProtocolUnsupported
+	case f.revoked: // whatever uid it says
+		return RefusedForgotten
 	case f.uid == "" || f.registeredUID != "" && f.uid != f.registeredUID:
 		return IdentityMismatch
 	case f.forgotten:

@@ -54,8 +54,9 @@
 // Lifecycle of a name: free, registered, draining, forgotten. Draining is durable and changes routing alone: reports,
 // liveness and the keys that the cluster holds go on. Forgetting writes a tombstone first, and waits for that and for
 // nothing else, least of all for the cluster; then the stream ends and the segments leave every view. Workers that were away hear of it as well: a name
-// whose cluster was forgotten is listed as known, with nothing. The forgotten cluster, or a clone of it, is refused by its
-// uid until an operator takes that back; another cluster may register under the name. A cluster that is attached and takes
+// whose cluster was forgotten is listed as known, with nothing. Forgetting revokes (TestForgettingRevokesTheCertificatesKey): the name is refused whatever
+// uid comes, and so are the keys of the cluster's certificates under every name, until an operator takes that back, or gives the
+// name to another cluster. A cluster that is attached and takes
 // claims cannot be forgotten. A name that is bound, taken or given back is written down by package registrycopy first.
 //
 // Liveness is decided by decideHealth, on the hub's monotonic clock. A stream that ends makes its cluster the last choice at

@@ -63,6 +63,8 @@ type Fleet struct {
 	recovers func(clusterID string) bool
 	limits   Limits
 
+	revoked sync.Map // by the name they were removed from: []string, keys of certificates
+
 	index index
 	turns chan struct{} // of whole reports that are much work
 

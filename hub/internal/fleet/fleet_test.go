@@ -99,7 +99,7 @@ func (o *owner) newTerm(term string) {
 func (o *owner) attach(f *Fleet) {
 	o.t.Helper()
 	o.stream++
-	session, welcome, refused := f.Connect(o.id, o.hello())
+	session, welcome, refused := f.Connect(Peer{ClusterID: o.id}, o.hello())
 	if refused != nil {
 		o.t.Fatalf("%s is refused: %v", o.id, refused)
 	}

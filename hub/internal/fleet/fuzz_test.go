@@ -49,7 +49,7 @@ func FuzzFrames(f *testing.F) {
 			before := holds(c)
 			switch body := frame.GetBody().(type) {
 			case *federationv1.WorkerFrame_Hello:
-				next, welcome, refused := fleet.Connect("east", body.Hello)
+				next, welcome, refused := fleet.Connect(Peer{ClusterID: "east"}, body.Hello)
 				if (next == nil) == (refused == nil) || (next == nil) != (welcome == nil) {
 					t.Fatalf("neither welcomed nor refused: %v %v", welcome, refused)
 				}
@@ -114,7 +114,7 @@ func FuzzHello(f *testing.F) {
 		defer func() { _ = file.Close() }()
 		registry := NewRegistry(file)
 		fleet := newFleet(t, registry)
-		session, _, refused := fleet.Connect("east", hello)
+		session, _, refused := fleet.Connect(Peer{ClusterID: "east"}, hello)
 		if refused != nil {
 			return
 		}
@@ -152,7 +152,7 @@ func FuzzRegistry(f *testing.F) {
 			if _, err := proto.Marshal(c); err != nil {
 				t.Fatalf("cluster %v cannot be shown: %v", c, err)
 			}
-			fleet.Connect(c.GetId(), &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t2", Stream: 1})
+			fleet.Connect(Peer{ClusterID: c.GetId()}, &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t2", Stream: 1})
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 
 func (o *owner) refused(f *Fleet) string {
 	o.stream++
-	_, _, refused := f.Connect(o.id, o.hello())
+	_, _, refused := f.Connect(Peer{ClusterID: o.id}, o.hello())
 	return refused.GetReason()
 }
 
@@ -31,7 +31,7 @@ func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 	// The stream of north says everything that east's stream says: uid, term, incarnation, and a higher stream number.
 	stolen := east.hello()
 	stolen.Stream = 99
-	impostor, welcome, refused := f.Connect("north", stolen)
+	impostor, welcome, refused := f.Connect(Peer{ClusterID: "north"}, stolen)
 	if refused != nil || welcome.GetClusterId() != "north" || impostor.ClusterID() != "north" {
 		t.Fatalf("welcome %v, refused %v", welcome, refused)
 	}
@@ -138,7 +138,7 @@ func TestTwoThatAlternateAreBothQuarantined(t *testing.T) {
 			o := twins[i%2]
 			o.stream++
 			o.incarnation = uint64(i + 1)
-			s, _, refused := f.Connect("east", o.hello())
+			s, _, refused := f.Connect(Peer{ClusterID: "east"}, o.hello())
 			if refused != nil {
 				quarantined = refused.GetReason()
 				break
@@ -237,7 +237,7 @@ func TestEtcdRestoredUnderAStream(t *testing.T) {
 	o.stream++
 	hello := o.hello()
 	hello.ResourceVersion = 179
-	s, welcome, refused := f.Connect("east", hello)
+	s, welcome, refused := f.Connect(Peer{ClusterID: "east"}, hello)
 	if refused != nil || !welcome.GetEtcdRestored() || !s.EtcdRestored() {
 		t.Errorf("welcome %v, refused %v", welcome, refused)
 	}
@@ -267,7 +267,7 @@ func TestEtcdRestored(t *testing.T) {
 		{149, false, true}, {149, false, true}, // told again until the worker begins
 		{149, true, true}, {149, false, false}, {200, false, false},
 	} {
-		s, welcome, refused := f.Connect("east", hello(c.rv))
+		s, welcome, refused := f.Connect(Peer{ClusterID: "east"}, hello(c.rv))
 		if refused != nil || welcome.GetEtcdRestored() != c.want {
 			t.Fatalf("at %d: welcome %v, refused %v, want restored %v", c.rv, welcome, refused, c.want)
 		}

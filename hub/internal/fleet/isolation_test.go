@@ -36,7 +36,7 @@ func TestI7AStuckClusterDelaysNoOther(t *testing.T) {
 		go func() {
 			stuck.newTerm("next") // which has to be written down
 			stuck.stream++
-			_, _, refused := f.Connect(stuck.id, stuck.hello())
+			_, _, refused := f.Connect(Peer{ClusterID: stuck.id}, stuck.hello())
 			_ = refused
 			_ = f.cluster("stuck").saveIfDirty(context.Background()) // waits for nothing: there is nothing new
 			s := f.cluster("stuck").session.Load()

@@ -26,6 +26,7 @@ func (c *cluster) load(r Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.record = r
+	c.fleet.revoked.Store(c.ID, r.RevokedKeys())
 	c.draining.Store(r.Draining)
 	// Of a name whose cluster was forgotten it is known that it has nothing, which workers that were away have yet to hear.
 	c.known.Store(r.UID == "" && len(r.Forgotten) > 0)
@@ -56,7 +57,8 @@ func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.record.UID, c.record.Draining, c.record.Forgotten = next.UID, next.Draining, next.Forgotten
+	c.record.UID, c.record.Draining, c.record.Forgotten, c.record.Keys = next.UID, next.Draining, next.Forgotten, next.Keys
+	c.fleet.revoked.Store(c.ID, next.RevokedKeys())
 	c.draining.Store(next.Draining)
 	return nil
 }
@@ -64,6 +66,36 @@ func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error
 // Drain stops new claims to a cluster. Everything else goes on.
 func (f *Fleet) Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	return f.setDraining(ctx, id, true)
+}
+
+// revokes reports whether a certificate's key is one of a cluster that was removed, from whatever name.
+func (f *Fleet) revokes(key string) (revoked bool) {
+	f.revoked.Range(func(_, keys any) bool {
+		revoked = slices.Contains(keys.([]string), key)
+		return !revoked
+	})
+	return revoked
+}
+
+// ReleaseName lets another cluster register under a name whose cluster was removed. That one stays refused, by its uid and its
+// certificates' keys.
+func (f *Fleet) ReleaseName(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
+	c := f.cluster(id)
+	if c == nil {
+		return nil, ErrNoCluster
+	}
+	err := c.change(ctx, func(r *Record) error {
+		if r.UID != "" || len(r.Forgotten) == 0 {
+			return ErrNoCluster
+		}
+		r.Forgotten[len(r.Forgotten)-1].Released = true
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.log.Info("Another cluster may register under the name of a forgotten one", "cluster", id)
+	return &sandboxv1.Cluster{Id: id, State: sandboxv1.ClusterState_FORGOTTEN, Message: "another cluster may register under the name"}, nil
 }
 
 // Undrain lets claims go to a cluster again, or a forgotten cluster register again.
@@ -109,8 +141,9 @@ func (f *Fleet) setDraining(ctx context.Context, id string, draining bool) (*san
 	return c.proto(), nil
 }
 
-// Forget removes a cluster: its tombstone is durable first, then its stream ends, and its segments leave every view. It
-// never waits for the cluster. What runs there runs on.
+// Forget removes a cluster and revokes it: its tombstone is durable first, then its stream ends, and its segments leave every
+// view. It never waits for the cluster. What runs there runs on. From then on its name, its uid, and the keys of its certificates
+// under any name are refused, until Undrain takes that back; ReleaseName gives the name alone to another cluster.
 func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	c := f.cluster(id)
 	if c == nil {
@@ -124,15 +157,20 @@ func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 		if !forgettable(c.session.Load() != nil && c.alive(f.now()), r.Draining) {
 			return ErrServing
 		}
-		r.Forgotten = append(r.Forgotten, Forgotten{UID: r.UID, Incarnation: r.Incarnation, Term: r.Term, At: f.clock.Now().UTC()})
+		r.Forgotten = append(r.Forgotten, Forgotten{UID: r.UID, Incarnation: r.Incarnation, Term: r.Term, At: f.clock.Now().UTC(), Keys: r.Keys})
 		r.Forgotten = r.Forgotten[max(0, len(r.Forgotten)-hubstate.MaxForgotten):]
-		r.UID, r.Draining, r.Tombstones = "", false, nil
+		r.UID, r.Draining, r.Tombstones, r.Keys = "", false, nil, nil
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	c.vanish()
+	for _, other := range *f.clusters.Load() { // under another name with the same key
+		if s := other.session.Load(); s != nil && f.revokes(s.peer.Key) {
+			s.Close()
+		}
+	}
 	f.log.Info("A cluster was forgotten", "cluster", id)
 	last.State, last.Message = sandboxv1.ClusterState_FORGOTTEN, "removed from the federation"
 	return last, nil

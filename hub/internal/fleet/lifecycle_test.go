@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -16,7 +17,7 @@ import (
 // refusal is why a cluster's stream is not taken now.
 func (o *owner) refusal(f *Fleet) string {
 	o.stream++
-	session, _, refused := f.Connect(o.id, o.hello())
+	session, _, refused := f.Connect(Peer{ClusterID: o.id}, o.hello())
 	if session != nil {
 		session.Close()
 	}
@@ -137,7 +138,18 @@ func TestAForgottenClusterIsRefused(t *testing.T) {
 	if got := clone.refusal(f); got != string(RefusedForgotten) {
 		t.Errorf("a clone of it: %q", got)
 	}
+	clone.uid = "invented"
+	if got := clone.refusal(f); got != string(RefusedForgotten) {
+		t.Errorf("it comes back with an invented uid: %q", got)
+	}
 
+	if _, err := f.ReleaseName(t.Context(), "east"); err != nil {
+		t.Fatal(err)
+	}
+	f = newFleet(t, registry)
+	if got := east.refusal(f); got != string(RefusedForgotten) {
+		t.Errorf("it comes back to a name that was released: %q", got)
+	}
 	successor := newOwner(t, "east")
 	successor.uid, successor.term = "uid-successor", "successor"
 	successor.truth.Put(pool(env(0), 2))
@@ -169,7 +181,7 @@ func TestAForgottenClusterMayRegisterAgain(t *testing.T) {
 	}
 	old := newOwner(t, "east")
 	old.stream++
-	session, welcome, refused := f.Connect("east", old.hello())
+	session, welcome, refused := f.Connect(Peer{ClusterID: "east"}, old.hello())
 	if refused != nil || welcome.GetHighestIncarnation() != 7 {
 		t.Fatalf("welcomed with %v, refused %v", welcome, refused)
 	}
@@ -215,9 +227,69 @@ func TestASuccessorIsNotMeasuredByTheOneBefore(t *testing.T) {
 	if _, err := f.Forget(t.Context(), "east"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := f.ReleaseName(t.Context(), "east"); err != nil {
+		t.Fatal(err)
+	}
 	successor := newOwner(t, "east")
 	successor.uid, successor.term = "uid-successor", "successor"
 	successor.truth.Put(pool(env(1), 2))
 	successor.connect(f)
 	wantTruth(t, f, successor)
+}
+
+// TestForgettingRevokesTheCertificatesKey under every name, over a restart of the hub, until it is taken back.
+func TestForgettingRevokesTheCertificatesKey(t *testing.T) {
+	registry := &memoryRegistry{}
+	f := newFleet(t, registry)
+	connect := func(id, uid, key string, stream uint64) (*Session, string) {
+		hello := &federationv1.Hello{Protocol: 1, ClusterUid: uid, Term: id + uid, Stream: stream}
+		s, _, refused := f.Connect(Peer{ClusterID: id, Key: key}, hello)
+		return s, refused.GetReason()
+	}
+	east, _ := connect("east", "u1", "first", 1)
+	east.Close()
+	east, _ = connect("east", "u1", "renewed", 2)
+	other, _ := connect("other", "u2", "first", 1) // a certificate for another name with the same key
+	east.Close()
+	if _, err := f.Forget(t.Context(), "east"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-other.Replaced():
+	default:
+		t.Error("a stream with its key goes on under another name")
+	}
+	check := func(when string, want map[[3]string]string) {
+		t.Helper()
+		for who, reason := range want {
+			stream := uint64(time.Now().UnixNano())
+			s, got := connect(who[0], who[1], who[2], stream)
+			if got != reason {
+				t.Errorf("%s, cluster %s of uid %s with key %q: %q, want %q", when, who[0], who[1], who[2], got, reason)
+			}
+			if s != nil {
+				s.Close()
+			}
+		}
+	}
+	for _, when := range []string{"at once", "after a restart"} {
+		check(when, map[[3]string]string{
+			{"east", "u1", "renewed"}: "Forgotten", {"east", "invented", "renewed"}: "Forgotten", {"east", "invented", "new"}: "Forgotten",
+			{"other", "u2", "first"}: "Forgotten", {"third", "u3", "renewed"}: "Forgotten", {"other", "u2", "own"}: "", {"fourth", "u4", ""}: "",
+		})
+		f = newFleet(t, registry)
+	}
+	if _, err := f.ReleaseName(t.Context(), "east"); err != nil {
+		t.Fatal(err)
+	}
+	check("released", map[[3]string]string{
+		{"east", "u1", "new"}: "Forgotten", {"east", "u5", "renewed"}: "Forgotten", {"other", "u2", "first"}: "Forgotten",
+	})
+	if _, err := f.Undrain(t.Context(), "east"); err != nil {
+		t.Fatal(err)
+	}
+	check("taken back", map[[3]string]string{{"east", "u1", "renewed"}: "", {"other", "u2", "first"}: ""})
+	if _, err := f.ReleaseName(t.Context(), "east"); !errors.Is(err, ErrNoCluster) {
+		t.Errorf("releasing a name that is taken: %v", err)
+	}
 }

@@ -196,7 +196,7 @@ func TestAHelloOutOfBoundsIsRefused(t *testing.T) {
 	} {
 		hello := o.hello()
 		change(hello, strings.Repeat("x", 1<<20))
-		if _, _, refused := f.Connect("east", hello); refused.GetReason() != "Invalid" || !strings.HasPrefix(refused.GetMessage(), field) {
+		if _, _, refused := f.Connect(Peer{ClusterID: "east"}, hello); refused.GetReason() != "Invalid" || !strings.HasPrefix(refused.GetMessage(), field) {
 			t.Errorf("%s: %v", field, refused)
 		}
 	}

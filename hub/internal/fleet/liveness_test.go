@@ -198,7 +198,7 @@ func TestAStreamComesBackWithTheDiskFull(t *testing.T) {
 	wantTruth(t, f, o)
 	o.newTerm("next") // this one is not, and must be
 	o.stream++
-	session, _, refused := f.Connect("east", o.hello())
+	session, _, refused := f.Connect(Peer{ClusterID: "east"}, o.hello())
 	if refused != nil {
 		t.Fatalf("refused: %v", refused)
 	}

@@ -187,7 +187,7 @@ func TestI5ARestartedHubBelievesNoOlderIncarnation(t *testing.T) {
 	o.connect(newFleet(t, registry))
 
 	f := newFleet(t, registry)
-	s, welcome, refused := f.Connect("east", &federationv1.Hello{Protocol: 1, ClusterUid: o.uid, Term: "east-term-1", Incarnation: 1, Stream: 9})
+	s, welcome, refused := f.Connect(Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: o.uid, Term: "east-term-1", Incarnation: 1, Stream: 9})
 	if refused != nil || welcome.GetHighestIncarnation() != 2 || welcome.GetHighestTerm() != "second" {
 		t.Fatalf("welcome is %v, refused %v", welcome, refused)
 	}
@@ -338,7 +338,7 @@ func TestTombstonesTravelInTheWelcomeAndAreBounded(t *testing.T) {
 	f.saveRecords(t.Context())
 
 	o.stream++
-	_, welcome, _ := newFleet(t, registry).Connect("east", o.hello())
+	_, welcome, _ := newFleet(t, registry).Connect(Peer{ClusterID: "east"}, o.hello())
 	stones := welcome.GetTombstones()
 	if len(stones) != maxTombstones-1 || stones[len(stones)-1].GetName() != env(588).Name {
 		t.Errorf("%d tombstones, the last %v; want %d, the last %v", len(stones), stones[len(stones)-1], maxTombstones-1, env(588))

@@ -38,10 +38,10 @@ var (
 // goroutine that reads the stream, NextForeign to the one that writes it; the others are for everybody.
 type Session struct {
 	cluster         *cluster
+	peer            Peer
 	id              streamID
 	resourceVersion uint64
 	incarnation     atomic.Uint64
-	certificate     atomic.Pointer[time.Time] // when it ends; nil: not known
 	replaced        chan struct{}
 	once            sync.Once
 	outbox          outbox
@@ -55,11 +55,19 @@ type Session struct {
 	asking   asking
 }
 
+// Peer is who opens a stream, by its certificate.
+type Peer struct {
+	ClusterID string
+	Key       string    // link.PeerKey; empty: not known
+	Expires   time.Time // of the certificate; zero: not known
+}
+
 // Connect admits a stream of the cluster that its certificate names, or refuses it. On success the stream takes the place
 // of the one before.
-func (f *Fleet) Connect(clusterID string, hello *federationv1.Hello) (
+func (f *Fleet) Connect(peer Peer, hello *federationv1.Hello) (
 	*Session, *federationv1.Welcome, *federationv1.Refused,
 ) {
+	clusterID := peer.ClusterID
 	c := f.obtain(clusterID)
 	if err := checkHello(hello); err != nil {
 		f.metrics.refused.WithLabelValues(string(RefusedInvalid)).Inc()
@@ -70,9 +78,9 @@ func (f *Fleet) Connect(clusterID string, hello *federationv1.Hello) (
 	}
 	c.durable.Lock()
 	defer c.durable.Unlock()
-	refusal := decideHello(c.gather(hello))
+	refusal := decideHello(c.gather(peer, hello))
 	if refusal == None {
-		if err := c.register(hello); err != nil {
+		if err := c.register(peer, hello); err != nil {
 			f.log.Error(err, "Registering a cluster", "cluster", clusterID)
 			refusal = RegistryUnavailable
 		}
@@ -82,19 +90,23 @@ func (f *Fleet) Connect(clusterID string, hello *federationv1.Hello) (
 		f.log.Info("Refusing a stream", "cluster", clusterID, "reason", refusal, "clusterUID", hello.GetClusterUid())
 		return nil, nil, refused(refusal)
 	}
-	s, welcome := c.attach(hello)
+	s, welcome := c.attach(peer, hello)
+	if f.revokes(peer.Key) { // forgotten under another name in the meantime
+		s.Close()
+		return nil, nil, refused(RefusedForgotten)
+	}
 	return s, welcome, nil
 }
 
 // gather notes the contact and collects what decideHello needs.
-func (c *cluster) gather(hello *federationv1.Hello) helloFacts {
+func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	now := c.fleet.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	facts := helloFacts{
 		protocol: hello.GetProtocol(), uid: hello.GetClusterUid(), registeredUID: c.record.UID,
-		forgotten: c.record.Forgot(hello.GetClusterUid()),
-		hello:     streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
+		forgotten: c.record.Forgot(hello.GetClusterUid()), revoked: c.record.Revoked() || c.fleet.revokes(peer.Key),
+		hello: streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()}, last: c.last, alive: c.alive(now),
 	}
 	if facts.registeredUID == facts.uid {
 		beside := facts.alive && facts.hello.term != facts.last.term && facts.hello.incarnation <= facts.last.incarnation
@@ -126,7 +138,7 @@ func (c *cluster) noteContact(seen contact) {
 }
 
 // register binds the name to the cluster that comes first. It is durable before the stream is told of it.
-func (c *cluster) register(hello *federationv1.Hello) error {
+func (c *cluster) register(peer Peer, hello *federationv1.Hello) error {
 	c.mu.Lock()
 	r := c.recordCopy()
 	c.mu.Unlock()
@@ -135,6 +147,8 @@ func (c *cluster) register(hello *federationv1.Hello) error {
 	}
 	r.ClusterID, r.RegisteredAt = c.ID, c.fleet.clock.Now().UTC()
 	takeBack(&r, hello.GetClusterUid())
+	r.Keys = nil
+	r.AddKey(peer.Key)
 	if err := c.save(context.Background(), r); err != nil {
 		return err
 	}
@@ -144,15 +158,16 @@ func (c *cluster) register(hello *federationv1.Hello) error {
 	return nil
 }
 
-func (c *cluster) attach(hello *federationv1.Hello) (*Session, *federationv1.Welcome) {
+func (c *cluster) attach(peer Peer, hello *federationv1.Hello) (*Session, *federationv1.Welcome) {
 	s := &Session{
-		cluster: c, id: streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()},
+		cluster: c, peer: peer, id: streamID{hello.GetTerm(), hello.GetIncarnation(), hello.GetStream()},
 		resourceVersion: hello.GetResourceVersion(), replaced: make(chan struct{}),
 	}
 	s.outbox.init()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.version = s.id, hello.GetVersion()
+	c.unsaved = c.record.AddKey(peer.Key) || c.unsaved
 	if old := c.session.Swap(s); old != nil {
 		old.end()
 	}
@@ -189,7 +204,7 @@ func refused(r Refusal) *federationv1.Refused {
 	case RefusedInvalid:
 		out.RetryAfter = durationpb.New(time.Minute)
 	case RefusedForgotten:
-		out.Message = "this cluster was removed from the federation; `atollctl cluster undrain` lets it register again"
+		out.Message = "this cluster, or one with the same certificate key, was removed from the federation; `atollctl cluster undrain` takes that back"
 		out.RetryAfter = durationpb.New(quarantinePeriod)
 	case RegistryUnavailable:
 		out.Message = "the hub cannot write its registry"
@@ -254,9 +269,6 @@ func (s *Session) ClusterID() string { return s.cluster.ID }
 
 // Incarnation is what the stream began with; 0 before.
 func (s *Session) Incarnation() uint64 { return s.incarnation.Load() }
-
-// CertificateExpires notes when the certificate ends that the stream was opened with.
-func (s *Session) CertificateExpires(at time.Time) { s.certificate.Store(&at) }
 
 // Replaced is closed when the stream is no longer the cluster's.
 func (s *Session) Replaced() <-chan struct{} { return s.replaced }

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// documented finds commands: in a line of a block, or between backticks.
+var documented = regexp.MustCompile("(?m)`atollctl ([^`]+)`|^[^`\n]*?(?:bin/)?atollctl ([a-z-][^`\n|)#]*)")
+
+// Every command that README and docs show is one, with these flags, and as many arguments.
+func TestDocumentedCommands(t *testing.T) {
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range documented.FindAllStringSubmatch(string(text), -1) {
+			found++
+			line := strings.TrimSpace(match[1] + match[2])
+			if err := parse(strings.Fields(line), match[1] != ""); err != nil {
+				t.Errorf("%s: atollctl %s: %v", page, line, err)
+			}
+		}
+	}
+	if found < 25 {
+		t.Errorf("found %d commands, want at least 25", found)
+	}
+}
+
+// parse does what comes before a command runs. A command that is only named needs no arguments.
+func parse(args []string, named bool) error {
+	command, rest, err := newRoot().Find(args)
+	if err != nil || named && len(rest) == 0 {
+		return err
+	}
+	command.InitDefaultHelpFlag()
+	if err := command.ParseFlags(rest); err != nil {
+		return err
+	}
+	if help, err := command.Flags().GetBool("help"); help || err != nil {
+		return err
+	}
+	if words := command.Flags().Args(); command.HasSubCommands() && len(words) > 0 {
+		return fmt.Errorf("%s has no command %s", command.CommandPath(), words[0])
+	}
+	return command.ValidateArgs(command.Flags().Args())
+}
