@@ -21,11 +21,11 @@ func processFaults() []scenario {
 	}
 }
 
-// longReports makes complete reports of several chunks, by Envs whose image has a very long name.
+// longReports makes complete reports of several chunks, by Envs whose image has a long name.
 func longReports(w *world) {
 	for _, s := range w.sites {
 		for i := range 3 {
-			w.must(s.AddEnv(fmt.Sprint("long", i), 0, strings.Repeat("x", 400<<10)))
+			w.must(s.AddEnv(fmt.Sprint("long", i), 0, strings.Repeat("x", 900)))
 		}
 	}
 	time.Sleep(5 * time.Second)

@@ -84,6 +84,9 @@ type Worker struct {
 	leads bool
 }
 
+// reportSize has reports of a few Envs come in several chunks.
+const reportSize = 2 << 10
+
 // StartWorker starts a worker process. It leads once it has the lease, and ends for good when it has lost it.
 func (c *Cluster) StartWorker(o Options) (*Worker, error) {
 	p := &process{name: o.Name, log: o.Log, cluster: c, wire: c.connect(), times: apitime.NewOn(c.machine(), o.Clock)}
@@ -176,7 +179,7 @@ func (p *process) build(o Options) error {
 	p.foreign = foreign.NewListener(o.Clock)
 	p.agent = agent.New(cached{p.client, p.informers}, p.client, p.informers, agent.Options{
 		ClusterID: p.cluster.ID, Version: "sim", Namespace: systemNamespace, Hub: o.Hub, Foreign: p.foreign,
-		Claims: p.claims, Sandboxes: p.sandboxes, Inventory: p.inventory, Clock: o.Clock, Log: o.Log.WithName("agent"),
+		ReportSize: reportSize, Claims: p.claims, Sandboxes: p.sandboxes, Inventory: p.inventory, Clock: o.Clock, Log: o.Log.WithName("agent"),
 	})
 	// The agent's handlers come before the inventory's: see worker/run.go.
 	if err := p.agent.Watch(context.Background(), p.informers); err != nil {

@@ -129,10 +129,12 @@ type Options struct {
 	Paused func(*v1alpha1.SandboxPool) bool
 	// OnPausedChange has f called when Paused may answer otherwise; nil: it never does.
 	OnPausedChange func(f func())
-	Clock          clock.WithTicker
-	Traces         trace.TracerProvider  // nil: no spans
-	Metrics        prometheus.Registerer // nil: none
-	Log            logr.Logger
+	// ReportSize is how many bytes a chunk of a report may have; 0: what fits into a frame.
+	ReportSize int
+	Clock      clock.WithTicker
+	Traces     trace.TracerProvider  // nil: no spans
+	Metrics    prometheus.Registerer // nil: none
+	Log        logr.Logger
 }
 
 // Agent is the worker's end of the link.

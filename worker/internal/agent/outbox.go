@@ -3,6 +3,8 @@
 package agent
 
 import (
+	"cmp"
+
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -21,6 +23,7 @@ const (
 
 // outbox is what one stream has reported. Sequences go on across the streams of an incarnation.
 type outbox struct {
+	chunk    int    // bytes; 0: chunkSize
 	sequence uint64 // of the last report that was made
 	acked    uint64
 	reported segment.Snapshot
@@ -65,9 +68,10 @@ func (o *outbox) report(complete bool, d segment.Delta, keys []*federationv1.Key
 	o.promised = false
 	chunk := &federationv1.Report{}
 	chunks, size := []*federationv1.Report{chunk}, 0
+	limit := cmp.Or(o.chunk, chunkSize)
 	room := func(item proto.Message) {
 		n := proto.Size(item) + perItem
-		if size > 0 && size+n > chunkSize {
+		if size > 0 && size+n > limit {
 			chunk, size = &federationv1.Report{}, 0
 			chunks = append(chunks, chunk)
 		}

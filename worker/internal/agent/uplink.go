@@ -76,6 +76,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 		answers:  make(chan answeredDispatch),
 		acks:     make(chan *federationv1.HubFrame, window),
 		sentAll:  make(chan struct{}),
+		out:      outbox{chunk: a.opts.ReportSize},
 		pending:  map[segment.Key]*segment.Segment{},
 		complete: true,
 	}
