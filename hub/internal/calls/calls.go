@@ -86,7 +86,8 @@ func (w Workers) Sandbox(ctx context.Context, cluster string, d *federationv1.Di
 // that is too big to keep (I14).
 func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 	if from, ok := validate.ClusterOf(sandbox.GetId()); !ok || from != cluster {
-		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster, validate.Clip(sandbox.GetId()))
+		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster,
+			validate.Clip(sandbox.GetId()))
 	}
 	if size := proto.Size(sandbox); size > maxSandbox {
 		return problem.New(problem.Internal, "cluster %s answered with sandbox %s of %d bytes, want at most %d", cluster, sandbox.GetId(), size, maxSandbox)

@@ -183,7 +183,9 @@ func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *le
 }
 
 // adopt makes a holder the key's, in the place of what is known if it is newer than that.
-func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv1.KeyHolder, h ledger.Held, bears bearing) (bearing, error) {
+func (s *Service) adopt(
+	ctx context.Context, cluster string, holder *federationv1.KeyHolder, h ledger.Held, bears bearing,
+) (bearing, error) {
 	if err := s.recovery.Saw(ctx, holder.GetAttempt()); err != nil {
 		return "", err
 	}
@@ -223,7 +225,8 @@ func (s *Service) adopt(ctx context.Context, cluster string, holder *federationv
 	return bears, nil
 }
 
-// adopted is what can be known of a claim by its holder. A claim under way is pending: a retry joins it there. One with a Pod may have been answered, and is never claimed again.
+// adopted is what can be known of a claim by its holder. A claim under way is pending: a retry joins it there. One with a
+// Pod may have been returned, and is never claimed again.
 func (s *Service) adopted(cluster string, holder *federationv1.KeyHolder) *ledger.Record {
 	now := s.clock.Now()
 	r := &ledger.Record{
@@ -261,7 +264,8 @@ func (k *keyed) name(ctx context.Context) {
 	next.Request, next.Adopted = ledger.Marshal(k.flight.request), false
 	saved, err := k.service.ledger.Save(ctx, k.flight.hash, k.held, &next)
 	if err != nil {
-		k.service.log.Info("Could not write down the request of an adopted claim; the next retry will", "claimKey", k.flight.hash, "error", err.Error())
+		k.service.log.Info("Could not write down the request of an adopted claim; the next retry will", "claimKey", k.flight.hash,
+			"error", err.Error())
 		return
 	}
 	k.held = saved

@@ -31,7 +31,8 @@ func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest)
 	var f validate.Faults
 	f.Namespace(req.GetNamespace())
 	f.Check(validate.IsName(req.GetName()), "name", validate.Clip(req.GetName()), "the name of an Env")
-	f.Check(req.GetSandboxId() == "" || req.GetClaimKey() == "", "claimKey", validate.Clip(req.GetClaimKey()), "nothing, where sandboxId is given")
+	f.Check(req.GetSandboxId() == "" || req.GetClaimKey() == "", "claimKey", validate.Clip(req.GetClaimKey()),
+		"nothing, where sandboxId is given")
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -80,7 +81,8 @@ func (s *Service) Decision(ctx context.Context, id string) (*sandboxv1.Decision,
 	if h.Record != nil && h.Record.SandboxID == id && len(h.Record.Decision) > 0 {
 		return h.Record.ParseDecision()
 	}
-	return nil, problem.New(problem.NotFound, "the decision on sandbox %s is not kept any more: there are those of the latest %d claims of this hub process, and of claims with a key", id, keptDecisions)
+	return nil, problem.New(problem.NotFound, "the decision on sandbox %s is not kept any more: there are those of the latest %d claims "+
+		"of this hub process, and of claims with a key", id, keptDecisions)
 }
 
 func (s *Service) explainKey(ctx context.Context, p principal.Principal, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {

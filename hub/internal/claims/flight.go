@@ -89,7 +89,9 @@ const (
 var errCanceled = errors.New("the claim was cancelled")
 
 // createKeyed gets a claim with a key by a flight, its own or another caller's.
-func (s *Service) createKeyed(ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*sandboxv1.Sandbox, error) {
+func (s *Service) createKeyed(
+	ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
+) (*sandboxv1.Sandbox, error) {
 	hash := ledger.KeyHash(req.GetTeam(), req.GetNamespace(), req.GetClaimKey())
 	if err := s.recovered(ctx); err != nil {
 		return nil, err
@@ -204,7 +206,9 @@ func conflict(key string) error {
 }
 
 // join returns the key's flight, and starts one if there is none. The flight belongs to the trace of its first caller.
-func (s *Service) join(ctx context.Context, hash, account string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait) (*flight, error) {
+func (s *Service) join(
+	ctx context.Context, hash, account string, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
+) (*flight, error) {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
 	if f := s.flights.byKey[hash]; f != nil {

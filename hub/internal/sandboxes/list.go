@@ -52,7 +52,8 @@ func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRe
 		f.Namespace(in.GetNamespace())
 	}
 	f.Check(in.GetEnv() == "" || validate.IsName(in.GetEnv()), "env", validate.Clip(in.GetEnv()), "the name of an Env")
-	f.Check(in.GetClusterId() == "" || validate.IsClusterID(in.GetClusterId()), "clusterId", validate.Clip(in.GetClusterId()), validate.ValidClusterID)
+	f.Check(in.GetClusterId() == "" || validate.IsClusterID(in.GetClusterId()), "clusterId", validate.Clip(in.GetClusterId()),
+		validate.ValidClusterID)
 	f.Check(in.GetPool() == "" || validate.IsName(in.GetPool()), "pool", validate.Clip(in.GetPool()), "the name of a pool")
 	f = append(f, serve.ListFaults(in)...)
 	if token := in.GetPageToken(); token != "" {
@@ -106,7 +107,8 @@ func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.Lis
 	}
 	out := page{cluster: cluster, next: answer.GetList().GetNextPageToken()}
 	if _, ok := validate.ClusterOf(out.next); out.next != "" && (!ok || out.next <= req.GetPageToken()) {
-		return page{cluster: cluster, err: problem.New(problem.Internal, "cluster %s names %q as its next page", cluster, validate.Clip(out.next))}
+		err := problem.New(problem.Internal, "cluster %s names %q as its next page", cluster, validate.Clip(out.next))
+		return page{cluster: cluster, err: err}
 	}
 	for _, sandbox := range answer.GetList().GetSandboxes() {
 		if err := calls.Stamp(sandbox, cluster); err != nil {
