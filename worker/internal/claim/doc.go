@@ -19,15 +19,16 @@
 // # The queue
 //
 // Of each pool; bounded, by 8192 claims unless configured otherwise. Nothing polls: the event that makes a Pod idle hands it
-// to whose turn it is, in O(log n), so a Pod is idle only while nobody waits. Tenants, each a team and user, take turns, and
-// a tenant's claims go in the order in which they came. A claim that lost its Pod to another writer comes back to its place,
+// to whose turn it is, in O(log n), so a Pod is idle only while nobody waits. Teams take turns; within a team its users do, and a
+// user's claims go in the order in which they came. A claim that lost its Pod to another writer comes back to its place,
 // its turn unspent, and the bound does not hold for it: there are no more such claims than Pods.
 //
 // Who cannot be served is refused at once, with a reason, so that the hub can go elsewhere (admit in decide.go): NO_CAPACITY
-// who does not want to wait, or finds a pool without Pods that the autoscaler cannot make grow in time, DEADLINE whose time is up, QUEUE_FULL who finds the queue full. Who has fewer claims in a full
-// queue than somebody else is not refused: the newest claim of the tenant that has most makes room and is refused instead.
-// So one tenant's flood takes neither the Pods nor the places of the others; a full queue evens out. That holds between
-// tenants only, and they are what callers' credentials say: at the local API, which asks for none, what callers say.
+// who does not want to wait, or finds a pool without Pods that the autoscaler cannot make grow in time, DEADLINE whose time is up, QUEUE_FULL who finds the queue full. A claim of a
+// team that has fewer in a full queue than another is not refused: the newest claim of the team with most makes room and is refused
+// instead; within a team the same holds for its users. So one team's flood takes neither the Pods nor the places of the others, and
+// users that it invents gain it nothing (I14): TestTurnsAreFair, TestDisplacingEvensOut. Teams are what callers' credentials say: at
+// the local API, which asks for none, what callers say.
 //
 // A claim without a key whose sandbox ended before it ran, by no fault of the request's, comes back to its place in the same
 // way, while there is time, for three sandboxes at most; with noQueue it gets what is idle then. One that gets none is told why

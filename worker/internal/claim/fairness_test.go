@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// play carries out a script and answers what it tells. "a1" is claim 1 of tenant a:
+// play carries out a script and returns what it tells. "a1" is claim 1 of team a, "ax1" is claim 1 of its user x:
 //
 //	+a1  a1 comes          <a1  a1 lost its Pod and is back
 //	-a1  a1 leaves         =a1  a1 takes a Pod without having waited
 //	>    the next one gets a Pod, and is told
-//	!    the newest of whoever has most is told, and leaves
+//	!    the newest claim of the user with most, of the team with most, is told with that number, and leaves
 func play(script string) string {
 	q := newWaitQueue()
 	waiters, names := map[string]*waiter{}, map[*waiter]string{}
@@ -26,7 +26,7 @@ func play(script string) string {
 		verb, name := step[:1], step[1:]
 		o := waiters[name]
 		if name != "" && o == nil {
-			o = &waiter{tenant: tenant{team: name[:1]}}
+			o = &waiter{tenant: tenant{team: name[:1], user: name[1 : len(name)-1]}}
 			waiters[name], names[o] = o, name
 			q.number(o)
 		}
@@ -40,7 +40,7 @@ func play(script string) string {
 		case ">":
 			told = append(told, cmp.Or(names[q.next()], "none"))
 		case "!":
-			newest, most := q.newest()
+			newest, _, most := q.crowd(tenant{team: "none"})
 			q.remove(newest)
 			told = append(told, fmt.Sprintf("%s/%d", names[newest], most))
 		}
@@ -71,6 +71,16 @@ func TestTenantsTakeTurns(t *testing.T) {
 		"leaves with its Pod: the turn stays":   {"+a1 +a2 +b1 +b2 > > -a1 > > >", "a1 b1 a2 b2 none left 0"},
 		"the newest of whoever has most":        {"+a1 +a2 +b1 +b2 +b3 +c1 ! ! ! !", "b3/3 b2/2 a2/2 c1/1 left 2"},
 		"who is back has its place":             {"+a1 +a2 > > <a1 <a2 +b1 !", "a1 a2 b1/1 left 2"},
+
+		"users of a team take turns":        {"+ax1 +ax2 +ax3 +ay1 +az1 > > > > >", "ax1 ay1 az1 ax2 ax3 left 0"},
+		"a team's users share its turns":    {"+ax1 +ay1 +az1 +b1 +b2 +b3 > > > > > >", "ax1 b1 ay1 b2 az1 b3 left 0"},
+		"I14: invented users gain nothing":  {"+a1 +ap1 +aq1 +ar1 +as1 +at1 +au1 +b1 +b2 > > > >", "a1 b1 ap1 b2 left 5"},
+		"a user who comes is behind":        {"+ax1 +ax2 +b1 > +ay1 > > >", "ax1 b1 ax2 ay1 left 0"},
+		"back before the team's others":     {"+ax1 +ay1 +ax2 +b1 +b2 > > <ax1 > > > >", "ax1 b1 ax1 ay1 b2 ax2 left 0"},
+		"leaves: team and user are served":  {"+ax1 +ax2 +ay1 +b1 +b2 > -ax1 > > > >", "ax1 ax2 b1 ay1 b2 left 0"},
+		"the newest of the team with most":  {"+ax1 +ax2 +ay1 +b1 +b2 ! ! !", "ax2/3 b2/2 ay1/2 left 2"},
+		"users of one team displace in it":  {"+ax1 +ax2 +ax3 +ay1 ! !", "ax3/4 ax2/3 left 2"},
+		"who is back does not count either": {"+ax1 +ax2 +ay1 > <ax1 +b1 !", "ax1 ay1/2 left 3"},
 	} {
 		if got := play(tc.script); got != tc.want {
 			t.Errorf("%s: %s\n got %s\nwant %s", name, tc.script, got, tc.want)
@@ -81,76 +91,118 @@ func TestTenantsTakeTurns(t *testing.T) {
 // naive is the queue as doc comments say it, without any order that has to be kept.
 type naive struct {
 	waiting []*waiter
-	turn    uint64
-	turns   map[tenant]uint64  // of the first claim that had no Pod yet
-	own     map[*waiter]uint64 // of claims that had one
+	rank    uint64
+	teams   map[string]uint64 // ranks of the first claim that had no Pod yet
+	users   map[tenant]uint64
+	own     map[*waiter][2]uint64 // of claims that had one: of its team, and of its user
 }
 
+func newNaive() *naive {
+	return &naive{teams: map[string]uint64{}, users: map[tenant]uint64{}, own: map[*waiter][2]uint64{}}
+}
+
+func (n *naive) next1() uint64 {
+	n.rank++
+	return n.rank
+}
+
+func (n *naive) waits(is func(*waiter) bool) bool { return slices.ContainsFunc(n.waiting, is) }
+
 func (n *naive) add(o *waiter) {
-	if !slices.ContainsFunc(n.waiting, func(w *waiter) bool { return w.tenant == o.tenant }) {
-		n.turn++
-		n.turns[o.tenant] = n.turn
+	if !n.waits(func(w *waiter) bool { return w.tenant.team == o.tenant.team }) {
+		n.teams[o.tenant.team] = n.next1()
+	}
+	if !n.waits(func(w *waiter) bool { return w.tenant == o.tenant }) {
+		n.users[o.tenant] = n.next1()
 	}
 	n.waiting = append(n.waiting, o)
 }
 
-func (n *naive) pass(o *waiter) {
-	n.turn++
-	n.own[o] = n.turn
-}
+func (n *naive) pass(o *waiter) { n.own[o] = [2]uint64{n.next1(), n.next1()} }
 
-// first is the oldest claim of a tenant, and its turn.
-func (n *naive) first(of tenant) (first *waiter, turn uint64) {
+// ofUser is the oldest claim of a user, and its rank in the team.
+func (n *naive) ofUser(of tenant) (first *waiter, rank uint64) {
 	for _, o := range n.waiting {
 		if o.tenant == of && (first == nil || o.ticket < first.ticket) {
 			first = o
 		}
 	}
-	return first, cmp.Or(n.own[first], n.turns[of])
+	return first, cmp.Or(n.own[first][1], n.users[of])
 }
 
-func (n *naive) next() *waiter {
-	var best *waiter
-	var bestTurn uint64
+// tenants are those that wait.
+func (n *naive) tenants() map[tenant]bool {
+	all := map[tenant]bool{}
 	for _, o := range n.waiting {
-		if first, turn := n.first(o.tenant); best == nil || turn < bestTurn {
-			best, bestTurn = first, turn
+		all[o.tenant] = true
+	}
+	return all
+}
+
+// next is the first claim of the user with the lowest rank, of the team with the lowest.
+func (n *naive) next() *waiter {
+	firsts, orders := map[string]*waiter{}, map[string]uint64{} // by team
+	for t := range n.tenants() {
+		if w, order := n.ofUser(t); firsts[t.team] == nil || order < orders[t.team] {
+			firsts[t.team], orders[t.team] = w, order
+		}
+	}
+	var best *waiter
+	var lowest uint64
+	for team, first := range firsts {
+		if rank := cmp.Or(n.own[first][0], n.teams[team]); best == nil || rank < lowest {
+			best, lowest = first, rank
 		}
 	}
 	if best == nil {
 		return nil
 	}
 	n.waiting = slices.DeleteFunc(n.waiting, func(o *waiter) bool { return o == best })
-	if n.own[best] == 0 {
-		n.own[best] = bestTurn
-		// A tenant of whom nobody is left gets another turn when it comes again; numbers are spent all the same.
-		n.turn++
-		n.turns[best.tenant] = n.turn
+	if n.own[best] == [2]uint64{} {
+		n.own[best] = [2]uint64{n.teams[best.tenant.team], n.users[best.tenant]}
+		// A party of which no claim is left gets another rank when it comes again; numbers are spent all the same.
+		n.teams[best.tenant.team], n.users[best.tenant] = n.next1(), n.next1()
 	}
 	return best
 }
 
 func (n *naive) remove(o *waiter) {
 	n.waiting = slices.DeleteFunc(n.waiting, func(w *waiter) bool { return w == o })
-	if own := n.own[o]; own != 0 {
-		n.turns[o.tenant] = min(n.turns[o.tenant], own)
+	if own, had := n.own[o]; had {
+		n.teams[o.tenant.team] = min(n.teams[o.tenant.team], own[0])
+		n.users[o.tenant] = min(n.users[o.tenant], own[1])
 	}
 }
 
-func (n *naive) newest() (newest *waiter, most int) {
-	lines := map[tenant][]*waiter{}
+// crowd compares teams, and where that makes no room the users of the tenant's own.
+func (n *naive) crowd(of tenant) (newest *waiter, own, most int) {
+	teams, users := map[string][]*waiter{}, map[tenant][]*waiter{}
 	for _, o := range n.waiting {
-		if n.own[o] == 0 {
-			lines[o.tenant] = append(lines[o.tenant], o)
+		if _, had := n.own[o]; !had {
+			teams[o.tenant.team], users[o.tenant] = append(teams[o.tenant.team], o), append(users[o.tenant], o)
 		}
 	}
-	for _, line := range lines {
-		last := slices.MaxFunc(line, func(a, b *waiter) int { return cmp.Compare(a.ticket, b.ticket) })
-		if len(line) > most || len(line) == most && last.ticket > newest.ticket {
-			newest, most = last, len(line)
+	longest := func(team string) (newest *waiter, most int) {
+		for t, line := range users {
+			last := slices.MaxFunc(line, func(a, b *waiter) int { return cmp.Compare(a.ticket, b.ticket) })
+			if t.team == team && (len(line) > most || len(line) == most && last.ticket > newest.ticket) {
+				newest, most = last, len(line)
+			}
+		}
+		return newest, most
+	}
+	for team, all := range teams {
+		last, _ := longest(team)
+		if len(all) > most || len(all) == most && last.ticket > newest.ticket {
+			newest, most = last, len(all)
 		}
 	}
-	return newest, most
+	mine := len(teams[of.team])
+	if !n.waits(func(w *waiter) bool { return w.tenant.team == of.team }) || mine+1 < most {
+		return newest, mine, most
+	}
+	newest, most = longest(of.team)
+	return newest, len(users[of]), most
 }
 
 func TestTurnsAreThoseOfTheNaiveQueue(t *testing.T) {
@@ -162,14 +214,16 @@ func TestTurnsAreThoseOfTheNaiveQueue(t *testing.T) {
 // follow does the same at random to both queues.
 func follow(t *testing.T, r *rand.Rand, steps int) {
 	t.Helper()
-	q, n := newWaitQueue(), &naive{turns: map[tenant]uint64{}, own: map[*waiter]uint64{}}
-	tenants, arrivals := 1+r.IntN(9), 1+r.IntN(6)
+	q, n := newWaitQueue(), newNaive()
+	teams, users, arrivals := 1+r.IntN(4), 1+r.IntN(4), 1+r.IntN(6)
+	someone := func() tenant { // the first of both floods
+		return tenant{team: fmt.Sprint(r.IntN(teams) * r.IntN(2)), user: fmt.Sprint(r.IntN(users) * r.IntN(2))}
+	}
 	var served []*waiter // which may be back
 	for step := range steps {
 		switch what := r.IntN(10); {
 		case what < arrivals:
-			// The first tenant floods.
-			o := &waiter{tenant: tenant{user: fmt.Sprint(r.IntN(tenants) * r.IntN(2))}}
+			o := &waiter{tenant: someone()}
 			q.number(o)
 			if q.len() == 0 && r.IntN(2) == 0 {
 				q.pass(o)
@@ -203,10 +257,11 @@ func follow(t *testing.T, r *rand.Rand, steps int) {
 			q.remove(o)
 			n.remove(o)
 		}
-		got, most := q.newest()
-		want, mostWanted := n.newest()
-		if got != want || most != mostWanted || q.len() != len(n.waiting) {
-			t.Fatalf("step %d: newest %+v of %d of %d, want %+v of %d of %d", step, got, most, q.len(), want, mostWanted, len(n.waiting))
+		who := someone()
+		got, own, most := q.crowd(who)
+		want, ownWanted, mostWanted := n.crowd(who)
+		if got != want || own != ownWanted || most != mostWanted || q.len() != len(n.waiting) {
+			t.Fatalf("step %d: newest %+v, %d, %d of %d, want %+v, %d, %d of %d", step, got, own, most, q.len(), want, ownWanted, mostWanted, len(n.waiting))
 		}
 	}
 	for q.len() > 0 {
@@ -214,79 +269,100 @@ func follow(t *testing.T, r *rand.Rand, steps int) {
 			t.Fatalf("at the end %+v is next, want %+v", got, want)
 		}
 	}
-	if len(q.lines)+q.ranks.Len()+q.sizes.Len() != 0 {
-		t.Fatalf("an empty queue keeps %d lines, %d ranks, %d sizes", len(q.lines), q.ranks.Len(), q.sizes.Len())
+	if len(q.teams)+q.ranks.Len()+q.sizes.Len() != 0 {
+		t.Fatalf("an empty queue keeps %d teams, %d ranks, %d sizes", len(q.teams), q.ranks.Len(), q.sizes.Len())
 	}
 }
 
-// Of tenants that have claims waiting all the while, none gets two Pods more than another.
+// parties are who take turns: the users of a team, teams, and teams whose every claim has a user of its own (I14).
+func parties() map[string]func(i int) tenant {
+	invented := 0
+	return map[string]func(i int) tenant{
+		"users": func(i int) tenant { return tenant{user: fmt.Sprint(i)} },
+		"teams": func(i int) tenant { return tenant{team: fmt.Sprint(i)} },
+		"teams of invented users": func(i int) tenant {
+			invented++
+			return tenant{team: fmt.Sprint(i), user: fmt.Sprint(invented)}
+		},
+	}
+}
+
+func indexOf(t tenant) int {
+	if t.team == "" {
+		return int(t.user[0] - '0')
+	}
+	return int(t.team[0] - '0')
+}
+
+// Of parties that have claims waiting all the while, none gets two Pods more than another.
 func TestTurnsAreFair(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 7))
-	q := newWaitQueue()
-	add := func(i int) {
-		o := &waiter{tenant: tenant{user: fmt.Sprint(i)}}
-		q.number(o)
-		q.add(o)
-	}
-	const tenants = 7
-	for i := range tenants {
-		for range 1 + r.IntN(500) {
-			add(i)
+	for name, party := range parties() {
+		r := rand.New(rand.NewPCG(7, 7))
+		q := newWaitQueue()
+		const count = 7
+		var waiting, got [count]int
+		add := func(i int) {
+			o := &waiter{tenant: party(i)}
+			q.number(o)
+			q.add(o)
+			waiting[i]++
 		}
-	}
-	got := map[tenant]int{}
-	for range 10_000 {
-		o := q.next()
-		got[o.tenant]++
-		if q.of(o.tenant) == 0 {
-			add(int(o.tenant.user[0] - '0'))
+		for i := range count {
+			for range 1 + r.IntN(500) {
+				add(i)
+			}
 		}
-		least, most := 10_000, 0
-		for i := range tenants {
-			n := got[tenant{user: fmt.Sprint(i)}]
-			least, most = min(least, n), max(most, n)
-		}
-		if most-least > 1 {
-			t.Fatalf("one tenant has %d Pods, another %d", most, least)
+		for range 10_000 {
+			i := indexOf(q.next().tenant)
+			got[i]++
+			if waiting[i]--; waiting[i] == 0 {
+				add(i)
+			}
+			if least, most := slices.Min(got[:]), slices.Max(got[:]); most-least > 1 {
+				t.Fatalf("%s: one has %d Pods, another %d", name, most, least)
+			}
 		}
 	}
 }
 
 // A flood that takes every place is worth no more than the same part for everybody else.
 func TestDisplacingEvensOut(t *testing.T) {
-	const capacity = 64
-	q := newWaitQueue()
-	ask := func(user string) admission {
-		o := &waiter{tenant: tenant{user: user}}
-		newest, most := q.newest()
-		got := admit(&asking{left: 1, waiting: q.len(), capacity: capacity, own: q.of(o.tenant), most: most})
-		if got == displaces {
-			q.remove(newest)
+	for name, party := range parties() {
+		const capacity = 64
+		q := newWaitQueue()
+		var places [9]int
+		ask := func(i int) admission {
+			o := &waiter{tenant: party(i)}
+			newest, own, most := q.crowd(o.tenant)
+			got := admit(&asking{left: 1, waiting: q.len(), capacity: capacity, own: own, most: most})
+			if got == displaces {
+				q.remove(newest)
+				places[indexOf(newest.tenant)]--
+			}
+			if got == displaces || got == waits {
+				q.number(o)
+				q.add(o)
+				places[i]++
+			}
+			return got
 		}
-		if got == displaces || got == waits {
-			q.number(o)
-			q.add(o)
+		for range 2 * capacity {
+			ask(0)
 		}
-		return got
-	}
-	for range 2 * capacity {
-		ask("flood")
-	}
-	for range 4 * capacity {
-		for _, user := range []string{"a", "b", "flood", "c"} {
-			ask(user)
+		for range 4 * capacity {
+			for i := range 4 {
+				ask(i)
+			}
 		}
-	}
-	for _, user := range []string{"a", "b", "c", "flood"} {
-		if n := q.of(tenant{user: user}); n != capacity/4 {
-			t.Errorf("%s has %d places, want %d", user, n, capacity/4)
+		if got := fmt.Sprint(places[:4]); got != fmt.Sprint([]int{capacity / 4, capacity / 4, capacity / 4, capacity / 4}) {
+			t.Errorf("%s have %s places", name, got)
 		}
-	}
-	if got := ask("single"); got != displaces {
-		t.Errorf("whoever comes last: %s", got)
-	}
-	if q.len() != capacity {
-		t.Errorf("%d wait, want %d", q.len(), capacity)
+		if got := ask(8); got != displaces {
+			t.Errorf("%s: the one that comes last: %s", name, got)
+		}
+		if q.len() != capacity {
+			t.Errorf("%s: %d wait, want %d", name, q.len(), capacity)
+		}
 	}
 }
 

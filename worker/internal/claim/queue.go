@@ -12,8 +12,9 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// tenant is whom the queue is fair to. It is as trustworthy as the team and user of a request: the hub takes them from
-// credentials.
+// tenant is whom the queue is fair to: teams first, then the users of a team. It is as trustworthy as the team and user of a
+// request: the hub takes the team from credentials, and a user counts within the team alone, so that invented users gain a team
+// nothing.
 type tenant struct{ team, user string }
 
 // waiter is a claim as far as the queue is concerned.
@@ -21,7 +22,8 @@ type waiter struct {
 	tenant tenant
 	image  string        // that its Pod should run
 	ticket uint64        // of its coming
-	rank   uint64        // with which it got a Pod
+	rank   uint64        // of its team, with which it got a Pod
+	order  uint64        // of its user among the team's, the same
 	line   *line         // while it waits
 	place  *list.Element // among those that had no Pod yet
 	index  int           // among the others
@@ -37,24 +39,36 @@ func newWaiter(c *Claim, spec *v1alpha1.SandboxPoolSpec) waiter {
 	}
 }
 
-// waitQueue holds the claims that wait for a Pod. Tenants take turns, one Pod each, and a tenant's claims go in the order in
-// which they came. A claim keeps the ticket of its coming and the rank with which it got a Pod: one that lost the Pod to another
-// writer comes back with both, so to its old place, and its tenant has lost no turn.
+// waitQueue holds the claims that wait for a Pod. Teams take turns, one Pod each; within a team its users do, and a user's claims go
+// in the order in which they came. A claim keeps the ticket of its coming and the ranks with which it got a Pod: one that lost the
+// Pod to another writer comes back with them, so to its old place, and neither its team nor its user has lost a turn.
 //
 // Whoever has just been served, and whoever is new, goes behind all that wait. A rank is a number that only grows, and the lowest
 // is next: so a rank that was given back is where it was, however many were served meanwhile. All of it is O(log n).
 type waitQueue struct {
-	lines  map[tenant]*line
-	ranks  priority.Queue[*line] // the lowest rank first
-	sizes  priority.Queue[*line] // the longest first
+	teams  map[string]*team
+	ranks  priority.Queue[*team] // the lowest rank first
+	sizes  priority.Queue[*team] // the one with most claims that had no Pod yet first
 	count  int
 	ticket uint64
-	rank   uint64
+	rank   uint64 // of teams and users alike
 }
 
-// line is where the claims of one tenant wait. There is none without a claim in it.
+// team is where the claims of one team wait. There is none without a claim in it.
+type team struct {
+	name   string
+	lines  map[string]*line      // by user
+	ranks  priority.Queue[*line] // the lowest rank first
+	sizes  priority.Queue[*line] // the longest first
+	fresh  int                   // claims that had no Pod yet
+	rank   uint64                // of the first of these
+	byRank int
+	bySize int
+}
+
+// line is where the claims of one user of a team wait. There is none without a claim in it.
 type line struct {
-	tenant tenant
+	user   string
 	fresh  list.List               // of *waiter, that had no Pod yet, in the order in which they came
 	back   priority.Queue[*waiter] // that had one and lost it: they came before all that are fresh
 	rank   uint64                  // of the first fresh one
@@ -64,10 +78,22 @@ type line struct {
 
 func newWaitQueue() waitQueue {
 	return waitQueue{
-		lines: map[tenant]*line{},
-		ranks: priority.New(comesFirst, func(l *line) *int { return &l.byRank }),
-		sizes: priority.New(isLonger, func(l *line) *int { return &l.bySize }),
+		teams: map[string]*team{},
+		ranks: priority.New(comesFirst[*team], func(t *team) *int { return &t.byRank }),
+		sizes: priority.New(isLonger[*team], func(t *team) *int { return &t.bySize }),
 	}
+}
+
+func (q *waitQueue) newTeam(name string) *team {
+	return &team{
+		name: name, rank: q.nextRank(), lines: map[string]*line{},
+		ranks: priority.New(comesFirst[*line], func(l *line) *int { return &l.byRank }),
+		sizes: priority.New(isLonger[*line], func(l *line) *int { return &l.bySize }),
+	}
+}
+
+func (q *waitQueue) newLine(user string) *line {
+	return &line{user: user, rank: q.nextRank(), back: priority.New(cameFirst, func(w *waiter) *int { return &w.index })}
 }
 
 func (q *waitQueue) len() int { return q.count }
@@ -83,7 +109,7 @@ func (q *waitQueue) number(w *waiter) {
 // pass ranks a claim that takes a Pod without having waited, because no claim waits.
 func (q *waitQueue) pass(w *waiter) {
 	if w.rank == 0 {
-		w.rank = q.nextRank()
+		w.rank, w.order = q.nextRank(), q.nextRank()
 	}
 }
 
@@ -93,80 +119,118 @@ func (q *waitQueue) nextRank() uint64 {
 }
 
 func (q *waitQueue) add(w *waiter) {
-	l, known := q.lines[w.tenant]
+	t, known := q.teams[w.tenant.team]
 	if !known {
-		l = &line{tenant: w.tenant, rank: q.nextRank(), back: priority.New(cameFirst, func(w *waiter) *int { return &w.index })}
-		q.lines[w.tenant] = l
+		t = q.newTeam(w.tenant.team)
+		q.teams[t.name] = t
+	}
+	l, there := t.lines[w.tenant.user]
+	if !there {
+		l = q.newLine(w.tenant.user)
+		t.lines[l.user] = l
 	}
 	l.put(w)
 	q.count++
-	if known {
-		q.settle(l)
-		return
+	if w.rank == 0 {
+		t.fresh++
 	}
-	q.ranks.Push(l)
-	q.sizes.Push(l)
+	if !there {
+		t.ranks.Push(l)
+		t.sizes.Push(l)
+	}
+	if !known {
+		q.ranks.Push(t)
+		q.sizes.Push(t)
+	}
+	q.settle(t, l)
 }
 
-// next takes out the claim that the next Pod goes to, and ranks its tenant anew; nil when no claim waits.
+// next takes out the claim that the next Pod goes to, and ranks its team and user anew; nil when no claim waits.
 func (q *waitQueue) next() *waiter {
-	l, ok := q.ranks.First()
+	t, ok := q.ranks.First()
 	if !ok {
 		return nil
 	}
+	l, _ := t.ranks.First()
 	w := l.front()
-	l.take(w)
+	q.take(t, w)
 	if w.rank == 0 {
-		w.rank, l.rank = l.rank, q.nextRank()
+		w.rank, t.rank = t.rank, q.nextRank()
+		w.order, l.rank = l.rank, q.nextRank()
 	}
-	q.count--
-	q.settle(l)
+	q.settle(t, l)
 	return w
 }
 
-// remove takes out a claim that gets no Pod, wherever it is. A rank that it had is its tenant's still.
+func (q *waitQueue) take(t *team, w *waiter) {
+	w.line.take(w)
+	q.count--
+	if w.rank == 0 {
+		t.fresh--
+	}
+}
+
+// remove takes out a claim that gets no Pod, wherever it is. The ranks that it had are its team's and its user's still.
 func (q *waitQueue) remove(w *waiter) {
-	l := w.line
-	if l != nil {
-		l.take(w)
-		q.count--
-	} else if l = q.lines[w.tenant]; l == nil {
+	t := q.teams[w.tenant.team]
+	if t == nil {
 		return
+	}
+	l := t.lines[w.tenant.user]
+	if w.line != nil {
+		q.take(t, w)
 	}
 	if w.rank != 0 {
-		l.rank = min(l.rank, w.rank)
+		t.rank = min(t.rank, w.rank)
+		if l != nil {
+			l.rank = min(l.rank, w.order)
+		}
 	}
-	q.settle(l)
+	q.settle(t, l)
 }
 
-// settle finds a line its place anew, or drops it.
-func (q *waitQueue) settle(l *line) {
-	if l.front() != nil {
-		q.ranks.Fix(l)
-		q.sizes.Fix(l)
+// settle finds a team, and a line of it if there is one, their places anew, or drops them.
+func (q *waitQueue) settle(t *team, l *line) {
+	switch {
+	case l == nil:
+	case l.front() != nil:
+		t.ranks.Fix(l)
+		t.sizes.Fix(l)
+	default:
+		t.ranks.Remove(l)
+		t.sizes.Remove(l)
+		delete(t.lines, l.user)
+	}
+	if len(t.lines) > 0 {
+		q.ranks.Fix(t)
+		q.sizes.Fix(t)
 		return
 	}
-	q.ranks.Remove(l)
-	q.sizes.Remove(l)
-	delete(q.lines, l.tenant)
+	q.ranks.Remove(t)
+	q.sizes.Remove(t)
+	delete(q.teams, t.name)
 }
 
-// newest is the claim that came last of the tenant that has most of them in the queue, and how many that are. Claims that are
-// back do not count: they keep their place whatever comes.
-func (q *waitQueue) newest() (*waiter, int) {
-	l, ok := q.sizes.First()
+// crowd returns the claim that would make room for one of a tenant: the newest of the team with most claims or, where the tenant's
+// team has as many, of that team's user with most. own and most are how many claims the two have. Claims that are back do not
+// count: they keep their place whatever comes.
+func (q *waitQueue) crowd(of tenant) (newest *waiter, own, most int) {
+	largest, ok := q.sizes.First()
 	if !ok {
-		return nil, 0
+		return nil, 0, 0
 	}
-	return l.last(), l.fresh.Len()
-}
-
-// of is how many claims of a tenant wait that had no Pod yet.
-func (q *waitQueue) of(t tenant) int {
-	if l := q.lines[t]; l != nil {
-		return l.fresh.Len()
+	mine := q.teams[of.team]
+	if mine == nil {
+		return largest.last(), 0, largest.fresh
 	}
-	return 0
+	if mine.fresh+1 < largest.fresh {
+		return largest.last(), mine.fresh, largest.fresh
+	}
+	if l := mine.lines[of.user]; l != nil {
+		own = l.fresh.Len()
+	}
+	longest, _ := mine.sizes.First()
+	return longest.last(), own, longest.fresh.Len()
 }
 
 func (l *line) put(w *waiter) {
@@ -207,20 +271,43 @@ func waiterAt(at *list.Element) *waiter {
 
 func cameFirst(a, b *waiter) bool { return a.ticket < b.ticket }
 
-func comesFirst(a, b *line) bool { return a.due() < b.due() }
+// party is a team or a user of one.
+type party interface {
+	due() uint64   // the rank of its first claim
+	size() int     // its claims that had no Pod yet
+	last() *waiter // the newest of them that it would give up; nil without one
+}
 
-// due is the rank of the line's first claim.
+func comesFirst[P party](a, b P) bool { return a.due() < b.due() }
+
+// isLonger puts the party with the newest claim first among equals.
+func isLonger[P party](a, b P) bool {
+	if n, m := a.size(), b.size(); n != m || n == 0 {
+		return n > m
+	}
+	return a.last().ticket > b.last().ticket
+}
+
 func (l *line) due() uint64 {
 	if w, ok := l.back.First(); ok {
-		return w.rank
+		return w.order
 	}
 	return l.rank
 }
 
-// isLonger puts the line with the newest claim first among equals.
-func isLonger(a, b *line) bool {
-	if n, m := a.fresh.Len(), b.fresh.Len(); n != m || n == 0 {
-		return n > m
+func (l *line) size() int { return l.fresh.Len() }
+
+func (t *team) due() uint64 {
+	l, _ := t.ranks.First()
+	if w, ok := l.back.First(); ok {
+		return w.rank
 	}
-	return a.last().ticket > b.last().ticket
+	return t.rank
+}
+
+func (t *team) size() int { return t.fresh }
+
+func (t *team) last() *waiter {
+	l, _ := t.sizes.First()
+	return l.last()
 }

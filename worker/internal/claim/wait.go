@@ -60,12 +60,12 @@ func (l locked) ask(o *op) (*inventory.Hold, error) {
 	if p == nil || l.queues[q.pool] != q {
 		return nil, l.turnAway(q, closing)
 	}
-	newest, most := q.newest()
+	newest, own, most := q.crowd(o.tenant)
 	got := admit(&asking{
 		canceled: o.canceled || l.Leading() == nil, closing: p.Closing(), left: o.deadline.Sub(l.clock.Now()),
 		idle: p.Idle() > 0, noQueue: o.claim.Request.GetNoQueue(), again: o.ticket != 0,
 		empty: p.Empty(), saturated: l.saturatedFor(q.pool),
-		waiting: q.len(), capacity: int(l.opts.QueueCapacity), own: q.of(o.tenant), most: most,
+		waiting: q.len(), capacity: int(l.opts.QueueCapacity), own: own, most: most,
 	})
 	q.number(&o.waiter)
 	switch got {
@@ -158,7 +158,7 @@ func (l locked) turnAway(q *queue, why admission) error {
 	case full:
 		return disposition.Refuse(problem.QueueFull, "pool %s: %d claims are waiting already", name, q.len())
 	case displaced:
-		return disposition.Refuse(problem.QueueFull, "pool %s: the queue is full, and most of it was this team's and user's", name)
+		return disposition.Refuse(problem.QueueFull, "pool %s: the queue is full, and most of it was this team's, or this user's of the team", name)
 	default:
 		return disposition.Refuse(problem.NoCapacity, "the claim was canceled")
 	}
