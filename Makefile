@@ -17,6 +17,9 @@ IMAGES      := $(CURDIR)/bin/images
 # What e2e and demo run on: planes, or kind (needs kind and kubectl on PATH).
 PLANE       ?= planes
 FUZZTIME    ?= 30s
+# What mutate changes (all of tools/mutate/packages.txt unless given), and how many mutants it tests at once.
+PACKAGES    ?=
+WORKERS     ?= 1
 CLUSTERS    := $(filter planes,$(PLANE))
 PROTOPLUGINS := google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc \
 	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2
@@ -28,7 +31,7 @@ CLAIMS      ?= 100000
 SIMSEEDS    ?= 500
 
 .DEFAULT_GOAL := help
-.PHONY: help generate fmt lint test fuzz e2e e2e-faults bench demo verify build images quickstart planes clean
+.PHONY: help generate fmt lint test fuzz mutate e2e e2e-faults bench demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -80,6 +83,9 @@ fuzz: ## Fuzz every decoder and input, one after the other, each for FUZZTIME; `
 		done; \
 	done
 
+mutate: ## Change decisions and the store one token at a time, and list what no test notices (PACKAGES: a regular expression)
+	nice -n 10 go -C tools/mutate run . -packages '$(PACKAGES)' -workers '$(WORKERS)'
+
 e2e: $(CLUSTERS) ## The end-to-end suites alone (PLANE=kind: those for real clusters, on kind)
 ifeq ($(PLANE),kind)
 	go test -tags kind -timeout 60m -p 1 -v -count 1 ./e2e/federation ./e2e/kubelet ./e2e/upgrade
@@ -102,6 +108,7 @@ demo: $(CLUSTERS) build ## Three clusters, a hub, claims and faults, on this mac
 verify: generate fmt ## Generated code and format are up to date, modules tidy, vet and lint clean
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
+	cd tools/mutate && go mod tidy -diff
 	@if [ -n "$$(git status --porcelain)" ]; then echo "verify: the tree differs from what is committed:"; git status --short; git diff --stat; exit 1; fi
 	go vet ./...
 	$(MAKE) lint

@@ -3,6 +3,7 @@
 package segment
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -197,6 +198,10 @@ func TestDiffIsWhatApplyNeeds(t *testing.T) {
 		if len(effective.Changed) != len(d.Changed) || len(effective.Removed) != len(d.Removed) {
 			t.Fatal("a diff contains what makes no difference")
 		}
+		byKey := func(a, b *Segment) int { return a.Key().Compare(b.Key()) }
+		if !slices.IsSortedFunc(d.Changed, byKey) || !slices.IsSortedFunc(d.Removed, Key.Compare) {
+			t.Fatalf("a diff is not in the order of keys: %v", d)
+		}
 		if rest := Diff(got, &new); !rest.Empty() || got.Digest() != new.Digest() {
 			t.Fatalf("after applying the diff there remains %v", rest)
 		}
@@ -245,6 +250,14 @@ func TestOrder(t *testing.T) {
 		for j, b := range ascending {
 			if got, want := a.After(b), i > j; got != want {
 				t.Errorf("%v after %v = %v, want %v", a, b, got, want)
+			}
+		}
+	}
+	keys := []Key{{"a", "b"}, {"a", "c"}, {"b", "a"}}
+	for i, a := range keys {
+		for j, b := range keys {
+			if got, want := a.Compare(b), cmp.Compare(i, j); got != want {
+				t.Errorf("%v compared with %v is %d, want %d", a, b, got, want)
 			}
 		}
 	}

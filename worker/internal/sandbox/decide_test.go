@@ -41,10 +41,11 @@ func TestClaimable(t *testing.T) {
 		"being evicted": {idlePod(func(p *corev1.Pod) {
 			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
 		}), node(), BeingDisrupted},
-		"not ready":           {idlePod(func(p *corev1.Pod) { ready(&p.Status.Conditions[0]) }), node(), NotReady},
-		"no conditions":       {idlePod(func(p *corev1.Pod) { p.Status.Conditions = nil }), node(), NotReady},
-		"container not ready": {idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Ready = false }), node(), NotReady},
-		"container waiting":   {idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} }), node(), NotReady},
+		"not ready":               {idlePod(func(p *corev1.Pod) { ready(&p.Status.Conditions[0]) }), node(), NotReady},
+		"no conditions":           {idlePod(func(p *corev1.Pod) { p.Status.Conditions = nil }), node(), NotReady},
+		"container not ready":     {idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Ready = false }), node(), NotReady},
+		"container without an id": {idlePod(runs(idleImage, "")), node(), NotReady},
+		"container waiting":       {idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} }), node(), NotReady},
 		"image changed, not swapped": {
 			idlePod(func(p *corev1.Pod) { p.Spec.Containers[0].Image = tenantImage }), node(), ImageMismatch,
 		},
@@ -148,7 +149,15 @@ func TestObserve(t *testing.T) {
 		change []func(*corev1.Pod)
 		want   want
 	}{
-		"runs": {Running, []func(*corev1.Pod){running}, want{progress: Up}},
+		"runs":                      {Running, []func(*corev1.Pod){running}, want{progress: Up}},
+		"runs, and has no id noted": {Running, nil, want{progress: Up}},
+		"runs, and has no id":       {Running, []func(*corev1.Pod){running, runs(tenantImage, "")}, want{progress: Up}},
+		"exited, and had no id noted": {Running, []func(*corev1.Pod){status(func(c *corev1.ContainerStatus) {
+			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
+		})}, want{Ending, v1alpha1.SandboxStopReasonCompleted, ""}},
+		"has no id noted, and an end without one is in the report": {Running, []func(*corev1.Pod){status(func(c *corev1.ContainerStatus) {
+			c.LastTerminationState = corev1.ContainerState{Terminated: ended("", 137, "ContainerStatusUnknown")}
+		})}, want{progress: Up}},
 		"exited with 0": {Running, []func(*corev1.Pod){running, status(func(c *corev1.ContainerStatus) {
 			c.State = corev1.ContainerState{Terminated: ended("c2", 0, "Completed")}
 		})}, want{Ending, v1alpha1.SandboxStopReasonCompleted, ""}},
@@ -175,7 +184,11 @@ func TestObserve(t *testing.T) {
 		"old container ended": {Starting, []func(*corev1.Pod){swapped, status(func(c *corev1.ContainerStatus) {
 			c.ContainerID, c.State = "c1", corev1.ContainerState{Terminated: ended("c1", 0, "Completed")}
 		})}, want{Waiting, "", "Swapping"}},
-		"old image restarted":      {Starting, []func(*corev1.Pod){swapped, status(func(c *corev1.ContainerStatus) { c.Image, c.ContainerID = idleImage, "c9" })}, want{Waiting, "", "Swapping"}},
+		"old image restarted":     {Starting, []func(*corev1.Pod){swapped, status(func(c *corev1.ContainerStatus) { c.Image, c.ContainerID = idleImage, "c9" })}, want{Waiting, "", "Swapping"}},
+		"new container has no id": {Starting, []func(*corev1.Pod){swapped, runs(tenantImage, "")}, want{Waiting, "", "Swapping"}},
+		"an end without an id is in the report": {Starting, []func(*corev1.Pod){swapped, waiting("CrashLoopBackOff"), status(func(c *corev1.ContainerStatus) {
+			c.LastTerminationState = corev1.ContainerState{Terminated: ended("", 137, "ContainerStatusUnknown")}
+		})}, want{Waiting, "", "CrashLoopBackOff"}},
 		"pulling":                  {Starting, []func(*corev1.Pod){swapped, waiting("ContainerCreating")}, want{Waiting, "", "ContainerCreating"}},
 		"first pull failed":        {Starting, []func(*corev1.Pod){swapped, waiting("ErrImagePull")}, want{Waiting, "", "ErrImagePull"}},
 		"pulls fail":               {Starting, []func(*corev1.Pod){swapped, waiting("ImagePullBackOff")}, want{Over, v1alpha1.SandboxStopReasonFailed, "ImagePullBackOff"}},

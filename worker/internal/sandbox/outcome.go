@@ -94,7 +94,7 @@ func observeRunning(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	if t := cs.State.Terminated; t != nil && (t.ContainerID == own || own == "") {
 		return Observation{Progress: Ending, End: containerEnd(t)}
 	}
-	if t := cs.LastTerminationState.Terminated; t != nil && t.ContainerID == own {
+	if t := cs.LastTerminationState.Terminated; t != nil && own != "" && t.ContainerID == own {
 		return Observation{Progress: Over, End: containerEnd(t)}
 	}
 	if own != "" && cs.ContainerID != "" && cs.ContainerID != own {

@@ -32,6 +32,11 @@ func TestI13Residue(t *testing.T) {
 			}
 		})
 	}
+	first := func(name, value string) func(*corev1.Pod) {
+		return spec(func(s *corev1.PodSpec) {
+			s.SecurityContext.Sysctls = append([]corev1.Sysctl{{Name: name, Value: value}}, s.SecurityContext.Sysctls...)
+		})
+	}
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
 		want   RecycleReason
@@ -103,6 +108,9 @@ func TestI13Residue(t *testing.T) {
 		"POSIX queues":                {sysctl("fs.mqueue.queues_max", ""), ReplaceIPC},
 		"other spelling":              {func(p *corev1.Pod) { sysctl("kernel.msgmni", "")(p); sysctl("kernel/msgmni", "0")(p) }, Resettable},
 		"two spellings":               {sysctl("kernel/msgmni", "32000"), ReplaceIPC},
+		"two spellings, reversed":     {first("kernel/msgmni", "32000"), ReplaceIPC},
+		"twice":                       {first("kernel.msgmni", "32000"), ReplaceIPC},
+		"twice the same":              {first("kernel.msgmni", "0"), ReplaceIPC},
 		"never restarted":             {spec(func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyNever }), ReplaceNotRestarted},
 		"container never restarted":   {spec(func(s *corev1.PodSpec) { s.Containers[0].RestartPolicy = &never }), ReplaceNotRestarted},
 		"terminating":                 {func(p *corev1.Pod) { p.DeletionTimestamp = metaTime(noon) }, ReplaceGone},
