@@ -25,8 +25,9 @@
 //     methods and of Further. Without them only health checks and the OpenAPI document are served.
 //   - A body has 256 KiB at most, is not compressed, and arrives in time. What it would be decoded into is counted before it is:
 //     values and levels of JSON, messages and levels of protobuf. Of one caller, known by key or else by address, 64 bodies are
-//     received at one time; the next one waits.
-//   - A gRPC connection has 250 streams at most, each with a window of fixed size, and is asked for signs of life.
+//     received at one time; others wait, fewer of them the more callers there are. Health checks do not wait, and are few.
+//   - A gRPC connection has 1,000 streams at most, each with a window of fixed size, and is asked for signs of life. A caller has
+//     10,000 calls under way, over however many connections.
 //   - A response leaves in time once it has begun. A connection without a call ends.
 //
 // Further is for conversations, which may last and send any amount: its handlers bound what they hold by windows of their own.

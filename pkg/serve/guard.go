@@ -37,10 +37,11 @@ type guard struct {
 	admit  Admit
 	known  *intake // of who has shown credentials, where they are asked for
 	open   *intake // of who has not
+	calls  *tally
 }
 
 func newGuard(limits Limits, admit Admit) *guard {
-	return &guard{limits: limits, admit: admit, known: newIntake(), open: newOpenIntake()}
+	return &guard{limits: limits, admit: admit, known: newIntake(), open: newOpenIntake(), calls: newTally(limits.Calls)}
 }
 
 // Admit returns a name for the caller, whose fair share is counted by it, or an error. The method is empty where it is not
@@ -89,6 +90,10 @@ func (r guarded) RegisterService(desc *grpc.ServiceDesc, impl any) {
 			if err != nil {
 				return nil, explain(err, "")
 			}
+			if !r.guard.calls.enter(caller) {
+				return nil, r.guard.manyCalls()
+			}
+			defer r.guard.calls.leave(caller)
 			return inner(srv, ctx, func(in any) error { return r.guard.receive(ctx, name, caller, dec, in) }, chain)
 		}
 		own.Methods = append(own.Methods, method)
@@ -158,7 +163,15 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	if err != nil {
 		return err
 	}
+	if !g.calls.enter(caller) {
+		return g.manyCalls()
+	}
+	defer g.calls.leave(caller)
 	return handler(srv, &guardedStream{ServerStream: stream, guard: g, method: info.FullMethod, caller: caller})
+}
+
+func (g *guard) manyCalls() error {
+	return problem.New(problem.RateLimited, "this caller has %d calls under way already", g.limits.Calls).WithRetryAfter(time.Second)
 }
 
 type guardedStream struct {

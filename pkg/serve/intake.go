@@ -88,3 +88,31 @@ func (i *intake) part(caller string, s *share) {
 		delete(i.callers, caller)
 	}
 }
+
+// tally counts what each caller has under way.
+type tally struct {
+	most  int
+	mu    sync.Mutex
+	count map[string]int
+}
+
+func newTally(most int) *tally { return &tally{most: most, count: map[string]int{}} }
+
+// enter reports whether the caller may have one more.
+func (t *tally) enter(caller string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count[caller] >= t.most {
+		return false
+	}
+	t.count[caller]++
+	return true
+}
+
+func (t *tally) leave(caller string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count[caller]--; t.count[caller] == 0 {
+		delete(t.count, caller)
+	}
+}

@@ -15,8 +15,9 @@ type Limits struct {
 	// Connections is how many there are at one time, and PerAddress how many of them from one address: an IPv4 address or
 	// an IPv6 network of 64 bits.
 	Connections, PerAddress int
-	// Streams is how many calls one gRPC connection has under way.
-	Streams int
+	// Streams is how many calls one gRPC connection has under way, and Calls how many one caller has over gRPC, known by key or
+	// else by address. A claim that waits for a Pod is a call under way.
+	Streams, Calls int
 	// HeaderBytes and BodyBytes bound a request. What goes to a sandbox's port has no bound.
 	HeaderBytes, BodyBytes int
 	// HeaderTimeout bounds a connection's first bytes, TLS included, and each header; BodyTimeout the arrival of a body, and
@@ -28,7 +29,7 @@ type Limits struct {
 // DefaultLimits are those of a server that was told nothing else.
 func DefaultLimits() Limits {
 	return Limits{
-		Connections: 4096, PerAddress: 512, Streams: 250,
+		Connections: 4096, PerAddress: 512, Streams: 1000, Calls: 10_000,
 		HeaderBytes: 32 << 10, BodyBytes: 256 << 10,
 		HeaderTimeout: 10 * time.Second, BodyTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
@@ -41,6 +42,7 @@ func (l *Limits) Bind(flags *pflag.FlagSet) {
 	flags.IntVar(&l.PerAddress, "max-connections-per-address", d.PerAddress,
 		"how many of them may come from one IPv4 address or IPv6 /64; raise it where callers share a proxy")
 	flags.IntVar(&l.Streams, "max-streams-per-connection", d.Streams, "how many calls one gRPC connection may have under way")
+	flags.IntVar(&l.Calls, "max-calls-per-caller", d.Calls, "how many gRPC calls one API key, or without keys one address, may have under way")
 	flags.IntVar(&l.HeaderBytes, "max-header-bytes", d.HeaderBytes, "size of a request's header, path and query included")
 	flags.IntVar(&l.BodyBytes, "max-body-bytes", d.BodyBytes, "size of a request's body; what goes to a sandbox's port has no bound")
 	flags.DurationVar(&l.HeaderTimeout, "header-timeout", d.HeaderTimeout,
@@ -58,7 +60,7 @@ func (l Limits) Validate() error {
 		value, min, max int
 	}{
 		{"max-connections", l.Connections, 1, 1 << 20}, {"max-connections-per-address", l.PerAddress, 1, 1 << 20},
-		{"max-streams-per-connection", l.Streams, 1, 1 << 16},
+		{"max-streams-per-connection", l.Streams, 1, 1 << 16}, {"max-calls-per-caller", l.Calls, 1, 1 << 20},
 		{"max-header-bytes", l.HeaderBytes, 4 << 10, 1 << 20}, {"max-body-bytes", l.BodyBytes, 4 << 10, 16 << 20},
 	} {
 		if n.value < n.min || n.value > n.max {
@@ -82,7 +84,7 @@ func (l Limits) filled() Limits {
 		to   *int
 		from int
 	}{
-		{&l.Connections, d.Connections}, {&l.PerAddress, d.PerAddress}, {&l.Streams, d.Streams},
+		{&l.Connections, d.Connections}, {&l.PerAddress, d.PerAddress}, {&l.Streams, d.Streams}, {&l.Calls, d.Calls},
 		{&l.HeaderBytes, d.HeaderBytes}, {&l.BodyBytes, d.BodyBytes},
 	} {
 		if *n.to == 0 {

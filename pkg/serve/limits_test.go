@@ -377,6 +377,29 @@ func TestI14PlainIsBounded(t *testing.T) {
 	}
 }
 
+// What one caller has under way takes no other's place, however many connections it has.
+func TestI14EachCallerHasItsCalls(t *testing.T) {
+	address := start(t, secured, limits(func(l *Limits) { l.Calls = 3 }))
+	call := func(caller string) error {
+		_, err := sandboxv1.NewSandboxesClient(dial(t, address, insecure.NewCredentials())).
+			CreateSandbox(metadata.AppendToOutgoingContext(t.Context(), "authorization", caller), &sandboxv1.CreateSandboxRequest{Env: "demo"})
+		return err
+	}
+	for range 3 {
+		begin(t, dial(t, address, insecure.NewCredentials()), createMethod, "authorization", "greedy")
+	}
+	for until := time.Now().Add(patience); ; { // the streams arrive one after the other
+		if err := call("greedy"); status.Code(err) == codes.ResourceExhausted {
+			break
+		} else if err != nil || time.Now().After(until) {
+			t.Fatalf("one call more than a caller may have: %v", err)
+		}
+	}
+	if err := call("other"); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+}
+
 // Health checks need no credentials, and leave room for others.
 func TestI14HealthChecksAreFew(t *testing.T) {
 	address := start(t, secured)
