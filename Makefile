@@ -30,8 +30,14 @@ SEEDS       ?= 1,2,3
 CLAIMS      ?= 100000
 SIMSEEDS    ?= 500
 
+# What rotation runs: three faults by the number of a commit, so that nine commits in a row see all 25, and the seed of a day. A
+# shallow clone cannot count, and takes the commit's hash.
+DAY         ?= $(shell date +%Y%m%d)
+COMMIT      ?= $(shell if [ "$$(git rev-parse --is-shallow-repository)" = true ]; then printf '%d' "0x$$(git rev-parse --short=7 HEAD)"; else git rev-list --count HEAD; fi)
+ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1 )); done | paste -sd,)
+
 .DEFAULT_GOAL := help
-.PHONY: help generate fmt lint test fuzz mutate e2e e2e-faults bench demo verify build images quickstart planes clean
+.PHONY: help generate fmt lint test fuzz mutate e2e e2e-faults rotation bench demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -98,6 +104,11 @@ e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), eve
 	go test -race -timeout 30m -count 1 -v ./e2e/endings
 	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)'
 	go test -timeout 600m -count 1 -v -run TestClaims ./e2e/faults -args -claims $(CLAIMS) -crowd 48 -pods 60 -races=false -seeds '$(SEEDS)'
+
+rotation: planes ## Three faults that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
+	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): faults $(ROTATED)"
+	go test -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)
+	go test -race -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 20
 
 bench: planes build ## Measure for about 35 minutes (QUICK=1: less of everything); tables on stdout, bin/bench/latest.json; fails when a target is missed
 	go run ./e2e/bench $(if $(QUICK),-quick)
