@@ -12,11 +12,11 @@ import (
 // Bounds of what an owner may say of one Env. A receiver refuses what is not within them, so that what it keeps and passes on
 // fits into a frame.
 const (
-	MaxName    = 253      // bytes of a DNS name
-	MaxString  = 1024     // bytes of any other text
-	MaxUID     = 128      // bytes of a uid
-	MaxSize    = 64 << 10 // of a segment, as Size counts
-	MaxMembers = 1<<8 - 1 // the CRD allows 32; views number members with it in mind
+	MaxName    = 253       // bytes of a DNS name
+	MaxString  = 1024      // bytes of any other text
+	MaxUID     = 128       // bytes of a uid
+	MaxSize    = 1<<16 - 1 // of a segment, as Size counts; a hub keeps it in 16 bits
+	MaxMembers = 1<<8 - 1  // the CRD allows 32; views number members with it in mind
 )
 
 // ItemSize is what a segment or a member counts besides its texts: no less than its numbers take on the wire.

@@ -21,10 +21,10 @@ type part struct {
 	segment *segment.Segment
 
 	digest uint64 // of segment
-	size   int32  // of segment, as segment.Size counts
 	named  uint32 // the last report that named it
 	at     int32  // among the holdings
 	first  int32  // of its members, in the slot's view
+	size   uint16 // of segment, as segment.Size counts; more bits would take 16 bytes more for each part
 	noted  noted
 }
 

@@ -200,7 +200,8 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	if r.complete {
 		s.becomeSynced()
 		if r.noKeys == nil {
-			s.keys = &r.keys
+			keys := r.keys // a pointer into the report would keep all its segments until the next one
+			s.keys = &keys
 		}
 	}
 	ack.SendComplete = s.reconcile(r.complete, digest, now)
@@ -295,7 +296,7 @@ func (c *cluster) put(ch change, w woken) {
 	if p.segment != nil {
 		h.members -= len(p.segment.Members())
 	}
-	p.digest, p.size = digest, int32(ch.size)
+	p.digest, p.size = digest, uint16(ch.size)
 	c.fleet.index.put(p, ch.segment, w)
 	delete(c.suspects, ch.segment.Key())
 }
