@@ -108,7 +108,7 @@ e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), eve
 rotation: planes ## Three faults that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
 	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): faults $(ROTATED)"
 	go test -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)
-	go test -race -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 20
+	go test -race -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 10
 
 bench: planes build ## Measure for about 35 minutes (QUICK=1: less of everything); tables on stdout, bin/bench/latest.json; fails when a target is missed
 	go run ./e2e/bench $(if $(QUICK),-quick)
