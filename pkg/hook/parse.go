@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/structpb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -88,7 +88,7 @@ func (o object) at(name string) string { return o.path + "." + name }
 func (f *faults) only(o object, known ...string) {
 	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
 		if !slices.Contains(known, name) {
-			f.add(o.at(clip(name)), "", "one of "+strings.Join(known, ", "))
+			f.add(o.at(shown(name)), "", "one of "+strings.Join(known, ", "))
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (f *faults) exec(o object) *Exec {
 	f.only(o, "command", "container")
 	e := &Exec{Container: f.text(o, "container", 63, "the name of a container")}
 	if e.Container != "" && len(validation.IsDNS1123Label(e.Container)) > 0 {
-		f.add(o.at("container"), clip(e.Container), "the name of a container")
+		f.add(o.at("container"), shown(e.Container), "the name of a container")
 	}
 	const valid = "1 to 64 strings, the first of them the program"
 	parts := o.fields["command"].GetListValue().GetValues()
@@ -154,7 +154,7 @@ func (f *faults) http(o object) *HTTP {
 		f.add(o.at("port"), "", "1 to 65535")
 	}
 	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && (err != nil || !strings.HasPrefix(h.Path, "/") || strings.HasPrefix(h.Path, "//")) {
-		f.add(o.at("path"), clip(h.Path), "a path, with a query or without, that begins with one /")
+		f.add(o.at("path"), shown(h.Path), "a path, with a query or without, that begins with one /")
 	}
 	if v, ok := o.fields["body"]; ok {
 		s, isText := v.GetKind().(*structpb.Value_StringValue)
@@ -181,7 +181,7 @@ func (f *faults) headers(o object, h *HTTP) {
 	for _, name := range slices.Sorted(maps.Keys(headers.fields)) {
 		s, isText := headers.fields[name].GetKind().(*structpb.Value_StringValue)
 		if !isText || !token.MatchString(name) || strings.ContainsFunc(s.StringValue, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			f.add(headers.at(clip(name)), "", "an HTTP header: a name, and a string of one line")
+			f.add(headers.at(shown(name)), "", "an HTTP header: a name, and a string of one line")
 			continue
 		}
 		h.Headers[name] = s.StringValue
@@ -208,7 +208,7 @@ func (f *faults) text(o object, name string, most int, valid string) string {
 	}
 	s, isText := v.GetKind().(*structpb.Value_StringValue)
 	if !isText || len(s.StringValue) > most || strings.ContainsFunc(s.StringValue, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		f.add(o.at(name), clip(v.GetStringValue()), valid)
+		f.add(o.at(name), shown(v.GetStringValue()), valid)
 		return ""
 	}
 	return s.StringValue
@@ -217,7 +217,7 @@ func (f *faults) text(o object, name string, most int, valid string) string {
 func (f *faults) oneOf(o object, name string, known []string) string {
 	value := f.text(o, name, maxName, "one of "+strings.Join(known, ", "))
 	if value != "" && !slices.Contains(known, value) {
-		f.add(o.at(name), clip(value), "one of "+strings.Join(known, ", "))
+		f.add(o.at(name), shown(value), "one of "+strings.Join(known, ", "))
 	}
 	return value
 }
@@ -240,14 +240,8 @@ func (f *faults) number(o object, name string, least, most int32) (int32, bool) 
 	return int32(n.NumberValue), true
 }
 
-// clip keeps an error from repeating a request of megabytes.
-func clip(s string) string {
-	const most = 80
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strings.ToValidUTF8(s, string(utf8.RuneError))
-}
+// shown keeps an error from repeating a request of megabytes.
+func shown(s string) string { return clip.Text(s, 80) }
 
 func structs(text []byte) ([]*structpb.Struct, error) {
 	var raw []map[string]any

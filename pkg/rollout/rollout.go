@@ -8,6 +8,7 @@ package rollout
 import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -26,7 +27,7 @@ func Parse(text string) (Limit, error) {
 	}
 	limit := Limit{intstr.Parse(text)}
 	if n, err := limit.scaled(100); err != nil || n < 0 || limit.of.Type == intstr.String && n > 100 {
-		return Default, problem.InvalidField("maxUnavailable", clip(text), "a number of Pods, or 0% to 100%")
+		return Default, problem.InvalidField("maxUnavailable", clip.Text(text, 64), "a number of Pods, or 0% to 100%")
 	}
 	return limit, nil
 }
@@ -42,13 +43,4 @@ func (l Limit) Of(replicas int32) int {
 
 func (l Limit) scaled(replicas int) (int, error) {
 	return intstr.GetScaledValueFromIntOrPercent(&l.of, replicas, true)
-}
-
-// clip keeps a text short enough to be told.
-func clip(text string) string {
-	const longest = 64
-	if len(text) > longest {
-		return text[:longest] + "…"
-	}
-	return text
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -188,13 +189,7 @@ func printable(s string) bool {
 }
 
 // Clip keeps an error from repeating a request of megabytes.
-func Clip(s string) string {
-	const most = 160
-	if len(s) <= most {
-		return strings.ToValidUTF8(s, "�")
-	}
-	return strings.ToValidUTF8(s[:most], "�") + "…"
-}
+func Clip(s string) string { return clip.Text(s, 160) }
 
 func sortedKeys(m map[string]string) []string {
 	keys := make([]string, 0, len(m))

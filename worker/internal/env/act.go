@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/patch"
-	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/replicas"
@@ -61,7 +61,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bo
 // settle counts what came of a member's action, and has the Env's status tell of a failure.
 func (a *actor) settle(ctx context.Context, m *memberPlan, err error) error {
 	if err = a.count(ctx, m.verb, err); err != nil {
-		m.message = problem.Clip(err.Error(), podtemplate.LongestMessage)
+		m.message = clip.Text(err.Error(), podtemplate.LongestMessage)
 		if m.verb == verbRepair && refusedForGood(err) {
 			m.unrepaired = true
 			a.tellOfUnrepaired(m)
@@ -244,5 +244,5 @@ func (a *actor) record(member, eventType string, reason v1alpha1.ConditionReason
 	if pool == nil {
 		pool = &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: a.o.Env.Namespace, Name: member}}
 	}
-	a.recorder.Eventf(a.o.Env, pool, eventType, string(reason), problem.Clip(string(action), 128), "%s", problem.Clip(note, 1000))
+	a.recorder.Eventf(a.o.Env, pool, eventType, string(reason), clip.Text(string(action), 128), "%s", clip.Text(note, 1000))
 }

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
@@ -80,7 +80,7 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 		m.replicas = verdict.Replicas
 		m.snapshot.SetReplicas(verdict.Replicas)
 		m.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = fmt.Sprintf("%d of %d: %s: %s", verdict.Replicas, wanted,
-			verdict.Reason, problem.Clip(verdict.Message, podtemplate.LongestMessage))
+			verdict.Reason, clip.Text(verdict.Message, podtemplate.LongestMessage))
 		a.tell(ctx, m.name, corev1.EventTypeWarning, v1alpha1.ConditionReason(verdict.Reason), verbAdmit,
 			"member %s gets %d of %d replicas: %s", m.name, verdict.Replicas, wanted, verdict.Message)
 	}
@@ -93,7 +93,7 @@ func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 	told := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]
 	if admitted, rest, ok := strings.Cut(told, " of "); ok && !o.autoscaled(member.Config.ScalingGroup) && admitted == strconv.Itoa(int(member.Spec.Replicas)) {
 		wanted, why, _ := strings.Cut(rest, ": ")
-		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted, problem.Clip(why, podtemplate.LongestMessage))
+		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted, clip.Text(why, podtemplate.LongestMessage))
 	}
 	return ""
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/patch"
-	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/scalepolicy"
 	"navix.sh/atoll/worker/internal/snapshot"
 )
@@ -75,7 +75,7 @@ func readyOf(o *observation, p *plan) patch.Condition {
 			full = append(full, member.Name+": "+told)
 		}
 	}
-	lines := problem.Clip(strings.Join(slices.Concat(missing, inconsistent, full), "; "), longestMessage)
+	lines := clip.Text(strings.Join(slices.Concat(missing, inconsistent, full), "; "), longestMessage)
 	switch {
 	case len(missing) > 0:
 		return patch.False(ready, reason, lines)

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/patch"
-	"navix.sh/atoll/pkg/problem"
 )
 
 // user is a pool that names a template.
@@ -45,7 +45,7 @@ func available(s *snapshot) patch.Condition {
 	if len(s.Faults) > 0 {
 		return patch.False(condition, v1alpha1.ReasonTemplateInvalid, Sentence(s.Faults))
 	}
-	return patch.True(condition, v1alpha1.ReasonValidated, clip(fmt.Sprintf("version %q, revision %s; %s", s.Version, s.Revision, usage(s))))
+	return patch.True(condition, v1alpha1.ReasonValidated, clip.Text(fmt.Sprintf("version %q, revision %s; %s", s.Version, s.Revision, usage(s)), LongestMessage))
 }
 
 func degraded(s *snapshot) patch.Condition {
@@ -57,13 +57,13 @@ func degraded(s *snapshot) patch.Condition {
 		if len(s.Pools) > 0 {
 			message += ", which go on with what they were made from"
 		}
-		return patch.True(condition, v1alpha1.ReasonTemplateInvalid, clip(message))
+		return patch.True(condition, v1alpha1.ReasonTemplateInvalid, clip.Text(message, LongestMessage))
 	case s.Deleting && len(s.Pools)+len(s.Envs) > 0:
 		return patch.True(condition, v1alpha1.ReasonTemplateDeleted,
-			clip("being deleted; "+usage(s)+", which go on with what they were made from, and cannot be made anew"))
+			clip.Text("being deleted; "+usage(s)+", which go on with what they were made from, and cannot be made anew", LongestMessage))
 	case len(older) > 0:
-		return patch.True(condition, v1alpha1.ReasonOlderRevisionsInUse, clip(fmt.Sprintf(
-			"pools of other revisions than %s go on with what they were made from: %s", s.Revision, list(older))))
+		return patch.True(condition, v1alpha1.ReasonOlderRevisionsInUse, clip.Text(fmt.Sprintf(
+			"pools of other revisions than %s go on with what they were made from: %s", s.Revision, list(older)), LongestMessage))
 	}
 	return patch.False(condition, v1alpha1.ReasonAllCurrent, "all pools that name it have this revision")
 }
@@ -103,8 +103,6 @@ func usage(s *snapshot) string {
 	}
 	return strings.Join(parts, "; ")
 }
-
-func clip(message string) string { return problem.Clip(message, LongestMessage) }
 
 // list names the first few, in order, and counts the others.
 func list(names []string) string {

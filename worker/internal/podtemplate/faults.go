@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/clip"
 )
 
 const (
@@ -139,5 +139,5 @@ func Sentence(faults []error) string {
 	for i, fault := range faults {
 		texts[i] = fault.Error()
 	}
-	return problem.Clip(strings.Join(texts, "; "), LongestMessage)
+	return clip.Text(strings.Join(texts, "; "), LongestMessage)
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/worker/internal/pool/status"
 )
 
@@ -71,7 +71,7 @@ func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType st
 	left := l.left
 	l.left = 0
 	n.mu.Unlock()
-	note := problem.Clip(fmt.Sprintf(format, args...), longestNote)
+	note := clip.Text(fmt.Sprintf(format, args...), longestNote)
 	if left > 0 {
 		note += fmt.Sprintf(" (and %d more of this kind before)", left)
 	}

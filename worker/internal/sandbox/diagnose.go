@@ -4,12 +4,11 @@ package sandbox
 
 import (
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 )
 
 // Reasons of a Diagnosis that are not a kubelet's or the scheduler's own.
@@ -46,7 +45,7 @@ func Diagnose(pod *corev1.Pod) Diagnosis {
 			d = unready(pod)
 		}
 	}
-	d.Message = clip(d.Message)
+	d.Message = clip.Text(d.Message, maxMessage)
 	return d
 }
 
@@ -134,10 +133,3 @@ func crashing(cs *corev1.ContainerStatus, message string) Diagnosis {
 
 // maxMessage bounds what is written for people: kubelets pass on whole pages.
 const maxMessage = 1024
-
-func clip(s string) string {
-	if len(s) <= maxMessage {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxMessage], string(utf8.RuneError)) + "…"
-}

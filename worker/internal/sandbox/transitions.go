@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 )
 
 // StartPatch turns starting into running, once Observe says Up.
@@ -26,7 +27,7 @@ func StartPatch(pod *corev1.Pod, now time.Time) []byte {
 
 // DetailPatch writes down what a starting Pod waits for. Call it only when the reason has changed.
 func DetailPatch(pod *corev1.Pod, detail v1alpha1.SandboxStatusDetail, now time.Time) ([]byte, error) {
-	detail.Message, detail.LastUpdatedTime = clip(detail.Message), formatTime(now)
+	detail.Message, detail.LastUpdatedTime = clip.Text(detail.Message, maxMessage), formatTime(now)
 	value, err := json.Marshal(detail)
 	if err != nil {
 		return nil, fmt.Errorf("encoding status detail: %w", err)
@@ -108,7 +109,7 @@ func (p *patch) setEnd(end End, now time.Time) {
 	p.setAnnotation(v1alpha1.SandboxStopReasonAnnotationKey, string(end.StopReason))
 	p.setTime(v1alpha1.SandboxTerminatedAtAnnotationKey, now)
 	p.setText(v1alpha1.SandboxFailureReasonAnnotationKey, end.Reason)
-	p.setText(v1alpha1.SandboxFailureMessageAnnotationKey, clip(end.Message))
+	p.setText(v1alpha1.SandboxFailureMessageAnnotationKey, clip.Text(end.Message, maxMessage))
 	if end.ExitCode != nil {
 		p.setAnnotation(v1alpha1.SandboxExitCodeAnnotationKey, itoa(int64(*end.ExitCode)))
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 
-	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/clip"
 )
 
 const (
@@ -82,5 +82,5 @@ func show(value any) string {
 	if err != nil {
 		return err.Error()
 	}
-	return problem.Clip(string(content), longestValue)
+	return clip.Text(string(content), longestValue)
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/worker/internal/instances"
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
@@ -191,7 +191,7 @@ func checkKeys(config v1alpha1.EnvClusterMemberConfig) error {
 	}
 	for _, key := range sortedKeys(config.Annotations) {
 		if errs := validation.IsQualifiedName(strings.ToLower(key)); len(errs) > 0 {
-			return fmt.Errorf("config.annotations: %q is no key of an annotation: %s", problem.Clip(key, 300), errs[0])
+			return fmt.Errorf("config.annotations: %q is no key of an annotation: %s", clip.Text(key, 300), errs[0])
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"fmt"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/patch"
-	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
@@ -55,11 +55,9 @@ func decide(pool *v1alpha1.SandboxPool, spec map[string]any, tmpl *podtemplate.T
 }
 
 func wait(reason v1alpha1.ConditionReason, message string) decision {
-	c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, clip(message))
+	c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, clip.Text(message, podtemplate.LongestMessage))
 	return decision{verb: verbWait, condition: &c}
 }
-
-func clip(message string) string { return problem.Clip(message, podtemplate.LongestMessage) }
 
 // withoutTemplate is a pool that says itself what its Pods are, or nobody does.
 func withoutTemplate(pool *v1alpha1.SandboxPool) decision {
@@ -85,7 +83,7 @@ func matches(tmpl *podtemplate.Template) *patch.Condition {
 func consistent(pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) *patch.Condition {
 	const again = "; the pool goes on as it is. To have it made anew from the template: remove spec.template, spec.idleImage and spec.runtimes"
 	not := func(reason v1alpha1.ConditionReason, format string, args ...any) *patch.Condition {
-		c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, clip(fmt.Sprintf(format, args...)))
+		c := patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, reason, clip.Text(fmt.Sprintf(format, args...), podtemplate.LongestMessage))
 		return &c
 	}
 	from := pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey]

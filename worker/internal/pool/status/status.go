@@ -24,8 +24,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/patch"
-	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
@@ -146,7 +146,7 @@ func (c *Counts) scaling(pool *v1alpha1.SandboxPool) patch.Condition {
 	case have < want && pool.DeletionTimestamp == nil:
 		cond.Reason = v1alpha1.SandboxPoolReasonScalingUp
 		if c.Refused != "" {
-			cond.Message += "; refused: " + problem.Clip(c.Refused, longestCause)
+			cond.Message += "; refused: " + clip.Text(c.Refused, longestCause)
 		}
 	case have > want, want == 0 && c.Dying > 0, pool.DeletionTimestamp != nil && have > 0:
 		cond.Reason = v1alpha1.SandboxPoolReasonScalingDown
