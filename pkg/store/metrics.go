@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 // metrics of one file. The committer observes them, once a group.
@@ -27,7 +29,7 @@ func newMetrics(kind string) *metrics {
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "atoll_hub_store_commit_seconds", ConstLabels: file,
 			Help:    "Time of one commit to the disk, of all transactions that were grouped in it.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+			Buckets: telemetry.WriteSeconds,
 		}),
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "atoll_hub_store_batch_transactions", ConstLabels: file,

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"navix.sh/atoll/pkg/serve"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 // calls measures every call of the public API, by method and gRPC code: both are few, whatever callers send. What is refused
@@ -24,7 +25,7 @@ func newCalls(registry prometheus.Registerer) (*calls, error) {
 	c := &calls{prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "atoll_hub_api_call_seconds",
 		Help:    "Time of a call of the public API, gRPC or REST, by method and by gRPC code.",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+		Buckets: telemetry.CallSeconds,
 	}, []string{"method", "code"})}
 	if registry != nil {
 		if err := registry.Register(c.seconds); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 type metrics struct {
@@ -28,7 +29,7 @@ func newMetrics() *metrics {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "atoll_hub_dispatch_seconds",
 			Help:    "Time from handing a call to a worker's stream to its answer, by call and by what came of it: a disposition, not_sent or unclear.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+			Buckets: telemetry.CallSeconds,
 		}, []string{"call", "outcome"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "atoll_hub_dispatches_in_flight", Help: "Calls that workers have not answered yet.",

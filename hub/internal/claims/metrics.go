@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 type metrics struct {
@@ -29,7 +30,7 @@ func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "atoll_hub_claim_duration_seconds",
 			Help:    "Time from a create request to its answer, by result (OK, CANCELED by its caller, or the reason of the error) and by whether it had a key.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+			Buckets: telemetry.CallSeconds,
 		}, []string{"result", "keyed"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "atoll_hub_claim_stage_seconds",

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
@@ -21,18 +22,17 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
-	seconds := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}
 	m := &metrics{
 		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "atoll_worker_claim_seconds", Buckets: seconds,
+			Name: "atoll_worker_claim_seconds", Buckets: telemetry.CallSeconds,
 			Help: "Time from a claim's arrival to its answer, by outcome: Granted or the error's reason.",
 		}, []string{"outcome"}),
 		writes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "atoll_worker_claim_write_seconds", Buckets: seconds,
+			Name: "atoll_worker_claim_write_seconds", Buckets: telemetry.CallSeconds,
 			Help: "Time of one claim write, repetitions after an unclear outcome included.",
 		}, []string{"outcome"}),
 		queue: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "atoll_worker_claim_assigned_seconds", Buckets: seconds,
+			Name: "atoll_worker_claim_assigned_seconds", Buckets: telemetry.CallSeconds,
 			Help: "Time from a claim's arrival to the Pod that carries it.",
 		}),
 		turnedAway: prometheus.NewCounterVec(prometheus.CounterOpts{

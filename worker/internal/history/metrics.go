@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 type metrics struct {
@@ -22,7 +24,7 @@ func newMetrics(r prometheus.Registerer, h *History) (*metrics, error) {
 	m := &metrics{
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "atoll_worker_history_commit_seconds", Help: "Time of one write of terminal records, of all that came meanwhile.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+			Buckets: telemetry.WriteSeconds,
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atoll_worker_history_failures_total",

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 // Stage is a part of a claim's time in a worker.
@@ -35,7 +37,7 @@ func New(registry prometheus.Registerer) (*Recorder, error) {
 	r := &Recorder{seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "atoll_worker_claim_stage_seconds",
 		Help:    "What the time of a claim goes into: queue and write of every claim, swap of those whose Pod had to change its image, hook of those with hooks.",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+		Buckets: telemetry.CallSeconds,
 	}, []string{"stage"})}
 	if err := registry.Register(r.seconds); err != nil {
 		return nil, fmt.Errorf("registering the stages of claims: %w", err)

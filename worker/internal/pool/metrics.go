@@ -24,6 +24,9 @@ const (
 // counted in all other metrics.
 const maxPoolSeries = 1000
 
+// startSeconds are the buckets of what takes a container's start.
+var startSeconds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120}
+
 type metrics struct {
 	pods         *prometheus.GaugeVec
 	waiting      *prometheus.GaugeVec
@@ -53,12 +56,12 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		startSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "atoll_worker_pool_start_seconds",
 			Help:    "From the swap of a sandbox's image, as seen here, to the sandbox running.",
-			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120},
+			Buckets: startSeconds,
 		}),
 		recycleSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "atoll_worker_pool_recycle_seconds",
 			Help:    "From the end of a sandbox, as seen here, to its Pod idle again.",
-			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120},
+			Buckets: startSeconds,
 		}),
 		replaceSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "atoll_worker_pool_replace_seconds",

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/hooks"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/inventory"
@@ -27,7 +28,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Help: "Sandboxes that have ended, by stop reason and failure reason; one that is not usual is Other.",
 		}, []string{"reason", "cause"}),
 		transitions: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "atoll_worker_pause_seconds", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+			Name: "atoll_worker_pause_seconds", Buckets: telemetry.CallSeconds,
 			Help: "Time of a pause or resume, by target (Paused, Running) and outcome: Done, Late when it goes on, or the error's reason.",
 		}, []string{"target", "outcome"}),
 	}
