@@ -93,7 +93,7 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 	flags, r := cmd.Flags(), &f.request
 	flags.StringVar(&env, "env", "", "the Env, as [NAMESPACE/]NAME")
 	flags.StringVar(&r.ClaimKey, "claim-key", "", "your name for this claim, 1-128 printable characters")
-	flags.StringToStringVar(&r.Labels, "label", nil, "labels for the Pod, KEY=VALUE")
+	flags.StringToStringVar(&r.Labels, "label", nil, "labels, NAME=VALUE; on the Pod below tenant.navix.sh/")
 	flags.StringToStringVar(&r.Metadata, "metadata", nil, "metadata kept with the sandbox, KEY=VALUE")
 	flags.DurationVar(&f.startupTimeout, "startup-timeout", 0, "for queueing and starting; default the pool's, else 2m")
 	flags.Var(&f.idle, "idle-timeout", "end it after so long without activity; 0: never; default the pool's, else never")

@@ -30,6 +30,11 @@ const (
 	// LabelUser is the user part of LabelTeam.
 	LabelUser = "scheduling.navix.sh/user"
 
+	// TenantLabelPrefix is what the labels of a claim stand below on its Pod: no
+	// Service, NetworkPolicy or controller selects a Pod by what a tenant chose,
+	// unless it was written for that.
+	TenantLabelPrefix = "tenant.navix.sh/"
+
 	// LabelEnv holds the name of the owning Env on each of its pools. The
 	// autoscaler finds the Env, and a pool's siblings, by it rather than by
 	// owner references.

@@ -71,7 +71,7 @@ func (e *env) claimAs(ctx context.Context, t *testing.T, image string) *sandboxv
 	t.Helper()
 	return e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{
 		Image: image, Team: tenant, User: tenant, ClaimKey: unused(tenant),
-		Metadata: map[string]string{"who": tenant}, Labels: map[string]string{"example.com/who": tenant},
+		Metadata: map[string]string{"who": tenant}, Labels: map[string]string{"who": tenant},
 	})
 }
 
@@ -112,7 +112,7 @@ func wantClean(t *testing.T, p *corev1.Pod, sandbox *sandboxv1.Sandbox) {
 	}
 	for _, of := range []map[string]string{p.Labels, p.Annotations} {
 		for key, value := range of {
-			if strings.Contains(value, tenant) || strings.Contains(value, sandbox.GetId()) || strings.Contains(key, "example.com") {
+			if strings.Contains(value, tenant) || strings.Contains(value, sandbox.GetId()) || strings.Contains(key, v1alpha1.TenantLabelPrefix) {
 				t.Errorf("pod %s is idle and carries %s=%q", p.UID, key, value)
 			}
 		}

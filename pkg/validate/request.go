@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/hook"
 	"navix.sh/atoll/pkg/problem"
@@ -37,7 +38,6 @@ var (
 	imageReference = regexp.MustCompile(`^(?:[a-zA-Z0-9][-.a-zA-Z0-9]*(?::[0-9]+)?/)?` +
 		`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*` +
 		`(?::[a-zA-Z0-9_][-.a-zA-Z0-9_]{0,127})?(?:@[a-zA-Z][a-zA-Z0-9]*(?:[-_+.][a-zA-Z][a-zA-Z0-9]*)*:[0-9a-fA-F]{32,})?$`)
-	reservedDomains = []string{"agentbox.navix.sh", "agentbox.io", "agents.navix.sh", "scheduling.navix.sh"}
 )
 
 // IsClusterID reports whether a text can be the id of a cluster.
@@ -116,13 +116,7 @@ func (f *Faults) Tenant(field, value string) {
 }
 
 func (f *Faults) maps(r *sandboxv1.CreateSandboxRequest) {
-	f.Check(len(r.GetLabels()) <= maxLabels, "labels", fmt.Sprintf("%d of them", len(r.GetLabels())), "at most 64")
-	for _, key := range sortedKeys(r.GetLabels()) {
-		field, value := "labels["+Clip(key)+"]", r.GetLabels()[key]
-		f.Check(!reserved(key), field, Clip(key), "a label key outside "+strings.Join(reservedDomains, ", "))
-		f.Check(len(validation.IsQualifiedName(key)) == 0, field, Clip(key), "a Kubernetes label key")
-		f.Check(len(validation.IsValidLabelValue(value)) == 0, field, Clip(value), "a Kubernetes label value")
-	}
+	*f = append(*f, Labels(r.GetLabels())...)
 	size := 0
 	for key, value := range r.GetMetadata() {
 		size += len(key) + len(value)
@@ -131,11 +125,17 @@ func (f *Faults) maps(r *sandboxv1.CreateSandboxRequest) {
 	f.Check(size <= maxMetadata, "metadata", fmt.Sprintf("%d bytes", size), "at most 32768 bytes of keys and values")
 }
 
-func reserved(label string) bool {
-	domain, _, prefixed := strings.Cut(label, "/")
-	return prefixed && slices.ContainsFunc(reservedDomains, func(d string) bool {
-		return domain == d || strings.HasSuffix(domain, "."+d)
-	})
+// Labels are the faults of a claim's labels.
+func Labels(labels map[string]string) Faults {
+	var f Faults
+	f.Check(len(labels) <= maxLabels, "labels", fmt.Sprintf("%d of them", len(labels)), "at most 64")
+	for _, key := range sortedKeys(labels) {
+		field, value := "labels["+Clip(key)+"]", labels[key]
+		f.Check(!strings.Contains(key, "/") && len(validation.IsQualifiedName(key)) == 0, field, Clip(key),
+			"a label name of at most 63 characters without a prefix: it stands on the Pod below "+v1alpha1.TenantLabelPrefix)
+		f.Check(len(validation.IsValidLabelValue(value)) == 0, field, Clip(value), "a Kubernetes label value")
+	}
+	return f
 }
 
 func (f *Faults) durations(r *sandboxv1.CreateSandboxRequest) {

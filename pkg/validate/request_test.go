@@ -50,7 +50,8 @@ func TestCreateRefuses(t *testing.T) {
 		"team with NUL":           {func(r *create) { r.Team = "a\x00b" }, "team"},
 		"long user":               {func(r *create) { r.User = strings.Repeat("u", 129) }, "user"},
 		"reserved label":          {func(r *create) { r.Labels = map[string]string{"scheduling.navix.sh/user": "x"} }, "labels[scheduling.navix.sh/user]"},
-		"label below reserved":    {func(r *create) { r.Labels = map[string]string{"x.agentbox.io/y": "x"} }, "labels[x.agentbox.io/y]"},
+		"label with a prefix":     {func(r *create) { r.Labels = map[string]string{"app.kubernetes.io/name": "x"} }, "labels[app.kubernetes.io/name]"},
+		"label with our prefix":   {func(r *create) { r.Labels = map[string]string{"tenant.navix.sh/y": "x"} }, "labels[tenant.navix.sh/y]"},
 		"label key":               {func(r *create) { r.Labels = map[string]string{"a b": "x"} }, "labels[a b]"},
 		"label value":             {func(r *create) { r.Labels = map[string]string{"a": "x y"} }, "labels[a]"},
 		"many labels":             {func(r *create) { r.Labels = many }, "labels"},
@@ -85,7 +86,7 @@ func TestCreateAccepts(t *testing.T) {
 		"localhost:5000/app@sha256:" + strings.Repeat("0f", 32), "app:v1@sha256:" + strings.Repeat("0f", 32), "ghcr.io/a/b.c",
 	} {
 		r := &create{Namespace: "default", Env: "demo.v1", Image: image, FirstActivityTimeout: durationpb.New(1), IdleTimeout: durationpb.New(0),
-			MaxLifetime: durationpb.New(validate.MaxTimeout), Labels: map[string]string{"example.com/a": "", "b": "c"}}
+			MaxLifetime: durationpb.New(validate.MaxTimeout), Labels: map[string]string{"app.v1_x": "", "b": "c"}}
 		if err := validate.Create(r).Err(); err != nil {
 			t.Errorf("%s: %v", image, err)
 		}

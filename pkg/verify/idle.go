@@ -56,6 +56,12 @@ func leftOn(c *Cluster, p *corev1.Pod) []string {
 			left = append(left, key)
 		}
 	}
+	for key, value := range p.Labels {
+		if strings.HasPrefix(key, v1alpha1.TenantLabelPrefix) && value != labels[key] {
+			left = append(left, key)
+		}
+	}
+	slices.Sort(left)
 	for _, key := range identityAnnotations {
 		if value := p.Annotations[key]; value != "" && value != annotations[key] && !slices.Contains(left, key) {
 			left = append(left, key)

@@ -320,9 +320,9 @@ type CreateSandboxRequest struct {
 	InstanceType    string                 `protobuf:"bytes,4,opt,name=instance_type,json=instanceType,proto3" json:"instance_type,omitempty"`
 	Multiplier      int32                  `protobuf:"varint,5,opt,name=multiplier,proto3" json:"multiplier,omitempty"`
 	ScalingGroup    string                 `protobuf:"bytes,6,opt,name=scaling_group,json=scalingGroup,proto3" json:"scaling_group,omitempty"`
-	Clusters        []string               `protobuf:"bytes,7,rep,name=clusters,proto3" json:"clusters,omitempty"`                                       // preferred, first is best
-	RequireClusters bool                   `protobuf:"varint,8,opt,name=require_clusters,json=requireClusters,proto3" json:"require_clusters,omitempty"` // makes clusters binding
-	Labels          map[string]string      `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Clusters        []string               `protobuf:"bytes,7,rep,name=clusters,proto3" json:"clusters,omitempty"`                                                                       // preferred, first is best
+	RequireClusters bool                   `protobuf:"varint,8,opt,name=require_clusters,json=requireClusters,proto3" json:"require_clusters,omitempty"`                                 // makes clusters binding
+	Labels          map[string]string      `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // names without a prefix; they stand on the Pod below tenant.navix.sh/
 	Metadata        map[string]string      `protobuf:"bytes,10,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Team            string                 `protobuf:"bytes,11,opt,name=team,proto3" json:"team,omitempty"`
 	User            string                 `protobuf:"bytes,12,opt,name=user,proto3" json:"user,omitempty"`

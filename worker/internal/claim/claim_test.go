@@ -170,6 +170,9 @@ func TestSwapRunsTheImageAndLeavesNothingBehind(t *testing.T) {
 		t.Errorf("answered %v without what it was asked to carry", got)
 	}
 	first := w.Pod(got.GetPod())
+	if first.Labels[v1alpha1.TenantLabelPrefix+"tier"] != "gold" || first.Labels["tier"] != "" {
+		t.Errorf("its Pod has the labels %v", first.Labels)
+	}
 
 	released, err := l.Release(t.Context(), got.GetId())
 	w.Must(err)
@@ -195,7 +198,7 @@ func TestSwapRunsTheImageAndLeavesNothingBehind(t *testing.T) {
 	if sandbox.ContainerID(pod) == sandbox.ContainerID(first) {
 		t.Error("I13: the next tenant is in the container of the first")
 	}
-	if len(next.GetLabels())+len(next.GetMetadata()) != 0 || pod.Labels["tier"] != "" || next.GetTeam() != "blue" {
+	if len(next.GetLabels())+len(next.GetMetadata()) != 0 || pod.Labels[v1alpha1.TenantLabelPrefix+"tier"] != "" || next.GetTeam() != "blue" {
 		t.Errorf("I13: the next tenant sees %v", next)
 	}
 }
@@ -220,10 +223,12 @@ func TestLabelsThatKubernetesRefusesAreTheRequestsFault(t *testing.T) {
 	w.MakePool(1)
 	l := w.Lead(1)
 	l.AwaitIdle(1)
-	for _, key := range []string{"not a label", "agentbox.navix.sh/sandbox-phase"} {
+	for _, key := range []string{"not a label", "agentbox.navix.sh/sandbox-phase", "app.kubernetes.io/name"} {
 		_, err := l.TryCreate(func(c *claim.Claim) { c.Request.Labels = map[string]string{key: "x"} })
 		if p := problem.FromError(err); p == nil || p.Reason != problem.Invalid {
 			t.Errorf("label %q: %v, want INVALID", key, err)
+		} else if len(p.Fields) != 1 || p.Fields[0].Field != "labels["+key+"]" {
+			t.Errorf("label %q: the error names %+v", key, p.Fields)
 		}
 	}
 	l.AwaitIdle(1)

@@ -21,7 +21,6 @@ import (
 	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/inventory"
-	"navix.sh/atoll/worker/internal/sandbox"
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
@@ -106,13 +105,7 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 // checkRequest refuses what this worker can't do. What Kubernetes checks by itself, the API server refuses with the claim write.
 func checkRequest(c *Claim) error {
 	r := c.Request
-	for key := range r.GetLabels() {
-		if sandbox.Reserved(key) {
-			valid := "keys outside agentbox.navix.sh, agentbox.io, agents.navix.sh and scheduling.navix.sh"
-			return disposition.Fault(problem.InvalidField("labels", key, valid))
-		}
-	}
-	if faults := validate.Timeouts(r); len(faults) > 0 {
+	if faults := append(validate.Labels(r.GetLabels()), validate.Timeouts(r)...); len(faults) > 0 {
 		return disposition.Fault(problem.InvalidFields(faults...))
 	}
 	if faults := hook.Faults(r.GetPostStartHooks()); len(faults) > 0 {

@@ -111,7 +111,8 @@ func (p *patch) setTenant(key, name string) {
 func (p *patch) setUserData(pod *corev1.Pod, g *Grant) error {
 	if len(g.Labels) > 0 {
 		keys := make([]string, 0, len(g.Labels))
-		for key := range g.Labels {
+		for name := range g.Labels {
+			key := v1alpha1.TenantLabelPrefix + name
 			if _, taken := pod.Labels[key]; taken {
 				return fmt.Errorf("%w: %s", ErrLabelTaken, key)
 			}
@@ -119,7 +120,7 @@ func (p *patch) setUserData(pod *corev1.Pod, g *Grant) error {
 		}
 		slices.Sort(keys)
 		for _, key := range keys {
-			p.setLabel(key, g.Labels[key])
+			p.setLabel(key, g.Labels[strings.TrimPrefix(key, v1alpha1.TenantLabelPrefix)])
 		}
 		p.setAnnotation(v1alpha1.SandboxManagedLabelKeysAnnotationKey, joinKeys(keys))
 	}

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ func fullGrant(image string) *Grant {
 	return &Grant{
 		ID: "01hx-east", Key: `job "1"`, KeyHash: "0123456789abcdef0123456789abcdef", Attempt: 2, Incarnation: 7,
 		Team: "red/blue", User: "ann", Image: image,
-		Labels:      map[string]string{"example.com/tier": "gold", "a~b": "x"},
+		Labels:      map[string]string{"tier": "gold", "a~b": "x"},
 		Metadata:    map[string]string{"note": "a/b ~ü"},
 		IdleTimeout: 1500 * time.Millisecond, MaxLifetime: time.Hour, FirstActivityTimeout: 5 * time.Minute,
 		StartupTimeout: 2 * time.Minute, Now: noon,
@@ -262,8 +263,36 @@ func TestI6AnExpiryLosesToActivityAndToNewTimeouts(t *testing.T) {
 	}
 }
 
+// A Service that selects the template's labels finds the Pods of the template, whatever their tenants choose (I14).
+func TestI14LabelsOfAClaimStandBelowOnePrefix(t *testing.T) {
+	pod, labels := idlePod(), map[string]string{"app": "mine", "tier": "gold"}
+	patch, _ := mustClaim(t, pod, &Grant{ID: "x", Image: idleImage, Labels: labels})
+	claimed, err := apply(t, pod, patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range claimed.Labels {
+		if before, was := pod.Labels[key]; was && before != value && key != v1alpha1.SandboxPhaseLabelKey {
+			t.Errorf("%s is %q, and was %q", key, value, before)
+		}
+	}
+	if claimed.Labels["tier"] != "" || claimed.Labels["tenant.navix.sh/tier"] != "gold" || claimed.Labels["tenant.navix.sh/app"] != "mine" {
+		t.Errorf("the Pod has %v", claimed.Labels)
+	}
+	if got := userLabels(claimed); !maps.Equal(got, labels) {
+		t.Errorf("its caller sees %v, gave %v", got, labels)
+	}
+	// The list of them is an annotation, which may be edited.
+	claimed.Annotations[v1alpha1.SandboxManagedLabelKeysAnnotationKey] = ""
+	if left := tenantLabels(claimed, &v1alpha1.SandboxPoolSpec{}); len(left) != 2 {
+		t.Errorf("when it ends, %v go", left)
+	}
+}
+
 func TestClaimRefusesLabelsOfTheTemplate(t *testing.T) {
-	_, _, err := ClaimPatch(idlePod(), &Grant{ID: "x", Image: idleImage, Labels: map[string]string{"app": "mine"}})
+	pod := idlePod()
+	pod.Labels["tenant.navix.sh/app"] = "the template's"
+	_, _, err := ClaimPatch(pod, &Grant{ID: "x", Image: idleImage, Labels: map[string]string{"app": "mine"}})
 	if !errors.Is(err, ErrLabelTaken) {
 		t.Errorf("got %v, want ErrLabelTaken", err)
 	}

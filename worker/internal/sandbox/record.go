@@ -138,6 +138,8 @@ func apiPhase(pod *corev1.Pod, phase Phase) sandboxv1.Phase {
 	}
 }
 
+// userLabels are the labels of the claim, under the names that its caller gave them. Those of a claim from before the prefix have
+// none.
 func userLabels(pod *corev1.Pod) map[string]string {
 	keys := managedLabels(pod)
 	if len(keys) == 0 {
@@ -146,7 +148,7 @@ func userLabels(pod *corev1.Pod) map[string]string {
 	labels := make(map[string]string, len(keys))
 	for _, key := range keys {
 		if value, ok := pod.Labels[key]; ok {
-			labels[key] = value
+			labels[strings.TrimPrefix(key, v1alpha1.TenantLabelPrefix)] = value
 		}
 	}
 	return labels

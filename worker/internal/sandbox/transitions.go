@@ -5,6 +5,8 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -144,6 +146,19 @@ var identity = []string{
 // late is identity that can be written after the release, so that an older view of the Pod may lack it.
 var late = []string{v1alpha1.SandboxLastActiveAnnotationKey, v1alpha1.SandboxStatusDetailAnnotationKey}
 
+// tenantLabels are what a claim may have put on a Pod, also where the list of it was edited. What the template sets stays.
+func tenantLabels(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) []string {
+	keys := managedLabels(pod)
+	for key := range pod.Labels {
+		_, kept := pool.Template.Labels[key]
+		if strings.HasPrefix(key, v1alpha1.TenantLabelPrefix) && !kept && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
 // IdlePatch turns stopping into idle and takes the identity off in the same write, once ResetDone says so and the
 // record is kept. Tenant labels that the pool's template sets get their value back.
 func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, now time.Time) []byte {
@@ -163,7 +178,7 @@ func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, now time.Time) [
 		}
 		p.setAnnotation(key, pool.Template.Annotations[key])
 	}
-	for _, key := range managedLabels(pod) {
+	for _, key := range tenantLabels(pod, pool) {
 		p.dropLabel(pod, key)
 	}
 	for _, key := range identity {
