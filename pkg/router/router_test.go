@@ -5,6 +5,7 @@ package router
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -308,7 +309,128 @@ var policies = []struct {
 			"1 east/a FreshIdle MostFree 0s: 8 idle Pods free",
 			"2 east/b FreshIdle LessFree 0s: 1 idle Pods free"),
 	},
+	{
+		name: "a type alone, where the Env has none",
+		scene: scene{lines: `
+			east/a ready=9 type=cpu
+			east/b ready=1 type=gpu`},
+		req: Request{InstanceType: "gpu"},
+		want: lines(
+			"OnlyCandidate",
+			"1 east/b FreshIdle OnlyCandidate 0s: 1 idle Pods free",
+			`0 east/a FreshIdle InstanceTypeMismatch 0s: instance type is "cpu"`),
+	},
+	{
+		name: "a multiplier alone comes before the Env's",
+		scene: scene{
+			def: segment.Defaults{InstanceType: "cpu", Multiplier: 2},
+			lines: `
+				east/a ready=9 type=cpu x=2
+				east/b ready=1 type=cpu x=4`,
+		},
+		req: Request{Multiplier: 4},
+		want: lines(
+			"OnlyCandidate",
+			"1 east/b FreshIdle OnlyCandidate 0s: 1 idle Pods free",
+			"0 east/a FreshIdle MultiplierMismatch 0s: multiplier is 2"),
+	},
+	{
+		name: "the Env's multiplier says nothing without its type",
+		scene: scene{
+			def: segment.Defaults{Multiplier: 2},
+			lines: `
+				east/a ready=2 type=cpu x=4`,
+		},
+		want: lines(
+			"OnlyCandidate",
+			"1 east/a FreshIdle OnlyCandidate 0s: 2 idle Pods free"),
+	},
+	{
+		name:  "no clusters to be bound to",
+		scene: scene{lines: `east/a ready=1 group=g`},
+		req:   Request{RequireClusters: true, ScalingGroup: "g"},
+		want: lines(
+			"OnlyCandidate",
+			"1 east/a FreshIdle OnlyCandidate 0s: 1 idle Pods free"),
+	},
+	{
+		name:  "the longest queue and the most claims in flight",
+		scene: scene{lines: `east/a pending=2147483647 inflight=2147483647`},
+		want: lines(
+			"QueueFull",
+			"0 east/a CanQueue QueueFull 0s: no idle Pod free, and 2147483647 claims wait in a queue of 0"),
+	},
 	{name: "no members", want: lines("NoMembers")},
+}
+
+func TestHealth(t *testing.T) {
+	for h := Fresh; h <= Draining; h++ {
+		last, eligible := h >= Silent && h <= Disconnected, h <= Disconnected
+		if h.LastChoice() != last || h.Eligible() != eligible {
+			t.Errorf("%s: last choice %t, eligible %t", h, h.LastChoice(), h.Eligible())
+		}
+	}
+}
+
+// TestNearEqual: a factor of 193/256 on the greater merit and none on the smaller one make them equal.
+func TestNearEqual(t *testing.T) {
+	for _, c := range []struct {
+		a, b int32
+		want bool
+	}{{193, 256, true}, {256, 193, true}, {192, 256, false}, {256, 192, false}, {0, 1, false}, {7, 7, true}} {
+		if got := nearEqual(c.a, c.b); got != c.want {
+			t.Errorf("%d and %d: %t", c.a, c.b, got)
+		}
+	}
+}
+
+// TestReplace compares a view that was changed in part with one that was made anew.
+func TestReplace(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	for range 2000 {
+		was, next := randomScene(r).view(t), randomScene(r).view(t)
+		if was.Len() == 0 || next.Len() == 0 {
+			continue
+		}
+		at, end := r.IntN(was.Len()), 1+r.IntN(was.Len())
+		var all, changed []Candidate
+		for i := range was.Len() {
+			c := was.Candidate(i)
+			if i >= at && i < end {
+				like := next.Candidate(r.IntN(next.Len())) // of a name that keeps its place
+				m := *like.Member()
+				m.Name = c.Member().Name
+				if r.IntN(2) == 0 {
+					m.Shape = c.Member().Shape
+				}
+				d := like.Segment.Defaults.Get()
+				if r.IntN(2) == 0 {
+					d = c.Segment.Defaults.Get()
+				}
+				c.Segment, c.Index = segment.New(segment.Key{}).Describe("", 0, d).With(m), 0
+				changed = append(changed, c)
+			}
+			all = append(all, c)
+		}
+		got, want := was.Replace(at, changed), NewView(all)
+		if !slices.Equal(got.hot, want.hot) || !slices.Equal(got.segments, want.segments) {
+			t.Fatalf("replaced from %d:\n%+v\nmade anew:\n%+v", at, got, want)
+		}
+	}
+}
+
+// TestAViewIsOnePlaceInMemory, up to eight candidates.
+func TestAViewIsOnePlaceInMemory(t *testing.T) {
+	for n := range 9 {
+		view := scene{lines: strings.Repeat("east/a ready=1\n", n)}.view(t)
+		var candidates []Candidate
+		for i := range n {
+			candidates = append(candidates, view.Candidate(i))
+		}
+		if allocs := testing.AllocsPerRun(10, func() { NewView(candidates) }); allocs != 1 {
+			t.Errorf("%d candidates: %v allocations", n, allocs)
+		}
+	}
 }
 
 func TestPolicies(t *testing.T) {
@@ -445,14 +567,14 @@ func TestRetriesMoveOnUntilNothingIsLeft(t *testing.T) {
 
 func TestExclusionsAreBounded(t *testing.T) {
 	var req Request
-	for i := range 1000 {
-		req.Exclude("c", fmt.Sprint("m", i))
-	}
-	for i := range MaxExcluded {
-		seg := segment.New(segment.Key{}).With(segment.Member{Name: fmt.Sprint("m", 999-i)})
-		c := Candidate{Cluster: NewCluster("c"), Segment: seg}
-		if req.mismatch(c) != AlreadyRefused {
-			t.Errorf("the exclusion %d before the last is forgotten", i)
+	for last := range 1000 {
+		req.Exclude("c", fmt.Sprint("m", last))
+		for i := range min(last, MaxExcluded) {
+			seg := segment.New(segment.Key{}).With(segment.Member{Name: fmt.Sprint("m", last-i)})
+			c := Candidate{Cluster: NewCluster("c"), Segment: seg}
+			if req.mismatch(c) != AlreadyRefused {
+				t.Fatalf("the exclusion %d before number %d is forgotten", i, last)
+			}
 		}
 	}
 }
@@ -525,6 +647,8 @@ func TestNilAndEmptyViews(t *testing.T) {
 		}
 		if e := Explain(&Request{}, view, 0); e.Reason != NoMembers || len(e.Candidates) != 0 {
 			t.Errorf("explained %+v", e)
+		} else if p := e.Proto(time.Unix(0, 0)); p.GetReason() != "NoMembers" || p.GetPool() != "" {
+			t.Errorf("explained as %v", p)
 		}
 	}
 }
@@ -537,6 +661,9 @@ func TestOwnPools(t *testing.T) {
 	)
 	view := NewView([]Candidate{{Cluster: own, Segment: seg}, {Cluster: own, Segment: seg, Index: 1}})
 	d := Pick(&Request{}, view, 0)
+	if c := view.Candidate(0); c.InFlight != nil {
+		t.Errorf("a counter %p came from nowhere", c.InFlight)
+	}
 	if !d.OK() || view.Candidate(d.Index).Member().Name != "b" || d.Tier != FreshIdle {
 		t.Errorf("picked %+v", d)
 	}

@@ -4,6 +4,7 @@ package segment
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -34,6 +35,14 @@ func TestProtoRoundTrip(t *testing.T) {
 		}
 		if got.UID() != s.UID() {
 			t.Errorf("uid is %q, want %q", got.UID(), s.UID())
+		}
+		for i, m := range p.GetMembers() {
+			if said := m.GetSaturatedFor() != nil; said != (s.Members()[i].SaturatedFor > 0) || m.GetStartupTimeout() != nil {
+				t.Errorf("durations of %v, that are none", m)
+			}
+		}
+		if !s.Key().Is(p.GetKey()) || (Key{"a", "c"}).Is(p.GetKey()) {
+			t.Errorf("the key is not that of %v", p.GetKey())
 		}
 		if len(s.Members()) > 0 && got.Members()[0] != s.Members()[0] {
 			t.Errorf("member is %+v, want %+v", got.Members()[0], s.Members()[0])
@@ -87,6 +96,95 @@ func TestFromProtoRefuses(t *testing.T) {
 	}
 }
 
+// texts are the fields of a segment and of its first member, with their bounds.
+var texts = map[string]struct {
+	most int
+	set  func(p *federationv1.EnvSegment, text string)
+}{
+	"uid":           {MaxUID, func(p *federationv1.EnvSegment, s string) { p.Uid = s }},
+	"template":      {MaxName, func(p *federationv1.EnvSegment, s string) { p.Template = s }},
+	"default type":  {MaxName, func(p *federationv1.EnvSegment, s string) { p.DefaultInstanceType = s }},
+	"instance type": {MaxName, func(p *federationv1.EnvSegment, s string) { p.Members[0].InstanceType = s }},
+	"group":         {MaxName, func(p *federationv1.EnvSegment, s string) { p.Members[0].ScalingGroup = s }},
+	"image":         {MaxString, func(p *federationv1.EnvSegment, s string) { p.Members[0].Image = s }},
+	"member":        {MaxName, func(p *federationv1.EnvSegment, s string) { p.Members[0].Name = s }},
+	"namespace":     {MaxName, func(p *federationv1.EnvSegment, s string) { p.Key.Namespace = s }},
+	"name":          {MaxName, func(p *federationv1.EnvSegment, s string) { p.Key.Name = s }},
+}
+
+func TestBoundsOfTexts(t *testing.T) {
+	for name, text := range texts {
+		p := sample().Proto()
+		text.set(p, "a")
+		one := Size(p)
+		text.set(p, strings.Repeat("a", text.most))
+		if got := Size(p) - one; got != text.most-1 {
+			t.Errorf("%s: %d bytes more count as %d", name, text.most-1, got)
+		}
+		if _, err := FromProto(p); err != nil {
+			t.Errorf("%s of %d bytes: %v", name, text.most, err)
+		}
+		text.set(p, strings.Repeat("a", text.most+1))
+		if _, err := FromProto(p); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s of %d bytes: %v", name, text.most+1, err)
+		}
+	}
+}
+
+func TestBoundsOfSegments(t *testing.T) {
+	p := New(Key{"n", "e"}).Proto()
+	for i := range MaxMembers {
+		p.Members = append(p.Members, &federationv1.MemberSegment{Name: fmt.Sprint("m", i)})
+	}
+	if _, err := FromProto(p); err != nil {
+		t.Errorf("as many members as there may be: %v", err)
+	}
+	for _, m := range p.GetMembers() {
+		m.Image = strings.Repeat("i", min(MaxString, MaxSize-Size(p)))
+	}
+	if _, err := FromProto(p); err != nil || Size(p) != MaxSize {
+		t.Errorf("as large as it may be, %d: %v", Size(p), err)
+	}
+	p.Uid = "u"
+	if _, err := FromProto(p); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a byte larger: %v", err)
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                      `""`,
+		strings.Repeat("a", 64): `"` + strings.Repeat("a", 64) + `"`,
+		strings.Repeat("a", 65): `"` + strings.Repeat("a", 64) + `"… (65 bytes)`,
+		"a\nb":                  `"a\nb"`,
+	} {
+		if got := Quote(text); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestUpdateIsFromProto whatever was there before.
+func TestUpdateIsFromProto(t *testing.T) {
+	all := []*Segment{sample(), uuids(), New(sample().Key())}
+	for name, edit := range edits {
+		for _, s := range []*Segment{sample(), uuids()} {
+			if name != "namespace" && name != "name" {
+				edit(s)
+				all = append(all, s)
+			}
+		}
+	}
+	for _, next := range all {
+		for _, was := range all {
+			got, err := Update(next.Proto(), was)
+			if err != nil || !got.Equal(next) || got.UID() != next.UID() {
+				t.Fatalf("%+v after %+v came to %+v, %v", next, was, got, err)
+			}
+		}
+	}
+}
+
 func TestFromProtoReadsWhatNewerPeersSay(t *testing.T) {
 	read, err := MembersFromProto([]*federationv1.MemberSegment{{Name: "a", State: 77, Idle: -3}})
 	if err != nil {
@@ -96,11 +194,19 @@ func TestFromProtoReadsWhatNewerPeersSay(t *testing.T) {
 	if m.State != Unknown || m.Idle != 0 {
 		t.Errorf("state %s, idle %d; want Unknown and 0", m.State, m.Idle)
 	}
+	for state := Unknown; state <= Inconsistent; state++ {
+		if got := stateFromProto(federationv1.MemberState(state)); got != state {
+			t.Errorf("%s is read as %s", state, got)
+		}
+	}
+	if got := stateFromProto(-1); got != Unknown {
+		t.Errorf("state -1 is read as %s", got)
+	}
 }
 
 func TestValidName(t *testing.T) {
 	label := strings.Repeat("a", 63)
-	for _, s := range []string{"a", "0", "a-b", "a.b", "a1.2-b.c", "a--b", strings.Repeat("a", 253), label + "." + label} {
+	for _, s := range []string{"a", "0", "a-b", "a.b", "a1.2-b.c", "a--b", "z9", "9z", strings.Repeat("a", 253), label + "." + label} {
 		if !ValidName(s) {
 			t.Errorf("%q is refused", s)
 		}

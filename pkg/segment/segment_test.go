@@ -205,6 +205,9 @@ func TestDiffIsWhatApplyNeeds(t *testing.T) {
 		if rest := Diff(got, &new); !rest.Empty() || got.Digest() != new.Digest() {
 			t.Fatalf("after applying the diff there remains %v", rest)
 		}
+		if d.Empty() != (len(d.Changed)+len(d.Removed) == 0) {
+			t.Fatalf("%v is empty: %t", d, d.Empty())
+		}
 		if again := got.Apply(d); !again.Empty() {
 			t.Fatalf("applying a delta twice changes %v", again)
 		}
@@ -288,6 +291,34 @@ func TestPutReportsChanges(t *testing.T) {
 	}
 	if got := s.Get(later.Key()).Members()[0].SaturatedFor; got != time.Second {
 		t.Errorf("the newer duration was not kept: %s", got)
+	}
+}
+
+// TestUIDIsKeptAsItWasGiven, in whichever form, and the form of API servers in less memory.
+func TestUIDIsKeptAsItWasGiven(t *testing.T) {
+	for text, canonical := range map[string]bool{
+		aUID: true, almostUID: false, strings.ToUpper(aUID): false, uuid.Nil.String(): false, "": false, "u1": false,
+		"{" + aUID + "}": false, "urn:uuid:" + aUID: false, strings.ReplaceAll(aUID, "-", ""): false,
+	} {
+		s := New(Key{"a", "b"}).Describe(text, 0, Defaults{})
+		if got := s.UID(); got != text || (s.uid != uid{}) != canonical {
+			t.Errorf("%q is kept as %q, in the short form: %t", text, got, s.uid != uid{})
+		}
+		for _, other := range []string{aUID, almostUID, "", aUID[:35] + "e", strings.ToUpper(aUID)} {
+			if got, want := s.uid.is(other), canonical && text == other; got != want {
+				t.Errorf("%q is %q: %t", text, other, got)
+			}
+		}
+	}
+}
+
+func TestShown(t *testing.T) {
+	first, second := sample().Members()[0].Shown(), sample().Members()[1].Shown()
+	if first.GetSaturatedFor().AsDuration() != time.Minute || first.GetState() != "Saturated" || first.GetImage() != "py:3" {
+		t.Errorf("%v", first)
+	}
+	if second.SaturatedFor != nil || second.GetIdle() != 7 {
+		t.Errorf("%v", second)
 	}
 }
 

@@ -151,7 +151,7 @@ func unleash(tree string, t target, workers int, list bool) (r report, err error
 	if err := wrapGo(filepath.Join(tree, "bin")); err != nil {
 		return r, err
 	}
-	args := []string{"unleash", "--output", out, "--workers", strconv.Itoa(workers), "--timeout-coefficient", "20", "--silent"}
+	args := append([]string{"unleash", "--output", out, "--workers", strconv.Itoa(workers), "--timeout-coefficient", "20", "--silent"}, kinds...)
 	for _, not := range except(dir, t.files) {
 		args = append(args, "--exclude-files", not)
 	}
@@ -177,8 +177,14 @@ func unleash(tree string, t target, workers int, list bool) (r report, err error
 	return r, json.Unmarshal(data, &r)
 }
 
+// kinds are the mutants that gremlins makes only when told.
+var kinds = []string{
+	"--invert-assignments", "--invert-bitwise", "--invert-bwassign", "--invert-logical", "--invert-loopctrl", "--remove-self-assignments",
+}
+
 // wrapGo puts a go command before the real one that has a coverage profile say that all is covered. Coverage has no blocks for
-// the conditions of case clauses and for constants, so that gremlins would leave them alone.
+// the conditions of case clauses and for constants, so that gremlins would leave them alone. It also takes some seconds more:
+// gremlins gives a test run a multiple of that time, and on a busy machine a mutant that hangs must not be one that waits.
 func wrapGo(dir string) error {
 	real, err := exec.LookPath("go")
 	if err != nil {
@@ -187,6 +193,7 @@ func wrapGo(dir string) error {
 	script := "#!/bin/sh\n" + real + ` "$@" || exit $?
 while [ $# -gt 1 ]; do
 	if [ "$1" = -coverprofile ]; then
+		sleep 3
 		awk -F: 'NR == 1 || !seen[$1]++ { print (NR == 1 ? $0 : $1 ":1.1,100000.1 1 1") }' "$2" >"$2.all" && mv "$2.all" "$2"
 	fi
 	shift
