@@ -22,6 +22,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/quiet"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 const (
@@ -129,9 +130,9 @@ func (g *ground) deletePods(ctx context.Context, name string) error {
 	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{}, selector); err != nil {
 		return fmt.Errorf("deleting raw Pods: %w", err)
 	}
-	return stack.Eventually(ctx, patience, "raw Pods to be gone", func(ctx context.Context) (bool, string) {
+	return wait.Until(ctx, patience, "raw Pods to be gone", func(ctx context.Context) error {
 		left, err := pods.List(ctx, selector)
-		return err == nil && len(left.Items) == 0, fmt.Sprint(len(left.Items), err)
+		return wait.If(err == nil && len(left.Items) == 0, fmt.Sprint(len(left.Items), err))
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"navix.sh/atoll/e2e/load"
-	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // API writes a claim may cause where many share the status of a pool; and with its release, which replaces the Pod: Atoll's,
@@ -64,13 +64,13 @@ func readWrites(ctx context.Context, admin *kubernetes.Clientset) (writes, error
 
 // quiet returns the counters once they have stood still for as long as settle.
 func (s *stock) quiet(ctx context.Context) (last writes, err error) {
-	err = stack.Eventually(ctx, patience, "the API server to be quiet", func(ctx context.Context) (bool, string) {
+	err = wait.Until(ctx, patience, "the API server to be quiet", func(ctx context.Context) error {
 		now, err := readWrites(ctx, s.admin)
 		still := err == nil && maps.Equal(now, last)
 		if last = now; !still {
 			load.Sleep(ctx, settle)
 		}
-		return still, fmt.Sprint(err)
+		return wait.If(still, err)
 	})
 	return last, err
 }

@@ -20,6 +20,7 @@ import (
 	"navix.sh/atoll/e2e/bench/crowd"
 	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 )
@@ -85,12 +86,12 @@ func (p *program) start(ctx context.Context) error {
 		return fmt.Errorf("starting %s (`make build` makes it): %w", p.path, err)
 	}
 	p.cmd = cmd
-	return stack.Eventually(ctx, patience, p.path+" to be up", func(context.Context) (bool, string) {
+	return wait.Until(ctx, patience, p.path+" to be up", func(context.Context) error {
 		conn, err := net.Dial("tcp", p.link)
 		if err == nil {
 			_ = conn.Close()
 		}
-		return err == nil, fmt.Sprintf("%v; its log is %s", err, p.log)
+		return wait.If(err == nil, fmt.Sprintf("%v; its log is %s", err, p.log))
 	})
 }
 
@@ -176,7 +177,7 @@ func (f *federation) close() error {
 
 // fresh waits until the hub holds n clusters for well, and then until it rests.
 func (f *federation) fresh(ctx context.Context, n int) error {
-	err := stack.Eventually(ctx, patience, fmt.Sprintf("%d clusters to be fresh", n), func(ctx context.Context) (bool, string) {
+	err := wait.Until(ctx, patience, fmt.Sprintf("%d clusters to be fresh", n), func(ctx context.Context) error {
 		list, err := f.clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{}, grpc.WaitForReady(true))
 		count := 0
 		for _, cluster := range list.GetClusters() {
@@ -184,7 +185,7 @@ func (f *federation) fresh(ctx context.Context, n int) error {
 				count++
 			}
 		}
-		return count >= n, fmt.Sprintf("%d, %v", count, err)
+		return wait.If(count >= n, fmt.Sprintf("%d, %v", count, err))
 	})
 	load.Sleep(ctx, settleTime)
 	return err

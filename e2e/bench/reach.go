@@ -24,6 +24,7 @@ import (
 	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/reach"
 )
 
@@ -104,9 +105,9 @@ func oneSandbox(ctx context.Context, p *plane.Plane, atoll *stack.Stack) (*sandb
 		return nil, fmt.Errorf("applying the Env: %w\n%s", err, out)
 	}
 	var sandbox *sandboxv1.Sandbox
-	err = stack.Eventually(ctx, time.Minute, "a sandbox", func(ctx context.Context) (bool, string) {
+	err = wait.Until(ctx, time.Minute, "a sandbox", func(ctx context.Context) error {
 		sandbox, err = hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: namespace, Env: envName})
-		return err == nil, fmt.Sprint(err)
+		return err
 	})
 	return sandbox, err
 }

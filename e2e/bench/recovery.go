@@ -20,6 +20,7 @@ import (
 	"navix.sh/atoll/e2e/bench/crowd"
 	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 )
 
@@ -52,10 +53,10 @@ func (g *gate) release() time.Time {
 
 // full waits until n connections are held back.
 func (g *gate) full(ctx context.Context, n int) error {
-	return stack.Eventually(ctx, patience, "all workers to come back", func(context.Context) (bool, string) {
+	return wait.Until(ctx, patience, "all workers to come back", func(context.Context) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return g.waiting >= n, fmt.Sprintf("%d of %d", g.waiting, n)
+		return wait.If(g.waiting >= n, fmt.Sprintf("%d of %d", g.waiting, n))
 	})
 }
 

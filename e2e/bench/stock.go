@@ -25,6 +25,7 @@ import (
 	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 const (
@@ -160,7 +161,7 @@ func (s *stock) createRaw(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("creating Pods for raw patches: %w", err)
 	}
-	return stack.Eventually(ctx, patience, "raw Pods to be ready", func(ctx context.Context) (bool, string) {
+	return wait.Until(ctx, patience, "raw Pods to be ready", func(ctx context.Context) error {
 		var err error
 		s.raw, err = s.list(ctx, rawNamespace)
 		count := 0
@@ -169,7 +170,7 @@ func (s *stock) createRaw(ctx context.Context) error {
 				count++
 			}
 		}
-		return count == s.size, fmt.Sprintf("%d of %d, %v", count, s.size, err)
+		return wait.If(count == s.size, fmt.Sprintf("%d of %d, %v", count, s.size, err))
 	})
 }
 
@@ -208,7 +209,7 @@ func (s *stock) list(ctx context.Context, namespace string) ([]corev1.Pod, error
 
 // waitReady waits until the hub can hand out the whole stock.
 func (s *stock) waitReady(ctx context.Context) error {
-	return stack.Eventually(ctx, patience, "the stock to be ready", func(ctx context.Context) (bool, string) {
+	return wait.Until(ctx, patience, "the stock to be ready", func(ctx context.Context) error {
 		env, err := s.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
 		count := 0
 		for _, c := range env.GetClusters() {
@@ -216,7 +217,7 @@ func (s *stock) waitReady(ctx context.Context) error {
 				count += int(m.GetReadyIdle())
 			}
 		}
-		return count == s.size, fmt.Sprintf("%d of %d, %v", count, s.size, err)
+		return wait.If(count == s.size, fmt.Sprintf("%d of %d, %v", count, s.size, err))
 	})
 }
 

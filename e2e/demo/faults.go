@@ -9,6 +9,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 const demoKey = "demo-key-1"
@@ -49,17 +50,17 @@ func (w *world) hubBack(ctx context.Context) (string, error) {
 	begin := time.Now()
 	want := map[string]int{"east": 6 - localClaims, "north": 4 - localClaims, "west": 8 - localClaims}
 	want[w.keyed.GetClusterId()]--
-	err := w.waitFor(ctx, "the hub's view", time.Minute, func(ctx context.Context) (bool, string) {
+	err := w.waitFor(ctx, "the hub's view", time.Minute, func(ctx context.Context) error {
 		ready, err := w.readyByCluster(ctx)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		for _, cluster := range clusters {
 			if ready[cluster] != want[cluster] {
-				return false, fmt.Sprintf("ready %v, want %v", ready, want)
+				return fmt.Errorf("ready %v, want %v", ready, want)
 			}
 		}
-		return true, ""
+		return nil
 	})
 	if err != nil {
 		return "", err
@@ -109,11 +110,11 @@ func (w *world) cutOff(ctx context.Context) (detail string, err error) {
 
 // waitState waits until the hub sees west in one of the states.
 func (w *world) waitState(ctx context.Context, states ...sandboxv1.ClusterState) error {
-	return w.waitFor(ctx, fmt.Sprintf("west to be %v", states), time.Minute, func(ctx context.Context) (bool, string) {
+	return w.waitFor(ctx, fmt.Sprintf("west to be %v", states), time.Minute, func(ctx context.Context) error {
 		cluster, err := w.hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: "west"})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return slices.Contains(states, cluster.GetState()), cluster.GetState().String()
+		return wait.If(slices.Contains(states, cluster.GetState()), cluster.GetState())
 	})
 }

@@ -12,8 +12,9 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"navix.sh/atoll/e2e/stack"
 	"time"
+
+	"navix.sh/atoll/e2e/stack"
 )
 
 // patience bounds the whole demo, beside building the binaries of Kubernetes for the first time.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -43,12 +44,12 @@ func (w *world) burst(ctx context.Context) (string, error) {
 	if err := w.waitReplicas(ctx, "1 1"); err != nil {
 		return "", err
 	}
-	if err := w.waitFor(ctx, "the hub to know the autoscaled Env", time.Minute, func(ctx context.Context) (bool, string) {
+	if err := w.waitFor(ctx, "the hub to know the autoscaled Env", time.Minute, func(ctx context.Context) error {
 		decision, err := w.hub.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{Namespace: envNamespace, Name: scaledEnv})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return decision.GetClusterId() == scaledCluster, decision.String()
+		return wait.If(decision.GetClusterId() == scaledCluster, decision)
 	}); err != nil {
 		return "", err
 	}
@@ -136,11 +137,11 @@ func (w *world) replicas(ctx context.Context) (string, error) {
 
 func (w *world) waitReplicas(ctx context.Context, want string) error {
 	return w.waitFor(ctx, fmt.Sprintf("pool %s to have %s replicas and idle Pods", scaledPool, want), time.Minute,
-		func(ctx context.Context) (bool, string) {
+		func(ctx context.Context) error {
 			got, err := w.replicas(ctx)
 			if err != nil {
-				return false, err.Error()
+				return err
 			}
-			return strings.TrimSpace(got) == want, got
+			return wait.If(strings.TrimSpace(got) == want, got)
 		})
 }

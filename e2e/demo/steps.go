@@ -15,6 +15,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 //go:embed manifests/template.yaml
@@ -150,12 +151,12 @@ func (w *world) overflow(ctx context.Context) (string, error) {
 // waitCounted waits until the clusters have reported all claims. Until then the hub holds back what may be taken, and a claim
 // may go elsewhere though there is room.
 func (w *world) waitCounted(ctx context.Context) error {
-	return w.waitFor(ctx, "all claims to be reported", time.Minute, func(ctx context.Context) (bool, string) {
+	return w.waitFor(ctx, "all claims to be reported", time.Minute, func(ctx context.Context) error {
 		decision, err := w.hub.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{Namespace: envNamespace, Name: envName})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return !slices.ContainsFunc(decision.GetCandidates(), func(c *sandboxv1.Candidate) bool { return c.GetInFlight() > 0 }), decision.String()
+		return wait.If(!slices.ContainsFunc(decision.GetCandidates(), func(c *sandboxv1.Candidate) bool { return c.GetInFlight() > 0 }), decision)
 	})
 }
 
@@ -240,11 +241,11 @@ func (w *world) podUIDs(ctx context.Context) (map[string]bool, error) {
 func (w *world) foreign(ctx context.Context) (string, error) {
 	const want = "east:6 north:4 west:8"
 	for _, id := range clusters {
-		err := w.waitFor(ctx, "foreign segments in "+id, time.Minute, func(ctx context.Context) (bool, string) {
+		err := w.waitFor(ctx, "foreign segments in "+id, time.Minute, func(ctx context.Context) error {
 			out, err := w.stack.Cluster(id).Kubectl(ctx, "-n", envNamespace, "get", "sandboxenv", envName, "-o",
 				`jsonpath={range .status.clusters[*]}{.clusterID}:{.observedMembers[0].idleCount}:{.isLocal} {end}`)
 			if err != nil {
-				return false, err.Error()
+				return err
 			}
 			var idle, local []string
 			for _, segment := range strings.Fields(out) {
@@ -255,7 +256,7 @@ func (w *world) foreign(ctx context.Context) (string, error) {
 				}
 			}
 			slices.Sort(idle)
-			return strings.Join(idle, " ") == want && strings.Join(local, " ") == id, out
+			return wait.If(strings.Join(idle, " ") == want && strings.Join(local, " ") == id, out)
 		})
 		if err != nil {
 			return "", err

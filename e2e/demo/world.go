@@ -15,6 +15,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // env is the Env of the manifests.
@@ -140,44 +141,33 @@ func (w *world) readyByCluster(ctx context.Context) (map[string]int, error) {
 	return ready, nil
 }
 
-// waitFor polls until check says true, telling on the way, once a second, how far things are.
-func (w *world) waitFor(ctx context.Context, what string, limit time.Duration, check func(context.Context) (bool, string)) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	told := time.Now()
-	for {
-		ok, state := check(ctx)
-		if ok {
-			return nil
+// waitFor waits, and says once a second what is missing.
+func (w *world) waitFor(ctx context.Context, what string, limit time.Duration, check func(context.Context) error) error {
+	said := time.Now()
+	return wait.Until(ctx, limit, what, func(ctx context.Context) error {
+		err := check(ctx)
+		if err != nil && time.Since(said) > time.Second {
+			said = time.Now()
+			fmt.Fprintf(w.progress, "waiting for %s: %v\n", what, err)
 		}
-		if time.Since(told) > time.Second {
-			told = time.Now()
-			fmt.Fprintf(w.progress, "waiting for %s: %s\n", what, state)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waited %s for %s: %s", limit, what, state)
-		case <-ticker.C:
-		}
-	}
+		return err
+	})
 }
 
 // waitWarm waits until every cluster has its desired Pods ready, as the hub sees it.
 func (w *world) waitWarm(ctx context.Context) error {
 	want := map[string]int{"east": 6, "north": 4, "west": 8}
-	return w.waitFor(ctx, "warm Pods", 2*time.Minute, func(ctx context.Context) (bool, string) {
+	return w.waitFor(ctx, "warm Pods", 2*time.Minute, func(ctx context.Context) error {
 		ready, err := w.readyByCluster(ctx)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		for cluster, n := range want {
 			if ready[cluster] != n {
-				return false, fmt.Sprintf("ready %v, want %v", ready, want)
+				return fmt.Errorf("ready %v, want %v", ready, want)
 			}
 		}
-		return true, ""
+		return nil
 	})
 }
 

@@ -23,6 +23,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 const (
@@ -120,21 +121,14 @@ func (b *ledger) create(ctx context.Context) *sandboxv1.Sandbox {
 		r.ClaimKey = fmt.Sprint(b.env, b.n)
 	}
 	var got *sandboxv1.Sandbox
-	b.eventually(ctx, "a sandbox", func(ctx context.Context) (bool, string) {
+	wait.For(b.t, patience, "a sandbox", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		var err error
 		got, err = hub.CreateSandbox(ctx, r)
-		return err == nil, fmt.Sprint(err)
+		return err
 	})
 	return got
-}
-
-func (b *ledger) eventually(ctx context.Context, what string, check func(context.Context) (bool, string)) {
-	b.t.Helper()
-	if err := stack.Eventually(ctx, patience, what, check); err != nil {
-		b.t.Fatal(err)
-	}
 }
 
 // end ends a sandbox in one of the ways that there are.
@@ -145,11 +139,11 @@ func (b *ledger) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
 	switch way % 4 {
 	case 0:
 		b.ends[s.GetId()] = "Released"
-		b.eventually(ctx, "the release", func(ctx context.Context) (bool, string) {
+		wait.For(b.t, patience, "the release", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 			defer cancel()
 			_, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: s.GetId()})
-			return err == nil, fmt.Sprint(err)
+			return err
 		})
 	case 1:
 		b.ends[s.GetId()] = "Failed"
@@ -199,26 +193,26 @@ func (b *ledger) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error)
 func (b *ledger) check(ctx context.Context, when string) {
 	b.t.Helper()
 	var all map[string]*sandboxv1.Sandbox
-	b.eventually(ctx, when+": every record", func(ctx context.Context) (bool, string) {
+	wait.For(b.t, patience, when+": every record", func(ctx context.Context) error {
 		var err error
 		if all, err = b.all(ctx); err != nil {
-			return false, err.Error()
+			return err
 		}
 		for id := range b.ends {
 			if all[id] == nil {
-				return false, fmt.Sprintf("%s is missing; %d of %d are there", id, len(all), len(b.ends))
+				return fmt.Errorf("%s is missing; %d of %d are there", id, len(all), len(b.ends))
 			}
 		}
-		return true, ""
+		return nil
 	})
 	for id, reason := range b.ends {
 		s := all[id]
 		if s.GetStopReason() != reason || s.GetTerminatedAt() == nil || s.GetPodUid() == "" || s.GetMemory() != "16Mi" || s.GetMetadata()["n"] == "" {
 			b.t.Errorf("%s: the record of %s is %v, want %s", when, id, s, reason)
 		}
-		b.eventually(ctx, when+": "+id+" to be answered as its record", func(ctx context.Context) (bool, string) { // its Pod may still be stopping
+		wait.For(b.t, patience, when+": "+id+" to be answered as its record", func(ctx context.Context) error { // its Pod may still be stopping
 			got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
-			return err == nil && got.GetStopReason() == reason, fmt.Sprintf("%v, %v", got, err)
+			return wait.If(err == nil && got.GetStopReason() == reason, fmt.Sprintf("%v, %v", got, err))
 		})
 	}
 	for id := range all {
@@ -226,17 +220,17 @@ func (b *ledger) check(ctx context.Context, when string) {
 			b.t.Errorf("%s: %s is recorded and was not ended: %v", when, id, all[id])
 		}
 	}
-	b.eventually(ctx, when+": no Pod to wait", func(ctx context.Context) (bool, string) {
+	wait.For(b.t, patience, when+": no Pod to wait", func(ctx context.Context) error {
 		pods := &corev1.PodList{}
 		if err := kube.List(ctx, pods, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelEnv: b.env}); err != nil {
-			return false, err.Error()
+			return err
 		}
 		for _, p := range pods.Items {
 			if p.DeletionTimestamp != nil {
-				return false, p.Name + " is there"
+				return fmt.Errorf("%s is there", p.Name)
 			}
 		}
-		return len(pods.Items) == b.replicas, fmt.Sprint(len(pods.Items), " Pods")
+		return wait.If(len(pods.Items) == b.replicas, fmt.Sprint(len(pods.Items), " Pods"))
 	})
 }
 

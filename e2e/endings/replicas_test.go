@@ -4,12 +4,12 @@ package endings_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -28,10 +28,10 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	}
 	create := func(at *stack.Client, key string) (got *sandboxv1.Sandbox) {
 		t.Helper()
-		b.eventually(ctx, "a sandbox", func(ctx context.Context) (bool, string) {
+		wait.For(b.t, patience, "a sandbox", func(ctx context.Context) error {
 			var err error
 			got, err = at.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Env: b.env, ClaimKey: key})
-			return err == nil, fmt.Sprint(err)
+			return err
 		})
 		return got
 	}

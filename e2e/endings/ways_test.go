@@ -17,6 +17,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // exits has a Pod's container end, as a kubelet reports it.
@@ -99,10 +100,10 @@ func TestEveryWayOfEnding(t *testing.T) {
 		}
 		b.ends[s.GetId()] = way.stop
 		var got *sandboxv1.Sandbox
-		b.eventually(ctx, name, func(ctx context.Context) (bool, string) {
+		wait.For(b.t, patience, name, func(ctx context.Context) error {
 			var err error
 			got, err = hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: s.GetId()})
-			return err == nil && got.GetPhase() == sandboxv1.Phase_ENDED, fmt.Sprint(got, err)
+			return wait.If(err == nil && got.GetPhase() == sandboxv1.Phase_ENDED, fmt.Sprint(got, err))
 		})
 		code := none
 		if got.ExitCode != nil {
@@ -127,18 +128,18 @@ func TestADeletedEnvDrains(t *testing.T) {
 	if err := kube.Delete(ctx, &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: b.env}}); err != nil {
 		t.Fatal(err)
 	}
-	b.eventually(ctx, "the idle Pods to go", func(ctx context.Context) (bool, string) {
+	wait.For(b.t, patience, "the idle Pods to go", func(ctx context.Context) error {
 		pods := &corev1.PodList{}
 		err := kube.List(ctx, pods, client.MatchingLabels{v1alpha1.LabelEnv: b.env})
-		return err == nil && len(pods.Items) == 1, fmt.Sprint(len(pods.Items), " ", err)
+		return wait.If(err == nil && len(pods.Items) == 1, fmt.Sprint(len(pods.Items), " ", err))
 	})
 	if got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: s.GetId()}); err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
 		t.Errorf("I6: its sandbox is %v, %v", got, err)
 	}
 	b.end(ctx, s, 0)
-	b.eventually(ctx, "the pool to go", func(ctx context.Context) (bool, string) {
+	wait.For(b.t, patience, "the pool to go", func(ctx context.Context) error {
 		err := kube.Get(ctx, client.ObjectKey{Namespace: "default", Name: b.env}, &v1alpha1.SandboxPool{})
-		return apierrors.IsNotFound(err), fmt.Sprint(err)
+		return wait.If(apierrors.IsNotFound(err), err)
 	})
 	b.replicas = 0
 	b.check(ctx, "without the Env")
@@ -172,17 +173,17 @@ func TestFullDisksLoseNothing(t *testing.T) {
 	for i, s := range live {
 		b.end(ctx, s, i)
 	}
-	b.eventually(ctx, "the Pods to wait", func(ctx context.Context) (bool, string) {
+	wait.For(b.t, patience, "the Pods to wait", func(ctx context.Context) error {
 		for _, s := range live {
 			pod := &corev1.Pod{}
 			if err := kube.Get(ctx, client.ObjectKey{Namespace: "default", Name: s.GetPod()}, pod); err != nil {
 				t.Fatalf("a Pod went before its record was kept: %v", err)
 			}
 			if pod.DeletionTimestamp == nil {
-				return false, pod.Name + " is not being deleted"
+				return fmt.Errorf("%s is not being deleted", pod.Name)
 			}
 		}
-		return true, ""
+		return nil
 	})
 	during := b.create(ctx)
 	limit(-1)

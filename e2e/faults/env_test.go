@@ -12,6 +12,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 const (
@@ -54,7 +55,7 @@ func (w *world) applyEnv(ctx context.Context) error {
 
 // warm waits until the hub sees idle Pods in all clusters.
 func (w *world) warm(ctx context.Context) error {
-	return eventually(ctx, patience, "the Env to be warm", func(ctx context.Context) error {
+	return wait.Until(ctx, patience, "the Env to be warm", func(ctx context.Context) error {
 		env, err := w.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
 		if err != nil {
 			return err
@@ -103,26 +104,3 @@ const (
 	// unharmed is far more than a claim takes that a fault does not touch.
 	unharmed = 10 * time.Second
 )
-
-// eventually tries until there is no error, and returns the last one when that takes too long.
-func eventually(ctx context.Context, patience time.Duration, what string, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	var err error
-	for begin := time.Now(); ; {
-		now := try(ctx)
-		if now == nil {
-			return nil
-		}
-		if err == nil || ctx.Err() == nil {
-			err = now // that the last try was cut short is no news
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waited %s for %s: %w", time.Since(begin).Round(time.Second), what, err)
-		case <-ticker.C:
-		}
-	}
-}

@@ -15,6 +15,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // etcdRestored sets a cluster's etcd back to a backup, with sandboxes running that were claimed before it and after it.
@@ -46,7 +47,7 @@ func removedWhileAway(ctx context.Context, s *scenario) error {
 			return err
 		}
 	}
-	if err := eventually(ctx, patience, "the passing Env", func(ctx context.Context) error { return s.wantEnvIn(ctx, passing, s.victim, true) }); err != nil {
+	if err := wait.Until(ctx, patience, "the passing Env", func(ctx context.Context) error { return s.wantEnvIn(ctx, passing, s.victim, true) }); err != nil {
 		return err
 	}
 	worker := s.programs[s.victim]
@@ -65,7 +66,7 @@ func removedWhileAway(ctx context.Context, s *scenario) error {
 	if err := worker.start(ctx); err != nil {
 		return err
 	}
-	if err := eventually(ctx, patience, "the passing Env to go", func(ctx context.Context) error { return s.wantEnvIn(ctx, passing, s.victim, false) }); err != nil {
+	if err := wait.Until(ctx, patience, "the passing Env to go", func(ctx context.Context) error { return s.wantEnvIn(ctx, passing, s.victim, false) }); err != nil {
 		return err
 	}
 	if err := s.deleteEnv(ctx, s.other, passing); err != nil {
@@ -80,7 +81,7 @@ func (s *scenario) forget(ctx context.Context) error {
 	if err := worker.kill(); err != nil {
 		return err
 	}
-	err := eventually(ctx, patience, "the hub to forget the cluster", func(ctx context.Context) error {
+	err := wait.Until(ctx, patience, "the hub to forget the cluster", func(ctx context.Context) error {
 		_, err := s.hub.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: s.victim})
 		return err
 	})
@@ -110,7 +111,7 @@ func (s *scenario) deleteEnv(ctx context.Context, cluster, env string) error {
 	if err := client.IgnoreNotFound(s.kube[cluster].Delete(ctx, e)); err != nil {
 		return fmt.Errorf("deleting Env %s in %s: %w", env, cluster, err)
 	}
-	return eventually(ctx, patience, "the Env to be gone", func(ctx context.Context) error {
+	return wait.Until(ctx, patience, "the Env to be gone", func(ctx context.Context) error {
 		err := s.kube[cluster].Get(ctx, client.ObjectKeyFromObject(e), e)
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -14,6 +14,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/faults/proxy"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -62,7 +63,7 @@ func (s *scenario) recoverLedger(ctx context.Context) error {
 	if err := s.hubProgram().start(ctx); err != nil {
 		return err
 	}
-	err := eventually(ctx, patience, s.other+" to be back", func(ctx context.Context) error {
+	err := wait.Until(ctx, patience, s.other+" to be back", func(ctx context.Context) error {
 		return s.wantState(ctx, s.other, sandboxv1.ClusterState_FRESH)
 	})
 	if err != nil {
@@ -161,7 +162,7 @@ func blackholeAtStart(ctx context.Context, s *scenario) error {
 	if err := s.hubProgram().crash(ctx); err != nil {
 		return err
 	}
-	err := eventually(ctx, unharmed, s.other+" to be back", func(ctx context.Context) error {
+	err := wait.Until(ctx, unharmed, s.other+" to be back", func(ctx context.Context) error {
 		return s.wantState(ctx, s.other, sandboxv1.ClusterState_FRESH)
 	})
 	if err != nil {

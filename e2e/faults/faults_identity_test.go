@@ -13,6 +13,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // takenName has the name of one cluster used by another one: by a stranger with a stolen certificate or, under every third
@@ -44,7 +45,7 @@ func stranger(ctx context.Context, s *scenario) error {
 	if err != nil {
 		return err
 	}
-	err = eventually(ctx, patience, "the impostor to be refused", func(context.Context) error {
+	err = wait.Until(ctx, patience, "the impostor to be refused", func(context.Context) error {
 		log, err := os.ReadFile(impostor.LogPath())
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // leaseGone is how long after a kill -9 the lease of the one that was killed may still hold up the next.
@@ -149,7 +150,7 @@ func podsEdited(ctx context.Context, s *scenario) error {
 	if err := s.heal(); err != nil {
 		return err
 	}
-	return eventually(ctx, patience, "every Pod to be as it should", func(ctx context.Context) error { return s.wantTidy(ctx) })
+	return wait.Until(ctx, patience, "every Pod to be as it should", func(ctx context.Context) error { return s.wantTidy(ctx) })
 }
 
 // editOne edits a Pod, and reports false if there is none that fits, or somebody was faster.
@@ -222,7 +223,7 @@ func (s *scenario) wantRecorded(ctx context.Context) error {
 		if live[id] {
 			continue
 		}
-		err := eventually(ctx, patience, "the record of "+id, func(ctx context.Context) error {
+		err := wait.Until(ctx, patience, "the record of "+id, func(ctx context.Context) error {
 			got, err := s.hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
 			if err != nil {
 				return err

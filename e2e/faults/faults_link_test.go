@@ -10,6 +10,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/faults/proxy"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
 
@@ -32,7 +33,7 @@ func (s *scenario) wantServedLocally(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return eventually(ctx, unharmed, "I8: "+s.victim+" to serve its own callers", func(ctx context.Context) error {
+	return wait.Until(ctx, unharmed, "I8: "+s.victim+" to serve its own callers", func(ctx context.Context) error {
 		sandbox, err := local.CreateSandbox(ctx, request(""))
 		if err != nil {
 			return err

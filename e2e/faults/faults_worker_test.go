@@ -17,12 +17,13 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/faults/apiproxy"
 	"navix.sh/atoll/e2e/faults/proxy"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
 
 // podWith waits for the Pod that carries a key.
 func (s *scenario) podWith(ctx context.Context, cluster, key string) (pod *corev1.Pod, err error) {
-	err = eventually(ctx, 20*time.Second, "a Pod with key "+key, func(ctx context.Context) error {
+	err = wait.Until(ctx, 20*time.Second, "a Pod with key "+key, func(ctx context.Context) error {
 		pods, err := s.podsWith(ctx, cluster, key)
 		if err != nil {
 			return err
@@ -154,7 +155,7 @@ func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 	if err := errors.Join(s.programs[s.victim].resume(), s.heal()); err != nil {
 		return err
 	}
-	err = eventually(ctx, patience, "the late Pod to be given up", func(ctx context.Context) error {
+	err = wait.Until(ctx, patience, "the late Pod to be given up", func(ctx context.Context) error {
 		pods, err := s.podsWith(ctx, s.victim, key)
 		if err != nil {
 			return err
@@ -168,7 +169,7 @@ func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 		return err
 	}
 	// What has ended meanwhile is recorded at the second one alone, which is about to go for good.
-	return eventually(ctx, patience, "the first worker to have the second one's records", func(ctx context.Context) error {
+	return wait.Until(ctx, patience, "the first worker to have the second one's records", func(ctx context.Context) error {
 		text, err := s.Metrics(ctx, second)
 		if err == nil && !strings.Contains(text, "\natoll_worker_history_followers 1\n") {
 			err = errors.New("it does not follow")

@@ -16,6 +16,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/faults/proxy"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // runLimit bounds one run; none comes near it unless it hangs, but for the one that waits for a lease so often.
@@ -115,7 +116,7 @@ func (s *scenario) recover(ctx context.Context) (time.Duration, error) {
 	}
 	for i, cluster := range clusters {
 		key := fmt.Sprintf("%s-recovered-%d", s.load.name, i)
-		err := eventually(ctx, s.patience, cluster+" to serve again", func(ctx context.Context) error {
+		err := wait.Until(ctx, s.patience, cluster+" to serve again", func(ctx context.Context) error {
 			if err := s.wantState(ctx, cluster, sandboxv1.ClusterState_FRESH); err != nil {
 				return err
 			}
@@ -149,7 +150,7 @@ func (s *scenario) wantState(ctx context.Context, cluster string, states ...sand
 }
 
 func (s *scenario) waitState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
-	return eventually(ctx, patience, "the hub to notice", func(ctx context.Context) error { return s.wantState(ctx, cluster, states...) })
+	return wait.Until(ctx, patience, "the hub to notice", func(ctx context.Context) error { return s.wantState(ctx, cluster, states...) })
 }
 
 // wantServed is that claims for a cluster are answered as if nothing had happened elsewhere (I7).

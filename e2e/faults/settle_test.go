@@ -17,6 +17,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // giveBack releases what is still held.
@@ -50,12 +51,12 @@ func (l *load) wantNobodyElse(ctx context.Context, orphans bool) error {
 		}
 		return nil
 	}
-	err := eventually(ctx, straysAfter, "all sandboxes to be gone", left)
+	err := wait.Until(ctx, straysAfter, "all sandboxes to be gone", left)
 	if err != nil && orphans {
 		if err := l.reap(ctx, 0); err != nil {
 			return err
 		}
-		err = eventually(ctx, straysAfter, "all sandboxes with keys to be gone", left)
+		err = wait.Until(ctx, straysAfter, "all sandboxes with keys to be gone", left)
 	}
 	if err != nil {
 		l.clear(ctx)

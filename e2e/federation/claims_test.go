@@ -16,6 +16,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -96,12 +97,12 @@ func TestClaimsFollowRoom(t *testing.T) {
 // wantPending waits until so many claims are seen waiting.
 func (e *env) wantPending(ctx context.Context, t *testing.T, want int32) {
 	t.Helper()
-	wait(ctx, t, fmt.Sprintf("%d claims to wait", want), func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, fmt.Sprintf("%d claims to wait", want), func(ctx context.Context) error {
 		merged, err := e.merged(ctx)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return merged.GetPending() == want, merged.String()
+		return wait.If(merged.GetPending() == want, merged)
 	})
 }
 

@@ -6,11 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 // I8: atollctl verify and doctor are at ease with a federation that is well, and both tell of a cluster whose worker was
@@ -18,9 +21,9 @@ import (
 func TestI8_VerifyAndDoctorTellOfADeadWorker(t *testing.T) {
 	ctx := testContext(t)
 	newEnv(ctx, t, "doctor", equally(1)...)
-	wait(ctx, t, "doctor to find nothing", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "doctor to find nothing", func(ctx context.Context) error {
 		out, code := look(ctx, t, "doctor")
-		return code == 0, out
+		return wait.If(code == 0, out)
 	})
 	if out, code := look(ctx, t, "verify", "--for=1m"); code != 0 {
 		t.Fatalf("verify exits with %d:\n%s", code, out)
@@ -34,17 +37,17 @@ func TestI8_VerifyAndDoctorTellOfADeadWorker(t *testing.T) {
 	if err := atoll.Worker("west").Kill(); err != nil {
 		t.Fatal(err)
 	}
-	wait(ctx, t, "doctor to tell of west", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "doctor to tell of west", func(ctx context.Context) error {
 		out, code := look(ctx, t, "doctor", "-o=json")
 		var found []struct{ Reason, Severity, Cluster, Do string }
 		if err := json.Unmarshal([]byte(out), &found); err != nil {
-			return false, out + err.Error()
+			return fmt.Errorf("%s%w", out, err)
 		}
 		told := slices.ContainsFunc(found, func(d struct{ Reason, Severity, Cluster, Do string }) bool {
 			return d.Cluster == "west" && d.Severity == "critical" && d.Do != "" &&
 				slices.Contains([]string{"NoLeader", "WorkerMissing", "WorkerUnavailable"}, d.Reason)
 		})
-		return told && code == 1, out
+		return wait.If(told && code == 1, out)
 	})
 	out, code := look(ctx, t, "verify", "--for=0s")
 	if code != 1 || !strings.Contains(out, "I8  west, lease atoll-worker") {

@@ -19,6 +19,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -163,12 +164,12 @@ func (e *env) apply(ctx context.Context, t *testing.T, in ...string) {
 // waitReady waits until the hub sees so many claimable Pods in the clusters.
 func (e *env) waitReady(ctx context.Context, t *testing.T, want map[string]int) {
 	t.Helper()
-	wait(ctx, t, fmt.Sprintf("claimable Pods of %s as the hub sees them, %v", e.name, want), func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, fmt.Sprintf("claimable Pods of %s as the hub sees them, %v", e.name, want), func(ctx context.Context) error {
 		ready, err := e.ready(ctx)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return maps.Equal(ready, want), fmt.Sprint(ready)
+		return wait.If(maps.Equal(ready, want), ready)
 	})
 }
 
@@ -275,12 +276,12 @@ func (e *env) segment(ctx context.Context, in, of string) (string, error) {
 // waitSegment waits until one cluster shows that about another.
 func (e *env) waitSegment(ctx context.Context, t *testing.T, in, of, want string) {
 	t.Helper()
-	wait(ctx, t, fmt.Sprintf("%s to show %q of %s", in, want, of), func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, fmt.Sprintf("%s to show %q of %s", in, want, of), func(ctx context.Context) error {
 		got, err := e.segment(ctx, in, of)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return got == want, got
+		return wait.If(got == want, got)
 	})
 }
 
@@ -311,20 +312,20 @@ func (e *env) remove(ctx context.Context) error {
 	}
 	var errs []error
 	for _, cluster := range clusters {
-		errs = append(errs, eventually(ctx, "the Pods of "+e.name+" in "+cluster+" to go", func(ctx context.Context) (bool, string) {
+		errs = append(errs, wait.Until(ctx, patience, "the Pods of "+e.name+" in "+cluster+" to go", func(ctx context.Context) error {
 			pods, err := e.pods(ctx, cluster)
 			if err != nil {
-				return false, err.Error()
+				return err
 			}
-			return len(pods) == 0, summary(pods)
+			return wait.If(len(pods) == 0, summary(pods))
 		}))
 	}
-	return errors.Join(append(errs, eventually(ctx, "the hub to forget "+e.name, func(ctx context.Context) (bool, string) {
+	return errors.Join(append(errs, wait.Until(ctx, patience, "the hub to forget "+e.name, func(ctx context.Context) error {
 		merged, err := e.merged(ctx)
 		if err == nil {
-			return false, merged.String()
+			return fmt.Errorf("it has %v", merged)
 		}
-		return problem.FromError(err).Reason == problem.NotFound, err.Error()
+		return wait.If(problem.FromError(err).Reason == problem.NotFound, err.Error())
 	}))...)
 }
 

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // I5: a worker hangs, dies, and the hub starts anew without ever hearing of it. Nothing is deleted because of that: not
@@ -89,15 +90,15 @@ func TestI6_RunningSandboxesSurvive(t *testing.T) {
 	sandbox := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}})
 	survived := func(what string) {
 		t.Helper()
-		wait(ctx, t, "the hub to show the sandbox after "+what, func(ctx context.Context) (bool, string) {
+		wait.For(t, patience, "the hub to show the sandbox after "+what, func(ctx context.Context) error {
 			got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()})
 			if err != nil {
-				return false, err.Error()
+				return err
 			}
 			if got.GetPhase() == sandboxv1.Phase_ENDED {
 				t.Fatalf("after %s the sandbox has ended: %v", what, got)
 			}
-			return got.GetPhase() == sandboxv1.Phase_RUNNING && got.GetPodUid() == sandbox.GetPodUid(), got.String()
+			return wait.If(got.GetPhase() == sandboxv1.Phase_RUNNING && got.GetPodUid() == sandbox.GetPodUid(), got)
 		})
 	}
 	if err := restart(ctx, atoll.Hub); err != nil {
@@ -116,21 +117,21 @@ func TestI6_RunningSandboxesSurvive(t *testing.T) {
 
 	e.members[0].replicas = 0
 	e.apply(ctx, t, "east")
-	wait(ctx, t, "the sandbox's Pod to be the only one left in east", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the sandbox's Pod to be the only one left in east", func(ctx context.Context) error {
 		pods, err := e.pods(ctx, "east")
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		if !slices.ContainsFunc(e.podUIDs(ctx, t, "east"), func(uid string) bool { return uid == "pod "+sandbox.GetPodUid() }) {
 			t.Fatalf("the scale-down took the Pod of a running sandbox; left are %s", summary(pods))
 		}
-		return len(pods) == 1, summary(pods)
+		return wait.If(len(pods) == 1, summary(pods))
 	})
 	survived("its pool was scaled down to 0")
 	e.mustRelease(ctx, t, hub, sandbox)
-	wait(ctx, t, "the released sandbox's Pod to go", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the released sandbox's Pod to go", func(ctx context.Context) error {
 		pods, err := e.pods(ctx, "east")
-		return err == nil && len(pods) == 0, fmt.Sprint(err, summary(pods))
+		return wait.If(err == nil && len(pods) == 0, fmt.Sprint(err, summary(pods)))
 	})
 	mustVerify(ctx, t)
 }
@@ -169,15 +170,15 @@ func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
 	// The worker confirms that it got the claim, and then tries for a while to write it.
 	e.wantServedWithout(ctx, t, "north", "its API server is frozen", patience)
 	resume()
-	wait(ctx, t, "a sandbox in north", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "a sandbox in north", func(ctx context.Context) error {
 		// Its worker may have lost its lease meanwhile, and ended; somebody starts it again.
 		if err := heal(ctx); err != nil {
-			return false, err.Error()
+			return err
 		}
 		_, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{
 			Clusters: []string{"north"}, RequireClusters: true, StartupTimeout: durationpb.New(tryFor),
 		})
-		return err == nil, fmt.Sprint(err)
+		return err
 	})
 	mustVerify(ctx, t)
 }
@@ -289,9 +290,9 @@ func (e *env) wantLocalKey(ctx context.Context, t *testing.T, cluster, key strin
 	if _, err := door.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: first.GetId()}); err != nil {
 		t.Fatalf("releasing at the worker of %s: %v", cluster, err)
 	}
-	wait(ctx, t, "the terminal record at the worker of "+cluster, func(context.Context) (bool, string) {
+	wait.For(t, patience, "the terminal record at the worker of "+cluster, func(context.Context) error {
 		third := create()
-		return third.GetId() == first.GetId() && third.GetPhase() == sandboxv1.Phase_ENDED, third.String()
+		return wait.If(third.GetId() == first.GetId() && third.GetPhase() == sandboxv1.Phase_ENDED, third)
 	})
 	e.waitSegment(ctx, t, cluster, cluster, "idle=1 running=1 desired=2")
 }

@@ -12,6 +12,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // handEdit is what a user does with kubectl to what is not his to write, in cluster east.
@@ -20,7 +21,7 @@ type handEdit struct {
 	policy string // that refuses it
 	args   []string
 	// repaired tells whether all is as it was, and what is seen. Without it nothing repairs the edit.
-	repaired func(context.Context) (bool, string)
+	repaired func(context.Context) error
 }
 
 // I3: what belongs to a worker or to the sync path is refused to users. Where that is not enforced, it is put back.
@@ -39,11 +40,11 @@ func TestI3_HandEdits(t *testing.T) {
 				return
 			}
 			withoutPolicy(ctx, t, "east", edit.policy)
-			wait(ctx, t, "the edit to be let in without policy "+edit.policy, func(ctx context.Context) (bool, string) {
+			wait.For(t, patience, "the edit to be let in without policy "+edit.policy, func(ctx context.Context) error {
 				_, err := kubectl(ctx, "east", edit.args...)
-				return err == nil, fmt.Sprint(err)
+				return err
 			})
-			wait(ctx, t, "the edit to be repaired", edit.repaired)
+			wait.For(t, patience, "the edit to be repaired", edit.repaired)
 		})
 	}
 	t.Run("removing another cluster's segment is open to users", func(t *testing.T) {
@@ -61,23 +62,23 @@ func (e *env) handEdits(ctx context.Context, t *testing.T, claimed string) []han
 		{
 			what: "replicas of an Env's pool", policy: "atoll-pool-replicas",
 			args: []string{"patch", "sandboxpool", e.pool("east"), "--type=merge", `--patch={"spec": {"replicas": 5}}`},
-			repaired: func(ctx context.Context) (bool, string) {
+			repaired: func(ctx context.Context) error {
 				var pool v1alpha1.SandboxPool
 				if err := kube["east"].Get(ctx, client.ObjectKey{Namespace: namespace, Name: e.pool("east")}, &pool); err != nil {
-					return false, err.Error()
+					return err
 				}
-				return pool.Spec.Replicas == 2, fmt.Sprintf("replicas %d", pool.Spec.Replicas)
+				return wait.If(pool.Spec.Replicas == 2, fmt.Sprintf("replicas %d", pool.Spec.Replicas))
 			},
 		},
 		{
 			what: "another cluster's segment", policy: "atoll-env-segments",
 			args: e.patchSegment(ctx, t, "west", "replace", "/observedMembers/0/idleCount"),
-			repaired: func(ctx context.Context) (bool, string) {
+			repaired: func(ctx context.Context) error {
 				got, err := e.segment(ctx, "east", "west")
 				if err != nil {
-					return false, err.Error()
+					return err
 				}
-				return got == "idle=2 running=0 desired=2", got
+				return wait.If(got == "idle=2 running=0 desired=2", got)
 			},
 		},
 		{

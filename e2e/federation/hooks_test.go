@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 // A hook that fails ends its sandbox before anybody is told that it runs, and a sandbox that does not run says why: through
@@ -26,9 +28,9 @@ func TestHooksAndDiagnosis(t *testing.T) {
 		t.Errorf("a claim whose hook fails is answered %s", failed.text)
 	}
 	ended := call(ctx, t, 200, "GET", "/v1/claims/"+url.PathEscape(key), "")
-	wait(ctx, t, "the record of the sandbox whose hook failed", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the record of the sandbox whose hook failed", func(ctx context.Context) error {
 		got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+ended.Sandbox.Id, "")
-		return got.Phase == "ENDED" && strings.Contains(got.text, `"failureReason":"PostStartHookFailed"`) && !strings.Contains(got.text, "startedAt"), got.text
+		return wait.If(got.Phase == "ENDED" && strings.Contains(got.text, `"failureReason":"PostStartHookFailed"`) && !strings.Contains(got.text, "startedAt"), got.text)
 	})
 	refused := call(ctx, t, 503, "POST", "/v1/sandboxes", fmt.Sprintf(
 		`{"env": %q, "postStartHooks": [{"exec": {"command": ["no-such-program", "hunter2"]}, "retries": 0}]}`, e.name))
@@ -39,10 +41,10 @@ func TestHooksAndDiagnosis(t *testing.T) {
 
 	waiting := call(ctx, t, 200, "POST", "/v1/sandboxes", fmt.Sprintf(
 		`{"env": %q, "image": "registry.invalid/fail-pull:1", "wait": "ASSIGNED"}`, e.name), "Idempotency-Key", unused("hooks"))
-	wait(ctx, t, "a reason why the sandbox does not run", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "a reason why the sandbox does not run", func(ctx context.Context) error {
 		got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+waiting.Id, "")
 		pulls := strings.Contains(got.text, `"reason":"ErrImagePull"`) || strings.Contains(got.text, `"reason":"ImagePullBackOff"`)
-		return pulls || strings.Contains(got.text, `"failureReason":"ImagePullBackOff"`), got.text
+		return wait.If(pulls || strings.Contains(got.text, `"failureReason":"ImagePullBackOff"`), got.text)
 	})
 	mustVerify(ctx, t)
 }

@@ -4,6 +4,7 @@ package federation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // invaded is the Env in which a worker under another cluster's name does what it can.
@@ -65,17 +67,17 @@ func TestI12_CertificateDecides(t *testing.T) {
 		t.Errorf("after an impostor left, the hub knows of east\n%s\nbefore it knew\n%s", after, before)
 	}
 	// In its own cluster the impostor could do what it wanted; the rightful worker puts that in order.
-	wait(ctx, t, "north to be rid of what the impostor made", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "north to be rid of what the impostor made", func(ctx context.Context) error {
 		pods, err := e.pods(ctx, "north")
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		for i := range pods {
 			if pods[i].Labels[v1alpha1.SandboxPoolLabelKey] != e.pool("north") {
-				return false, summary(pods)
+				return errors.New(summary(pods))
 			}
 		}
-		return len(pods) == 2, summary(pods)
+		return wait.If(len(pods) == 2, summary(pods))
 	})
 	e.wantAllSegments(ctx, t)
 	mustVerify(ctx, t)
@@ -109,12 +111,12 @@ func text(m fmt.Stringer) string { return strings.Join(strings.Fields(m.String()
 // wantLogged waits for words in a program's log.
 func wantLogged(ctx context.Context, t *testing.T, path, words string) {
 	t.Helper()
-	wait(ctx, t, fmt.Sprintf("%q in %s", words, path), func(context.Context) (bool, string) {
+	wait.For(t, patience, fmt.Sprintf("%q in %s", words, path), func(context.Context) error {
 		log, err := os.ReadFile(path)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return strings.Contains(string(log), words), "a log of " + fmt.Sprint(len(log)) + " bytes without it:\n" + tail(string(log))
+		return wait.If(strings.Contains(string(log), words), "a log of "+fmt.Sprint(len(log))+" bytes without it:\n"+tail(string(log)))
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -33,19 +34,19 @@ const tryFor = 5 * time.Second
 func (e *env) claimKey(ctx context.Context, key string) (*sandboxv1.Sandbox, error) {
 	var answer *sandboxv1.Sandbox
 	var broken error
-	err := eventually(ctx, fmt.Sprintf("claim key %q to be answered", key), func(ctx context.Context) (bool, string) {
+	err := wait.Until(ctx, patience, fmt.Sprintf("claim key %q to be answered", key), func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, tryFor)
 		defer cancel()
 		sandbox, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key})
 		if err == nil {
 			answer = sandbox
-			return true, ""
+			return nil
 		}
 		if !errors.Is(err, errHoldings) && slices.Contains(passing, problem.FromError(err).Reason) {
-			return false, err.Error()
+			return err
 		}
 		broken = fmt.Errorf("claim key %q: %w", key, err)
-		return true, ""
+		return nil
 	})
 	return answer, errors.Join(err, broken)
 }
@@ -175,12 +176,12 @@ func TestI2_WhatAKeyStandsFor(t *testing.T) {
 	}
 
 	e.mustRelease(ctx, t, hub, sandbox)
-	wait(ctx, t, "the key to be answered with the terminal record", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the key to be answered with the terminal record", func(ctx context.Context) error {
 		got, err := e.claim(ctx, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return got.GetPhase() == sandboxv1.Phase_ENDED && got.GetId() == sandbox.GetId() && got.GetStopReason() == "Released", got.String()
+		return wait.If(got.GetPhase() == sandboxv1.Phase_ENDED && got.GetId() == sandbox.GetId() && got.GetStopReason() == "Released", got)
 	})
 	// The record outlives the hub, and the worker that wrote it.
 	if err := restart(ctx, atoll.Hub); err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // I6: a member that is taken out of the manifest takes its idle Pods with it, and no sandbox.
@@ -33,11 +34,11 @@ func TestI6_RemovedMember(t *testing.T) {
 // waitPods waits until the Env has so many Pods in a cluster, of whatever kind.
 func (e *env) waitPods(ctx context.Context, t *testing.T, cluster string, want int) {
 	t.Helper()
-	wait(ctx, t, fmt.Sprintf("%d Pods of %s in %s", want, e.name, cluster), func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, fmt.Sprintf("%d Pods of %s in %s", want, e.name, cluster), func(ctx context.Context) error {
 		pods, err := e.pods(ctx, cluster)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return len(pods) == want, summary(pods)
+		return wait.If(len(pods) == want, summary(pods))
 	})
 }

@@ -26,6 +26,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/reach"
 )
 
@@ -194,11 +195,11 @@ func TestI7_ASlowReaderHoldsUpNobody(t *testing.T) {
 	}
 	var last int64
 	since := time.Now()
-	wait(ctx, t, "the sources to be held up", func(context.Context) (bool, string) {
+	wait.For(t, patience, "the sources to be held up", func(context.Context) error {
 		if now := written.Load(); now != last {
 			last, since = now, time.Now()
 		}
-		return last > 0 && time.Since(since) >= 300*time.Millisecond, fmt.Sprint(last)
+		return wait.If(last > 0 && time.Since(since) >= 300*time.Millisecond, last)
 	})
 	if last > slow*(64<<20) {
 		t.Errorf("%d MiB wait for those who do not read", last>>20)
@@ -223,10 +224,10 @@ func TestI7_ASlowReaderHoldsUpNobody(t *testing.T) {
 // waitTunnels waits until a worker has so many tunnels open.
 func waitTunnels(ctx context.Context, t *testing.T, cluster string, want int) {
 	t.Helper()
-	wait(ctx, t, fmt.Sprintf("%d tunnels in %s", want, cluster), func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, fmt.Sprintf("%d tunnels in %s", want, cluster), func(ctx context.Context) error {
 		text, err := atoll.Metrics(ctx, cluster)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		open := 0
 		for line := range strings.Lines(text) {
@@ -237,7 +238,7 @@ func waitTunnels(ctx context.Context, t *testing.T, cluster string, want int) {
 				}
 			}
 		}
-		return open == want, fmt.Sprint(open)
+		return wait.If(open == want, open)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // I6: pools are made anew through the hub, at a worker's local API and by atollctl; idle Pods follow, and a sandbox keeps
@@ -30,14 +31,14 @@ func TestI6_Refresh(t *testing.T) {
 	}
 	e.waitPods(ctx, t, "west", 2)
 	for _, cluster := range clusters {
-		wait(ctx, t, "the template to be newer in "+cluster, func(ctx context.Context) (bool, string) {
+		wait.For(t, patience, "the template to be newer in "+cluster, func(ctx context.Context) error {
 			got, err := hub.RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: e.name, Clusters: []string{cluster}, DryRun: true})
 			if err != nil || len(got.GetMembers()) != 1 {
-				return false, fmt.Sprint(got, err)
+				return fmt.Errorf("%v, %w", got, err)
 			}
 			m := got.GetMembers()[0]
-			return m.GetOutcome() == sandboxv1.RefreshedMember_REFRESHED && slices.Contains(m.GetChanges(),
-				fmt.Sprintf("spec.template.spec.containers[0].image: %q -> %q", poolImage, swapImage)), m.String()
+			return wait.If(m.GetOutcome() == sandboxv1.RefreshedMember_REFRESHED && slices.Contains(m.GetChanges(),
+				fmt.Sprintf("spec.template.spec.containers[0].image: %q -> %q", poolImage, swapImage)), m)
 		})
 	}
 	if images := e.images(ctx, t, "west"); slices.Contains(images, swapImage) {
@@ -59,9 +60,9 @@ func TestI6_Refresh(t *testing.T) {
 	}
 
 	for cluster, want := range map[string][]string{"east": {swapImage, swapImage}, "north": {swapImage, swapImage}, "west": {poolImage, swapImage}} {
-		wait(ctx, t, "new Pods in "+cluster, func(ctx context.Context) (bool, string) {
+		wait.For(t, patience, "new Pods in "+cluster, func(ctx context.Context) error {
 			images := e.images(ctx, t, cluster)
-			return slices.Equal(images, want), fmt.Sprint(images)
+			return wait.If(slices.Equal(images, want), images)
 		})
 	}
 	got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()})
@@ -69,9 +70,9 @@ func TestI6_Refresh(t *testing.T) {
 		t.Errorf("the sandbox was %v and is %v, %v", sandbox, got, err)
 	}
 	e.mustRelease(ctx, t, hub, sandbox)
-	wait(ctx, t, "the sandbox's Pod to be replaced", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the sandbox's Pod to be replaced", func(ctx context.Context) error {
 		images := e.images(ctx, t, "west")
-		return slices.Equal(images, []string{swapImage, swapImage}), fmt.Sprint(images)
+		return wait.If(slices.Equal(images, []string{swapImage, swapImage}), images)
 	})
 	e.waitReady(ctx, t, e.replicas())
 	mustVerify(ctx, t)

@@ -12,6 +12,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // tenant is written on a Pod with a claim, and must be on none afterwards.
@@ -88,10 +89,10 @@ func (e *env) onlyPod(ctx context.Context, t *testing.T) *corev1.Pod {
 // waitIdle waits until the Env's only Pod can be claimed.
 func (e *env) waitIdle(ctx context.Context, t *testing.T) *corev1.Pod {
 	t.Helper()
-	wait(ctx, t, "the only Pod to be idle", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the only Pod to be idle", func(ctx context.Context) error {
 		pods, err := e.pods(ctx, "east")
 		idle := err == nil && len(pods) == 1 && pods[0].Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle
-		return idle, fmt.Sprint(err, summary(pods))
+		return wait.If(idle, fmt.Sprint(err, summary(pods)))
 	})
 	e.waitReady(ctx, t, map[string]int{"east": 1})
 	return e.onlyPod(ctx, t)

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 // reply is what REST answers, as far as the test reads it.
@@ -141,9 +143,9 @@ func TestRESTAndProblems(t *testing.T) {
 	t.Run("atollctl", func(t *testing.T) { e.wantAtollctl(ctx, t, ids) })
 	t.Run("release", func(t *testing.T) {
 		call(ctx, t, 200, "DELETE", "/v1/sandboxes/"+ids[0], "")
-		wait(ctx, t, "the record of the released sandbox", func(ctx context.Context) (bool, string) {
+		wait.For(t, patience, "the record of the released sandbox", func(ctx context.Context) error {
 			got := call(ctx, t, 200, "GET", "/v1/sandboxes/"+ids[0], "")
-			return got.Phase == "ENDED", got.text
+			return wait.If(got.Phase == "ENDED", got.text)
 		})
 		call(ctx, t, 200, "DELETE", "/v1/sandboxes/"+ids[0], "")
 	})

@@ -15,16 +15,17 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // wantAllSegments checks that every cluster shows all three segments, its own and no other as local.
 func (e *env) wantAllSegments(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for _, cluster := range clusters {
-		wait(ctx, t, cluster+" to show all segments, its own as local", func(ctx context.Context) (bool, string) {
+		wait.For(t, patience, cluster+" to show all segments, its own as local", func(ctx context.Context) error {
 			got, err := e.get(ctx, cluster)
 			if err != nil {
-				return false, err.Error()
+				return err
 			}
 			var shown []string
 			for _, s := range got.Status.Clusters {
@@ -35,7 +36,7 @@ func (e *env) wantAllSegments(ctx context.Context, t *testing.T) {
 			for _, id := range clusters {
 				want = append(want, fmt.Sprintf("%s:%t", id, id == cluster))
 			}
-			return slices.Equal(shown, want), strings.Join(shown, " ")
+			return wait.If(slices.Equal(shown, want), strings.Join(shown, " "))
 		})
 	}
 }
@@ -87,9 +88,9 @@ func (e *env) wantReapplyLosesNothing(ctx context.Context, t *testing.T, cluster
 	if e.generation(ctx, t, cluster) == generation {
 		t.Fatalf("applying the manifest again changed nothing in %s, so there is nothing to test", cluster)
 	}
-	wait(ctx, t, "everything to be as before the re-apply in "+cluster, func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "everything to be as before the re-apply in "+cluster, func(ctx context.Context) error {
 		after := e.whatMatters(ctx, t, cluster)
-		return after == before, fmt.Sprintf("now\n%s\nbefore\n%s", after, before)
+		return wait.If(after == before, fmt.Sprintf("now\n%s\nbefore\n%s", after, before))
 	})
 	mustVerify(ctx, t)
 	if after := e.whatMatters(ctx, t, cluster); after != before {
@@ -170,12 +171,12 @@ func (e *env) wantRemovalForGood(ctx context.Context, t *testing.T, cluster stri
 			}
 		}
 	}
-	wait(ctx, t, "the hub to drop "+cluster, func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the hub to drop "+cluster, func(ctx context.Context) error {
 		merged, err := e.merged(ctx)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return !slices.ContainsFunc(merged.GetClusters(), func(c *sandboxv1.EnvCluster) bool { return c.GetClusterId() == cluster }), merged.String()
+		return wait.If(!slices.ContainsFunc(merged.GetClusters(), func(c *sandboxv1.EnvCluster) bool { return c.GetClusterId() == cluster }), merged)
 	})
 	gone()
 	if err := restart(ctx, atoll.Hub); err != nil {

@@ -22,6 +22,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // collector takes the traces of all programs.
@@ -141,11 +142,11 @@ func TestACallIsOneTraceAcrossProcesses(t *testing.T) {
 	})
 	slices.Sort(want)
 	var all string
-	wait(ctx, t, "one whole trace", func(context.Context) (bool, string) {
+	wait.For(t, patience, "one whole trace", func(context.Context) error {
 		lines, text := traces.tree()
 		all = text
 		diff := cmp.Diff(want, lines)
-		return diff == "", diff
+		return wait.If(diff == "", diff)
 	})
 	if strings.Contains(all, "secret-key") || !strings.Contains(all, "atoll.claim_key_hash") {
 		t.Errorf("a claim key in a trace, or no hash of it: %s", all)

@@ -10,6 +10,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 func testContext(t *testing.T) context.Context {
@@ -19,26 +20,14 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// eventually is stack.Eventually with the suite's patience.
-func eventually(ctx context.Context, what string, check func(context.Context) (ok bool, seen string)) error {
-	return stack.Eventually(ctx, patience, what, check)
-}
-
-func wait(ctx context.Context, t *testing.T, what string, check func(context.Context) (ok bool, seen string)) {
-	t.Helper()
-	if err := eventually(ctx, what, check); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // waitState waits until the hub sees a cluster in one of the states.
 func waitState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
-	return eventually(ctx, fmt.Sprintf("cluster %s to be %v", cluster, states), func(ctx context.Context) (bool, string) {
+	return wait.Until(ctx, patience, fmt.Sprintf("cluster %s to be %v", cluster, states), func(ctx context.Context) error {
 		c, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return slices.Contains(states, c.GetState()), c.GetState().String() + " " + c.GetMessage()
+		return wait.If(slices.Contains(states, c.GetState()), c.GetState().String()+" "+c.GetMessage())
 	})
 }
 

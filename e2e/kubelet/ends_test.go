@@ -19,6 +19,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // However a running sandbox ends, its record says how, and its pool is warm again.
@@ -124,9 +125,9 @@ func TestIdlePodsAreReplaced(t *testing.T) {
 		pod := e.waitWarm(ctx, t)[0]
 		begin := time.Now()
 		end(ctx, t, &sandboxv1.Sandbox{Pod: pod.Name})
-		wait(ctx, t, "pod "+pod.Name+" to be gone", func(ctx context.Context) (bool, string) {
+		wait.For(t, patience, "pod "+pod.Name+" to be gone", func(ctx context.Context) error {
 			err := kube[resets].Get(ctx, client.ObjectKeyFromObject(&pod), &corev1.Pod{})
-			return client.IgnoreNotFound(err) == nil && err != nil, "there"
+			return wait.If(client.IgnoreNotFound(err) == nil && err != nil, "there")
 		})
 		e.waitWarm(ctx, t)
 		figures.add("idle Pod replaced after "+name, time.Since(begin))
@@ -143,12 +144,12 @@ func TestTaint(t *testing.T) {
 	if out, err := nodes[defaults].Kubectl(ctx, "taint", "node", node, "e2e=drain:NoExecute"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	wait(ctx, t, "the node to be empty", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the node to be empty", func(ctx context.Context) error {
 		var pods corev1.PodList
 		if err := kube[defaults].List(ctx, &pods, client.InNamespace("atoll-system"), client.MatchingFields{"spec.nodeName": node}); err != nil {
-			return false, err.Error()
+			return err
 		}
-		return len(pods.Items) == 0, show(pods.Items)
+		return wait.If(len(pods.Items) == 0, show(pods.Items))
 	})
 	if out, err := nodes[defaults].Kubectl(ctx, "taint", "node", node, "e2e-"); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -6,6 +6,7 @@ package kubelet_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 const namespace = "default"
@@ -100,9 +102,9 @@ func (e *env) remove(t *testing.T) {
 	if out, err := nodes[e.cluster].Kubectl(ctx, "delete", "sandboxtemplate", e.name, "--ignore-not-found"); err != nil {
 		t.Errorf("deleting template %s: %v\n%s", e.name, err, out)
 	}
-	wait(ctx, t, "the Pods of "+e.name+" to be gone", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the Pods of "+e.name+" to be gone", func(ctx context.Context) error {
 		pods := e.pods(ctx, t)
-		return len(pods) == 0, show(pods)
+		return wait.If(len(pods) == 0, show(pods))
 	})
 }
 
@@ -146,10 +148,10 @@ func scratch(limit string) func(*corev1.PodSpec) {
 // waitWarm waits until the hub sees the Env's Pods idle and ready, and returns them.
 func (e *env) waitWarm(ctx context.Context, t *testing.T) []corev1.Pod {
 	t.Helper()
-	wait(ctx, t, "the Pods of "+e.name+" to be warm", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the Pods of "+e.name+" to be warm", func(ctx context.Context) error {
 		merged, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: e.name})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		ready := 0
 		for _, c := range merged.GetClusters() {
@@ -160,10 +162,10 @@ func (e *env) waitWarm(ctx context.Context, t *testing.T) []corev1.Pod {
 		pods := e.pods(ctx, t)
 		for i := range pods {
 			if !warm(&pods[i]) {
-				return false, show(pods)
+				return errors.New(show(pods))
 			}
 		}
-		return ready == e.replicas && len(pods) == e.replicas, fmt.Sprintf("%d ready at the hub; %s", ready, show(pods))
+		return wait.If(ready == e.replicas && len(pods) == e.replicas, fmt.Sprintf("%d ready at the hub; %s", ready, show(pods)))
 	})
 	return e.pods(ctx, t)
 }
@@ -211,13 +213,13 @@ func release(ctx context.Context, t *testing.T, sandbox *sandboxv1.Sandbox) {
 func waitEnded(ctx context.Context, t *testing.T, id string) *sandboxv1.Sandbox {
 	t.Helper()
 	var record *sandboxv1.Sandbox
-	wait(ctx, t, "the record of "+id, func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the record of "+id, func(ctx context.Context) error {
 		var err error
 		record, err = hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
 		if err != nil && status.Code(err) != codes.Unavailable {
-			return false, err.Error()
+			return err
 		}
-		return record.GetPhase() == sandboxv1.Phase_ENDED, record.String()
+		return wait.If(record.GetPhase() == sandboxv1.Phase_ENDED, record)
 	})
 	return record
 }

@@ -10,16 +10,17 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 func waitState(ctx context.Context, t *testing.T, cluster string, want sandboxv1.ClusterState) {
 	t.Helper()
-	wait(ctx, t, "cluster "+cluster+" to be "+want.String(), func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "cluster "+cluster+" to be "+want.String(), func(ctx context.Context) error {
 		c, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return c.GetState() == want, c.GetState().String() + " " + c.GetMessage()
+		return wait.If(c.GetState() == want, c.GetState().String()+" "+c.GetMessage())
 	})
 }
 

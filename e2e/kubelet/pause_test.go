@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // limited is a member's config with CPU to give back.
@@ -103,9 +104,9 @@ func TestResumeWaitsForRoom(t *testing.T) {
 		}
 	})
 	t.Cleanup(remove)
-	wait(ctx, t, "the Pod that takes the CPU", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the Pod that takes the CPU", func(ctx context.Context) error {
 		err := kube[resets].Get(ctx, types.NamespacedName{Namespace: namespace, Name: taker.Name}, taker)
-		return err == nil && taker.Status.Phase == corev1.PodRunning, fmt.Sprintf("%s, %v", taker.Status.Phase, err)
+		return wait.If(err == nil && taker.Status.Phase == corev1.PodRunning, fmt.Sprintf("%s, %v", taker.Status.Phase, err))
 	})
 
 	// It is answered with the reason, at once or, should the kubelet take longer to say so, a little later.
@@ -141,25 +142,25 @@ func TestPauseSaysWhyNot(t *testing.T) {
 // mustPause calls for a pause until it is there: a call answers after 8 s with what there is by then.
 func mustPause(ctx context.Context, t *testing.T, sandbox *sandboxv1.Sandbox) {
 	t.Helper()
-	wait(ctx, t, sandbox.GetId()+" to be paused", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, sandbox.GetId()+" to be paused", func(ctx context.Context) error {
 		got, err := hub.PauseSandbox(ctx, &sandboxv1.PauseSandboxRequest{Id: sandbox.GetId()})
-		return err == nil && got.GetPause().GetState() == sandboxv1.Pause_PAUSED, fmt.Sprintf("%v, %v", got.GetPause(), err)
+		return wait.If(err == nil && got.GetPause().GetState() == sandboxv1.Pause_PAUSED, fmt.Sprintf("%v, %v", got.GetPause(), err))
 	})
 }
 
 func mustResume(ctx context.Context, t *testing.T, sandbox *sandboxv1.Sandbox) {
 	t.Helper()
-	wait(ctx, t, sandbox.GetId()+" to be resumed", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, sandbox.GetId()+" to be resumed", func(ctx context.Context) error {
 		got, err := hub.ResumeSandbox(ctx, &sandboxv1.ResumeSandboxRequest{Id: sandbox.GetId()})
-		return err == nil && got.GetPause() == nil, fmt.Sprintf("%v, %v", got.GetPause(), err)
+		return wait.If(err == nil && got.GetPause() == nil, fmt.Sprintf("%v, %v", got.GetPause(), err))
 	})
 }
 
 func (e *env) waitPause(ctx context.Context, t *testing.T, sandbox *sandboxv1.Sandbox, wanted func(*sandboxv1.Pause) bool) {
 	t.Helper()
-	wait(ctx, t, "the pause of "+sandbox.GetId(), func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the pause of "+sandbox.GetId(), func(ctx context.Context) error {
 		got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()})
-		return err == nil && wanted(got.GetPause()), fmt.Sprintf("%v, %v; %s", got.GetPause(), err, show(e.pods(ctx, t)))
+		return wait.If(err == nil && wanted(got.GetPause()), fmt.Sprintf("%v, %v; %s", got.GetPause(), err, show(e.pods(ctx, t))))
 	})
 }
 

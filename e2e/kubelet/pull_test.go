@@ -11,6 +11,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -52,9 +53,9 @@ func TestPullFailureIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait(ctx, t, "the Pod to say that the image cannot be pulled", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the Pod to say that the image cannot be pulled", func(ctx context.Context) error {
 		pods := e.pods(ctx, t)
-		return strings.Contains(show(pods), "ErrImagePull"), show(pods)
+		return wait.If(strings.Contains(show(pods), "ErrImagePull"), show(pods))
 	})
 	record := waitEnded(ctx, t, sandbox.GetId())
 	if record.GetStopReason() != "Failed" || record.GetFailureReason() != "ImagePullBackOff" {

@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 // secret is what a tenant leaves.
@@ -170,29 +172,29 @@ func TestWhatASwapKeeps(t *testing.T) {
 func swapByHand(ctx context.Context, t *testing.T, cluster string, pod *corev1.Pod, image string) {
 	t.Helper()
 	before := pod.DeepCopy()
-	wait(ctx, t, "the image of "+pod.Name+" to be changed", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the image of "+pod.Name+" to be changed", func(ctx context.Context) error {
 		if err := kube[cluster].Get(ctx, client.ObjectKeyFromObject(pod), before); err != nil {
-			return false, err.Error()
+			return err
 		}
 		changed := before.DeepCopy()
 		changed.Spec.Containers[0].Image = image
 		if err := kube[cluster].Patch(ctx, changed, client.MergeFrom(before)); err != nil {
-			return false, err.Error()
+			return err
 		}
-		return true, ""
+		return nil
 	})
 	runsByHand(ctx, t, cluster, pod, image)
 }
 
 func runsByHand(ctx context.Context, t *testing.T, cluster string, pod *corev1.Pod, image string) {
 	t.Helper()
-	wait(ctx, t, pod.Name+" to run "+image, func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, pod.Name+" to run "+image, func(ctx context.Context) error {
 		var now corev1.Pod
 		if err := kube[cluster].Get(ctx, client.ObjectKeyFromObject(pod), &now); err != nil {
-			return false, err.Error()
+			return err
 		}
 		statuses := now.Status.ContainerStatuses
-		return len(statuses) == 1 && statuses[0].Image == image && statuses[0].Ready, show([]corev1.Pod{now})
+		return wait.If(len(statuses) == 1 && statuses[0].Image == image && statuses[0].Ready, show([]corev1.Pod{now}))
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // sampleSize is how often each thing is measured.
@@ -152,16 +153,16 @@ func watchPods(ctx context.Context, t *testing.T, e *env) *sightings {
 // first is when a Pod, any one if it has no name, was first seen so, not before a time.
 func (s *sightings) first(ctx context.Context, t *testing.T, pod string, is func(*corev1.Pod) bool, since time.Time) (at time.Time) {
 	t.Helper()
-	wait(ctx, t, "a sighting of "+pod, func(context.Context) (bool, string) {
+	wait.For(t, patience, "a sighting of "+pod, func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, seen := range s.all {
 			if (pod == "" || seen.pod.Name == pod) && !seen.at.Before(since) && is(seen.pod) {
 				at = seen.at
-				return true, ""
+				return nil
 			}
 		}
-		return false, fmt.Sprintf("%d sightings", len(s.all))
+		return fmt.Errorf("%d sightings", len(s.all))
 	})
 	return at
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 // tenantPort is where e2e/tenant answers.
@@ -76,12 +78,12 @@ func askIn(ctx context.Context, cluster, namespace, pod string, port int, path s
 func mustAsk(ctx context.Context, t *testing.T, cluster, pod, path string, query ...string) string {
 	t.Helper()
 	var out string
-	wait(ctx, t, pod+" to answer "+path, func(ctx context.Context) (ok bool, seen string) {
+	wait.For(t, patience, pod+" to answer "+path, func(ctx context.Context) error {
 		var err error
 		if out, err = ask(ctx, cluster, pod, path, query...); err != nil {
-			return false, err.Error()
+			return err
 		}
-		return true, ""
+		return nil
 	})
 	return out
 }

@@ -8,8 +8,6 @@ import (
 	"context"
 	"testing"
 	"time"
-
-	"navix.sh/atoll/e2e/stack"
 )
 
 const (
@@ -24,12 +22,4 @@ func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// wait polls until check says true, and tells what check saw last when that does not come.
-func wait(ctx context.Context, t *testing.T, what string, check func(context.Context) (ok bool, seen string)) {
-	t.Helper()
-	if err := stack.Eventually(ctx, patience, what, check); err != nil {
-		t.Fatal(err)
-	}
 }

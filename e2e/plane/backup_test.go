@@ -3,6 +3,7 @@
 package plane_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 func TestRestoreTakesBackWhatCameAfterTheBackup(t *testing.T) {
@@ -43,7 +46,7 @@ func TestRestoreTakesBackWhatCameAfterTheBackup(t *testing.T) {
 	}
 	// Controllers work on what there is now.
 	other := newNamespace(ctx, t, client)
-	eventually(t, "a service account in a new namespace", func() error {
+	wait.For(t, patience, "a service account in a new namespace", func(context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(other).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})

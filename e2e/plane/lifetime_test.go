@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // victimEnv makes the test binary bring up a plane in the directory it names, and wait to be killed.
@@ -152,7 +153,7 @@ func TestNothingOutlivesItsProcess(t *testing.T) {
 			if err := cmd.Wait(); err == nil {
 				t.Error("the victim ended in peace")
 			}
-			eventually(t, "everything to be gone", func() error { return nothingLeft(t, dir, address) })
+			wait.For(t, patience, "everything to be gone", func(context.Context) error { return nothingLeft(t, dir, address) })
 		})
 	}
 }
@@ -280,7 +281,7 @@ func TestPausedAPIServerHangs(t *testing.T) {
 	if err := west.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an answer", func() error {
+	wait.For(t, patience, "an answer", func(context.Context) error {
 		_, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err
 	})
@@ -306,7 +307,7 @@ func TestAPIServerComesBackAtTheSameAddress(t *testing.T) {
 	if _, err := pods.Create(ctx, newPod(imageA), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both pods to be ready", func() error {
+	wait.For(t, patience, "both pods to be ready", func(context.Context) error {
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

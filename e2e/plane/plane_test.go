@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // planes are shared by all tests of the package; each test has a namespace of its own in them.
@@ -81,31 +82,11 @@ func newNamespace(ctx context.Context, t *testing.T, client *kubernetes.Clientse
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the default service account", func() error {
+	wait.For(t, patience, "the default service account", func(context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(namespace.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
 	return namespace.Name
-}
-
-// eventually waits until there is no error.
-func eventually(t *testing.T, what string, try func() error) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("waiting for %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
 }
 
 func TestPlanesAreSeparateClusters(t *testing.T) {
@@ -167,7 +148,7 @@ subjects: [{kind: ServiceAccount, name: default}]
 	}
 	restricted := clientFrom(t, path)
 	// A role takes a moment to reach the authorizer.
-	eventually(t, "the right to list", func() error {
+	wait.For(t, patience, "the right to list", func(context.Context) error {
 		_, err := restricted.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 		return err
 	})
@@ -193,7 +174,7 @@ func TestAuditTellsWritesOfAUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "three writes in the audit log", func() error {
+	wait.For(t, patience, "three writes in the audit log", func(context.Context) error {
 		events, err := west.Audit()
 		if err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/wait"
 )
 
 const (
@@ -78,7 +79,7 @@ func create(t *testing.T, pod *corev1.Pod) *subject {
 func (s *subject) until(what string, wanted func(*corev1.Pod) error) *corev1.Pod {
 	s.t.Helper()
 	var got *corev1.Pod
-	eventually(s.t, what, func() error {
+	wait.For(s.t, patience, what, func(context.Context) error {
 		pod, err := s.client.CoreV1().Pods(s.pod.Namespace).Get(s.ctx, s.pod.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -358,7 +359,7 @@ func TestDeletedPodStaysForItsFinalizer(t *testing.T) {
 
 func (s *subject) untilGone() {
 	s.t.Helper()
-	eventually(s.t, "the pod to be gone", func() error {
+	wait.For(s.t, patience, "the pod to be gone", func(context.Context) error {
 		_, err := s.client.CoreV1().Pods(s.pod.Namespace).Get(s.ctx, s.pod.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 const (
@@ -69,9 +69,9 @@ func (g Ground) Prepare(ctx context.Context) error {
 	if err := client.IgnoreAlreadyExists(g.create(ctx, template)); err != nil {
 		return fmt.Errorf("creating template %s: %w", Template, err)
 	}
-	return stack.Eventually(ctx, time.Minute, "the default service account", func(ctx context.Context) (bool, string) {
+	return wait.Until(ctx, time.Minute, "the default service account", func(ctx context.Context) error {
 		err := g.Kube.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: "default"}, &corev1.ServiceAccount{})
-		return err == nil, fmt.Sprint(err)
+		return err
 	})
 }
 
@@ -96,12 +96,12 @@ func (g Ground) Fill(ctx context.Context, envs, pods int) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return stack.Eventually(ctx, patience, "all Pods to be ready", func(ctx context.Context) (bool, string) {
+	return wait.Until(ctx, patience, "all Pods to be ready", func(ctx context.Context) error {
 		full, ready, err := g.count(ctx, pods)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return full == envs && ready == envs, fmt.Sprintf("%d pools full and %d Envs ready of %d", full, ready, envs)
+		return wait.If(full == envs && ready == envs, fmt.Sprintf("%d pools full and %d Envs ready of %d", full, ready, envs))
 	})
 }
 
@@ -142,8 +142,8 @@ func (g Ground) DeleteEnv(ctx context.Context, name string) error {
 	if err := client.IgnoreNotFound(g.Kube.Delete(ctx, object)); err != nil {
 		return fmt.Errorf("deleting Env %s: %w", name, err)
 	}
-	return stack.Eventually(ctx, patience, "the pool to be gone", func(ctx context.Context) (bool, string) {
+	return wait.Until(ctx, patience, "the pool to be gone", func(ctx context.Context) error {
 		err := g.Kube.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: name}, &v1alpha1.SandboxPool{})
-		return apierrors.IsNotFound(err), fmt.Sprint(err)
+		return wait.If(apierrors.IsNotFound(err), err)
 	})
 }

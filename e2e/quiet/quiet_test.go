@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/quiet"
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 var (
@@ -81,9 +82,9 @@ func starve(t *testing.T, p *plane.Plane) {
 	ctx := t.Context()
 	await := func(what, path, want string) {
 		t.Helper()
-		err := stack.Eventually(ctx, time.Minute, what, func(ctx context.Context) (bool, string) {
+		err := wait.Until(ctx, time.Minute, what, func(ctx context.Context) error {
 			out, err := p.Kubectl(ctx, "-n", "quiet", "get", "sandboxpool", "starved", "-o", "jsonpath="+path)
-			return err == nil && strings.Contains(out, want), fmt.Sprint(out, err)
+			return wait.If(err == nil && strings.Contains(out, want), fmt.Sprint(out, err))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +151,7 @@ func busy(t *testing.T, ctx context.Context, p *plane.Plane, ground quiet.Ground
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = stack.Eventually(ctx, time.Minute, "the busy pool", func(ctx context.Context) (bool, string) {
+	err = wait.Until(ctx, time.Minute, "the busy pool", func(ctx context.Context) error {
 		env, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: ground.Namespace, Name: "busy"})
 		var ready int32
 		for _, c := range env.GetClusters() {
@@ -158,7 +159,7 @@ func busy(t *testing.T, ctx context.Context, p *plane.Plane, ground quiet.Ground
 				ready += m.GetReadyIdle()
 			}
 		}
-		return ready == size, fmt.Sprint(ready, err)
+		return wait.If(ready == size, fmt.Sprint(ready, err))
 	})
 	if err != nil {
 		t.Fatal(err)

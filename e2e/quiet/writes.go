@@ -4,6 +4,7 @@ package quiet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +12,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/e2e/plane"
-	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // Writes are requests that changed something, or tried to, by what they were: "atoll-worker patch sandboxpools/status".
@@ -66,17 +67,17 @@ func (w Writes) String() string {
 // Settle waits until Atoll has written nothing for so long: what a fill causes comes a little after it.
 func Settle(ctx context.Context, p *plane.Plane, calm, within time.Duration) error {
 	var since time.Time
-	return stack.Eventually(ctx, within, "Atoll to write nothing for "+calm.String(), func(context.Context) (bool, string) {
+	return wait.Until(ctx, within, "Atoll to write nothing for "+calm.String(), func(context.Context) error {
 		if time.Since(since) < calm {
-			return false, "" // looking costs a pass over the whole log
+			return errors.New("writes go on") // looking costs a pass over the whole log
 		}
 		before := since
 		since = time.Now()
 		atoll, _, err := Since(p, before, since)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return !before.IsZero() && len(atoll) == 0, atoll.String()
+		return wait.If(!before.IsZero() && len(atoll) == 0, atoll)
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"navix.sh/atoll/e2e/charts/harness"
 	"navix.sh/atoll/e2e/kind"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 )
 
@@ -197,7 +198,7 @@ func (e Endpoint) answers(ctx context.Context) error {
 	}
 	defer client.CloseIdleConnections()
 	client.Timeout = 2 * time.Second
-	return poll(ctx, e.URL()+" to respond", func(ctx context.Context) error {
+	return wait.Until(ctx, waitPatience, e.URL()+" to respond", func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL()+"/v1/clusters", nil)
 		if err != nil {
 			return err

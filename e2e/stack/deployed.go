@@ -13,10 +13,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 // actPatience bounds what is done to a program in a cluster, its end included.
 const actPatience = time.Minute
+
+// waitPatience bounds every wait for a program, whatever its caller's context allows.
+const waitPatience = 10 * time.Minute
 
 // deployed is a program that a chart installed, one replica of it.
 type deployed struct {
@@ -57,7 +62,7 @@ func (p *deployed) Start(ctx context.Context) error {
 }
 
 func (p *deployed) waitReady(ctx context.Context) error {
-	err := poll(ctx, p.name+" to be ready", func(ctx context.Context) error {
+	err := wait.Until(ctx, waitPatience, p.name+" to be ready", func(ctx context.Context) error {
 		pod, err := p.pod(ctx)
 		if err != nil {
 			return err
@@ -88,7 +93,7 @@ func (p *deployed) Kill() error {
 		return err
 	}
 	p.down.Store(true)
-	err = poll(ctx, p.name+" to be given up", func(ctx context.Context) error {
+	err = wait.Until(ctx, waitPatience, p.name+" to be given up", func(ctx context.Context) error {
 		if got, err := p.pod(ctx); err == nil && got.UID == pod.UID {
 			return fmt.Errorf("pod %s is not being deleted", got.Name)
 		}
@@ -115,7 +120,7 @@ func (p *deployed) Stop() error {
 }
 
 func (p *deployed) waitGone(ctx context.Context) error {
-	return poll(ctx, p.name+" to be gone", func(ctx context.Context) error {
+	return wait.Until(ctx, waitPatience, p.name+" to be gone", func(ctx context.Context) error {
 		pods, err := p.pods(ctx)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("pod %s is still there", pods[0].Name)
@@ -185,7 +190,7 @@ func (p *deployed) running(ctx context.Context) (pod *corev1.Pod, containerID st
 	if p.down.Load() {
 		return nil, "", fmt.Errorf("%s is not running", p.name)
 	}
-	err = poll(ctx, p.name+" to run", func(ctx context.Context) error {
+	err = wait.Until(ctx, waitPatience, p.name+" to run", func(ctx context.Context) error {
 		if pod, err = p.pod(ctx); err != nil {
 			return err
 		}
@@ -198,21 +203,4 @@ func (p *deployed) running(ctx context.Context) (pod *corev1.Pod, containerID st
 		return fmt.Errorf("container %s of pod %s does not run", p.container, pod.Name)
 	})
 	return pod, containerID, err
-}
-
-// poll tries until there is no error, and tells the last one when time is up.
-func poll(ctx context.Context, what string, try func(context.Context) error) error {
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w: %w", what, context.Cause(ctx), err)
-		case <-ticker.C:
-		}
-	}
 }

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"navix.sh/atoll/e2e/wait"
 )
 
 // barePod is a program in a Pod of its own, made after that of a worker.
@@ -63,7 +65,7 @@ func (p *barePod) Start(ctx context.Context) error {
 	p.down.Store(false)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return poll(ctx, p.name+" to be ready", func(ctx context.Context) error {
+	return wait.Until(ctx, waitPatience, p.name+" to be ready", func(ctx context.Context) error {
 		got, err := p.pod(ctx)
 		if err != nil {
 			return err

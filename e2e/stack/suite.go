@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -46,25 +45,6 @@ func runSuite(name string, run func(ctx context.Context, dir, logDir string) (in
 		return code, err
 	}
 	return 0, os.RemoveAll(dir)
-}
-
-// Eventually polls until check says true, and tells what check saw last when that takes too long.
-func Eventually(ctx context.Context, patience time.Duration, what string, check func(context.Context) (ok bool, seen string)) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for begin := time.Now(); ; {
-		ok, seen := check(ctx)
-		if ok {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waited %s for %s; last seen: %s", time.Since(begin).Round(time.Second), what, seen)
-		case <-ticker.C:
-		}
-	}
 }
 
 // Kube is a client of a cluster's API server, without a cache.

@@ -14,7 +14,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // replicas of the Env in each cluster, as testdata/env.yaml has it.
@@ -33,10 +33,10 @@ func applyEnv(ctx context.Context, t *testing.T) {
 			t.Fatalf("applying the Env in %s: %v\n%s", cluster, err, out)
 		}
 	}
-	wait(ctx, t, "the Env to be warm", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "the Env to be warm", func(ctx context.Context) error {
 		env, err := hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: envName})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		ready := 0
 		for _, c := range env.GetClusters() {
@@ -44,24 +44,16 @@ func applyEnv(ctx context.Context, t *testing.T) {
 				ready += int(m.GetReadyIdle())
 			}
 		}
-		return ready == replicas*len(clusters), env.String()
+		return wait.If(ready == replicas*len(clusters), env)
 	})
 }
 
-// wait polls until check says true, and fails the test with what check saw last when that does not come.
-func wait(ctx context.Context, t *testing.T, what string, check func(context.Context) (ok bool, seen string)) {
-	t.Helper()
-	if err := stack.Eventually(ctx, patience, what, check); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // heardOf is that the hub has all clusters, and of the step's cluster a worker of the version.
-func heardOf(s step) func(context.Context) (bool, string) {
-	return func(ctx context.Context) (bool, string) {
+func heardOf(s step) func(context.Context) error {
+	return func(ctx context.Context) error {
 		listed, err := hub.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		fresh := 0
 		for _, c := range listed.GetClusters() {
@@ -69,7 +61,7 @@ func heardOf(s step) func(context.Context) (bool, string) {
 				fresh++
 			}
 		}
-		return fresh == len(clusters), listed.String()
+		return wait.If(fresh == len(clusters), listed)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/e2e/stack"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // step takes one program to a version: the worker of a cluster, or the hub.
@@ -75,7 +76,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 			t.Fatalf("%s: %v", step, err)
 		}
 		took := time.Since(begin)
-		wait(ctx, t, "the hub to hear of version "+step.to.Name, heardOf(step))
+		wait.For(t, patience, "the hub to hear of version "+step.to.Name, heardOf(step))
 		for _, k := range kept {
 			k.mustBeThere(ctx, t, load)
 		}
@@ -130,11 +131,11 @@ func startWatches(t *testing.T, kept []*kept) []*watch {
 func wantNobodyElse(ctx context.Context, t *testing.T, l *load) {
 	t.Helper()
 	want := l.holdings.live()
-	wait(ctx, t, "no other sandboxes than those that callers hold", func(ctx context.Context) (bool, string) {
+	wait.For(t, patience, "no other sandboxes than those that callers hold", func(ctx context.Context) error {
 		got, err := liveSandboxes(ctx)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return maps.Equal(got, want), fmt.Sprintf("pods with sandboxes %v, callers hold %v", got, want)
+		return wait.If(maps.Equal(got, want), fmt.Sprintf("pods with sandboxes %v, callers hold %v", got, want))
 	})
 }

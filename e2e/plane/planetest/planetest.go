@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/wait"
 )
 
 // upPatience is for the first run on a machine, which builds Kubernetes.
@@ -77,28 +78,11 @@ func (p *Plane) Main(m *testing.M, ignore ...goleak.Option) {
 	os.Exit(code)
 }
 
-const (
-	// patience is how long a test waits for what should take a second or two.
-	patience = 60 * time.Second
-	interval = 10 * time.Millisecond
-)
+// Patience is how long a test waits for what should take a second or two.
+const Patience = 60 * time.Second
 
-// Eventually tries until there is no error. After a minute of errors the test ends with the last one.
+// Eventually waits for what needs no context.
 func Eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("waiting for %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
+	wait.For(t, Patience, what, func(context.Context) error { return try() })
 }

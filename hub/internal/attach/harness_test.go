@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
@@ -101,20 +102,7 @@ func (h *hub) must(err error) {
 
 func (h *hub) eventually(check func() error) {
 	h.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline:
-			h.Fatal(err)
-		case <-tick.C:
-		}
-	}
+	wait.For(h, patience, "the hub", func(context.Context) error { return check() })
 }
 
 // worker is the other end of one stream, doing what the test says.

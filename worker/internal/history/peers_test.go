@@ -18,24 +18,12 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/worker/internal/history"
 )
-
-const patience = 20 * time.Second
-
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	var err error
-	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("waiting for %s: %v", what, err)
-}
 
 // lease says who leads.
 type lease struct {
@@ -134,7 +122,7 @@ func (w *worker) lead(r *replica) { w.lease.give(r.address) }
 
 func (r *replica) followedBy(n int) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprint(n, " followers"), func() error {
+	planetest.Eventually(r.t, fmt.Sprint(n, " followers"), func() error {
 		if got := r.peers.Followers(); got != n {
 			return fmt.Errorf("there are %d", got)
 		}
@@ -161,7 +149,7 @@ func TestAFollowerHasEveryRecord(t *testing.T) {
 	if !b.peers.Caught() || b.Len() != 1000 {
 		t.Errorf("the follower has %d records, ready: %t", b.Len(), b.peers.Caught())
 	}
-	eventually(t, "what the follower alone had", func() error {
+	planetest.Eventually(t, "what the follower alone had", func() error {
 		if a.Len() != 1000 {
 			return fmt.Errorf("%d records", a.Len())
 		}
@@ -235,7 +223,7 @@ func TestWhatTheHubHasIsKnownToFollowers(t *testing.T) {
 	a.Sent(upTo)
 	unsent := func(n int) {
 		t.Helper()
-		eventually(t, "what the hub has", func() error {
+		planetest.Eventually(t, "what the hub has", func() error {
 			if got := b.Unsent(); got != n {
 				return fmt.Errorf("%d for the hub, want %d", got, n)
 			}
@@ -271,7 +259,7 @@ func TestCopiesStayInTheCluster(t *testing.T) {
 	}
 	w.lead(other)
 	other.keep(record(1))
-	eventually(t, "the follower to leave", func() error {
+	planetest.Eventually(t, "the follower to leave", func() error {
 		if n := a.peers.Followers(); n != 0 {
 			return fmt.Errorf("%d", n)
 		}
@@ -339,7 +327,7 @@ func TestNothingIsLostWhateverLeads(t *testing.T) {
 	}
 	w.lead(replicas[0])
 	for i, r := range replicas {
-		eventually(t, fmt.Sprint("replica ", i), func() error {
+		planetest.Eventually(t, fmt.Sprint("replica ", i), func() error {
 			if r.Len() != kept {
 				return fmt.Errorf("it has %d records, want %d", r.Len(), kept)
 			}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wait waits for what comes true by itself.
+package wait
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+const interval = 10 * time.Millisecond
+
+// Until tries until there is no error. When patience is over, or ctx ends, it returns the last error.
+func Until(ctx context.Context, patience time.Duration, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	var last error
+	for begin := time.Now(); ; {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err // that the end of ctx cut a try short says nothing
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %s for %s: %w", time.Since(begin).Round(time.Millisecond), what, last)
+		case <-ticker.C:
+		}
+	}
+}
+
+// For is Until for a test, which ends with the error.
+func For(t testing.TB, patience time.Duration, what string, try func(context.Context) error) {
+	t.Helper()
+	if err := Until(context.Background(), patience, what, try); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// If returns nil if ok, and else an error that shows what was seen.
+func If(ok bool, seen any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("saw %v", seen)
+}
