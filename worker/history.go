@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"navix.sh/atoll/pkg/durable"
@@ -20,7 +19,6 @@ import (
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/history"
-	"navix.sh/atoll/worker/internal/lease"
 )
 
 // openHistory opens the file of terminal records. One that is in use by a process on its way out is waited for.
@@ -47,31 +45,35 @@ func openHistory(ctx context.Context, o options, local clock.WithTicker, times *
 }
 
 // addPeers has the replicas of this worker share their histories.
-func addPeers(mgr ctrl.Manager, o options, lock *lease.Lock, records *history.History, local clock.Clock, log logr.Logger) (*history.Peers, error) {
-	credentials, err := link.LoadCredentials(o.tls, log)
-	if err != nil {
-		return nil, fmt.Errorf("loading the certificate for other replicas: %w", err)
+func (w *assembly) addPeers(context.Context) error {
+	if w.peerListen == "" {
+		return nil
 	}
-	peers, err := history.NewPeers(history.PeerOptions{
-		History: records, ClusterID: o.clusterID, Credentials: credentials, Leader: lock, Listen: o.peerListen,
-		Clock: local, Metrics: metrics.Registry, Log: log,
+	log := w.log.WithName("history")
+	credentials, err := link.LoadCredentials(w.tls, log)
+	if err != nil {
+		return fmt.Errorf("loading the certificate for other replicas: %w", err)
+	}
+	w.peers, err = history.NewPeers(history.PeerOptions{
+		History: w.records, ClusterID: w.clusterID, Credentials: credentials, Leader: w.lock, Listen: w.peerListen,
+		Clock: w.local, Metrics: metrics.Registry, Log: log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("building the copies of the history: %w", err)
+		return fmt.Errorf("building the copies of the history: %w", err)
 	}
-	if err := mgr.Add(peers); err != nil {
-		return nil, fmt.Errorf("adding the copies of the history: %w", err)
+	if err := w.mgr.Add(w.peers); err != nil {
+		return fmt.Errorf("adding the copies of the history: %w", err)
 	}
-	err = mgr.AddReadyzCheck("history", func(*http.Request) error {
-		if !peers.Caught() {
+	err = w.mgr.AddReadyzCheck("history", func(*http.Request) error {
+		if !w.peers.Caught() {
 			return errors.New("the leader's records of ended sandboxes are not all here yet")
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("adding the readiness check of the history: %w", err)
+		return fmt.Errorf("adding the readiness check of the history: %w", err)
 	}
-	return peers, nil
+	return nil
 }
 
 // lockWait is how long a process in whose place this one starts may take to let go of its file.

@@ -7,49 +7,23 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"navix.sh/atoll/worker/internal/admission"
 	"navix.sh/atoll/worker/internal/admission/quota"
 	"navix.sh/atoll/worker/internal/adoption"
-	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/autoscale"
+	"navix.sh/atoll/worker/internal/controllers"
 	"navix.sh/atoll/worker/internal/env"
 	"navix.sh/atoll/worker/internal/foreigncontroller"
 	"navix.sh/atoll/worker/internal/hooks"
-	"navix.sh/atoll/worker/internal/latency"
-	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/podtemplate"
 	"navix.sh/atoll/worker/internal/pool"
 	"navix.sh/atoll/worker/internal/replicas"
-	"navix.sh/atoll/worker/internal/sandboxes"
 	"navix.sh/atoll/worker/internal/standalone"
 )
-
-// newHooks adds what runs post-start hooks, on the leader.
-func newHooks(
-	mgr ctrl.Manager, cfg *rest.Config, sandboxes *sandboxes.Service, lock *lease.Lock, local clock.WithTicker, times *latency.Recorder, log logr.Logger,
-) (*hooks.Runner, error) {
-	cluster, err := hooks.NewCluster(cfg)
-	if err != nil {
-		return nil, err
-	}
-	runner, err := hooks.New(hooks.Options{
-		Pods: cluster, Exec: cluster, Guard: sandboxes, Held: lock.Held, Clock: local, Latency: times, Log: log.WithName("hooks"),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("building the runner of hooks: %w", err)
-	}
-	if err := mgr.Add(runner); err != nil {
-		return nil, fmt.Errorf("adding the runner of hooks: %w", err)
-	}
-	return runner, nil
-}
 
 // gate is who is asked before pools and Pods are made, and what was refused of late.
 type gate struct {
@@ -63,96 +37,125 @@ func (g gate) refused(pool types.NamespacedName) (message string, age time.Durat
 	return last.Message, last.Age, ok
 }
 
-// newAdmission lists the admission plugins, in the order in which they are asked: those that reserve something last.
-func newAdmission(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, local clock.PassiveClock, log logr.Logger) (gate, error) {
-	refusals := admission.NewRefusals(local)
+// addAdmission lists the admission plugins, in the order in which they are asked: those that reserve something last.
+func (w *assembly) addAdmission(ctx context.Context) error {
+	refusals := admission.NewRefusals(w.local)
 	plugins := []admission.Plugin{refusals}
-	if o.teamQuotas {
-		limits, err := quota.NewSource(ctx, cfg, o.namespace, log.WithName("quota"))
+	if w.teamQuotas {
+		limits, err := quota.NewSource(ctx, w.cfg, w.namespace, w.log.WithName("quota"))
 		if err != nil {
-			return gate{}, err
+			return err
 		}
-		if err := mgr.Add(limits); err != nil {
-			return gate{}, fmt.Errorf("adding the teams' quotas: %w", err)
+		if err := w.mgr.Add(limits); err != nil {
+			return fmt.Errorf("adding the teams' quotas: %w", err)
 		}
 		plugins = append(plugins, quota.New(quota.Options{
-			ClusterID: o.clusterID, Reader: mgr.GetCache(), Limits: limits.Limits, Clock: local,
+			ClusterID: w.clusterID, Reader: w.mgr.GetCache(), Limits: limits.Limits, Clock: w.local,
 		}))
 	}
-	chain := admission.New(plugins...)
-	return gate{chain, refusals}, chain.Register(metrics.Registry)
+	w.gate = gate{admission.New(plugins...), refusals}
+	return w.gate.chain.Register(metrics.Registry)
 }
 
-// newAutoscaler adds what scales the groups of Envs, on the leader.
-func newAutoscaler(
-	ctx context.Context, mgr ctrl.Manager, o options, path claimPath, contests *replicas.Contests, gate gate, others *foreigncontroller.Watch,
-	local clock.WithTicker, serverTime *apitime.Clock,
-) (*autoscale.Reconciler, error) {
-	scaler, err := autoscale.New(autoscale.Options{
-		Client: mgr.GetClient(), ClusterID: o.clusterID, Claims: path.claims, Inventory: path.inventory, Contests: contests, Events: mgr.GetEventRecorder("atoll-worker"),
-		Registry: metrics.Registry, Clock: local, Times: serverTime, Admission: gate.chain, Refused: gate.refused, Paused: others.Paused,
+// addForeign adds what knows of other controllers of the same objects.
+func (w *assembly) addForeign(context.Context) (err error) {
+	w.others, err = foreigncontroller.New(foreigncontroller.Options{
+		Leases: w.mgr.GetAPIReader(), Namespace: w.namespace, Named: w.foreignLeases, Events: w.events(),
+		Clock: w.local, Metrics: metrics.Registry, Log: w.log.WithName("foreigncontroller"),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("building the autoscaler: %w", err)
+		return err
 	}
-	path.claims.SetOutlook(scaler.Outlook)
-	if err := scaler.SetupWithManager(ctx, mgr); err != nil {
-		return nil, fmt.Errorf("adding the autoscaler: %w", err)
+	if err := w.mgr.Add(w.others); err != nil {
+		return fmt.Errorf("adding the look-out for other controllers: %w", err)
 	}
-	return scaler, nil
+	return nil
 }
 
-// parts are what reconcilers share with the rest of the worker.
-type parts struct {
-	envs       *env.Reconciler
-	path       claimPath
-	prepare    *hooks.Runner
-	gate       gate
-	others     *foreigncontroller.Watch
-	times      *latency.Recorder
-	serverTime *apitime.Clock
+func (w *assembly) events() events.EventRecorder {
+	return w.mgr.GetEventRecorder(controllers.FieldManager)
 }
 
-func addReconcilers(ctx context.Context, mgr ctrl.Manager, o options, p parts) error {
-	if err := p.envs.SetupWithManager(ctx, mgr); err != nil {
+// addAutoscaler adds what scales the groups of Envs, on the leader.
+func (w *assembly) addAutoscaler(ctx context.Context) (err error) {
+	w.contests = replicas.NewContests(w.local)
+	w.scaler, err = autoscale.New(autoscale.Options{
+		Client: w.mgr.GetClient(), ClusterID: w.clusterID, Claims: w.path.claims, Inventory: w.path.inventory, Contests: w.contests,
+		Events: w.events(), Registry: metrics.Registry, Clock: w.local, Times: w.serverTime,
+		Admission: w.gate.chain, Refused: w.gate.refused, Paused: w.others.Paused,
+	})
+	if err != nil {
+		return fmt.Errorf("building the autoscaler: %w", err)
+	}
+	w.path.claims.SetOutlook(w.scaler.Outlook)
+	if err := w.scaler.SetupWithManager(ctx, w.mgr); err != nil {
+		return fmt.Errorf("adding the autoscaler: %w", err)
+	}
+	return nil
+}
+
+func (w *assembly) buildEnvs(context.Context) (err error) {
+	w.envs, err = env.New(w.mgr, env.Options{
+		ClusterID: w.clusterID, Namespace: w.namespace, Clock: w.serverTime, Admission: w.gate.chain, Contests: w.contests,
+		Paused: w.others.Paused, NoPullSecrets: !w.pullSecrets, Leads: w.lock.Held, Registerer: metrics.Registry,
+	})
+	if err != nil {
+		return fmt.Errorf("building the Env reconciler: %w", err)
+	}
+	return nil
+}
+
+// addReconcilers adds the controllers that keep objects true. Pools come last: they ask the reconciler of pools without an Env
+// whether to wait.
+func (w *assembly) addReconcilers(ctx context.Context) error {
+	if err := w.envs.SetupWithManager(ctx, w.mgr); err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
 	}
-	if err := podtemplate.Setup(mgr, p.serverTime); err != nil {
+	if err := podtemplate.Setup(w.mgr, w.serverTime); err != nil {
 		return fmt.Errorf("adding the template reconciler: %w", err)
 	}
-	standalonePools, err := standalone.Setup(mgr, standalone.Options{Paused: p.others.PausedPool, Registerer: metrics.Registry})
+	withoutEnv, err := standalone.Setup(w.mgr, standalone.Options{Paused: w.others.PausedPool, Registerer: metrics.Registry})
 	if err != nil {
 		return fmt.Errorf("adding the reconciler of pools without an Env: %w", err)
 	}
-	err = adoption.Setup(mgr, adoption.Options{ClusterID: o.clusterID, Mode: o.adoptPools, Paused: p.others.PausedPool, Registerer: metrics.Registry})
+	err = adoption.Setup(w.mgr, adoption.Options{
+		ClusterID: w.clusterID, Mode: w.adoptPools, Paused: w.others.PausedPool, Registerer: metrics.Registry,
+	})
 	if err != nil {
 		return fmt.Errorf("adding the adoption of pools: %w", err)
 	}
+	runner, err := w.addHooks()
+	if err != nil {
+		return err
+	}
 	pools, err := pool.New(pool.Options{
-		Client: mgr.GetClient(), Recorder: p.path.sandboxes, Events: mgr.GetEventRecorder("atoll-worker"), ClusterID: o.clusterID,
-		Queues: p.path.claims, Hooks: p.prepare, Admission: p.gate.chain, Refusals: p.gate.refusals, Gaters: []pool.Gater{p.others, standalonePools},
-		Latency: p.times, Registry: metrics.Registry, Times: p.serverTime,
+		Client: w.mgr.GetClient(), Recorder: w.path.sandboxes, Events: w.events(), ClusterID: w.clusterID,
+		Queues: w.path.claims, Hooks: runner, Admission: w.gate.chain, Refusals: w.gate.refusals,
+		Gaters: []pool.Gater{w.others, withoutEnv}, Latency: w.latency, Registry: metrics.Registry, Times: w.serverTime,
 	})
 	if err != nil {
 		return fmt.Errorf("building the pool reconciler: %w", err)
 	}
-	if err := pools.SetupWithManager(ctx, mgr); err != nil {
+	if err := pools.SetupWithManager(ctx, w.mgr); err != nil {
 		return fmt.Errorf("adding the pool reconciler: %w", err)
 	}
 	return nil
 }
 
-// newForeignWatch adds what knows of other controllers of the same objects.
-func newForeignWatch(mgr ctrl.Manager, o options, local clock.WithTicker, log logr.Logger) (*foreigncontroller.Watch, error) {
-	others, err := foreigncontroller.New(foreigncontroller.Options{
-		Leases: mgr.GetAPIReader(), Namespace: o.namespace, Named: o.foreignLeases, Events: mgr.GetEventRecorder("atoll-worker"),
-		Clock: local, Metrics: metrics.Registry, Log: log.WithName("foreigncontroller"),
-	})
+// addHooks adds what runs post-start hooks, on the leader.
+func (w *assembly) addHooks() (*hooks.Runner, error) {
+	cluster, err := hooks.NewCluster(w.cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(others); err != nil {
-		return nil, fmt.Errorf("adding the look-out for other controllers: %w", err)
+	runner, err := hooks.New(hooks.Options{
+		Pods: cluster, Exec: cluster, Guard: w.path.sandboxes, Held: w.lock.Held, Clock: w.local, Latency: w.latency, Log: w.log.WithName("hooks"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the runner of hooks: %w", err)
 	}
-	return others, nil
+	if err := w.mgr.Add(runner); err != nil {
+		return nil, fmt.Errorf("adding the runner of hooks: %w", err)
+	}
+	return runner, nil
 }

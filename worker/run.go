@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -63,9 +62,35 @@ const (
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=atoll-system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=atoll-system,resources=leases,resourceNames=atoll-worker,verbs=get;update
 
-// run wires the worker together and runs it until ctx ends.
+// assembly is a worker while run puts it together: each step takes what the ones before it have left here.
+type assembly struct {
+	options
+	cfg    *rest.Config
+	log    logr.Logger
+	traces trace.TracerProvider
+
+	local      clock.WithTicker
+	serverTime *apitime.Clock
+	lock       *lease.Lock
+	mgr        *probed
+	latency    *latency.Recorder
+
+	records  *history.History
+	peers    *history.Peers // nil without --peer-listen
+	others   *foreigncontroller.Watch
+	path     claimPath
+	tunnels  reach.Opener
+	gate     gate
+	contests *replicas.Contests
+	scaler   *autoscale.Reconciler
+	envs     *env.Reconciler
+	agent    *agent.Agent
+}
+
+// run puts the worker together and runs it until ctx ends.
 func run(ctx context.Context, o options, log logr.Logger) error {
-	tracing, err := o.tracing.Open(ctx, telemetry.Service{Name: "atoll-worker", Version: version.String(), ClusterID: o.clusterID}, log.WithName("traces"))
+	service := telemetry.Service{Name: "atoll-worker", Version: version.String(), ClusterID: o.clusterID}
+	tracing, err := o.tracing.Open(ctx, service, log.WithName("traces"))
 	if err != nil {
 		return err
 	}
@@ -74,111 +99,105 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 			log.Info("Traces were lost", "error", err.Error())
 		}
 	}()
-	cfg, err := clusterConfig(o.kubeconfig)
-	if err != nil {
+	w := &assembly{options: o, log: log, traces: tracing.Provider}
+	if err := w.prepare(); err != nil {
 		return err
 	}
-	local, err := wallclock.New()
-	if err != nil {
-		return err
-	}
-	serverTime := apitime.New(local)
-	serverTime.Watch(cfg)
-	lock, err := lease.New(cfg, o.namespace, leaseName, o.peerAddress, renewDeadline, serverTime, log)
-	if err != nil {
-		return fmt.Errorf("preparing leader election: %w", err)
-	}
-	mgr, err := newManager(cfg, lock, log)
-	if err != nil {
-		return err
-	}
-	records, err := openHistory(ctx, o, local, serverTime, log)
-	if err != nil {
+	if w.records, err = openHistory(ctx, o, w.local, w.serverTime, log); err != nil {
 		return err
 	}
 	// What ends comes to it until everything else has ended.
 	defer func() {
-		if err := records.Close(); err != nil {
+		if err := w.records.Close(); err != nil {
 			log.Error(err, "Closing the history")
 		}
 	}()
-	var peers *history.Peers
-	var elsewhere func() grpc.ClientConnInterface
-	if o.peerListen != "" {
-		if peers, err = addPeers(mgr, o, lock, records, local, log.WithName("history")); err != nil {
+	for _, add := range []func(context.Context) error{
+		w.addPeers,       // copies of the history, for the local API to look into
+		w.addForeign,     // before all that ask it what another controller keeps
+		w.addClaimPath,   // inventory, sandboxes and claims, with the tunnels: OnShut comes before the inventory's Watch
+		w.addAdmission,   // before all that ask it
+		w.addAutoscaler,  // hands its outlook to the claims before they are served
+		w.buildEnvs,      // for the agent to call; its controller is added with the others
+		w.addAgent,       // OnChange comes before the inventory's Watch
+		w.feedInventory,  // after every OnShut and OnChange
+		w.addReconcilers, // Envs, templates, pools; and the hooks that pools run
+		w.addLocalAPI,    // last: it serves what stands above
+	} {
+		if err := add(ctx); err != nil {
 			return err
 		}
-		elsewhere = peers.Elsewhere
 	}
-	times, err := latency.New(metrics.Registry)
-	if err != nil {
-		return err
-	}
-	others, err := newForeignWatch(mgr, o, local, log)
-	if err != nil {
-		return err
-	}
-	activity := podtunnel.NewActivity(local)
-	path, err := newClaimPath(mgr, claimPathOptions{
-		inventory: inventory.Options{ClusterID: o.clusterID, Lease: lock, Time: serverTime, Clock: local},
-		sandboxes: sandboxes.Options{History: records, Activity: []idle.LastActiveSource{activity}},
-		claims:    claim.Options{QueueCapacity: o.queueCapacity, Latency: times},
-	}, log)
-	if err != nil {
-		return err
-	}
-	tunnels, err := newReach(mgr, cfg, path.sandboxes, activity, lock, local, log)
-	if err != nil {
-		return err
-	}
-	gate, err := newAdmission(ctx, mgr, cfg, o, local, log)
-	if err != nil {
-		return err
-	}
-	contests := replicas.NewContests(local)
-	scaler, err := newAutoscaler(ctx, mgr, o, path, contests, gate, others, local, serverTime)
-	if err != nil {
-		return err
-	}
-	envs, err := env.New(mgr, env.Options{
-		ClusterID: o.clusterID, Namespace: o.namespace, Clock: serverTime, Admission: gate.chain, Contests: contests, Paused: others.Paused,
-		NoPullSecrets: !o.pullSecrets, Leads: lock.Held, Registerer: metrics.Registry,
-	})
-	if err != nil {
-		return fmt.Errorf("building the Env reconciler: %w", err)
-	}
-	worker, err := newAgent(ctx, mgr, cfg, o, path, scaler, envs, tunnels, others, local, tracing.Provider, log)
-	if err != nil {
-		return err
-	}
-	prepare, err := newHooks(mgr, cfg, path.sandboxes, lock, local, times, log)
-	if err != nil {
-		return err
-	}
-	shared := parts{envs, path, prepare, gate, others, times, serverTime}
-	if err := addReconcilers(ctx, mgr, o, shared); err != nil {
-		return err
-	}
-	front, err := localapi.New(localapi.Options{
-		ClusterID: o.clusterID, Address: o.listen, Claims: path.claims, Sandboxes: path.sandboxes,
-		Segments: worker, Envs: envs, Reach: tunnels, Elsewhere: elsewhere, Traces: tracing.Provider, Limits: o.limits, Web: o.web,
-		Log: log.WithName("localapi"),
-	})
-	if err != nil {
-		return fmt.Errorf("building the local API: %w", err)
-	}
-	if peers != nil {
-		peers.Offer(front)
-	}
-	if err := mgr.Add(front); err != nil {
-		return fmt.Errorf("adding the local API: %w", err)
-	}
-	if err := mgr.listen(ctx, o); err != nil {
+	if err := w.mgr.listen(ctx, o); err != nil {
 		return err
 	}
 	log.Info("Starting", "version", version.String(), "hub", o.hub)
-	if err := start(ctx, mgr, lock); err != nil {
+	if err := start(ctx, w.mgr, w.lock); err != nil {
 		return fmt.Errorf("running: %w", err)
+	}
+	return nil
+}
+
+// prepare finds the cluster, the clocks and the lease, and makes the manager.
+func (w *assembly) prepare() (err error) {
+	if w.cfg, err = clusterConfig(w.kubeconfig); err != nil {
+		return err
+	}
+	if w.local, err = wallclock.New(); err != nil {
+		return err
+	}
+	w.serverTime = apitime.New(w.local)
+	w.serverTime.Watch(w.cfg)
+	w.lock, err = lease.New(w.cfg, w.namespace, leaseName, w.peerAddress, renewDeadline, w.serverTime, w.log)
+	if err != nil {
+		return fmt.Errorf("preparing leader election: %w", err)
+	}
+	if w.mgr, err = newManager(w.cfg, w.lock, w.log); err != nil {
+		return err
+	}
+	w.latency, err = latency.New(metrics.Registry)
+	return err
+}
+
+// addClaimPath adds what hands out Pods, and the way into their sandboxes.
+func (w *assembly) addClaimPath(context.Context) (err error) {
+	activity := podtunnel.NewActivity(w.local)
+	w.path, err = newClaimPath(w.mgr, claimPathOptions{
+		inventory: inventory.Options{ClusterID: w.clusterID, Lease: w.lock, Time: w.serverTime, Clock: w.local},
+		sandboxes: sandboxes.Options{History: w.records, Activity: []idle.LastActiveSource{activity}},
+		claims:    claim.Options{QueueCapacity: w.queueCapacity, Latency: w.latency},
+	}, w.log)
+	if err != nil {
+		return err
+	}
+	w.tunnels, err = w.addTunnels(activity)
+	return err
+}
+
+func (w *assembly) feedInventory(ctx context.Context) error {
+	if err := w.path.inventory.Watch(ctx, w.mgr.GetCache()); err != nil {
+		return fmt.Errorf("feeding the inventory: %w", err)
+	}
+	return nil
+}
+
+func (w *assembly) addLocalAPI(context.Context) error {
+	opts := localapi.Options{
+		ClusterID: w.clusterID, Address: w.listen, Claims: w.path.claims, Sandboxes: w.path.sandboxes,
+		Segments: w.agent, Envs: w.envs, Reach: w.tunnels, Traces: w.traces, Limits: w.limits, Web: w.web, Log: w.log.WithName("localapi"),
+	}
+	if w.peers != nil {
+		opts.Elsewhere = w.peers.Elsewhere
+	}
+	front, err := localapi.New(opts)
+	if err != nil {
+		return fmt.Errorf("building the local API: %w", err)
+	}
+	if w.peers != nil {
+		w.peers.Offer(front)
+	}
+	if err := w.mgr.Add(front); err != nil {
+		return fmt.Errorf("adding the local API: %w", err)
 	}
 	return nil
 }
@@ -269,22 +288,19 @@ func newManager(cfg *rest.Config, lock *lease.Lock, log logr.Logger) (*probed, e
 	return mgr, nil
 }
 
-// newReach adds the way into sandboxes, for callers here and the hub's. Its OnShut comes before the inventory's Watch.
-func newReach(
-	mgr ctrl.Manager, cfg *rest.Config, sandboxes *sandboxes.Service, activity *podtunnel.Activity, lock *lease.Lock, local clock.WithTicker,
-	log logr.Logger,
-) (reach.Opener, error) {
-	upstream, err := podtunnel.NewAPIServer(cfg)
+// addTunnels adds the way into sandboxes, for callers here and the hub's.
+func (w *assembly) addTunnels(activity *podtunnel.Activity) (reach.Opener, error) {
+	upstream, err := podtunnel.NewAPIServer(w.cfg)
 	if err != nil {
 		return nil, err
 	}
 	service, err := podtunnel.New(podtunnel.Options{
-		Sandboxes: sandboxes, Activity: activity, Lease: lock, Upstream: upstream, Clock: local, Log: log.WithName("reach"),
+		Sandboxes: w.path.sandboxes, Activity: activity, Lease: w.lock, Upstream: upstream, Clock: w.local, Log: w.log.WithName("reach"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the way into sandboxes: %w", err)
 	}
-	if err := mgr.Add(service); err != nil {
+	if err := w.mgr.Add(service); err != nil {
 		return nil, fmt.Errorf("adding the way into sandboxes: %w", err)
 	}
 	measures, err := reach.NewMetrics(metrics.Registry, "atoll_worker")
@@ -294,65 +310,57 @@ func newReach(
 	return measures.Measure(service), nil
 }
 
-// newAgent adds the link to the hub and the sync path that it feeds. Its OnChange comes before the inventory's Watch.
-func newAgent(
-	ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, path claimPath, scaler *autoscale.Reconciler, envs *env.Reconciler,
-	tunnels reach.Opener, others *foreigncontroller.Watch,
-	local clock.WithTicker, traces trace.TracerProvider, log logr.Logger,
-) (*agent.Agent, error) {
-	options := agent.Options{
-		ClusterID: o.clusterID, Version: version.String(), Namespace: o.namespace,
-		Claims: path.claims, Sandboxes: path.sandboxes, Inventory: path.inventory, Outlooks: scaler, Envs: envs, Reach: tunnels,
-		Paused: others.PausedPool, OnPausedChange: others.OnChange,
-		Clock: local, Traces: traces, Metrics: metrics.Registry, Log: log.WithName("agent"),
+// addAgent adds the link to the hub and the sync path that it feeds.
+func (w *assembly) addAgent(ctx context.Context) (err error) {
+	opts := agent.Options{
+		ClusterID: w.clusterID, Version: version.String(), Namespace: w.namespace,
+		Claims: w.path.claims, Sandboxes: w.path.sandboxes, Inventory: w.path.inventory, Outlooks: w.scaler, Envs: w.envs, Reach: w.tunnels,
+		Paused: w.others.PausedPool, OnPausedChange: w.others.OnChange,
+		Clock: w.local, Traces: w.traces, Metrics: metrics.Registry, Log: w.log.WithName("agent"),
 	}
-	if o.hub != "" {
-		if err := addHub(ctx, mgr, cfg, o, &options, log); err != nil {
-			return nil, err
+	if w.hub != "" {
+		if err := w.addHub(ctx, &opts); err != nil {
+			return err
 		}
 	}
-	a, err := agent.SetupWithManager(ctx, mgr, options)
-	if err != nil {
-		return nil, fmt.Errorf("adding the agent: %w", err)
+	if w.agent, err = agent.SetupWithManager(ctx, w.mgr, opts); err != nil {
+		return fmt.Errorf("adding the agent: %w", err)
 	}
-	if err := path.inventory.Watch(ctx, mgr.GetCache()); err != nil {
-		return nil, fmt.Errorf("feeding the inventory: %w", err)
-	}
-	return a, nil
+	return nil
 }
 
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=serviceaccounts/token,resourceNames=atoll-sync,verbs=create
 
 // addHub takes on the sync path's identity, which the worker's may request.
-func addHub(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, o options, options *agent.Options, log logr.Logger) error {
-	credentials, err := link.LoadCredentials(o.tls, log.WithName("link"))
+func (w *assembly) addHub(ctx context.Context, opts *agent.Options) error {
+	credentials, err := link.LoadCredentials(w.tls, w.log.WithName("link"))
 	if err != nil {
 		return fmt.Errorf("loading the certificate for the hub: %w", err)
 	}
-	if identity, err := credentials.Identity(); err != nil || identity.ClusterID != o.clusterID {
-		return fmt.Errorf("--tls-cert-file is a certificate of %s, not of --cluster-id %s: %w", identity, o.clusterID, errors.Join(err, link.ErrIdentity))
+	if identity, err := credentials.Identity(); err != nil || identity.ClusterID != w.clusterID {
+		return fmt.Errorf("--tls-cert-file is a certificate of %s, not of --cluster-id %s: %w", identity, w.clusterID, errors.Join(err, link.ErrIdentity))
 	}
 	linkMetrics, err := link.NewMetrics(metrics.Registry)
 	if err := errors.Join(err, credentials.Register(metrics.Registry)); err != nil {
 		return fmt.Errorf("registering the link's metrics: %w", err)
 	}
-	options.Hub = link.Dial{
-		Target: o.hub, ServerName: o.hubName, Credentials: credentials, Clock: options.Clock, Metrics: linkMetrics, Log: log.WithName("link"),
+	opts.Hub = link.Dial{
+		Target: w.hub, ServerName: w.hubName, Credentials: credentials, Clock: opts.Clock, Metrics: linkMetrics, Log: w.log.WithName("link"),
 	}
-	syncConfig, err := sync.Config(cfg, o.namespace, sync.ServiceAccount)
+	syncConfig, err := sync.Config(w.cfg, w.namespace, sync.ServiceAccount)
 	if err != nil {
 		return fmt.Errorf("taking on the sync path's identity: %w", err)
 	}
 	syncer, err := sync.New(ctx, sync.Options{
-		ClusterID: o.clusterID, Config: syncConfig, Cache: mgr.GetCache(), Clock: options.Clock, Metrics: metrics.Registry, Log: log.WithName("sync"),
+		ClusterID: w.clusterID, Config: syncConfig, Cache: w.mgr.GetCache(), Clock: opts.Clock, Metrics: metrics.Registry, Log: w.log.WithName("sync"),
 	})
 	if err != nil {
 		return fmt.Errorf("building the sync path: %w", err)
 	}
-	if err := mgr.Add(syncer); err != nil {
+	if err := w.mgr.Add(syncer); err != nil {
 		return fmt.Errorf("adding the sync path: %w", err)
 	}
-	options.Foreign = syncer
+	opts.Foreign = syncer
 	return nil
 }
 
