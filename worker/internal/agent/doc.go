@@ -2,8 +2,28 @@
 
 // Package agent is the worker's end of the link: it tells the hub what its cluster has, and does what the hub asks.
 //
-// In go Envs and pools from the informers' caches, the claim service's counts, and frames of the hub; out come segments,
-// answers, terminal records, and foreign segments for package sync. It runs on the leader only.
+// In: Envs and pools from the informers' caches, the inventory's counts, frames of the hub. Out: segments, answers, terminal
+// records, and foreign segments for package sync. It runs on the leader only.
+//
+//	reach.go           conversations of the hub's callers, over one stream
+//	agent.go           the agent, and when claims may be served
+//	metrics.go         metrics
+//	outbox.go          what one stream has reported
+//	standalone.go      pools without an Env, as the one member of an Env of their name
+//	unacknowledged.go  answers that the hub may not have
+//	decide.go          an Env and its pools into a segment (pure)
+//	source.go          which Envs may look different from what was reported
+//	trace.go           spans of dispatches
+//	incarnation.go     the number of this leadership, in a ConfigMap
+//	shutdown.go        the orderly end of the link
+//	segments.go        segments for the local API
+//	restored.go        an etcd that was set back
+//	hello.go           the first message of a stream
+//	foreign.go         the hub's word about other clusters
+//	ended.go           terminal records
+//	dispatch.go        what the hub asks
+//	uplink.go          one stream
+//	start.go           set-up, and one term of leadership
 //
 // # Incarnation
 //
@@ -35,7 +55,7 @@
 // can_grow and saturated_for are what the autoscaler expects: that a claim which waits makes the pool grow, or for how long
 // nothing will. Without one nothing grows by itself, and a hub that queued claims for growth would wait for nobody.
 //
-// A pool that no Env owns is reported as the one member of an Env of its name, unless there is such an Env (alone.go). One that
+// A pool that no Env owns is reported as the one member of an Env of its name, unless there is such an Env (standalone.go). One that
 // another controller keeps is reported as Inconsistent, which gets no claims.
 //
 // # Dispatches

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/wallclock"
+)
+
+var _ manager.LeaderElectionRunnable = (*Agent)(nil)
+
+// SetupWithManager makes an agent that the manager runs while it is leader.
+func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*Agent, error) {
+	a := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), opts)
+	if opts.Metrics != nil {
+		if err := a.register(opts.Metrics); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.Watch(ctx, mgr.GetCache()); err != nil {
+		return nil, err
+	}
+	return a, errors.Join(mgr.Add(a), mgr.Add(a.Shutdown()))
+}
+
+// Watch feeds the agent from informers. Call it before Start.
+func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
+	if a.opts.OnPausedChange != nil {
+		a.opts.OnPausedChange(func() {
+			if err := a.source.markAll(ctx, nil); err != nil {
+				a.opts.Log.Error(err, "cannot tell the hub yet of pools that another controller keeps")
+			}
+		})
+	}
+	return a.source.watch(ctx, informers)
+}
+
+// Shutdown runs beside the agent, and parts it from the hub when the process is told to end.
+func (a *Agent) Shutdown() manager.Runnable { return shutdown{a} }
+
+// NeedLeaderElection says that only the leader speaks for its cluster.
+func (a *Agent) NeedLeaderElection() bool { return true }
+
+// Start runs until ctx ends, or fails for good when the state in the cluster is corrupt, the hub's address is, or etcd was
+// set back: everything in this process is of a cluster that is no more then.
+func (a *Agent) Start(ctx context.Context) error {
+	a.term, a.running = rand.Text(), ctx
+	if err := a.lead(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.watchRevision(ctx) })
+	if a.opts.Hub.Target == "" {
+		a.arm()
+	} else {
+		group.Go(func() error { return a.armLater(ctx) })
+		group.Go(func() error { return a.link(ctx) })
+	}
+	return group.Wait()
+}
+
+// link keeps a stream to the hub.
+func (a *Agent) link(leading context.Context) error {
+	defer a.executing.Wait()
+	defer close(a.ending.unlinked)
+	ctx, cut := context.WithCancel(leading)
+	defer cut()
+	defer context.AfterFunc(a.ending.late, cut)()
+	var restored error
+	err := link.Run(ctx, a.opts.Hub, func(ctx context.Context, hub federationv1.LinkClient) error {
+		err := a.serve(ctx, hub)
+		a.arm() // without a hub
+		if errors.Is(err, errRestored) {
+			restored = a.afterRestore(leading)
+			cut()
+		}
+		if a.ending.begun.Err() != nil {
+			cut() // whoever leads next dials
+		}
+		return err
+	})
+	return errors.Join(err, restored)
+}
+
+// armLater waits for a hub that does not answer, but not for long (I8).
+func (a *Agent) armLater(ctx context.Context) error {
+	timer := a.opts.Clock.NewTimer(hubPatience)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		a.arm()
+	case <-a.ready:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// lead persists this term's incarnation. Until it has, nothing is served, so it keeps trying.
+func (a *Agent) lead(ctx context.Context) error {
+	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
+	for {
+		n, err := a.store.next(ctx, 0)
+		switch {
+		case err == nil:
+			a.incarnation.Store(n)
+			a.opts.Log.Info("leading", "incarnation", n, "term", a.term)
+			return nil
+		case errors.Is(err, ErrCorruptState):
+			return err
+		case ctx.Err() != nil:
+			return nil
+		}
+		a.opts.Log.Error(err, "cannot persist the incarnation, serving nothing until then")
+		if wallclock.Sleep(ctx, a.opts.Clock, pause.Step()) != nil {
+			return nil
+		}
+	}
+}
