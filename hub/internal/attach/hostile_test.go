@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -170,4 +171,33 @@ func TestAForgottenClusterIsRefusedByItsCertificate(t *testing.T) {
 	if reason := hello(h.credentials("a"), "uid-b"); reason != "" {
 		t.Errorf("another cluster is refused: %q", reason)
 	}
+}
+
+// I14: a cluster that opens streams without beginning on them is held to a few, and no other is.
+func TestI14StreamsThatDoNotBeginAreFew(t *testing.T) {
+	h := newHub(t, handler{})
+	var idle []*worker
+	for range maxOpening {
+		w := h.dial("a")
+		w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
+			Protocol: 1, ClusterUid: "uid-a", Term: "term-a", Stream: uint64(len(idle) + 1)}}})
+		if _, err := w.stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		idle = append(idle, w)
+	}
+	w := h.dial("a")
+	if _, err := w.stream.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one more: %v", err)
+	}
+	h.attach("b", "py")
+	idle[0].end()
+	h.eventually(func() error {
+		w := h.dial("a")
+		defer w.end()
+		_ = w.stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: &federationv1.Hello{
+			Protocol: 1, ClusterUid: "uid-a", Term: "term-a", Stream: 100}}})
+		_, err := w.stream.Recv()
+		return err
+	})
 }

@@ -27,6 +27,9 @@ const (
 	// beginTimeout covers the write of the incarnation in the worker's cluster.
 	beginTimeout   = 30 * time.Second
 	receiptTimeout = time.Second
+	// maxOpening bounds the frames that a cluster has the hub hold before it knows whose turn it is (I14). A worker opens one stream
+	// at a time; its successor may come before the hub has noticed its end.
+	maxOpening = 8
 )
 
 // Options are what a Server stands on. All are required.
@@ -55,14 +58,15 @@ type Server struct {
 	tunnels *tunnels
 	handler atomic.Pointer[Handler] // nil: not yet
 
-	mu    sync.RWMutex
-	conns map[string]*conn
+	mu      sync.RWMutex
+	conns   map[string]*conn
+	opening map[string]int // streams of a cluster that have not begun
 }
 
 // NewServer returns a server without streams. It refuses them until it has a handler: what handles a worker's word sends
 // calls to workers by this server, so that it is made later.
 func NewServer(opts Options) *Server {
-	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(), conns: map[string]*conn{}}
+	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(), conns: map[string]*conn{}, opening: map[string]int{}}
 }
 
 // Handle lets workers attach.
@@ -100,6 +104,10 @@ func (s *Server) Attach(stream stream) error {
 
 // open goes from Hello to Begin. A refusal is told to the worker and returned as a status.
 func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fleet.Session, error) {
+	if !s.mayOpen(clusterID) {
+		return nil, nil, status.Errorf(codes.ResourceExhausted, "%d streams of cluster %s have not begun yet", maxOpening, clusterID)
+	}
+	defer s.opened(clusterID)
 	frame, err := receive(stream.Recv, s.opts.Clock, helloTimeout, errNotIntroduced)
 	if err != nil {
 		return nil, nil, err
@@ -123,6 +131,24 @@ func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fl
 		return nil, nil, err
 	}
 	return hello, session, nil
+}
+
+func (s *Server) mayOpen(clusterID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opening[clusterID] >= maxOpening {
+		return false
+	}
+	s.opening[clusterID]++
+	return true
+}
+
+func (s *Server) opened(clusterID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opening[clusterID]--; s.opening[clusterID] == 0 {
+		delete(s.opening, clusterID)
+	}
 }
 
 func (s *Server) begin(stream stream, session *fleet.Session, welcome *federationv1.Welcome) error {

@@ -34,7 +34,8 @@ type cluster struct {
 	order    segment.Order            // of the last report that counted
 	suspects map[segment.Key]struct{} // left out of one complete report that removed too much to be believed at once
 	contacts []contact
-	degraded string // why it is; empty: it is not
+	begins   allowance // guarded by durable
+	degraded string    // why it is; empty: it is not
 
 	known    atomic.Bool  // all there is of it is known: a complete report has counted in this hub process, or it was forgotten
 	draining atomic.Bool  // as the record says

@@ -37,6 +37,8 @@
 //     TestI14AnUnfinishedReportIsKeptWithinItsBudget.
 //   - The cluster is degraded then, until a complete report counts in full, and its state says why. It is asked for complete
 //     reports ever more rarely.
+//   - A new incarnation is a write to the registry that all share, and comes at a bounded rate:
+//     TestI14ANewTermIsNotWrittenDownWithoutEnd.
 //   - What is passed on to others is cut into frames by its size: TestI14WhatAClusterSaysEndsNoOtherStream of package attach.
 //
 // Because older reports are dropped as a whole, a removed Env cannot come back by a late report. Its tombstone is kept for

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -72,6 +73,31 @@ func (r *room) take(p *part, members, size int) error {
 	}
 	*r = next
 	return nil
+}
+
+// A cluster has its incarnations written down at this rate: each is a write to the registry that all share.
+const (
+	beginBurst = 100
+	beginEvery = 3 * time.Second
+)
+
+// allowance counts what was spent of beginBurst, and is given back one every beginEvery.
+type allowance struct {
+	spent int
+	since time.Duration // what was given back up to here is off spent
+}
+
+func (a *allowance) take(now time.Duration) bool {
+	if back := int((now - a.since) / beginEvery); back >= a.spent {
+		a.spent, a.since = 0, now
+	} else {
+		a.spent, a.since = a.spent-back, a.since+time.Duration(back)*beginEvery
+	}
+	if a.spent >= beginBurst {
+		return false
+	}
+	a.spent++
+	return true
 }
 
 // itemSize is about what a message takes in memory besides its texts.

@@ -3,9 +3,12 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -201,4 +204,46 @@ func TestAHelloOutOfBoundsIsRefused(t *testing.T) {
 		}
 	}
 	o.attach(f)
+}
+
+// I14: a cluster whose worker begins ever new terms costs the registry a write now and then, and is let in again later.
+func TestI14ANewTermIsNotWrittenDownWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, o, other := newFleet(t, &memoryRegistry{}), newOwner(t, "east"), newOwner(t, "west")
+		begin := func() error {
+			o.newTerm(fmt.Sprint("term-", o.incarnation))
+			o.stream++
+			session, _, refused := f.Connect(Peer{ClusterID: o.id}, o.hello())
+			if refused != nil {
+				t.Fatal(refused)
+			}
+			return session.Begin(&federationv1.Begin{Incarnation: o.incarnation})
+		}
+		written := 0
+		for range 5 * beginBurst {
+			switch err := begin(); {
+			case err == nil:
+				written++
+			case !errors.Is(err, ErrTooOften):
+				t.Fatal(err)
+			}
+		}
+		if written != beginBurst {
+			t.Errorf("%d of %d were written down, want %d", written, 5*beginBurst, beginBurst)
+		}
+		other.connect(f)
+		time.Sleep(beginEvery)
+		if err := begin(); err != nil {
+			t.Errorf("later: %v", err)
+		}
+		if err := begin(); !errors.Is(err, ErrTooOften) {
+			t.Errorf("and once more: %v", err)
+		}
+		time.Sleep(time.Hour)
+		for range beginBurst {
+			if err := begin(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }

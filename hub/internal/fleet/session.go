@@ -32,6 +32,8 @@ var (
 	ErrReplaced = errors.New("the stream was replaced")
 	// ErrIncarnation refuses a Begin: the incarnation is not higher than one that another term had.
 	ErrIncarnation = errors.New("the incarnation is not new")
+	// ErrTooOften refuses a Begin: the cluster has used up the writes that it may cause.
+	ErrTooOften = errors.New("the cluster begins too often")
 )
 
 // Session is one attached stream. Its methods never wait for another cluster. Begin, Report and Heartbeat belong to the
@@ -239,6 +241,9 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 	if known {
 		c.begin(s, r)
 		return nil
+	}
+	if !c.begins.take(c.fleet.now()) {
+		return fmt.Errorf("%w: %d at once, then one in %s", ErrTooOften, beginBurst, beginEvery)
 	}
 	if err := c.save(context.Background(), r); err != nil {
 		return fmt.Errorf("beginning incarnation %d: %w", incarnation, err)
