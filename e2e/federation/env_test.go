@@ -18,6 +18,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/history"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
@@ -42,7 +43,7 @@ type env struct {
 	members  []member
 	emptyDir bool // its Pods have a writable volume
 	closed   bool // in its Pods nothing else outlives a swap
-	holdings holdings
+	holdings *history.Holdings
 }
 
 // equally gives every cluster the same number of Pods.
@@ -64,7 +65,7 @@ func newEnv(ctx context.Context, t *testing.T, name string, members ...member) *
 
 func (e *env) create(ctx context.Context, t *testing.T) {
 	t.Helper()
-	e.holdings.init()
+	e.holdings = history.NewHoldings()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 		defer cancel()
@@ -201,7 +202,7 @@ func (e *env) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSan
 	if err != nil {
 		return nil, fmt.Errorf("claiming from %s: %w", e.name, err)
 	}
-	return sandbox, e.holdings.answered(sandbox)
+	return sandbox, e.holdings.Answered(sandbox)
 }
 
 func (e *env) mustClaim(ctx context.Context, t *testing.T, c *stack.Client, r *sandboxv1.CreateSandboxRequest) *sandboxv1.Sandbox {
@@ -215,7 +216,7 @@ func (e *env) mustClaim(ctx context.Context, t *testing.T, c *stack.Client, r *s
 
 // release gives a sandbox back. The holdings let go of its Pod first: it may be answered again before this call returns.
 func (e *env) release(ctx context.Context, c *stack.Client, sandbox *sandboxv1.Sandbox) error {
-	e.holdings.released(sandbox)
+	e.holdings.Releasing(sandbox)
 	if _, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()}); err != nil {
 		return fmt.Errorf("releasing %s: %w", sandbox.GetId(), err)
 	}

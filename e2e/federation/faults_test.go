@@ -262,7 +262,7 @@ func TestI8_LocalClaimsWithoutHub(t *testing.T) {
 	for _, sandbox := range listed.GetSandboxes() {
 		got[sandbox.GetPodUid()] = sandbox.GetId()
 	}
-	if want := e.holdings.live(); !maps.Equal(got, want) {
+	if want := e.holdings.Live(); !maps.Equal(got, want) {
 		t.Errorf("the hub is back and lists %v, want what was claimed without it: %v", got, want)
 	}
 	e.wantAllSegments(ctx, t)

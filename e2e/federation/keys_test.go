@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/history"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -42,7 +43,7 @@ func (e *env) claimKey(ctx context.Context, key string) (*sandboxv1.Sandbox, err
 			answer = sandbox
 			return nil
 		}
-		if !errors.Is(err, errHoldings) && slices.Contains(passing, problem.FromError(err).Reason) {
+		if !errors.Is(err, history.ErrHoldings) && slices.Contains(passing, problem.FromError(err).Reason) {
 			return err
 		}
 		broken = fmt.Errorf("claim key %q: %w", key, err)
@@ -88,7 +89,7 @@ func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 	if err := heal(ctx); err != nil {
 		t.Fatal(err)
 	}
-	live := e.holdings.live()
+	live := e.holdings.Live()
 	if len(live) != keys {
 		t.Errorf("%d keys have %d live sandboxes", keys, len(live))
 	}

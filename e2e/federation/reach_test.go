@@ -302,7 +302,7 @@ func TestASandboxThatIsTalkedWithIsNotIdle(t *testing.T) {
 	if most := 45 * time.Second; took < 10*time.Second || took > most {
 		t.Errorf("it ended after %s, want 11 s and a little", took)
 	}
-	e.holdings.released(sandbox)
+	e.holdings.Releasing(sandbox)
 	if got, err := hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.GetId()}); err == nil && got.GetFailureReason() != "IdleTimeout" {
 		t.Errorf("it ended as %s (%s)", got.GetStopReason(), got.GetFailureReason())
 	}

@@ -120,7 +120,7 @@ func TestACallIsOneTraceAcrossProcesses(t *testing.T) {
 	released := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: unused("secret-key")})
 	e.mustRelease(ctx, t, hub, released)
 	key := unused("secret-key")
-	e.holdings.released(e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key}))
+	e.holdings.Releasing(e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key}))
 	if _, err := hub.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{ClaimKey: key, Namespace: namespace}); err != nil {
 		t.Fatal(err)
 	}

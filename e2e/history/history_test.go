@@ -3,6 +3,7 @@
 package history
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -123,7 +124,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-func TestBooks(t *testing.T) {
+func TestHoldings(t *testing.T) {
 	keyed := func(id string) *sandboxv1.Sandbox {
 		s := live(id)
 		s.ClaimKey = "k-" + id
@@ -136,7 +137,7 @@ func TestBooks(t *testing.T) {
 		t.Errorf("one sandbox answered twice is %v, %v", wrong, b.Counts())
 	}
 	other := keyed("a")
-	other.Id = "b"
+	other.Id, other.ClaimKey = "b", "k-b"
 	b.Answered(other)
 	if len(b.Wrong()) != 1 || b.Counts().Doubled != 1 {
 		t.Errorf("a Pod answered as two sandboxes is %v, %v", b.Wrong(), b.Counts())
@@ -150,9 +151,17 @@ func TestBooks(t *testing.T) {
 	if len(b.Wrong()) != 1 || len(b.Held()) != 1 {
 		t.Errorf("a Pod that was given back and answered again is %v", b.Wrong())
 	}
+	elsewhere := keyed("d")
+	elsewhere.ClaimKey = "k-a"
+	if err := b.Answered(elsewhere); !errors.Is(err, ErrHoldings) || len(b.Wrong()) != 2 {
+		t.Errorf("a key that is answered with another sandbox is %v", err)
+	}
+	if err := b.Answered(&sandboxv1.Sandbox{Id: "e", Phase: sandboxv1.Phase_STARTING}); err == nil {
+		t.Error("a sandbox without a Pod was entered")
+	}
 	b.Answered(live("c"))
 	b.Answered(live("c"))
-	if b.Counts().Doubled != 2 {
+	if b.Counts().Doubled != 3 {
 		t.Errorf("a sandbox that two claims without a key were answered is %v", b.Wrong())
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/history"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // load is callers that claim, use and release without a pause, and remember what they met.
 type load struct {
-	holdings holdings
+	holdings *history.Holdings
 	tally    tally
 	quit     chan struct{}
 	done     sync.WaitGroup
@@ -43,8 +44,7 @@ type load struct {
 
 // startLoad begins to claim. End it with stop.
 func startLoad(ctx context.Context) *load {
-	l := &load{quit: make(chan struct{})}
-	l.holdings.init()
+	l := &load{quit: make(chan struct{}), holdings: history.NewHoldings()}
 	for i := range callers {
 		l.done.Go(func() { l.run(ctx, fmt.Sprintf("load-%d", i)) })
 		l.done.Go(func() { l.run(ctx, "") })
@@ -122,7 +122,10 @@ func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sa
 	if err != nil {
 		return nil, err
 	}
-	return sandbox, l.holdings.answered(sandbox)
+	if history.Over(sandbox) {
+		return nil, fmt.Errorf("%s: the answer is %s in phase %s", what, sandbox.GetId(), sandbox.GetPhase())
+	}
+	return sandbox, l.holdings.Answered(sandbox)
 }
 
 // stillThere holds the hub to an answer that it gave.
@@ -144,7 +147,7 @@ func (l *load) stillThere(ctx context.Context, sandbox *sandboxv1.Sandbox) error
 
 // release gives a sandbox back. The holdings let go of its Pod first: it may be answered again before this call returns.
 func (l *load) release(ctx context.Context, sandbox *sandboxv1.Sandbox) error {
-	l.holdings.released(sandbox)
+	l.holdings.Releasing(sandbox)
 	return l.retryUntilDone(ctx, "release", func(ctx context.Context) error {
 		_, err := hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()})
 		return err
