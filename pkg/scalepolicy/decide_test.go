@@ -46,6 +46,16 @@ func TestDecide(t *testing.T) {
 	})
 }
 
+func TestABatchIsBounded(t *testing.T) {
+	g, err := parse("member a replicas=260 idle=" + strings.Repeat("900s,", 259) + "900s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(scalepolicy.Decide(g).Members[0].Mark); got != 250 {
+		t.Errorf("%d Pods are marked at once, want 250", got)
+	}
+}
+
 // parse reads lines of
 //
 //	group mode=Default max=10 …

@@ -24,7 +24,9 @@ func TestSearchFindsTheGreatest(t *testing.T) {
 		find := func(from, by, limit uint16) bool {
 			low, high := int32(from), int32(from)+int32(by)
 			most := min(max(int32(limit), low), high)
+			asked := 0
 			out, err := scalepolicy.Search(t.Context(), low, high, func(_ context.Context, target int32) (scalepolicy.Answer, error) {
+				asked++
 				switch {
 				case target <= most:
 					return scalepolicy.Answer{Admitted: target}, nil
@@ -34,7 +36,7 @@ func TestSearchFindsTheGreatest(t *testing.T) {
 				return scalepolicy.Answer{Admitted: low, Message: "no more"}, nil
 			})
 			whole := most == high
-			return err == nil && out.From == low && out.To == most && out.Asked <= 18 &&
+			return err == nil && out.From == low && out.To == most && out.Asked == asked && asked <= 18 &&
 				(out.Result == v1alpha1.PoolScaleUpAttemptEnough) == whole && (out.Message == "") == whole
 		}
 		if err := quick.Check(find, &quick.Config{MaxCount: 2000}); err != nil {
@@ -68,7 +70,21 @@ func TestSearchEnds(t *testing.T) {
 	}
 }
 
+func TestMessagesAreShort(t *testing.T) {
+	for length, want := range map[int]int{255: 255, 256: 256, 257: 256 + len("…")} {
+		out, err := scalepolicy.Search(t.Context(), 0, 1, func(context.Context, int32) (scalepolicy.Answer, error) {
+			return scalepolicy.Answer{Message: strings.Repeat("a", length)}, nil
+		})
+		if err != nil || len(out.Message) != want {
+			t.Errorf("%d bytes are told in %d, want %d (%v)", length, len(out.Message), want, err)
+		}
+	}
+}
+
 func TestRecord(t *testing.T) {
+	if until := scalepolicy.SaturatedUntil(nil, &v1alpha1.PoolScaleUpPolicy{SaturationCooldownSeconds: 60}, noon); !until.IsZero() {
+		t.Errorf("a pool that was never scaled is saturated until %s", until)
+	}
 	before := &v1alpha1.PoolAutoScalingStatus{ScaleUpErrorMessage: "old"}
 	up := scalepolicy.Record(before, scalepolicy.Outcome{From: 2, To: 3, Result: v1alpha1.PoolScaleUpAttemptEnough}, noon)
 	if got := showStatus(up); got != "LastScaleUpTime=0s ago, LastScaleUpAttemptTime=0s ago, LastScaleUpAttemptResult=Enough" {
