@@ -3,9 +3,11 @@
 package adoption
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -65,6 +67,42 @@ func TestDecide(t *testing.T) {
 				t.Errorf("got %s/%s, want %s/%s", d.verb, d.reason, tt.verb, tt.reason)
 			}
 		})
+	}
+}
+
+func TestEnvFor(t *testing.T) {
+	named := func(annotation, spec string) func(*v1alpha1.SandboxPool) {
+		return func(p *v1alpha1.SandboxPool) {
+			p.Annotations, p.Spec.TemplateName = map[string]string{v1alpha1.SandboxPoolTemplateNameAnnotationKey: annotation}, spec
+		}
+	}
+	sized := func(p *v1alpha1.SandboxPool) {
+		p.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")},
+		}}}
+	}
+	for name, tt := range map[string]struct {
+		change              func(*v1alpha1.SandboxPool)
+		template, resources string
+	}{
+		"nothing said":              {func(*v1alpha1.SandboxPool) {}, "p", "map[scalingGroup:]"},
+		"no resources":              {func(p *v1alpha1.SandboxPool) { p.Spec.Template.Spec.Containers = []corev1.Container{{}} }, "p", "map[scalingGroup:]"},
+		"resources":                 {sized, "p", "map[inlineResources:map[limits:map[cpu:2]] scalingGroup:]"},
+		"a template":                {named("", "t"), "t", "map[scalingGroup:]"},
+		"a template, by annotation": {named("a", "t"), "a", "map[scalingGroup:]"},
+	} {
+		pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "pool"}}
+		tt.change(pool)
+		env, err := envFor("east", pool, map[string]any{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		spec := env["spec"].(map[string]any)
+		member := spec["clusters"].([]any)[0].(map[string]any)["members"].([]any)[0].(map[string]any)
+		if got := fmt.Sprint(spec["templateRef"], member["config"]); got != fmt.Sprintf("map[name:%s] %s", tt.template, tt.resources) {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
 

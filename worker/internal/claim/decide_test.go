@@ -3,8 +3,43 @@
 package claim
 
 import (
+	"errors"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/worker/internal/inventory"
 )
+
+func TestWhatItMet(t *testing.T) {
+	pod := func(uid types.UID, holds string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			UID: uid, Annotations: map[string]string{v1alpha1.SandboxIDAnnotationKey: holds}, Labels: map[string]string{v1alpha1.SandboxIDLabelKey: holds},
+		}}
+	}
+	for name, tc := range map[string]struct {
+		live *corev1.Pod
+		err  error
+		want inventory.Result
+	}{
+		"the claim itself":         {pod("a", "mine"), nil, inventory.Written},
+		"another claim":            {pod("a", "another"), nil, inventory.Lost},
+		"no claim":                 {pod("a", ""), nil, inventory.Lost},
+		"another Pod of that name": {pod("b", "mine"), nil, inventory.NoPod},
+		"no Pod":                   {nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "p"), inventory.NoPod},
+		"nothing in time":          {nil, errors.New("EOF"), inventory.Unclear},
+		"nothing, but another uid": {pod("b", ""), errors.New("EOF"), inventory.Unclear},
+	} {
+		if got := whatItMet("mine", pod("a", ""), tc.live, tc.err); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
 
 func TestAdmit(t *testing.T) {
 	for name, tc := range map[string]struct {

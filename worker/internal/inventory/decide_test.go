@@ -68,6 +68,14 @@ func TestOutranks(t *testing.T) {
 	}
 }
 
+func TestVersionOf(t *testing.T) {
+	for text, want := range map[string]uint64{"": 0, "12": 12, "99999999999999999999": 0, "x": 0} {
+		if got := versionOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: text}}); got != want {
+			t.Errorf("%q is read as %d, want %d", text, got, want)
+		}
+	}
+}
+
 func TestIdlePodsArePreferredByImage(t *testing.T) {
 	var q idleQueue
 	entries := map[string]*Pod{}

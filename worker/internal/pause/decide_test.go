@@ -121,6 +121,9 @@ func TestDecide(t *testing.T) {
 		"sidecars too": {podOf("1/1", "1/1", func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "once", Resources: requirements("1/1")}, {Name: "side", Resources: requirements("1/1"), RestartPolicy: &always}}
 		}), Paused, Write, `"containers":{"main":{"request":"1","limit":"1"},"side":{"request":"1","limit":"1"}}`},
+		"sidecar, beside one that has nothing to free": {podOf("10m/10m", "10m/10m", func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "side", Resources: requirements("1/1"), RestartPolicy: &always}}
+		}), Paused, Write, `"containers":{"side":{"request":"1","limit":"1"}}`},
 
 		"resize":             {podOf("1/1", "1/1", intends(Paused, "1/1")), Paused, Resize, "/spec/containers/0 10m/10m"},
 		"resized elsewhere":  {podOf("5m/20m", "1/1", intends(Paused, "1/1")), Paused, Resize, "/spec/containers/0 10m/10m"},
@@ -186,7 +189,11 @@ func TestObserve(t *testing.T) {
 		"says nothing":  {podOf("10m/10m", "", intends(Paused, "1/1")), Pausing, ""},
 		"no room":       {podOf("1/1", "10m/10m", intends(Running, "1/1"), says(corev1.PodResizeInProgress, "", 3), says(corev1.PodResizePending, Deferred, 3)), Resuming, Deferred},
 		"old condition": {podOf("1/1", "10m/10m", intends(Running, "1/1"), says(corev1.PodResizePending, Deferred, 2)), Resuming, ""},
+		"old and new":   {podOf("1/1", "10m/10m", intends(Running, "1/1"), says(corev1.PodResizePending, Deferred, 2), says(corev1.PodResizeInProgress, "Error", 3)), Resuming, "Error"},
 		"resumed":       {podOf("1/1", "1/1", intends(Running, "1/1")), Resumed, ""},
+		"not yet, behind one that stays": {podOf("10m/10m", "1/1", intends(Paused, "1/1"), func(p *corev1.Pod) {
+			p.Spec.Containers = append([]corev1.Container{{Name: "stays"}}, p.Spec.Containers...)
+		}), Pausing, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Observe(tt.pod)
@@ -194,6 +201,24 @@ func TestObserve(t *testing.T) {
 				t.Errorf("%+v, want %q for %q", o, tt.state, tt.reason)
 			}
 		})
+	}
+}
+
+func TestSettled(t *testing.T) {
+	resizing := says(corev1.PodResizeInProgress, "", 3)
+	for name, tt := range map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		"at rest":               {podOf("1/1", "1/1"), true},
+		"at rest, not seen":     {podOf("1/1", "1/1", unseen), false},
+		"under way":             {podOf("1/1", "1/1", resizing), false},
+		"under way, not seen":   {podOf("1/1", "1/1", resizing, unseen), false},
+		"a kubelet without any": {podOf("1/1", "1/1", func(p *corev1.Pod) { p.Status.ObservedGeneration = 0 }), true},
+	} {
+		if got := Settled(tt.pod); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
 

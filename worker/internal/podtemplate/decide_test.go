@@ -34,6 +34,12 @@ Degraded=True/OlderRevisionsInUse: pools of other revisions than new go on with 
 		{"faults", &snapshot{Revision: "new", Faults: []error{errors.New("a is wrong"), errors.New("b is wrong")}, Pools: []user{pool(1, "", "old")}}, `
 Available=False/TemplateInvalid: a is wrong; b is wrong
 Degraded=True/TemplateInvalid: no Pods can be made from it; pools: 1, of this revision: 0; pools without an Env: ns/p1, which go on with what they were made from`},
+		{"faults, unused", &snapshot{Faults: []error{errors.New("a is wrong")}}, `
+Available=False/TemplateInvalid: a is wrong
+Degraded=True/TemplateInvalid: no Pods can be made from it; nobody uses it`},
+		{"as many users as are named", &snapshot{Envs: []string{"a", "b", "c", "d", "e"}}, `
+Available=True/Validated: version "", revision ; pools: 0, of this revision: 0; Envs: a, b, c, d, e
+Degraded=False/AllCurrent: all pools that name it have this revision`},
 		{"being deleted in use", &snapshot{Revision: "new", Deleting: true, Envs: []string{"ns/a"}}, `
 Available=True/Validated: version "", revision new; pools: 0, of this revision: 0; Envs: ns/a
 Degraded=True/TemplateDeleted: being deleted; pools: 0, of this revision: 0; Envs: ns/a, which go on with what they were made from, and cannot be made anew`},
