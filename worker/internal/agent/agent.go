@@ -187,7 +187,7 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 			cache: cached, clusterID: opts.ClusterID, claims: opts.Claims, inventory: opts.Inventory, outlooks: opts.Outlooks, paused: opts.Paused, dirty: newMarks(),
 		},
 		store: incarnations{client: cached, reader: live,
-			name: types.NamespacedName{Namespace: opts.Namespace, Name: StateConfigMap}},
+			name: types.NamespacedName{Namespace: opts.Namespace, Name: stateConfigMap}},
 		metrics:    newMetrics(),
 		revision:   newRevision(),
 		leadership: leadership{ready: make(chan struct{})},

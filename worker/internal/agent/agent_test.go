@@ -308,7 +308,7 @@ func TestIncarnation(t *testing.T) {
 	w := newWorld(t)
 	persisted := func() string {
 		state := &corev1.ConfigMap{}
-		w.must(w.live.Get(t.Context(), w.key(StateConfigMap), state))
+		w.must(w.live.Get(t.Context(), w.key(stateConfigMap), state))
 		return state.Data[incarnationKey]
 	}
 	t.Log("each leader raises it")
@@ -331,11 +331,11 @@ func TestIncarnation(t *testing.T) {
 
 	t.Log("what cannot be read is an error, never a new start")
 	state := &corev1.ConfigMap{}
-	w.must(w.live.Get(t.Context(), w.key(StateConfigMap), state))
+	w.must(w.live.Get(t.Context(), w.key(stateConfigMap), state))
 	for _, corrupt := range []string{"", "-1", "41x", "0", "99999999999999999999"} {
 		state.Data[incarnationKey] = corrupt
 		w.must(w.live.Update(t.Context(), state))
-		if err := w.lead(clusterID).end(); !errors.Is(err, ErrCorruptState) || persisted() != corrupt {
+		if err := w.lead(clusterID).end(); !errors.Is(err, errCorruptState) || persisted() != corrupt {
 			t.Errorf("%q: %v, and %q is persisted", corrupt, err, persisted())
 		}
 	}

@@ -23,13 +23,13 @@ const (
 	minHeartbeat, maxHeartbeat = 100 * time.Millisecond, 10 * time.Second
 )
 
-// Refused is a stream that the hub did not take.
-type Refused struct {
+// refused is a stream that the hub did not take.
+type refused struct {
 	Reason  string
 	Message string
 }
 
-func (r *Refused) Error() string {
+func (r *refused) Error() string {
 	return fmt.Sprintf("the hub refused the stream: %s: %s", r.Reason, r.Message)
 }
 
@@ -76,7 +76,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 	}
 	if r := frame.GetRefused(); r != nil {
 		return 0, &link.RetryAfterError{
-			Err:   &Refused{Reason: r.GetReason(), Message: r.GetMessage()},
+			Err:   &refused{Reason: r.GetReason(), Message: r.GetMessage()},
 			After: r.GetRetryAfter().AsDuration(),
 		}
 	}

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// StateConfigMap holds what a worker keeps in its cluster.
-	StateConfigMap = "atoll-worker-state"
+	// stateConfigMap holds what a worker keeps in its cluster.
+	stateConfigMap = "atoll-worker-state"
 	incarnationKey = "incarnation"
 )
 
-// ErrCorruptState is a state that cannot be read. Somebody has to look at it: guessing could break I1.
-var ErrCorruptState = errors.New("the worker's state is corrupt")
+// errCorruptState is a state that cannot be read. Somebody has to look at it: guessing could break I1.
+var errCorruptState = errors.New("the worker's state is corrupt")
 
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,verbs=create
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,resourceNames=atoll-worker-state,verbs=get;update
@@ -68,7 +68,7 @@ func (s incarnations) raise(ctx context.Context, floor uint64) (uint64, error) {
 	}
 	persisted, err := parseIncarnation(state.Data)
 	if err != nil {
-		return 0, fmt.Errorf("%w: ConfigMap %s: %w", ErrCorruptState, s.name, err)
+		return 0, fmt.Errorf("%w: ConfigMap %s: %w", errCorruptState, s.name, err)
 	}
 	n := max(persisted, floor) + 1
 	if state.Data == nil {

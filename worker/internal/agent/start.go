@@ -116,7 +116,7 @@ func (a *Agent) lead(ctx context.Context) error {
 			a.incarnation.Store(n)
 			a.opts.Log.Info("leading", "incarnation", n, "term", a.term)
 			return nil
-		case errors.Is(err, ErrCorruptState):
+		case errors.Is(err, errCorruptState):
 			return err
 		case ctx.Err() != nil:
 			return nil

@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// Quiet is how long a status must have been left alone by others before it is ours again.
-	Quiet = 2 * time.Minute
-	// Every is how often leases are looked at.
-	Every = 5 * time.Second
+	// quiet is how long a status must have been left alone by others before it is ours again.
+	quiet = 2 * time.Minute
+	// every is how often leases are looked at.
+	every = 5 * time.Second
 	// lookTimeout lets an API server take its time: whoever keeps the same objects is to be seen all the same.
-	lookTimeout = 2 * Every
+	lookTimeout = 2 * every
 	// forgotten is when a contested object that nobody asks about is thought to be gone.
 	forgotten = time.Hour
 )
@@ -103,7 +103,7 @@ func (w *Watch) NeedLeaderElection() bool { return false }
 
 // Start looks at leases until ctx ends. What cannot be read is as it was.
 func (w *Watch) Start(ctx context.Context) error {
-	ticker := w.opts.Clock.NewTicker(Every)
+	ticker := w.opts.Clock.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		if err := w.look(ctx); err != nil && ctx.Err() == nil {
@@ -241,7 +241,7 @@ func (w *Watch) decide(object client.Object, now time.Time) (reason foreigncontr
 	switch {
 	case w.holder != nil:
 		return w.holder.Reason, fmt.Sprintf("%s holds lease %s/%s", w.holder.Holder, w.holder.Namespace, w.holder.Name)
-	case foreign && now.Sub(c.since) < Quiet:
+	case foreign && now.Sub(c.since) < quiet:
 		return foreigncontroller.StatusWritten, fmt.Sprintf("%s writes its status", write.Manager)
 	}
 	return "", ""

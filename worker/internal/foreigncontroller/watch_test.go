@@ -74,12 +74,12 @@ func TestTwoWriters(t *testing.T) {
 	w := newWorld(t)
 	contested := poolBy("p", "atoll-worker", "manager")
 	w.expect(contested, true)
-	w.clock.Step(Quiet - time.Second)
+	w.clock.Step(quiet - time.Second)
 	w.expect(contested, true)
 	again := poolBy("p", "atoll-worker", "x", "manager") // a second later
 	again.ManagedFields = append(again.ManagedFields[:1], again.ManagedFields[2:]...)
 	w.expect(again, true)
-	w.clock.Step(Quiet - time.Second)
+	w.clock.Step(quiet - time.Second)
 	w.expect(again, true)
 	if len(w.events.Events) != 1 {
 		t.Errorf("%d events for one contest, want 1", len(w.events.Events))

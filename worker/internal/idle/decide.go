@@ -35,8 +35,8 @@ type Timeouts struct {
 	Paused bool
 }
 
-// Life is what there is to know of a sandbox. Its times have monotonic readings of one process.
-type Life struct {
+// life is what there is to know of a sandbox. Its times have monotonic readings of one process.
+type life struct {
 	Timeouts
 	Claimed time.Time
 	Started time.Time // zero: it does not run yet
@@ -50,9 +50,9 @@ type Decision struct {
 	Until  time.Time     // it goes on until then at least, unless its timeouts change; zero: for ever
 }
 
-// Decide takes the timeout that runs out first. asked is false when a source of activity could not be asked: then nothing
+// decide takes the timeout that runs out first. asked is false when a source of activity could not be asked: then nothing
 // ends for want of it.
-func Decide(l *Life, asked bool, now time.Time) Decision {
+func decide(l *life, asked bool, now time.Time) Decision {
 	var first Decision
 	limit := func(reason Reason, timeout time.Duration, since time.Time) {
 		if timeout <= 0 || since.IsZero() {
@@ -88,14 +88,14 @@ type Written struct {
 
 // TakeOver makes a life of what an earlier leader wrote. since is how long ago the API server's clock showed a time, or less.
 // What is not there begins now.
-func TakeOver(t Timeouts, w Written, running bool, since func(time.Time) time.Duration, now time.Time) Life {
+func TakeOver(t Timeouts, w Written, running bool, since func(time.Time) time.Duration, now time.Time) life {
 	moment := func(at time.Time, margin time.Duration) time.Time {
 		if at.IsZero() {
 			return now
 		}
 		return now.Add(-max(0, since(at)-margin))
 	}
-	l := Life{Timeouts: t, Claimed: moment(w.Claimed, slack)}
+	l := life{Timeouts: t, Claimed: moment(w.Claimed, slack)}
 	if running {
 		l.Started = moment(w.Started, slack)
 	}

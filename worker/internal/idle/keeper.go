@@ -46,7 +46,7 @@ type Keeper struct {
 // entry is one live sandbox.
 type entry struct {
 	id      string
-	life    Life
+	life    life
 	written time.Time     // the activity that is written down; zero: none
 	at      time.Time     // when to look at it; zero: never
 	index   int           // in the queue
@@ -73,7 +73,7 @@ func New(opts Options) (*Keeper, error) {
 }
 
 // Take takes a sandbox over from an earlier leader.
-func (k *Keeper) Take(id string, l Life) {
+func (k *Keeper) Take(id string, l life) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.entryOf(id)
@@ -137,7 +137,7 @@ func (k *Keeper) Decide(id string) Decision {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.entries[id]; e != nil {
-		return Decide(&e.life, e.asked, k.opts.Clock.Now())
+		return decide(&e.life, e.asked, k.opts.Clock.Now())
 	}
 	return Decision{}
 }
@@ -213,7 +213,7 @@ func (k *Keeper) plan(e *entry) {
 		return
 	}
 	now := k.opts.Clock.Now()
-	d := Decide(&e.life, true, now)
+	d := decide(&e.life, true, now)
 	e.at = d.Until
 	switch {
 	case e.at.IsZero() && e.index != priority.None:

@@ -106,7 +106,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
 	var over, on []*entry
 	for e, ok := k.due.First(); ok && !e.at.After(now); e, ok = k.due.First() {
 		k.due.Remove(e)
-		if d := Decide(&e.life, err == nil, now); d.Reason != "" {
+		if d := decide(&e.life, err == nil, now); d.Reason != "" {
 			e.ending, e.asked = make(chan struct{}), err == nil
 			over = append(over, e)
 		} else if e.at = d.Until; !e.at.IsZero() {

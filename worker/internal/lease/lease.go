@@ -55,7 +55,7 @@ const addressMark = "@"
 // leader in the Lease.
 func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Handover, log logr.Logger) (*Lock, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = RequestTimeout(renewDeadline)
+	cfg.Timeout = requestTimeout(renewDeadline)
 	rest.AddUserAgent(cfg, "leader-election")
 	client, err := coordinationv1.NewForConfig(cfg)
 	if err != nil {
@@ -76,11 +76,11 @@ func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.D
 	}), nil
 }
 
-// RequestTimeout is how long one request for the lease may take. A renewal is a single one, so an API server that takes this
+// requestTimeout is how long one request for the lease may take. A renewal is a single one, so an API server that takes this
 // long for each answer costs no lease; what is left of the deadline is for a second try, should the first have gone astray.
 // No more than this can be of use: two renewals on end, and the pause between them, have to fit into the time that the first
 // is good for.
-func RequestTimeout(renewDeadline time.Duration) time.Duration {
+func requestTimeout(renewDeadline time.Duration) time.Duration {
 	return max(time.Second, renewDeadline*13/20)
 }
 

@@ -42,7 +42,7 @@ func (c *client) Identity() string   { return c.name }
 func (c *client) Describe() string   { return "the lease" }
 func (c *client) RecordEvent(string) {}
 func (c *client) ask(ctx context.Context, carryOut func()) error {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout(renewDeadline))
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout(renewDeadline))
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

@@ -37,21 +37,21 @@ func Live(reader client.Reader) Sandboxes { return Sandboxes{reader: reader, liv
 
 // ByID answers the Pod of a sandbox, or an error that apierrors.IsNotFound knows.
 func (s Sandboxes) ByID(ctx context.Context, id string) (*corev1.Pod, error) {
-	for pod, err := range s.find(ctx, "", query{field: BySandbox, values: []string{id}, labels: where{v1alpha1.SandboxIDLabelKey: {id}}}) {
+	for pod, err := range s.find(ctx, "", query{field: bySandbox, values: []string{id}, labels: where{v1alpha1.SandboxIDLabelKey: {id}}}) {
 		return pod, err
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sandboxes"}, id)
 }
 
-// ByClaimKey answers the Pods that carry a claim key, by its hash: more than one while a duplicate ends.
+// byClaimKey answers the Pods that carry a claim key, by its hash: more than one while a duplicate ends.
 func (s Sandboxes) ByClaimKey(ctx context.Context, hash string) ([]*corev1.Pod, error) {
-	return collect(s.find(ctx, "", query{field: ByClaimKey, values: []string{hash}, labels: where{v1alpha1.ClaimKeyHashLabelKey: {hash}}}))
+	return collect(s.find(ctx, "", query{field: byClaimKey, values: []string{hash}, labels: where{v1alpha1.ClaimKeyHashLabelKey: {hash}}}))
 }
 
 // InPool answers all Pods that name a pool.
 func (s Sandboxes) InPool(ctx context.Context, pool types.NamespacedName) ([]*corev1.Pod, error) {
 	return collect(s.find(ctx, pool.Namespace, query{
-		field: ByPool, values: []string{pool.Name}, labels: where{v1alpha1.SandboxPoolLabelKey: {pool.Name}},
+		field: byPool, values: []string{pool.Name}, labels: where{v1alpha1.SandboxPoolLabelKey: {pool.Name}},
 	}))
 }
 
@@ -59,7 +59,7 @@ func (s Sandboxes) InPool(ctx context.Context, pool types.NamespacedName) ([]*co
 func (s Sandboxes) OfOwner(ctx context.Context, namespace, team, user string) ([]*corev1.Pod, error) {
 	t, u := hashed(team), hashed(user)
 	return collect(s.find(ctx, namespace, query{
-		field: ByOwner, values: []string{owner(t, u)}, claimed: true, labels: where{v1alpha1.LabelTeam: {t}, v1alpha1.LabelUser: {u}},
+		field: byOwner, values: []string{owner(t, u)}, claimed: true, labels: where{v1alpha1.LabelTeam: {t}, v1alpha1.LabelUser: {u}},
 	}))
 }
 
@@ -67,7 +67,7 @@ func (s Sandboxes) OfOwner(ctx context.Context, namespace, team, user string) ([
 func (s Sandboxes) OfUser(ctx context.Context, namespace, user string) ([]*corev1.Pod, error) {
 	u := hashed(user)
 	return collect(s.find(ctx, namespace, query{
-		field: ByUser, values: []string{u}, claimed: true, labels: where{v1alpha1.LabelUser: {u}},
+		field: byUser, values: []string{u}, claimed: true, labels: where{v1alpha1.LabelUser: {u}},
 	}))
 }
 
@@ -77,7 +77,7 @@ func (s Sandboxes) InPhase(ctx context.Context, phases ...sandbox.Phase) iter.Se
 	for i, phase := range phases {
 		values[i] = string(phase)
 	}
-	return s.find(ctx, "", query{field: ByPhase, values: values, labels: where{v1alpha1.SandboxPhaseLabelKey: values}})
+	return s.find(ctx, "", query{field: byPhase, values: values, labels: where{v1alpha1.SandboxPhaseLabelKey: values}})
 }
 
 // hashed is the label value of a name.
@@ -193,7 +193,7 @@ func collect(pods iter.Seq2[*corev1.Pod, error]) ([]*corev1.Pod, error) {
 func PoolsOf(ctx context.Context, reader client.Reader, env *v1alpha1.SandboxEnv) ([]v1alpha1.SandboxPool, error) {
 	pools := &v1alpha1.SandboxPoolList{}
 	err := reader.List(ctx, pools, client.InNamespace(env.Namespace),
-		client.MatchingFields{ByController: string(env.UID)}, client.UnsafeDisableDeepCopy)
+		client.MatchingFields{byController: string(env.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("finding the Env's pools: %w", err)
 	}
@@ -203,7 +203,7 @@ func PoolsOf(ctx context.Context, reader client.Reader, env *v1alpha1.SandboxEnv
 // EnvsOf answers the Envs that name a template, from the cache.
 func EnvsOf(ctx context.Context, reader client.Reader, template string) ([]v1alpha1.SandboxEnv, error) {
 	envs := &v1alpha1.SandboxEnvList{}
-	if err := reader.List(ctx, envs, client.MatchingFields{ByTemplate: template}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, envs, client.MatchingFields{byTemplate: template}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("finding the Envs of template %s: %w", template, err)
 	}
 	return envs.Items, nil
@@ -212,7 +212,7 @@ func EnvsOf(ctx context.Context, reader client.Reader, template string) ([]v1alp
 // PoolsOfTemplate answers the pools that name a template, from the cache.
 func PoolsOfTemplate(ctx context.Context, reader client.Reader, template string) ([]v1alpha1.SandboxPool, error) {
 	pools := &v1alpha1.SandboxPoolList{}
-	if err := reader.List(ctx, pools, client.MatchingFields{ByPoolTemplate: template}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, pools, client.MatchingFields{byPoolTemplate: template}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("finding the pools of template %s: %w", template, err)
 	}
 	return pools.Items, nil

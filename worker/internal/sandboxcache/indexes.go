@@ -19,17 +19,17 @@ import (
 
 // Fields that objects are found by. Those above the line are of Pods.
 const (
-	BySandbox  = "sandbox.id"
-	ByClaimKey = "sandbox.claimKeyHash"
-	ByOwner    = "sandbox.owner" // team and user
-	ByUser     = "sandbox.user"
-	ByPool     = "sandbox.pool" // the name; namespaces are the cache's own
-	ByPhase    = "sandbox.phase"
+	bySandbox  = "sandbox.id"
+	byClaimKey = "sandbox.claimKeyHash"
+	byOwner    = "sandbox.owner" // team and user
+	byUser     = "sandbox.user"
+	byPool     = "sandbox.pool" // the name; namespaces are the cache's own
+	byPhase    = "sandbox.phase"
 
-	ByController = "pool.ownerUID"    // of pools: the Env that owns them
-	ByTemplate   = "env.templateName" // of Envs
+	byController = "pool.ownerUID"    // of pools: the Env that owns them
+	byTemplate   = "env.templateName" // of Envs
 
-	ByPoolTemplate = "pool.templateName" // of pools, whether an Env owns them or not
+	byPoolTemplate = "pool.templateName" // of pools, whether an Env owns them or not
 )
 
 // Index is a field of one kind, and how its values are had.
@@ -42,15 +42,15 @@ type Index struct {
 // Indexes lists every index of the cache.
 func Indexes() []Index {
 	return []Index{
-		{&corev1.Pod{}, BySandbox, tenantLabel(v1alpha1.SandboxIDLabelKey)},
-		{&corev1.Pod{}, ByClaimKey, tenantLabel(v1alpha1.ClaimKeyHashLabelKey)},
-		{&corev1.Pod{}, ByOwner, ownerOf},
-		{&corev1.Pod{}, ByUser, tenantLabel(v1alpha1.LabelUser)},
-		{&corev1.Pod{}, ByPool, poolOf},
-		{&corev1.Pod{}, ByPhase, label(v1alpha1.SandboxPhaseLabelKey)},
-		{&v1alpha1.SandboxPool{}, ByController, controllers},
-		{&v1alpha1.SandboxEnv{}, ByTemplate, template},
-		{&v1alpha1.SandboxPool{}, ByPoolTemplate, poolTemplate},
+		{&corev1.Pod{}, bySandbox, tenantLabel(v1alpha1.SandboxIDLabelKey)},
+		{&corev1.Pod{}, byClaimKey, tenantLabel(v1alpha1.ClaimKeyHashLabelKey)},
+		{&corev1.Pod{}, byOwner, ownerOf},
+		{&corev1.Pod{}, byUser, tenantLabel(v1alpha1.LabelUser)},
+		{&corev1.Pod{}, byPool, poolOf},
+		{&corev1.Pod{}, byPhase, label(v1alpha1.SandboxPhaseLabelKey)},
+		{&v1alpha1.SandboxPool{}, byController, controllers},
+		{&v1alpha1.SandboxEnv{}, byTemplate, template},
+		{&v1alpha1.SandboxPool{}, byPoolTemplate, poolTemplate},
 	}
 }
 

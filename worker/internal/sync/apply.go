@@ -24,7 +24,7 @@ import (
 
 const (
 	// FieldManager owns the foreign segments and the condition Federated.
-	FieldManager = "atoll-sync"
+	fieldManager = "atoll-sync"
 	// ServiceAccount is the one under which they are written: a field manager is no identity.
 	ServiceAccount = "atoll-sync"
 
@@ -96,7 +96,7 @@ func (a applier) apply(ctx context.Context, env *v1alpha1.SandboxEnv, body []byt
 	defer cancel()
 	err := a.client.Patch(types.ApplyPatchType).
 		Namespace(env.Namespace).Resource("sandboxenvs").Name(env.Name).SubResource("status").
-		Param("fieldManager", FieldManager).Param("force", "true").
+		Param("fieldManager", fieldManager).Param("force", "true").
 		Body(body).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("applying the foreign segments of env %s/%s: %w", env.Namespace, env.Name, err)
