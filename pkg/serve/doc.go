@@ -28,6 +28,7 @@
 //     received at one time; others wait, fewer of them the more callers there are. Health checks do not wait, and are few.
 //   - A gRPC connection has 1,000 streams at most, each with a window of fixed size, and is asked for signs of life. A caller has
 //     10,000 calls under way, over however many connections.
+//   - Calls over gRPC are read no faster than their callers are looked at, and a connection that takes no responses is not read.
 //   - A response leaves in time once it has begun. A connection without a call ends.
 //
 // Further is for conversations, which may last and send any amount: its handlers bound what they hold by windows of their own.

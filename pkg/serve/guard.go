@@ -5,6 +5,7 @@ package serve
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,10 +39,16 @@ type guard struct {
 	known  *intake // of who has shown credentials, where they are asked for
 	open   *intake // of who has not
 	calls  *tally
+	// unseen has a place for each call that has arrived and whose caller has not been looked at. While it is full no connection
+	// is read: calls come in faster than they are refused, each with a header.
+	unseen chan struct{}
 }
 
+// maxUnseen is how many calls may wait to be looked at. A header takes three times its size.
+const maxUnseen = 128
+
 func newGuard(limits Limits, admit Admit) *guard {
-	return &guard{limits: limits, admit: admit, known: newIntake(), open: newOpenIntake(), calls: newTally(limits.Calls)}
+	return &guard{limits: limits, admit: admit, known: newIntake(), open: newOpenIntake(), calls: newTally(limits.Calls), unseen: make(chan struct{}, maxUnseen)}
 }
 
 // Admit returns a name for the caller, whose fair share is counted by it, or an error. The method is empty where it is not
@@ -63,12 +70,23 @@ func (g *guard) options() []grpc.ServerOption {
 	}
 }
 
-type giveUpKey struct{}
+// call is what the guard keeps of a call.
+type call struct {
+	giveUp context.CancelFunc // ends the reads of its handler
+	seen   func()             // gives its place among the unseen away
+}
 
-// tap makes the call's reads end when its handler gives up. Only here can the context be changed that they use.
-func (*guard) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
+type callKey struct{}
+
+// tap runs on the connection's reader: what it waits for holds up that connection alone. Only here can the context be changed
+// that a call's reads use.
+func (g *guard) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	g.unseen <- struct{}{}
 	ctx, giveUp := context.WithCancel(ctx)
-	return context.WithValue(ctx, giveUpKey{}, giveUp), nil
+	seen := sync.OnceFunc(func() { <-g.unseen })
+	// A call of no method that there is is not looked at; it ends.
+	ended := context.AfterFunc(ctx, seen)
+	return context.WithValue(ctx, callKey{}, &call{giveUp: giveUp, seen: func() { seen(); ended() }}), nil
 }
 
 // registrar registers services whose unary methods are guarded. Streams are guarded by an interceptor, which runs before
@@ -106,6 +124,9 @@ func open(method string) bool { return method == healthv1.Health_Check_FullMetho
 
 // check tells who calls, before anything of the message is read.
 func (g *guard) check(ctx context.Context, method string) (caller string, err error) {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		defer c.seen()
+	}
 	if g.admit != nil && !open(method) {
 		if caller, err = g.admit(ctx, method, metadata.ValueFromIncomingContext(ctx, "authorization")); err != nil {
 			return "", err
@@ -144,11 +165,11 @@ func (g *guard) receive(ctx context.Context, method, caller string, read func(an
 	}
 	defer leave()
 	message, ok := into.(protobuf.Message)
-	giveUp, ok2 := ctx.Value(giveUpKey{}).(context.CancelFunc)
+	c, ok2 := ctx.Value(callKey{}).(*call)
 	if !ok || !ok2 {
 		return problem.New(problem.Internal, "%T cannot be received", into)
 	}
-	timer := time.AfterFunc(g.limits.BodyTimeout, giveUp)
+	timer := time.AfterFunc(g.limits.BodyTimeout, c.giveUp)
 	defer timer.Stop()
 	r := &received{into: message}
 	if err := read(r); err != nil {

@@ -12,7 +12,9 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -470,4 +472,77 @@ func TestI14EachCallerHasAShare(t *testing.T) {
 	if code, body, _ := heard(t, talk(t, address, fmt.Sprintf(post, "other"))); code != 200 {
 		t.Errorf("another caller: %d %s", code, body)
 	}
+}
+
+// Who takes no responses is not read: gRPC would keep them, however many.
+func TestI14WhoDoesNotReadIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, deaf := net.Pipe()
+		conn := newPaced(server, time.Minute)
+		var responded atomic.Bool
+		go func() {
+			_, err := conn.Write([]byte("response"))
+			responded.Store(err == nil)
+		}()
+		synctest.Wait()
+		go func() { _, _ = deaf.Write([]byte("request")) }()
+		read := make(chan error, 1)
+		go func() {
+			_, err := conn.Read(make([]byte, 100))
+			read <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-read:
+			t.Errorf("read while a response is not taken: %v", err)
+		default:
+		}
+		if _, err := io.ReadFull(deaf, make([]byte, len("response"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-read; err != nil || !responded.Load() {
+			t.Errorf("after the response was taken: %v", err)
+		}
+		began := time.Now()
+		if _, err := conn.Write([]byte("response")); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
+			t.Errorf("a response that is never taken: %v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// Calls that come in faster than they are looked at hold up their connections.
+func TestI14CallsAreLookedAtAsTheyCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(DefaultLimits(), admitKnown)
+		ended, end := context.WithCancel(t.Context())
+		var last context.Context
+		for i := range maxUnseen {
+			parent := t.Context()
+			if i == 0 {
+				parent = ended // of no method that there is
+			}
+			last, _ = g.tap(parent, nil)
+		}
+		next := func(free func()) {
+			t.Helper()
+			arrived := make(chan struct{})
+			go func() {
+				defer close(arrived)
+				_, _ = g.tap(t.Context(), nil)
+			}()
+			synctest.Wait()
+			select {
+			case <-arrived:
+				t.Error("a call was taken in though there is no place")
+			default:
+			}
+			free()
+			<-arrived
+		}
+		next(end)
+		next(func() { _, _ = g.check(last, createMethod) })
+		if _, err := g.check(last, createMethod); err == nil || len(g.unseen) != maxUnseen {
+			t.Errorf("%d places are taken, want %d: a call gives its place away once", len(g.unseen), maxUnseen)
+		}
+	})
 }

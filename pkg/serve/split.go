@@ -17,16 +17,16 @@ const preface = "PRI"
 
 // splitter hands the connections of one listener to two servers.
 type splitter struct {
-	root   net.Listener
-	within time.Duration // for the first bytes
-	grpc   *lane
-	http   *lane
-	done   chan struct{}
-	once   sync.Once
+	root             net.Listener
+	within, patience time.Duration // for the first bytes, and for what is written
+	grpc             *lane
+	http             *lane
+	done             chan struct{}
+	once             sync.Once
 }
 
-func newSplitter(root net.Listener, within time.Duration) *splitter {
-	s := &splitter{root: root, within: within, done: make(chan struct{})}
+func newSplitter(root net.Listener, within, patience time.Duration) *splitter {
+	s := &splitter{root: root, within: within, patience: patience, done: make(chan struct{})}
 	s.grpc = &lane{conns: make(chan net.Conn), owner: s}
 	s.http = &lane{conns: make(chan net.Conn), owner: s}
 	return s
@@ -65,12 +65,15 @@ func (s *splitter) sort(conn net.Conn) {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	target, lines := s.http, &headLines{}
+	var target *lane
+	var handed net.Conn
 	if string(head) == preface {
-		target, lines = s.grpc, nil
+		target, handed = s.grpc, newPaced(&replayed{Conn: conn, head: head}, s.patience)
+	} else {
+		target, handed = s.http, &replayed{Conn: conn, head: head, lines: &headLines{}}
 	}
 	select {
-	case target.conns <- &replayed{Conn: conn, head: head, lines: lines}:
+	case target.conns <- handed:
 	case <-s.done:
 		_ = conn.Close()
 	}
@@ -179,4 +182,29 @@ func headBegins(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*replayed); ok && state == http.StateIdle && c.lines != nil {
 		c.lines.past.Store(false)
 	}
+}
+
+// paced is a connection of gRPC that is not read while it does not take what is written: gRPC keeps the responses to a caller that
+// asks on and reads none, and has no bound for them. One that takes nothing for too long ends.
+type paced struct {
+	net.Conn
+	patience time.Duration
+	writing  chan struct{} // holds one during a write
+}
+
+func newPaced(conn net.Conn, patience time.Duration) *paced {
+	return &paced{Conn: conn, patience: patience, writing: make(chan struct{}, 1)}
+}
+
+func (c *paced) Write(b []byte) (int, error) {
+	c.writing <- struct{}{}
+	defer func() { <-c.writing }()
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(c.patience))
+	return c.Conn.Write(b)
+}
+
+func (c *paced) Read(b []byte) (int, error) {
+	c.writing <- struct{}{} // waits for the write under way
+	<-c.writing
+	return c.Conn.Read(b)
 }
