@@ -37,7 +37,7 @@ COMMIT      ?= $(shell if [ "$$(git rev-parse --is-shallow-repository)" = true ]
 ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1 )); done | paste -sd,)
 
 .DEFAULT_GOAL := help
-.PHONY: help generate fmt lint test fuzz mutate e2e e2e-faults rotation bench demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test fuzz mutate e2e e2e-faults rotation bench demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -54,10 +54,12 @@ quickstart: ## Run docs/quickstart.md in kind clusters, and remove them
 	cd tools && GOBIN= go build -o $(TOOLS)/ helm.sh/helm/v4/cmd/helm
 	PATH="$(TOOLS):$$PATH" tools/quickstart
 
-generate: ## Regenerate protobuf, deepcopy, apply configurations, CRDs, RBAC, and the pictures of simulations
+generate-proto: ## Regenerate protobuf, REST and OpenAPI alone
 	@mkdir -p $(TOOLS)
 	cd tools && GOBIN= go build -o $(TOOLS)/ $(PROTOPLUGINS)
 	cd api && PATH="$(TOOLS):$$PATH" $(GOTOOL) buf generate --template buf.gen.yaml
+
+generate: generate-proto ## Regenerate protobuf, deepcopy, apply configurations, CRDs, RBAC, and the pictures of simulations
 	go generate ./api/... ./worker/... ./pkg/simulate/...
 
 fmt: ## Format

@@ -28,14 +28,9 @@ func main() {
 	}
 	if err != nil {
 		reportError(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(int(exitCodeOf(err)))
 	}
 }
-
-// exitCode ends the program without a word: what there is to say has been said.
-type exitCode int
-
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func newRoot() *cobra.Command {
 	app := &app{}
@@ -59,8 +54,9 @@ environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --con
 	config.Bind(root)
 	root.AddCommand(
 		hubCommand(app), clustersCommand(app), envsCommand(app), sandboxesCommand(app), claimCommand(app),
-		createCommand(app), releaseCommand(app), touchCommand(app), updateCommand(app), pauseCommand(app), resumeCommand(app), explainCommand(app), topCommand(app), pkiCommand(),
-		verifyCommand(app), doctorCommand(app), execCommand(app), logsCommand(app), portForwardCommand(app), simulateCommand(app),
+		createCommand(app), releaseCommand(app), touchCommand(app), updateCommand(app), pauseCommand(app), resumeCommand(app),
+		explainCommand(app), topCommand(app), pkiCommand(), verifyCommand(app), doctorCommand(app), execCommand(app), logsCommand(app),
+		portForwardCommand(app), simulateCommand(app),
 	)
 	return root
 }

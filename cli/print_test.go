@@ -149,3 +149,34 @@ func TestAges(t *testing.T) {
 		}
 	}
 }
+
+func TestExitCodes(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		err  error
+		want exitCode
+	}{
+		{err: problem.New(problem.Invalid, "x"), want: 2},
+		{err: problem.New(problem.NotFound, "x"), want: 3},
+		{err: problem.New(problem.QueueFull, "x"), want: 4},
+		{err: problem.New(problem.Deadline, "x"), want: 4},
+		{err: problem.New(problem.ClaimKeyConflict, "x"), want: 5},
+		{err: problem.New(problem.OutcomeUnknown, "x"), want: 6},
+		{err: problem.New(problem.Forbidden, "x"), want: 7},
+		{err: errors.New("x"), want: 1},
+		{args: []string{"no-such-command"}, want: 2},
+		{args: []string{"clusters", "--no-such-flag"}, want: 2},
+		{args: []string{"release"}, want: 2},
+		{args: []string{"create", "--idle-timeout", "soon"}, want: 2},
+	} {
+		err := tt.err
+		if err == nil {
+			root := newRoot()
+			root.SetArgs(tt.args)
+			err = root.Execute()
+		}
+		if got := exitCodeOf(err); got != tt.want {
+			t.Errorf("%v (%v) ends with %d, want %d", tt.args, err, got, tt.want)
+		}
+	}
+}

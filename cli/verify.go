@@ -15,12 +15,6 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-// Exit codes of verify and doctor.
-const (
-	exitFound exitCode = 1 // something is wrong
-	exitBlind exitCode = 2 // nothing wrong was found, and not everything could be looked at
-)
-
 func verifyCommand(a *app) *cobra.Command {
 	var where places
 	var patience time.Duration

@@ -25,7 +25,8 @@ const (
 	ClaimKeyHashLabelKey = "agentbox.navix.sh/claim-key-hash"
 
 	// LabelTeam and LabelUser attribute the object to a tenant for the SI
-	// Scheduler.
+	// Scheduler. A Pod has them as labels, hashed, and as annotations with the
+	// names.
 	LabelTeam = "scheduling.navix.sh/team"
 	// LabelUser is the user part of LabelTeam.
 	LabelUser = "scheduling.navix.sh/user"

@@ -61,6 +61,9 @@ var kinds = map[Reason]struct {
 	Internal:         {codes.Internal, http.StatusInternalServerError},
 }
 
+// RetrySoon is the advice that goes with an error that passes by itself.
+const RetrySoon = 2 * time.Second
+
 // Field names one offending value of a request.
 type Field struct {
 	Field string `json:"field"` // JSON path, as the caller wrote it

@@ -93,7 +93,7 @@ func (e *Explanation) rank() bool {
 		n++
 		c.Rank = n
 		if i > 0 {
-			c.Reason = behind(&e.Candidates[0], c)
+			c.Reason = reasonBehind(&e.Candidates[0], c)
 		}
 	}
 	if n == 0 {
@@ -103,14 +103,14 @@ func (e *Explanation) rank() bool {
 	first.Reason = OnlyCandidate
 	if n > 1 {
 		next := &e.Candidates[1]
-		first.Reason = ahead(first.key, next.key, first.merit, next.merit)
+		first.Reason = reasonAhead(first.key, next.key, first.merit, next.merit)
 	}
 	e.Reason = first.Reason
 	return true
 }
 
-func behind(first, c *Explained) Reason {
-	switch ahead(first.key, c.key, first.merit, c.merit) {
+func reasonBehind(first, c *Explained) Reason {
+	switch reasonAhead(first.key, c.key, first.merit, c.merit) {
 	case FresherCluster:
 		return ClusterLastChoice
 	case BetterTier:

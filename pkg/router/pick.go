@@ -78,7 +78,7 @@ func Pick(req *Request, view *View, rnd uint64) Decision {
 		Index:      lead.index,
 		Tier:       Tier(lead.key >> tierShift & 7),
 		LastChoice: lead.key&lastChoiceBit != 0,
-		Reason:     ahead(lead.key, lead.second, lead.merit, lead.runnerUp),
+		Reason:     reasonAhead(lead.key, lead.second, lead.merit, lead.runnerUp),
 	}
 }
 
@@ -182,8 +182,8 @@ func unusable(s segment.State) Reason {
 	}
 }
 
-// ahead names the policy that sets the best key apart from the second.
-func ahead(best, second uint64, bestMerit, secondMerit int32) Reason {
+// reasonAhead names the policy that sets the best key apart from the second.
+func reasonAhead(best, second uint64, bestMerit, secondMerit int32) Reason {
 	differ := best ^ second
 	switch {
 	case second == noKey:

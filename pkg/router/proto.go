@@ -3,6 +3,7 @@
 package router
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -11,27 +12,42 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// Proto is the explanation as the public API shows it.
-func (e *Explanation) Proto(decidedAt time.Time) *sandboxv1.Decision {
+// RequestOf returns what the router looks at of a claim.
+func RequestOf(r *sandboxv1.CreateSandboxRequest) Request {
+	return Request{
+		InstanceType: r.GetInstanceType(), Multiplier: r.GetMultiplier(), ScalingGroup: r.GetScalingGroup(),
+		Clusters: r.GetClusters(), RequireClusters: r.GetRequireClusters(), NoQueue: r.GetNoQueue(),
+	}
+}
+
+// Proto returns the explanation as the public API shows it: the first candidates up to a number, and those that keep names,
+// which may be nil.
+func (e *Explanation) Proto(decidedAt time.Time, most int, keep func(*Explained) bool) *sandboxv1.Decision {
 	d := &sandboxv1.Decision{Reason: string(e.Reason), DecidedAt: timestamppb.New(decidedAt)}
 	for i := range e.Candidates {
-		c := &e.Candidates[i]
-		d.Candidates = append(d.Candidates, &sandboxv1.Candidate{
-			ClusterId: c.Cluster.ID,
-			Pool:      c.Member().Name,
-			Rank:      int32(c.Rank),
-			Tier:      c.Tier.String(),
-			Reason:    string(c.Reason),
-			Message:   c.Message(),
-			Priority:  c.Member().Shape.Get().Priority,
-			ReadyIdle: c.Member().ReadyIdle,
-			InFlight:  c.InFlight,
-			Pending:   c.Member().Pending,
-			Age:       durationpb.New(c.Age),
-		})
+		if c := &e.Candidates[i]; i < most || keep != nil && keep(c) {
+			d.Candidates = append(d.Candidates, c.proto())
+		}
 	}
-	if len(d.Candidates) > 0 && d.Candidates[0].Rank > 0 {
-		d.ClusterId, d.Pool, d.Message = d.Candidates[0].ClusterId, d.Candidates[0].Pool, d.Candidates[0].Message
+	switch {
+	case len(e.Candidates) == 0:
+		d.Message = "the Env has no members"
+	case e.Candidates[0].Rank == 1:
+		first := &e.Candidates[0]
+		d.ClusterId, d.Pool, d.Message = first.Cluster.ID, first.Member().Name, first.Message()
+	default:
+		d.Message = "no candidate is eligible"
+	}
+	if left := len(e.Candidates) - len(d.Candidates); left > 0 {
+		d.Message += fmt.Sprintf("; %d more candidates are left out", left)
 	}
 	return d
+}
+
+func (c *Explained) proto() *sandboxv1.Candidate {
+	m := c.Member()
+	return &sandboxv1.Candidate{
+		ClusterId: c.Cluster.ID, Pool: m.Name, Rank: int32(c.Rank), Tier: c.Tier.String(), Reason: string(c.Reason), Message: c.Message(),
+		Priority: m.Shape.Get().Priority, ReadyIdle: m.ReadyIdle, InFlight: c.InFlight, Pending: m.Pending, Age: durationpb.New(c.Age),
+	}
 }

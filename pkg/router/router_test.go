@@ -647,7 +647,7 @@ func TestNilAndEmptyViews(t *testing.T) {
 		}
 		if e := Explain(&Request{}, view, 0); e.Reason != NoMembers || len(e.Candidates) != 0 {
 			t.Errorf("explained %+v", e)
-		} else if p := e.Proto(time.Unix(0, 0)); p.GetReason() != "NoMembers" || p.GetPool() != "" {
+		} else if p := e.Proto(time.Unix(0, 0), 16, nil); p.GetReason() != "NoMembers" || p.GetPool() != "" {
 			t.Errorf("explained as %v", p)
 		}
 	}
@@ -674,7 +674,7 @@ func TestExplanationProto(t *testing.T) {
 		east/a ready=2 inflight=1 prio=3
 		west/a ready=9 missing`}.view(t)
 	e := Explain(&Request{}, view, 5*time.Second)
-	p := e.Proto(time.Unix(100, 0))
+	p := e.Proto(time.Unix(100, 0), 16, nil)
 	if p.GetClusterId() != "east" || p.GetPool() != "a" || p.GetReason() != "OnlyCandidate" || p.GetDecidedAt().GetSeconds() != 100 {
 		t.Errorf("decision is %v", p)
 	}
@@ -687,7 +687,7 @@ func TestExplanationProto(t *testing.T) {
 		t.Errorf("second candidate is %v", second)
 	}
 	none := Explain(&Request{NoQueue: true, ScalingGroup: "x"}, view, 0)
-	if p := none.Proto(time.Unix(0, 0)); p.GetClusterId() != "" || p.GetReason() != "MemberMissing" {
+	if p := none.Proto(time.Unix(0, 0), 16, nil); p.GetClusterId() != "" || p.GetReason() != "MemberMissing" {
 		t.Errorf("decision without a candidate is %v", p)
 	}
 }

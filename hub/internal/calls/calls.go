@@ -45,8 +45,6 @@ const (
 	Timeout = 10 * time.Second
 	// maxSandbox bounds a sandbox in bytes, several times what a request may put into one.
 	maxSandbox = 512 << 10
-	// RetrySoon is the advice that goes with an error that passes.
-	RetrySoon = 2 * time.Second
 )
 
 // Workers are those that a Dispatcher reaches.
@@ -62,11 +60,11 @@ func (w Workers) Call(ctx context.Context, cluster string, d *federationv1.Dispa
 	}
 	switch {
 	case errors.Is(err, ErrNotConnected):
-		return nil, problem.New(problem.Unavailable, "cluster %s is not connected", cluster).WithRetryAfter(RetrySoon)
+		return nil, problem.New(problem.Unavailable, "cluster %s is not connected", cluster).WithRetryAfter(problem.RetrySoon)
 	case err != nil:
-		return nil, problem.New(problem.Unavailable, "cluster %s did not answer: %w", cluster, err).WithRetryAfter(RetrySoon)
+		return nil, problem.New(problem.Unavailable, "cluster %s did not answer: %w", cluster, err).WithRetryAfter(problem.RetrySoon)
 	case answer.GetDisposition() == federationv1.Disposition_STALE_SESSION:
-		return nil, problem.New(problem.Unavailable, "cluster %s is changing leaders", cluster).WithRetryAfter(RetrySoon)
+		return nil, problem.New(problem.Unavailable, "cluster %s is changing leaders", cluster).WithRetryAfter(problem.RetrySoon)
 	case answer.GetError() != nil:
 		return nil, ErrorOf(answer)
 	}

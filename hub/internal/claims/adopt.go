@@ -15,7 +15,6 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -43,7 +42,7 @@ func (s *Service) recovered(ctx context.Context) error {
 	}
 	return problem.New(problem.Recovering,
 		"the hub has lost claim keys and waits to hear them from: %s; claims without a key go on",
-		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(calls.RetrySoon)
+		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(problem.RetrySoon)
 }
 
 // OnKeys takes the key index of a cluster, as its complete report lists it. What is left of claims that ended or moved on

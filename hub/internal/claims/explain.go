@@ -4,12 +4,9 @@ package claims
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/principal"
@@ -62,7 +59,7 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p principal.P
 	}
 	route := s.newPursuit(claim, 0, s.clock.Now()).route
 	out := s.fleet.Explain(&route, view)
-	return s.decision(out, len(out.Candidates)), nil
+	return out.Proto(s.clock.Now(), len(out.Candidates), nil), nil
 }
 
 // Decision returns how a sandbox's claim was decided. Its caller has checked who may see it.
@@ -104,7 +101,7 @@ func (s *Service) explainKey(ctx context.Context, p principal.Principal, req *sa
 func (p *pursuit) explain(view *router.View, chosen router.Candidate) {
 	out := p.service.fleet.Explain(&p.route, view)
 	out.Chosen(chosen.Cluster.ID, chosen.Member().Name)
-	p.decision = p.service.decision(out, keptCandidates, p.asked)
+	p.decision = out.Proto(p.service.clock.Now(), keptCandidates, p.asked)
 	p.mark()
 }
 
@@ -117,39 +114,6 @@ func (p *pursuit) asked(c *router.Explained) bool {
 func (p *pursuit) mark() {
 	for _, c := range p.decision.GetCandidates() {
 		c.Outcome = p.outcomes[[2]string{c.GetClusterId(), c.GetPool()}]
-	}
-}
-
-// decision is an explanation on the wire: at most so many candidates, and those that keep names.
-func (s *Service) decision(e router.Explanation, most int, keep ...func(*router.Explained) bool) *sandboxv1.Decision {
-	d := &sandboxv1.Decision{Reason: string(e.Reason), DecidedAt: timestamppb.New(s.clock.Now())}
-	if len(e.Candidates) == 0 {
-		d.Message = "the Env has no members"
-	}
-	for i := range e.Candidates {
-		c := &e.Candidates[i]
-		if i == 0 && c.Rank == 1 {
-			d.ClusterId, d.Pool = c.Cluster.ID, c.Member().Name
-			d.Message = c.Message()
-		}
-		if i < most || len(keep) > 0 && keep[0](c) {
-			d.Candidates = append(d.Candidates, candidate(c))
-		}
-	}
-	if left := len(e.Candidates) - len(d.Candidates); left > 0 {
-		d.Message += fmt.Sprintf("; %d more candidates are left out", left)
-	}
-	if d.ClusterId == "" && d.Message == "" {
-		d.Message = "no candidate is eligible"
-	}
-	return d
-}
-
-func candidate(c *router.Explained) *sandboxv1.Candidate {
-	return &sandboxv1.Candidate{
-		ClusterId: c.Cluster.ID, Pool: c.Member().Name, Rank: int32(c.Rank), Tier: c.Tier.String(), Reason: string(c.Reason),
-		Message: c.Message(), Priority: c.Member().Shape.Get().Priority, ReadyIdle: c.Member().ReadyIdle, InFlight: c.InFlight,
-		Pending: c.Member().Pending, Age: durationpb.New(c.Age),
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
@@ -148,7 +147,7 @@ func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSan
 		return gone(ctx)
 	case <-patience.C():
 		return problem.New(problem.OutcomeUnknown, "another call with this claimKey is under way; ask again with the same claimKey").
-			WithRetryAfter(calls.RetrySoon)
+			WithRetryAfter(problem.RetrySoon)
 	}
 }
 
@@ -222,7 +221,7 @@ func (s *Service) join(
 	f.ctx, f.cancel = context.WithCancelCause(telemetry.Adopt(s.background.Context(), ctx))
 	if !s.background.Go(func() { s.fly(f) }) {
 		f.cancel(nil)
-		return nil, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(calls.RetrySoon)
+		return nil, problem.New(problem.Unavailable, "the hub is shutting down").WithRetryAfter(problem.RetrySoon)
 	}
 	s.flights.byKey[hash] = f
 	return f, nil

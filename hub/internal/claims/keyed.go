@@ -159,9 +159,9 @@ func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandbo
 func storeFailed(err error) error {
 	if errors.Is(err, store.ErrConflict) {
 		return problem.New(problem.OutcomeUnknown, "the claim was changed by another call; ask again with the same claimKey").
-			WithRetryAfter(calls.RetrySoon)
+			WithRetryAfter(problem.RetrySoon)
 	}
-	return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(calls.RetrySoon)
+	return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(problem.RetrySoon)
 }
 
 // lookUp returns the sandbox that this key returned before. It never claims: a worker that does not know the key any
@@ -191,7 +191,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			}
 			return nil, problem.New(problem.OutcomeUnknown,
 				"cluster %s holds this claim and does not answer; the same call with the same claimKey asks it again", r.Cluster).
-				WithRetryAfter(calls.RetrySoon)
+				WithRetryAfter(problem.RetrySoon)
 		}
 		pause = min(2*pause, maxPoll)
 	}
@@ -248,7 +248,7 @@ func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 		return nil, storeFailed(err)
 	}
 	if h.Record == nil || h.Record.State != ledger.Ended {
-		return nil, problem.New(problem.OutcomeUnknown, "the claim was cancelled").WithRetryAfter(calls.RetrySoon)
+		return nil, problem.New(problem.OutcomeUnknown, "the claim was cancelled").WithRetryAfter(problem.RetrySoon)
 	}
 	return s.ledger.Terminal(s.background.Context(), h.Record)
 }

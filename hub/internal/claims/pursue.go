@@ -63,10 +63,7 @@ type target struct {
 func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait, deadline time.Time) *pursuit {
 	return &pursuit{
 		service: s, request: req, wait: wait, deadline: deadline, outcomes: map[[2]string]string{},
-		route: router.Request{
-			InstanceType: req.GetInstanceType(), Multiplier: req.GetMultiplier(), ScalingGroup: req.GetScalingGroup(),
-			Clusters: req.GetClusters(), RequireClusters: req.GetRequireClusters(), NoQueue: req.GetNoQueue(),
-		},
+		route: router.RequestOf(req),
 	}
 }
 
@@ -260,7 +257,7 @@ func (p *pursuit) answered(answer *federationv1.Answer) (*sandboxv1.Sandbox, err
 // noneLeft returns why no cluster took the claim: the last refusal, else the router's reason.
 func (p *pursuit) noneLeft(reason router.Reason) error {
 	if p.refusal != nil {
-		return p.refused()
+		return p.refusalForCaller()
 	}
 	env := p.request.GetNamespace() + "/" + p.request.GetEnv()
 	kind := problem.NoCapacity
@@ -268,14 +265,14 @@ func (p *pursuit) noneLeft(reason router.Reason) error {
 		kind = problem.QueueFull
 	}
 	if reason == "" || reason == router.AlreadyRefused {
-		return problem.New(kind, "Env %s: no cluster could be reached", env).WithRetryAfter(calls.RetrySoon)
+		return problem.New(kind, "Env %s: no cluster could be reached", env).WithRetryAfter(problem.RetrySoon)
 	}
-	return problem.New(kind, "Env %s has no eligible member: %s; explain tells more", env, reason).WithRetryAfter(calls.RetrySoon)
+	return problem.New(kind, "Env %s has no eligible member: %s; explain tells more", env, reason).WithRetryAfter(problem.RetrySoon)
 }
 
-// refused is the last refusal as the caller sees it. Reasons that are about the worker and not about the claim, such as a
-// pool that has just gone, come down to a lack of room.
-func (p *pursuit) refused() error {
+// refusalForCaller returns the last refusal as the caller sees it. A reason that is about the worker and not about the claim,
+// such as a pool that has just gone, becomes NO_CAPACITY.
+func (p *pursuit) refusalForCaller() error {
 	e := *p.refusal
 	switch e.Reason {
 	case problem.NoCapacity, problem.QueueFull, problem.Deadline, problem.Recovering, problem.Unavailable:
@@ -283,7 +280,7 @@ func (p *pursuit) refused() error {
 		e.Reason = problem.NoCapacity
 	}
 	if e.RetryAfter == 0 {
-		e.RetryAfter = calls.RetrySoon
+		e.RetryAfter = problem.RetrySoon
 	}
 	return &e
 }
@@ -291,7 +288,7 @@ func (p *pursuit) refused() error {
 func (p *pursuit) late() error {
 	switch {
 	case p.refusal != nil:
-		return p.refused()
+		return p.refusalForCaller()
 	case p.doubt != nil:
 		return p.doubt
 	}
@@ -304,5 +301,5 @@ func (p *pursuit) unknown() error {
 	}
 	return problem.New(problem.OutcomeUnknown,
 		"cluster %s may hold this claim and does not answer; the same call with the same claimKey asks it again", p.target.cluster).
-		WithRetryAfter(calls.RetrySoon)
+		WithRetryAfter(problem.RetrySoon)
 }

@@ -16,7 +16,6 @@
 //	trace.go           spans of dispatches
 //	incarnation.go     the number of this leadership, in a ConfigMap
 //	shutdown.go        the orderly end of the link
-//	segments.go        segments for the local API
 //	restored.go        an etcd that was set back
 //	hello.go           the first message of a stream
 //	foreign.go         the hub's word about other clusters

@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -209,4 +210,19 @@ func (s *source) pool(ctx context.Context, name types.NamespacedName) (poolFacts
 		facts.readyIdle, facts.waiting, facts.queueCapacity = stats.ReadyIdle, stats.Waiting, stats.WaitCapacity
 	}
 	return facts, nil
+}
+
+// Segment describes this cluster's part of an Env as it would be reported; nil if it has no member.
+func (a *Agent) Segment(ctx context.Context, k segment.Key) (*segment.Segment, error) {
+	s, err := a.source.segment(ctx, k)
+	if err != nil || s == nil || len(s.Members()) == 0 {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Segments describes this cluster's part of every Env of which it has one.
+func (a *Agent) Segments(ctx context.Context) ([]*segment.Segment, error) {
+	all, err := a.source.all(ctx)
+	return slices.DeleteFunc(all, func(s *segment.Segment) bool { return len(s.Members()) == 0 }), err
 }

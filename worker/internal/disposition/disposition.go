@@ -6,14 +6,10 @@ package disposition
 
 import (
 	"errors"
-	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
 )
-
-// RetrySoon is the advice that goes with a refusal for want of Pods.
-const RetrySoon = 2 * time.Second
 
 // disposed is a problem with its disposition.
 type disposed struct {
@@ -44,7 +40,7 @@ func Refused(err error) bool { return Of(err) == federationv1.Disposition_REFUSE
 func Refuse(reason problem.Reason, format string, args ...any) error {
 	e := problem.New(reason, format, args...)
 	if reason == problem.NoCapacity || reason == problem.QueueFull || reason == problem.Unavailable {
-		e.RetryAfter = RetrySoon
+		e.RetryAfter = problem.RetrySoon
 	}
 	return Refusal(e)
 }
@@ -66,7 +62,7 @@ func NotFound(format string, args ...any) error {
 
 // Doubt returns an error after which a Pod may or may not carry the claim.
 func Doubt(format string, args ...any) error {
-	return Doubtful(problem.New(problem.OutcomeUnknown, format, args...).WithRetryAfter(RetrySoon))
+	return Doubtful(problem.New(problem.OutcomeUnknown, format, args...).WithRetryAfter(problem.RetrySoon))
 }
 
 // Doubtful is Doubt with a problem that the caller has made.
@@ -77,7 +73,7 @@ func Doubtful(e *problem.Error) error {
 // NotServing returns the error of a worker that does not lead: nothing was looked at.
 func NotServing() error {
 	return &disposed{
-		problem:     problem.New(problem.Unavailable, "this worker does not lead its cluster now").WithRetryAfter(RetrySoon),
+		problem:     problem.New(problem.Unavailable, "this worker does not lead its cluster now").WithRetryAfter(problem.RetrySoon),
 		disposition: federationv1.Disposition_STALE_SESSION,
 	}
 }

@@ -97,9 +97,9 @@ func (a *API) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*
 	if request == nil {
 		request = &sandboxv1.CreateSandboxRequest{}
 	}
-	route := routeOf(request)
+	route := router.RequestOf(request)
 	explained := router.Explain(&route, a.view(seg), 0)
-	return explained.Proto(a.opts.Clock.Now()), nil
+	return explained.Proto(a.opts.Clock.Now(), len(explained.Candidates), nil), nil
 }
 
 func (a *API) show(seg *segment.Segment) *sandboxv1.Env {

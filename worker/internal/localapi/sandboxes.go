@@ -53,7 +53,7 @@ func (a *API) CreateSandbox(ctx context.Context, in *sandboxv1.CreateSandboxRequ
 
 // place tries the Env's pools in the router's order until one does not refuse.
 func (a *API) place(ctx context.Context, c claim.Claim, seg *segment.Segment) (*sandboxv1.Sandbox, error) {
-	route := routeOf(c.Request)
+	route := router.RequestOf(c.Request)
 	var refused error
 	for range maxPools {
 		view := a.view(seg)
@@ -72,7 +72,7 @@ func (a *API) place(ctx context.Context, c claim.Claim, seg *segment.Segment) (*
 		got, err := a.opts.Claims.Create(ctx, c)
 		if err == nil {
 			got = proto.CloneOf(got)
-			got.Decision = explained.Proto(a.opts.Clock.Now())
+			got.Decision = explained.Proto(a.opts.Clock.Now(), len(explained.Candidates), nil)
 			return got, nil
 		}
 		if !disposition.Refused(err) || ctx.Err() != nil ||
@@ -171,13 +171,6 @@ func namespaceOf(r interface{ GetNamespace() string }) string {
 		return namespace
 	}
 	return "default"
-}
-
-func routeOf(r *sandboxv1.CreateSandboxRequest) router.Request {
-	return router.Request{
-		InstanceType: r.GetInstanceType(), Multiplier: r.GetMultiplier(), ScalingGroup: r.GetScalingGroup(),
-		Clusters: r.GetClusters(), RequireClusters: r.GetRequireClusters(), NoQueue: r.GetNoQueue(),
-	}
 }
 
 // segment answers this cluster's part of an Env, or an error that tells which Envs there are.

@@ -254,7 +254,7 @@ func (s *Service) Recorded(ctx context.Context, id string) (record *sandboxv1.Sa
 		return record, nil
 	}
 	if record, err = s.opts.History.Get(ctx, id); err != nil {
-		return nil, disposition.Doubtful(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(disposition.RetrySoon))
+		return nil, disposition.Doubtful(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(problem.RetrySoon))
 	}
 	return record, nil
 }

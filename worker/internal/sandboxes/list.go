@@ -88,7 +88,7 @@ func (s *Service) listEnded(ctx context.Context, r *sandboxv1.ListSandboxesReque
 	}
 	records, next, err := s.opts.History.List(ctx, r.GetPageToken(), size, match)
 	if err != nil {
-		return nil, disposition.Doubtful(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(disposition.RetrySoon))
+		return nil, disposition.Doubtful(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(problem.RetrySoon))
 	}
 	if stopped != "" && (next == "" || stopped < next) {
 		next = stopped

@@ -65,7 +65,7 @@ func (s *Service) changeTo(ctx context.Context, id string, target pause.Target) 
 
 // busy is worth a retry, unlike a request that is wrong.
 func busy(err error) error {
-	return disposition.Fault(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(disposition.RetrySoon))
+	return disposition.Fault(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(problem.RetrySoon))
 }
 
 // followTransition goes on with what was begun, be it by an earlier leader: whatever the annotation asks for, and the Pod does not

@@ -39,7 +39,7 @@ func (s *Service) drive(ctx context.Context, way *course) (settled bool, err err
 	s.takeBack(ctx, way, refused)
 	if way.target == pause.Running {
 		stays := problem.New(problem.NoCapacity, "sandbox %s stays paused: %w", way.id, refused)
-		return true, disposition.Fault(stays.WithRetryAfter(disposition.RetrySoon))
+		return true, disposition.Fault(stays.WithRetryAfter(problem.RetrySoon))
 	}
 	return true, disposition.Fault(problem.New(problem.Unimplemented, "sandbox %s cannot be paused: %w", way.id, refused))
 }

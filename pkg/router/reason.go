@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+// Reason is why a candidate stands where it does, or why there is none.
+type Reason string
+
+// Why the first candidate is the first: the policy that set it apart from the next.
+const (
+	OnlyCandidate   Reason = "OnlyCandidate"
+	FresherCluster  Reason = "FresherCluster" // the next one's cluster is the last choice
+	BetterTier      Reason = "BetterTier"
+	PreferredByCall Reason = "PreferredByCall"
+	LowerPriority   Reason = "LowerPriority" // a lower number, which wins
+	MostFree        Reason = "MostFree"      // or the shortest queue
+	NearEqual       Reason = "NearEqual"     // chosen at random among near-equals
+)
+
+// Why an eligible candidate is not the first.
+const (
+	ClusterLastChoice Reason = "ClusterLastChoice"
+	WorseTier         Reason = "WorseTier"
+	LessPreferred     Reason = "LessPreferred"
+	HigherPriority    Reason = "HigherPriority"
+	LessFree          Reason = "LessFree"
+)
+
+// Why a candidate is not eligible. If there is no eligible one, the decision gives the one of these that is most likely
+// to pass.
+const (
+	NoMembers            Reason = "NoMembers"
+	AlreadyRefused       Reason = "AlreadyRefused"
+	QueueFull            Reason = "QueueFull"
+	NoIdlePod            Reason = "NoIdlePod" // and the request does not queue
+	ClusterUnreachable   Reason = "ClusterUnreachable"
+	ClusterQuarantined   Reason = "ClusterQuarantined"
+	ClusterDraining      Reason = "ClusterDraining"
+	MemberInconsistent   Reason = "MemberInconsistent"
+	MemberMissing        Reason = "MemberMissing"
+	MemberStateUnknown   Reason = "MemberStateUnknown"
+	ClusterNotRequested  Reason = "ClusterNotRequested"
+	InstanceTypeMismatch Reason = "InstanceTypeMismatch"
+	MultiplierMismatch   Reason = "MultiplierMismatch"
+	ScalingGroupMismatch Reason = "ScalingGroupMismatch"
+)
+
+// hope orders the reasons of refused candidates: the first that applies to any candidate explains an empty decision.
+var hope = [...]Reason{
+	QueueFull, NoIdlePod, AlreadyRefused, ClusterUnreachable, ClusterQuarantined, ClusterDraining, MemberInconsistent,
+	MemberMissing, MemberStateUnknown, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch,
+}
