@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pause knows what it means that a sandbox is paused: its Pod, its identity and its memory stay, its CPU is freed.
-// It is pure: a Pod goes in, a typed decision comes out. Package sandbox writes it on the Pod, package claim carries it out.
+// It is pure: a Pod goes in, a typed decision comes out. Package sandbox writes it on the Pod, package sandboxes carries it out.
 //
 //	intent.go  what is wanted, and what the containers had: the annotation
 //	cpu.go     containers, their CPU, and the floor
