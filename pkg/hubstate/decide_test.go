@@ -61,6 +61,34 @@ func TestMergeRecord(t *testing.T) {
 	}
 }
 
+func TestMerge(t *testing.T) {
+	named := func(id string, r Record) Record { r.ClusterID = id; return r }
+	older := []Record{named("east", Record{UID: "e", Incarnation: 2, Term: "old"}), named("west", Record{UID: "w"}), named("south", Record{Forgotten: gone("s")})}
+	newer := []Record{
+		named("north", Record{UID: "n"}), named("west", Record{Forgotten: gone("w", "x?")}), named("east", Record{UID: "e", Incarnation: 2, Term: "new"}),
+		named("south", Record{Forgotten: gone("s")}), named("free", Record{Forgotten: gone("f?")}),
+	}
+	merged := Merge(newer, older)
+	var texts []string
+	for _, r := range merged {
+		texts = append(texts, r.text())
+	}
+	if got := strings.Join(texts, ", "); got != "east=e/2, west=/0 -w -x(lifted), south=/0 -s, north=n/0, free=/0 -f(lifted)" {
+		t.Errorf("merged: %s", got)
+	}
+	if merged[0].Term != "new" {
+		t.Errorf("of equal incarnations the term is that of %q", merged[0].Term)
+	}
+	registered, forgotten := beyond(older, merged)
+	if got := fmt.Sprint(registered, forgotten); got != "[north] [west]" {
+		t.Errorf("registered and forgotten since: %s", got)
+	}
+	registered, forgotten = beyond([]Record{named("east", Record{UID: "before"})}, []Record{named("east", Record{UID: "e"})})
+	if got := fmt.Sprint(registered, forgotten); got != "[east] []" {
+		t.Errorf("another has the name: %s", got)
+	}
+}
+
 func TestFollowed(t *testing.T) {
 	id := func(id string, epoch int32) *Identity { return &Identity{ID: id, Epoch: epoch} }
 	for _, tc := range []struct {
@@ -69,6 +97,7 @@ func TestFollowed(t *testing.T) {
 		want          bool
 	}{
 		{"the backup is an earlier moment", copyOf{id("a", 1), 9}, copyOf{id("a", 1), 7}, false},
+		{"the backup is of this moment", copyOf{id("a", 1), 9}, copyOf{id("a", 1), 9}, false},
 		{"an older volume was put there", copyOf{id("a", 1), 7}, copyOf{id("a", 1), 9}, true},
 		{"a ledger was lost since", copyOf{id("b", 2), 3}, copyOf{id("a", 1), 9}, false},
 		{"a hub began anew there", copyOf{id("b", 0), 3}, copyOf{id("a", 1), 9}, true},

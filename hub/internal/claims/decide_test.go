@@ -124,8 +124,42 @@ func TestI2Begin(t *testing.T) {
 			t.Errorf("%+v in a forbidden cluster: %s, want %s", r, got, want)
 		}
 	}
-	if got := begin(&ledger.Record{State: ledger.Pending, Adopted: true}, true, false, true); got != startAnew {
-		t.Errorf("adopted under way in a forbidden cluster that was forgotten: %s", got)
+	for _, tc := range []struct {
+		state     ledger.State
+		forgotten bool
+		want      approach
+	}{
+		{ledger.Pending, true, startAnew}, {ledger.Pending, false, keyConflict}, {ledger.Answered, true, keyConflict},
+	} {
+		if got := begin(&ledger.Record{State: tc.state, Adopted: true}, true, false, tc.forgotten); got != tc.want {
+			t.Errorf("adopted %s in a forbidden cluster, forgotten %t: %s, want %s", tc.state, tc.forgotten, got, tc.want)
+		}
+	}
+}
+
+func TestI2HoldsCurrent(t *testing.T) {
+	answered := &ledger.Record{Cluster: "a", ClusterUID: "u", Attempt: 2, SandboxID: "s"}
+	underWay := &ledger.Record{Cluster: "a", Attempt: 2}
+	for _, tc := range []struct {
+		name    string
+		r       *ledger.Record
+		from    sender
+		attempt int32
+		sandbox string
+		want    bool
+	}{
+		{"the sandbox that was answered", answered, sender{cluster: "a", uid: "u"}, 2, "s", true},
+		{"it, by whatever attempt", answered, sender{cluster: "a", uid: "u"}, 1, "s", true},
+		{"another beside it", answered, sender{cluster: "a", uid: "u"}, 2, "other", false},
+		{"it, of another cluster", answered, sender{cluster: "b", uid: "u"}, 2, "s", false},
+		{"it, of another cluster of the name", answered, sender{cluster: "a", uid: "v"}, 2, "s", false},
+		{"the attempt under way", underWay, sender{cluster: "a"}, 2, "s", true},
+		{"an attempt that was given up", underWay, sender{cluster: "a"}, 1, "s", false},
+		{"of no key", nil, sender{cluster: "a"}, 2, "s", false},
+	} {
+		if got := holdsCurrent(tc.r, tc.from, tc.attempt, tc.sandbox); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
 	}
 }
 
@@ -158,6 +192,8 @@ func TestI2BearingOf(t *testing.T) {
 		{"ended", ended, heard("a"), 2, stray},
 
 		{"a key of a lost ledger", nil, missing("a"), lost, unknownKey},
+		{"the last that a lost ledger can have made", nil, missing("a"), own - 1, unknownKey},
+		{"a later attempt of our own epoch", pending(own), sender{cluster: "b", uid: "u", epoch: 1, missing: true, lastLost: own + 9}, own + 1, beside},
 		{"the same attempt elsewhere", pending(2), missing("b"), 2, beside},
 		{"a restored record's later attempt", pending(2), missing("b"), 3, newer},
 		{"a later attempt after every refusal", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Refused}, missing("b"), 3, newer},

@@ -52,6 +52,64 @@ func TestAlternations(t *testing.T) {
 	}
 }
 
+func TestPersistent(t *testing.T) {
+	for text, want := range map[string]int{ // small: beside another's stream
+		"A": 0, "a": 1, "Aaa": 2, "bba": 1, "bbA": 0, "aBa": 2, "abab": 2,
+	} {
+		var contacts []contact
+		for _, term := range strings.Split(text, "") {
+			contacts = append(contacts, contact{term: strings.ToLower(term), beside: term == strings.ToLower(term)})
+		}
+		if got := persistent(contacts); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestWentBack(t *testing.T) {
+	for _, c := range []struct {
+		now, before uint64
+		want        bool
+	}{{4, 5, true}, {5, 5, false}, {6, 5, false}, {0, 5, false}, {0, 0, false}, {1, 0, false}, {1, 2, true}} {
+		if got := wentBack(c.now, c.before); got != c.want {
+			t.Errorf("%d after %d: %t", c.now, c.before, got)
+		}
+	}
+}
+
+// I5: over 30 %, and more than a handful.
+func TestMassive(t *testing.T) {
+	for _, c := range []struct {
+		removed, of int
+		want        bool
+	}{
+		{handful, handful, false}, {handful + 1, handful + 1, true}, {300, 1000, false}, {301, 1000, true}, {handful + 1, 1000, false}, {0, 0, false},
+	} {
+		if got := massive(c.removed, c.of); got != c.want {
+			t.Errorf("%d of %d: %t", c.removed, c.of, got)
+		}
+	}
+}
+
+func TestDraining(t *testing.T) {
+	for h, want := range map[router.Health]router.Health{
+		router.Fresh: router.Draining, router.Silent: router.Draining, router.Disconnected: router.Draining,
+		router.Unreachable: router.Unreachable, router.Quarantined: router.Quarantined,
+	} {
+		if got := decideRouted(h, true); got != want {
+			t.Errorf("%s and draining is %s, want %s", h, got, want)
+		}
+		if got := decideRouted(h, false); got != h {
+			t.Errorf("%s and not draining is %s", h, got)
+		}
+	}
+	for _, c := range []struct{ attached, draining, want bool }{{false, false, true}, {false, true, true}, {true, true, true}, {true, false, false}} {
+		if got := forgettable(c.attached, c.draining); got != c.want {
+			t.Errorf("attached %t, draining %t: forgettable is %t", c.attached, c.draining, got)
+		}
+	}
+}
+
 func TestDecideHealth(t *testing.T) {
 	const s = time.Second
 	good := healthFacts{now: 1000 * s, seen: true, lastSeen: 999 * s, goodSince: 500 * s, attached: true}
@@ -77,6 +135,7 @@ func TestDecideHealth(t *testing.T) {
 		"back for 9 s":                   {with(func(f *healthFacts) { f.marked, f.goodSince = true, f.now-9*s }), router.Unreachable},
 		"back for 10 s":                  {with(func(f *healthFacts) { f.marked, f.goodSince = true, f.now-10*s }), router.Fresh},
 		"back for 10 s, then silent":     {with(func(f *healthFacts) { f.marked, f.lastSeen = true, f.now-16*s }), router.Unreachable},
+		"back for 10 s, silent for 15 s": {with(func(f *healthFacts) { f.marked, f.lastSeen = true, f.now-15*s }), router.Unreachable},
 		"back, and gone again":           {with(func(f *healthFacts) { f.marked, f.attached = true, false }), router.Unreachable},
 		"quarantined, whatever the rest": {with(func(f *healthFacts) { f.quarantined = true }), router.Quarantined},
 	}

@@ -31,7 +31,7 @@ func TestDescribe(t *testing.T) {
 	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{
 		{ClusterID: "west", Members: []v1alpha1.EnvClusterMember{member("theirs", 9)}},
 		{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{
-			member("saturated", 3), member("active", 5), member("gone", 1), member("leaving", 1), member("odd", 1), member("late", 1)}},
+			member("saturated", 3), member("active", 5), member("gone", 1), member("leaving", 1), member("odd", 1), member("late", 1), member("paused", 1), member("paused-gone", 1)}},
 	}
 	state := func(name string, s v1alpha1.ObservedMemberState) v1alpha1.EnvObservedMember {
 		return v1alpha1.EnvObservedMember{Name: name, State: s, IdleCount: 77}
@@ -41,7 +41,8 @@ func TestDescribe(t *testing.T) {
 		{ClusterID: "east", IsLocal: true, ObservedMembers: []v1alpha1.EnvObservedMember{
 			state("saturated", v1alpha1.ObservedMemberStateSaturated), state("active", v1alpha1.ObservedMemberStateActive),
 			state("gone", v1alpha1.ObservedMemberStateActive), state("leaving", v1alpha1.ObservedMemberStateActive),
-			state("odd", v1alpha1.ObservedMemberStateInconsistent), state("late", v1alpha1.ObservedMemberStateMissing)}},
+			state("odd", v1alpha1.ObservedMemberStateInconsistent), state("late", v1alpha1.ObservedMemberStateMissing),
+			state("paused", v1alpha1.ObservedMemberStateActive), state("paused-gone", v1alpha1.ObservedMemberStateActive)}},
 	}
 	pools := func(name string) poolFacts {
 		if name == "gone" {
@@ -54,10 +55,10 @@ func TestDescribe(t *testing.T) {
 		}
 		p.Spec.Template.Spec.Containers = []corev1.Container{{Image: "img:1"}, {Image: "sidecar:1"}}
 		p.Status = v1alpha1.SandboxPoolStatus{IdleReplicas: 3, RunningReplicas: 1, StartingReplicas: 2}
-		if name == "leaving" {
+		if name == "leaving" || name == "paused-gone" {
 			p.DeletionTimestamp = &metav1.Time{}
 		}
-		return poolFacts{pool: p, readyIdle: 2, waiting: 1, queueCapacity: 100}
+		return poolFacts{pool: p, readyIdle: 2, waiting: 1, queueCapacity: 100, paused: strings.HasPrefix(name, "paused")}
 	}
 	const want = `default/py u1 g4 python small×2
 active small×2 default p7 Active idle=3 ready=2 running=3 desired=5 current=4 pending=1/100 grow=false img:1 5m0s
@@ -65,6 +66,8 @@ gone small×2 default p7 Missing idle=0 ready=0 running=0 desired=1 current=0 pe
 late small×2 default p7 Active idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
 leaving small×2 default p7 Missing idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
 odd small×2 default p7 Inconsistent idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+paused small×2 default p7 Inconsistent idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
+paused-gone small×2 default p7 Missing idle=3 ready=2 running=3 desired=1 current=4 pending=1/100 grow=false img:1
 saturated small×2 default p7 Saturated idle=3 ready=2 running=3 desired=3 current=4 pending=1/100 grow=false img:1
 `
 	if got := render(describe(env, "east", pools)); got != want {
@@ -97,6 +100,8 @@ func TestI14WhatANamespaceEditorWritesFitsIntoASegment(t *testing.T) {
 		})
 		if got, err := segment.FromProto(s.Proto()); err != nil || len(got.Members()) != 33 {
 			t.Errorf("an image of %d bytes: %v, %v", len(image), got, err)
+		} else if shape := got.Members()[1].Shape.Get(); shape.InstanceType != long[:253] || (shape.Image == image) != (len(image) <= 1024) {
+			t.Errorf("an image of %d bytes is %d there, a type of 253 %d", len(image), len(shape.Image), len(shape.InstanceType))
 		}
 	}
 }

@@ -21,6 +21,26 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
+func TestBeingAdopted(t *testing.T) {
+	owner := []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SandboxEnvOwnerKind, Name: "e", UID: "env"}}
+	for name, tc := range map[string]struct {
+		madeFor string
+		owners  []metav1.OwnerReference
+		want    bool
+	}{
+		"made for it":            {"pool", nil, true},
+		"made for it, and known": {"pool", owner, false},
+		"made for another":       {"other", nil, false},
+		"made for none":          {"", nil, false},
+	} {
+		env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AdoptedPoolAnnotationKey: tc.madeFor}}}
+		pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{UID: "pool", OwnerReferences: tc.owners}}
+		if got := beingAdopted(&observation{Source: snapshot.Source{Env: env}}, pool); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // TestDecide reads observations from testdata/decide and compares what comes of them with the text there. An input is a
 // list of manifests: the Env, its template, the instance types, the Env's pull secret, and pools that exist, at testTime. A pool's document may be cut short to
 // "snapshotOf: <member>", which is the pool that the Env's snapshot of that member would make. "let" names a text for

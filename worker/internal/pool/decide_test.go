@@ -135,7 +135,7 @@ func readPool(t *testing.T, s *snapshot, w words) {
 	if w.has("window") {
 		s.Window = w.duration(t, "window")
 	}
-	s.Autoscaled = w.has("autoscaled")
+	s.Autoscaled, s.Awaits = w.has("autoscaled"), w.has("awaits")
 	if w.has("surplus") {
 		s.Ages[surplusStage] = w.duration(t, "surplus")
 	}
@@ -277,17 +277,38 @@ func readStatus(t *testing.T, pod *corev1.Pod, phase string, w words) {
 
 // I10: Pods that wait for a disk with room are not joined by new ones without end.
 func TestPodsThatWaitForTheirRecordsAreBounded(t *testing.T) {
-	for waiting, want := range map[int]scaleReason{maxUnrecorded: scaleUp, maxUnrecorded + 1: scaleUnrecorded} {
-		s := snapshot{Pool: &v1alpha1.SandboxPool{Spec: v1alpha1.SandboxPoolSpec{Replicas: 3}}, Settled: true}
-		for i := range waiting {
+	for _, tc := range []struct {
+		waiting  int
+		replicas int32
+		want     scaleReason
+	}{
+		{maxUnrecorded, 3, scaleUp}, {maxUnrecorded + 1, 3, scaleUnrecorded}, {maxUnrecorded + 1, 0, scaleNone},
+		{600, 300, scaleUp}, {601, 300, scaleUnrecorded},
+	} {
+		s := snapshot{Pool: &v1alpha1.SandboxPool{Spec: v1alpha1.SandboxPoolSpec{Replicas: tc.replicas}}, Settled: true, Stale: map[types.UID]bool{"stale": true}}
+		add := func(uid string, finalizers ...string) {
 			s.Pods = append(s.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-				Name: strconv.Itoa(i), UID: types.UID(strconv.Itoa(i)), DeletionTimestamp: new(metav1.Now()),
-				Finalizers: []string{v1alpha1.SandboxProtectionFinalizer},
+				Name: uid, UID: types.UID(uid), DeletionTimestamp: new(metav1.Now()), Finalizers: finalizers,
 			}})
 		}
-		d := decide(s)
-		if d.Scale != want || (d.Create == 3) != (want == scaleUp) || len(d.Actions) != waiting {
-			t.Errorf("%d wait: %s, %d to create, %d actions, want %s", waiting, d.Scale, d.Create, len(d.Actions), want)
+		for i := range tc.waiting {
+			add(strconv.Itoa(i), v1alpha1.SandboxProtectionFinalizer)
 		}
+		add("recorded")
+		add("stale", v1alpha1.SandboxProtectionFinalizer)
+		s.Pods = append(s.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: "other", UID: "other", Finalizers: []string{v1alpha1.SandboxProtectionFinalizer},
+			Labels: map[string]string{v1alpha1.SandboxPhaseLabelKey: "failed"},
+		}})
+		if d := decide(s); d.Scale != tc.want || (d.Create > 0) != (tc.want == scaleUp) {
+			t.Errorf("%d wait beside %d replicas: %s, %d to create, want %s", tc.waiting, tc.replicas, d.Scale, d.Create, tc.want)
+		}
+	}
+}
+
+func TestARoundDeletesSoMany(t *testing.T) {
+	d := decide(readSnapshot(t, "pool replicas=0\npod a idle times=260 marked=x age=1m"))
+	if len(d.Actions) != maxScaleDown {
+		t.Errorf("%d Pods are deleted at once, want %d", len(d.Actions), maxScaleDown)
 	}
 }

@@ -112,15 +112,45 @@ func TestDecide(t *testing.T) {
 		"I3: the hub names the local cluster": {
 			facts{env: env(nil, local), view: view{"east": told(9, false), "west": told(1, false)}, known: set("west", "east"), heard: set("west", "east"), hub: hubInSync},
 			"SegmentsDiffer west=1 | True InSync: other clusters: west"},
+		"one that the hub told of, and one that it does not know": {
+			facts{env: env(inSync, local, shown("north", 3), shown("west", 3)), view: view{"north": told(3, false)}, known: set("north"), heard: set("north"), hub: hubInSync},
+			"ConditionDiffers north=3 west=3 | False ClustersStale: the hub has not heard lately from: west"},
 		"being deleted": {
 			facts{env: deleting, view: view{"west": told(1, false)}, hub: hubInSync}, "Leaving"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.facts.local, c.facts.now = "east", now
-			if got := text(decide(c.facts)); got != c.want {
+			d := decide(c.facts)
+			if got := text(d); got != c.want {
 				t.Errorf("\n got %s\nwant %s", got, c.want)
 			}
+			if writes := strings.HasPrefix(c.want, "SegmentsDiffer") || strings.HasPrefix(c.want, "ConditionDiffers"); d.write() != writes {
+				t.Errorf("it writes: %t", d.write())
+			}
 		})
+	}
+}
+
+// TestEveryClusterIsShown, whichever come before it that are not.
+func TestEveryClusterIsShown(t *testing.T) {
+	f := facts{local: "east", now: now, hub: hubInSync, env: env(nil), view: view{"east": told(1, false)}}
+	for i := range 60 {
+		f.view[fmt.Sprint("there-", i)] = told(1, false)
+		f.view[fmt.Sprint("gone-", i)] = nil
+	}
+	if d := decide(f); len(d.entries) != 60 {
+		t.Errorf("%d clusters are shown of 60", len(d.entries))
+	}
+}
+
+func TestList(t *testing.T) {
+	many := strings.Split(strings.Repeat("a ", maxNamed)+"b c", " ")
+	for n, want := range map[int]string{
+		0: "none", 1: "a", maxNamed: strings.Join(many[:maxNamed], ", "), maxNamed + 2: strings.Join(many[:maxNamed], ", ") + " and 2 more",
+	} {
+		if got := list(many[:n]); got != want {
+			t.Errorf("%d are named %q", n, got)
+		}
 	}
 }
 

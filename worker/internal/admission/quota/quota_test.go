@@ -5,6 +5,7 @@ package quota
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -89,7 +90,8 @@ func TestDecide(t *testing.T) {
 		{"cpu: 4", Amount{0, 1500, 0}, pod, 0, 9, 5, "its other pools hold 1500m of 4 cpu, and a Pod needs 500m"},
 		{"memory: 10Gi", Amount{0, 0, 3 * gi}, pod, 1, 9, 3, "its other pools hold 3Gi of 10Gi memory, and a Pod needs 2Gi"},
 		{"{maxReplicas: 10, cpu: 4, memory: 10Gi}", Amount{4, 0, 0}, pod, 0, 9, 5, "memory"},
-		{"cpu: 4", Amount{0, 9000, 0}, Amount{1, 0, 0}, 0, 9, 9, ""}, // a Pod that needs none
+		{"{maxReplicas: 8, cpu: 4}", Amount{4, 2000, 0}, pod, 0, 9, 4, "its other pools hold 4 of 8 replicas"}, // of two that are as short, the first
+		{"cpu: 4", Amount{0, 9000, 0}, Amount{1, 0, 0}, 0, 9, 9, ""},                                           // a Pod that needs none
 		{"memory: 8Ei", Amount{}, Amount{1, 0, 1 << 62}, 0, 9, 1, "memory"},
 		{"maxReplicas: x", Amount{}, pod, 2, 9, 2, "the quota of team t cannot be read: ConfigMap atoll-team-quotas, key t"},
 	} {
@@ -99,6 +101,21 @@ func TestDecide(t *testing.T) {
 		}
 		if strings.Contains(v.Message, "\n") {
 			t.Errorf("%s: more than a line: %q", c.limit, v.Message)
+		}
+	}
+}
+
+func TestAmountsStopAtTheLargestNumber(t *testing.T) {
+	const most = math.MaxInt64
+	for _, c := range []struct{ a, n, sum, product int64 }{
+		{0, most, most, 0}, {2, 3, 5, 6}, {2, most / 2, most/2 + 2, most - 1}, {2, most/2 + 1, most/2 + 3, most}, {1, most, most, most}, {most, most, most, most},
+	} {
+		a, b := Amount{c.a, c.a, c.a}, Amount{c.n, c.n, c.n}
+		if got := a.Plus(b); got != (Amount{c.sum, c.sum, c.sum}) {
+			t.Errorf("%d and %d are %+v", c.a, c.n, got)
+		}
+		if got := a.Times(c.n); got != (Amount{c.product, c.product, c.product}) {
+			t.Errorf("%d times %d is %+v", c.a, c.n, got)
 		}
 	}
 }
