@@ -47,16 +47,6 @@ type Service struct {
 	guarded   inventory.Guarded[shared]
 }
 
-// shared is what the inventory's lock guards.
-type shared struct {
-	queues  map[types.NamespacedName]*queue
-	ops     map[string]*op                                                     // by key hash
-	refused *memory.Map[refusal]                                               // by key hash
-	unclear *memory.Map[string]                                                // sandbox id of the last unclear write, by key hash
-	outlook func(types.NamespacedName) (canGrow bool, saturated time.Duration) // nil: nothing grows
-	onQueue []func(types.NamespacedName)
-}
-
 // New returns a Service of an inventory, which runs it.
 func New(i *inventory.Inventory, sb *sandboxes.Service, opts Options) (*Service, error) {
 	if opts.QueueCapacity <= 0 {
@@ -86,30 +76,6 @@ func New(i *inventory.Inventory, sb *sandboxes.Service, opts Options) (*Service,
 		Led:  func(st *inventory.State) { s.in(st).enforceAll() },
 	})
 	return s, nil
-}
-
-// locked is the service with the inventory's lock held.
-type locked struct {
-	*inventory.State
-	*shared
-	*Service
-}
-
-func (s *Service) in(st *inventory.State) locked { return locked{st, s.guarded.In(&st.View), s} }
-
-// update calls f with the lock held.
-func (s *Service) update(f func(locked)) {
-	s.inventory.Update(func(st *inventory.State) { f(s.in(st)) })
-}
-
-// view calls f with the lock held. f changes nothing.
-func (s *Service) view(f func(*inventory.View, *shared)) {
-	s.inventory.View(func(v *inventory.View) { f(v, s.guarded.In(v)) })
-}
-
-// serves reports whether a claim is for the incarnation that serves now. One of a local caller names none.
-func serves(v *inventory.View, c *Claim) bool {
-	return v.Serving() && (c.Incarnation == 0 || c.Incarnation == v.Incarnation())
 }
 
 // InFlight counts the claims with a key that are carried out (I10).

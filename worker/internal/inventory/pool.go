@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 // Pool is what claims need to know of a SandboxPool.
@@ -94,48 +92,5 @@ func (s *State) poolAt(key types.NamespacedName) *Pool {
 func (s *State) sweepPool(p *Pool) {
 	if p.spec == nil && p.pods == 0 {
 		delete(s.pools, p.key)
-	}
-}
-
-// node is a Node and the Pods on it.
-type node struct {
-	object *corev1.Node
-	pods   map[types.UID]*Pod
-}
-
-// SetNode takes in a Node.
-func (s *State) SetNode(object *corev1.Node) { s.setNode(object.Name, object) }
-
-// RemoveNode drops a Node that is no more.
-func (s *State) RemoveNode(object *corev1.Node) { s.setNode(object.Name, nil) }
-
-// setNode looks again at the Pods of a node whose readiness to serve has changed. Most events change nothing about that.
-func (s *State) setNode(name string, object *corev1.Node) {
-	n := s.nodeAt(name)
-	same := sandbox.NodeServes(n.object) == sandbox.NodeServes(object)
-	n.object = object
-	if !same {
-		for _, p := range n.pods {
-			if !sandbox.Claimable(p.object, object).OK() {
-				s.withdraw(p)
-			}
-			s.offer(p)
-		}
-	}
-	s.sweepNode(name, n)
-}
-
-func (s *State) nodeAt(name string) *node {
-	n := s.nodes[name]
-	if n == nil {
-		n = &node{pods: map[types.UID]*Pod{}}
-		s.nodes[name] = n
-	}
-	return n
-}
-
-func (s *State) sweepNode(name string, n *node) {
-	if n.object == nil && len(n.pods) == 0 {
-		delete(s.nodes, name)
 	}
 }

@@ -99,22 +99,6 @@ func (v *View) lastChanged(written *corev1.Pod) (last sight, fresh bool) {
 	return sight{written, versionOf(written)}, true
 }
 
-// compare notes whether a view of a Pod lags behind what was seen of it before.
-func (s *State) compare(p *Pod, pod *corev1.Pod, version uint64, now time.Time) {
-	s.newest = max(s.newest, version)
-	_, known := s.lagging[pod.UID]
-	switch {
-	case version >= p.top:
-		p.top, p.missing = version, false
-		delete(s.lagging, pod.UID)
-		if s.latest == nil || version > s.latest.top {
-			s.latest = p
-		}
-	case !known:
-		s.lagging[pod.UID] = now
-	}
-}
-
 // watchPods compares what is known of Pods with what they are, until ctx ends or etcd was set back.
 func (i *Inventory) watchPods(ctx context.Context) {
 	pause := lookEvery

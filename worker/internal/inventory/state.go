@@ -294,3 +294,19 @@ func (s *State) settle(observers []Observer, listeners []func(types.NamespacedNa
 	s.after = nil
 	return after
 }
+
+// compare notes whether a view of a Pod lags behind what was seen of it before.
+func (s *State) compare(p *Pod, pod *corev1.Pod, version uint64, now time.Time) {
+	s.newest = max(s.newest, version)
+	_, known := s.lagging[pod.UID]
+	switch {
+	case version >= p.top:
+		p.top, p.missing = version, false
+		delete(s.lagging, pod.UID)
+		if s.latest == nil || version > s.latest.top {
+			s.latest = p
+		}
+	case !known:
+		s.lagging[pod.UID] = now
+	}
+}

@@ -90,16 +90,6 @@ func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash 
 	return s.keep(ctx, r)
 }
 
-// over takes down the sandbox of a Pod that is gone. One of which there is no record yet was removed by force.
-func (l locked) over(c *inventory.Change) {
-	l.timeouts.Forget(c.Sandbox)
-	l.shut(c.Sandbox)
-	if c.Sandbox != "" {
-		record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now())
-		l.vanished(record, sandbox.Read(c.Before))
-	}
-}
-
 // stripped takes down a sandbox whose Pod shows it no more. Most were recorded before that; one was not if what told of it was
 // taken off by hand.
 func (l locked) stripped(c *inventory.Change) {

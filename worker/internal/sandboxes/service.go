@@ -39,20 +39,6 @@ type Service struct {
 	guarded    inventory.Guarded[shared]
 }
 
-// shared is what the inventory's lock guards.
-type shared struct {
-	watches     map[string]*watch      // by sandbox id
-	transitions map[string]*transition // pauses and resumes under way, by sandbox id
-	nudged      map[string]bool        // the sandboxes of which a write has failed, and is tried again after a while
-	disposing   map[string]bool        // the sandboxes that are disposed of; true: something asked for it again
-	ended       *endedStore
-	stopped     bool // takes no more records
-	keeping     bool // what is in ended is being made durable
-	distrust    bool // etcd was set back before this process led
-	onEnded     []func()
-	onShut      []func(id string)
-}
-
 // New returns a Service of an inventory, which runs it.
 func New(i *inventory.Inventory, opts Options) (*Service, error) {
 	if opts.History == nil {
@@ -86,20 +72,6 @@ func New(i *inventory.Inventory, opts Options) (*Service, error) {
 		Run:     s.timeouts.Run,
 	})
 	return s, nil
-}
-
-// locked is the service with the inventory's lock held.
-type locked struct {
-	*inventory.State
-	*shared
-	*Service
-}
-
-func (s *Service) in(st *inventory.State) locked { return locked{st, s.guarded.In(&st.View), s} }
-
-// update calls f with the lock held.
-func (s *Service) update(f func(locked)) {
-	s.inventory.Update(func(st *inventory.State) { f(s.in(st)) })
 }
 
 // InFlight counts the sandboxes that are waited for or being disposed of (I10).
@@ -152,4 +124,14 @@ func (l locked) nameAgain(c *inventory.Change) {
 			l.opts.Log.Error(err, "Could not name the pool of a sandbox again", "pod", pod.Name, "pool", name)
 		}
 	})
+}
+
+// over takes down the sandbox of a Pod that is gone. One of which there is no record yet was removed by force.
+func (l locked) over(c *inventory.Change) {
+	l.timeouts.Forget(c.Sandbox)
+	l.shut(c.Sandbox)
+	if c.Sandbox != "" {
+		record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now())
+		l.vanished(record, sandbox.Read(c.Before))
+	}
 }

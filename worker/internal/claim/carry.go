@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/sandboxes"
+)
+
+// launch has an op carried out.
+func (l locked) launch(caller context.Context, o *op) {
+	ctx, cancel := context.WithCancel(telemetry.Adopt(l.Leading(), caller))
+	o.cancel = cancel
+	s := l.Service
+	l.Begin(func() { s.carry(ctx, o) })
+}
+
+// carry brings an op to its end, which wakes whoever waits for it.
+func (s *Service) carry(ctx context.Context, o *op) {
+	defer o.cancel()
+	err := s.obtain(ctx, o)
+	s.update(func(l locked) {
+		if l.ops[o.claim.KeyHash] == o {
+			delete(l.ops, o.claim.KeyHash)
+		}
+		if err == nil && o.canceled {
+			// The cancel came while the Pod was being written.
+			end := sandboxes.Canceled("Canceled", "the claim was canceled before it was answered")
+			s.sandboxes.Dispose(l.State, o.id, end)
+			err = disposition.Refuse(problem.NoCapacity, "the claim was canceled")
+		}
+		if disposition.Refused(err) && o.claim.KeyHash != "" && !o.claim.Local {
+			l.rememberRefusal(o.claim.KeyHash, o.claim.Attempt, err)
+		}
+		o.err = err
+		close(o.done)
+	})
+}
+
+// obtain gets a Pod written. It loses Pods to other writers and keeps its place in the queue.
+func (s *Service) obtain(ctx context.Context, o *op) error {
+	for range maxTries {
+		hold, err := s.acquire(ctx, o)
+		if err != nil {
+			return err
+		}
+		taken, err := s.take(ctx, o, hold)
+		if err != nil {
+			return err
+		}
+		if taken {
+			s.metrics.queue.Observe(s.clock.Since(o.started).Seconds())
+			return nil
+		}
+	}
+	return disposition.Refuse(problem.NoCapacity, "pool %s: %d Pods were lost to other writers", o.claim.Pool.Name, maxTries)
+}
+
+// await waits for an op. A caller who leaves takes an op without a key along; one with a key goes on for whoever asks again.
+func (s *Service) await(ctx context.Context, o *op) error {
+	select {
+	case <-o.done:
+		return o.err
+	case <-ctx.Done():
+	}
+	if o.claim.KeyHash != "" {
+		return disposition.Doubt("the claim goes on; the same call with the same claimKey joins it")
+	}
+	s.update(func(l locked) {
+		select {
+		case <-o.done:
+			if o.err == nil {
+				s.sandboxes.Dispose(l.State, o.id, sandboxes.Abandoned())
+			}
+		default:
+			l.abort(o)
+		}
+	})
+	return disposition.Refuse(problem.Deadline, "the caller did not wait")
+}
+
+// abort ends an op that waits, and has the sandbox of one that is being written disposed of.
+func (l locked) abort(o *op) {
+	o.canceled = true
+	o.cancel()
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/hook"
+	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/idle"
+	"navix.sh/atoll/worker/internal/inventory"
+)
+
+// op is one claim being carried out, for one caller or, with a key, for all that ask for it.
+type op struct {
+	waiter
+	claim    Claim
+	queue    *queue
+	id       string
+	hooks    string // as they are written on the Pod
+	startup  time.Duration
+	timeouts idle.Timeouts
+	started  time.Time // on the service's clock, as is deadline
+	deadline time.Time
+
+	cancel   context.CancelFunc
+	canceled bool // by key, or its only caller left
+
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+func (l locked) newOp(c Claim, p *inventory.Pool) (*op, error) {
+	id, err := ulid.New(ulid.Timestamp(l.time.Now()), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("minting a sandbox id: %w", err)
+	}
+	hooks, err := hooksOf(c.Request)
+	if err != nil {
+		return nil, err
+	}
+	o := &op{
+		claim: c, queue: l.queueOf(c.Pool), waiter: newWaiter(&c, p.Spec()), hooks: hooks,
+		id:       strings.ToLower(id.String()) + "-" + l.clusterID,
+		startup:  startupTimeout(c.Request, p.Spec()),
+		timeouts: timeouts(&c, p.Spec()),
+		started:  l.clock.Now(),
+		done:     make(chan struct{}),
+	}
+	o.deadline = o.started.Add(o.startup)
+	return o, nil
+}
+
+// startupTimeout is what the request says, else the pool, else the default.
+func startupTimeout(r *sandboxv1.CreateSandboxRequest, spec *v1alpha1.SandboxPoolSpec) time.Duration {
+	if d := r.GetStartupTimeout().AsDuration(); d > 0 {
+		return d
+	}
+	if d := spec.DefaultStartupTimeout; d != nil && d.Duration > 0 {
+		return d.Duration
+	}
+	return DefaultStartupTimeout
+}
+
+// timeouts is what a claim writes: what the request says, else the pool, else the default.
+func timeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
+	r := c.Request
+	t := idle.Timeouts{
+		Idle: r.GetIdleTimeout().AsDuration(), Lifetime: r.GetMaxLifetime().AsDuration(),
+		FirstActivity: r.GetFirstActivityTimeout().AsDuration(),
+	}
+	if d := spec.DefaultIdleTimeout; r.GetIdleTimeout() == nil && d != nil {
+		t.Idle = d.Duration
+	}
+	if r.GetFirstActivityTimeout() == nil && c.KeyHash == "" {
+		t.FirstActivity = DefaultFirstActivityTimeout
+	}
+	return t
+}
+
+// hooksOf are the hooks of a request that was checked, as they are written on a Pod.
+func hooksOf(r *sandboxv1.CreateSandboxRequest) (string, error) {
+	actions, faults := hook.Parse(r.GetPostStartHooks())
+	if len(faults) > 0 {
+		return "", disposition.Fault(problem.InvalidFields(faults...))
+	}
+	return hook.Encode(actions)
+}
+
+const (
+	// DefaultStartupTimeout holds where neither the request nor the pool says anything.
+	DefaultStartupTimeout = 2 * time.Minute
+	// DefaultFirstActivityTimeout is that of claims without a key: no caller can ask again for what they were given.
+	DefaultFirstActivityTimeout = 5 * time.Minute
+	// maxTries is how many Pods one claim loses to other writers before it is refused.
+	maxTries = 16
+)
