@@ -76,7 +76,7 @@ type Inventory interface {
 	// NewestSeen is the highest resourceVersion that was seen.
 	NewestSeen() uint64
 	// OnChange calls back when the Stats of a pool have changed. The callback does not block.
-	OnChange(changed func(pool types.NamespacedName, urgent bool))
+	OnChange(changed func(pool types.NamespacedName))
 }
 
 // Outlooks are the autoscaler's.

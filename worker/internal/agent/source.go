@@ -94,7 +94,7 @@ func (s *source) watch(ctx context.Context, informers cache.Informers) error {
 	if _, err := pools.AddEventHandler(onAny(s.poolEvent)); err != nil {
 		return fmt.Errorf("watching pools: %w", err)
 	}
-	s.inventory.OnChange(func(pool types.NamespacedName, _ bool) { s.markOwner(pool) })
+	s.inventory.OnChange(s.markOwner)
 	s.outlooks.OnOutlook(s.markOwner)
 	return nil
 }

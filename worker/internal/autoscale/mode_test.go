@@ -24,10 +24,10 @@ import (
 // waiting is a queue of three at every pool.
 type waiting struct{}
 
-func (waiting) Serving() bool                                      { return true }
-func (waiting) Stats(types.NamespacedName) (claim.Stats, bool)     { return claim.Stats{Waiting: 3}, true }
-func (waiting) OnChange(func(pool types.NamespacedName, now bool)) {}
-func (waiting) OnQueue(func(pool types.NamespacedName))            {}
+func (waiting) Serving() bool                                  { return true }
+func (waiting) Stats(types.NamespacedName) (claim.Stats, bool) { return claim.Stats{Waiting: 3}, true }
+func (waiting) OnChange(func(pool types.NamespacedName))       {}
+func (waiting) OnQueue(func(pool types.NamespacedName))        {}
 
 // An Env of a mode that is not built is refused by a condition, and its numbers are left as they are.
 func TestNothingIsWrittenInAModeThatIsNotBuilt(t *testing.T) {

@@ -53,7 +53,7 @@ type Inventory interface {
 	// Serving is false while queues say nothing yet.
 	Serving() bool
 	// OnChange calls f when Stats of a pool changed. f does not block.
-	OnChange(f func(pool types.NamespacedName, urgent bool))
+	OnChange(f func(pool types.NamespacedName))
 }
 
 // Options are what a Reconciler needs.
@@ -167,7 +167,7 @@ func (r *Reconciler) poolHandler() handler.EventHandler {
 
 func (r *Reconciler) watchClaims(_ context.Context, q controllers.Queue) error {
 	r.claims.OnQueue(func(pool types.NamespacedName) { r.wake(q, pool, firstWaits) })
-	r.inventory.OnChange(func(pool types.NamespacedName, _ bool) { r.wake(q, pool, settle) })
+	r.inventory.OnChange(func(pool types.NamespacedName) { r.wake(q, pool, settle) })
 	return nil
 }
 

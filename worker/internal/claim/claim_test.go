@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,10 +75,7 @@ func TestI1NoPodIsAnsweredTwice(t *testing.T) {
 
 // I1: the claim write itself refuses a Pod that is being deleted, however late the informers are.
 func TestI1ADyingPodIsNotHandedOut(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(3)
-	l := w.Lead(1)
-	l.AwaitIdle(3)
+	w, l := claimtest.Start(t, 3)
 	l.Blind()
 	for _, pod := range w.Pods() {
 		hold := []byte(`[{"op":"add","path":"/metadata/finalizers/-","value":"test.local/hold"}]`)
@@ -126,8 +124,8 @@ func TestStatusWritesLoseNoClaim(t *testing.T) {
 	claims.Wait()
 	cancel()
 	kubelets.Wait()
-	if lost := writes(l, "Lost"); lost != 0 {
-		t.Errorf("%d claim writes were lost to status writes", lost)
+	if lost := l.Metric("atoll_worker_claim_write_seconds", prometheus.Labels{"outcome": "Lost"}); lost != 0 {
+		t.Errorf("%v claim writes were lost to status writes", lost)
 	}
 	for _, pod := range w.Pods() {
 		if len(pod.ManagedFields) > 0 {
@@ -136,29 +134,8 @@ func TestStatusWritesLoseNoClaim(t *testing.T) {
 	}
 }
 
-// writes counts claim writes by outcome.
-func writes(l *claimtest.Leader, outcome string) uint64 {
-	l.W.T.Helper()
-	families, err := l.Metrics.Gather()
-	l.W.Must(err)
-	for _, family := range families {
-		if family.GetName() != "atoll_worker_claim_write_seconds" {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			if m.GetLabel()[0].GetValue() == outcome {
-				return m.GetHistogram().GetSampleCount()
-			}
-		}
-	}
-	return 0
-}
-
 func TestSwapRunsTheImageAndLeavesNothingBehind(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1)
 	got := l.MustCreate(claimtest.Image(claimtest.TenantImage), func(c *claim.Claim) {
 		c.Request.Labels = map[string]string{"tier": "gold"}
 		c.Request.Metadata = map[string]string{"note": "first"}
@@ -174,8 +151,7 @@ func TestSwapRunsTheImageAndLeavesNothingBehind(t *testing.T) {
 		t.Errorf("its Pod has the labels %v", first.Labels)
 	}
 
-	released, err := l.Release(t.Context(), got.GetId())
-	w.Must(err)
+	released := l.MustRelease(got.GetId())
 	if released.GetPhase() != sandboxv1.Phase_STOPPING || released.GetStopReason() != "Released" {
 		t.Errorf("release answered %v", released)
 	}
@@ -204,10 +180,7 @@ func TestSwapRunsTheImageAndLeavesNothingBehind(t *testing.T) {
 }
 
 func TestImageThatCannotBePulledIsTheRequestsFault(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	_, l := claimtest.Start(t, 1)
 	_, err := l.TryCreate(claimtest.Image("test.local/fail-pull:1"))
 	if p := problem.FromError(err); p == nil || p.Reason != problem.Invalid || len(p.Fields) != 1 || p.Fields[0].Field != "image" {
 		t.Errorf("got %v, want INVALID naming the image", err)
@@ -219,10 +192,7 @@ func TestImageThatCannotBePulledIsTheRequestsFault(t *testing.T) {
 }
 
 func TestLabelsThatKubernetesRefusesAreTheRequestsFault(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	_, l := claimtest.Start(t, 1)
 	for _, key := range []string{"not a label", "agentbox.navix.sh/sandbox-phase", "app.kubernetes.io/name"} {
 		_, err := l.TryCreate(func(c *claim.Claim) { c.Request.Labels = map[string]string{key: "x"} })
 		if p := problem.FromError(err); p == nil || p.Reason != problem.Invalid {
@@ -236,10 +206,7 @@ func TestLabelsThatKubernetesRefusesAreTheRequestsFault(t *testing.T) {
 }
 
 func TestNodeThatIsCordonedServesNoClaim(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(2)
-	l := w.Lead(1)
-	l.AwaitIdle(2)
+	w, l := claimtest.Start(t, 2)
 	nodes := &corev1.NodeList{}
 	w.Must(w.Live.List(t.Context(), nodes))
 	cordon := func(on bool) {
@@ -257,10 +224,7 @@ func TestNodeThatIsCordonedServesNoClaim(t *testing.T) {
 
 // What a kubelet calls an image is believed only because nothing but a change of spec raises a Pod's generation.
 func TestAFreshPodIsOfTheFirstGeneration(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1)
 	if pod := w.Pods()[0]; pod.Generation != 1 || pod.Spec.NodeName == "" {
 		t.Errorf("a Pod scheduled to %q is of generation %d, want 1", pod.Spec.NodeName, pod.Generation)
 	}

@@ -366,47 +366,6 @@ func TestDisplacingEvensOut(t *testing.T) {
 	}
 }
 
-// BenchmarkHandOver is one decision: a Pod goes to whose turn it is, and another claim takes the place in the queue.
-func BenchmarkHandOver(b *testing.B) {
-	for _, waiting := range []int{1, 64, 1024, 8192} {
-		for _, tenants := range slices.Compact([]int{1, min(100, waiting), waiting}) {
-			b.Run(fmt.Sprintf("waiting=%d/tenants=%d", waiting, tenants), func(b *testing.B) {
-				q := newWaitQueue()
-				for i := range waiting {
-					o := &waiter{tenant: tenant{user: fmt.Sprint(i % tenants)}}
-					q.number(o)
-					q.add(o)
-				}
-				b.ReportAllocs()
-				for b.Loop() {
-					o := q.next()
-					o.ticket, o.rank = 0, 0
-					q.number(o)
-					q.add(o)
-				}
-			})
-		}
-	}
-}
-
-// BenchmarkComeBack is a claim that loses its Pod among many that wait.
-func BenchmarkComeBack(b *testing.B) {
-	for _, waiting := range []int{1, 64, 1024, 8192} {
-		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
-			q := newWaitQueue()
-			for i := range waiting {
-				o := &waiter{tenant: tenant{user: fmt.Sprint(i % 100)}}
-				q.number(o)
-				q.add(o)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				q.add(q.next())
-			}
-		})
-	}
-}
-
 // BenchmarkQueue compares a decision among 8192 that wait with one among 64, in turns.
 func BenchmarkQueue(b *testing.B) {
 	queueOf := func(waiting int) *waitQueue {

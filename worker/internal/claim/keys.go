@@ -95,13 +95,6 @@ func conflict(c *Claim) error {
 	return disposition.Fault(problem.New(problem.ClaimKeyConflict, "claim key %q stands for other parameters", c.Request.GetClaimKey()))
 }
 
-// enforceAll is enforce for all sandboxes.
-func (l locked) enforceAll() {
-	for _, p := range l.Sandboxes() {
-		l.enforce(p)
-	}
-}
-
 // enforce ends a live sandbox that must not be: one whose key was canceled or refused, one that another Pod with the same key
 // outranks, one that no caller was told of, one that has ended before and came back with an etcd that was set back. What is known to
 // a leader whose lease has lapsed, as to one that was frozen, is no reason: the next one may have returned that very sandbox.

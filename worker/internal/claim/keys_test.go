@@ -27,10 +27,7 @@ import (
 
 // I2: whoever asks for a key gets its one sandbox, at the same time, after a restart, and after it has ended.
 func TestI2OneKeyOneSandbox(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(6)
-	l := w.Lead(1)
-	l.AwaitIdle(6)
+	w, l := claimtest.Start(t, 6)
 	ids := make([]string, 8)
 	var wg sync.WaitGroup
 	for i := range ids {
@@ -67,8 +64,7 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 		t.Errorf("other parameters: %v, want a conflict", err)
 	}
 
-	_, err = next.Release(t.Context(), ids[0])
-	w.Must(err)
+	next.MustRelease(ids[0])
 	w.Eventually("the record for the hub", func() error {
 		if _, records := next.TakeEnded(10); len(records) != 1 || records[0].GetSandbox().GetId() != ids[0] {
 			return fmt.Errorf("there are %v", records)
@@ -185,13 +181,8 @@ func TestI2OfTwoPodsTheHigherIncarnationStays(t *testing.T) {
 			Incarnation: incarnation, Team: "red", User: "ann", Image: claimtest.PoolImage,
 		})
 	}
-	w.Eventually("the lower incarnation to end", func() error {
-		got, err := l.Get(t.Context(), "01-"+claimtest.ClusterID)
-		if err != nil || got.GetStopReason() != "Canceled" {
-			return fmt.Errorf("%v, %w", got, err)
-		}
-		return nil
-	})
+	canceled := func(got *sandboxv1.Sandbox) bool { return got.GetStopReason() == "Canceled" }
+	l.Until("01-"+claimtest.ClusterID, "the lower incarnation to end", canceled)
 	if got := l.MustCreate(claimtest.Keyed("k", 1)); got.GetId() != "00-"+claimtest.ClusterID || got.GetPhase() != sandboxv1.Phase_RUNNING {
 		t.Errorf("I2: the key is answered %v, want the higher incarnation's", got)
 	}
@@ -207,22 +198,13 @@ func writeClaim(w *claimtest.World, pod *corev1.Pod, g *sandbox.Grant) {
 }
 
 func TestCanceledKey(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1)
 
 	got := l.MustCreate(claimtest.Keyed("live", 1))
 	if _, err := l.Cancel(t.Context(), w.KeyHash("live"), 1); err != nil {
 		t.Fatal(err)
 	}
-	w.Eventually("the canceled sandbox to end", func() error {
-		record, err := l.Get(t.Context(), got.GetId())
-		if err != nil || record.GetPhase() != sandboxv1.Phase_ENDED {
-			return fmt.Errorf("%v, %w", record, err)
-		}
-		return nil
-	})
+	l.Until(got.GetId(), "the canceled sandbox to end", claimtest.Ended)
 
 	if _, err := l.Cancel(t.Context(), w.KeyHash("early"), 1); err != nil {
 		t.Fatal(err)
@@ -249,15 +231,7 @@ func TestCanceledKey(t *testing.T) {
 }
 
 func TestRefusalIsRemembered(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(0)
-	l := w.Lead(1)
-	w.Eventually("the pool", func() error {
-		if _, ok := l.Stats(l.W.Key("p")); !ok {
-			return errors.New("not known")
-		}
-		return nil
-	})
+	w, l := claimtest.Start(t, 0)
 	refused := func(change ...func(*claim.Claim)) {
 		t.Helper()
 		if _, err := l.TryCreate(append(change, claimtest.NoQueue)...); disposition.Of(err) != federationv1.Disposition_REFUSED {
@@ -276,17 +250,9 @@ func TestRefusalIsRemembered(t *testing.T) {
 
 // A caller with a key may leave and come back while the claim waits.
 func TestAKeyedClaimOutlivesItsCaller(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(0)
-	l := w.Lead(1)
+	w, l := claimtest.Start(t, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
-	w.Eventually("the pool", func() error {
-		if _, ok := l.Stats(l.W.Key("p")); !ok {
-			return errors.New("not known")
-		}
-		return nil
-	})
 	go func() {
 		_, err := l.Create(ctx, l.Request(claimtest.Keyed("k", 1)))
 		left <- err

@@ -4,12 +4,11 @@ package claim_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/client-go/rest"
 
@@ -28,51 +27,73 @@ func wantRefusal(t *testing.T, err error, reason problem.Reason) {
 	}
 }
 
-func TestQueueIsBoundedOrderedAndPatient(t *testing.T) {
+// crowd are claims of a pool with one Pod, which a sandbox has, and a queue of three.
+type crowd struct {
+	*claimtest.Leader
+	holder  *sandboxv1.Sandbox
+	results chan result
+}
+
+type result struct {
+	who string
+	got *sandboxv1.Sandbox
+	err error
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
 	w := claimtest.NewWorld(t)
 	w.MakePool(1)
 	l := w.Lead(1, func(o *claimtest.Options, _ *rest.Config) { o.Claims.QueueCapacity = 3 })
 	l.AwaitIdle(1)
-	first := l.MustCreate()
+	return &crowd{l, l.MustCreate(), make(chan result, 4)}
+}
 
-	type answer struct {
-		who int
-		got *sandboxv1.Sandbox
-		err error
-	}
-	answers := make(chan answer, 3)
-	for i := range 3 {
-		go func() {
-			got, err := l.TryCreate(func(c *claim.Claim) {
-				if i == 1 {
-					c.Request.StartupTimeout = durationpb.New(300 * time.Millisecond)
-				}
-			})
-			answers <- answer{i, got, err}
-		}()
-		l.AwaitWaiting(int32(i + 1))
-	}
-	_, err := l.TryCreate()
-	wantRefusal(t, err, problem.QueueFull)
-	_, err = l.TryCreate(claimtest.NoQueue)
-	wantRefusal(t, err, problem.NoCapacity)
+// waits has a claim come, and returns when so many wait.
+func (c *crowd) waits(who string, waiting int32, change ...func(*claim.Claim)) {
+	c.W.T.Helper()
+	go func() {
+		got, err := c.TryCreate(change...)
+		c.results <- result{who, got, err}
+	}()
+	c.AwaitWaiting(waiting)
+}
 
-	late := <-answers
-	if late.who != 1 {
-		t.Fatalf("claim %d was answered first: %v, %v", late.who, late.got, late.err)
+// isRefused wants the claim that returned first to be this one, without a sandbox.
+func (c *crowd) isRefused(who string, reason problem.Reason) {
+	c.W.T.Helper()
+	first := <-c.results
+	if first.who != who {
+		c.W.T.Fatalf("%s returned first: %v, %v", first.who, first.got, first.err)
 	}
-	wantRefusal(t, late.err, problem.Deadline)
+	wantRefusal(c.W.T, first.err, reason)
+}
 
-	for _, who := range []int{0, 2} {
-		_, err := l.Release(t.Context(), first.GetId())
-		w.Must(err)
-		next := <-answers
+// areServed releases the sandbox over and over, and wants these claims to get the Pod in turn.
+func (c *crowd) areServed(names ...string) {
+	c.W.T.Helper()
+	for _, who := range names {
+		c.MustRelease(c.holder.GetId())
+		next := <-c.results
 		if next.err != nil || next.who != who {
-			t.Fatalf("claim %d was answered (%v), want %d", next.who, next.err, who)
+			c.W.T.Fatalf("%s got it (%v), want %s", next.who, next.err, who)
 		}
-		first = next.got
+		c.holder = next.got
 	}
-	stats, ok := l.Stats(l.W.Key("p"))
+}
+
+func TestQueueIsBoundedOrderedAndPatient(t *testing.T) {
+	c := newCrowd(t)
+	c.waits("first", 1)
+	c.waits("hasty", 2, func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(300 * time.Millisecond) })
+	c.waits("last", 3)
+	_, err := c.TryCreate()
+	wantRefusal(t, err, problem.QueueFull)
+	_, err = c.TryCreate(claimtest.NoQueue)
+	wantRefusal(t, err, problem.NoCapacity)
+	c.isRefused("hasty", problem.Deadline)
+	c.areServed("first", "last")
+	stats, ok := c.Stats(c.W.Key("p"))
 	if want := (claim.Stats{WaitCapacity: 3, LastCreate: stats.LastCreate}); !ok || stats != want {
 		t.Errorf("stats %+v, want %+v", stats, want)
 	}
@@ -87,76 +108,26 @@ func as(user string) func(*claim.Claim) {
 
 // One tenant's flood costs another one a Pod's wait, not the flood's, and never its place.
 func TestQueueIsFairBetweenTenants(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1, func(o *claimtest.Options, _ *rest.Config) { o.Claims.QueueCapacity = 3 })
-	l.AwaitIdle(1)
-	holder := l.MustCreate()
-
-	type answer struct {
-		who string
-		got *sandboxv1.Sandbox
-		err error
-	}
-	answers := make(chan answer, 4)
-	wait := func(who string, waiting int32, change ...func(*claim.Claim)) {
-		t.Helper()
-		go func() {
-			got, err := l.TryCreate(change...)
-			answers <- answer{who, got, err}
-		}()
-		l.AwaitWaiting(waiting)
-	}
-	wait("ann 1", 1, as("ann"))
-	wait("ann 2", 2, as("ann"))
-	wait("ann 3", 3, as("ann"), claimtest.Keyed("k", 1))
-	wait("bob", 3, as("bob"))
-
-	displaced := <-answers
-	if displaced.who != "ann 3" {
-		t.Fatalf("%s was answered first: %v, %v", displaced.who, displaced.got, displaced.err)
-	}
-	wantRefusal(t, displaced.err, problem.QueueFull)
-	_, err := l.TryCreate(as("ann"), claimtest.Keyed("k", 1))
+	c := newCrowd(t)
+	c.waits("ann 1", 1, as("ann"))
+	c.waits("ann 2", 2, as("ann"))
+	c.waits("ann 3", 3, as("ann"), claimtest.Keyed("k", 1))
+	c.waits("bob", 3, as("bob"))
+	c.isRefused("ann 3", problem.QueueFull)
+	_, err := c.TryCreate(as("ann"), claimtest.Keyed("k", 1))
 	wantRefusal(t, err, problem.QueueFull) // the hub may have gone elsewhere with it
-	if len(answers) != 0 {
+	if len(c.results) != 0 {
 		t.Error("a claim that asked again displaced another")
 	}
-
-	for _, who := range []string{"ann 1", "bob", "ann 2"} {
-		_, err := l.Release(t.Context(), holder.GetId())
-		w.Must(err)
-		next := <-answers
-		if next.err != nil || next.who != who {
-			t.Fatalf("%s was answered (%v), want %s", next.who, next.err, who)
-		}
-		holder = next.got
-	}
-	if n := turnedAway(l, "Displaced"); n != 1 {
+	c.areServed("ann 1", "bob", "ann 2")
+	if n := c.Metric("atoll_worker_claims_turned_away_total", prometheus.Labels{"reason": "Displaced"}); n != 1 {
 		t.Errorf("%v claims were displaced by the metric, want 1", n)
 	}
 }
 
-func turnedAway(l *claimtest.Leader, reason string) (n float64) {
-	l.W.T.Helper()
-	families, err := l.Metrics.Gather()
-	l.W.Must(err)
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			if family.GetName() == "atoll_worker_claims_turned_away_total" && m.GetLabel()[0].GetValue() == reason {
-				n += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return n
-}
-
 // A caller without a key who leaves takes the claim along, wherever it is.
 func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	_, l := claimtest.Start(t, 1)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
@@ -164,24 +135,12 @@ func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
 		_, err := l.Create(ctx, l.Request(claimtest.Image("test.local/slow/fail-pull:1")))
 		gone <- err
 	}()
-	w.Eventually("the swap to begin", func() error {
-		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace})
-		if err != nil || len(list.GetSandboxes()) == 0 {
-			return fmt.Errorf("%v, %w", list, err)
-		}
-		return nil
-	})
+	l.AwaitSandboxes(1)
 	cancel()
 	if err := <-gone; err == nil {
 		t.Error("a caller who left was answered")
 	}
-	w.Eventually("the sandbox to end", func() error {
-		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace})
-		if err != nil || len(list.GetSandboxes()) != 0 {
-			return fmt.Errorf("%v, %w", list, err)
-		}
-		return nil
-	})
+	l.AwaitSandboxes(0)
 	l.AwaitIdle(1)
 	l.MustCreate()
 
@@ -198,10 +157,7 @@ func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
 
 // A caller who leaves as a Pod becomes idle has either the sandbox or none: no Pod stays with a claim that nobody was told of.
 func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	_, l := claimtest.Start(t, 1)
 	for round := range 12 {
 		holder := l.MustCreate()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -226,34 +182,18 @@ func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
 			}
 			cancel()
 		}()
-		_, err := l.Release(t.Context(), holder.GetId())
-		w.Must(err)
+		l.MustRelease(holder.GetId())
 		<-handed
 		if a := <-answered; a.err == nil {
-			_, err := l.Release(t.Context(), a.got.GetId())
-			w.Must(err)
+			l.MustRelease(a.got.GetId())
 		}
 		l.AwaitIdle(1)
 	}
-	w.Eventually("all sandboxes to end", func() error {
-		list, err := l.List(t.Context(), &sandboxv1.ListSandboxesRequest{Namespace: w.Namespace})
-		if err != nil || len(list.GetSandboxes()) != 0 {
-			return fmt.Errorf("%v, %w", list, err)
-		}
-		return nil
-	})
+	l.AwaitSandboxes(0)
 }
 
 func TestPoolThatGoesRefusesWhoWaits(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(0)
-	l := w.Lead(1)
-	w.Eventually("the pool", func() error {
-		if _, ok := l.Stats(l.W.Key("p")); !ok {
-			return errors.New("not known")
-		}
-		return nil
-	})
+	w, l := claimtest.Start(t, 0)
 	waits := make(chan error, 1)
 	go func() {
 		_, err := l.TryCreate()

@@ -73,7 +73,6 @@ func New(i *inventory.Inventory, sb *sandboxes.Service, opts Options) (*Service,
 			}
 		},
 		Pool: func(st *inventory.State, p *inventory.Pool) { s.in(st).serve(p) },
-		Led:  func(st *inventory.State) { s.in(st).enforceAll() },
 	})
 	return s, nil
 }

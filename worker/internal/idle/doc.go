@@ -2,7 +2,7 @@
 
 // Package idle knows when sandboxes end by themselves: idle for too long, too old, or never used.
 //
-// In go live sandboxes with their timeouts, as package claim sees them on Pods, and what sources say of their activity; out
+// In go live sandboxes with their timeouts, as package sandboxes sees them on Pods, and what sources say of their activity; out
 // come ends with a typed reason, and times of activity to be written down. It runs on the leader, keeps an entry for each live
 // sandbox and one timer for all (I10), and asks nobody as long as nothing is due.
 //

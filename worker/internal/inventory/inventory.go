@@ -42,18 +42,17 @@ type Inventory struct {
 	mu        sync.Mutex
 	state     State
 	observers []Observer
-	onChange  []func(pool types.NamespacedName, urgent bool)
+	onChange  []func(pool types.NamespacedName)
 	synced    []func() bool
 }
 
-// Observer is called with what an Update has changed, before the lock is released: nobody sees a State whose observers do not
-// know of it yet. Any of its functions may be nil. None blocks.
+// Observer is called with what an Update has changed, before the lock is released. Any of its functions may be nil. None blocks.
 type Observer struct {
 	// Pod is called with each Change.
 	Pod func(*State, Change)
-	// Pool is called with each pool of which the spec, the idle Pods or the queue have changed.
+	// Pool is called with each pool that was touched: its spec, its idle Pods or its queue have changed.
 	Pool func(*State, *Pool)
-	// Led is called when this process begins to lead and the State is complete; Retired when it leads no more.
+	// Led is called when this process begins to lead, before every sandbox counts as seen anew; Retired when it leads no more.
 	Led, Retired func(*State)
 	// Run runs, without the lock, for as long as this process leads.
 	Run func(context.Context)
@@ -98,7 +97,7 @@ func (i *Inventory) update(f func(*State)) (after []func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	f(&i.state)
-	return i.state.settle(i.observers, i.onChange)
+	return i.state.tell(i.observers, i.onChange)
 }
 
 // View calls f with the lock held. f changes nothing.
@@ -115,9 +114,8 @@ func (i *Inventory) Observe(o Observer) {
 	i.observers = append(i.observers, o)
 }
 
-// OnChange calls f, without the lock, whenever the numbers of a pool have changed; urgent when it went from none idle to some
-// or back. f does not block. Call OnChange before Watch.
-func (i *Inventory) OnChange(f func(pool types.NamespacedName, urgent bool)) {
+// OnChange calls f, without the lock, whenever the numbers of a pool have changed. f does not block. Call OnChange before Watch.
+func (i *Inventory) OnChange(f func(pool types.NamespacedName)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.onChange = append(i.onChange, f)

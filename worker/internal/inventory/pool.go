@@ -18,7 +18,6 @@ type Pool struct {
 	closing bool                      // being deleted
 	pods    int
 	idle    idleQueue
-	stocked bool // it had idle Pods when it was last announced
 }
 
 // Key is the pool's name.

@@ -27,10 +27,7 @@ import (
 // I1: an etcd that was set back under a leader is found out by the Pods, although others have brought its revision past
 // where it was before anybody looked. The Pod that looks idle runs a sandbox.
 func TestI1APodThatWentBackIsNoticed(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1)
 	backup := filepath.Join(t.TempDir(), "etcd")
 	w.Must(claimtest.Plane.Up(t).Backup(backup))
 	l.MustCreate()
@@ -106,10 +103,7 @@ func TestAPodThatChangesWhileItIsLookedAtIsNotSetBack(t *testing.T) {
 
 // A write that finds everything as it wants it gets no new version, and is no restore. Others' writes come between two.
 func TestAWriteThatChangesNothingIsNoRestore(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(2)
-	l := w.Lead(1)
-	l.AwaitIdle(2)
+	_, l := claimtest.Start(t, 2)
 	sb, other := l.MustCreate(), l.MustCreate()
 	for range 2 {
 		change := &sandboxv1.UpdateSandboxRequest{Id: sb.GetId(), IdleTimeout: durationpb.New(time.Hour)}
@@ -127,15 +121,11 @@ func TestAWriteThatChangesNothingIsNoRestore(t *testing.T) {
 
 // A sandbox that has ended is on no Pod any more. One that is has come back with an older etcd, also where no version tells.
 func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1)
 	s := l.MustCreate()
 	pod := &corev1.Pod{}
 	w.Must(w.Live.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: s.GetPod()}, pod))
-	_, err := l.Release(t.Context(), s.GetId())
-	w.Must(err)
+	l.MustRelease(s.GetId())
 	w.Eventually("the record", func() error {
 		got, err := l.Get(t.Context(), s.GetId())
 		if err != nil || got.GetPhase() != sandboxv1.Phase_ENDED {

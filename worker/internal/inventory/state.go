@@ -261,8 +261,8 @@ func (v *View) Holder(hash string) *Pod {
 // After has f called once the lock is released.
 func (s *State) After(f func()) { s.after = append(s.after, f) }
 
-// settle tells the observers what has changed, and returns what is to be called after the lock is released.
-func (s *State) settle(observers []Observer, listeners []func(types.NamespacedName, bool)) []func() {
+// tell tells the observers what has changed, and returns what is to be called after the lock is released.
+func (s *State) tell(observers []Observer, listeners []func(types.NamespacedName)) []func() {
 	for len(s.changes) > 0 {
 		changes := s.changes
 		s.changes = nil
@@ -282,11 +282,8 @@ func (s *State) settle(observers []Observer, listeners []func(types.NamespacedNa
 		}
 	}
 	for p := range s.touched {
-		key, stocked := p.key, p.Idle() > 0
-		urgent := stocked != p.stocked
-		p.stocked = stocked
 		for _, f := range listeners {
-			s.After(func() { f(key, urgent) })
+			s.After(func() { f(p.key) })
 		}
 	}
 	clear(s.touched)

@@ -145,6 +145,9 @@ func (i *Inventory) lead(ctx, lasting context.Context, claimed []corev1.Pod) {
 				o.Led(s)
 			}
 		}
+		for _, p := range s.byID {
+			s.changes = append(s.changes, Change{Kind: Seen, Pod: p, Sandbox: p.id, Before: p.object, View: p.object})
+		}
 	})
 }
 

@@ -22,7 +22,7 @@
 //
 // # Until when (I13)
 //
-// A tunnel is noted before its sandbox is looked up, and package claim says when a sandbox cannot be reached any more: before
+// A tunnel is noted before its sandbox is looked up, and package sandboxes says when a sandbox cannot be reached any more: before
 // its release is written, when its Pod is seen in another phase, deleted, or no longer this process' to serve. From that
 // moment no message passes, in either direction; what was under way in the API server ends with its connection. Whoever
 // loses the lease finds out at the next message, or within a second. So a release is answered after the last message, and

@@ -4,8 +4,8 @@
 // record.
 //
 // In: a pool, its Pods, how long each has been in its stage, and what was written and not seen yet. Out: writes to Pods, the
-// pool's status, Events, and terminal records. How a sandbox is written on its Pod is package sandbox's; claims and releases are
-// package claim's.
+// pool's status, Events, and terminal records. How a sandbox is written on its Pod is package sandbox's; claims are package claim's,
+// releases package sandboxes'.
 //
 //	podview.go       facts about one Pod
 //	pod.go           a new Pod, and the revision of what it is made from

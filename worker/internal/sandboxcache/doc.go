@@ -15,11 +15,11 @@
 //
 // Reconcilers read from the cache: what they write tests what it was decided from. Live reads are for what must not be late:
 // what is idle after etcd was set back (package agent), what a Pod's resources are before they are changed and what it is
-// when a wait has lasted too long (package claim).
+// when a wait has lasted too long (package sandboxes).
 //
 // # What is not read here
 //
-// Package claim keeps an index of its own, fed by the same informers and by the answers to its own writes. A cache has only
+// Package inventory keeps an index of its own, fed by the same informers and by the answers to its own writes. A cache has only
 // the former: it would show a Pod as idle that was handed out a moment ago, and finding the next idle Pod in it would be a
 // scan, not O(1). So claims, their keys and what a caller is told of a sandbox come from there, and this is for everybody
 // else. A leader's first list of sandboxes goes by the claim path's own connections, which no watch shares.

@@ -76,12 +76,8 @@ func TestGetTellsWhyASandboxDoesNotRun(t *testing.T) {
 		return nil
 	})
 	got := l.MustCreate(withHook, assigned)
-	w.Eventually("the sandbox to wait for its hooks", func() error {
-		record, err := l.Get(t.Context(), got.GetId())
-		if err != nil || record.GetPhase() != sandboxv1.Phase_STARTING || record.GetStatusDetail().GetReason() != "PostStartHooks" {
-			return fmt.Errorf("%v, %w", record, err)
-		}
-		return nil
+	l.Until(got.GetId(), "the sandbox to wait for its hooks", func(got *sandboxv1.Sandbox) bool {
+		return got.GetPhase() == sandboxv1.Phase_STARTING && got.GetStatusDetail().GetReason() == "PostStartHooks"
 	})
 	now := time.Now()
 	warn(w, &pod, "Normal", "Pulled", "fine", now)

@@ -6,16 +6,12 @@ import (
 	"errors"
 	"testing"
 
-	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/worker/internal/claim/claimtest"
 )
 
 // A sandbox that ends while its worker ends is recorded by the next one.
 func TestWhatEndsWithAWorkerIsRecordedByTheNext(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1)
 	sandbox := l.MustCreate()
 	l.StopRecording()
 	pod := w.Pod(sandbox.GetPod())
@@ -28,11 +24,5 @@ func TestWhatEndsWithAWorkerIsRecordedByTheNext(t *testing.T) {
 	})
 	l.Stop()
 	next := w.Lead(2)
-	w.Eventually("the record", func() error {
-		got, err := next.Get(t.Context(), sandbox.GetId())
-		if err == nil && got.GetPhase() != sandboxv1.Phase_ENDED {
-			err = errors.New(got.GetPhase().String())
-		}
-		return err
-	})
+	next.Until(sandbox.GetId(), "the record", claimtest.Ended)
 }

@@ -4,7 +4,6 @@ package sandboxes_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -57,14 +56,6 @@ func on(t *testing.T, d *disk) func(*claimtest.Options, *rest.Config) {
 	}
 }
 
-func isOver(l *claimtest.Leader, id string) error {
-	got, err := l.Get(l.W.T.Context(), id)
-	if err == nil && got.GetPhase() != sandboxv1.Phase_ENDED {
-		err = errors.New(got.GetPhase().String())
-	}
-	return err
-}
-
 // The record of a sandbox without a key outlives the worker, and one that ended with a key still reaches the hub.
 func TestRecordsOutliveTheWorker(t *testing.T) {
 	w := claimtest.NewWorld(t)
@@ -74,9 +65,8 @@ func TestRecordsOutliveTheWorker(t *testing.T) {
 	l.AwaitIdle(3)
 	plain, withKey := l.MustCreate(), l.MustCreate(claimtest.Keyed("k", 1))
 	for _, s := range []*sandboxv1.Sandbox{plain, withKey} {
-		_, err := l.Release(t.Context(), s.GetId())
-		w.Must(err)
-		w.Eventually("its record", func() error { return isOver(l, s.GetId()) })
+		l.MustRelease(s.GetId())
+		l.Until(s.GetId(), "its record", claimtest.Ended)
 	}
 	l.Stop()
 	l.Blind()
@@ -123,8 +113,7 @@ func TestAFullDiskLosesNoRecordAndLeaksNoPod(t *testing.T) {
 	sandboxes := []*sandboxv1.Sandbox{l.MustCreate(), l.MustCreate(claimtest.Keyed("k", 1)), l.MustCreate()}
 	d.full.Store(true)
 	for _, s := range sandboxes[:2] {
-		_, err := l.Release(t.Context(), s.GetId())
-		w.Must(err)
+		l.MustRelease(s.GetId())
 	}
 	w.Must(w.Live.Delete(t.Context(), w.Pod(sandboxes[2].GetPod())))
 	w.Eventually("the Pods to have stopped", func() error {
@@ -147,7 +136,7 @@ func TestAFullDiskLosesNoRecordAndLeaksNoPod(t *testing.T) {
 	}
 	d.full.Store(false)
 	for _, s := range sandboxes {
-		w.Eventually("the record", func() error { return isOver(l, s.GetId()) })
+		l.Until(s.GetId(), "the record", claimtest.Ended)
 	}
 	w.Eventually("the Pods to go", func() error {
 		for _, p := range w.Pods() {
@@ -178,7 +167,7 @@ func TestAPodRemovedByForceIsRecorded(t *testing.T) {
 	pod := w.Pod(s.GetPod())
 	w.Must(w.Live.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	w.Must(w.Live.Patch(t.Context(), pod, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`))))
-	w.Eventually("the end to be known", func() error { return isOver(l, s.GetId()) })
+	l.Until(s.GetId(), "the end to be known", claimtest.Ended)
 	if again, err := l.TryCreate(claimtest.Keyed("k", 1)); err != nil || again.GetId() != s.GetId() {
 		t.Errorf("I2: its key was answered %v, %v", again, err)
 	}
@@ -199,17 +188,13 @@ func TestAPodRemovedByForceIsRecorded(t *testing.T) {
 }
 
 func TestListOfEndedSandboxes(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(4)
-	l := w.Lead(1)
-	l.AwaitIdle(4)
+	w, l := claimtest.Start(t, 4)
 	lived, gone := l.MustCreate(), []string{}
 	began := time.Now().Add(-time.Minute)
 	for range 3 {
 		s := l.MustCreate()
-		_, err := l.Release(t.Context(), s.GetId())
-		w.Must(err)
-		w.Eventually("its record", func() error { return isOver(l, s.GetId()) })
+		l.MustRelease(s.GetId())
+		l.Until(s.GetId(), "its record", claimtest.Ended)
 		gone = append(gone, s.GetId())
 	}
 	list := func(r *sandboxv1.ListSandboxesRequest) (ids []string) {

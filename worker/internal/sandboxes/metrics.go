@@ -85,7 +85,8 @@ func (m *metrics) hasEnded(reason, cause string) {
 		cause = "Other"
 	}
 	switch v1alpha1.SandboxStopReason(reason) {
-	case v1alpha1.SandboxStopReasonCompleted, v1alpha1.SandboxStopReasonCanceled, v1alpha1.SandboxStopReasonReleased, v1alpha1.SandboxStopReasonFailed:
+	case v1alpha1.SandboxStopReasonCompleted, v1alpha1.SandboxStopReasonCanceled, v1alpha1.SandboxStopReasonReleased,
+		v1alpha1.SandboxStopReasonFailed:
 	default:
 		reason = "Other"
 	}

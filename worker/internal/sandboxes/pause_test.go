@@ -68,6 +68,15 @@ func reasonOf(err error) problem.Reason {
 	return problem.FromError(err).Reason
 }
 
+// is what Until waits for: a state of a pause and its reason.
+func is(state sandboxv1.Pause_State, reason string) func(*sandboxv1.Sandbox) bool {
+	return func(got *sandboxv1.Sandbox) bool {
+		return got.GetPause().GetState() == state && got.GetPause().GetReason() == reason
+	}
+}
+
+var isPaused = is(sandboxv1.Pause_PAUSED, "")
+
 // quiet wants the sandbox to have all of its CPU, and nobody to be at it.
 func quiet(l *claimtest.Leader, id, want string) {
 	l.W.T.Helper()
@@ -78,17 +87,14 @@ func quiet(l *claimtest.Leader, id, want string) {
 		}
 		pod := l.W.Pod(got.GetPod())
 		if got.GetPause() != nil || pause.Marked(pod) || cpu(pod) != want || l.InFlight() != 0 {
-			return fmt.Errorf("pause %v, %s, annotation %q, %d in flight", got.GetPause(), cpu(pod), pod.Annotations[v1alpha1.SandboxPauseAnnotationKey], l.InFlight())
+			return fmt.Errorf("pause %v, %s, annotations %v, %d in flight", got.GetPause(), cpu(pod), pod.Annotations, l.InFlight())
 		}
 		return nil
 	})
 }
 
 func TestPauseAndResume(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1, withCPU("250m", "500m"))
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1, withCPU("250m", "500m"))
 	sb := l.MustCreate(claimtest.Keyed("k", 1))
 	before := w.Pod(sb.GetPod())
 
@@ -102,7 +108,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("the Pod has %s", got)
 	}
 	generation := pod.Generation
-	if again, err := l.Pause(t.Context(), sb.GetId()); err != nil || again.GetPause().GetState() != sandboxv1.Pause_PAUSED {
+	if again, err := l.Pause(t.Context(), sb.GetId()); err != nil || !isPaused(again) {
 		t.Errorf("paused again: %v, %v", again, err)
 	}
 	if got := w.Pod(sb.GetPod()); got.ResourceVersion != pod.ResourceVersion || got.Generation != generation {
@@ -121,14 +127,11 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("resumed again: %v, %v, or something was written", again, err)
 	}
 
-	_, err = l.Release(t.Context(), sb.GetId())
-	w.Must(err)
-	w.Eventually("the end", func() error {
-		if got, err := l.Pause(t.Context(), sb.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_ENDED || got.GetPause() != nil {
-			return fmt.Errorf("%v, %w", got, err)
-		}
-		return nil
-	})
+	l.MustRelease(sb.GetId())
+	l.Until(sb.GetId(), "its end", claimtest.Ended)
+	if got, err := l.Pause(t.Context(), sb.GetId()); err != nil || !claimtest.Ended(got) || got.GetPause() != nil {
+		t.Errorf("an ended sandbox is paused: %v, %v", got, err)
+	}
 	if _, err := l.Pause(t.Context(), "none-"+claimtest.ClusterID); reasonOf(err) != problem.NotFound {
 		t.Errorf("a sandbox that is not there: %v", err)
 	}
@@ -176,10 +179,7 @@ func TestCannotBePaused(t *testing.T) {
 }
 
 func TestPauseOfAStartingSandbox(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1, withCPU("1", "1"))
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	_, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate(claimtest.Image("test.local/fail-pull:1"), func(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED })
 	if _, err := l.Pause(t.Context(), sb.GetId()); reasonOf(err) != problem.Unavailable || !strings.Contains(err.Error(), "starting") {
 		t.Errorf("%v, want UNAVAILABLE", err)
@@ -190,10 +190,7 @@ func TestPauseOfAStartingSandbox(t *testing.T) {
 func TestResumeThatIsDeferred(t *testing.T) {
 	for _, reason := range []string{"Deferred", "Infeasible"} {
 		t.Run(reason, func(t *testing.T) {
-			w := claimtest.NewWorld(t)
-			w.MakePool(1, withCPU("2", "2"))
-			l := w.Lead(1)
-			l.AwaitIdle(1)
+			w, l := claimtest.Start(t, 1, withCPU("2", "2"))
 			sb := l.MustCreate()
 			_, err := l.Pause(t.Context(), sb.GetId())
 			w.Must(err)
@@ -204,7 +201,7 @@ func TestResumeThatIsDeferred(t *testing.T) {
 				t.Errorf("resumed without room: %v", p)
 			}
 			got, err = l.Pause(t.Context(), sb.GetId())
-			if err != nil || got.GetPause().GetState() != sandboxv1.Pause_PAUSED {
+			if err != nil || !isPaused(got) {
 				t.Errorf("paused instead: %v, %v", got, err)
 			}
 			_, err = l.Resume(t.Context(), sb.GetId())
@@ -217,10 +214,7 @@ func TestResumeThatIsDeferred(t *testing.T) {
 
 // A quota that was used up meanwhile keeps a sandbox paused, and the caller is told.
 func TestResumeThatAQuotaRefuses(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1, withCPU("1", "1"))
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
 	_, err := l.Pause(t.Context(), sb.GetId())
 	w.Must(err)
@@ -242,7 +236,7 @@ func TestResumeThatAQuotaRefuses(t *testing.T) {
 		}
 		return nil
 	})
-	if got, err := l.Get(t.Context(), sb.GetId()); err != nil || got.GetPause().GetState() != sandboxv1.Pause_PAUSED {
+	if got, err := l.Get(t.Context(), sb.GetId()); err != nil || !isPaused(got) {
 		t.Errorf("it is %v, %v, want paused", got.GetPause(), err)
 	}
 	w.Must(w.Live.Delete(t.Context(), quota))
@@ -255,26 +249,18 @@ func TestResumeThatAQuotaRefuses(t *testing.T) {
 
 // Of two that want opposite things one is refused; of two that want the same both are answered.
 func TestPauseAndResumeAtOnce(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1, withCPU("1", "1"))
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
 	annotate(w, sb.GetPod(), plane.ResizeAnnotation, "Deferred:later") // so that the pause takes as long as this test wants
 	var pauses sync.WaitGroup
 	for range 3 {
 		pauses.Go(func() {
-			if got, err := l.Pause(t.Context(), sb.GetId()); err != nil || got.GetPause().GetState() != sandboxv1.Pause_PAUSED {
+			if got, err := l.Pause(t.Context(), sb.GetId()); err != nil || !isPaused(got) {
 				t.Errorf("pause: %v, %v", got.GetPause(), err)
 			}
 		})
 	}
-	w.Eventually("a pause that is deferred", func() error {
-		if got, err := l.Get(t.Context(), sb.GetId()); err != nil || got.GetPause().GetReason() != "Deferred" || got.GetPause().GetState() != sandboxv1.Pause_PAUSING {
-			return fmt.Errorf("%v, %w", got.GetPause(), err)
-		}
-		return nil
-	})
+	l.Until(sb.GetId(), "a pause that is deferred", is(sandboxv1.Pause_PAUSING, "Deferred"))
 	if _, err := l.Resume(t.Context(), sb.GetId()); reasonOf(err) != problem.Unavailable || !strings.Contains(err.Error(), "Pause is under way") {
 		t.Errorf("resume meanwhile: %v, want UNAVAILABLE", err)
 	}
@@ -287,10 +273,7 @@ func TestPauseAndResumeAtOnce(t *testing.T) {
 
 // A leader that comes when another one has written half of it finishes it, be it a pause or a resume.
 func TestANewLeaderGoesOnWithAPause(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1, withCPU("1", "1"))
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
 	half := func(target pause.Target) *claimtest.Leader {
 		t.Helper()
@@ -305,12 +288,7 @@ func TestANewLeaderGoesOnWithAPause(t *testing.T) {
 		return l
 	}
 	half(pause.Paused)
-	w.Eventually("the pause", func() error {
-		if got, err := l.Get(t.Context(), sb.GetId()); err != nil || got.GetPause().GetState() != sandboxv1.Pause_PAUSED {
-			return fmt.Errorf("%v, %w", got.GetPause(), err)
-		}
-		return nil
-	})
+	l.Until(sb.GetId(), "the pause", isPaused)
 	if got := cpu(w.Pod(sb.GetPod())); got != "10m/10m" {
 		t.Errorf("it has %s", got)
 	}
@@ -320,18 +298,14 @@ func TestANewLeaderGoesOnWithAPause(t *testing.T) {
 
 // I13: a Pod whose CPU was taken is not given to the next tenant, whether or not it could be reset otherwise.
 func TestI13APausedPodIsReplaced(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1, withCPU("1", "1"))
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	for _, paused := range []bool{false, true} {
 		sb := l.MustCreate(claimtest.Image(claimtest.TenantImage))
 		if paused {
 			_, err := l.Pause(t.Context(), sb.GetId())
 			w.Must(err)
 		}
-		_, err := l.Release(t.Context(), sb.GetId())
-		w.Must(err)
+		l.MustRelease(sb.GetId())
 		w.Eventually("one idle Pod", func() error {
 			if pods := w.Pods(); len(pods) != 1 || pods[0].Labels[v1alpha1.SandboxPhaseLabelKey] != v1alpha1.SandboxPhaseIdle {
 				return fmt.Errorf("%d Pods, the first %s", len(pods), pods[0].Labels[v1alpha1.SandboxPhaseLabelKey])
@@ -347,10 +321,7 @@ func TestI13APausedPodIsReplaced(t *testing.T) {
 
 // While it is paused a sandbox does not end as idle, and when it has its CPU back its time begins anew.
 func TestAPausedSandboxIsNotIdle(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1, withCPU("1", "1"))
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	idle := 3 * time.Second
 	sb := l.MustCreate(func(c *claim.Claim) { timeout(c, idle) })
 	_, err := l.Pause(t.Context(), sb.GetId())
@@ -364,12 +335,7 @@ func TestAPausedSandboxIsNotIdle(t *testing.T) {
 	resumed := time.Now()
 	_, err = l.Resume(t.Context(), sb.GetId())
 	w.Must(err)
-	w.Eventually("the end of an idle sandbox", func() error {
-		if got, err := l.Get(t.Context(), sb.GetId()); err != nil || got.GetFailureReason() != "IdleTimeout" {
-			return fmt.Errorf("%v, %w", got, err)
-		}
-		return nil
-	})
+	l.Until(sb.GetId(), "its end", func(got *sandboxv1.Sandbox) bool { return got.GetFailureReason() == "IdleTimeout" })
 	if took := time.Since(resumed); took < idle {
 		t.Errorf("it ended %s after it was resumed, want %s", took, idle)
 	}
@@ -447,12 +413,7 @@ func TestPauseWhileTheAPIServerIsInTrouble(t *testing.T) {
 			if reason := reasonOf(err); reason != "" && (tt.fails < 12 || reason != problem.OutcomeUnknown) {
 				t.Errorf("%v", err)
 			}
-			w.Eventually("the pause", func() error {
-				if got, err := l.Get(t.Context(), sb.GetId()); err != nil || got.GetPause().GetState() != sandboxv1.Pause_PAUSED || l.InFlight() != 0 {
-					return fmt.Errorf("%v, %w, %d in flight", got.GetPause(), err, l.InFlight())
-				}
-				return nil
-			})
+			l.Until(sb.GetId(), "the pause", func(got *sandboxv1.Sandbox) bool { return isPaused(got) && l.InFlight() == 0 })
 			if !l.Serving() {
 				t.Error("it does not serve any more")
 			}
@@ -462,10 +423,7 @@ func TestPauseWhileTheAPIServerIsInTrouble(t *testing.T) {
 
 // A leader that parts in the midst of a pause does not keep the next one waiting, which finishes it.
 func TestLeadingEndsInTheMidstOfAPause(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1, withCPU("1", "1"))
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
 	annotate(w, sb.GetPod(), plane.ResizeAnnotation, "Deferred:later")
 	ended := make(chan error, 1)
@@ -473,12 +431,7 @@ func TestLeadingEndsInTheMidstOfAPause(t *testing.T) {
 		_, err := l.Pause(context.WithoutCancel(t.Context()), sb.GetId())
 		ended <- err
 	}()
-	w.Eventually("a pause under way", func() error {
-		if got, err := l.Get(t.Context(), sb.GetId()); err != nil || got.GetPause().GetReason() != "Deferred" {
-			return fmt.Errorf("%v, %w", got.GetPause(), err)
-		}
-		return nil
-	})
+	l.Until(sb.GetId(), "a pause under way", is(sandboxv1.Pause_PAUSING, "Deferred"))
 	began := time.Now()
 	l.Stop()
 	if took := time.Since(began); took > 10*time.Second {
@@ -489,10 +442,5 @@ func TestLeadingEndsInTheMidstOfAPause(t *testing.T) {
 	}
 	next := w.Lead(2)
 	annotate(w, sb.GetPod(), plane.ResizeAnnotation, "")
-	w.Eventually("the pause", func() error {
-		if got, err := next.Get(t.Context(), sb.GetId()); err != nil || got.GetPause().GetState() != sandboxv1.Pause_PAUSED || next.InFlight() != 0 {
-			return fmt.Errorf("%v, %w", got.GetPause(), err)
-		}
-		return nil
-	})
+	next.Until(sb.GetId(), "the pause", func(got *sandboxv1.Sandbox) bool { return isPaused(got) && next.InFlight() == 0 })
 }

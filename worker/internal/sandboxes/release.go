@@ -105,34 +105,46 @@ func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 // end writes the release until the Pod shows it, whoever wrote it.
 func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandboxv1.Sandbox, error) {
 	defer s.closing(id)()
+	return s.write(ctx, id, "releasing", maxReleaseTries, func() (edit, error) { return s.prepareEnd(id, end) })
+}
+
+// edit is what to write on the Pod of a sandbox, or the record of one for which there is nothing to write.
+type edit struct {
+	pod    *corev1.Pod
+	patch  []byte
+	record *sandboxv1.Sandbox
+}
+
+// write writes what is prepared, anew if the Pod has changed, and returns what the sandbox is then.
+func (s *Service) write(ctx context.Context, id, doing string, tries int, prepare func() (edit, error)) (*sandboxv1.Sandbox, error) {
 	var last error
-	for try := range maxReleaseTries {
-		pod, patch, record, err := s.prepareEnd(id, end)
-		if err != nil || record != nil {
-			return record, err
+	for try := range tries {
+		e, err := prepare()
+		if err != nil || e.record != nil {
+			return e.record, err
 		}
-		if pod == nil {
+		if e.pod == nil {
 			return s.findEnded(ctx, id)
 		}
-		got, err := s.inventory.Write(ctx, id, pod, patch)
+		got, err := s.inventory.Write(ctx, id, e.pod, e.patch)
 		switch {
 		case errors.Is(err, inventory.ErrSetBack):
-			return nil, disposition.Doubt("releasing sandbox %s: %w", id, err)
+			return nil, disposition.Doubt("%s sandbox %s: %w", doing, id, err)
 		case got == inventory.Written:
-			continue
+			return s.Find(ctx, id)
 		case got == inventory.Faulty:
-			return nil, disposition.Fault(problem.New(problem.Internal, "releasing sandbox %s: %w", id, err))
+			return nil, disposition.Fault(problem.New(problem.Internal, "%s sandbox %s: %w", doing, id, err))
 		}
 		last = err // an API server that has just started refuses what it will allow
 		if err := wallclock.Sleep(ctx, s.clock, 20*time.Millisecond<<try); err != nil {
 			break
 		}
 	}
-	return nil, disposition.Doubt("releasing sandbox %s: %w", id, last)
+	return nil, disposition.Doubt("%s sandbox %s: %w", doing, id, last)
 }
 
-// prepareEnd returns a sandbox that is stopping, or what to write to make it so; nothing for one that is on no Pod.
-func (s *Service) prepareEnd(id string, end sandbox.End) (pod *corev1.Pod, patch []byte, record *sandboxv1.Sandbox, err error) {
+// prepareEnd returns what makes a sandbox stop; nothing for one that is on no Pod.
+func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
 	s.inventory.View(func(v *inventory.View) {
 		p := v.Sandbox(id)
 		switch {
@@ -140,16 +152,16 @@ func (s *Service) prepareEnd(id string, end sandbox.End) (pod *corev1.Pod, patch
 			err = disposition.NotServing()
 		case p == nil:
 		case !p.Live():
-			record = s.Show(p)
+			e.record = s.Show(p)
 		case end.StopReason == v1alpha1.SandboxStopReasonFailed:
 			// Whatever made it fail may still be there: the Pod is replaced.
-			pod, patch = p.Object(), sandbox.FailPatch(p.Object(), end, s.time.Now())
+			e.pod, e.patch = p.Object(), sandbox.FailPatch(p.Object(), end, s.time.Now())
 		default:
-			pod = p.Object()
-			if patch, _, err = sandbox.ReleasePatch(pod, returnsTo(p), end, s.time.Now()); err != nil {
+			e.pod = p.Object()
+			if e.patch, _, err = sandbox.ReleasePatch(e.pod, returnsTo(p), end, s.time.Now()); err != nil {
 				err = fmt.Errorf("building the release of %s: %w", id, err)
 			}
 		}
 	})
-	return pod, patch, record, err
+	return e, err
 }

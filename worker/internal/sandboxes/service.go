@@ -101,9 +101,8 @@ func (l locked) changed(c *inventory.Change) {
 
 // led takes over the sandboxes that were there before this process led.
 func (l locked) led() {
-	for id, p := range l.Sandboxes() {
+	for _, p := range l.Sandboxes() {
 		l.takeOver(p)
-		l.followTransition(id, 0)
 	}
 	l.keepVanished()
 	if l.distrust {

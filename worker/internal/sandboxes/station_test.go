@@ -155,7 +155,7 @@ func TestI13_LabelsEditedByHandHideNoSandbox(t *testing.T) {
 				if s.HasEnded(id) {
 					t.Error("it is recorded as ended")
 				}
-				if got, body, _, err := s.prepareEnd(id, Canceled("", "")); got == nil || len(body) == 0 || err != nil {
+				if e, err := s.prepareEnd(id, Canceled("", "")); e.pod == nil || len(e.patch) == 0 || err != nil {
 					t.Errorf("a release writes nothing: %v", err)
 				}
 				s.See(s.Edited(pod, func(*corev1.Pod) {}))

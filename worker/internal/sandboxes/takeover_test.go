@@ -24,10 +24,7 @@ import (
 
 // A leader that takes over goes by what is written down: late, and never early.
 func TestTheNextLeaderTakesTimeoutsOver(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(5)
-	l := w.Lead(1)
-	l.AwaitIdle(5)
+	w, l := claimtest.Start(t, 5)
 	began := time.Now()
 	var (
 		untouched = l.MustCreate(idleTimeout(6 * time.Second))
@@ -55,10 +52,7 @@ func TestTheNextLeaderTakesTimeoutsOver(t *testing.T) {
 
 // I6: a restored etcd has lost when sandboxes were active last.
 func TestI6ARestoredEtcdEndsNoSandboxEarly(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(3)
-	l := w.Lead(1)
-	l.AwaitIdle(3)
+	w, l := claimtest.Start(t, 3)
 	quiet, old, early := l.MustCreate(idleTimeout(3*time.Second)), l.MustCreate(maxLifetime(time.Minute)), l.MustCreate(idleTimeout(time.Minute))
 	l.Stop()
 	l.Blind()

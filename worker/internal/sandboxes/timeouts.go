@@ -4,7 +4,6 @@ package sandboxes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/validate"
-	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/idle"
 	"navix.sh/atoll/worker/internal/inventory"
@@ -65,38 +63,23 @@ func (s *Service) writeActive(ctx context.Context, id string, at time.Time) erro
 
 // change writes on the Pod of a live sandbox, and returns what it is then.
 func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.Pod) []byte) (*sandboxv1.Sandbox, error) {
-	var last error
-	for try := range maxChangeTries {
-		pod, record, err := s.live(ctx, id)
-		if err != nil || record != nil {
-			return record, err
+	return s.write(ctx, id, "changing", maxChangeTries, func() (e edit, err error) {
+		if e.pod, e.record, err = s.live(ctx, id); e.pod != nil {
+			e.patch = patch(e.pod)
 		}
-		got, err := s.inventory.Write(ctx, id, pod, patch(pod))
-		switch {
-		case errors.Is(err, inventory.ErrSetBack):
-			return nil, disposition.Doubt("changing sandbox %s: %w", id, err)
-		case got == inventory.Written:
-			return s.Find(ctx, id)
-		case got == inventory.Faulty:
-			return nil, disposition.Fault(problem.New(problem.Internal, "changing sandbox %s: %w", id, err))
-		}
-		last = err
-		if err := wallclock.Sleep(ctx, s.clock, 20*time.Millisecond<<try); err != nil {
-			break
-		}
-	}
-	return nil, disposition.Doubt("changing sandbox %s: %w", id, last)
+		return e, err
+	})
 }
 
 // expire ends a sandbox whose time is up, unless more is known by then. Whatever else comes of the write, its time is
 // looked at again.
 func (s *Service) expire(ctx context.Context, id string) error {
 	defer s.holdingOff(id)() // it may yet go on
-	pod, patch, err := s.prepareExpiry(id)
-	if err != nil || pod == nil {
+	e, err := s.prepareExpiry(id)
+	if err != nil || e.pod == nil {
 		return err
 	}
-	switch got, err := s.inventory.Write(ctx, id, pod, patch); got {
+	switch got, err := s.inventory.Write(ctx, id, e.pod, e.patch); got {
 	case inventory.Written, inventory.Lost, inventory.NoPod:
 		return nil
 	default:
@@ -104,9 +87,9 @@ func (s *Service) expire(ctx context.Context, id string) error {
 	}
 }
 
-// prepareExpiry returns nothing for a sandbox that goes on, or is not this leader's to end. The decision and the Pod that the write is
-// tested against are of one moment: Pods are seen, and Decide is called, with the lock held.
-func (s *Service) prepareExpiry(id string) (pod *corev1.Pod, patch []byte, err error) {
+// prepareExpiry returns nothing for a sandbox that goes on, or is not this leader's to end. The decision and the Pod that the write
+// is tested against are of one moment: Pods are seen, and Decide is called, with the lock held.
+func (s *Service) prepareExpiry(id string) (e edit, err error) {
 	s.inventory.View(func(v *inventory.View) {
 		p := v.Sandbox(id)
 		if !v.Serving() || p == nil || !p.Live() {
@@ -116,12 +99,12 @@ func (s *Service) prepareExpiry(id string) (pod *corev1.Pod, patch []byte, err e
 		if d.Reason == "" {
 			return
 		}
-		pod = p.Object()
-		if patch, _, err = sandbox.ExpirePatch(pod, returnsTo(p), endOf(d), s.time.Now()); err != nil {
+		e.pod = p.Object()
+		if e.patch, _, err = sandbox.ExpirePatch(e.pod, returnsTo(p), endOf(d), s.time.Now()); err != nil {
 			err = fmt.Errorf("building the end of %s: %w", id, err)
 		}
 	})
-	return pod, patch, err
+	return e, err
 }
 
 func endOf(d idle.Decision) sandbox.End {
@@ -130,7 +113,8 @@ func endOf(d idle.Decision) sandbox.End {
 	case idle.MaxLifetime:
 		end.Message = fmt.Sprintf("claimed %s ago", d.Limit)
 	case idle.FirstActivityTimeout:
-		end.Message = fmt.Sprintf("no activity in its first %s; touch a sandbox without a claim key to keep it, or claim it with firstActivityTimeout 0", d.Limit)
+		end.Message = fmt.Sprintf("no activity in its first %s; touch a sandbox without a claim key to keep it, "+
+			"or claim it with firstActivityTimeout 0", d.Limit)
 	default:
 		end.Message = fmt.Sprintf("no activity for %s", d.Limit)
 	}
@@ -176,5 +160,7 @@ func (s *Service) DistrustActivity() {
 }
 
 func timeoutsOf(state *sandbox.State) idle.Timeouts {
-	return idle.Timeouts{Idle: state.IdleTimeout, Lifetime: state.MaxLifetime, FirstActivity: state.FirstActivityTimeout, Paused: state.Paused}
+	return idle.Timeouts{
+		Idle: state.IdleTimeout, Lifetime: state.MaxLifetime, FirstActivity: state.FirstActivityTimeout, Paused: state.Paused,
+	}
 }

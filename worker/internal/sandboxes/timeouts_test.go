@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/durationpb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -43,15 +44,9 @@ func firstActivity(d time.Duration) func(*claim.Claim) {
 func awaitEnd(l *claimtest.Leader, id string, since time.Time, least time.Duration, reason idle.Reason) *sandboxv1.Sandbox {
 	l.W.T.Helper()
 	var record *sandboxv1.Sandbox
-	l.W.Eventually("the end of "+id, func() error {
-		got, err := l.Get(l.W.T.Context(), id)
-		if err != nil {
-			l.W.T.Fatal(err)
-		}
-		if record = got; got.GetPhase() == sandboxv1.Phase_RUNNING {
-			return errors.New("it runs")
-		}
-		return nil
+	l.Until(id, "its end", func(got *sandboxv1.Sandbox) bool {
+		record = got
+		return got.GetPhase() != sandboxv1.Phase_RUNNING
 	})
 	took := time.Since(since)
 	if took < least || took > least+lateness {
@@ -137,25 +132,11 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 
 // endings counts sandboxes that have ended.
 func endings(l *claimtest.Leader, reason, cause string) float64 {
-	l.W.T.Helper()
-	families, err := l.Metrics.Gather()
-	l.W.Must(err)
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			labels := m.GetLabel()
-			if family.GetName() == "atoll_worker_claim_ended_sandboxes_total" && labels[0].GetValue() == cause && labels[1].GetValue() == reason {
-				return m.GetCounter().GetValue()
-			}
-		}
-	}
-	return 0
+	return l.Metric("atoll_worker_claim_ended_sandboxes_total", prometheus.Labels{"reason": reason, "cause": cause})
 }
 
 func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(3)
-	l := w.Lead(1)
-	l.AwaitIdle(3)
+	w, l := claimtest.Start(t, 3)
 	update := func(id string, r *sandboxv1.UpdateSandboxRequest) *sandboxv1.Sandbox {
 		t.Helper()
 		r.Id = id
@@ -247,10 +228,7 @@ func TestI6NothingEndsAsIdleWhileASourceIsUnreachable(t *testing.T) {
 
 // A sandbox that is never seen running ends as failed, and its caller hears why.
 func TestAStartThatTakesTooLongFails(t *testing.T) {
-	w := claimtest.NewWorld(t)
-	w.MakePool(1)
-	l := w.Lead(1)
-	l.AwaitIdle(1)
+	w, l := claimtest.Start(t, 1)
 	slow := w.Pods()[0]
 	// Half of what a swap takes here.
 	_, err := l.TryCreate(claimtest.Image(claimtest.TenantImage), func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(100 * time.Millisecond) })

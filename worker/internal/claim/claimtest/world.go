@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -133,6 +134,58 @@ func (w *World) inBackground(what string, run func(context.Context) error) (stop
 	return stop
 }
 
+// Start makes a world with a pool, and a leader that sees its Pods idle.
+func Start(t *testing.T, pods int32, change ...func(*v1alpha1.SandboxPool)) (*World, *Leader) {
+	t.Helper()
+	w := NewWorld(t)
+	w.MakePool(pods, change...)
+	l := w.Lead(1)
+	l.AwaitIdle(pods)
+	return w, l
+}
+
+// Until waits until a sandbox is as wanted.
+func (l *Leader) Until(id, what string, as func(*sandboxv1.Sandbox) bool) {
+	l.W.T.Helper()
+	l.W.Eventually(what, func() error {
+		got, err := l.Get(l.W.T.Context(), id)
+		if err == nil && !as(got) {
+			err = fmt.Errorf("it is %v", got)
+		}
+		return err
+	})
+}
+
+// Ended is what Until waits for.
+func Ended(got *sandboxv1.Sandbox) bool { return got.GetPhase() == sandboxv1.Phase_ENDED }
+
+// MustRelease releases a sandbox, or the test ends.
+func (l *Leader) MustRelease(id string) *sandboxv1.Sandbox {
+	l.W.T.Helper()
+	got, err := l.Release(l.W.T.Context(), id)
+	l.W.Must(err)
+	return got
+}
+
+// Metric is what a counter, or the count of a histogram, of these labels shows.
+func (l *Leader) Metric(name string, labels prometheus.Labels) (shown float64) {
+	l.W.T.Helper()
+	families, err := l.Metrics.Gather()
+	l.W.Must(err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			has := prometheus.Labels{}
+			for _, label := range m.GetLabel() {
+				has[label.GetName()] = label.GetValue()
+			}
+			if family.GetName() == name && maps.Equal(has, labels) {
+				shown = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return shown
+}
+
 // Leader is a claim path at work.
 type Leader struct {
 	Path
@@ -251,26 +304,46 @@ func (l *Leader) MustCreate(change ...func(*claim.Claim)) *sandboxv1.Sandbox {
 	return got
 }
 
-// AwaitIdle waits until the service has so many Pods to hand out.
+// AwaitIdle waits until the pool is known and has so many Pods to hand out.
 func (l *Leader) AwaitIdle(n int32) {
 	l.W.T.Helper()
-	l.W.Eventually(fmt.Sprintf("%d idle Pods", n), func() error {
-		if stats, _ := l.Stats(l.W.Key("p")); stats.ReadyIdle != n {
-			return fmt.Errorf("there are %d", stats.ReadyIdle)
+	l.await("idle Pods", int(n), func() int {
+		stats, ok := l.Stats(l.W.Key("p"))
+		if !ok {
+			return -1
 		}
-		return nil
+		return int(stats.ReadyIdle)
 	})
 }
 
 // AwaitWaiting waits until so many claims wait.
 func (l *Leader) AwaitWaiting(n int32) {
 	l.W.T.Helper()
-	l.W.Eventually(fmt.Sprintf("%d claims waiting", n), func() error {
-		if stats, _ := l.Stats(l.W.Key("p")); stats.Waiting != n {
-			return fmt.Errorf("there are %d", stats.Waiting)
+	l.await("claims waiting", int(n), func() int { return int(l.Waiting(l.W.Key("p"))) })
+}
+
+// AwaitSandboxes waits until so many sandboxes are on Pods of the world.
+func (l *Leader) AwaitSandboxes(n int) {
+	l.W.T.Helper()
+	l.await("sandboxes", n, func() int { return len(l.Listed()) })
+}
+
+func (l *Leader) await(what string, want int, count func() int) {
+	l.W.T.Helper()
+	l.W.Eventually(fmt.Sprintf("%d %s", want, what), func() error {
+		if n := count(); n != want {
+			return fmt.Errorf("there are %d", n)
 		}
 		return nil
 	})
+}
+
+// Listed are the sandboxes on Pods of the world.
+func (l *Leader) Listed() []*sandboxv1.Sandbox {
+	l.W.T.Helper()
+	list, err := l.List(l.W.T.Context(), &sandboxv1.ListSandboxesRequest{Namespace: l.W.Namespace})
+	l.W.Must(err)
+	return list.GetSandboxes()
 }
 
 // Key is a name in the world.

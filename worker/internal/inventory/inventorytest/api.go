@@ -60,13 +60,6 @@ func (a *API) Put(pods ...*corev1.Pod) {
 	}
 }
 
-// SetBack has the next write get a version, which is of an etcd that was restored if it is too low.
-func (a *API) SetBack(version int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.version = version
-}
-
 // Patches is how many patches were sent.
 func (a *API) Patches() int {
 	a.mu.Lock()
