@@ -17,6 +17,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -200,11 +202,21 @@ func TestI14StrangersCostTheHubNothing(t *testing.T) {
 		_ = conn.Close()
 	}
 	floodHealth(t, hub)
-	if after := hub.peakMiB(t); after > before+48 {
+	room := 48
+	if raceDetector() {
+		room = 512 // its shadow memory and its history of accesses are several times what they watch
+	}
+	if after := hub.peakMiB(t); after > before+room {
 		t.Errorf("the hub went from %d MiB to %d MiB", before, after)
 	} else {
 		t.Logf("the hub went from %d MiB to %d MiB", before, after)
 	}
+}
+
+// raceDetector reports whether this binary, which the hub's process runs as well, has the race detector.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // floodHealth begins health checks, as many as some connections may have, and ends none.

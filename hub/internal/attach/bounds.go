@@ -63,7 +63,7 @@ func errorOf(err *problem.Error) *federationv1.Error {
 // storable returns the records that can be stored. What no worker has is left out, and acknowledged with the others: it would
 // come again as it is.
 func storable(records []*federationv1.EndedSandbox) (kept []*federationv1.EndedSandbox, dropped int) {
-	kept = slices.DeleteFunc(records, func(r *federationv1.EndedSandbox) bool {
+	kept = slices.DeleteFunc(slices.Clone(records), func(r *federationv1.EndedSandbox) bool {
 		return proto.Size(r) > maxRecord || len(r.GetSandbox().GetId()) > maxSandboxID
 	})
 	return kept, len(records) - len(kept)

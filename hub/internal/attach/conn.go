@@ -126,13 +126,13 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 	case *federationv1.WorkerFrame_Answer:
 		c.answer(bounded(body.Answer))
 	case *federationv1.WorkerFrame_Ended:
-		var dropped int
-		if body.Ended.Sandboxes, dropped = storable(body.Ended.GetSandboxes()); dropped > 0 {
+		kept, dropped := storable(body.Ended.GetSandboxes())
+		if dropped > 0 {
 			c.metrics.records.Add(float64(dropped))
 			c.log.Info("dropped records of ended sandboxes that are too large", "count", dropped)
 		}
 		select {
-		case c.ended <- body.Ended:
+		case c.ended <- &federationv1.Ended{Batch: body.Ended.GetBatch(), Sandboxes: kept}:
 		default: // not acknowledged, so it comes again
 		}
 	case *federationv1.WorkerFrame_Hello, *federationv1.WorkerFrame_Begin:
