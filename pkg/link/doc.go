@@ -1,54 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package link is the one home of federation gRPC: how a worker and a hub find, recognise and keep each other. What they
-// say to each other is up to the callers.
+// Package link is the one home of federation gRPC: how a worker and a hub connect, authenticate and stay connected. The content of
+// the messages is up to the callers.
 //
-// In go certificate files and a target; out come, for a worker, Run: a loop that dials, hands every connection to a function
-// and dials again with full jitter; for a hub, NewServer: a gRPC server whose handlers ask PeerCluster who is calling.
+// In go certificate files and a target. Out come, for a worker, Run: a loop that dials, hands every connection to a function and dials
+// again with full jitter; for a hub, NewServer: a gRPC server whose handlers call PeerCluster for the identity of the peer.
 //
 // # Identity (I12)
 //
-// Both sides always present a certificate (TLS 1.3, mutual). Who somebody is stands in the one URI name of it,
-// spiffe://atoll.navix.sh/cluster/<id> or spiffe://atoll.navix.sh/hub, and nowhere else: no message has a field for it.
-// A certificate with another number of URI names, or with any other URI, is nobody. A worker accepts only a hub, so a
-// worker's certificate does not make a hub, and NewServer accepts only clusters.
+//   - Both sides always present a certificate (TLS 1.3, mutual).
+//   - Its one URI name is the identity: spiffe://atoll.navix.sh/cluster/<id> or spiffe://atoll.navix.sh/hub. No message has a field
+//     for it. A certificate with another number of URI names, or with any other URI, is refused.
+//   - A worker accepts only a hub, and NewServer only clusters; because a worker's certificate must not make a hub.
+//   - Replicas of one worker, which copy its history to each other, both present the certificate of their cluster: NewPeerServer and
+//     DialPeer accept that name only. DialPeer checks it in place of a host name, which no worker's certificate has.
 //
-// Replicas of one worker, which copy its history to each other, both present the certificate of their cluster: NewPeerServer
-// and DialPeer take that name alone. The one that dials looks for it instead of a host's name, which no certificate of a worker
-// has.
+// # Unauthenticated peers (I14)
 //
-// # Strangers (I14)
-//
-// Until a certificate was shown a connection counts against MaxHandshakes and MaxHandshakesPerAddress of its listener
+// Until a connection has shown a certificate it counts against MaxHandshakes and MaxHandshakesPerAddress of its listener
 // (serve.Limit), and has ten seconds.
 //
 // # Frames (I14)
 //
-// A frame never ends the stream that it travels on: one that is too large or no text goes out empty, one that cannot be read, or
-// that would take a hundred times its size in memory, comes in empty, and both are counted (atoll_link_frames_dropped_total). An
-// empty frame is one of a newer peer for every build, and is ignored: TestI14AFrameThatCannotTravelIsDroppedAlone. What is in a
-// frame is checked by who uses it: packages fleet and attach of the hub, agent and sync of the worker.
+// A frame never ends its stream: a frame that is too large or not valid text is sent empty. A frame that cannot be read, or that
+// would take a hundred times its size in memory, is received empty. Both are counted (atoll_link_frames_dropped_total). Every build
+// takes an empty frame for one of a newer peer and ignores it: TestI14AFrameThatCannotTravelIsDroppedAlone. Its users check what is
+// in a frame: packages fleet and attach of the hub, agent and sync of the worker.
 //
 // # Certificates on disk
 //
-// Files are read at every handshake, so that a rotated certificate, or a CA file with an overlapping second CA, is used
-// from the next connection on. Files that do not fit together, as in the middle of a rotation, leave the last good ones
-// in use. Sessions are not resumed: a resumed one would outlive the CA that vouched for it.
+// Files are read at every handshake; because a rotated certificate, or a CA file with an overlapping second CA, must take effect at
+// the next connection. While files do not match, as in the middle of a rotation, the last good ones stay in use. Sessions are not
+// resumed; because a resumed session would outlive the CA that signed it.
 //
 // # Tunnels
 //
-// A tunnel is a stream of its own, on a second connection, which Tunnels keeps beside the first: gRPC keeps a stream that is
-// not read from holding up the others of its connection, but bytes that are under way on it would still be ahead of a
-// heartbeat on a slow path. Its flow control is gRPC's, with windows of fixed size. Its identity is that of its own
-// certificate, and its token must be one that was given to this cluster.
+// A tunnel is a stream of its own, on a second connection, which Tunnels keeps beside the first; because on a slow path bytes in
+// flight would delay a heartbeat, although gRPC keeps an unread stream from blocking the others of its connection. Its flow control is
+// gRPC's, with windows of fixed size. Its identity is that of its certificate, and its token must have been issued to this cluster.
 //
-// A replica of a worker that does not lead passes its callers on to the one that does (ReachThrough): the same frames, opened
-// from the caller's side. A gRPC client hears of a stream's end only after what was sent before, which a caller that does not
-// read keeps back; so a second stream, without data, ends with each tunnel.
+// A replica of a worker that does not lead forwards its callers to the leader (ReachThrough): the same frames, opened from the
+// caller's side. A second stream, without data, ends with each tunnel; because a gRPC client learns of a stream's end only after the
+// data before it, which an unread stream keeps back.
 //
-// # Where it departs from the design's mechanism
+// # What differs from the design
 //
-// gRPC's own reconnecting is not used: every attempt is a ClientConn of its own, because gRPC's back-off starts at one
-// second and its jitter is a fifth; a thousand workers would come back in step after a hub's restart. Streams are not
-// traced as spans, which would last for days; trace context travels with each dispatch instead (TraceContext).
+//   - gRPC's own reconnecting is not used: every attempt is a ClientConn of its own; because gRPC's back-off starts at one second with
+//     a jitter of a fifth, and a thousand workers would return in step after a hub's restart.
+//   - Streams are not traced as spans; because these would last for days. Each dispatch carries trace context instead (TraceContext).
 package link

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package router decides which member can give a caller a sandbox now. It is pure: no clock, no network, no client; the hub uses
-// it for all clusters, a worker for the pools of its own.
+// Package router decides which member can give a caller a sandbox now. It is pure: no clock, no network, no client. The hub uses it for
+// all clusters, a worker for its own pools.
 //
-// In go a Request and an immutable View of one Env; out come a Decision (Pick: no lock, no allocation) or an Explanation
-// with a reason and the data's age for every candidate (Explain). Both judge a candidate by the same function, so that an
-// explanation never tells another story than the pick.
+// In go a Request and an immutable View of one Env. Out come a Decision (Pick: no lock, no allocation) or an Explanation with a reason
+// and the data's age for every candidate (Explain). Both judge a candidate by the same function; because an explanation must not
+// contradict the pick.
 //
 // The policies, in order, without weights:
 //
@@ -13,19 +13,19 @@
 //     excluded by an earlier refusal, and it matches the request's binding clusters, instance shape and scaling group
 //  2. clusters that are LastChoice (silent, no receipt, disconnected) come after all others
 //  3. tier: FreshIdle, SaturatedIdle, CanGrow, CanQueue, SaturatedQueue. A request that does not queue takes the idle
-//     tiers only, because a member that can grow makes it wait as well
+//     tiers only; because a member that can grow makes it wait as well
 //  4. the caller's order of clusters
 //  5. priority, lower first
 //  6. most free: idle Pods less claims in flight, or the shortest queue. Each candidate's count is scaled down by up to a
-//     quarter at random, so that a herd spreads over near-equals and never goes to a clearly emptier member
+//     quarter at random; because a herd must spread over near-equals and never go to a clearly emptier member
 //  7. cluster, then name
 //
-// A pick looks at every candidate, where the design speaks of two at random: an Env has few, they lie side by side in
-// memory, and only so is the stated reason true.
+// A pick looks at every candidate, while the design samples two at random; because an Env has few candidates, they are adjacent in
+// memory, and only then is the stated reason true.
 //
-// Shape: a request's instance type must match exactly, and so must its multiplier where it names one. A request without an
-// instance type takes the Env's default, as the member's own cluster states it, and only where the member has a type.
+// Shape: a request's instance type must match exactly, and so must its multiplier if it has one. A request without an instance type
+// takes the Env's default, as the member's own cluster states it, and only where the member has a type.
 //
-// Decided here: a Missing member has no pool to claim from; an Inconsistent one has a pool that is not what the Env says,
-// so that a caller could get a sandbox of another kind. Neither is routed to, nor is a state that this build doesn't know.
+// A Missing member has no pool to claim from. An Inconsistent member has a pool that differs from the Env, so that a caller could get a
+// sandbox of another kind. Neither is routed to, nor is a member in a state that this build does not know.
 package router
