@@ -16,11 +16,11 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Bounds of what a worker says besides its reports, which package fleet bounds.
+// Bounds of a worker's input besides its reports, which package fleet bounds.
 const (
-	// maxAnswer is what a worker fills an answer up to, and what surrounds it.
+	// maxAnswer is the size up to which a worker fills a response, plus the envelope.
 	maxAnswer = link.MaxFrame + 64<<10
-	// maxMessage and maxDetails bound the error of an answer, which its caller gets.
+	// maxMessage and maxDetails bound the error in a response, which is returned to the caller.
 	maxMessage = 4 << 10
 	maxDetails = 16 << 10
 	// maxRecord bounds a terminal record: a claim's labels, metadata and hooks take less than half of it.
@@ -30,12 +30,12 @@ const (
 	maxSandboxID      = 128
 )
 
-// unsendable answers a dispatch that no frame can carry, which is its caller's doing.
+// unsendable responds to a dispatch that no frame can carry, which is its caller's error.
 func unsendable(err error) *federationv1.Answer {
 	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Error: errorOf(problem.New(problem.Invalid, "the request cannot be sent to a cluster: %w", err))}
 }
 
-// bounded returns the answer, or what stands for one that is too large to be passed on. A claim may have taken a Pod.
+// bounded returns the response, or a substitute for a response that is too large to pass on. A claim may have taken a Pod.
 func bounded(a *federationv1.Answer) *federationv1.Answer {
 	if size := proto.Size(a); size > maxAnswer || len(a.GetSandbox().GetId()) > maxSandboxID {
 		return &federationv1.Answer{Id: a.GetId(), Disposition: federationv1.Disposition_UNCLEAR,
@@ -60,8 +60,8 @@ func errorOf(err *problem.Error) *federationv1.Error {
 	return &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}
 }
 
-// storable returns the records that can be stored. What no worker has is left out, and acknowledged with the others: it would
-// come again as it is.
+// storable returns the records that can be stored. A record that no worker can have is left out, and acknowledged with the
+// others; because the worker would send it again unchanged.
 func storable(records []*federationv1.EndedSandbox) (kept []*federationv1.EndedSandbox, dropped int) {
 	kept = slices.DeleteFunc(slices.Clone(records), func(r *federationv1.EndedSandbox) bool {
 		return proto.Size(r) > maxRecord || len(r.GetSandbox().GetId()) > maxSandboxID

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxAcks bounds what a worker that sends but does not read can make the hub keep. A worker that reads has at most
-	// its credit window of reports and a few heartbeats under way.
+	// maxAcks bounds the hub's memory for a worker that sends but does not read. A worker that reads has at most its credit
+	// window of reports and a few heartbeats in flight.
 	maxAcks = 256
-	// maxEnded bounds the records that wait for the store; the worker sends again what is dropped here.
+	// maxEnded bounds the records that wait for the store; the worker sends a dropped record again.
 	maxEnded = 4
 )
 
@@ -32,20 +32,20 @@ type conn struct {
 	orphans   *orphans
 	back      func()        // wakes the cluster's newest stream
 	owes      chan struct{} // has a token when a release is owed
-	leaves    chan struct{} // has one when callers have left
+	leaves    chan struct{} // has a token when callers have left
 	opts      Options
 	handler   Handler
 	metrics   *metrics
 	log       logr.Logger
 
 	table *table
-	done  chan struct{} // closed when the stream is over
+	done  chan struct{} // closed when the stream has ended
 
-	dispatches chan *call // unbuffered: a call that was taken is about to be sent
+	dispatches chan *call // unbuffered: a received call is about to be sent
 	acks       chan *federationv1.HubFrame
 	foreign    chan *federationv1.HubFrame
 	ended      chan *federationv1.Ended
-	indexed    bool // a whole key index has come
+	indexed    bool // a whole key index has arrived
 }
 
 func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *fleet.Session, handler Handler, log logr.Logger) *conn {
@@ -76,8 +76,8 @@ var (
 	errEndOfFlow = status.Error(codes.Unavailable, "the worker closed the stream")
 )
 
-// serve runs the stream. Returning ends it, which unblocks whoever is still in Send or Recv; the reader and the writer are
-// therefore not waited for before the handler returns, and touch nothing but the stream and channels afterwards.
+// serve runs the stream. Returning ends it, which unblocks Send and Recv; the reader and the writer are therefore not waited for
+// before the handler returns, and touch nothing but the stream and channels afterwards.
 func (c *conn) serve(stream stream) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	var own sync.WaitGroup
@@ -105,7 +105,7 @@ func (c *conn) read(ctx context.Context, stream stream) error {
 			return errEndOfFlow
 		case err != nil:
 			return err
-		case ctx.Err() != nil: // what a replaced stream still delivers is nobody's
+		case ctx.Err() != nil: // frames that a replaced stream still delivers are dropped
 			return context.Cause(ctx)
 		}
 		if err := c.handle(frame); err != nil {
@@ -133,11 +133,11 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 		}
 		select {
 		case c.ended <- &federationv1.Ended{Batch: body.Ended.GetBatch(), Sandboxes: kept}:
-		default: // not acknowledged, so it comes again
+		default: // not acknowledged, so the worker sends it again
 		}
 	case *federationv1.WorkerFrame_Hello, *federationv1.WorkerFrame_Begin:
 		return status.Error(codes.FailedPrecondition, "the stream has begun already")
-	default: // of a newer worker
+	default: // from a newer worker
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (c *conn) answer(a *federationv1.Answer) {
 	}
 }
 
-// pump moves foreign segments to the writer, a frame at a time: while the writer is busy the fleet merges what comes.
+// pump moves foreign segments to the writer, one frame at a time: while the writer is busy the fleet merges new changes.
 func (c *conn) pump(ctx context.Context) error {
 	for number := uint64(1); ; number++ {
 		f, err := c.session.NextForeign(ctx)
@@ -237,7 +237,7 @@ func (c *conn) write(ctx context.Context, stream stream) error {
 	}
 }
 
-// sendLeaves tells of claims that nobody waits for. They were sent by the same goroutine, so no message of them comes too early.
+// sendLeaves reports claims whose callers have left. The same goroutine sent the claims, so no such report overtakes its claim.
 func (c *conn) sendLeaves(stream stream) error {
 	left := c.table.leave()
 	if len(left) == 0 {
@@ -246,7 +246,7 @@ func (c *conn) sendLeaves(stream stream) error {
 	return stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Leave{Leave: &federationv1.Leave{Dispatches: left}}})
 }
 
-// wake leaves a token where there is none.
+// wake puts a token into an empty channel.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -18,24 +18,24 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// What can be wrong with a dispatch itself.
+// Errors of a dispatch itself.
 var (
-	// ErrNotConnected: the call was not sent. Nothing has happened because of it.
+	// ErrNotConnected: the call was not sent and had no effect.
 	ErrNotConnected = calls.ErrNotConnected
-	// ErrUnclear: the call was sent, and what became of it is not known.
+	// ErrUnclear: the call was sent, and its outcome is unknown.
 	ErrUnclear = errors.New("outcome unclear")
 )
 
-// maxAbandoned bounds the claims that a stream remembers after their callers left, so that a late sandbox can be released. They
-// are under way at the worker, which carries out as many.
+// maxAbandoned bounds the claims that a stream remembers after their callers left, so that a late sandbox can be released. A
+// worker runs as many calls at a time.
 const maxAbandoned = 32_768
 
 const releaseTimeout = 30 * time.Second
 
-// call is one dispatch under way.
+// call is one dispatch in flight.
 type call struct {
 	dispatch *federationv1.Dispatch
-	receipt  chan struct{}             // closed by the receipt or the answer
+	receipt  chan struct{}             // closed by the receipt or the response
 	answer   chan *federationv1.Answer // holds one
 }
 
@@ -43,8 +43,8 @@ func (c *call) frame() *federationv1.HubFrame {
 	return &federationv1.HubFrame{Body: &federationv1.HubFrame_Dispatch{Dispatch: c.dispatch}}
 }
 
-// movesOn reports whether the caller is better served by looking elsewhere than by waiting: only for a claim without a
-// key, which may be answered twice by two clusters without anybody noticing but the orphan's cluster.
+// movesOn reports whether the caller should try another cluster instead of waiting: only for a claim without a key; because two
+// clusters may both serve it, and only the orphan's cluster would notice.
 func (c *call) movesOn() bool {
 	claim := c.dispatch.GetClaim()
 	return claim != nil && claim.GetKeyHash() == ""
@@ -57,7 +57,7 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 	d.Incarnation = c.session.Incarnation()
 	d.Trace = link.TraceContext(ctx)
 	if deadline, ok := ctx.Deadline(); ok {
-		// A caller that gave the worker less time than it takes itself wants to hear how it ended.
+		// A caller that gave the worker less time than a receipt takes wants the outcome.
 		if left := time.Until(deadline); d.Timeout == nil || left < d.Timeout.AsDuration() {
 			d.Timeout = durationpb.New(left)
 		}
@@ -85,7 +85,7 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 	return c.await(ctx, call)
 }
 
-// await waits for the answer of a call that was sent, or is about to be.
+// await waits for the response to a call that was sent, or is about to be.
 func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, error) {
 	timer := c.opts.Clock.NewTimer(receiptTimeout)
 	defer timer.Stop()
@@ -123,14 +123,14 @@ func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, err
 	return nil, unclear
 }
 
-// table finds the caller of an answer.
+// table finds the caller for a response.
 type table struct {
 	mu        sync.Mutex
 	closed    bool
 	last      uint64
 	waiting   map[uint64]*call
 	abandoned map[uint64]struct{}
-	leaving   []uint64 // of the abandoned, those that the worker has not been told of
+	leaving   []uint64 // the abandoned calls that the worker has not been sent
 }
 
 func newTable() *table {
@@ -154,8 +154,8 @@ func (t *table) forget(c *call) {
 	delete(t.waiting, c.dispatch.GetId())
 }
 
-// abandon drops a call that was sent and whose caller leaves, unless the answer has come in the meantime: then it is
-// returned, and the caller must not leave without it. It is lost if it cannot come any more.
+// abandon drops a call that was sent and whose caller leaves, unless the response has arrived in the meantime: then it is
+// returned, and the caller must not leave without it. The call is lost if its response cannot arrive any more.
 func (t *table) abandon(c *call) (answer *federationv1.Answer, lost bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,7 +180,7 @@ func (t *table) received(id uint64) {
 	}
 }
 
-// answered delivers an answer. It reports true when it is that of a claim whose caller has left.
+// answered delivers a response. It returns true when the response is for a claim whose caller has left.
 func (t *table) answered(a *federationv1.Answer) (abandoned bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,7 +196,7 @@ func (t *table) answered(a *federationv1.Answer) (abandoned bool) {
 	return abandoned
 }
 
-// leave takes the calls whose callers have left, without those that were answered since.
+// leave takes the calls whose callers have left, without those that got a response since.
 func (t *table) leave() []uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -214,7 +214,7 @@ func (t *table) len() int {
 	return len(t.waiting)
 }
 
-// close returns the abandoned calls whose answers will not come any more.
+// close returns the abandoned calls whose responses will not arrive any more.
 func (t *table) close() (lost []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

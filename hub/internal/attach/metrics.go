@@ -66,7 +66,7 @@ func outcomeOf(answer *federationv1.Answer, err error) string {
 	switch {
 	case errors.Is(err, ErrNotConnected):
 		return "not_sent"
-	case errors.Is(err, context.Canceled): // whoever asked has left
+	case errors.Is(err, context.Canceled): // the caller has left
 		return "left"
 	case err != nil:
 		return "unclear"

@@ -20,26 +20,27 @@ import (
 )
 
 const (
-	// maxOrphans bounds what is remembered of a cluster's claims whose stream ended; the oldest are forgotten first.
+	// maxOrphans bounds the remembered claims of a cluster whose stream ended; the oldest are forgotten first.
 	maxOrphans = 32_768
-	// releasing is how many orphans of a cluster are released at a time, and releaseAgain when those are that could not be.
+	// releasing is how many orphans of a cluster are released at a time, and releaseAgain the pause before a retry of those that
+	// failed.
 	releasing    = 16
 	releaseAgain = 2 * time.Second
 )
 
-// callID names a dispatch for good: a term's streams are numbered, and a stream's dispatches.
+// callID names a dispatch permanently: a term's streams are numbered, and a stream's dispatches.
 type callID struct {
 	cluster, term    string
 	stream, dispatch uint64
 }
 
-// orphans brings together the two halves of what happened to a claim without a key whose stream ended: that nobody here
-// was told of an answer, and what the answer was, which the worker says when it is back. A sandbox of which both are known
-// is owed a release until its worker has confirmed it. The halves come in any order. Nothing of it outlives the hub: what
-// is forgotten ends by its first-activity timeout.
+// orphans joins the two halves of a claim without a key whose stream ended: that no caller here got a response, and what the
+// response was, which the worker reports when it is back. A sandbox with both halves is owed a release until its worker has
+// confirmed it. The halves arrive in any order. None of this outlives the hub: a forgotten sandbox ends by its first-activity
+// timeout.
 type orphans struct {
 	mu     sync.Mutex
-	halves map[string]halves              // by cluster: what one sends takes no room from the others (I14)
+	halves map[string]halves              // by cluster: one cluster's input takes no room from the others (I14)
 	owed   map[string]map[string]struct{} // sandbox ids by cluster
 }
 
@@ -52,7 +53,7 @@ func newOrphans() *orphans {
 	return &orphans{halves: map[string]halves{}, owed: map[string]map[string]struct{}{}}
 }
 
-// known returns the halves of a cluster. The lock is held.
+// known returns the halves of a cluster. Called with the lock held.
 func (o *orphans) known(cluster string) halves {
 	h, ok := o.halves[cluster]
 	if !ok {
@@ -62,7 +63,7 @@ func (o *orphans) known(cluster string) halves {
 	return h
 }
 
-// lose notes a call whose answer will not be heard. It reports whether a release is owed now.
+// lose notes a call whose response will not arrive. It reports whether a release is owed now.
 func (o *orphans) lose(id callID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -77,7 +78,7 @@ func (o *orphans) lose(id callID) bool {
 	return true
 }
 
-// leave notes what a call was answered that the worker does not know to have arrived.
+// leave notes the response to a call, of which the worker does not know whether it arrived.
 func (o *orphans) leave(id callID, sandbox string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,13 +134,13 @@ func (c *conn) unacknowledged(all []*federationv1.Unacknowledged) {
 	}
 }
 
-// minted reports whether the id is one of this stream's cluster (I15).
+// minted reports whether the id belongs to this stream's cluster (I15).
 func (c *conn) minted(sandbox string) bool {
 	cluster, ok := validate.ClusterOf(sandbox)
 	return ok && cluster == c.clusterID
 }
 
-// lose takes the hub's half: calls of this stream, which is over.
+// lose takes the hub's half: calls of this stream, which has ended.
 func (c *conn) lose(dispatches ...uint64) {
 	owed := false
 	for _, dispatch := range dispatches {
@@ -148,11 +149,11 @@ func (c *conn) lose(dispatches ...uint64) {
 		owed = c.orphans.lose(id) || owed
 	}
 	if owed {
-		c.back() // the worker has said its half on a later stream
+		c.back() // the worker has sent its half on a later stream
 	}
 }
 
-// settle releases what is owed, until it has been confirmed.
+// settle releases what is owed, until the worker has confirmed it.
 func (c *conn) settle(ctx context.Context) {
 	for {
 		var group errgroup.Group
@@ -177,14 +178,14 @@ func (c *conn) settle(ctx context.Context) {
 	}
 }
 
-// releaseOrphan gives back a sandbox that nobody was told of. One that could not be stays owed.
+// releaseOrphan releases a sandbox that was returned to no caller. If the release fails the sandbox stays owed.
 func (c *conn) releaseOrphan(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	answer, err := c.dispatch(ctx, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: id}},
 	})
-	if e := answer.GetError(); e != nil && codes.Code(e.GetCode()) != codes.NotFound { // a sandbox that is not known is gone
+	if e := answer.GetError(); e != nil && codes.Code(e.GetCode()) != codes.NotFound { // an unknown sandbox is gone
 		err = errors.New(e.GetMessage())
 	}
 	if err != nil {

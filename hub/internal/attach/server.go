@@ -27,25 +27,25 @@ const (
 	// beginTimeout covers the write of the incarnation in the worker's cluster.
 	beginTimeout   = 30 * time.Second
 	receiptTimeout = time.Second
-	// maxOpening bounds the frames that a cluster has the hub hold before it knows whose turn it is (I14). A worker opens one stream
-	// at a time; its successor may come before the hub has noticed its end.
+	// maxOpening bounds the streams of a cluster whose frames the hub holds before one is admitted (I14). A worker opens one
+	// stream at a time; its successor may connect before the hub has noticed its end.
 	maxOpening = 8
 )
 
-// Options are what a Server stands on. All are required.
+// Options configure a Server. All are required.
 type Options struct {
 	Fleet *fleet.Fleet
 	Clock clock.Clock
 	Log   logr.Logger
 }
 
-// Handler takes what workers say about claims.
+// Handler takes what workers report about claims.
 type Handler interface {
-	// OnEnded stores terminal records. They are acknowledged when it returns nil, and come again until then.
+	// OnEnded stores terminal records. They are acknowledged when it returns nil, and are sent again until then.
 	OnEnded(ctx context.Context, clusterID string, ended *federationv1.Ended) error
 	// OnKeys takes the complete key index of a cluster, with each of its complete reports.
 	OnKeys(clusterID string, keys []*federationv1.KeyHolder)
-	// OnRestored takes the same after the cluster's etcd was set back: keys that are not in it are lost.
+	// OnRestored takes the same after the cluster's etcd was restored: keys that are not in it are lost.
 	OnRestored(clusterID string, keys []*federationv1.KeyHolder)
 }
 
@@ -63,13 +63,13 @@ type Server struct {
 	opening map[string]int // streams of a cluster that have not begun
 }
 
-// NewServer returns a server without streams. It refuses them until it has a handler: what handles a worker's word sends
-// calls to workers by this server, so that it is made later.
+// NewServer returns a server without streams. It refuses them until it has a handler; because the handler sends calls to workers
+// through this server, and so is created later.
 func NewServer(opts Options) *Server {
 	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(), conns: map[string]*conn{}, opening: map[string]int{}}
 }
 
-// Handle lets workers attach.
+// Handle sets the handler and admits workers.
 func (s *Server) Handle(h Handler) { s.handler.Store(&h) }
 
 // stream is the hub's side of one attached stream.
@@ -102,7 +102,7 @@ func (s *Server) Attach(stream stream) error {
 	return err
 }
 
-// open goes from Hello to Begin. A refusal is told to the worker and returned as a status.
+// open runs from Hello to Begin. A refusal is sent to the worker and returned as a status.
 func (s *Server) open(stream stream, clusterID string) (*federationv1.Hello, *fleet.Session, error) {
 	if !s.mayOpen(clusterID) {
 		return nil, nil, status.Errorf(codes.ResourceExhausted, "%d streams of cluster %s have not begun yet", maxOpening, clusterID)
@@ -171,8 +171,8 @@ func (s *Server) begin(stream stream, session *fleet.Session, welcome *federatio
 
 var errNotIntroduced = status.Error(codes.DeadlineExceeded, "the worker did not introduce itself in time")
 
-// receive waits for one frame of a stream; late is the error if it does not come in time. The goroutine ends with the
-// stream's handler, at the latest.
+// receive waits for one frame of a stream; late is the error if it does not arrive in time. The goroutine ends with the stream's
+// handler, at the latest.
 func receive[F any](recv func() (F, error), on clock.Clock, timeout time.Duration, late error) (F, error) {
 	type received struct {
 		frame F
@@ -193,7 +193,7 @@ func receive[F any](recv func() (F, error), on clock.Clock, timeout time.Duratio
 	}
 }
 
-// replace makes c the cluster's stream. The one before ends by its session's Replaced.
+// replace makes c the cluster's stream. The previous one ends by its session's Replaced.
 func (s *Server) replace(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +208,7 @@ func (s *Server) remove(c *conn) {
 	}
 }
 
-// wake has the cluster's stream release sandboxes that nobody was told of. Without a stream the next one does.
+// wake makes the cluster's stream release sandboxes that were returned to no caller. Without a stream the next one does.
 func (s *Server) wake(clusterID string) {
 	if c := s.conn(clusterID); c != nil {
 		wake(c.owes)
@@ -221,7 +221,7 @@ func (s *Server) conn(clusterID string) *conn {
 	return s.conns[clusterID]
 }
 
-// InFlight counts the calls whose answers are waited for, over all streams (I10).
+// InFlight counts the calls that wait for a response, over all streams (I10).
 func (s *Server) InFlight() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -232,9 +232,9 @@ func (s *Server) InFlight() int {
 	return n
 }
 
-// Dispatch sends one call to a cluster's worker and waits for the answer. It sets id, incarnation and trace of d, and the
-// timeout unless that is set and shorter than what is left of ctx; d belongs to it from then on. The error is
-// ErrNotConnected or ErrUnclear; how the call itself went is in the answer.
+// Dispatch sends one call to a cluster's worker and waits for the response. It sets id, incarnation and trace of d, and the
+// timeout unless that is set and shorter than the rest of ctx; Dispatch owns d from then on. The error is ErrNotConnected or
+// ErrUnclear; the outcome of the call itself is in the response.
 func (s *Server) Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (answer *federationv1.Answer, err error) {
 	ctx, span := telemetry.Start(ctx, "dispatch")
 	if span.IsRecording() {

@@ -40,7 +40,7 @@ func keyOf(d *federationv1.Dispatch) (keyed, bool) {
 	return nil, false
 }
 
-// endDispatch says how a dispatch ended. The worker's span below it, if it has arrived, says why.
+// endDispatch records how a dispatch ended. The worker's span below it, if it has arrived, shows why.
 func endDispatch(span trace.Span, answer *federationv1.Answer, err error) {
 	outcome := outcomeOf(answer, err)
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxTunnels bounds the tunnels of a cluster, those that are being opened included.
+	// maxTunnels bounds the tunnels of a cluster, including those that are being opened.
 	maxTunnels = 2048
 	// tunnelTimeout is how long a worker may take to name the token of a tunnel.
 	tunnelTimeout = 10 * time.Second
 )
 
-// tunnels are those that are awaited, by token, and how many each cluster has.
+// tunnels holds the awaited tunnels by token, and the number of tunnels of each cluster.
 type tunnels struct {
 	mu      sync.Mutex
 	awaited map[string]*awaited
@@ -32,13 +32,13 @@ type tunnels struct {
 
 func newTunnels() *tunnels { return &tunnels{awaited: map[string]*awaited{}, count: map[string]int{}} }
 
-// awaited is a tunnel that a cluster is told to open.
+// awaited is a tunnel that a cluster was asked to open.
 type awaited struct {
 	cluster string
 	arrived chan *link.Tunnel // holds one
 }
 
-// await answers what a cluster's worker has to name. It is good once, and for that cluster alone.
+// await returns the token that a cluster's worker must present. It is valid once, and for that cluster only.
 func (t *tunnels) await(cluster string) (token string, a *awaited, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +51,7 @@ func (t *tunnels) await(cluster string) (token string, a *awaited, err error) {
 	return token, a, nil
 }
 
-// done gives a place back.
+// done frees a place.
 func (t *tunnels) done(cluster string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +60,7 @@ func (t *tunnels) done(cluster string) {
 	}
 }
 
-// drop stops waiting. A tunnel that nobody took is closed.
+// drop stops waiting. A tunnel that was not taken is closed.
 func (t *tunnels) drop(token string, a *awaited) {
 	t.mu.Lock()
 	delete(t.awaited, token)
@@ -72,7 +72,7 @@ func (t *tunnels) drop(token string, a *awaited) {
 	}
 }
 
-// arrive hands a tunnel to whoever awaits it.
+// arrive hands a tunnel to the caller that awaits it.
 func (t *tunnels) arrive(token, cluster string, tunnel *link.Tunnel) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,8 +85,8 @@ func (t *tunnels) arrive(token, cluster string, tunnel *link.Tunnel) bool {
 	return true
 }
 
-// OpenTunnel has a cluster's worker open a tunnel: tell passes the token on to it, and fails if the worker refuses. The
-// context bounds the opening. Whoever gets a tunnel closes it.
+// OpenTunnel has a cluster's worker open a tunnel: tell passes the token to the worker, and fails if the worker refuses. The
+// context bounds the opening. The caller closes the tunnel.
 func (s *Server) OpenTunnel(ctx context.Context, cluster string, tell func(ctx context.Context, token string) error) (reach.Tunnel, error) {
 	token, a, err := s.tunnels.await(cluster)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Server) OpenTunnel(ctx context.Context, cluster string, tell func(ctx c
 	go func() { told <- tell(context.WithoutCancel(ctx), token) }() // it has a deadline of its own
 	for {
 		select {
-		case tunnel := <-a.arrived: // ahead of the answer, which is not waited for
+		case tunnel := <-a.arrived: // before the response, which is not waited for
 			return &openedTunnel{Tunnel: tunnel, over: sync.OnceFunc(func() { s.tunnels.done(cluster) })}, nil
 		case err = <-told:
 			told = nil
@@ -125,7 +125,7 @@ func (t *openedTunnel) Close(reason error) {
 
 var errNoToken = status.Error(codes.DeadlineExceeded, "the worker did not name a token in time")
 
-// Tunnel takes a tunnel that a worker opens. Whose it is says its certificate; the token must be that cluster's (I12).
+// Tunnel takes a tunnel that a worker opens. Its certificate names its cluster; the token must be that cluster's (I12).
 func (s *Server) Tunnel(stream link.TunnelStream) error {
 	cluster, err := link.PeerCluster(stream.Context())
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 const (
 	recoveryPoll = time.Second
-	// maxAdopting bounds the writes of one key index that are under way; the store groups them.
+	// maxAdopting bounds the concurrent writes of one key index; the store groups them.
 	maxAdopting = 64
 )
 
@@ -45,8 +45,8 @@ func (s *Service) recovered(ctx context.Context) error {
 		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(problem.RetrySoon)
 }
 
-// OnKeys takes the key index of a cluster, as its complete report lists it. What is left of claims that ended or moved on
-// while the cluster was away is ended. Keys that the ledger may have lost are adopted, until the cluster has been heard.
+// OnKeys takes the key index in a cluster's complete report. It ends the Pods of claims that ended or moved on while the cluster
+// was away. Until the cluster has been heard, it adopts keys that the ledger may have lost.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
 	s.background.RetryUntilDone(&s.indexes, cluster, mostIndexPause, s.forgets(cluster), func(ctx context.Context) error {
 		err := s.takeIndex(ctx, cluster, holders)
@@ -57,7 +57,7 @@ func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
 	})
 }
 
-// forgets reports, when called, whether an operator has forgotten the cluster.
+// forgets returns a function that reports whether an operator has forgotten the cluster.
 func (s *Service) forgets(cluster string) func() bool {
 	return func() bool { return s.fleet.Forgotten(cluster, "") }
 }
@@ -67,7 +67,7 @@ func (s *Service) takeIndex(ctx context.Context, cluster string, holders []*fede
 	if err == nil {
 		err = s.recovery.Heard(ctx, cluster)
 	}
-	if ending := s.endAll(ctx, cluster, strays); ending != nil { // the cluster is told again, see endings
+	if ending := s.endAll(ctx, cluster, strays); ending != nil { // retried, see endings
 		s.log.Info("A cluster has not confirmed all that it has to end", "cluster", cluster, "error", ending.Error())
 	}
 	return err
@@ -80,7 +80,7 @@ func (s *Service) sender(cluster string) sender {
 	}
 }
 
-// adoptAll weighs every holder against its key's record and returns those that must go.
+// adoptAll compares every holder with its key's record and returns those that must end.
 func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federationv1.KeyHolder) ([]*federationv1.KeyHolder, error) {
 	var mu sync.Mutex
 	var strays, lies []*federationv1.KeyHolder
@@ -107,7 +107,7 @@ func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federati
 	return strays, err
 }
 
-// reportUnsent raises the alarm over claims that a cluster names and was not sent.
+// reportUnsent raises the alarm about claims that a cluster names and was not sent.
 func (s *Service) reportUnsent(cluster string, n int, example *federationv1.KeyHolder) {
 	s.metrics.unsent.WithLabelValues(cluster).Add(float64(n))
 	s.fleet.NamedUnsent(cluster, n)
@@ -115,7 +115,7 @@ func (s *Service) reportUnsent(cluster string, n int, example *federationv1.KeyH
 		"claimKey", validate.Clip(example.GetKeyHash()), "attempt", example.GetAttempt(), "sandbox", validate.Clip(example.GetSandboxId()))
 }
 
-// weigh adopts a holder if that is what it comes to.
+// weigh adopts a holder if its bearing says so.
 func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.KeyHolder) (bearing, error) {
 	if !wellFormed(from.cluster, holder) {
 		return unsent, nil
@@ -155,11 +155,11 @@ func wellFormed(cluster string, holder *federationv1.KeyHolder) bool {
 	return ok && from == cluster
 }
 
-// checkMove decides whether a key moves to the cluster that names a later attempt than its record's. It does not if its
-// request forbids the cluster, nor while the cluster to which the record says it was sent still holds it.
+// checkMove decides whether a key moves to the cluster that names a later attempt than its record's. It does not move if its
+// request forbids the cluster, nor while the cluster that the record names still holds it.
 func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *ledger.Record) (bearing, error) {
 	if r.Adopted {
-		return newer, nil // both are the word of a cluster
+		return newer, nil // both are reports of a cluster
 	}
 	req, err := r.ParseRequest()
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *Service) checkMove(ctx context.Context, from sender, hash string, r *le
 	}
 }
 
-// adopt makes a holder the key's, in the place of what is known if it is newer than that.
+// adopt sets the key's record to a holder, and replaces an older record.
 func (s *Service) adopt(
 	ctx context.Context, cluster string, holder *federationv1.KeyHolder, h ledger.Held, bears bearing,
 ) (bearing, error) {
@@ -216,7 +216,7 @@ func (s *Service) adopt(
 	}
 	s.metrics.adopted.Inc()
 	if before != nil && sameLedger(before.Attempt, next.Attempt) {
-		// A Pod of the attempt that was given up for this one was never answered.
+		// A Pod of the attempt that was abandoned for this one was never returned.
 		s.background.Follow("ending an earlier attempt", func(ctx context.Context) error {
 			return s.cancelAt(ctx, before.Cluster, holder.GetKeyHash(), before.Attempt)
 		})
@@ -224,8 +224,8 @@ func (s *Service) adopt(
 	return bears, nil
 }
 
-// adopted is what can be known of a claim by its holder. A claim under way is pending: a retry joins it there. One with a
-// Pod may have been returned, and is never claimed again.
+// adopted is the record of a claim as its holder shows it. A running claim is pending: a retry joins it there. A claim with a Pod
+// may have been returned, and is never claimed again.
 func (s *Service) adopted(cluster string, holder *federationv1.KeyHolder) *ledger.Record {
 	now := s.clock.Now()
 	r := &ledger.Record{
@@ -248,13 +248,13 @@ func (s *Service) endAll(ctx context.Context, cluster string, strays []*federati
 	return errors.Join(errs...)
 }
 
-// matches compares a request with an adopted sandbox, as far as that shows its parameters.
+// matches compares a request with an adopted sandbox, as far as the sandbox shows its parameters.
 func matches(r *sandboxv1.CreateSandboxRequest, s *sandboxv1.Sandbox) bool {
 	return r.GetUser() == s.GetUser() && r.GetEnv() == s.GetEnv() && maps.Equal(r.GetLabels(), s.GetLabels()) &&
 		maps.Equal(r.GetMetadata(), s.GetMetadata())
 }
 
-// name writes down the request of an adopted claim, which from now on is compared with in full.
+// name stores the request of an adopted claim; retries are compared with all of it from then on.
 func (k *keyed) name(ctx context.Context) {
 	if !k.held.Record.Adopted {
 		return

@@ -44,7 +44,7 @@ func resolveKey(p principal.Principal, key, namespace, team string) (keyRef, err
 	return keyRef{key, namespace, ledger.KeyHash(team, namespace, key)}, nil
 }
 
-// visible reads the record of a key that the caller may know of.
+// visible reads the record of a key that the caller may see.
 func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) (ledger.Held, *sandboxv1.CreateSandboxRequest, error) {
 	if err := s.settle(ctx, k.hash); err != nil {
 		return ledger.Held{}, nil, err
@@ -81,7 +81,7 @@ func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) 
 	return h, req, nil
 }
 
-// GetClaim returns what became of a key, without the sandbox where its cluster does not reply.
+// GetClaim returns the state of a key, without the sandbox if its cluster does not respond.
 func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
 	p := principal.From(ctx)
 	k, err := resolveKey(p, in.GetClaimKey(), in.GetNamespace(), in.GetTeam())
@@ -109,7 +109,7 @@ func (k keyRef) describe(r *ledger.Record) *sandboxv1.Claim {
 	}
 }
 
-// CancelClaim ends a claim. It is durable before anything is sent, so that a grant which arrives later is never answered.
+// CancelClaim ends a claim. The cancel is durable before anything is sent, so that a later grant is never returned.
 func (s *Service) CancelClaim(ctx context.Context, in *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error) {
 	p := principal.From(ctx)
 	k, err := resolveKey(p, in.GetClaimKey(), in.GetNamespace(), in.GetTeam())
@@ -126,7 +126,7 @@ func (s *Service) CancelClaim(ctx context.Context, in *sandboxv1.CancelClaimRequ
 		return nil, err
 	}
 	if claim.Sandbox.GetPodUid() != "" {
-		return claim, nil // the sandbox's own record: its Pod is done with
+		return claim, nil // the sandbox's own record: its Pod has ended
 	}
 	if err := s.cancelAt(ctx, r.Cluster, k.hash, r.Attempt); err != nil {
 		s.log.Info("Cancelled a claim whose cluster has not confirmed it yet", "claimKey", k.hash, "cluster", r.Cluster, "error", err.Error())
@@ -158,8 +158,8 @@ func (s *Service) endDurably(ctx context.Context, p principal.Principal, k keyRe
 	}
 }
 
-// cancelAt tells a cluster to end an attempt: a sandbox of it is released, one that is yet to come is refused. If the cluster
-// does not confirm that it is told again.
+// cancelAt requests that a cluster end an attempt: it releases a sandbox of the attempt and refuses a later one. The request is
+// retried until the cluster confirms it.
 func (s *Service) cancelAt(ctx context.Context, cluster, hash string, attempt int32) error {
 	_, err := s.workers.Call(ctx, cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Cancel{Cancel: &federationv1.CancelCall{KeyHash: hash, Attempt: attempt}},

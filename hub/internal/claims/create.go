@@ -17,10 +17,10 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// errLeft is why the pursuit of a claim without a key ends whose caller has gone.
+// errLeft is the cause when the pursuit of a claim without a key ends because its caller has left.
 var errLeft = errors.New("the caller has left")
 
-// Create claims a sandbox. See doc.go for what a claim key promises.
+// Create claims a sandbox. See doc.go for the rules of a claim key.
 func (s *Service) Create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	began := s.clock.Now()
 	sandbox, err := s.create(ctx, in)
@@ -40,7 +40,7 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	if until, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(until))
 	}
-	// A caller that leaves takes its claim along. One whose time is over still gets what became of it.
+	// A claim ends with its caller. A caller whose deadline has passed still gets the outcome.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+grace)
 	defer cancel()
 	pursued, leave := context.WithCancelCause(bounded)
@@ -67,9 +67,9 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	return sandbox, nil
 }
 
-// startupTimeout is how long a claim is pursued. One that names no time may go to several members, each of which then has its
-// own time for it: that of the most patient one holds, of those that could serve it now, and no more than a request may name.
-// One that is held somewhere, or may be, has that member's.
+// startupTimeout is how long a claim is pursued. A claim without a timeout may go to several members, each with its own: then it
+// is the longest of those that could serve the claim now, and no more than a request may have. A claim that is held, or may be
+// held, has its holder's timeout.
 func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *ledger.Record) time.Duration {
 	if d := req.GetStartupTimeout(); d != nil {
 		return d.AsDuration()
@@ -87,7 +87,7 @@ func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *le
 	return min(cmp.Or(longest, DefaultStartupTimeout), validate.MaxStartupTimeout)
 }
 
-// mayHold reports whether a member can come to hold a claim: the one that does already, where that is known.
+// mayHold reports whether a member can hold a claim: only the current holder, where that is known.
 func mayHold(c router.Candidate, req *sandboxv1.CreateSandboxRequest, holder *ledger.Record) bool {
 	if !allows(req, c.Cluster.ID) {
 		return false
@@ -99,7 +99,7 @@ func mayHold(c router.Candidate, req *sandboxv1.CreateSandboxRequest, holder *le
 	return c.Cluster.Health().Eligible() && (m.State == segment.Active || m.State == segment.Saturated)
 }
 
-// gone is what a caller gets whose context ended while others go on with its claim.
+// gone is the error for a caller whose context ended while other callers wait for its claim.
 func gone(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

@@ -14,22 +14,22 @@ import (
 // maxCandidates is how many candidates one call tries.
 const maxCandidates = 3
 
-// dispatchOutcome is what one dispatch of a claim came to.
+// dispatchOutcome is the outcome of one dispatch of a claim.
 type dispatchOutcome string
 
 const (
 	granted dispatchOutcome = "Granted"
-	failed  dispatchOutcome = "Failed"       // by the request's own fault: no other cluster would do better
+	failed  dispatchOutcome = "Failed"       // the request's own fault: no other cluster would do better
 	refused dispatchOutcome = "Refused"      // no Pod was taken and none will be for this attempt
-	stale   dispatchOutcome = "StaleSession" // nothing was looked at
+	stale   dispatchOutcome = "StaleSession" // nothing was tried
 	notSent dispatchOutcome = "NotSent"
 	unclear dispatchOutcome = "Unclear" // a Pod may or may not carry the claim
-	left    dispatchOutcome = "Left"    // as unclear, because the caller has gone; it is told apart in metrics
-	// gaveUp: it may carry one, in a cluster that an operator has forgotten, which is the permission to go elsewhere.
+	left    dispatchOutcome = "Left"    // as unclear, because the caller has left; metrics show it separately
+	// gaveUp: a Pod may carry the claim, in a cluster that an operator has forgotten, which permits another cluster.
 	gaveUp dispatchOutcome = "Forgotten"
 )
 
-// readAnswer reads a dispatch's result. Whatever is not understood is unclear, which is the safe side.
+// readAnswer reads a dispatch's result. A result that it does not understand is unclear, which is safe.
 func readAnswer(answer *federationv1.Answer, err error) dispatchOutcome {
 	switch {
 	case errors.Is(err, calls.ErrNotConnected):
@@ -55,12 +55,12 @@ func readAnswer(answer *federationv1.Answer, err error) dispatchOutcome {
 	}
 }
 
-// situation is what the choice of the next step depends on.
+// situation is the input of the next step's choice.
 type situation struct {
 	keyed        bool
 	open         bool // an earlier dispatch of this attempt, perhaps of an earlier process, may have arrived
-	staleRetried bool // this attempt has met a new session before
-	tried        int  // candidates asked, this one included
+	staleRetried bool // this attempt has seen a new session before
+	tried        int  // candidates asked, including this one
 	expired      bool // the claim's deadline has passed
 }
 
@@ -74,14 +74,14 @@ const (
 	askLater     step = "AskLater"  // the same cluster and attempt, after a pause
 	goElsewhere  step = "Elsewhere" // next candidate, next attempt
 	giveUp       step = "GiveUp"    // with the last refusal
-	runOut       step = "RunOut"    // DEADLINE: certainly nothing was granted, or its caller cannot ask for it any more
+	runOut       step = "RunOut"    // DEADLINE: certainly nothing was granted, or its caller cannot retry it any more
 	stayUnknown  step = "Unknown"   // OUTCOME_UNKNOWN
 )
 
-// next decides what follows an outcome. For a keyed claim it never leaves a cluster that may hold a Pod for it.
+// next decides what follows an outcome. A claim with a key never leaves a cluster that may hold a Pod for it.
 func next(s situation, o dispatchOutcome) step {
 	if o == stale && s.staleRetried {
-		o = notSent // a session that changes under every call is as good as none
+		o = notSent // a session that changes under every call is no session
 	}
 	switch o {
 	case granted:
@@ -123,20 +123,20 @@ func (s situation) stay() step {
 	return askLater
 }
 
-// approach is how a flight begins, given what is known of its key.
+// approach is how a flight begins, given the record of its key.
 type approach string
 
 const (
 	startAnew   approach = "StartAnew"   // choose a cluster under the next attempt number
 	askHolder   approach = "AskHolder"   // claim again from the same cluster under the same attempt
-	lookUp      approach = "LookUp"      // a sandbox was answered: never claim again
-	endItself   approach = "EndItself"   // a sandbox was answered, by a cluster that was forgotten since: it counts as ended
-	showEnded   approach = "ShowEnded"   // answer the terminal record
+	lookUp      approach = "LookUp"      // a sandbox was returned: never claim again
+	endItself   approach = "EndItself"   // a sandbox was returned, by a cluster that was forgotten since: it counts as ended
+	showEnded   approach = "ShowEnded"   // return the terminal record
 	keyConflict approach = "KeyConflict" // the key stands for other parameters
 )
 
-// begin decides. The parameters of an adopted record are not known: its sandbox is compared instead, and its cluster must
-// be one that the request allows.
+// begin decides. An adopted record has no parameters: its sandbox is compared instead, and its cluster must be one that the
+// request allows.
 func begin(r *ledger.Record, sameParameters, allowed, forgotten bool) approach {
 	switch {
 	case r == nil:
@@ -158,8 +158,8 @@ func begin(r *ledger.Record, sameParameters, allowed, forgotten bool) approach {
 	}
 }
 
-// holdsCurrent reports whether a sandbox's terminal record ends the claim, and is neither of an attempt that was given up
-// nor of a Pod that ended beside the sandbox that was answered.
+// holdsCurrent reports whether a sandbox's terminal record ends the claim. It does not if it belongs to an abandoned attempt, or
+// to a Pod that ended beside the sandbox that was returned.
 func holdsCurrent(r *ledger.Record, from sender, attempt int32, sandboxID string) bool {
 	switch {
 	case r == nil || !heldBy(r, from):
@@ -171,33 +171,33 @@ func holdsCurrent(r *ledger.Record, from sender, attempt int32, sandboxID string
 	}
 }
 
-// bearing is what a Pod that carries a key, or the record of one that did, means for what the hub knows of the key.
+// bearing is what a Pod that carries a key, or its terminal record, means for the hub's record of the key.
 type bearing string
 
 const (
-	// itsOwn: the record speaks of it.
+	// itsOwn: the record names it.
 	itsOwn bearing = "ItsOwn"
-	// unknownKey: a ledger that was lost may have answered it. It is the key's now.
+	// unknownKey: a lost ledger may have returned it. The key now maps to it.
 	unknownKey bearing = "UnknownKey"
-	// newer: the ledger knows an earlier attempt only, because it lost the later one. It is the key's now.
+	// newer: the ledger has only an earlier attempt, because it lost the later one. The key now maps to it.
 	newer bearing = "Newer"
 	// stray: its claim ended, or moved on to a later attempt of the same ledger. It ends.
 	stray bearing = "Stray"
-	// beside: a ledger that was lost may have answered it, and the key has another sandbox now. It stays.
+	// beside: a lost ledger may have returned it, and the key has another sandbox now. It stays.
 	beside bearing = "Beside"
-	// unsent: this hub did not send the cluster that claim. It stays, counts for nothing, and raises an alarm (I15).
+	// unsent: this hub did not send that claim to the cluster. It stays, counts for nothing, and raises an alarm (I15).
 	unsent bearing = "Unsent"
 )
 
-// sender is the cluster that names a Pod's key, and what the hub may have lost about it.
+// sender is the cluster that names a Pod's key, and what the hub may have lost about that cluster.
 type sender struct {
 	cluster, uid string
-	missing      bool  // a ledger was lost, and this cluster's keys may be missing in the one that followed
+	missing      bool  // a ledger was lost, and this cluster's keys may be missing in its replacement
 	epoch        int32 // of the ledger
-	lastLost     int32 // the last attempt that a lost ledger can have made
+	lastLost     int32 // the last attempt that a lost ledger can have created
 }
 
-// bearingOf decides. Within a ledger an earlier attempt was given up before the later one was made (I2). Only what a lost
+// bearingOf decides. Within a ledger an earlier attempt was abandoned before the later one was created (I2). Only what a lost
 // ledger can have sent to the cluster is believed without a record (I15).
 func bearingOf(r *ledger.Record, from sender, attempt int32) bearing {
 	switch {
@@ -228,8 +228,8 @@ func heldBy(r *ledger.Record, from sender) bool {
 	return r.Cluster == from.cluster && (r.ClusterUID == "" || r.ClusterUID == from.uid)
 }
 
-// mayBeOutdated reports whether a lost ledger can have made a later attempt than the record's. What this ledger made it
-// knows, and a key that it saw ended or answered has no later attempt.
+// mayBeOutdated reports whether a lost ledger can have created a later attempt than the record's. This ledger has its own
+// attempts, and a key that it recorded as ended or returned has no later attempt.
 func mayBeOutdated(r *ledger.Record, epoch int32) bool {
 	if r.Adopted {
 		return r.State != ledger.Ended
@@ -239,7 +239,7 @@ func mayBeOutdated(r *ledger.Record, epoch int32) bool {
 
 func sameLedger(a, b int32) bool { return recovery.EpochOf(a) == recovery.EpochOf(b) }
 
-// nextAttempt follows the record's, and every one that an earlier ledger can have made.
+// nextAttempt follows the record's attempt, and every attempt that an earlier ledger can have created.
 func nextAttempt(r *ledger.Record, epoch int32) int32 {
 	first := recovery.FirstAttempt(epoch)
 	if r == nil {

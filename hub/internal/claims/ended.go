@@ -15,12 +15,12 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// OnEnded stores the terminal records of a batch. It returns nil once all of them are durable, and a batch that arrives
-// twice changes nothing. cluster is what the certificate says.
+// OnEnded stores the terminal records of a batch. It returns nil once all of them are durable; a repeated batch changes nothing.
+// cluster comes from the certificate.
 func (s *Service) OnEnded(ctx context.Context, cluster string, batch *federationv1.Ended) error {
 	for _, ended := range batch.GetSandboxes() {
 		if err := calls.Stamp(ended.GetSandbox(), cluster); err != nil {
-			// Stored or not, it would come again and again: it is not this cluster's to tell.
+			// The cluster may not report this record. It is acknowledged unstored; because it would be sent again and again.
 			s.log.Error(err, "Dropping a terminal record", "cluster", cluster)
 			continue
 		}
@@ -64,7 +64,7 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 			err = s.ledger.KeepEnded(ctx, known.KeyHash, sandbox, revision, expireAt)
 		case bears == unsent && h.Record != nil:
 			s.reportUnsent(from.cluster, 1, holder)
-		default: // its worker's history has it
+		default: // the worker's history has it
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return err
@@ -72,7 +72,7 @@ func (s *Service) storeEnded(ctx context.Context, from sender, ended *federation
 	}
 }
 
-// endClaim ends the claim by its sandbox's own record, which also takes the place of what a cancel wrote.
+// endClaim ends the claim by its sandbox's own record, which also replaces what a cancel wrote.
 func (s *Service) endClaim(
 	ctx context.Context, hash string, h ledger.Held, next ledger.Record, sandbox *sandboxv1.Sandbox, expireAt time.Time,
 ) error {

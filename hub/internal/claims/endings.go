@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// endingEvery is how often a cluster is told again of an end that it has not confirmed.
+	// endingEvery is the interval at which an unconfirmed end is sent to a cluster again.
 	endingEvery = 2 * time.Second
-	// endingsAtOnce bounds the calls of one round, maxEndings what is remembered. What is beyond that, and what a restart of the
-	// hub forgets, is found again in the key index of the cluster's next complete report.
+	// endingsAtOnce bounds the calls of one round, maxEndings what is remembered. Ends beyond that, and those that a restart of
+	// the hub forgets, are found again in the key index of the cluster's next complete report.
 	endingsAtOnce = 256
 	maxEndings    = 10_000
 )
@@ -27,11 +27,11 @@ type ending struct {
 	attempt int32
 }
 
-// endings are those that a cluster has not confirmed: it was away, or its API server was in trouble. A caller who was told
-// of an end that is durable does not come again, and the sandbox would run on.
+// endings are the ends that a cluster has not confirmed: it was away, or its API server was in trouble. They are retried here;
+// because a caller whose end was acknowledged does not retry, and the sandbox would run on.
 type endings struct {
 	mu      sync.Mutex
-	waiting map[ending]bool // true: being asked
+	waiting map[ending]bool // true: a call is in flight
 }
 
 func (e *endings) add(what ending) {
@@ -48,7 +48,7 @@ func (e *endings) remove(what ending) {
 	delete(e.waiting, what)
 }
 
-// take returns some that are not being asked about.
+// take returns some endings without a call in flight.
 func (e *endings) take(most int) (out []ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,7 +70,7 @@ func (e *endings) len() int {
 	return len(e.waiting)
 }
 
-// settle remembers what came of telling a cluster of an end.
+// settle records the result of sending a cluster an end.
 func (e *endings) settle(what ending, err error) {
 	if err == nil || reasonOf(err) == problem.NotFound {
 		e.remove(what)
@@ -79,7 +79,7 @@ func (e *endings) settle(what ending, err error) {
 	}
 }
 
-// endAgain tells clusters again of ends that they have not confirmed.
+// endAgain sends clusters again the ends that they have not confirmed.
 func (s *Service) endAgain() {
 	for _, what := range s.endings.take(endingsAtOnce) {
 		if s.fleet.Forgotten(what.cluster, "") {
@@ -87,7 +87,7 @@ func (s *Service) endAgain() {
 			continue
 		}
 		s.background.Follow("ending a sandbox", func(ctx context.Context) error {
-			// What fails is asked for again, and was logged when it failed first.
+			// A failed end is retried, and was logged when it failed first.
 			if what.id != "" {
 				_, _ = s.release(ctx, what.cluster, what.id)
 			} else {

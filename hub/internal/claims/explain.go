@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// keptCandidates bounds what a decision on a past claim says: the first ones in order, and every one that was asked.
+	// keptCandidates bounds the candidates in the decision on a past claim: the first ones in order, and every one that was
+	// asked.
 	keptCandidates = 16
-	// keptDecisions is how many claims' decisions are kept in memory; those of keyed claims are in the store as well.
+	// keptDecisions is how many claims' decisions are kept in memory; those of claims with a key are in the store as well.
 	keptDecisions = 4096
 )
 
-// Explain tells where a hypothetical claim would go, or why the one of a claim key went where it did.
+// Explain returns where a hypothetical claim would go, or why the claim of a key went where it did.
 func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	var f validate.Faults
 	f.Namespace(req.GetNamespace())
@@ -62,7 +63,7 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p principal.P
 	return out.Proto(s.clock.Now(), len(out.Candidates), nil), nil
 }
 
-// Decision returns how a sandbox's claim was decided. Its caller has checked who may see it.
+// Decision returns how a sandbox's claim was decided. Its caller has checked that the user may see it.
 func (s *Service) Decision(ctx context.Context, id string) (*sandboxv1.Decision, error) {
 	if d := s.decisions.get(id); d != nil {
 		return d, nil
@@ -110,14 +111,14 @@ func (p *pursuit) asked(c *router.Explained) bool {
 	return ok
 }
 
-// mark adds what the attempts so far came to.
+// mark adds the outcomes of the attempts so far.
 func (p *pursuit) mark() {
 	for _, c := range p.decision.GetCandidates() {
 		c.Outcome = p.outcomes[[2]string{c.GetClusterId(), c.GetPool()}]
 	}
 }
 
-// decisions is a bounded memory of how claims were decided, by sandbox id. The oldest goes first.
+// decisions is a bounded memory of how claims were decided, by sandbox id. The oldest is dropped first.
 type decisions struct {
 	mu   sync.Mutex
 	byID map[string]*sandboxv1.Decision

@@ -17,10 +17,10 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// flight is the one pursuit of a claim key that is under way in this process. Callers with the same key join it.
+// flight is the one running pursuit of a claim key in this process. Callers with the same key join it.
 type flight struct {
 	hash    string
-	account string // who is charged for the record
+	account string // the account that the record counts against
 	request *sandboxv1.CreateSandboxRequest
 	wait    sandboxv1.CreateSandboxRequest_Wait
 
@@ -28,19 +28,19 @@ type flight struct {
 	cancel context.CancelCauseFunc
 
 	proven  chan struct{} // closed once the record is known to have the request
-	durable chan struct{} // closed once the claim is written down; pending is set then
+	durable chan struct{} // closed once the claim is durable; pending is set then
 	pending *sandboxv1.Sandbox
 	done    chan struct{} // closed once sandbox or err is set
 	sandbox *sandboxv1.Sandbox
 	err     error
-	gone    chan struct{} // closed once its outcome is written down as well and the next flight may start
+	gone    chan struct{} // closed once its outcome is durable as well and the next flight may start
 }
 
-// flights are those under way.
+// flights are the running flights.
 type flights struct {
 	mu    sync.Mutex
 	byKey map[string]*flight // by key hash
-	byID  map[string]*flight // by sandbox id: those whose outcome is being written down
+	byID  map[string]*flight // by sandbox id: those whose outcome is being written
 }
 
 func newFlights() *flights { return &flights{byKey: map[string]*flight{}, byID: map[string]*flight{}} }
@@ -57,7 +57,7 @@ func (f *flights) answering(id string) *flight {
 	return f.byID[id]
 }
 
-// answer notes the sandbox that a flight is about to answer.
+// answer notes the sandbox that a flight is about to return.
 func (f *flights) answer(with *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,10 +84,10 @@ const (
 	waitAssigned = sandboxv1.CreateSandboxRequest_ASSIGNED
 )
 
-// errCanceled is why a flight ends whose claim was cancelled, durably, under it.
+// errCanceled is the cause when a flight ends because its claim was durably cancelled.
 var errCanceled = errors.New("the claim was cancelled")
 
-// createKeyed gets a claim with a key by a flight, its own or another caller's.
+// createKeyed serves a claim with a key through a flight, its own or another caller's.
 func (s *Service) createKeyed(
 	ctx context.Context, req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait,
 ) (*sandboxv1.Sandbox, error) {
@@ -126,15 +126,15 @@ func (s *Service) createKeyed(
 			return nil, f.err
 		}
 		if wait != waitAssigned && !settled(f.sandbox) {
-			continue // the flight was for callers who wait for less; the next one waits for the rest
+			continue // the flight was for callers with less time; the next one waits for the rest
 		}
 		return proto.CloneOf(f.sandbox), nil
 	}
 }
 
-// yield returns the error of a call that meets a flight with other parameters. It has the wrong ones only if the record has those
-// of the flight. As long as that is not known, as with an adopted claim whose cluster is away, either may be the key's owner:
-// nil says that the flight is over and proved nothing.
+// yield returns the error of a call that meets a flight with other parameters. The call conflicts only if the record has the
+// flight's parameters. As long as that is unknown, as with an adopted claim whose cluster is away, either may be the key's owner:
+// nil means that the flight ended and proved nothing.
 func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSandboxRequest) error {
 	patience := s.clock.NewTimer(s.startupTimeout(req, nil))
 	defer patience.Stop()
@@ -151,8 +151,8 @@ func (s *Service) yield(ctx context.Context, f *flight, req *sandboxv1.CreateSan
 	}
 }
 
-// settle waits until what the key's latest flight found out is written down, if that flight is over: so no
-// caller gets a result from before its call.
+// settle waits until the outcome of the key's latest flight is durable, if that flight has ended: so no caller gets a result from
+// before its call.
 func (s *Service) settle(ctx context.Context, hash string) error {
 	f := s.flights.of(hash)
 	if f == nil {
@@ -184,7 +184,7 @@ func (f *flight) settled(ctx context.Context) error {
 	}
 }
 
-// accepted is what a caller gets who does not wait.
+// accepted is the response for a caller that does not wait.
 func (f *flight) accepted() (*sandboxv1.Sandbox, error) {
 	select {
 	case <-f.done:
@@ -194,7 +194,7 @@ func (f *flight) accepted() (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// settled reports whether the sandbox is past its start.
+// settled reports whether the sandbox has finished starting.
 func settled(s *sandboxv1.Sandbox) bool {
 	return s.GetPhase() != sandboxv1.Phase_PENDING && s.GetPhase() != sandboxv1.Phase_STARTING
 }
@@ -227,8 +227,8 @@ func (s *Service) join(
 	return f, nil
 }
 
-// fly brings a flight to its end. What it learned is written down behind its answer, while it still is the key's flight:
-// so nothing else of this process writes the record in between.
+// fly runs a flight to its end. It writes what it learned after it returned the result and while it still is the key's flight: so
+// nothing else in this process writes the record in between.
 func (s *Service) fly(f *flight) {
 	defer f.cancel(nil)
 	k := &keyed{service: s, flight: f}
@@ -244,7 +244,7 @@ func (s *Service) fly(f *flight) {
 	close(f.gone)
 }
 
-// writtenDown lets callers go who wait for no more than durability. The flight's own goroutine alone calls it.
+// writtenDown releases callers that wait only for durability. Only the flight's own goroutine calls it.
 func (f *flight) writtenDown(pending *sandboxv1.Sandbox) {
 	select {
 	case <-f.durable:
@@ -254,7 +254,7 @@ func (f *flight) writtenDown(pending *sandboxv1.Sandbox) {
 	}
 }
 
-// prove says that the request is the claim's. The flight's own goroutine alone calls it.
+// prove records that the request is the claim's. Only the flight's own goroutine calls it.
 func (f *flight) prove() {
 	select {
 	case <-f.proven:
@@ -263,7 +263,7 @@ func (f *flight) prove() {
 	}
 }
 
-// dispatchWait is what the worker is asked to wait for.
+// dispatchWait is the wait mode for the worker.
 func (f *flight) dispatchWait() sandboxv1.CreateSandboxRequest_Wait {
 	if f.wait == noWait {
 		return waitAssigned
@@ -271,7 +271,7 @@ func (f *flight) dispatchWait() sandboxv1.CreateSandboxRequest_Wait {
 	return f.wait
 }
 
-// abort ends the flight of a key whose claim has been cancelled durably.
+// abort ends the flight of a key whose claim was durably cancelled.
 func (s *Service) abort(hash string) {
 	f := s.flights.of(hash)
 	if f != nil {
@@ -279,9 +279,9 @@ func (s *Service) abort(hash string) {
 	}
 }
 
-// until is a flight's deadline: the first caller's, as long as that has not passed. It was written by a wall clock, which may
-// have been stepped since: so it never is later than a new one, and for a claim without a waiting caller, which is not asked
-// for again, it does not count. That one has all its time anew, late rather than early (I11).
+// until is a flight's deadline: the first caller's, unless that has passed. A wall clock wrote it, and may have been stepped
+// since: so it is never later than a new deadline. It does not count for a claim without a waiting caller, which no caller
+// retries: that claim has its full time again, late rather than early (I11).
 func until(r *ledger.Record, now time.Time, timeout time.Duration) time.Time {
 	deadline := now.Add(timeout)
 	if r != nil && r.State == ledger.Pending && !r.Unwaited && now.Before(r.Deadline) && r.Deadline.Before(deadline) {

@@ -25,7 +25,7 @@ const (
 	maxPoll   = 500 * time.Millisecond
 )
 
-// keyed is one flight's dealings with its record.
+// keyed is one flight's access to its record.
 type keyed struct {
 	service  *Service
 	flight   *flight
@@ -34,7 +34,7 @@ type keyed struct {
 	pursuit  *pursuit // nil where nothing was dispatched
 }
 
-// run reads the record and does what it calls for.
+// run reads the record and acts on it.
 func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	s, f := k.service, k.flight
 	var err error
@@ -79,7 +79,7 @@ func allows(req *sandboxv1.CreateSandboxRequest, cluster string) bool {
 	return !req.GetRequireClusters() || slices.Contains(req.GetClusters(), cluster)
 }
 
-// holderOf is the record of a claim that begins where it was; nil for one that chooses.
+// holderOf is the target of a claim that resumes on its cluster; nil for a claim that chooses.
 func holderOf(r *ledger.Record, way approach) *ledger.Record {
 	if way == startAnew {
 		return nil
@@ -96,7 +96,7 @@ func (k *keyed) showEnded(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	}
 	shown := sandbox
 	if shown.GetEnv() == "" && !k.service.fleet.Forgotten(r.Cluster, r.ClusterUID) {
-		// The end was written down here before its cluster's record came, and shows no parameters.
+		// The hub recorded the end before the cluster's record arrived, and that entry has no parameters.
 		if shown, err = k.service.lookup(ctx, k.flight.hash, r); err != nil && reasonOf(err) != problem.NotFound {
 			return nil, err
 		}
@@ -127,7 +127,7 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 	return p.run(ctx)
 }
 
-// note writes down where the claim goes next, before it goes there.
+// note records where the claim goes next, before it goes there.
 func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (int32, error) {
 	f, now := k.flight, k.service.clock.Now()
 	next := &ledger.Record{
@@ -154,8 +154,8 @@ func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandbo
 	return next.Attempt, nil
 }
 
-// storeFailed is the answer when the record could not be read or written. A conflict is a cancel or an end that came
-// first: the next call with the key finds it.
+// storeFailed is the error when the record could not be read or written. A conflict is a cancel or an end that came first: the
+// next call with the key finds it.
 func storeFailed(err error) error {
 	if errors.Is(err, store.ErrConflict) {
 		return problem.New(problem.OutcomeUnknown, "the claim was changed by another call; ask again with the same claimKey").
@@ -164,8 +164,8 @@ func storeFailed(err error) error {
 	return problem.New(problem.Unavailable, "the hub's store failed: %w", err).WithRetryAfter(problem.RetrySoon)
 }
 
-// lookUp returns the sandbox that this key returned before. It never claims: a worker that does not know the key any
-// more would make a second sandbox for it.
+// lookUp returns the sandbox that this key returned before. It never claims; because a worker that has lost the key would create
+// a second sandbox for it.
 func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	s, f, r := k.service, k.flight, k.held.Record
 	ready := f.wait != noWait && f.wait != waitAssigned
@@ -197,7 +197,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// lookup asks the claim's cluster what it knows of it.
+// lookup asks the claim's cluster for the claim's state.
 func (s *Service) lookup(ctx context.Context, hash string, r *ledger.Record) (*sandboxv1.Sandbox, error) {
 	answer, err := s.workers.Call(ctx, r.Cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Lookup{Lookup: &federationv1.LookupCall{KeyHash: hash, Attempt: r.Attempt}},
@@ -213,7 +213,7 @@ func (s *Service) lookup(ctx context.Context, hash string, r *ledger.Record) (*s
 
 func reasonOf(err error) problem.Reason { return problem.FromError(err).Reason }
 
-// transient reports whether asking again may help.
+// transient reports whether a retry may help.
 func transient(err error) bool {
 	switch reasonOf(err) {
 	case problem.Unavailable, problem.Recovering, problem.Deadline, problem.OutcomeUnknown:
@@ -223,8 +223,8 @@ func transient(err error) bool {
 	}
 }
 
-// vanished returns the end of a sandbox that its cluster no longer knows: its terminal record if that has arrived meanwhile.
-// Nothing is written: the record may be on its way.
+// vanished returns the end of a sandbox that its cluster has no longer: its terminal record if that has arrived meanwhile. It
+// writes nothing; because the record may be in flight.
 func (k *keyed) vanished(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	h, err := k.service.ledger.Load(ctx, k.flight.hash)
 	if err != nil {
@@ -236,7 +236,7 @@ func (k *keyed) vanished(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	return lost(k.flight.request, k.held.Record), nil
 }
 
-// canceled is the end of a flight whose claim was cancelled: whatever was granted is not answered.
+// canceled is the end of a flight whose claim was cancelled: a granted sandbox is not returned.
 func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 	s, f := k.service, k.flight
 	if p := k.pursuit; p != nil && p.target != nil {
@@ -253,7 +253,7 @@ func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 	return s.ledger.Terminal(s.background.Context(), h.Record)
 }
 
-// learn writes down what the flight found out, behind its answer: which sandbox the key has, or that no cluster took it.
+// learn writes the flight's outcome, after its result was returned: which sandbox the key has, or that no cluster took it.
 func (k *keyed) learn() {
 	s, f := k.service, k.flight
 	p, r := k.pursuit, k.held.Record
@@ -285,22 +285,22 @@ func (k *keyed) learn() {
 			return
 		}
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
-		// As long as it is not recorded that the sandbox was returned, its end must not be what makes its key free again: while
-		// this flight lasts, it is not released.
+		// Until the record says that the sandbox was returned, the sandbox's end must not free the key: while this flight lasts,
+		// the key is not released.
 		if next.State != ledger.Answered || wallclock.Sleep(s.background.Context(), s.clock, learnPause) != nil {
 			return
 		}
 	}
 }
 
-// refusedRetention is how long a refused claim is kept: for longer than workers remember refusals (10 min) and a dispatch
-// can be under way (1 min), so that no attempt that a worker refuses is made again.
+// refusedRetention is how long a refused claim is kept: longer than workers remember refusals (10 min) and a dispatch can be in
+// flight (1 min), so that no refused attempt is repeated.
 const refusedRetention = 15 * time.Minute
 
-// learnPause is between two attempts to write down what was answered, as with a disk that is full.
+// learnPause is the pause between two attempts to write what was returned, as with a full disk.
 const learnPause = time.Second
 
-// write also works for a hub that is closing: it is what keeps a key from ever being claimed again.
+// write also works while the hub is closing; because it keeps a key from ever being claimed again.
 func (k *keyed) write(next *ledger.Record, extra []store.Put) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.flight.ctx), calls.Timeout)
 	defer cancel()

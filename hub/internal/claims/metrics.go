@@ -24,7 +24,7 @@ type metrics struct {
 	records    *prometheus.GaugeVec
 }
 
-// newMetrics registers with r unless that is nil.
+// newMetrics registers with r unless r is nil.
 func newMetrics(r prometheus.Registerer, unconfirmed *endings) *metrics {
 	m := &metrics{
 		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{

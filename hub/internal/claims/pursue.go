@@ -24,32 +24,32 @@ import (
 const (
 	firstPause = 200 * time.Millisecond
 	maxPause   = 2 * time.Second
-	// settlePatience is how long a claim that would have to queue is held for clusters that a hub which has just started has
-	// not heard of: longer than workers usually take to attach again.
+	// settlePatience is how long a claim that would have to queue waits for clusters that have not attached to a hub that has
+	// just started: longer than workers usually take to attach again.
 	settlePatience = 2 * time.Second
 	settlePause    = 50 * time.Millisecond
-	// maxOverdrawn is how often a choice is made again because others were faster.
+	// maxOverdrawn is how often a choice is repeated because other claims were faster.
 	maxOverdrawn = 16
 )
 
-// pursuit follows one claim from candidate to candidate until it is answered.
+// pursuit follows one claim from candidate to candidate until it is settled.
 type pursuit struct {
 	service  *Service
-	request  *sandboxv1.CreateSandboxRequest // as resolve made it
+	request  *sandboxv1.CreateSandboxRequest // as resolve returned it
 	wait     sandboxv1.CreateSandboxRequest_Wait
 	deadline time.Time
-	// note, with a key, writes down where the claim goes next and returns the attempt's number.
+	// note, with a key, records where the claim goes next and returns the attempt's number.
 	note    func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
 	keyHash string
 
 	route    router.Request
 	at       situation
 	target   *target
-	released bool // the latest attempt is certainly held by no cluster
+	released bool // certainly no cluster holds the latest attempt
 	decision *sandboxv1.Decision
 	outcomes map[[2]string]string
 	refusal  *problem.Error // the latest one
-	doubt    *problem.Error // what a worker said of the latest unclear outcome
+	doubt    *problem.Error // what a worker reported about the latest unclear outcome
 }
 
 // target is the candidate being asked.
@@ -57,7 +57,7 @@ type target struct {
 	cluster, pool string
 	uid           string // of the cluster
 	attempt       int32
-	reservation   fleet.Reservation // of nothing, for a claim that is taken up again
+	reservation   fleet.Reservation // of nothing, for a claim that is resumed
 }
 
 func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, wait sandboxv1.CreateSandboxRequest_Wait, deadline time.Time) *pursuit {
@@ -67,7 +67,7 @@ func (s *Service) newPursuit(req *sandboxv1.CreateSandboxRequest, wait sandboxv1
 	}
 }
 
-// run asks candidates until one answers, the request itself is at fault, or no candidate is left. ctx should outlast the
+// run asks candidates until one responds, the request itself is at fault, or no candidate is left. ctx should outlast the
 // deadline by grace; its end leaves the outcome unclear.
 func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	defer p.free()
@@ -118,7 +118,7 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	}
 }
 
-// choose picks the next candidate and, with a key, writes it down before anything is sent.
+// choose picks the next candidate and, with a key, records it before anything is sent.
 func (p *pursuit) choose(ctx context.Context) error {
 	s := p.service
 	began := s.clock.Now()
@@ -135,7 +135,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 		p.explain(view, c)
 		reservation := s.fleet.Reserve(view, picked.Index)
 		if picked.Tier.Idle() && reservation.Overdrawn() && try < maxOverdrawn {
-			reservation.Cancel() // it would wait there for another claim's Pod, with idle ones elsewhere
+			reservation.Cancel() // it would wait there for another claim's Pod, while other clusters have idle ones
 			continue
 		}
 		t = &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member().Name, reservation: reservation}
@@ -154,8 +154,8 @@ func (p *pursuit) choose(ctx context.Context) error {
 	return nil
 }
 
-// pickSettled picks by the latest view. A hub that has just started knows only the clusters that came back first: rather
-// than have a claim wait there for another claim's Pod until its deadline, it gives the others a moment.
+// pickSettled picks by the latest view. A hub that has just started has only the clusters that attached first: it waits a moment
+// for the others, so that a claim does not wait for another claim's Pod until its deadline.
 func (p *pursuit) pickSettled(ctx context.Context) (*router.View, router.Decision) {
 	s := p.service
 	until := s.clock.Now().Add(min(settlePatience, p.remaining()))
@@ -201,7 +201,7 @@ func (p *pursuit) ask(ctx context.Context) (*federationv1.Answer, error) {
 	})
 }
 
-// record keeps what came of the attempt: for the explanation, for the last error, for the claims in flight.
+// record keeps the outcome of the attempt: for the explanation, for the last error, for the claims in flight.
 func (p *pursuit) record(got dispatchOutcome, answer *federationv1.Answer, err error) {
 	text := string(got)
 	p.doubt = nil
@@ -227,7 +227,7 @@ func (p *pursuit) record(got dispatchOutcome, answer *federationv1.Answer, err e
 // free stops counting a claim that was not granted where it was sent.
 func (p *pursuit) free() {
 	if p.target != nil {
-		p.target.reservation.Cancel() // nothing, once it was settled
+		p.target.reservation.Cancel() // no effect once it was settled
 	}
 }
 
@@ -270,8 +270,8 @@ func (p *pursuit) noneLeft(reason router.Reason) error {
 	return problem.New(kind, "Env %s has no eligible member: %s; explain tells more", env, reason).WithRetryAfter(problem.RetrySoon)
 }
 
-// refusalForCaller returns the last refusal as the caller sees it. A reason that is about the worker and not about the claim,
-// such as a pool that has just gone, becomes NO_CAPACITY.
+// refusalForCaller returns the last refusal as the caller sees it. A reason that concerns the worker and not the claim, such as a
+// pool that was just deleted, becomes NO_CAPACITY.
 func (p *pursuit) refusalForCaller() error {
 	e := *p.refusal
 	switch e.Reason {
@@ -297,7 +297,7 @@ func (p *pursuit) late() error {
 
 func (p *pursuit) unknown() error {
 	if p.doubt != nil && p.doubt.Reason == problem.Deadline {
-		return p.doubt // the worker did answer: the sandbox is there and not running yet
+		return p.doubt // the worker did respond: the sandbox exists and is not running yet
 	}
 	return problem.New(problem.OutcomeUnknown,
 		"cluster %s may hold this claim and does not answer; the same call with the same claimKey asks it again", p.target.cluster).

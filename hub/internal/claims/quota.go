@@ -16,13 +16,13 @@ type Quota struct {
 	Bytes int64
 }
 
-// DefaultQuota is what a team may keep: a day of six claims a second.
+// DefaultQuota is a day of six claims a second.
 var DefaultQuota = Quota{Keys: 500_000, Bytes: 512 << 20}
 
 // retryQuota is when keys may have expired.
 const retryQuota = 30 * time.Second
 
-// check returns an error where an account would hold too much. The empty account is that of unrestricted callers, which the
+// check returns an error if an account would exceed its quota. The empty account is that of unrestricted callers, which the
 // operator has chosen.
 func (q Quota) check(account string, would ledger.Usage) error {
 	if account == "" || would.Keys <= q.Keys && would.Bytes <= q.Bytes {
@@ -33,8 +33,8 @@ func (q Quota) check(account string, would ledger.Usage) error {
 		WithRetryAfter(retryQuota)
 }
 
-// accountOf returns who is charged for a claim: its team. A restricted caller without a team is charged itself; because it
-// could name any.
+// accountOf returns the account of a claim: its team. A restricted caller without a team is its own account; because it could
+// name any team.
 func accountOf(p principal.Principal, team string) string {
 	if p.Team == "" && p.Restricted() {
 		return "API key " + p.Name

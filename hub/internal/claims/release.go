@@ -21,8 +21,8 @@ func (s *Service) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, err
 	return ended, nil
 }
 
-// End ends a sandbox. That of a claim key is durable before it is sent, like a cancel: a cluster that is away ends it when it
-// is back.
+// End ends a sandbox. The end of a sandbox with a claim key is durable before it is sent, like a cancel: a cluster that is away
+// ends the sandbox when it is back.
 func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
 	if err := s.endByID(ctx, id); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandb
 	return s.release(ctx, cluster, id)
 }
 
-// endByID ends the claim that a sandbox was granted to, if it has a key.
+// endByID ends the claim of a sandbox, if it has a key.
 func (s *Service) endByID(ctx context.Context, id string) error {
 	if err := s.settleID(ctx, id); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (s *Service) endByID(ctx context.Context, id string) error {
 	}
 }
 
-// release tells a cluster to end a sandbox, and remembers that it was told to if it does not confirm that.
+// release requests that a cluster end a sandbox, and remembers the request until the cluster confirms it.
 func (s *Service) release(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
 	sandbox, err := s.workers.Sandbox(ctx, cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: id}},

@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// OnRestored looks for the sandboxes that a cluster lost when its etcd was set back: those that were answered and that its
-// key index does not name. They are recorded as ended, so that no caller waits for them.
+// OnRestored finds the sandboxes that a cluster lost when its etcd was restored: those that were returned and that its key index
+// does not name. They are recorded as ended, so that no caller waits for them.
 func (s *Service) OnRestored(cluster string, holders []*federationv1.KeyHolder) {
 	s.background.RetryUntilDone(&s.restored, cluster, mostLostPause, s.forgets(cluster), func(ctx context.Context) error {
 		n, err := s.endLost(ctx, cluster, holders)
@@ -25,7 +25,7 @@ func (s *Service) OnRestored(cluster string, holders []*federationv1.KeyHolder) 
 	})
 }
 
-// endLost goes through the whole ledger: it happens rarely, and nothing else asks for claims by cluster.
+// endLost reads the whole ledger; because it is rare, and nothing else looks up claims by cluster.
 func (s *Service) endLost(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) (ended int, err error) {
 	named := make(map[string]bool, len(holders))
 	for _, h := range holders {
@@ -44,7 +44,7 @@ func (s *Service) endLost(ctx context.Context, cluster string, holders []*federa
 	return ended, err
 }
 
-// endIfLost asks the cluster before it writes: the sandbox may have ended, and its record be on its way.
+// endIfLost asks the cluster before it writes; because the sandbox may have ended and its record be in flight.
 func (s *Service) endIfLost(ctx context.Context, hash string, h ledger.Held) (bool, error) {
 	if _, err := s.lookup(ctx, hash, h.Record); err == nil || reasonOf(err) != problem.NotFound {
 		return false, err

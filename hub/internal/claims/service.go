@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Fleet is what the hub knows of its clusters.
+// Fleet is the hub's view of its clusters.
 type Fleet interface {
 	// View returns the router's view of an Env, nil for an unknown one.
 	View(key segment.Key) *router.View
@@ -28,12 +28,12 @@ type Fleet interface {
 	UnknownEnv(namespace, name string) error
 	// ClusterIDs lists every registered cluster, connected or not.
 	ClusterIDs() []string
-	// Awaited lists the registered clusters that a hub which has just started still waits to hear from.
+	// Awaited lists the registered clusters from which a hub that has just started still awaits a report.
 	Awaited() []string
-	// Registration tells which cluster has a name now, by its uid; empty: none.
+	// Registration returns the uid of the cluster that has a name now; empty: none.
 	Registration(clusterID string) string
-	// Forgotten reports whether an operator has forgotten the cluster that had a name and uid. Where the uid is not known
-	// it is that of the cluster which had the name last.
+	// Forgotten reports whether an operator has forgotten the cluster with a name and uid. An unknown uid means the cluster that
+	// had the name last.
 	Forgotten(clusterID, uid string) bool
 	// NamedUnsent counts the claims that a cluster named and was not sent.
 	NamedUnsent(clusterID string, n int)
@@ -52,7 +52,7 @@ type Options struct {
 	Clock      clock.WithTicker
 	Log        logr.Logger
 	Metrics    prometheus.Registerer
-	Retention  time.Duration // how long a key is honoured after its sandbox ended; 24 h
+	Retention  time.Duration // how long a key is kept after its sandbox ended; 24 h
 	Quota      Quota         // of each team; DefaultQuota
 	Rand       func() uint64 // breaks the router's near-ties
 }
@@ -62,13 +62,13 @@ const (
 	DefaultRetention = 24 * time.Hour
 	// grace is how much longer than the worker the hub waits, so that a refusal at the deadline still arrives.
 	grace = 2 * time.Second
-	// mostIndexPause is how late a recovery may end once the store has room again.
+	// mostIndexPause bounds the delay of a recovery after the store has room again.
 	mostIndexPause = 30 * time.Second
-	// mostLostPause is longer: each try reads the whole ledger, and the cluster may be away.
+	// mostLostPause is longer; because each try reads the whole ledger, and the cluster may be away.
 	mostLostPause = 5 * time.Minute
 )
 
-// Service carries out the calls about claims.
+// Service implements the calls about claims.
 type Service struct {
 	fleet      Fleet
 	workers    calls.Workers
@@ -83,8 +83,8 @@ type Service struct {
 	decisions  *decisions
 	endings    *endings
 	background *background.Group
-	indexes    background.Latest // key indexes that are being taken into the ledger
-	restored   background.Latest // what clusters lost whose etcd was set back
+	indexes    background.Latest // key indexes that are being added to the ledger
+	restored   background.Latest // what clusters lost whose etcd was restored
 	flights    *flights
 }
 
@@ -114,8 +114,8 @@ func New(opts Options) *Service {
 	}
 }
 
-// Close ends everything that goes on after calls have returned, and waits for it.
+// Close ends the background work of returned calls, and waits for it.
 func (s *Service) Close() { s.background.Close() }
 
-// InFlight counts the claims with a key that are under way, and what goes on after calls have returned (I10).
+// InFlight counts the running claims with a key, and the background work of returned calls (I10).
 func (s *Service) InFlight() int { return s.flights.len() + s.background.Following() }

@@ -15,15 +15,16 @@ import (
 
 const (
 	sweepEvery = 30 * time.Second
-	// sweepMost bounds one sweep; what is left waits for the next.
+	// sweepMost bounds one sweep; the rest waits for the next.
 	sweepMost = 1000
-	// clockDoubt is how long after its deadline an accepted claim is still taken up. The deadline was written by a clock that may
-	// have been ten minutes off one way and be ten minutes off the other way now (I11), while the hub was away for a while.
+	// clockDoubt is how long after its deadline an accepted claim is still resumed. The deadline was written by a clock that may
+	// have been ten minutes off one way and may be ten minutes off the other way now (I11), and the hub may have been away for a
+	// while.
 	clockDoubt = time.Hour
 )
 
-// Run tells clusters again of ends that they have not confirmed, until ctx ends. Once all keys are known it takes up the
-// claims without a waiting caller, and drops expired keys.
+// Run sends clusters again the ends that they have not confirmed, until ctx ends. Once all keys are known it resumes the claims
+// without a waiting caller, and drops expired keys.
 func (s *Service) Run(ctx context.Context) error {
 	again := s.clock.NewTicker(endingEvery)
 	defer again.Stop()
@@ -54,8 +55,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// untilRecovered reports false if ctx ends first. A cancel that returned while keys are missing is as good as any other:
-// its sandbox must not run on until the last cluster is back.
+// untilRecovered returns false if ctx ends first. A cancel that returned while keys are missing is as valid as any other: its
+// sandbox must not run until the last cluster is back.
 func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bool {
 	poll := s.clock.NewTicker(recoveryPoll)
 	defer poll.Stop()
@@ -71,7 +72,7 @@ func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bo
 	return true
 }
 
-// takeUp pursues claims that were accepted without a waiter by an earlier process, each for all its time from now on: see
+// takeUp pursues claims that an earlier process accepted without a waiting caller. Each gets its full time from now on: see
 // until.
 func (s *Service) takeUp(ctx context.Context) error {
 	open, err := s.ledger.OpenKeys(ctx)
@@ -121,8 +122,8 @@ func (s *Service) sweep(ctx context.Context) error {
 	return nil
 }
 
-// expireClaim drops an ended claim. One that never ended is dropped only when its cluster holds nothing for it; otherwise
-// it is looked at again after another retention. A cluster that did not answer once is not asked again in this sweep.
+// expireClaim drops an ended claim. A claim that never ended is dropped only when its cluster holds nothing for it; otherwise it
+// is checked again after another retention. A cluster that failed to respond is not asked again in this sweep.
 func (s *Service) expireClaim(ctx context.Context, due ledger.Due, now time.Time, silent map[string]bool) error {
 	hash := due.KeyHash
 	h, err := s.ledger.Load(ctx, hash)
@@ -151,10 +152,10 @@ func (s *Service) expireClaim(ctx context.Context, due ledger.Due, now time.Time
 	return err
 }
 
-// countEvery is after how many sweeps the records are counted.
+// countEvery is the number of sweeps between two counts of the records.
 const countEvery = 10
 
-// count tells the metrics how many records there are of each state.
+// count updates the metrics of how many records each state has.
 func (s *Service) count(ctx context.Context) {
 	counts, err := s.ledger.Count(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/hub/internal/ledger"
 )
 
-// sketch is the sandbox of a claim of which no Pod is known.
+// sketch is the sandbox of a claim without a known Pod.
 func sketch(req *sandboxv1.CreateSandboxRequest, phase sandboxv1.Phase) *sandboxv1.Sandbox {
 	return &sandboxv1.Sandbox{
 		Namespace: req.GetNamespace(), Env: req.GetEnv(), Image: req.GetImage(), Team: req.GetTeam(), User: req.GetUser(),
@@ -20,7 +20,7 @@ func sketch(req *sandboxv1.CreateSandboxRequest, phase sandboxv1.Phase) *sandbox
 	}
 }
 
-// canceled is the terminal record of a claim that was cancelled before a sandbox of it was known.
+// canceled is the terminal record of a claim that was cancelled before its sandbox was known.
 func canceled(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Time) *sandboxv1.Sandbox {
 	s := sketch(req, sandboxv1.Phase_ENDED)
 	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool
@@ -28,7 +28,7 @@ func canceled(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Ti
 	return s
 }
 
-// releasedEnd is the terminal record of a sandbox that was released, until its own arrives.
+// releasedEnd is the terminal record of a released sandbox, until its own arrives.
 func releasedEnd(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now time.Time) *sandboxv1.Sandbox {
 	s := canceled(req, r, now)
 	s.StopReason = "Released"
@@ -43,7 +43,8 @@ func endForgotten(req *sandboxv1.CreateSandboxRequest, r *ledger.Record, now tim
 	return s
 }
 
-// lost is what a key returns whose sandbox was returned once and is unknown to its cluster now: it ended, and how was lost.
+// lost is the record for a key whose sandbox was returned once and is unknown to its cluster now: it ended, and the reason was
+// lost.
 func lost(req *sandboxv1.CreateSandboxRequest, r *ledger.Record) *sandboxv1.Sandbox {
 	s := sketch(req, sandboxv1.Phase_ENDED)
 	s.Id, s.ClusterId, s.Pool = r.SandboxID, r.Cluster, r.Pool

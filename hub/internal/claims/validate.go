@@ -13,11 +13,11 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// DefaultStartupTimeout is that of a request which names none, where the pool names none either.
+// DefaultStartupTimeout applies where neither the request nor the pool has one.
 const DefaultStartupTimeout = 2 * time.Minute
 
-// resolve validates a create request and returns it with every default filled in, without its wait mode. The result is
-// what goes to the worker and what a retry with the same key is compared to.
+// resolve validates a create request and returns it with every default filled in, without its wait mode. The result is sent to
+// the worker, and a retry with the same key is compared to it.
 func resolve(in *sandboxv1.CreateSandboxRequest, p principal.Principal) (*sandboxv1.CreateSandboxRequest, error) {
 	if in.GetNamespace() == "" {
 		in = proto.CloneOf(in)
