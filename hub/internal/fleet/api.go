@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Clusters shows all registered clusters, ordered by id.
+// Clusters returns all registered clusters, ordered by id.
 func (f *Fleet) Clusters() []*sandboxv1.Cluster {
 	var out []*sandboxv1.Cluster
 	for _, c := range f.sorted() {
@@ -40,8 +40,8 @@ func (f *Fleet) ClusterIDs() []string {
 	return ids
 }
 
-// Awaited lists the registered clusters that may have Envs which this hub process has not heard of yet, in order. It is
-// empty once the process is as old as a cluster may be silent: then what is not known counts as not there.
+// Awaited lists the registered clusters that may have Envs of which this hub process has no report yet, in order. It is empty
+// once the process is as old as a cluster may be silent: then unreported Envs count as absent.
 func (f *Fleet) Awaited() []string {
 	if f.now() >= unreachableAfter {
 		return nil
@@ -49,7 +49,7 @@ func (f *Fleet) Awaited() []string {
 	return slices.DeleteFunc(f.ClusterIDs(), func(id string) bool { return f.cluster(id).known.Load() })
 }
 
-// Cluster shows one cluster, nil when it is not registered.
+// Cluster returns one cluster, nil if it is not registered.
 func (f *Fleet) Cluster(id string) *sandboxv1.Cluster {
 	if c := f.cluster(id); c != nil {
 		return c.proto()
@@ -62,7 +62,7 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 	record, version, envs, totals, degraded := c.record, c.version, len(c.holdings.parts), c.holdings.totals(), c.degraded
 	c.mu.Unlock()
 	if record.UID == "" {
-		return nil // it was refused, or is just saying hello
+		return nil // it was refused, or is in its hello
 	}
 	health := c.Health()
 	out := &sandboxv1.Cluster{
@@ -97,14 +97,14 @@ func (c *cluster) proto() *sandboxv1.Cluster {
 
 func join(first, rest string) string { return strings.TrimSuffix(first+"; "+rest, "; ") }
 
-// NamedUnsent counts the claims that a cluster named and was not sent (I15), which its state shows.
+// NamedUnsent counts the claims that a cluster named and was not sent (I15), for the cluster's state.
 func (f *Fleet) NamedUnsent(clusterID string, n int) {
 	if c := f.cluster(clusterID); c != nil {
 		c.unsent.Add(int64(n))
 	}
 }
 
-// degradation is why something of what the cluster reports does not count; empty: all of it does.
+// degradation is why a part of the cluster's reports does not count; empty: all of it counts.
 func (c *cluster) degradation() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,10 +145,10 @@ func apiState(h router.Health) sandboxv1.ClusterState {
 	}
 }
 
-// Keys lists the Envs of a namespace (empty: all), in order. Pages are cut from it and filled with Env.
+// Keys lists the Envs of a namespace (empty: all), in order. Callers cut pages from it and fill them with Env.
 func (f *Fleet) Keys(namespace string) []segment.Key { return f.index.keys(namespace) }
 
-// Envs shows the Envs of a namespace (empty: all), in order.
+// Envs returns the Envs of a namespace (empty: all), in order.
 func (f *Fleet) Envs(namespace string) []*sandboxv1.Env {
 	var out []*sandboxv1.Env
 	for _, k := range f.Keys(namespace) {
@@ -159,7 +159,7 @@ func (f *Fleet) Envs(namespace string) []*sandboxv1.Env {
 	return out
 }
 
-// Env shows the merged view of one Env, nil when no cluster has it.
+// Env returns the merged view of one Env, nil if no cluster has it.
 func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
 	slot := f.index.get(key)
 	if slot == nil {

@@ -13,15 +13,15 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// cluster is everything the hub holds of one cluster. Its locks are its own: whatever blocks one cluster leaves the others
-// alone (I7). Lock order: durable, mu, a shard, a slot, then the leaves (liveness, inFlight, an outbox).
+// cluster is the hub's state of one cluster. Its locks are its own: a blocked cluster does not block others (I7). Lock order:
+// durable, mu, a shard, a slot, then the leaves (liveness, inFlight, an outbox).
 type cluster struct {
-	router.Cluster // id, health and age, as views refer to them
+	router.Cluster // id, health and age; views refer to them
 	fleet          *Fleet
 
 	session atomic.Pointer[Session] // attached now; written under mu
 
-	// durable serialises what writes the record, and is held while the registry does so. It also serialises hellos.
+	// durable serialises writes of the record, and is held while the registry writes. It also serialises hellos.
 	durable chanmutex.Mutex
 
 	mu       sync.Mutex // never held while anything blocks
@@ -30,14 +30,14 @@ type cluster struct {
 	version  string   // of the worker
 	last     streamID // of the last stream that was attached
 	holdings holdings
-	scratch  []router.Candidate       // of a view that is being built
+	scratch  []router.Candidate       // of a view under construction
 	order    segment.Order            // of the last report that counted
-	suspects map[segment.Key]struct{} // left out of one complete report that removed too much to be believed at once
+	suspects map[segment.Key]struct{} // omitted from one complete report that removed too much to be believed at once
 	contacts []contact
 	begins   allowance // guarded by durable
-	degraded string    // why it is; empty: it is not
+	degraded string    // the reason; empty: not degraded
 
-	known    atomic.Bool  // all there is of it is known: a complete report has counted in this hub process, or it was forgotten
+	known    atomic.Bool  // its parts are known in full: a complete report has counted in this hub process, or it was forgotten
 	draining atomic.Bool  // as the record says
 	unsent   atomic.Int64 // claims that it named and was not sent, since the hub started
 	liveness liveness
@@ -52,7 +52,7 @@ func newCluster(f *Fleet, id string) *cluster {
 	return c
 }
 
-// tell notes for this cluster's stream, if there is one, that another cluster's part of an Env has changed.
+// tell notes for this cluster's stream, if it has one, that another cluster's part of an Env has changed.
 func (c *cluster) tell(env *slot, about *cluster, hurry bool, w woken) {
 	if s := c.session.Load(); s != nil {
 		if s.outbox.mark(env, about, hurry) {
@@ -61,12 +61,12 @@ func (c *cluster) tell(env *slot, about *cluster, hurry bool, w woken) {
 	}
 }
 
-// stale reports whether other clusters should take this one's segments for old.
+// stale reports whether other clusters should treat this cluster's segments as stale.
 func (c *cluster) stale() bool { return isStale(c.Health()) }
 
 func isStale(h router.Health) bool { return !h.Eligible() && h != router.Draining }
 
-// saveIfDirty writes down what is not identity. It gives way to a hello or begin that is at it already.
+// saveIfDirty saves the state other than identity. It gives way to a hello or begin that is already saving.
 func (c *cluster) saveIfDirty(ctx context.Context) error {
 	if !c.durable.TryLock() {
 		return nil
@@ -82,7 +82,7 @@ func (c *cluster) saveIfDirty(ctx context.Context) error {
 	return c.save(ctx, record)
 }
 
-// save is called with durable held and mu not.
+// save is called with durable held and mu not held.
 func (c *cluster) save(ctx context.Context, r Record) error {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func (c *cluster) recordCopy() Record {
 	return r
 }
 
-// bury and unbury keep the tombstones; mu is held.
+// bury and unbury maintain the tombstones. Called with mu held.
 func (c *cluster) bury(keys []segment.Key) {
 	if len(keys) == 0 {
 		return

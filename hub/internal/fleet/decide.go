@@ -9,10 +9,10 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Refusal is why a stream is not attached.
+// Refusal is the reason why a stream is not attached.
 type Refusal string
 
-// The refusals, as they travel in Refused.reason. None is no refusal.
+// The values of Refused.reason. None is no refusal.
 const (
 	None                Refusal = ""
 	IdentityMismatch    Refusal = "IdentityMismatch"
@@ -31,7 +31,7 @@ type streamID struct {
 	stream      uint64
 }
 
-// helloFacts is what there is to know when a worker says hello.
+// helloFacts are the inputs of decideHello.
 type helloFacts struct {
 	protocol      uint32
 	uid           string
@@ -44,17 +44,17 @@ type helloFacts struct {
 	alive         bool     // that stream is attached and not silent
 }
 
-// decideHello says whether a stream may take the cluster's place at the hub.
+// decideHello decides whether a stream may take the cluster's place at the hub.
 //
-// Within a term the higher stream number wins, whether or not the other stream is still there: a late connection attempt
-// must not throw out the one that followed it. Between terms the higher incarnation wins. A term with an incarnation that
-// is not higher gets in only when the other one is gone or silent: it may be a worker that lost its state and will be told
-// the highest incarnation, but as long as another leader is well it is more likely a leader that was replaced.
+// Within a term the higher stream number wins, whether or not the other stream still exists: a late connection attempt must not
+// replace its successor. Between terms the higher incarnation wins. A term with an incarnation that is not higher is admitted
+// only when the other one is gone or silent: it may be a worker that lost its state and gets the highest incarnation in the
+// Welcome, but as long as another leader is healthy it is more likely a replaced leader.
 func decideHello(f helloFacts) Refusal {
 	switch {
 	case f.protocol != protocolVersion:
 		return ProtocolUnsupported
-	case f.revoked: // whatever uid it says
+	case f.revoked: // for every uid
 		return RefusedForgotten
 	case f.uid == "" || f.registeredUID != "" && f.uid != f.registeredUID:
 		return IdentityMismatch
@@ -72,19 +72,20 @@ func decideHello(f helloFacts) Refusal {
 	return None
 }
 
-// wentBack reports whether a cluster's etcd is at an earlier point than it has been at. 0 says nothing.
+// wentBack reports whether a cluster's etcd is at an earlier revision than before. 0 means unknown.
 func wentBack(now, before uint64) bool { return now > 0 && now < before }
 
 // contact is one hello of the registered cluster.
 type contact struct {
 	term string
 	at   time.Duration
-	// beside another term's stream that was well, and whose place it could not take
+	// while another term's stream was healthy, and could not be replaced
 	beside bool
 }
 
-// persistent counts how often the latest of the given contacts has come beside another term's stream. A leader that was
-// replaced comes once or twice before it knows; a cluster whose place was taken by a copy of it comes again and again.
+// persistent counts the latest term's contacts, among the given ones, while another term's stream was healthy. A replaced leader
+// connects once or twice before it learns of its replacement; a cluster whose place was taken by a copy of it connects again and
+// again.
 func persistent(contacts []contact) int {
 	n, term := 0, contacts[len(contacts)-1].term
 	for _, c := range contacts {
@@ -113,8 +114,8 @@ func alternations(contacts []contact) int {
 	return n
 }
 
-// decideRemovals says which of the Envs that a complete report leaves out, of so many, are gone. A mass removal is believed
-// only when a second complete report leaves the same Envs out: until then they are suspects.
+// decideRemovals decides which of the Envs that a complete report omits are removed, given the total. A mass removal counts only
+// when a second complete report omits the same Envs: until then they are suspects.
 func decideRemovals(leftOut []segment.Key, of int, suspects map[segment.Key]struct{}) (
 	remove []segment.Key, newSuspects map[segment.Key]struct{},
 ) {
@@ -141,24 +142,24 @@ func massive(removed, of int) bool {
 	return removed > handful && removed*100 > massRemovalPercent*of
 }
 
-// healthFacts is what there is to know of a cluster's liveness, in times on the hub's monotonic clock.
+// healthFacts are the inputs of decideHealth, in times on the hub's monotonic clock.
 type healthFacts struct {
 	now         time.Duration
 	quarantined bool
-	seen        bool          // this hub process has heard of it
+	seen        bool          // this hub process has had a frame from it
 	lastSeen    time.Duration // last frame
 	goodSince   time.Duration // start of the run of frames without a gap of lastChoiceAfter
 	attached    bool
-	noReceipt   bool          // a dispatch was not confirmed in time, and none has been since
+	noReceipt   bool          // a dispatch got no receipt in time, and there was no receipt since
 	noReceiptAt time.Duration // when that was
-	marked      bool          // this hub process found it unreachable after having heard of it
+	marked      bool          // this hub process marked it unreachable after having had frames from it
 }
 
-// decideHealth says what the hub thinks of a cluster. A cluster that this process has marked unreachable must be good for a
-// while first; one that the process has not heard of since it started needn't.
+// decideHealth decides a cluster's health. A cluster that this process has marked unreachable must first send frames without a
+// gap for a while; a cluster without a frame since this process started need not.
 //
-// A missing receipt is forgotten when a receipt arrives, or after recoverAfter with frames coming in: a cluster that gets
-// no dispatches because it is the last choice would otherwise never send one.
+// A missing receipt is forgotten when a receipt arrives, or after recoverAfter with frames arriving; because the last choice gets
+// no dispatches, and so would never send a receipt.
 func decideHealth(f healthFacts) router.Health {
 	silence := f.now - f.lastSeen
 	switch {
@@ -179,7 +180,7 @@ func decideHealth(f healthFacts) router.Health {
 	}
 }
 
-// decideRouted says what routing makes of a cluster: one that is draining is as good as any but gets no new claims.
+// decideRouted returns the health that routing uses: a draining cluster is as healthy as any but gets no new claims.
 func decideRouted(h router.Health, draining bool) router.Health {
 	if draining && h.Eligible() {
 		return router.Draining
@@ -187,5 +188,5 @@ func decideRouted(h router.Health, draining bool) router.Health {
 	return h
 }
 
-// forgettable reports whether a cluster may be removed: not while it is attached and takes claims, which would be a slip.
+// forgettable reports whether a cluster may be removed: not while it is attached and takes claims, which would be a mistake.
 func forgettable(attached, draining bool) bool { return draining || !attached }

@@ -31,15 +31,15 @@ const (
 
 	handful            = 5
 	massRemovalPercent = 30
-	maxTombstones      = 256 // of one cluster; the oldest give way
+	maxTombstones      = 256 // of one cluster; the oldest are dropped first
 	maxChunks          = 1024
 
-	// What is not identity or incarnation (resourceVersion, tombstones) is written down this often.
+	// State other than identity and incarnation (resourceVersion, tombstones) is saved at this interval.
 	saveInterval = 30 * time.Second
 	saveTimeout  = 5 * time.Second
 )
 
-// Options are what a Fleet stands on. Clock and Registry are required.
+// Options configure a Fleet. Clock and Registry are required.
 type Options struct {
 	Clock    clock.WithTicker
 	Registry Registry
@@ -63,12 +63,12 @@ type Fleet struct {
 	recovers func(clusterID string) bool
 	limits   Limits
 
-	revoked sync.Map // by the name they were removed from: []string, keys of certificates
+	revoked sync.Map // keys of certificates, by the name they were removed from: []string
 
 	index index
-	turns chan struct{} // of whole reports that are much work
+	turns chan struct{} // turns of large reports
 
-	// clusters is replaced as a whole under grow; clusters are never removed, a forgotten one is an empty name.
+	// clusters is replaced as a whole under grow. Clusters are never removed; a forgotten one is an empty name.
 	grow     sync.Mutex
 	clusters atomic.Pointer[map[string]*cluster]
 }
@@ -104,7 +104,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	return f, nil
 }
 
-// Run watches liveness and writes records down until ctx ends. Views are served without it, but clusters never age.
+// Run watches liveness and saves records until ctx ends. Without it views are served, but clusters never age.
 func (f *Fleet) Run(ctx context.Context) error {
 	var saver sync.WaitGroup
 	saver.Go(func() { f.every(ctx, saveInterval, f.saveRecords) })
@@ -141,12 +141,12 @@ func (f *Fleet) saveRecords(ctx context.Context) {
 	}
 }
 
-// now is the hub's monotonic clock: it counts from the fleet's start and knows no steps of the wall clock (I11).
+// now is the hub's monotonic clock: it counts from the fleet's start, and steps of the wall clock do not affect it (I11).
 func (f *Fleet) now() time.Duration { return f.clock.Since(f.epoch) }
 
 func (f *Fleet) cluster(id string) *cluster { return (*f.clusters.Load())[id] }
 
-// obtain returns the cluster of an id, new if need be.
+// obtain returns the cluster of an id, and creates it if needed.
 func (f *Fleet) obtain(id string) *cluster {
 	if c := f.cluster(id); c != nil {
 		return c
@@ -173,7 +173,7 @@ func (f *Fleet) sorted() []*cluster {
 	return out
 }
 
-// View is what the router sees of an Env: nil when no cluster has it. It takes no lock and allocates nothing.
+// View returns the router's view of an Env, nil if no cluster has it. It takes no lock and allocates nothing.
 func (f *Fleet) View(key segment.Key) *router.View { return f.index.view(key) }
 
 // Pick chooses a member of an Env. It takes no lock and allocates nothing.
@@ -187,7 +187,7 @@ func (f *Fleet) Explain(req *router.Request, view *router.View) router.Explanati
 	return router.Explain(req, view, f.now())
 }
 
-// Health is what the hub thinks of a cluster, and false when it never heard of it.
+// Health returns the health of a cluster, and false if the hub never had a frame from it.
 func (f *Fleet) Health(clusterID string) (router.Health, bool) {
 	c := f.cluster(clusterID)
 	if c == nil {

@@ -17,21 +17,22 @@ import (
 )
 
 const (
-	// foreignLimit leaves room for what surrounds the Envs below the 1 MiB that a message may have.
+	// foreignLimit leaves room for the envelope of the Envs below the 1 MiB of a message.
 	foreignLimit = 900 << 10
-	// foreignBatch is how many changed Envs are taken at once; what is left stays dirty and takes later changes in.
+	// foreignBatch is how many changed Envs are taken at once; the rest stays dirty and absorbs later changes.
 	foreignBatch = 256
-	// foreignPause spaces the messages about changes, and the beginnings of complete ones: after a restart, when all clusters
-	// become known one after the other, each would walk all Envs for each.
+	// foreignPause is the interval between messages about changes, and between starts of complete ones; because after a restart,
+	// when clusters become known one after the other, each stream would walk all Envs for each cluster.
 	foreignPause = 200 * time.Millisecond
-	// foreignCalm spaces those that are about counts alone. Receivers write an Env every 3 s at most; more often serves nobody.
+	// foreignCalm is the interval between messages about counts only. Receivers write an Env every 3 s at most, so a shorter one
+	// has no use.
 	foreignCalm = time.Second
-	// foreignHold bounds how long the beginning of a stream's feed gives way to first reports of other clusters. After a restart
-	// of the hub all of them come at once, and until they are in claims have nowhere to go; what is told to others can wait.
+	// foreignHold bounds how long the start of a stream's feed gives way to first reports of other clusters. After a restart of
+	// the hub all of them arrive at once, and claims have no candidates until they are in; foreign segments can wait.
 	foreignHold = 3 * time.Second
 )
 
-// reference names one cluster's part of one Env. What it says is looked up when it is sent: the latest wins.
+// reference names one cluster's part of one Env. Its content is looked up when it is sent: the latest wins.
 type reference struct {
 	slot  *slot
 	about *cluster
@@ -41,13 +42,13 @@ type reference struct {
 type feed struct {
 	started bool
 	full    *fullSync
-	fullAt  time.Duration // when it was begun
+	fullAt  time.Duration // when it started
 	rest    []reference   // changed parts that did not fit into the last message
 	paused  time.Duration
-	timer   clock.Timer // one for all waits: a stream waits every second of its life
+	timer   clock.Timer // one for all waits; because a stream waits every second
 }
 
-// after is as time.After; the channel of the call before is not used any more.
+// after is like time.After; the channel of the previous call is no longer used.
 func (f *feed) after(on clock.Clock, d time.Duration) <-chan time.Time {
 	if f.timer == nil {
 		f.timer = on.NewTimer(d)
@@ -57,7 +58,7 @@ func (f *feed) after(on clock.Clock, d time.Duration) <-chan time.Time {
 	return f.timer.C()
 }
 
-// fullSync walks all Envs of the receiver for everything that some clusters have of them.
+// fullSync walks all Envs of the receiver for the parts of some clusters.
 type fullSync struct {
 	known []string
 	about map[*cluster]struct{}
@@ -66,10 +67,9 @@ type fullSync struct {
 	chunk uint32
 }
 
-// NextForeign blocks until there is something to tell the cluster of others, and returns it: first everything of all
-// clusters that are known, then changes, and in between, when another cluster becomes known, everything of that one.
-// A complete message therefore speaks of the clusters that it lists as known and of no others; an Env may appear in it more
-// than once, with different clusters.
+// NextForeign blocks until there are segments of other clusters to send, and returns them: first those of all known clusters,
+// then changes, and in between, when another cluster becomes known, all of that cluster's. A complete message therefore covers
+// only the clusters that it lists as known; an Env may appear in it more than once, with different clusters.
 func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error) {
 	c, f := s.cluster, &s.feed
 	for {
@@ -90,7 +90,7 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 				continue
 			}
 		}
-		if f.started && untilChanges == 0 { // changes of what has been told
+		if f.started && untilChanges == 0 { // changes of what was sent
 			if message := s.changes(); message != nil {
 				f.paused = now
 				return message, nil
@@ -117,7 +117,7 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 	}
 }
 
-// holdLeft is how long the stream's first message about all others still waits for first reports that are on their way.
+// holdLeft is how long the stream's first complete message still waits for first reports that are arriving.
 func (s *Session) holdLeft(now time.Duration) time.Duration {
 	opened, ok := s.outbox.openedAt()
 	if s.feed.started || !ok || now >= opened+foreignHold {
@@ -131,7 +131,7 @@ func (s *Session) holdLeft(now time.Duration) time.Duration {
 	return 0
 }
 
-// pauseLeft is 0 for what has never been.
+// pauseLeft is 0 if there was no message yet.
 func pauseLeft(last, pause, now time.Duration) time.Duration {
 	if last == 0 {
 		return 0
@@ -151,7 +151,7 @@ func (s *Session) newFullSync(about map[*cluster]struct{}) *fullSync {
 	return full
 }
 
-// nextChunk never uses Removed: what a complete message does not name is gone.
+// nextChunk never uses Removed: the receiver drops what a complete message omits.
 func (s *Session) nextChunk() *federationv1.Foreign {
 	full := s.feed.full
 	p := packer{receiver: s.cluster, message: &federationv1.Foreign{Complete: true, Chunk: full.chunk, Known: full.known}}
@@ -188,7 +188,7 @@ func (s *Session) parts(k segment.Key) []reference {
 	return out
 }
 
-// changes returns nil when nothing is left to say.
+// changes returns nil when nothing is left to send.
 func (s *Session) changes() *federationv1.Foreign {
 	f := &s.feed
 	for {
@@ -219,7 +219,7 @@ type packer struct {
 	size     int
 }
 
-// add reports false when the part does not fit any more.
+// add returns false when the part does not fit any more.
 func (p *packer) add(r reference) bool {
 	if r.about == p.receiver {
 		return true
@@ -237,7 +237,7 @@ func (p *packer) add(r reference) bool {
 		}
 		size += proto.Size(out)
 	}
-	if size > foreignLimit { // segments are bounded where they come in: this keeps the receiver's stream if that fails
+	if size > foreignLimit { // segments are bounded on receipt: this keeps the receiver's stream if that fails
 		p.receiver.fleet.metrics.unsent.Inc()
 		return true
 	}
@@ -266,8 +266,8 @@ func (p *packer) env(k segment.Key) *federationv1.ForeignEnv {
 	return env
 }
 
-// foreign returns another cluster's segment, nil when it has none, and whether the receiver has the Env at all: if not, it
-// has nothing to write the segment to.
+// foreign returns another cluster's segment, nil if it has none, and whether the receiver has the Env at all: if not, it has no
+// object to write the segment to.
 func (s *slot) foreign(receiver, about *cluster) (*segment.Segment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

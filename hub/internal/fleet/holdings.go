@@ -12,24 +12,25 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// part is one cluster's segment in one Env. Its Env's slot and its cluster's holdings both have it: so what a report says of
-// an Env is looked up once, and mostly not even that.
+// part is one cluster's segment in one Env. Its Env's slot and its cluster's holdings share it: so a report needs at most one
+// lookup for an Env, and mostly none.
 type part struct {
 	owner *cluster
 	slot  *slot
-	// segment is replaced with the owner's mu and the slot's held, so that either is enough to read it.
+	// segment is replaced with the owner's mu and the slot's held, so either is enough to read it.
 	segment *segment.Segment
 
 	digest uint64 // of segment
 	named  uint32 // the last report that named it
-	at     int32  // among the holdings
-	first  int32  // of its members, in the slot's view
-	size   uint16 // of segment, as segment.Size counts; more bits would take 16 bytes more for each part
+	at     int32  // its index in the holdings
+	first  int32  // index of its members in the slot's view
+	size   uint16 // of segment, as segment.Size counts; a wider type would cost 16 bytes more for each part
 	noted  noted
 }
 
-// noted is whether all who have the Env will yet be sent what the part says when it is sent: then a further change needs no
-// further note. The slot's mu guards it. It ends when the first of them reads the part: a note too many costs a message.
+// noted is whether all receivers that have the Env are still due to be sent the part's current content: then a further change
+// needs no further note. The slot's mu guards it. It ends when the first of them reads the part; because an extra note costs only
+// a message.
 type noted uint8
 
 const (
@@ -38,13 +39,13 @@ const (
 	notedUrgent
 )
 
-// holdings are all parts of one cluster. The cluster's mu guards them.
+// holdings are all parts of one cluster, guarded by the cluster's mu.
 type holdings struct {
-	parts   []*part // about in the order in which the cluster first named them
+	parts   []*part // roughly in the order in which the cluster first named them
 	digest  uint64  // the sum of all parts', as in segment.Snapshot
 	members int
 	bytes   int    // the sum of all sizes
-	reports uint32 // at ten a second they come round in 13 years
+	reports uint32 // at ten a second they wrap around in 13 years
 }
 
 func (h *holdings) insert(p *part) {
@@ -89,8 +90,8 @@ func (h *holdings) unnamed() (keys []segment.Key) {
 	return keys
 }
 
-// update is what a report says, read as a whole: a report counts in full or not at all. Segments that no owner can have, or that
-// there is no room for, are left out of it: they cost the cluster that reports them, and no other.
+// update is a whole report as read; because a report counts in full or not at all. It leaves out segments that no owner can have
+// or that exceed the budget: they cost only the cluster that reports them.
 type update struct {
 	changed []change
 	removed []*part
@@ -116,8 +117,8 @@ func (r *refusals) add(err error) {
 
 var errTwice = errors.New("is named twice")
 
-// read reads a report. An Env named twice, or both changed and removed, makes the whole of it invalid, since nothing says which
-// word is the later one. mu is held.
+// read reads a report. An Env that is named twice, or both changed and removed, makes the whole report invalid; because nothing
+// shows which entry is later. Called with mu held.
 func (c *cluster) read(segments []*federationv1.EnvSegment, removed []*federationv1.EnvKey) (update, error) {
 	h := &c.holdings
 	h.reports++
@@ -168,12 +169,12 @@ func (c *cluster) read(segments []*federationv1.EnvSegment, removed []*federatio
 // reader finds the parts that a report names.
 type reader struct {
 	cluster *cluster
-	next    int32                    // where the next one is, if the report keeps to the order of the holdings
-	others  map[segment.Key]struct{} // named, and not held
+	next    int32                    // index of the next one, if the report keeps the order of the holdings
+	others  map[segment.Key]struct{} // named, but not held
 }
 
-// find returns nil for an Env that the cluster does not have, and a segment whose strings the new one probably has as well: the
-// one before it, or else another cluster's.
+// find returns nil for an Env that the cluster does not have. It also returns a segment whose strings the new one probably
+// shares: the previous one, or else another cluster's.
 func (r *reader) find(k *federationv1.EnvKey) (*part, *segment.Segment, error) {
 	h := &r.cluster.holdings
 	p, like, err := r.look(k)
@@ -198,7 +199,7 @@ func (r *reader) find(k *federationv1.EnvKey) (*part, *segment.Segment, error) {
 	return p, like, nil
 }
 
-// look checks no key that is there already.
+// look finds a named part. It validates only keys that are not yet in the index.
 func (r *reader) look(k *federationv1.EnvKey) (*part, *segment.Segment, error) {
 	if parts := r.cluster.holdings.parts; int(r.next) < len(parts) && parts[r.next].slot.key.Is(k) {
 		p := parts[r.next]

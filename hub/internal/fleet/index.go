@@ -13,12 +13,12 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Many shards keep the copy that a new Env costs small.
+// Many shards make the copy for a new Env cheap.
 const shardCount = 1024
 
-// index finds the slot of an Env. Readers take no lock: what a shard has is immutable and replaced as a whole when an Env
-// appears or goes; everything more frequent happens in the slot. Ordered by hash it takes a third of a map's memory, and a copy
-// is one of memory.
+// index finds the slot of an Env. Readers take no lock: a shard's content is immutable and replaced as a whole when an Env
+// appears or goes; more frequent changes happen in the slot. Ordered by hash it takes a third of a map's memory, and copying it
+// is copying memory.
 type index struct {
 	seed   maphash.Seed
 	shards [shardCount]shard
@@ -55,7 +55,7 @@ func (x *index) get(k segment.Key) *slot {
 	return nil
 }
 
-// find answers where an Env is, or else belongs.
+// find returns the position of an Env, or where it belongs.
 func find(slots []hashed, k segment.Key, hash uint64) (at int, has bool) {
 	at, _ = slices.BinarySearchFunc(slots, hash, func(h hashed, to uint64) int { return cmp.Compare(h.hash, to) })
 	for ; at < len(slots) && slots[at].hash == hash; at++ {
@@ -73,7 +73,7 @@ func (x *index) view(k segment.Key) *router.View {
 	return nil
 }
 
-// put gives a part, new or not, its segment. The owner's mu is held.
+// put sets the segment of a part, new or not. Called with the owner's mu held.
 func (x *index) put(p *part, seg *segment.Segment, w woken) {
 	if p.slot != nil {
 		p.slot.put(p, seg, w)
@@ -133,7 +133,7 @@ func (x *index) keys(namespace string) []segment.Key {
 	return out
 }
 
-// slot is one Env. Readers load the view; who changes a part takes the lock, for as long as it takes to build a view.
+// slot is one Env. Readers load the view; a writer that changes a part holds the lock for as long as it takes to build a view.
 type slot struct {
 	view atomic.Pointer[router.View]
 	key  *segment.Key
@@ -142,14 +142,14 @@ type slot struct {
 	parts []*part // by cluster id
 	cells *[cellBlock]atomic.Int32
 	used  uint8 // of cells
-	gone  bool  // out of the index: whoever still holds the slot looks again
+	gone  bool  // out of the index: a caller that still holds the slot looks again
 }
 
 func (s *slot) find(owner *cluster) (int, bool) {
 	return slices.BinarySearchFunc(s.parts, owner.ID, func(p *part, id string) int { return cmp.Compare(p.owner.ID, id) })
 }
 
-// look answers a cluster's part with its segment; when there is none, nil with some other's segment, if there is one.
+// look returns a cluster's part with its segment. Without a part it returns nil and another cluster's segment, if one exists.
 func (s *slot) look(owner *cluster) (*part, *segment.Segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *slot) look(owner *cluster) (*part, *segment.Segment) {
 	return nil, nil
 }
 
-// put reports false when the slot is gone.
+// put returns false when the slot is gone.
 func (s *slot) put(p *part, seg *segment.Segment, w woken) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,14 +188,14 @@ func (s *slot) put(p *part, seg *segment.Segment, w woken) bool {
 	return true
 }
 
-// refresh replaces a segment by one that says the same: views keep the old one.
+// refresh replaces a segment by an equal one: views keep the old one.
 func (s *slot) refresh(p *part, seg *segment.Segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.segment = seg
 }
 
-// remove reports whether the slot is gone with it.
+// remove returns whether the slot is gone with it.
 func (s *slot) remove(p *part, w woken) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func sameMembers(was, is *segment.Segment) bool {
 	return was != nil && slices.EqualFunc(was.Members(), is.Members(), func(a, b segment.Member) bool { return a.Name == b.Name })
 }
 
-// publish makes the view in which a part has its next segment, in the room that its owner lends, whose mu is held.
+// publish builds the view in which a part has its next segment, in the scratch space of its owner, whose mu is held.
 func (s *slot) publish(changed *part, next *segment.Segment) {
 	was, candidates := s.view.Load(), changed.owner.scratch[:0]
 	for _, p := range s.parts {
@@ -222,7 +222,7 @@ func (s *slot) publish(changed *part, next *segment.Segment) {
 		if p == changed {
 			candidates = s.candidates(candidates, was, p, next)
 			p.segment = next
-		} else { // whose segment is read under its owner's mu alone
+		} else { // read only with its owner's mu held
 			candidates = s.candidates(candidates, was, p, p.segment)
 		}
 		p.first = first
@@ -244,8 +244,8 @@ func (s *slot) show(p *part, v *router.View, candidates []router.Candidate) {
 	p.owner.scratch = candidates[:0]
 }
 
-// candidates are a part's next members. The cells that count their claims in flight live in the views: a member that was
-// there before, by name, keeps its own, whatever comes or goes beside it.
+// candidates are a part's next members. The cells that count their claims in flight live in the views: a member that existed
+// before, by name, keeps its own, whatever else changes.
 func (s *slot) candidates(out []router.Candidate, was *router.View, p *part, next *segment.Segment) []router.Candidate {
 	var had []segment.Member
 	if p.segment != nil {
@@ -269,8 +269,8 @@ func (s *slot) candidates(out []router.Candidate, was *router.View, p *part, nex
 
 const cellBlock = 4
 
-// newCell takes cells from blocks, so that a pick finds those of one Env on few cache lines. None is used again: a claim may
-// still hold it.
+// newCell takes cells from blocks, so that a pick finds those of one Env on few cache lines. No cell is reused: a claim may still
+// hold it.
 func (s *slot) newCell() *atomic.Int32 {
 	if s.cells == nil || s.used == cellBlock {
 		s.cells, s.used = new([cellBlock]atomic.Int32), 0
@@ -279,7 +279,7 @@ func (s *slot) newCell() *atomic.Int32 {
 	return &s.cells[s.used-1]
 }
 
-// announce tells every other cluster that has the Env of a change in a part.
+// announce notes a change in a part for every other cluster that has the Env.
 func (s *slot) announce(changed *part, hurry bool, w woken) {
 	level := notedCalm
 	if hurry {
@@ -296,7 +296,7 @@ func (s *slot) announce(changed *part, hurry bool, w woken) {
 	}
 }
 
-// introduce tells a cluster that now has the Env of all other parts.
+// introduce notes all other parts for a cluster that now has the Env.
 func (s *slot) introduce(receiver *cluster, w woken) {
 	for _, p := range s.parts {
 		if p.owner != receiver {
@@ -305,7 +305,7 @@ func (s *slot) introduce(receiver *cluster, w woken) {
 	}
 }
 
-// shown is what a part says at one moment.
+// shown is a part's content at one moment.
 type shown struct {
 	owner   *cluster
 	segment *segment.Segment

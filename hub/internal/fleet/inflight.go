@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// coverWindow bounds how far ahead of the last report an answer may say that it is covered, and with it the number of
-	// entries (I10). An answer is covered by the next report, or the one after when that is on its way.
+	// coverWindow bounds how far ahead of the last report a response may claim to be covered, and with it the number of entries
+	// (I10). A response is covered by the next report, or by the one after if that is in flight.
 	coverWindow = 4
-	// coverBeats heartbeats after its answer a claim is taken for covered in any case: a worker whose counts are back to
-	// what they were has nothing to report.
+	// coverBeats heartbeats after its response a claim counts as covered in any case: a worker whose counts returned to their old
+	// values has nothing to report.
 	coverBeats = 2
 )
 
-// inFlight holds the deductions of answered claims until a report covers them.
+// inFlight holds the deductions of granted claims until a report covers them.
 type inFlight struct {
 	mu      sync.Mutex
 	applied segment.Order
@@ -37,8 +37,8 @@ type deduction struct {
 	beat   uint64
 }
 
-// Reservation deducts one claim from a member's ready idle Pods. Every reservation ends in Settle or Cancel; what comes
-// after the first of them has no effect, so that Cancel can be deferred. It is not for concurrent use.
+// Reservation deducts one claim from a member's ready idle Pods. Every reservation ends in Settle or Cancel; calls after the
+// first have no effect, so that Cancel can be deferred. It is not for concurrent use.
 type Reservation struct {
 	owner       *inFlight
 	cell        *atomic.Int32
@@ -61,8 +61,8 @@ func (f *Fleet) Reserve(view *router.View, index int) Reservation {
 	return r
 }
 
-// Overdrawn reports whether others had reserved all idle Pods of the candidate already. A choice is made by a look at what is
-// reserved, and others choose at the same time.
+// Overdrawn reports whether other claims had already reserved all idle Pods of the candidate; because a choice reads the
+// reservations while other claims choose at the same time.
 func (r *Reservation) Overdrawn() bool { return r.overdrawn }
 
 // Cancel ends a reservation whose claim took no Pod.
@@ -74,8 +74,8 @@ func (r *Reservation) Cancel() {
 	r.cell.Add(-1)
 }
 
-// Settle ends a reservation whose claim took a Pod: it is deducted until a report of the same incarnation with a sequence
-// of coveredBy or later has counted. 0 says that the counts cover it already.
+// Settle ends a reservation whose claim took a Pod: it is deducted until a report of the same incarnation with a sequence of
+// coveredBy or later has counted. 0 means that the counts cover it already.
 func (r *Reservation) Settle(coveredBy uint64) {
 	if r.owner == nil || r.ended {
 		return
@@ -99,7 +99,7 @@ func (f *inFlight) settle(cell *atomic.Int32, by segment.Order) {
 	f.waiting[key] = deduction{claims: d.claims + 1, beat: f.beats}
 }
 
-// covered ends the deductions that a report covers; all of them when it is of another incarnation.
+// covered ends the deductions that a report covers; all of them if the report is of another incarnation.
 func (f *inFlight) covered(order segment.Order) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,24 +15,25 @@ import (
 )
 
 var (
-	// ErrNoCluster is a name that no cluster has.
+	// ErrNoCluster: no cluster has the name.
 	ErrNoCluster = errors.New("no such cluster")
-	// ErrServing is a cluster that cannot be forgotten now.
+	// ErrServing: the cluster cannot be forgotten now.
 	ErrServing = errors.New("the cluster is attached and takes claims")
 )
 
-// load takes a record as the cluster's.
+// load sets the cluster's record.
 func (c *cluster) load(r Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.record = r
 	c.fleet.revoked.Store(c.ID, r.RevokedKeys())
 	c.draining.Store(r.Draining)
-	// Of a name whose cluster was forgotten it is known that it has nothing, which workers that were away have yet to hear.
+	// The name of a forgotten cluster is known to have nothing; workers that were away still have to learn that.
 	c.known.Store(r.UID == "" && len(r.Forgotten) > 0)
 }
 
-// takeBack answers the record of a cluster that registers: new, but for one that was forgotten and is not any more.
+// takeBack returns the record for a cluster that registers: a new one, or the existing one if it was forgotten and is not any
+// more.
 func takeBack(r *Record, uid string) {
 	r.UID, r.Incarnation, r.Term, r.ResourceVersion, r.Draining = uid, 0, "", 0, false
 	at := slices.IndexFunc(r.Forgotten, func(f Forgotten) bool { return f.UID == uid })
@@ -42,7 +43,7 @@ func takeBack(r *Record, uid string) {
 	}
 }
 
-// change makes a change of the record durable. It waits for the registry and for nothing else, least of all for the cluster.
+// change makes a change of the record durable. It waits only for the registry, never for the cluster.
 func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error {
 	c.durable.Lock()
 	defer c.durable.Unlock()
@@ -63,12 +64,12 @@ func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error
 	return nil
 }
 
-// Drain stops new claims to a cluster. Everything else goes on.
+// Drain stops new claims to a cluster. Everything else continues.
 func (f *Fleet) Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	return f.setDraining(ctx, id, true)
 }
 
-// revokes reports whether a certificate's key is one of a cluster that was removed, from whatever name.
+// revokes reports whether a certificate's key belongs to a removed cluster, under any name.
 func (f *Fleet) revokes(key string) (revoked bool) {
 	f.revoked.Range(func(_, keys any) bool {
 		revoked = slices.Contains(keys.([]string), key)
@@ -77,8 +78,8 @@ func (f *Fleet) revokes(key string) (revoked bool) {
 	return revoked
 }
 
-// ReleaseName lets another cluster register under a name whose cluster was removed. That one stays refused, by its uid and its
-// certificates' keys.
+// ReleaseName lets another cluster register under the name of a removed cluster. The removed one stays refused, by its uid and
+// its certificates' keys.
 func (f *Fleet) ReleaseName(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	c := f.cluster(id)
 	if c == nil {
@@ -98,7 +99,7 @@ func (f *Fleet) ReleaseName(ctx context.Context, id string) (*sandboxv1.Cluster,
 	return &sandboxv1.Cluster{Id: id, State: sandboxv1.ClusterState_FORGOTTEN, Message: "another cluster may register under the name"}, nil
 }
 
-// Undrain lets claims go to a cluster again, or a forgotten cluster register again.
+// Undrain lets a cluster get claims again, or a forgotten cluster register again.
 func (f *Fleet) Undrain(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	c := f.cluster(id)
 	if c == nil {
@@ -142,8 +143,8 @@ func (f *Fleet) setDraining(ctx context.Context, id string, draining bool) (*san
 }
 
 // Forget removes a cluster and revokes it: its tombstone is durable first, then its stream ends, and its segments leave every
-// view. It never waits for the cluster. What runs there runs on. From then on its name, its uid, and the keys of its certificates
-// under any name are refused, until Undrain takes that back; ReleaseName gives the name alone to another cluster.
+// view. It never waits for the cluster, whose sandboxes run on. From then on its name, its uid, and the keys of its certificates
+// under any name are refused, until Undrain reverts that; ReleaseName gives only the name to another cluster.
 func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
 	c := f.cluster(id)
 	if c == nil {
@@ -176,7 +177,7 @@ func (f *Fleet) Forget(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 	return last, nil
 }
 
-// vanish makes an empty name of the cluster.
+// vanish turns the cluster into an empty name.
 func (c *cluster) vanish() {
 	c.mu.Lock()
 	if s := c.session.Swap(nil); s != nil {
@@ -191,7 +192,7 @@ func (c *cluster) vanish() {
 	c.liveness.clear()
 	c.SetHealth(router.Unreachable)
 	c.mu.Unlock()
-	// Workers whose cluster shares no Env with it now may show it still, from an earlier connection.
+	// Workers whose cluster shares no Env with it now may still show it, from an earlier connection.
 	for _, other := range *c.fleet.clusters.Load() {
 		if receiver := other.session.Load(); receiver != nil && other != c {
 			receiver.outbox.owe(c)
@@ -199,7 +200,7 @@ func (c *cluster) vanish() {
 	}
 }
 
-// Registration tells which cluster has a name now, by the uid of its namespace kube-system; empty: none.
+// Registration returns the uid of the kube-system namespace of the cluster that has a name now; empty: none.
 func (f *Fleet) Registration(id string) string {
 	c := f.cluster(id)
 	if c == nil {
@@ -210,8 +211,8 @@ func (f *Fleet) Registration(id string) string {
 	return c.record.UID
 }
 
-// Forgotten reports whether the cluster that had a name and uid was forgotten. Without a uid it is whether the name is
-// free because its cluster was.
+// Forgotten reports whether the cluster with a name and uid was forgotten. Without a uid it reports whether the name is free
+// because its cluster was forgotten.
 func (f *Fleet) Forgotten(id, uid string) bool {
 	c := f.cluster(id)
 	if c == nil {

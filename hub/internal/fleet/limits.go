@@ -14,8 +14,8 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Limits are what the hub keeps of one cluster at most. A cluster that has more is degraded: what is over a limit is left out, and
-// what it costs to find out is the cluster's own (I14). 0 takes the default.
+// Limits bound what the hub keeps of one cluster. A cluster above a limit is degraded: the excess is left out, and that costs
+// only the cluster itself (I14). 0 means the default.
 type Limits struct {
 	Envs    int
 	Members int // of all Envs
@@ -38,7 +38,7 @@ func (l Limits) orDefaults() Limits {
 	}
 }
 
-// errLimit is what is over one of a cluster's limits.
+// errLimit names the limit that a cluster exceeds.
 var errLimit = errors.New("over the cluster's limit")
 
 // room counts what a report adds to a cluster's holdings.
@@ -47,14 +47,14 @@ type room struct {
 	envs, members, bytes int
 }
 
-// free makes room of a part that is about to go.
+// free releases the room of a part that is about to be removed.
 func (r *room) free(p *part) {
 	r.envs--
 	r.members -= len(p.segment.Members())
 	r.bytes -= int(p.size)
 }
 
-// take makes room for the next segment of a part, nil for a new one. One that takes no more than before always has room.
+// take reserves room for the next segment of a part, nil for a new one. A segment that is no larger than before always fits.
 func (r *room) take(p *part, members, size int) error {
 	next := *r
 	if p != nil {
@@ -75,16 +75,16 @@ func (r *room) take(p *part, members, size int) error {
 	return nil
 }
 
-// A cluster has its incarnations written down at this rate: each is a write to the registry that all share.
+// The rate limit of a cluster's incarnations; because each is a write to the shared registry.
 const (
 	beginBurst = 100
 	beginEvery = 3 * time.Second
 )
 
-// allowance counts what was spent of beginBurst, and is given back one every beginEvery.
+// allowance counts what was spent of beginBurst, and returns one every beginEvery.
 type allowance struct {
 	spent int
-	since time.Duration // what was given back up to here is off spent
+	since time.Duration // up to here the returned allowance is off spent
 }
 
 func (a *allowance) take(now time.Duration) bool {
@@ -100,10 +100,10 @@ func (a *allowance) take(now time.Duration) bool {
 	return true
 }
 
-// itemSize is about what a message takes in memory besides its texts.
+// itemSize is about the memory of a message besides its texts.
 const itemSize = 128
 
-// sizeOf is about what a chunk takes in memory.
+// sizeOf is about the memory of a chunk.
 func sizeOf(r *federationv1.Report) int {
 	n := len(r.GetSegments()) + len(r.GetRemoved()) + len(r.GetKeys())
 	for _, s := range r.GetSegments() {
@@ -112,7 +112,7 @@ func sizeOf(r *federationv1.Report) int {
 	return proto.Size(r) + n*itemSize
 }
 
-// checkHello refuses a hello whose texts are not within bounds: they are kept, shown and written down.
+// checkHello refuses a hello with a text out of bounds; because its texts are kept, shown and stored.
 func checkHello(h *federationv1.Hello) error {
 	for _, text := range []struct{ field, value string }{
 		{"version", h.GetVersion()}, {"cluster_uid", h.GetClusterUid()}, {"term", h.GetTerm()},

@@ -9,7 +9,7 @@ import (
 	"navix.sh/atoll/pkg/router"
 )
 
-// liveness gathers what decideHealth needs, under a lock that is never held for long.
+// liveness holds the inputs of decideHealth, under a lock that is never held for long.
 type liveness struct {
 	mu               sync.Mutex
 	seen             bool
@@ -21,7 +21,7 @@ type liveness struct {
 	quarantinedUntil time.Duration
 	was              router.Health
 	marked           bool
-	staleTold        bool // what the other clusters were last told
+	staleTold        bool // what was last sent to the other clusters
 }
 
 // touch records a frame of the attached stream.
@@ -36,7 +36,7 @@ func (c *cluster) touch(now time.Duration) {
 	c.SetSeen(now)
 }
 
-// clear forgets everything, as if the cluster had never been heard of.
+// clear forgets everything, as if the cluster had never sent a frame.
 func (l *liveness) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *cluster) isQuarantined(now time.Duration) bool {
 	return now < c.liveness.quarantinedUntil
 }
 
-// evaluate brings the cluster's health up to date and tells the others when its segments became stale or fresh.
+// evaluate updates the cluster's health, and informs the others when its segments became stale or fresh.
 func (c *cluster) evaluate() {
 	now := c.fleet.now()
 	l := &c.liveness
@@ -87,7 +87,7 @@ func (c *cluster) evaluate() {
 	was := l.was
 	l.was = health
 	l.marked = l.seen && health == router.Unreachable
-	// Until this process has heard of the cluster, nobody was told anything that could become stale.
+	// Until this process has had a frame of the cluster, the others have nothing of it that could become stale.
 	tell := l.seen && l.staleTold == health.Eligible()
 	c.SetHealth(decideRouted(health, c.draining.Load()))
 	l.mu.Unlock()
@@ -99,8 +99,8 @@ func (c *cluster) evaluate() {
 	}
 }
 
-// tellStale gives way when the cluster's report is being applied, and is tried again with the next evaluation, so that one
-// cluster's long report never delays another's liveness.
+// tellStale gives way while the cluster's report is being applied, and is retried with the next evaluation, so that one cluster's
+// long report never delays another's liveness.
 func (c *cluster) tellStale(stale bool) {
 	if !c.mu.TryLock() {
 		return

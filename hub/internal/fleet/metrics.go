@@ -20,8 +20,8 @@ type metrics struct {
 	unsent   prometheus.Counter
 }
 
-// maxEnvSeries bounds the series that name an Env: those of the first ones, in order. Clusters are few, and both are
-// collected, so that what is gone leaves no series behind.
+// maxEnvSeries bounds the series that name an Env: those of the first Envs, in order. Clusters are few. Both are collected on
+// scrape, so that a removed one leaves no series behind.
 const maxEnvSeries = 1000
 
 func newMetrics(registerer prometheus.Registerer, f *Fleet) (*metrics, error) {
@@ -114,7 +114,7 @@ func (h healthCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(outboxDesc, prometheus.GaugeValue, float64(pending))
 }
 
-// idle is what the clusters that can be reached have ready.
+// idle counts the ready idle Pods of reachable clusters.
 func (f *Fleet) idle(k segment.Key) float64 {
 	view, sum := f.View(k), 0.0
 	if view == nil {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// outbox notes what one stream has yet to be told of other clusters. It is no queue: it holds which parts have changed, not
-// how often or into what, so that it is bounded by the Envs that the receiver has, times the clusters that share them (I10).
+// outbox notes what one stream has yet to be sent about other clusters. It is no queue: it holds which parts have changed, not
+// how often or into what, so it is bounded by the Envs that the receiver has, times the clusters that share them (I10).
 type outbox struct {
 	wake chan struct{} // one token
 
 	mu     sync.Mutex
 	opened bool
 	since  time.Duration         // when it was opened
-	owed   map[*cluster]struct{} // of these the receiver gets everything
-	dirty  map[*slot][]*cluster  // of these it gets what is true when it is sent
-	hurry  bool                  // for one of them at least
+	owed   map[*cluster]struct{} // the receiver gets everything of these
+	dirty  map[*slot][]*cluster  // the receiver gets their content as of when it is sent
+	hurry  bool                  // at least one of them is urgent
 }
 
 func (o *outbox) init() { o.wake = make(chan struct{}, 1) }
@@ -30,8 +30,8 @@ func (o *outbox) signal() {
 	}
 }
 
-// open begins the receiver's feed with everything of every cluster that is known. Until then nothing is noted, because
-// everything will be read.
+// open starts the receiver's feed with everything of every known cluster. Until then nothing is noted, because everything will be
+// read.
 func (o *outbox) open(receiver *cluster) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,9 +61,9 @@ func (o *outbox) owe(c *cluster) {
 	}
 }
 
-// mark does not wake the receiver: who marks many Envs does so at the end, or the first of them would travel alone, and the
-// others a pause later. It reports whether the receiver is to be woken: one that waits until it may send what is dirty
-// already learns nothing from more of it, and with a thousand streams those wake-ups would be most of what a report costs.
+// mark does not wake the receiver: a caller that marks many Envs wakes it at the end; because otherwise the first Env would be
+// sent alone, and the others a pause later. It reports whether to wake the receiver: a receiver that already waits until it may
+// send dirty parts learns nothing from more of them, and with a thousand streams those wake-ups would be most of a report's cost.
 func (o *outbox) mark(s *slot, about *cluster, hurry bool) (news bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -78,7 +78,7 @@ func (o *outbox) mark(s *slot, about *cluster, hurry bool) (news bool) {
 	return news
 }
 
-// woken are the receivers that have something to send once a report is in the view.
+// woken are the receivers to wake once a report is in the view.
 type woken map[*outbox]struct{}
 
 func (w woken) up() {
@@ -87,16 +87,16 @@ func (w woken) up() {
 	}
 }
 
-// drop forgets an Env that the receiver no longer has: without this a receiver that does not read would collect the names
-// of all Envs that ever came and went.
+// drop removes an Env that the receiver no longer has; because a receiver that does not read would otherwise collect the names of
+// all Envs that ever existed.
 func (o *outbox) drop(s *slot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.dirty, s)
 }
 
-// takeOwed returns nil when nothing is owed. The first call after open returns a set even if it is empty, so that the
-// receiver learns that it has heard everything there is.
+// takeOwed returns nil when nothing is owed. The first call after open returns a set even if it is empty, so that the receiver
+// learns that it has got everything.
 func (o *outbox) takeOwed(first bool) (map[*cluster]struct{}, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,7 +123,7 @@ func (o *outbox) takeDirty(n int) []reference {
 		delete(o.dirty, s)
 	}
 	if len(o.dirty) == 0 {
-		o.dirty = map[*slot][]*cluster{} // a map keeps the room that it once needed
+		o.dirty = map[*slot][]*cluster{} // a map keeps the memory of its largest size
 		o.hurry = false
 	}
 	return out

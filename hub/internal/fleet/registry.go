@@ -9,22 +9,22 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Record is what the hub must not forget of a cluster.
+// Record is the hub's durable state of a cluster.
 type Record = hubstate.Record
 
 // Forgotten is the tombstone of a cluster.
 type Forgotten = hubstate.Forgotten
 
-// Registry keeps the records durably.
+// Registry stores the records durably.
 type Registry interface {
 	Load(ctx context.Context) ([]Record, error)
-	// Save returns when the record is durable. Of one cluster it is never called concurrently.
+	// Save returns when the record is durable. It is never called concurrently for one cluster.
 	Save(ctx context.Context, r Record) error
 }
 
 type storeRegistry struct{ store store.Store }
 
-// NewRegistry keeps the records in a store, one entry a cluster. Give it a store of its own: the registry must outlive the
+// NewRegistry stores the records in a store, one entry per cluster. It needs a store of its own: the registry must outlive the
 // loss of the claims.
 func NewRegistry(s store.Store) Registry { return storeRegistry{s} }
 

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// assembly collects the chunks of one report. Nothing of a report is looked at before all of it is there.
+// assembly collects the chunks of one report. No part of a report is read before all of it has arrived.
 type assembly struct {
 	active   bool
 	sequence uint64
@@ -23,7 +23,7 @@ type assembly struct {
 	keys     []*federationv1.KeyHolder
 
 	tooLarge error // nothing of it is kept
-	noKeys   error // why its key index cannot be used; nothing of that is kept
+	noKeys   error // why its key index cannot be used; the index is dropped
 }
 
 // add reports whether the chunk continues the report. Chunk 0 always starts a new one.
@@ -42,7 +42,7 @@ func (a *assembly) add(r *federationv1.Report, limits *Limits) bool {
 	return true
 }
 
-// take keeps what there is room for. A report of one chunk is bounded by its frame.
+// take keeps what fits into the budget. A report of one chunk is bounded by its frame.
 func (a *assembly) take(r *federationv1.Report, limits *Limits) {
 	if a.next > 1 || !r.GetLast() {
 		if a.size += sizeOf(r); a.size > limits.Bytes {
@@ -53,7 +53,7 @@ func (a *assembly) take(r *federationv1.Report, limits *Limits) {
 	}
 	a.segments = append(a.segments, r.GetSegments()...)
 	a.removed = append(a.removed, r.GetRemoved()...)
-	// A key index is kept in full or not at all: a key that is left out of one would count as lost.
+	// A key index is kept in full or not at all: an omitted key would count as lost.
 	if a.keys = append(a.keys, r.GetKeys()...); len(a.keys) > limits.Keys {
 		a.noKeys = fmt.Errorf("%w of %d claim keys", errLimit, limits.Keys)
 	}
@@ -62,8 +62,7 @@ func (a *assembly) take(r *federationv1.Report, limits *Limits) {
 	}
 }
 
-// asking keeps a digest that will never match (another encoding at the other end) from asking for complete reports without
-// end.
+// asking limits requests for complete reports when a digest never matches (another encoding at the other end).
 type asking struct {
 	asked bool
 	at    time.Duration
@@ -98,7 +97,7 @@ const (
 	resultUnordered = "unordered" // before Begin, or from a replaced stream
 )
 
-// Report takes one chunk. The answer is nil until the report is over, and for a stream that was replaced.
+// Report takes one chunk. It returns nil until the report is complete, and for a stream that was replaced.
 func (s *Session) Report(r *federationv1.Report) *federationv1.ReportAck {
 	c := s.cluster
 	if !s.current() || s.Incarnation() == 0 {
@@ -127,8 +126,8 @@ func (s *Session) Report(r *federationv1.Report) *federationv1.ReportAck {
 	return ack
 }
 
-// Keys returns the key index of the report that has just counted, and whether it has a whole one. That of a report which did not
-// count is never returned.
+// Keys returns the key index of the report that has just counted, and whether that has a whole one. It never returns the index of
+// a report that did not count.
 func (s *Session) Keys() (keys []*federationv1.KeyHolder, whole bool) {
 	if s.keys == nil {
 		return nil, false
@@ -136,7 +135,7 @@ func (s *Session) Keys() (keys []*federationv1.KeyHolder, whole bool) {
 	return *s.keys, true
 }
 
-// refuse drops a report that a worker would only send again as it is, so that a complete one is asked for ever more rarely.
+// refuse drops a report that a worker would only send again unchanged, so that complete reports are requested with back-off.
 func (s *Session) refuse(r *federationv1.Report, result string, why error) *federationv1.ReportAck {
 	c := s.cluster
 	c.count(result)
@@ -146,7 +145,7 @@ func (s *Session) refuse(r *federationv1.Report, result string, why error) *fede
 	return &federationv1.ReportAck{Sequence: r.GetSequence(), SendComplete: s.askFor(result, c.fleet.now())}
 }
 
-// degrade notes why something of what the cluster says does not count; empty: all of it does. mu is held.
+// degrade records why a part of the cluster's input does not count; empty: all of it counts. Called with mu held.
 func (c *cluster) degrade(why string) {
 	if c.degraded == why {
 		return
@@ -155,12 +154,12 @@ func (c *cluster) degrade(why string) {
 	c.fleet.log.Info("What a cluster reports does not count in full", "cluster", c.ID, "reason", cmp.Or(why, "it does again"))
 }
 
-// manySegments is how many make a report so much work, milliseconds, that such reports take turns: after a restart of the hub
-// they all come at once, and would keep every processor from the claims that come with them. A turn waits for nothing.
+// manySegments is the size from which a report is milliseconds of work, so that such reports take turns: after a restart of the
+// hub they all arrive at once, and would take every processor from the claims that arrive with them. A turn never blocks.
 const manySegments = 100
 
-// take makes a whole report part of the view. A report counts only if it is newer than the last one that did, and on
-// every stream a complete one comes first.
+// take merges a whole report into the view. A report counts only if it is newer than the last one that counted, and every stream
+// starts with a complete one.
 func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, error) {
 	c, now := s.cluster, s.cluster.fleet.now()
 	if len(r.segments) > manySegments {
@@ -208,7 +207,8 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	return ack, nil
 }
 
-// judge says whether a report that counts does so in full. Only a complete one tells that nothing is left out any more. mu is held.
+// judge decides whether a report that counts does so in full. Only a complete report shows that nothing is left out any more.
+// Called with mu held.
 func (c *cluster) judge(r *assembly, refused *refusals) {
 	c.fleet.metrics.segments.Add(float64(refused.number))
 	switch {
@@ -221,7 +221,7 @@ func (c *cluster) judge(r *assembly, refused *refusals) {
 	}
 }
 
-// leftOut are the parts that a complete report ends. mu is held.
+// leftOut returns the parts that a complete report removes. Called with mu held.
 func (c *cluster) leftOut() (parts []*part) {
 	var keys []segment.Key
 	keys, c.suspects = decideRemovals(c.holdings.unnamed(), len(c.holdings.parts), c.suspects)
@@ -232,7 +232,7 @@ func (c *cluster) leftOut() (parts []*part) {
 	return parts
 }
 
-// reconcile compares digests after a report and says whether a complete one is wanted. mu is held.
+// reconcile compares digests after a report and returns whether to request a complete one. Called with mu held.
 func (s *Session) reconcile(complete bool, digest uint64, now time.Duration) bool {
 	c := s.cluster
 	switch {
@@ -260,7 +260,7 @@ func (s *Session) askFor(cause string, now time.Duration) bool {
 	return true
 }
 
-// publish carries what has changed into the Envs' views and to the other clusters. mu is held.
+// publish adds the changes to the Envs' views and sends them to the other clusters. Called with mu held.
 func (c *cluster) publish(u update) {
 	w := woken{}
 	defer w.up()
@@ -277,7 +277,7 @@ func (c *cluster) publish(u update) {
 	c.bury(gone)
 }
 
-// put makes a segment the cluster's part of its Env. One that differs in remaining durations only is no change.
+// put sets the cluster's part of its Env to a segment. A difference in remaining durations only is no change.
 func (c *cluster) put(ch change, w woken) {
 	p := ch.part
 	if p != nil && p.segment.Equal(ch.segment) {
@@ -301,8 +301,8 @@ func (c *cluster) put(ch change, w woken) {
 	delete(c.suspects, ch.segment.Key())
 }
 
-// becomeSynced opens the way back: from now on the stream is sent other clusters' segments, and if this is the cluster's
-// first complete report to this hub process, all others learn what it does not have. mu is held.
+// becomeSynced enables the way back: from now on the stream is sent other clusters' segments, and if this is the cluster's first
+// complete report to this hub process, all others learn what it does not have. Called with mu held.
 func (s *Session) becomeSynced() {
 	c := s.cluster
 	if !s.synced {
@@ -319,7 +319,7 @@ func (s *Session) becomeSynced() {
 	}
 }
 
-// Heartbeat answers a heartbeat and compares digests.
+// Heartbeat responds to a heartbeat and compares digests.
 func (s *Session) Heartbeat(h *federationv1.Heartbeat) *federationv1.HeartbeatAck {
 	c, now := s.cluster, s.cluster.fleet.now()
 	ack := &federationv1.HeartbeatAck{Number: h.GetNumber()}
@@ -344,8 +344,8 @@ func (s *Session) Heartbeat(h *federationv1.Heartbeat) *federationv1.HeartbeatAc
 	return ack
 }
 
-// revised takes what a heartbeat says of etcd, and answers whether it went back. What is remembered stays, for the hello of
-// the term that follows. A heartbeat that was overtaken says nothing. mu is held.
+// revised takes etcd's revision from a heartbeat, and returns whether it went back. The remembered revision stays, for the hello
+// of the next term. A heartbeat that was overtaken does not count. Called with mu held.
 func (s *Session) revised(h *federationv1.Heartbeat) (restored bool) {
 	if h.GetNumber() <= s.beat {
 		return false

@@ -22,22 +22,22 @@ const (
 	contactWindow   = time.Minute
 	maxContacts     = 32
 	maxAlternations = 3
-	// maxBeside contacts are 30 s apart or more, by what a refusal asks for: longer than a leader lives that was replaced.
+	// maxBeside contacts are 30 s apart or more, by the retry delay of a refusal: longer than a replaced leader lives.
 	maxBeside        = 3
 	quarantinePeriod = 5 * time.Minute
 )
 
 var (
-	// ErrReplaced says that a newer stream of the cluster took over, or that the cluster was quarantined.
+	// ErrReplaced: a newer stream of the cluster took over, or the cluster was quarantined.
 	ErrReplaced = errors.New("the stream was replaced")
-	// ErrIncarnation refuses a Begin: the incarnation is not higher than one that another term had.
+	// ErrIncarnation refuses a Begin: the incarnation is not higher than another term's.
 	ErrIncarnation = errors.New("the incarnation is not new")
 	// ErrTooOften refuses a Begin: the cluster has used up the writes that it may cause.
 	ErrTooOften = errors.New("the cluster begins too often")
 )
 
-// Session is one attached stream. Its methods never wait for another cluster. Begin, Report and Heartbeat belong to the
-// goroutine that reads the stream, NextForeign to the one that writes it; the others are for everybody.
+// Session is one attached stream. Its methods never wait for another cluster. Begin, Report and Heartbeat are for the goroutine
+// that reads the stream, NextForeign for the one that writes it, the others for any goroutine.
 type Session struct {
 	cluster         *cluster
 	peer            Peer
@@ -57,15 +57,14 @@ type Session struct {
 	asking   asking
 }
 
-// Peer is who opens a stream, by its certificate.
+// Peer is the peer that opens a stream, by its certificate.
 type Peer struct {
 	ClusterID string
 	Key       string    // link.PeerKey; empty: not known
 	Expires   time.Time // of the certificate; zero: not known
 }
 
-// Connect admits a stream of the cluster that its certificate names, or refuses it. On success the stream takes the place
-// of the one before.
+// Connect admits a stream of the cluster that its certificate names, or refuses it. An admitted stream replaces the previous one.
 func (f *Fleet) Connect(peer Peer, hello *federationv1.Hello) (
 	*Session, *federationv1.Welcome, *federationv1.Refused,
 ) {
@@ -118,8 +117,8 @@ func (c *cluster) gather(peer Peer, hello *federationv1.Hello) helloFacts {
 	return facts
 }
 
-// noteContact quarantines the cluster when two terms alternate, or one keeps coming beside another that is well: two clusters
-// with one identity. As long as both keep coming the quarantine lasts. mu is held.
+// noteContact quarantines the cluster when two terms alternate, or one keeps connecting while another is healthy: two clusters
+// with one identity. The quarantine lasts as long as both keep connecting. Called with mu held.
 func (c *cluster) noteContact(seen contact) {
 	n, now := len(c.contacts), seen.at
 	otherTerm := n > 0 && c.contacts[n-1].term != seen.term
@@ -135,11 +134,11 @@ func (c *cluster) noteContact(seen contact) {
 		c.setAttached(false)
 		s.end()
 	}
-	// evaluate takes mu only if it is free, which it is not; the next tick tells the others.
+	// evaluate skips if mu is taken, as it is here; the next tick updates the others.
 	c.evaluate()
 }
 
-// register binds the name to the cluster that comes first. It is durable before the stream is told of it.
+// register binds the name to the first cluster. The binding is durable before the stream gets it.
 func (c *cluster) register(peer Peer, hello *federationv1.Hello) error {
 	c.mu.Lock()
 	r := c.recordCopy()
@@ -215,8 +214,8 @@ func refused(r Refusal) *federationv1.Refused {
 	return out
 }
 
-// Begin fixes the stream's incarnation. It is durable at the hub before any report of it counts, so that after a restart of
-// the hub nothing older than that is believed.
+// Begin fixes the stream's incarnation. It is durable at the hub before any report of it counts, so that a restarted hub accepts
+// no older one.
 func (s *Session) Begin(b *federationv1.Begin) error {
 	c := s.cluster
 	c.durable.Lock()
@@ -231,11 +230,11 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 	if !s.current() {
 		return ErrReplaced
 	}
-	// A stream that comes back within its term must not depend on a disk with room.
+	// A stream that returns within its term must not depend on free disk space.
 	known := r.Incarnation == incarnation && r.Term == s.id.term && !s.restored
 	r.Incarnation, r.Term = incarnation, s.id.term
 	if s.resourceVersion > 0 {
-		// Also when it went down: the worker was told so in the Welcome, and began.
+		// Also when it went down: the worker got that in the Welcome, and began.
 		r.ResourceVersion = s.resourceVersion
 	}
 	if known {
@@ -269,7 +268,7 @@ func (c *cluster) begin(s *Session, r Record) {
 	c.evaluate()
 }
 
-// ClusterID is the cluster's identity, from its certificate and from nowhere else (I12).
+// ClusterID is the cluster's identity, only ever from its certificate (I12).
 func (s *Session) ClusterID() string { return s.cluster.ID }
 
 // Incarnation is what the stream began with; 0 before.
@@ -278,8 +277,8 @@ func (s *Session) Incarnation() uint64 { return s.incarnation.Load() }
 // Replaced is closed when the stream is no longer the cluster's.
 func (s *Session) Replaced() <-chan struct{} { return s.replaced }
 
-// NoReceipt says that a dispatch was not confirmed in time: the cluster is the last choice until a receipt arrives, or
-// until frames have kept coming for a while.
+// NoReceipt records that a dispatch got no receipt in time: the cluster is the last choice until a receipt arrives, or until
+// frames have kept arriving for a while.
 func (s *Session) NoReceipt() {
 	if s.current() {
 		s.cluster.setReceipt(false, s.cluster.fleet.now())
@@ -287,11 +286,11 @@ func (s *Session) NoReceipt() {
 	}
 }
 
-// EtcdRestored reports whether the stream began after the cluster's etcd was set back: what its first complete report does
-// not name is lost.
+// EtcdRestored reports whether the stream began after the cluster's etcd was restored: what its first complete report omits is
+// lost.
 func (s *Session) EtcdRestored() bool { return s.restored }
 
-// Receipt says that a dispatch was confirmed in time.
+// Receipt records that a dispatch got its receipt in time.
 func (s *Session) Receipt() {
 	if s.current() && s.cluster.Health().LastChoice() {
 		s.cluster.setReceipt(true, s.cluster.fleet.now())
@@ -299,7 +298,7 @@ func (s *Session) Receipt() {
 	}
 }
 
-// Close says that the stream is gone. What the cluster reported stays (I5).
+// Close records that the stream has ended. What the cluster reported stays (I5).
 func (s *Session) Close() {
 	c := s.cluster
 	c.mu.Lock()

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// namedEnvs bounds how many Envs an error names.
+	// namedEnvs bounds the number of Envs in an error.
 	namedEnvs = 20
-	// awaitedAgain is when to ask a hub again that has just started.
+	// awaitedAgain is the retry delay for a hub that has just started.
 	awaitedAgain = 2 * time.Second
 )
 
-// UnknownEnv returns the error about an Env that no cluster has: it names those that the namespace has. A hub that has just
-// started may not have heard of it yet, and says whom it waits for.
+// UnknownEnv returns the error about an Env that no cluster has: it names the Envs of the namespace. A hub that has just started
+// may have no report of the Env yet, and names the clusters it waits for.
 func (f *Fleet) UnknownEnv(namespace, name string) error {
 	if awaited := f.Awaited(); len(awaited) > 0 {
 		return problem.New(problem.Recovering, "this hub has just started, knows no Env %s/%s yet, and waits to hear from %s",
