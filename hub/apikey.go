@@ -17,7 +17,7 @@ import (
 func apiKeyCommand() *cobra.Command {
 	parent := &cobra.Command{
 		Use: "api-key", Short: "Make API keys",
-		// The hub's own configuration is not this command's.
+		// The hub's own configuration does not apply to this command.
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 	}
 	var key api.Key
@@ -73,7 +73,7 @@ func apiKeyCommand() *cobra.Command {
 	return parent
 }
 
-// bound has it said what a key is for.
+// bound requires a statement of what a key is for.
 func bound(key *api.Key) error {
 	var errs []error
 	if key.Team == "" && !key.AllTeams {

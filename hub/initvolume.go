@@ -9,22 +9,22 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// imageUser is who a container of the hub's image runs as.
+// imageUser is the user of a container of the hub's image.
 const imageUser = 65532
 
-// initVolumeCommand gives the data directory to the user that the hub runs as. A volume that ignores fsGroup belongs to root,
-// and an image without a shell has no chown.
+// initVolumeCommand gives the data directory to the hub's user. A volume that ignores fsGroup belongs to root, and an image
+// without a shell has no chown.
 func initVolumeCommand() *cobra.Command {
 	var uid, gid int
 	initVolume := &cobra.Command{
 		Use:     "initvolume DIR",
-		Aliases: []string{"own"}, // what charts before 0.2 call it
+		Aliases: []string{"own"}, // the name in charts before 0.2
 		Short:   "Give a new volume to the user that the hub runs as (needs root)",
 		Args:    cobra.ExactArgs(1),
-		// The hub's own configuration is not this command's.
+		// The hub's own configuration does not apply to this command.
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 		RunE: func(_ *cobra.Command, args []string) error {
-			// The files in it are the hub's already: nobody else writes there.
+			// The files in it belong to the hub already: no other process writes there.
 			if err := os.Chown(args[0], uid, gid); err != nil {
 				return fmt.Errorf("giving away the data directory: %w", err)
 			}

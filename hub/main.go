@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command atoll-hub merges what the workers of many clusters report, and answers who can give a caller a sandbox now.
+// Command atoll-hub merges the reports of many clusters' workers, and decides which cluster gives a caller a sandbox now.
 //
-// In go flags (options.go); what runs, and in which order it is built and ended, is in run.go. One process holds the
-// store; a second one on the same files refuses to start. Nothing that a hub holds in memory is needed after its death:
-// the view fills again from the workers, and claim keys are in the store. Which clusters there are is kept apart from it as well.
+// In go flags (options.go); run.go shows what runs, and in which order it is built and ended. One process holds the store; a
+// second one on the same files refuses to start. No state in a hub's memory is needed after its death: workers fill the view
+// again, and claim keys are in the store. A copy of the list of clusters is kept apart from the store.
 package main
 
 import (

@@ -101,7 +101,7 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-// storeDir is the directory of the two files: claims, and what must outlive their loss.
+// storeDir is the directory of the two files: claims, and the state that must outlive their loss.
 func (o *options) storeDir() (string, error) {
 	if o.store == "" {
 		return o.dataDir, nil
@@ -115,7 +115,7 @@ func (o *options) storeDir() (string, error) {
 
 const noCopy = "none"
 
-// copyPlace is where the registry's copy is; nil: nowhere. By default it is beside the CA, which outlives the volume, under a
+// copyPlace is the place of the registry's copy; nil: none. By default it is beside the CA, which outlives the volume, under a
 // name that hubs with other directories do not share.
 func (o *options) copyPlace(log logr.Logger) (registrycopy.Place, error) {
 	switch kind, where, _ := strings.Cut(o.registryCopy, ":"); {
@@ -142,7 +142,7 @@ func (o *options) copyPlace(log logr.Logger) (registrycopy.Place, error) {
 	return file, nil
 }
 
-// open reports whether the public API asks nobody who they are.
+// open reports whether the public API requires no credentials.
 func (o *options) open() bool { return o.apiKeysFile == "" }
 
 // secure reports whether the public API needs TLS: a token must not cross a network in plain text.

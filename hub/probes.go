@@ -16,10 +16,10 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// maxScrapes is how many responses of /metrics are made at one time.
+// maxScrapes is how many responses of /metrics are built at a time.
 const maxScrapes = 4
 
-// probes serve what operates the hub: metrics and health.
+// probes serve operators: metrics and health.
 type probes struct {
 	metrics http.Handler
 	store   store.Store
@@ -49,7 +49,7 @@ func (p *probes) serveHealth(ctx context.Context, lis net.Listener) error {
 	return serve.Plain(ctx, lis, mux)
 }
 
-// ready does not ask for workers: a hub without any still shows, releases and tells what became of claims.
+// ready does not require workers; because a hub without any still shows and releases sandboxes and returns the state of claims.
 func (p *probes) ready(ctx context.Context) error {
 	if p.ending.Load() {
 		return errors.New("ending")

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 )
 
-// restoreCommand is for where nothing but the hub's own image can reach its volume.
+// restoreCommand is for installations where only the hub's own image can access its volume.
 func restoreCommand() *cobra.Command {
 	var dir string
 	var force bool
@@ -22,7 +22,7 @@ func restoreCommand() *cobra.Command {
 		Use:   "restore FILE --data-dir DIR",
 		Short: "Put an archive of `atollctl hub backup` into a data directory that no hub has open; FILE - is the standard input",
 		Args:  cobra.ExactArgs(1),
-		// The hub's own configuration is not this command's.
+		// The hub's own configuration does not apply to this command.
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := io.NopCloser(cmd.InOrStdin())

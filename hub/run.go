@@ -34,7 +34,7 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// hub is everything that runs.
+// hub holds everything that runs.
 type hub struct {
 	log     logr.Logger
 	metrics registry
@@ -42,7 +42,7 @@ type hub struct {
 
 	claimsFile, registryFile *store.Bolt
 	recovery                 *recovery.State
-	registryCopy             *registrycopy.Copy // nil: nothing is kept apart from the files
+	registryCopy             *registrycopy.Copy // nil: there is no copy
 
 	fleet  *fleet.Fleet
 	claims *claims.Service
@@ -57,7 +57,7 @@ type registry interface {
 	prometheus.Gatherer
 }
 
-// registrar has metrics of its own.
+// registrar has its own metrics.
 type registrar interface {
 	Register(prometheus.Registerer) error
 }
@@ -136,8 +136,8 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	return h.buildAPI(o, credentials, real, workers)
 }
 
-// openStore opens both files. A Pod that was deleted by force may still be ending when the one in its place starts, so a
-// lock is waited for; with two hubs that both mean to stay, the second gives up.
+// openStore opens both files. It waits for a lock; because a Pod that was deleted by force may still be ending when its
+// replacement starts. If both hubs keep running, the second one exits.
 func (h *hub) openStore(ctx context.Context, o *options) error {
 	dir, err := o.storeDir()
 	if err != nil {
@@ -159,13 +159,13 @@ func (h *hub) openStore(ctx context.Context, o *options) error {
 	if h.registryFile, err = open(hubstate.Registry); err != nil {
 		return err
 	}
-	if err := hubstate.Tidy(dir); err != nil { // the files are ours, so nobody is at it
+	if err := hubstate.Tidy(dir); err != nil { // the files are locked by this process, so no other one uses them
 		h.log.Error(err, "Could not remove what an interrupted backup has left")
 	}
 	return nil
 }
 
-// openRegistry answers the registry, with what is known of it elsewhere if it was lost.
+// openRegistry returns the registry, restored from its copy if it was lost.
 func (h *hub) openRegistry(ctx context.Context, o *options) (fleet.Registry, error) {
 	registry := fleet.NewRegistry(h.registryFile)
 	place, err := o.copyPlace(h.log)
@@ -211,7 +211,7 @@ func (h *hub) buildAPI(o *options, credentials *link.Credentials, real clock.Wit
 	return err
 }
 
-// serve ends in order: callers first, while workers are still attached to answer them, then everything else.
+// serve ends in order: callers first, while workers are still attached and can respond, then everything else.
 func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	inner, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -245,7 +245,7 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	return group.Wait()
 }
 
-// close ends what outlives serve. Claims write to the store to their last.
+// close ends what outlives serve. Claims write to the store until they end.
 func (h *hub) close() error {
 	if h.claims != nil {
 		h.claims.Close()

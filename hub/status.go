@@ -16,16 +16,16 @@ import (
 	"navix.sh/atoll/pkg/version"
 )
 
-// status serves what the hub says of itself: its state, its backup, the end of a recovery.
+// status serves the hub's own state, its backup and the end of a recovery.
 type status struct {
 	hub   *hub
 	files hubstate.Files
 	clock clock.PassiveClock
-	// expiry is when the hub's certificate ends.
+	// expiry is when the hub's certificate expires.
 	expiry func() time.Time
 }
 
-// Status tells whether all claim keys are known.
+// Status reports whether all claim keys are known.
 func (st *status) Status() *sandboxv1.HubStatus {
 	s := st.hub.recovery.Status(st.hub.fleet.ClusterIDs())
 	out := &sandboxv1.HubStatus{

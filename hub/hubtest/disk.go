@@ -17,10 +17,10 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// ErrDamaged is a disk whose content makes no sense.
+// ErrDamaged is the error of a disk whose content is unreadable.
 var ErrDamaged = errors.New("the file is damaged")
 
-// maxKey is package store's.
+// maxKey equals package store's.
 const maxKey = 1024
 
 // Disk keeps the entries of one store.
@@ -34,8 +34,8 @@ type Disk struct {
 	latency  func() time.Duration
 }
 
-// NewDisk answers an empty disk. latency is drawn for each commit, half of it before and half after the moment in which
-// the commit becomes durable; nil is none.
+// NewDisk returns an empty disk. latency is drawn for each commit, half of it before and half after the commit becomes durable;
+// nil means none.
 func NewDisk(latency func() time.Duration) *Disk {
 	if latency == nil {
 		latency = func() time.Duration { return 0 }
@@ -54,7 +54,7 @@ func (d *Disk) Open() (store.Store, error) {
 	return d.owner, nil
 }
 
-// Detach takes the disk from its process: whatever that still writes is lost.
+// Detach takes the disk from its process: that process's later writes are lost.
 func (d *Disk) Detach() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,14 +68,14 @@ func (d *Disk) SetFull(full bool) {
 	d.full = full
 }
 
-// Damage makes the disk unreadable for whoever opens it next.
+// Damage makes the disk unreadable for the next process that opens it.
 func (d *Disk) Damage() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.damaged = true
 }
 
-// Erase empties the disk, and mends it.
+// Erase empties the disk, and repairs it.
 func (d *Disk) Erase() { d.Restore(Image{}) }
 
 // Image is a copy of a disk's content.
@@ -91,7 +91,7 @@ func (d *Disk) Backup() Image {
 	return Image{maps.Clone(d.entries), d.revision}
 }
 
-// Restore puts a copy in the place of the content.
+// Restore replaces the content by a copy.
 func (d *Disk) Restore(image Image) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,7 +102,7 @@ func (d *Disk) Restore(image Image) {
 	}
 }
 
-// Len is how many entries there are.
+// Len is the number of entries.
 func (d *Disk) Len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -207,7 +207,7 @@ func (d *Disk) delay() time.Duration {
 	return d.latency()
 }
 
-// apply carries a transaction out, unless the process that asked for it has lost the disk.
+// apply applies a transaction, unless the process that requested it has lost the disk.
 func (d *Disk) apply(by *file, txn store.Txn) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 // Stream is the hub's end of a worker's stream.
 type Stream = grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]
 
-// Options are what a hub stands on. All but the last three are required.
+// Options configure a hub. All but the last three are required.
 type Options struct {
 	Clock       clock.WithTicker
 	Listener    net.Listener
@@ -37,7 +37,7 @@ type Options struct {
 	Log         logr.Logger
 	Rand        func() uint64
 	Retention   time.Duration
-	// Intercept comes between the link and the hub.
+	// Intercept runs between the link and the hub.
 	Intercept func(Stream) Stream
 }
 
@@ -95,10 +95,10 @@ func (h *Hub) run(log logr.Logger, part func() error) {
 	})
 }
 
-// Waiting counts what the hub remembers of calls that are under way.
+// Waiting counts what the hub holds for calls in flight.
 func (h *Hub) Waiting() int { return h.InFlight() + h.workers.InFlight() }
 
-// Stop ends the hub. For one that is to be killed, take its disks and its network away before.
+// Stop ends the hub. To kill it, take its disks and its network away before.
 func (h *Hub) Stop() error {
 	h.end()
 	h.link.Stop()
@@ -111,7 +111,7 @@ func (h *Hub) Stop() error {
 	return errors.Join(errs...)
 }
 
-// intercepted lets a test come between the link and the hub.
+// intercepted lets a test intercept the link.
 type intercepted struct {
 	*attach.Server
 	intercept func(Stream) Stream

@@ -22,14 +22,14 @@ const (
 	maxPage     = 1000
 )
 
-// Claims does what is asked about claims.
+// Claims serves the calls about claims.
 type Claims interface {
 	Create(context.Context, *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error)
 	GetClaim(context.Context, *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error)
 	CancelClaim(context.Context, *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error)
 }
 
-// Sandboxes does what is asked about sandboxes, where they are.
+// Sandboxes serves the calls about sandboxes, on their clusters.
 type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(context.Context, *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
@@ -150,7 +150,7 @@ func (c clusters) ForgetCluster(ctx context.Context, r *sandboxv1.ForgetClusterR
 	return cluster, c.explain(r.GetId(), err)
 }
 
-// explain tells the caller why a cluster was not changed.
+// explain returns the reason why a cluster was not changed.
 func (c clusters) explain(id string, err error) error {
 	switch {
 	case err == nil:
@@ -170,7 +170,7 @@ type envs struct {
 	service Sandboxes
 }
 
-// ListEnvs pages by key: the token is the last key of the page before.
+// ListEnvs pages by key: the token is the last key of the previous page.
 func (e envs) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sandboxv1.ListEnvsResponse, error) {
 	p := principal.From(ctx)
 	if r.GetNamespace() != "" {

@@ -23,15 +23,15 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// maxGuests is how many conversations with sandboxes the holder of one key has at one time. Each costs the hub up to 0.5 MiB of
+// maxGuests is how many conversations with sandboxes the caller with one key has at a time. Each costs the hub up to 0.5 MiB of
 // buffers and windows (I14).
 const maxGuests = 512
 
-// rereadEvery is how late a change of the keys file may be noticed. It is read rather than watched: a mounted Secret
+// rereadEvery bounds how late a change of the keys file is noticed. The file is polled, not watched; because a mounted Secret
 // changes by a swap of links.
 const rereadEvery = 5 * time.Second
 
-// Authenticator knows callers by the keys of a file.
+// Authenticator authenticates callers by the keys of a file.
 type Authenticator struct {
 	path  string
 	clock clock.WithTicker
@@ -51,7 +51,7 @@ type guest struct {
 	end   context.CancelCauseFunc
 }
 
-// NewAuthenticator reads the file, which must be valid to begin with.
+// NewAuthenticator reads the file, which must be valid at the start.
 func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
 	a := &Authenticator{path: path, clock: c, log: log, guests: map[*guest]struct{}{}, seats: map[string]int{}}
 	if _, err := a.reread(); err != nil {
@@ -60,7 +60,7 @@ func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authen
 	return a, nil
 }
 
-// Run takes up changes of the file until ctx ends.
+// Run applies changes of the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) error {
 	ticker := a.clock.NewTicker(rereadEvery)
 	defer ticker.Stop()
@@ -100,8 +100,8 @@ func (a *Authenticator) reread() (changed bool, err error) {
 	return true, nil
 }
 
-// Admit implements serve.Admit. Over REST, where the method is not known yet, any key will do; what it is good for is asked
-// once the method is.
+// Admit implements serve.Admit. Over REST, where the method is not known yet, any key passes; its scope is checked once the
+// method is known.
 func (a *Authenticator) Admit(_ context.Context, method string, authorization []string) (caller string, err error) {
 	token, err := bearer(authorization)
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *Authenticator) Admit(_ context.Context, method string, authorization []
 	return p.Name, err
 }
 
-// authenticate returns the caller's principal if it may do what needs the scope.
+// authenticate returns the caller's principal if its key has the scope.
 func (a *Authenticator) authenticate(ctx context.Context, needs need) (principal.Principal, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
@@ -157,7 +157,7 @@ func bearer(values []string) (string, error) {
 	return strings.TrimSpace(token), nil
 }
 
-// Unary lets calls through that their caller may make, with the principal in their context.
+// Unary admits calls that their caller may make, with the principal in their context.
 func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if strings.HasPrefix(info.FullMethod, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
 		return handler(ctx, req) // probes have no keys
@@ -169,7 +169,7 @@ func (a *Authenticator) Unary(ctx context.Context, req any, info *grpc.UnaryServ
 	return handler(principal.With(ctx, p), req)
 }
 
-// Stream does the same for streams: reflection and backups.
+// Stream is Unary for streams: reflection and backups.
 func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if _, err := a.authenticate(stream.Context(), needOf(info.FullMethod)); err != nil {
 		return err
@@ -177,8 +177,8 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 	return handler(srv, stream)
 }
 
-// HTTP lets requests through whose caller may use sandboxes, with the principal in their context. Who may only read sees what
-// a sandbox is, not what is in it. The context ends, and its cause says why, once the key would not be let in any more: a
+// HTTP admits requests whose caller may use sandboxes, with the principal in their context. A caller with scope read sees what a
+// sandbox is, not what is in it. The context ends, with a cause, once the key would not be admitted any more; because a
 // conversation with a sandbox can last for days.
 func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -189,7 +189,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		}
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
-		// It is a guest before its key is looked at: a key that is taken away meanwhile is noticed.
+		// The request is a guest before its key is checked, so that a key that is revoked meanwhile is noticed.
 		defer a.enter(&guest{token: token, needs: need{scope: ScopeClaim}, end: end})()
 		p, err := a.admit(token, need{scope: ScopeClaim})
 		if err != nil {
@@ -236,7 +236,7 @@ func (a *Authenticator) rise(key string) {
 	}
 }
 
-// review ends the requests whose keys have expired, were taken away, or may do less.
+// review ends the requests whose keys have expired, were revoked, or permit less.
 func (a *Authenticator) review() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -247,22 +247,22 @@ func (a *Authenticator) review() {
 	}
 }
 
-// need is what a key must have for a call.
+// need is what a call requires of a key.
 type need struct {
-	scope Scope // empty: none, any key will do
+	scope Scope // empty: any key
 	reach reachOf
 }
 
-// reachOf is whom a call concerns.
+// reachOf is the set of callers that a call concerns.
 type reachOf int
 
 const (
-	reachOwn   reachOf = iota // what the caller may see; the call itself looks to that
+	reachOwn   reachOf = iota // what the caller may see; the call itself checks that
 	reachTeams                // every team in a namespace that the caller may see
-	reachHub                  // everybody
+	reachHub                  // every caller
 )
 
-// needOf returns what a method needs. One that is not listed here needs admin, and a key for everything.
+// needOf returns what a method requires. A method that is not listed here needs admin, and a key for everything.
 func needOf(method string) need {
 	switch method[strings.LastIndexByte(method, '/')+1:] {
 	case "GetSandbox", "ListSandboxes", "GetClaim", "ListClusters", "GetCluster", "ListEnvs", "GetEnv", "ExplainEnv", "GetTemplate",

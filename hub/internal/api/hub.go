@@ -18,22 +18,22 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// backupChunk is how much of an archive one message carries.
+// backupChunk is the size of an archive's part in one message.
 const backupChunk = 256 << 10
 
-// Hub is the hub itself. A hub that keeps nothing has none.
+// Hub is the hub itself. A hub without durable state has none.
 type Hub interface {
 	Status() *sandboxv1.HubStatus
-	// AcceptLoss has claims with a key served although the keys of some clusters are not known.
+	// AcceptLoss lets claims with a key be served although the keys of some clusters are unknown.
 	AcceptLoss(ctx context.Context) error
-	// Backup writes an archive of everything that is kept.
+	// Backup writes an archive of all durable state.
 	Backup(ctx context.Context, w io.Writer) error
 }
 
 type hub struct {
 	sandboxv1.UnimplementedHubServer
 	opts Hub
-	busy sync.Mutex // held by the backup under way: each needs room for a copy of everything
+	busy sync.Mutex // held by the running backup; because each needs room for a copy of everything
 }
 
 func (h *hub) GetHub(ctx context.Context, _ *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
@@ -76,7 +76,7 @@ func (h *hub) BackupHub(_ *sandboxv1.BackupHubRequest, stream grpc.ServerStreami
 	return nil
 }
 
-// chunks makes messages of what is written.
+// chunks splits what is written into messages.
 type chunks struct {
 	stream grpc.ServerStreamingServer[sandboxv1.BackupChunk]
 }

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Scope is what a key is good for.
+// Scope is what a key permits.
 type Scope string
 
 // The scopes.
@@ -29,14 +29,14 @@ const (
 	ScopeAdmin Scope = "admin" // everything
 )
 
-// TokenPrefix begins every token, so that secret scanners know one.
+// TokenPrefix begins every token, so that secret scanners recognise it.
 const TokenPrefix = "atoll_"
 
 // Key is one entry of the keys file.
 type Key struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"` // of the token, in hex
-	// Team and Namespaces are all that the key's holder may see and name. Without a team that is what has none; without
+	// Team and Namespaces are all that the key's caller may see and name. Without a team that is what has no team; without
 	// namespaces, nothing.
 	Team          string   `json:"team,omitempty"`
 	AllTeams      bool     `json:"allTeams,omitempty"`
@@ -57,7 +57,7 @@ type keysFile struct {
 // Keys is a parsed keys file.
 type Keys struct{ keys []Key }
 
-// ParseKeys reads a keys file. All of it is valid, or none.
+// ParseKeys reads a keys file. It is valid as a whole, or refused.
 func ParseKeys(data []byte) (*Keys, error) {
 	var file keysFile
 	if err := yaml.UnmarshalStrict(data, &file); err != nil {
@@ -118,7 +118,7 @@ func (k *Key) prepare() error {
 	return nil
 }
 
-// blind are the keys that reach nothing, as those of files that were written when an empty list meant all.
+// blind returns the keys without access to anything, as in files from when an empty list meant all.
 func (k *Keys) blind() (names []string) {
 	for i := range k.keys {
 		if len(k.keys[i].Namespaces) == 0 && !k.keys[i].AllNamespaces {
@@ -128,7 +128,7 @@ func (k *Keys) blind() (names []string) {
 	return names
 }
 
-// find answers the key of a token. It takes as long for a wrong token as for a right one.
+// find returns the key of a token. It takes as long for a wrong token as for a right one.
 func (k *Keys) find(token string) *Key {
 	digest := sha256.Sum256([]byte(token))
 	var found *Key
@@ -145,10 +145,10 @@ func (k *Key) allows(s Scope) bool {
 		s == ScopeRead && slices.Contains(k.Scopes, ScopeClaim)
 }
 
-// Unbound reports whether the key reaches everything there is.
+// Unbound reports whether the key has access to everything.
 func (k *Key) Unbound() bool { return k.AllTeams && k.AllNamespaces && k.User == "" }
 
-// bounds says what the key is bound to, for errors.
+// bounds describes the key's restrictions, for errors.
 func (k *Key) bounds() string {
 	team, namespaces := fmt.Sprintf("team %q", k.Team), "namespaces "+cmp.Or(strings.Join(k.Namespaces, ", "), "none")
 	if k.AllTeams {
@@ -165,7 +165,7 @@ func (k *Key) bounds() string {
 
 func (k *Key) expired(now time.Time) bool { return k.Expires != nil && !now.Before(*k.Expires) }
 
-// NewToken mints a token and fills in the entry that makes it known.
+// NewToken creates a token and fills in its entry.
 func NewToken(entry Key) (token string, yamlEntry []byte, err error) {
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {

@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// calls measures every call of the public API, by method and gRPC code: both are few, whatever callers send. What is refused
-// before it is read counts as well; over REST its method is not known then.
+// calls measures every call of the public API, by method and gRPC code: both are few, whatever callers send. Calls that are
+// refused before they are read count as well; over REST their method is unknown.
 type calls struct{ seconds *prometheus.HistogramVec }
 
 func newCalls(registry prometheus.Registerer) (*calls, error) {
@@ -47,7 +47,7 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return resp, err
 }
 
-// admit measures what is refused.
+// admit measures refusals.
 func (c *calls) admit(admit serve.Admit) serve.Admit {
 	return func(ctx context.Context, method string, authorization []string) (string, error) {
 		began := time.Now()

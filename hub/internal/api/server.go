@@ -36,7 +36,7 @@ type Options struct {
 	Log       logr.Logger
 }
 
-// New answers a server of the public API, to be run on a listener.
+// New returns a server of the public API, to be run on a listener.
 func New(o Options) (*Server, error) {
 	measure, err := newCalls(o.Metrics)
 	if err != nil {
@@ -73,13 +73,13 @@ func New(o Options) (*Server, error) {
 	return &Server{Server: server, reach: handler}, nil
 }
 
-// Server answers the public API.
+// Server serves the public API.
 type Server struct {
 	*serve.Server
 	reach *reach.Handler
 }
 
-// Serve answers on lis until ctx ends. What sandboxes are talked with ends at once then.
+// Serve serves lis until ctx ends. Conversations with sandboxes end at once then.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	defer context.AfterFunc(ctx, s.reach.Close)()
 	return s.Server.Serve(ctx, lis)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package background runs what goes on after the call that began it was answered, and ends with its service.
+// Package background runs work that continues after its call has returned, and ends with its service.
 //
-//   - At most 1024 jobs follow calls at a time; the caller does what is beyond that itself (I10).
-//   - Of what a cluster says only the newest is retried; because its digest matches, so that it does not say it again (I10).
+//   - At most 1024 jobs follow calls at a time; beyond that the caller does the work itself (I10).
+//   - Only a cluster's newest report is retried; because its digest matches, so that the cluster does not send it again (I10).
 //   - Close ends every job and waits for it; because the store closes next.
 package background
 
@@ -21,8 +21,8 @@ import (
 const (
 	maxFollowing  = 1024
 	followTimeout = 10 * time.Second
-	// retryPause doubles, up to what the caller bears: a store that is full for a moment costs a moment, and one that is full
-	// for hours is not written to without end.
+	// retryPause doubles, up to the caller's maximum: a store that is full for a moment costs a moment, and one that is full for
+	// hours gets few writes.
 	retryPause = 500 * time.Millisecond
 )
 
@@ -58,7 +58,7 @@ func (g *Group) Close() {
 	g.jobs.Wait()
 }
 
-// Go starts a job. It reports false once the group is closed.
+// Go starts a job. It returns false once the group is closed.
 func (g *Group) Go(job func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *Group) Go(job func()) bool {
 	return true
 }
 
-// Follow does something after a call was answered.
+// Follow runs a job after its call has returned.
 func (g *Group) Follow(what string, do func(ctx context.Context) error) {
 	run := func() {
 		ctx, cancel := context.WithTimeout(g.base, followTimeout)
@@ -88,10 +88,10 @@ func (g *Group) Follow(what string, do func(ctx context.Context) error) {
 	}
 }
 
-// Following counts what follows calls now.
+// Following counts the jobs that follow calls now.
 func (g *Group) Following() int { return len(g.slots) }
 
-// Latest is what is being done with the newest word of each cluster.
+// Latest is the work on each cluster's newest report.
 type Latest struct {
 	mu      sync.Mutex
 	running map[string]*try
@@ -99,7 +99,7 @@ type Latest struct {
 
 type try struct{ stop context.CancelFunc }
 
-// begin ends what is being done with an older word of the cluster.
+// begin ends the work on an older report of the cluster.
 func (l *Latest) begin(ctx context.Context, cluster string) (context.Context, *try) {
 	ctx, stop := context.WithCancel(ctx)
 	t := &try{stop}
@@ -124,8 +124,8 @@ func (l *Latest) end(cluster string, t *try) {
 	}
 }
 
-// RetryUntilDone does something with a cluster's newest word until it succeeds, pausing for at most so long in between. It
-// ends when the next word comes, or when over reports true after a failure.
+// RetryUntilDone retries the work on a cluster's newest report until it succeeds, with pauses up to a maximum. It ends when the
+// next report arrives, or when over returns true after a failure.
 func (g *Group) RetryUntilDone(on *Latest, cluster string, most time.Duration, over func() bool, do func(ctx context.Context) error) {
 	g.Go(func() {
 		ctx, mine := on.begin(g.base, cluster)

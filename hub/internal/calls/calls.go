@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package calls sends one call to one worker, and reads what it answers.
+// Package calls sends one call to one worker, and reads the response.
 //
-// In go dispatches; out come answers without errors, sandboxes, or typed errors. It decides nothing about claims.
+// In go dispatches; out come responses without errors, sandboxes, or typed errors. It decides nothing about claims.
 //
 //   - A call takes 10 s at most; because a caller waits for it.
-//   - A worker that has just begun a new session is asked once more; because it looked at nothing.
-//   - A sandbox is believed only if the id ends in the name that the worker's certificate has (I12, I15):
+//   - A worker that has just begun a new session is asked once more; because it did not look at the call.
+//   - A sandbox is accepted only if the id ends in the name in the worker's certificate (I12, I15):
 //     TestAnswersOfTheWrongClusterAreRefused.
-//   - It has a size that the ledger can keep; because terminal records are stored: TestI14ASandboxIsBounded.
-//   - Times that JSON cannot express are taken out of a sandbox; because no list that holds it could be shown:
+//   - A sandbox has a size that the ledger can keep; because terminal records are stored: TestI14ASandboxIsBounded.
+//   - Times that JSON cannot express are removed from a sandbox; because no list with it could be shown:
 //     TestASandboxCanBeShown.
 package calls
 
@@ -30,27 +30,27 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// ErrNotConnected is a dispatch of which nothing was sent. Every other error of a Dispatcher leaves the outcome unclear.
+// ErrNotConnected means that nothing was sent. Every other error of a Dispatcher leaves the outcome unclear.
 var ErrNotConnected = errors.New("the cluster is not connected")
 
 // Dispatcher carries calls to workers.
 type Dispatcher interface {
-	// Dispatch sends one call and waits for its answer, at most until ctx ends. It fills in what belongs to the stream. An
-	// error that is ErrNotConnected means that nothing was sent; after any other the outcome is unclear.
+	// Dispatch sends one call and waits for its response, at most until ctx ends. It sets the fields that belong to the stream.
+	// ErrNotConnected means that nothing was sent; after any other error the outcome is unclear.
 	Dispatch(ctx context.Context, clusterID string, d *federationv1.Dispatch) (*federationv1.Answer, error)
 }
 
 const (
-	// Timeout bounds every call but a claim.
+	// Timeout bounds every call except a claim.
 	Timeout = 10 * time.Second
 	// maxSandbox bounds a sandbox in bytes, several times what a request may put into one.
 	maxSandbox = 512 << 10
 )
 
-// Workers are those that a Dispatcher reaches.
+// Workers calls the workers that a Dispatcher reaches.
 type Workers struct{ Dispatcher }
 
-// Call sends a call that is not a claim. The answer carries no error.
+// Call sends a call that is not a claim. The response has no error.
 func (w Workers) Call(ctx context.Context, cluster string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -71,7 +71,7 @@ func (w Workers) Call(ctx context.Context, cluster string, d *federationv1.Dispa
 	return answer, nil
 }
 
-// Sandbox sends a call that is answered with a sandbox.
+// Sandbox sends a call whose response is a sandbox.
 func (w Workers) Sandbox(ctx context.Context, cluster string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
 	answer, err := w.Call(ctx, cluster, d)
 	if err != nil {
@@ -80,8 +80,8 @@ func (w Workers) Sandbox(ctx context.Context, cluster string, d *federationv1.Di
 	return answer.GetSandbox(), Stamp(answer.GetSandbox(), cluster)
 }
 
-// Stamp sets the cluster that answered (I12). It refuses a sandbox whose id says that another cluster minted it (I15), and one
-// that is too big to keep (I14).
+// Stamp sets the cluster that responded (I12). It refuses a sandbox whose id names another cluster (I15), and a sandbox that is
+// too big to keep (I14).
 func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 	if from, ok := validate.ClusterOf(sandbox.GetId()); !ok || from != cluster {
 		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster,
@@ -95,7 +95,7 @@ func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 	return nil
 }
 
-// ErrorOf reads the error of an answer; nil: it has none.
+// ErrorOf reads the error of a response, nil if it has none.
 func ErrorOf(answer *federationv1.Answer) *problem.Error {
 	e := answer.GetError()
 	if e == nil {
@@ -104,8 +104,8 @@ func ErrorOf(answer *federationv1.Answer) *problem.Error {
 	return problem.FromStatus(status.FromProto(&spb.Status{Code: e.GetCode(), Message: e.GetMessage(), Details: e.GetDetails()}), nil)
 }
 
-// dropUnshowable takes out of a worker's sandbox what JSON has no words for: times and durations out of range. With one of
-// them in, no page of a list that holds the sandbox could be answered.
+// dropUnshowable removes from a worker's sandbox what JSON cannot express: times and durations out of range. With one of them, no
+// list page with the sandbox could be returned.
 func dropUnshowable(s *sandboxv1.Sandbox) {
 	for _, t := range []**timestamppb.Timestamp{&s.ClaimedAt, &s.StartedAt, &s.TerminatedAt, &s.LastActiveAt} {
 		if *t != nil && !(*t).IsValid() {

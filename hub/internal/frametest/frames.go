@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package frametest turns what a worker sends into bytes and back, for fuzzing: any bytes are some frames.
+// Package frametest turns a worker's frames into bytes and back, for fuzzing: any bytes are some frames.
 package frametest
 
 import (
@@ -12,10 +12,10 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// most bounds how many frames are read.
+// most bounds the number of frames.
 const most = 64
 
-// Cut cuts data into frames, each behind its length in two bytes. What is none is left out.
+// Cut cuts data into frames, each after its length in two bytes. Invalid frames are left out.
 func Cut(data []byte) (out []*federationv1.WorkerFrame) {
 	for len(data) >= 2 && len(out) < most {
 		n := min(int(binary.BigEndian.Uint16(data)), len(data)-2)

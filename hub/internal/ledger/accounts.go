@@ -4,7 +4,7 @@ package ledger
 
 import "sync"
 
-// Usage is how many keys an account has, and the bytes of their records.
+// Usage is the number of an account's keys, and the bytes of their records.
 type Usage struct {
 	Keys  int
 	Bytes int64
@@ -12,13 +12,13 @@ type Usage struct {
 
 func (u Usage) plus(keys, bytes int) Usage { return Usage{u.Keys + keys, u.Bytes + int64(bytes)} }
 
-// accounts are what each holds. Accounts of nothing are dropped (I10).
+// accounts holds the usage of each account. Empty accounts are dropped (I10).
 type accounts struct {
 	mu   sync.Mutex
 	held map[string]Usage
 }
 
-// move charges for what was written in the place of what was there.
+// move updates the usage when one record replaces another.
 func (a *accounts) move(from, to Held) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,19 +49,19 @@ func (a *accounts) set(held map[string]Usage) {
 	a.held = held
 }
 
-// Usage returns what an account holds. It counts what this process wrote, and all records once they were counted.
+// Usage returns an account's usage. It counts the writes of this process, and all records once they were counted.
 func (l *Ledger) Usage(account string) Usage {
 	l.accounts.mu.Lock()
 	defer l.accounts.mu.Unlock()
 	return l.accounts.held[account]
 }
 
-// With returns what an account would hold with a record in the place of another.
+// With returns an account's usage if one record replaced another.
 func (l *Ledger) With(old Held, next *Record) Usage {
 	u := l.Usage(next.Account)
 	if old.Record != nil && old.Record.Account == next.Account {
 		u = u.plus(-1, -old.size)
 	}
-	// The encoding of bytes takes a third more; the rest of a record is small.
+	// The encoding of bytes takes a third more space; the rest of a record is small.
 	return u.plus(1, (len(next.Request)+len(next.Decision)+len(next.Terminal))*4/3)
 }

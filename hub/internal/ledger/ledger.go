@@ -55,12 +55,12 @@ func wrapLoad(err error) error {
 	return nil
 }
 
-// Save replaces old by new, and carries extra along in the same transaction.
+// Save replaces old by new, and writes extra in the same transaction.
 func (l *Ledger) Save(ctx context.Context, hash string, old Held, new *Record, extra ...store.Put) (Held, error) {
 	return l.write(ctx, hash, old, new, false, extra...)
 }
 
-// SaveLazily is Save for what no caller waits for.
+// SaveLazily is Save for writes without a waiting caller.
 func (l *Ledger) SaveLazily(ctx context.Context, hash string, old Held, new *Record, extra ...store.Put) (Held, error) {
 	return l.write(ctx, hash, old, new, true, extra...)
 }
@@ -99,7 +99,7 @@ func (l *Ledger) Drop(ctx context.Context, hash string, old Held) error {
 	return nil
 }
 
-// ByID finds what is known of a sandbox id: the zero value, at revision 0, when it has no key or is not known.
+// ByID returns the entry of a sandbox id: the zero value, at revision 0, if it has no key or is unknown.
 func (l *Ledger) ByID(ctx context.Context, id string) (r IDRecord, revision uint64, err error) {
 	entry, ok, err := l.store.Get(ctx, IDPrefix+id)
 	if err != nil || !ok {
@@ -121,7 +121,7 @@ func (l *Ledger) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, erro
 	return s, unmarshal(r.Ended, s, "terminal record")
 }
 
-// Terminal returns how a claim ended: its sandbox's own record if it has arrived, else what the hub wrote itself.
+// Terminal returns how a claim ended: its sandbox's own record if it has arrived, else the hub's own.
 func (l *Ledger) Terminal(ctx context.Context, r *Record) (*sandboxv1.Sandbox, error) {
 	if r.SandboxID != "" {
 		if s, err := l.Ended(ctx, r.SandboxID); s != nil || err != nil {
@@ -132,7 +132,7 @@ func (l *Ledger) Terminal(ctx context.Context, r *Record) (*sandboxv1.Sandbox, e
 	return s, unmarshal(r.Terminal, s, "terminal record")
 }
 
-// PutID is the entry that leads from a sandbox id to its claim.
+// PutID is the entry that maps a sandbox id to its claim.
 func PutID(id string, r IDRecord) (store.Put, error) {
 	value, err := json.Marshal(r)
 	if err != nil {
@@ -141,14 +141,14 @@ func PutID(id string, r IDRecord) (store.Put, error) {
 	return store.Put{Key: IDPrefix + id, Value: value}, nil
 }
 
-// Due is a record, or what is kept by a sandbox id, at which it is time to look.
+// Due is a record, or an entry of a sandbox id, that is due for a check.
 type Due struct {
 	index, subject string
 	At             time.Time
-	KeyHash        string // of a record; empty: it is kept by a sandbox id
+	KeyHash        string // of a record; empty: it is an entry of a sandbox id
 }
 
-// Due returns those that come first in time, at most so many.
+// Due returns the earliest entries, up to a number.
 func (l *Ledger) Due(ctx context.Context, most int) ([]Due, error) {
 	entries, err := l.store.Range(ctx, expirePrefix, "", most)
 	if err != nil {
@@ -173,7 +173,7 @@ func (l *Ledger) Due(ctx context.Context, most int) ([]Due, error) {
 // Of reports whether a record expires when the entry says.
 func (d Due) Of(r *Record) bool { return r != nil && expireKey(r.ExpireAt, d.subject) == d.index }
 
-// DropDue drops the entry, and what is kept by a sandbox id with it.
+// DropDue drops the entry, and a sandbox id's entry with it.
 func (l *Ledger) DropDue(ctx context.Context, d Due) error {
 	txn := store.Txn{Deletes: []string{d.index}}
 	if d.KeyHash == "" {
@@ -198,7 +198,7 @@ func (l *Ledger) OpenKeys(ctx context.Context) ([]string, error) {
 	return hashes, nil
 }
 
-// Each calls do with every record, until it fails.
+// Each calls do with every record, until do fails.
 func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held) error) error {
 	for after := ""; ; {
 		entries, err := l.store.Range(ctx, ClaimPrefix, after, eachPage)
@@ -224,7 +224,7 @@ func (l *Ledger) Each(ctx context.Context, do func(hash string, h Held) error) e
 
 const eachPage = 1000
 
-// ExpireID is the entry that drops what is kept by a sandbox id at a time.
+// ExpireID is the entry that drops a sandbox id's entry at a time.
 func ExpireID(at time.Time, id string) store.Put { return store.Put{Key: expireKey(at, IDPrefix+id)} }
 
 // KeepEnded keeps the terminal record of a sandbox that is not, or no longer, its key's, until a time.

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// ClaimPrefix and IDPrefix are where records stand, by key hash, and what leads to them from sandbox ids.
+	// ClaimPrefix is where records are, by key hash; IDPrefix is where entries map sandbox ids to them.
 	ClaimPrefix  = "claim/"
 	IDPrefix     = "id/"
 	expirePrefix = "expire/"
 	openPrefix   = "open/"
 )
 
-// State is how far a claim is.
+// State is the progress of a claim.
 type State string
 
 // The states.
@@ -36,17 +36,17 @@ const (
 	Ended    State = "ended"
 )
 
-// Record is what the hub durably knows of a claim key.
+// Record is the hub's durable state of a claim key.
 type Record struct {
 	Request []byte `json:"request"` // CreateSandboxRequest, resolved, without wait; of a refused claim its names alone
-	// Digest is of the whole request, where Request has its names alone.
+	// Digest is of the whole request, where Request has only its names.
 	Digest []byte `json:"digest,omitempty"`
-	// Account is who is charged for the record; empty in records of older builds and in adopted ones.
+	// Account is the account that the record counts against; empty in records of older builds and in adopted ones.
 	Account string `json:"account,omitempty"`
 	Cluster string `json:"cluster"`
-	// ClusterUID tells which cluster of that name it was; empty in records of older builds.
+	// ClusterUID is the uid of the cluster with that name; empty in records of older builds.
 	ClusterUID string `json:"clusterUid,omitempty"`
-	// Adopted says that this was read from a cluster's key index: Request is not known until a retry names it.
+	// Adopted marks a record that was read from a cluster's key index: Request is unknown until a retry names it.
 	Adopted   bool      `json:"adopted,omitempty"`
 	Pool      string    `json:"pool"`
 	Attempt   int32     `json:"attempt"`
@@ -60,13 +60,13 @@ type Record struct {
 	Decision  []byte    `json:"decision,omitempty"`
 }
 
-// IDRecord leads from a sandbox id to its claim, and keeps the sandbox's terminal record.
+// IDRecord maps a sandbox id to its claim, and keeps the sandbox's terminal record.
 type IDRecord struct {
 	KeyHash string `json:"keyHash"`
 	Ended   []byte `json:"ended,omitempty"` // Sandbox
 }
 
-// KeyHash names a claim key in the store, in Pod labels and on the wire. None of the parts contains NUL.
+// KeyHash names a claim key in the store, in Pod labels and on the wire. No part contains NUL.
 func KeyHash(team, namespace, key string) string {
 	sum := sha256.Sum256([]byte(team + "\x00" + namespace + "\x00" + key))
 	return hex.EncodeToString(sum[:])[:32]
@@ -124,7 +124,7 @@ func plan(hash string, old Held, new *Record) (store.Txn, error) {
 // Open reports whether the hub itself pursues the claim.
 func (r *Record) Open() bool { return r.Unwaited && r.State == Pending }
 
-// without keeps a transaction to one mention a key: an index entry that stays is not deleted.
+// without limits a transaction to one mention of a key: an index entry that stays is not deleted.
 func without(deletes []string, puts []store.Put) []string {
 	var kept []string
 	for _, key := range deletes {
@@ -139,7 +139,7 @@ func without(deletes []string, puts []store.Put) []string {
 	return kept
 }
 
-// Shorten keeps the names of a request and a digest of the rest: with many refused claims requests would fill the store.
+// Shorten keeps the names of a request and a digest of the rest; because with many refused claims requests would fill the store.
 func (r *Record) Shorten(req *sandboxv1.CreateSandboxRequest) {
 	r.Digest = digest(req)
 	r.Request = Marshal(&sandboxv1.CreateSandboxRequest{
@@ -162,7 +162,7 @@ func (r *Record) Same(req *sandboxv1.CreateSandboxRequest) (bool, error) {
 	return err == nil && proto.Equal(before, req), err
 }
 
-// ParseRequest reads the request; that of an adopted record is empty until a retry names it.
+// ParseRequest reads the request; an adopted record's is empty until a retry names it.
 func (r *Record) ParseRequest() (*sandboxv1.CreateSandboxRequest, error) {
 	req := &sandboxv1.CreateSandboxRequest{}
 	return req, unmarshal(r.Request, req, "request")

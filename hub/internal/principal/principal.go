@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package principal says who calls, and what that caller may see and name.
+// Package principal identifies the caller, and what it may see and name.
 //
 // In go a context, a namespace, team or user of a request, or a sandbox; out come the Principal and typed errors.
 package principal
@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Principal is who calls. What it names nothing of it may not see; all has to be said.
+// Principal is the caller. It may see only what its fields name; access to all is explicit.
 type Principal struct {
 	Name          string
 	Team          string // empty: what has no team
@@ -24,7 +24,7 @@ type Principal struct {
 	User          string // empty: every user of the team
 	Namespaces    []string
 	AllNamespaces bool
-	Expires       *time.Time // when the key ends that the caller showed; nil: never
+	Expires       *time.Time // when the caller's key expires; nil: never
 }
 
 type contextKey struct{}
@@ -34,8 +34,7 @@ func With(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// From returns the caller. Without one nothing is restricted: that is a hub without credentials, which listens on loopback
-// alone.
+// From returns the caller. Without one nothing is restricted: that is a hub without credentials, which listens on loopback only.
 func From(ctx context.Context) Principal {
 	if p, ok := ctx.Value(contextKey{}).(Principal); ok {
 		return p
@@ -43,21 +42,21 @@ func From(ctx context.Context) Principal {
 	return Principal{AllTeams: true, AllNamespaces: true}
 }
 
-// SeesNamespace reports whether the caller may know what is in a namespace.
+// SeesNamespace reports whether the caller may see a namespace.
 func (p Principal) SeesNamespace(namespace string) bool {
 	return p.AllNamespaces || slices.Contains(p.Namespaces, namespace)
 }
 
-// Restricted reports whether there is anything that the caller may not see.
+// Restricted reports whether the caller may not see everything.
 func (p Principal) Restricted() bool { return !p.AllTeams || p.User != "" || !p.AllNamespaces }
 
-// Sees reports whether a sandbox exists as far as the caller is concerned.
+// Sees reports whether the caller may see a sandbox.
 func (p Principal) Sees(s *sandboxv1.Sandbox) bool {
 	return (p.AllTeams || p.Team == s.GetTeam()) && (p.User == "" || p.User == s.GetUser()) &&
 		p.SeesNamespace(s.GetNamespace())
 }
 
-// Owner resolves the team and the user that a request names against the caller's: the caller's where it has one.
+// Owner resolves the team and the user of a request against the caller's: the caller's where it has one.
 func (p Principal) Owner(team, user string) (ownTeam, ownUser string, err error) {
 	if team, err = p.OwnTeam(team); err != nil {
 		return "", "", err

@@ -8,30 +8,30 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 )
 
-// attemptsPerEpoch is how many attempts of one key have room in an epoch.
+// attemptsPerEpoch is the number of attempts of one key in an epoch.
 const attemptsPerEpoch = 10_000_000
 
-// maxEpoch is the last one whose attempts are numbers.
+// maxEpoch is the last epoch whose attempts fit into a number.
 const maxEpoch = (1<<31-1)/attemptsPerEpoch - 1
 
-// EpochOf answers which ledger made an attempt.
+// EpochOf returns the epoch of the ledger that created an attempt.
 func EpochOf(attempt int32) int32 { return attempt / attemptsPerEpoch }
 
-// FirstAttempt of a key in an epoch.
+// FirstAttempt returns a key's first attempt in an epoch.
 func FirstAttempt(epoch int32) int32 { return epoch*attemptsPerEpoch + 1 }
 
-// pairing is what two files are to each other.
+// pairing is how two files relate.
 type pairing string
 
 const (
 	fresh        pairing = "Fresh"        // both are new
 	paired       pairing = "Paired"       // nothing was lost
-	registryLost pairing = "RegistryLost" // the ledger is whole, who the clusters are is learned anew
-	recovers     pairing = "Recovers"     // the ledger is not what the registry remembers
+	registryLost pairing = "RegistryLost" // the ledger is complete, and clusters register anew
+	recovers     pairing = "Recovers"     // the ledger is not the one that the registry remembers
 )
 
-// decidePairing compares what the files say, nil where there is nothing. setBack is a ledger that has been further. The
-// epoch is that of the ledger from now on.
+// decidePairing compares the entries of the files, nil where a file has none. setBack is a ledger that was once further. The
+// returned epoch is the ledger's from now on.
 func decidePairing(ledger *hubstate.Ledger, registry *hubstate.Identity, setBack bool) (p pairing, cause hubstate.Cause, epoch int32) {
 	switch {
 	case ledger == nil && registry == nil:
@@ -61,16 +61,16 @@ func unheard(r *hubstate.Recovery, registered []string) []string {
 	return slices.DeleteFunc(slices.Clone(registered), func(id string) bool { return slices.Contains(r.Heard, id) })
 }
 
-// maxRaise bounds by how many epochs the word of clusters raises the epoch in one recovery. It takes one for each loss that
-// the files that are left do not know of, as with a backup from before it.
+// maxRaise bounds by how many epochs clusters' reports raise the epoch in one recovery. One is needed for each loss that is in
+// none of the remaining files, as with a backup from before it.
 const maxRaise = 8
 
-// lastLost returns the last epoch that a lost ledger can have had, for a recovery that began in an epoch. Clusters alone
-// never use up more than half of all epochs: the rest is left for losses.
+// lastLost returns the last epoch that a lost ledger can have had, for a recovery that began in an epoch. Clusters alone never
+// use up more than half of all epochs; the rest is reserved for losses.
 func lastLost(began int32) int32 { return max(began, min(began+maxRaise, maxEpoch/2)) }
 
-// raise returns the epoch after an attempt of another epoch was seen on a Pod. While recovering nothing has been claimed in
-// ours: what is seen there was made by a ledger that this one does not know of.
+// raise returns the epoch after an attempt of another epoch was seen on a Pod. While recovering, nothing has been claimed in the
+// current epoch: an attempt of it was created by a ledger that is unknown to this one.
 func raise(epoch int32, recovering bool, seen int32) int32 {
 	if recovering && seen >= epoch {
 		return seen + 1

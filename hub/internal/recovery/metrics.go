@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register adds what there is to watch of a State.
+// Register adds the metrics of a State.
 func (s *State) Register(registry prometheus.Registerer, registered func() []string) error {
 	err := errors.Join(
 		registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -18,8 +18,8 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// State is how whole the ledger is. All methods are safe for concurrent use. The zero value is a ledger that nothing
-// happened to, kept by nobody.
+// State is how complete the ledger is. All methods are safe for concurrent use. The zero value is an intact ledger that is not
+// stored.
 type State struct {
 	claims, registry store.Store
 
@@ -29,10 +29,10 @@ type State struct {
 
 	mu     chanmutex.Mutex // held while the ledger's entry is written
 	ledger hubstate.Ledger
-	marked uint64 // what the registry was last told
+	marked uint64 // what the registry last got
 }
 
-// Status is what there is to tell of a State.
+// Status is the reported part of a State.
 type Status struct {
 	Epoch      int32
 	Recovering bool
@@ -42,7 +42,7 @@ type Status struct {
 
 var errTooOften = errors.New("the ledger has been lost too often: attempts cannot be numbered any more")
 
-// Open compares the two files, and begins a recovery where they call for one.
+// Open compares the two files, and begins a recovery if they require one.
 func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveClock) (*State, error) {
 	found, err := hubstate.LoadLedger(ctx, claims)
 	if err != nil {
@@ -90,10 +90,10 @@ func Open(ctx context.Context, claims, registry store.Store, now clock.PassiveCl
 	return s, nil
 }
 
-// revised is a ledger that can tell how far it has come.
+// revised is a ledger that reports its progress.
 type revised interface{ Revision() (uint64, error) }
 
-// setBack reports whether the ledger has been further than it is.
+// setBack reports whether the ledger was once further than it is.
 func (s *State) setBack(ctx context.Context, found *hubstate.Ledger) (bool, error) {
 	ledger, can := s.claims.(revised)
 	mark, err := hubstate.LoadMark(ctx, s.registry)
@@ -104,8 +104,8 @@ func (s *State) setBack(ctx context.Context, found *hubstate.Ledger) (bool, erro
 	return revision < mark.Revision, err
 }
 
-// Run marks in the registry how far the ledger has come, until ctx ends and once more then. A mark that could not be
-// written, as with a full disk, is only late.
+// Run records the ledger's progress in the registry, until ctx ends and once more then. A mark that could not be written, as with
+// a full disk, is only late.
 func (s *State) Run(ctx context.Context, c clock.WithTicker) error {
 	ticker := c.NewTicker(markEvery)
 	defer ticker.Stop()
@@ -122,7 +122,7 @@ func (s *State) Run(ctx context.Context, c clock.WithTicker) error {
 	}
 }
 
-// mark writes nothing if nothing was written to the ledger since.
+// mark writes nothing if the ledger has not changed since.
 func (s *State) mark(ctx context.Context) error {
 	ledger, can := s.claims.(revised)
 	if !can {
@@ -146,7 +146,7 @@ const (
 	markTimeout = 5 * time.Second
 )
 
-// publish is called with mu held, or before anybody else has the State.
+// publish is called with mu held, or before the State is shared.
 func (s *State) publish() {
 	r := s.ledger.Recovery
 	s.epoch.Store(s.ledger.Epoch)
@@ -157,10 +157,10 @@ func (s *State) publish() {
 // Recovering reports whether claims with a key must wait.
 func (s *State) Recovering() bool { return s.recovering.Load() }
 
-// Epoch is the ledger's.
+// Epoch returns the ledger's epoch.
 func (s *State) Epoch() int32 { return s.epoch.Load() }
 
-// Unheard lists, of the registered clusters, those whose keys may be missing in the ledger: none, unless it was lost.
+// Unheard lists the registered clusters whose keys may be missing in the ledger: none, unless it was lost.
 func (s *State) Unheard(registered []string) []string {
 	if !s.partial.Load() {
 		return nil
@@ -170,8 +170,8 @@ func (s *State) Unheard(registered []string) []string {
 	return unheard(s.ledger.Recovery, registered)
 }
 
-// LastLost returns the last attempt that a ledger before this one can have made. Once claims with a key are served, what
-// is numbered in our epoch was made by this ledger.
+// LastLost returns the last attempt that an earlier ledger can have created. Once claims with a key are served, attempts of the
+// current epoch are this ledger's.
 func (s *State) LastLost() int32 {
 	if !s.recovering.Load() {
 		return FirstAttempt(s.epoch.Load()) - 1
@@ -214,7 +214,7 @@ func (s *State) Heard(ctx context.Context, cluster string) error {
 	})
 }
 
-// Settle ends a recovery that waits for none of the registered clusters any more.
+// Settle ends a recovery that no longer waits for a registered cluster.
 func (s *State) Settle(ctx context.Context, registered []string) error {
 	return s.change(ctx, func(r *hubstate.Recovery) bool {
 		r.Over = len(unheard(r, registered)) == 0
@@ -222,7 +222,7 @@ func (s *State) Settle(ctx context.Context, registered []string) error {
 	})
 }
 
-// Accept ends a recovery for those who wait, whoever has not been heard.
+// Accept ends a recovery for waiting callers, whichever clusters are missing.
 func (s *State) Accept(ctx context.Context) error {
 	return s.change(ctx, func(r *hubstate.Recovery) bool {
 		was := r.Accepted
@@ -231,7 +231,7 @@ func (s *State) Accept(ctx context.Context) error {
 	})
 }
 
-// change makes a change of the recovery under way durable, if there is one.
+// change makes a change of the running recovery durable, if there is one.
 func (s *State) change(ctx context.Context, apply func(*hubstate.Recovery) bool) error {
 	if !s.partial.Load() {
 		return nil
@@ -257,7 +257,7 @@ func (s *State) save(ctx context.Context, next hubstate.Ledger) error {
 		return nil
 	}
 	if next.Epoch != s.ledger.Epoch {
-		// The registry first: it is what remembers the epoch if the ledger is lost.
+		// The registry first; because it has the epoch if the ledger is lost.
 		if err := hubstate.SaveIdentity(ctx, s.registry, next.Identity); err != nil {
 			return err
 		}
@@ -270,7 +270,7 @@ func (s *State) save(ctx context.Context, next hubstate.Ledger) error {
 	return nil
 }
 
-// Status tells how it stands.
+// Status returns the current state.
 func (s *State) Status(registered []string) Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

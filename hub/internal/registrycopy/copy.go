@@ -28,39 +28,39 @@ const (
 	callTimeout = 5 * time.Second
 )
 
-// ErrNone says that a place has no document.
+// ErrNone means that a place has no document.
 var ErrNone = errors.New("there is none")
 
-// Place has room for one document.
+// Place stores one document.
 type Place interface {
-	// Read answers ErrNone where nothing was ever written.
+	// Read returns ErrNone if nothing was ever written.
 	Read(ctx context.Context) ([]byte, error)
 	// Write returns once the document is durable.
 	Write(ctx context.Context, document []byte) error
 	String() string
 }
 
-// Registry is where the hub keeps its clusters' records: package fleet's.
+// Registry is the hub's store of its clusters' records: package fleet's.
 type Registry interface {
 	Load(ctx context.Context) ([]hubstate.Record, error)
 	Save(ctx context.Context, r hubstate.Record) error
 }
 
-// Copy keeps the document as the registry is. All methods are safe for concurrent use.
+// Copy keeps the document equal to the registry. All methods are safe for concurrent use.
 type Copy struct {
 	place Place
 	file  store.Store // the registry's
 	log   logr.Logger
 
 	writing chanmutex.Mutex // held while the document is written
-	written []byte          // nil: not known
+	written []byte          // nil: unknown
 	failing bool
 
 	mu    sync.Mutex
 	known map[string]hubstate.Record
 }
 
-// Open reads the document where the registry may lack what it says, and adds it to the registry.
+// Open reads the document if the registry may lack entries of it, and adds them to the registry.
 func Open(ctx context.Context, place Place, claims, registry store.Store, log logr.Logger) (*Copy, error) {
 	w := &Copy{place: place, file: registry, log: log, known: map[string]hubstate.Record{}}
 	ledger, err := hubstate.LoadLedger(ctx, claims)
@@ -87,7 +87,7 @@ func Open(ctx context.Context, place Place, claims, registry store.Store, log lo
 		}
 	}
 	log.Info("The registry was missing or a backup's: clusters were added that are known elsewhere", "from", place.String(), "clusters", len(seen.Clusters))
-	// Last: a hub that dies before begins anew.
+	// Last: a hub that dies before this starts over.
 	if remembered(seen.Ledger, ledger, identity) {
 		return w, hubstate.SaveIdentity(ctx, registry, seen.Ledger)
 	}
@@ -111,7 +111,7 @@ func (w *Copy) read(ctx context.Context) (document, error) {
 	return seen, nil
 }
 
-// Guard answers the registry with the document written before every change that it tells of.
+// Guard returns the registry with the document written before every change that the document covers.
 func (w *Copy) Guard(inner Registry) Registry { return guarded{inner, w} }
 
 type guarded struct {
@@ -132,7 +132,7 @@ func (g guarded) Save(ctx context.Context, r hubstate.Record) error {
 	if w.knows(next) {
 		return g.Registry.Save(ctx, r)
 	}
-	before := w.swap(next) // first: of many that register at once, one writes for all who wait
+	before := w.swap(next) // first: of many concurrent registrations, one writes for all
 	w.writing.Lock()
 	err := w.write(ctx)
 	w.writing.Unlock()
@@ -152,7 +152,7 @@ func (w *Copy) knows(r hubstate.Record) bool {
 	return reflect.DeepEqual(w.known[r.ClusterID], r)
 }
 
-// swap answers what was known before.
+// swap returns the previous entry.
 func (w *Copy) swap(r hubstate.Record) hubstate.Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +165,7 @@ func (w *Copy) swap(r hubstate.Record) hubstate.Record {
 	return before
 }
 
-// Run follows what the registry says of its ledger, and makes good a write that failed or was undone, until ctx ends.
+// Run follows the registry's ledger entry, and repeats a write that failed or was undone, until ctx ends.
 func (w *Copy) Run(ctx context.Context, c clock.WithTicker) error {
 	ticker := c.NewTicker(syncEvery)
 	defer ticker.Stop()
@@ -182,7 +182,7 @@ func (w *Copy) Run(ctx context.Context, c clock.WithTicker) error {
 	}
 }
 
-// verify has the document written again if the place does not have it any more: whoever replaced or removed it tells nobody.
+// verify rewrites the document if the place has lost it; because the place reports no replacement or removal.
 func (w *Copy) verify(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -193,7 +193,7 @@ func (w *Copy) verify(ctx context.Context) {
 	}
 }
 
-// Sync writes the document if it is not what it should be. A failure is logged once, and is a registration's affair then.
+// Sync writes the document if it differs. A failure is logged once, and fails later registrations.
 func (w *Copy) Sync(ctx context.Context) {
 	w.writing.Lock()
 	defer w.writing.Unlock()

@@ -4,7 +4,7 @@ package registrycopy
 
 import "navix.sh/atoll/pkg/hubstate"
 
-// document is what the place has.
+// document is the content of the place.
 type document struct {
 	Format   int               `json:"format"`
 	Ledger   hubstate.Identity `json:"ledger"`
@@ -13,13 +13,13 @@ type document struct {
 
 const format = 1
 
-// wanted reports whether the registry may lack what the document has.
+// wanted reports whether the registry may lack entries of the document.
 func wanted(ledger *hubstate.Ledger, registry *hubstate.Identity) bool {
 	return registry == nil || ledger != nil && ledger.Restored
 }
 
-// remembered is the ledger that the registry must name so that the loss is noticed, and no attempt made again: the
-// document's, if nothing else is left or it is a later one.
+// remembered is the ledger that the registry must name so that the loss is noticed, and no attempt repeated: the document's, if
+// nothing else is left or it is later.
 func remembered(seen hubstate.Identity, ledger *hubstate.Ledger, registry *hubstate.Identity) bool {
 	if ledger == nil && registry == nil {
 		return true
@@ -27,7 +27,7 @@ func remembered(seen hubstate.Identity, ledger *hubstate.Ledger, registry *hubst
 	return (ledger == nil || seen.Epoch > ledger.Epoch) && (registry == nil || seen.Epoch > registry.Epoch)
 }
 
-// excerpt is what the document has of a record.
+// excerpt is the part of a record that the document has.
 func excerpt(r hubstate.Record) hubstate.Record {
 	return hubstate.Record{ClusterID: r.ClusterID, UID: r.UID, RegisteredAt: r.RegisteredAt, Forgotten: r.Forgotten}
 }

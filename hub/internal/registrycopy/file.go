@@ -25,7 +25,7 @@ func (f File) Read(context.Context) ([]byte, error) {
 	return data, err
 }
 
-// Write implements Place. The file is there complete or as it was.
+// Write implements Place. Afterwards the file is complete or unchanged.
 func (f File) Write(_ context.Context, document []byte) error {
 	return durable.WriteFile(string(f), 0o600, func(part *os.File) error {
 		_, err := part.Write(document)
@@ -33,7 +33,7 @@ func (f File) Write(_ context.Context, document []byte) error {
 	})
 }
 
-// Usable is why there can be no file, or nil.
+// Usable returns why there can be no file, or nil.
 func (f File) Usable() error {
 	if _, err := os.Stat(string(f)); err == nil {
 		return nil

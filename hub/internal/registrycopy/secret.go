@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// podIdentity is where Kubernetes puts what a Pod may call its API server with.
+	// podIdentity is where Kubernetes puts a Pod's credentials for its API server.
 	podIdentity = "/var/run/secrets/kubernetes.io/serviceaccount"
 	secretKey   = "clusters.json"
 	maxAnswer   = 4 << 20
 )
 
-// Secret is a place in the hub's own cluster. Two calls are all that a hub ever asks of Kubernetes: they need no client
-// library, which would double the hub's memory.
+// Secret is a place in the hub's own cluster. A hub makes only two calls to Kubernetes: they need no client library, which would
+// double the hub's memory.
 type Secret struct {
 	name, url string
 	tokenFile string // reread: it expires
 	client    *http.Client
 }
 
-// InCluster answers the Secret of a name in the Pod's own namespace. It must be there already: the right to make one cannot
-// be narrowed down to a name.
+// InCluster returns the Secret of a name in the Pod's own namespace. It must exist already; because RBAC cannot restrict create
+// to a name.
 func InCluster(name string) (*Secret, error) {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
@@ -89,7 +89,7 @@ func (s *Secret) Read(ctx context.Context) ([]byte, error) {
 	return got.Data[secretKey], nil
 }
 
-// Write implements Place. Nothing else of the Secret is touched.
+// Write implements Place. It changes nothing else in the Secret.
 func (s *Secret) Write(ctx context.Context, document []byte) error {
 	patch, err := json.Marshal(secretData{Data: map[string][]byte{secretKey: document}})
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Secret) call(ctx context.Context, method string, patch []byte) (body []
 	return body, answer.StatusCode, errors.Join(err, answer.Body.Close())
 }
 
-// refusal is what a Status says. Of anything else only the code is told: it may be a Secret.
+// refusal is the message of a Status. For any other body only the code is shown: the body may be a Secret.
 func refusal(code int, body []byte) error {
 	var status struct {
 		Kind    string `json:"kind"`

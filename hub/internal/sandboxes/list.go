@@ -23,7 +23,7 @@ import (
 // due within a second.
 const listTimeout = 3 * time.Second
 
-// List merges the sandboxes of all clusters, live or ended, ordered by id. A cluster that does not answer in time is named, and
+// List merges the sandboxes of all clusters, live or ended, ordered by id. A cluster that does not respond in time is named, and
 // delays no other (I7).
 func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	req, clusters, err := s.resolveList(ctx, in)
@@ -94,7 +94,7 @@ func (s *Service) resolveList(ctx context.Context, in *sandboxv1.ListSandboxesRe
 type page struct {
 	cluster   string
 	sandboxes []*sandboxv1.Sandbox
-	next      string // how far it has looked, if there may be more
+	next      string // where its search stopped, if there may be more
 	err       error
 }
 
@@ -119,9 +119,9 @@ func (s *Service) listAt(ctx context.Context, cluster string, req *sandboxv1.Lis
 	return out
 }
 
-// merge orders pages into one. A page holds the sandboxes of its cluster after the token, up to its own next one: the lowest
-// of these is how far all of them have looked, and what is beyond it is left to the next page. What the caller may not see is
-// dropped after the cut, so that the token says how far the search has come; such a page is shorter.
+// merge combines pages into one. A page holds the sandboxes of its cluster after the token, up to its own next one. The lowest of
+// these bounds what all of them have searched; later sandboxes are left to the next page. What the caller may not see is dropped
+// after the cut, so that the token shows how far the search has come; such a page is shorter.
 func merge(pages []page, size int, p principal.Principal) *sandboxv1.ListSandboxesResponse {
 	out := &sandboxv1.ListSandboxesResponse{}
 	var all []*sandboxv1.Sandbox

@@ -14,11 +14,11 @@ import (
 
 // Tunnels opens tunnels from workers.
 type Tunnels interface {
-	// OpenTunnel has a cluster open a tunnel; tell passes the token on to it.
+	// OpenTunnel has a cluster open a tunnel; tell passes the token to the cluster.
 	OpenTunnel(ctx context.Context, clusterID string, tell func(ctx context.Context, token string) error) (reach.Tunnel, error)
 }
 
-// Open gets into a sandbox, where it is. A caller that may not see it gets the error of Get.
+// Open connects to a sandbox through its cluster. A caller that may not see it gets the error of Get.
 func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
 	cluster, ended, err := s.find(ctx, id)
 	switch {

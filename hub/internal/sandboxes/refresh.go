@@ -21,14 +21,14 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// maxRefreshed bounds the members and clusters that one refresh names.
+// maxRefreshed bounds the members and clusters in one refresh.
 const maxRefreshed = 1024
 
-// named bounds how many clusters or members an error names.
+// named bounds the clusters or members in an error.
 const named = 20
 
-// RefreshEnv has each cluster make its members of an Env anew. One that does not answer is named, and delays no other (I7):
-// to ask again does no harm.
+// RefreshEnv has each cluster replace its members of an Env. A cluster that does not respond is named, and delays no other (I7);
+// repeating the call is safe.
 func (s *Service) RefreshEnv(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
 	if err := checkRefresh(in); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func checkRefresh(in *sandboxv1.RefreshEnvRequest) error {
 	return err
 }
 
-// membersByCluster are the members of an Env as the clusters have reported them, in order.
+// membersByCluster returns the members of an Env by cluster, as reported, in order.
 func membersByCluster(view *router.View) map[string][]string {
 	out := map[string][]string{}
 	for i := range view.Len() {
@@ -81,14 +81,14 @@ func membersByCluster(view *router.View) map[string][]string {
 	return out
 }
 
-// clusterRefresh is what one cluster is asked for.
+// clusterRefresh is the request to one cluster.
 type clusterRefresh struct {
 	cluster string
 	request *sandboxv1.RefreshEnvRequest
 }
 
-// splitRefresh divides a request among the clusters that have what it names, in their order. A name that no cluster has is an
-// error before anybody is asked.
+// splitRefresh divides a request among the clusters that have its names, in their order. A name that no cluster has is an error
+// before any cluster is asked.
 func splitRefresh(in *sandboxv1.RefreshEnvRequest, there map[string][]string) ([]clusterRefresh, error) {
 	clusters := slices.Sorted(maps.Keys(there))
 	if wanted := in.GetClusters(); len(wanted) > 0 {
@@ -141,7 +141,7 @@ func (s *Service) refreshAt(ctx context.Context, ask clusterRefresh) *sandboxv1.
 	}
 	members := answer.GetRefreshed().GetMembers()
 	for _, m := range members {
-		m.ClusterId = ask.cluster // as its certificate says, whatever it calls itself (I12)
+		m.ClusterId = ask.cluster // from its certificate, not from its response (I12)
 	}
 	return &sandboxv1.RefreshEnvResponse{Members: members}
 }

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// Fleet is what the hub knows of its clusters.
+// Fleet is the hub's view of its clusters.
 type Fleet interface {
 	// View returns the router's view of an Env, nil for an unknown one.
 	View(key segment.Key) *router.View
@@ -26,19 +26,19 @@ type Fleet interface {
 	UnknownEnv(namespace, name string) error
 }
 
-// Claims is what the hub knows of the claims that sandboxes were granted to.
+// Claims is the hub's record of the claims of sandboxes.
 type Claims interface {
 	// Ended returns the terminal record of a sandbox with a key, nil where none is kept.
 	Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
-	// End ends a sandbox. That of a claim key is durable before its cluster is told.
+	// End ends a sandbox. The end of a sandbox with a claim key is durable before its cluster gets the request.
 	End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error)
 	// Decision returns how a sandbox's claim was decided.
 	Decision(ctx context.Context, id string) (*sandboxv1.Decision, error)
-	// Explain tells where a claim would go, or why the one of a claim key went where it did.
+	// Explain returns where a claim would go, or why the claim of a key went where it did.
 	Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error)
 }
 
-// Service passes calls about sandboxes on to their clusters.
+// Service forwards calls about sandboxes to their clusters.
 type Service struct {
 	fleet   Fleet
 	workers calls.Workers
@@ -46,7 +46,7 @@ type Service struct {
 	tunnels Tunnels
 }
 
-// Options are what a Service stands on. Tunnels are for Open alone.
+// Options configure a Service. Only Open uses Tunnels.
 type Options struct {
 	Fleet      Fleet
 	Dispatcher calls.Dispatcher
@@ -59,7 +59,7 @@ func New(o Options) *Service {
 	return &Service{fleet: o.Fleet, workers: calls.Workers{Dispatcher: o.Dispatcher}, claims: o.Claims, tunnels: o.Tunnels}
 }
 
-// Get returns a sandbox: from the ledger where a terminal record is kept, else from the cluster in its id.
+// Get returns a sandbox: from the ledger if that has a terminal record, else from the cluster in its id.
 func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	cluster, err := parseID(id)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *Service) find(ctx context.Context, id string) (cluster string, ended *s
 		return "", nil, err
 	}
 	if principal.From(ctx).Restricted() {
-		// Team and user of a sandbox never change, so that asking first is safe.
+		// Team and user of a sandbox never change, so checking first is safe.
 		if _, err := s.Get(ctx, id); err != nil {
 			return "", nil, err
 		}
@@ -138,7 +138,7 @@ func (s *Service) find(ctx context.Context, id string) (cluster string, ended *s
 	return cluster, ended, err
 }
 
-// Update changes the timeouts of a sandbox, where it is. For one that has ended it returns the record.
+// Update changes the timeouts of a sandbox, on its cluster. For an ended sandbox it returns the record.
 func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	if err := validate.Update(r).Err(); err != nil {
 		return nil, err
@@ -146,22 +146,22 @@ func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest)
 	return s.tell(ctx, r.GetId(), &federationv1.Dispatch{Call: &federationv1.Dispatch_Update{Update: r}})
 }
 
-// Touch records activity of a sandbox, where it is. For one that has ended it returns the record.
+// Touch records activity of a sandbox, on its cluster. For an ended sandbox it returns the record.
 func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
 }
 
-// Pause frees the CPU of a sandbox, where it is. For one that has ended it returns the record.
+// Pause frees the CPU of a sandbox, on its cluster. For an ended sandbox it returns the record.
 func (s *Service) Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
 }
 
-// Resume gives a paused sandbox its CPU back. For one that has ended it returns the record.
+// Resume gives a paused sandbox its CPU back. For an ended sandbox it returns the record.
 func (s *Service) Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
 }
 
-// tell has a sandbox's cluster change it.
+// tell requests a change from a sandbox's cluster.
 func (s *Service) tell(ctx context.Context, id string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
 	cluster, ended, err := s.find(ctx, id)
 	if err != nil || ended != nil {
@@ -170,7 +170,7 @@ func (s *Service) tell(ctx context.Context, id string, d *federationv1.Dispatch)
 	return s.workers.Sandbox(ctx, cluster, d)
 }
 
-// Explain tells where a claim would go, or why a past one went where it did.
+// Explain returns where a claim would go, or why a past claim went where it did.
 func (s *Service) Explain(ctx context.Context, req *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	id := req.GetSandboxId()
 	if id == "" || req.GetClaimKey() != "" {

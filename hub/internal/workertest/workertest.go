@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workertest plays the workers of a federation to the hub's packages: a worker is a remote system there. The fleet and
-// its registry are real.
+// Package workertest simulates the workers of a federation for the hub's packages; because a worker is a remote system there. The
+// fleet and its registry are real.
 package workertest
 
 import (
@@ -30,7 +30,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Federation is a real fleet and the workers that are played.
+// Federation is a real fleet with simulated workers.
 type Federation struct {
 	Fleet    *fleet.Fleet
 	Registry store.Store
@@ -107,12 +107,12 @@ func (f *Federation) Dispatch(ctx context.Context, cluster string, d *federation
 // ErrBroken leaves the outcome of a call unclear.
 var ErrBroken = errors.New("the stream broke")
 
-// Worker plays a worker: Pods with keys outlive its memory, as they do in a cluster.
+// Worker simulates a worker: Pods with keys outlive its memory, as they do in a cluster.
 type Worker struct {
 	id string
-	// OnClaim comes between the hub and a claim; carryOut is what an undisturbed worker would do.
+	// OnClaim intercepts a claim; carryOut is what an undisturbed worker does.
 	OnClaim func(ctx context.Context, c *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error)
-	// OnCall comes before every other call.
+	// OnCall runs before every other call.
 	OnCall func(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error)
 
 	Mu        sync.Mutex
@@ -153,7 +153,7 @@ func (w *Worker) Claims() []string {
 	return slices.Clone(w.asked)
 }
 
-// Count counts the sandboxes that live.
+// Count counts the live sandboxes.
 func (w *Worker) Count() int {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
@@ -167,7 +167,7 @@ func (w *Worker) Releases() int {
 	return len(w.released)
 }
 
-// Forget is a cluster whose Pods and whose worker's memory are gone.
+// Forget simulates a cluster that lost its Pods and its worker's memory.
 func (w *Worker) Forget() {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
@@ -229,7 +229,7 @@ func (w *Worker) handle(ctx context.Context, d *federationv1.Dispatch) (*federat
 	return nil, ErrBroken
 }
 
-// Claim carries out a claim.
+// Claim serves a claim.
 func (w *Worker) Claim(c *federationv1.ClaimCall) *federationv1.Answer {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
@@ -257,7 +257,7 @@ func (w *Worker) Claim(c *federationv1.ClaimCall) *federationv1.Answer {
 	return Granted(sandbox)
 }
 
-// Granted is the answer that shows a sandbox.
+// Granted is the response with the sandbox.
 func Granted(s *sandboxv1.Sandbox) *federationv1.Answer {
 	return &federationv1.Answer{
 		Disposition: federationv1.Disposition_DONE, CoveredBy: 2, Result: &federationv1.Answer_Sandbox{Sandbox: proto.CloneOf(s)},
@@ -311,7 +311,7 @@ func (w *Worker) list(req *sandboxv1.ListSandboxesRequest) *federationv1.Answer 
 	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_List{List: out}}
 }
 
-// Failure is an answer with an error.
+// Failure is a response with an error.
 func Failure(d federationv1.Disposition, reason problem.Reason) *federationv1.Answer {
 	st := status.Convert(problem.New(reason, "the worker says %s", reason)).Proto()
 	return &federationv1.Answer{
@@ -333,7 +333,7 @@ func Prefer(clusters ...string) func(*sandboxv1.CreateSandboxRequest) {
 	return func(r *sandboxv1.CreateSandboxRequest) { r.Clusters = clusters }
 }
 
-// KeyHash is what names a claim key on the wire.
+// KeyHash names a claim key on the wire.
 func KeyHash(key string) string {
 	sum := sha256.Sum256([]byte("\x00default\x00" + key))
 	return hex.EncodeToString(sum[:])[:32]
