@@ -53,8 +53,8 @@ type Files struct {
 	Version string // of the hub
 }
 
-// Backup writes an archive to w. Reading goes on meanwhile, and so does writing: w may be as slow as it likes, because the
-// files are copied before anything is sent.
+// Backup writes an archive to w. Reads and writes of the files continue meanwhile: w may be slow, because the files are copied
+// before anything is sent.
 func (f Files) Backup(ctx context.Context, now time.Time, w io.Writer) error {
 	dir, err := os.MkdirTemp(f.Dir, backupPrefix)
 	if err != nil {
@@ -147,7 +147,7 @@ func appendFile(w io.Writer, path string) error {
 	return nil
 }
 
-// Tidy removes what backups and restores that were interrupted have left in a data directory.
+// Tidy removes the leftovers of interrupted backups and restores from a data directory.
 func Tidy(dir string) error {
 	var errs []error
 	for _, prefix := range []string{backupPrefix, restorePrefix} {

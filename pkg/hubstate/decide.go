@@ -4,14 +4,14 @@ package hubstate
 
 import "slices"
 
-// copyOf is what tells one copy of a registry from another.
+// copyOf identifies one copy of a registry.
 type copyOf struct {
 	identity *Identity // nil: no hub has started on it
 	revision uint64
 }
 
-// followed reports whether the other copy was written after this one. No clock is asked (I11): a loss raises the epoch, and
-// within the life of one ledger the file's revision rises. Where neither tells, the one that is there follows the backup.
+// followed reports whether the other copy was written after this one. It uses no clock (I11): a loss raises the epoch, and within
+// the life of one ledger the file's revision rises. If neither decides, the existing copy counts as later than the backup.
 func (there copyOf) followed(other copyOf) bool {
 	switch {
 	case other.identity == nil:
@@ -25,7 +25,7 @@ func (there copyOf) followed(other copyOf) bool {
 	}
 }
 
-// Merge is what two copies of a registry know together, in the order of older and then of newer.
+// Merge returns the records of two copies of a registry, in the order of older and then of newer.
 func Merge(newer, older []Record) []Record {
 	out := slices.Clone(older)
 	for _, r := range newer {
@@ -39,9 +39,9 @@ func Merge(newer, older []Record) []Record {
 	return out
 }
 
-// mergeRecord is what two records know of a name. The newer one's word stands. What only the older one knows was not taken
-// back, but written where the newer one's file came from elsewhere: who has a name is waited for, and who was forgotten stays
-// away (I4), unless the newer one knows better.
+// mergeRecord merges two records of a name. The newer one wins. An entry that only the older one has was not taken back, but
+// written where the newer one's file came from elsewhere: the hub waits for the cluster that has the name, and a forgotten
+// cluster stays away (I4), unless the newer one has later entries.
 func mergeRecord(newer, older Record) Record {
 	out := newer
 	knows := func(uid string) bool {
@@ -65,7 +65,7 @@ func mergeRecord(newer, older Record) Record {
 	return out
 }
 
-// beyond lists what a registry knows that a backup does not: clusters that have their names, and those that were forgotten.
+// beyond lists what a registry has and a backup lacks: clusters that have their names, and forgotten ones.
 func beyond(backup, merged []Record) (registered, forgotten []string) {
 	for _, r := range merged {
 		var before Record

@@ -20,7 +20,7 @@ const (
 	Registry Kind = "registry"
 )
 
-// Path is where a hub with this data directory keeps the file.
+// Path is the file's path in a hub's data directory.
 func (k Kind) Path(dir string) string { return filepath.Join(dir, string(k)+".db") }
 
 // migrations of each file, oldest first. The schema is their number and one.
@@ -29,7 +29,8 @@ var migrations = map[Kind][]store.Migration{
 	Registry: {nameLedger},
 }
 
-// nameLedger takes a file from schema 1, in which nothing said which files belong together: those that are migrated do.
+// nameLedger migrates a file from schema 1, which does not identify the files that belong together: migrated files do belong
+// together.
 func nameLedger(m *store.Migrating) error {
 	value, err := json.Marshal(Identity{ID: unnamed})
 	if err != nil {
@@ -38,7 +39,7 @@ func nameLedger(m *store.Migrating) error {
 	return m.Put(ledgerKey, value)
 }
 
-// Open opens a file, or makes it. The error says what can be done.
+// Open opens a file, or creates it. The error says what the operator can do.
 func Open(dir string, kind Kind) (*store.Bolt, error) {
 	file, err := store.OpenBolt(kind.Path(dir), string(kind), migrations[kind]...)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 const (
 	ledgerKey = "ledger"
 	markKey   = "ledger-revision"
-	// unnamed is the id of ledgers from before there were ids.
+	// unnamed is the id of ledgers from before ids existed.
 	unnamed = "unnamed"
 )
 
 // Identity names a ledger.
 type Identity struct {
 	ID string `json:"id"`
-	// Epoch counts the losses that a hub knows of: a ledger that follows a lost one has a higher epoch.
+	// Epoch counts the losses that a hub has recorded: a ledger that replaces a lost one has a higher epoch.
 	Epoch int32 `json:"epoch"`
 }
 
@@ -33,7 +33,7 @@ type Ledger struct {
 	Recovery *Recovery `json:"recovery,omitempty"` // the last one
 }
 
-// Cause is why a ledger is not whole.
+// Cause is why a ledger is incomplete.
 type Cause string
 
 // The causes.
@@ -44,7 +44,7 @@ const (
 	LedgerSetBack  Cause = "LedgerSetBack"  // it is an older copy of itself
 )
 
-// Recovery is how far a ledger has been made whole.
+// Recovery is the progress of completing a ledger.
 type Recovery struct {
 	Cause    Cause     `json:"cause"`
 	Since    time.Time `json:"since"`
@@ -54,13 +54,13 @@ type Recovery struct {
 	Over     bool      `json:"over,omitempty"`
 }
 
-// Mark is how far the ledger has come, as the registry remembers it: at the last look, not at the last write.
+// Mark is the ledger's progress, as the registry remembers it: at the last check, not at the last write.
 type Mark struct {
 	ID       string `json:"id"`
 	Revision uint64 `json:"revision"`
 }
 
-// LoadMark reads the registry's mark, nil when there is none.
+// LoadMark reads the registry's mark, nil if there is none.
 func LoadMark(ctx context.Context, registry store.Store) (*Mark, error) {
 	return load[Mark](ctx, registry, markKey)
 }

@@ -14,16 +14,16 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Restored is what a restore came to.
+// Restored is the result of a restore.
 type Restored struct {
 	Manifest
-	// Registered and Forgotten are the names of clusters of which the registry that was there knew what the backup does not.
+	// Registered and Forgotten are the names of clusters that the existing registry has and the backup lacks.
 	Registered, Forgotten []string
-	// Unreadable is why nothing of the registry that was there could be kept.
+	// Unreadable is why nothing of the existing registry could be kept.
 	Unreadable error
 }
 
-// Clusters says which clusters the hub will know.
+// Clusters lists the clusters that the hub will have.
 func (r Restored) Clusters() string {
 	var kept []string
 	if len(r.Registered) > 0 {
@@ -43,9 +43,9 @@ func (r Restored) Clusters() string {
 	}
 }
 
-// keepLive merges the registry of a data directory, where there is one, into a staged one: a hub that did not know of
-// clusters which registered after the backup would not wait for their keys, and would let in whom it has forgotten since. The
-// file that is there is not touched.
+// keepLive merges the registry of a data directory, if there is one, into a staged one; because a hub without the clusters that
+// registered after the backup would not wait for their keys, and would admit clusters that were forgotten since. It does not
+// change the existing file.
 func keepLive(ctx context.Context, stage, dir string, out *Restored) error {
 	beside := filepath.Join(stage, "live")
 	if err := os.Mkdir(beside, 0o700); err != nil {
@@ -74,7 +74,7 @@ func keepLive(ctx context.Context, stage, dir string, out *Restored) error {
 	return os.Rename(Registry.Path(beside), Registry.Path(stage))
 }
 
-// mergeFiles leaves in live what both know. Its revision goes on.
+// mergeFiles leaves the merged records in live. Its revision continues.
 func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) error {
 	there, known, err := describe(ctx, live)
 	if ctx.Err() != nil {

@@ -13,12 +13,12 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// MaxForgotten bounds the tombstones of one name; the oldest give way.
+// MaxForgotten bounds the tombstones of one name; the oldest are dropped first.
 const MaxForgotten = 32
 
 const recordPrefix = "cluster/"
 
-// Record is what the hub must not forget of a cluster: an entry of the registry file.
+// Record is the hub's durable state of a cluster: an entry of the registry file.
 type Record struct {
 	ClusterID       string        `json:"clusterID"`
 	UID             string        `json:"uid"` // of its namespace kube-system
@@ -36,7 +36,7 @@ type Record struct {
 // Forgotten is the tombstone of a cluster.
 type Forgotten struct {
 	UID         string    `json:"uid"`
-	Incarnation uint64    `json:"incarnation"` // so that nothing older is believed should it come back
+	Incarnation uint64    `json:"incarnation"` // so that no older one is accepted if it returns
 	Term        string    `json:"term"`
 	At          time.Time `json:"at"`
 	Keys        []string  `json:"keys,omitempty"`     // of its certificates: refused under every name
@@ -44,7 +44,7 @@ type Forgotten struct {
 	Released    bool      `json:"released,omitempty"` // another cluster may register under the name
 }
 
-// MaxKeys bounds the certificate keys of a cluster; the oldest give way.
+// MaxKeys bounds the certificate keys of a cluster; the oldest are dropped first.
 const MaxKeys = 8
 
 // AddKey notes a certificate's key, and reports whether it is new.
@@ -57,7 +57,7 @@ func (r *Record) AddKey(key string) bool {
 	return true
 }
 
-// Revoked reports whether the name itself is refused: its cluster was removed, and nobody has taken that back.
+// Revoked reports whether the name itself is refused: its cluster was removed, and that was not reverted.
 func (r *Record) Revoked() bool {
 	last := len(r.Forgotten) - 1
 	return r.UID == "" && last >= 0 && !r.Forgotten[last].Lifted && !r.Forgotten[last].Released
@@ -73,7 +73,7 @@ func (r *Record) RevokedKeys() (keys []string) {
 	return keys
 }
 
-// Forgot reports whether a cluster was removed from the name for good.
+// Forgot reports whether a cluster was permanently removed from the name.
 func (r *Record) Forgot(uid string) bool {
 	return slices.ContainsFunc(r.Forgotten, func(f Forgotten) bool { return f.UID == uid && !f.Lifted })
 }

@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Why an archive is not taken.
+// Why an archive is refused.
 var (
 	ErrArchive = errors.New("the archive is damaged, cut off or none of a hub")
 	ErrExists  = errors.New("there are files of a hub already")
@@ -36,9 +36,9 @@ type discard struct{ io.Writer }
 
 func (discard) Close() error { return nil }
 
-// Restore makes an archive's files those of a data directory. Files that are there are kept beside them, under names that
-// end in ".before-restore", and only with force; not at all while a hub has them open. What the registry that is there knows
-// of clusters goes into the new one.
+// Restore replaces a data directory's files by an archive's. It keeps existing files beside them, under names that end in
+// ".before-restore", and replaces them only with force, and not while a hub has them open. It merges the clusters of the existing
+// registry into the new one.
 func Restore(ctx context.Context, r io.Reader, dir string, force bool) (out Restored, err error) {
 	if err := free(dir, force); err != nil {
 		return out, err
@@ -84,7 +84,7 @@ func free(dir string, force bool) error {
 	return nil
 }
 
-// read takes an archive apart. What open answers is complete when read answers no error.
+// read unpacks an archive. What open returned is complete when read returns no error.
 func read(r io.Reader, open func(File) (io.WriteCloser, error)) (Manifest, error) {
 	zipped, err := gzip.NewReader(r)
 	if err != nil {
@@ -104,7 +104,7 @@ func read(r io.Reader, open func(File) (io.WriteCloser, error)) (Manifest, error
 			return Manifest{}, err
 		}
 	}
-	// Up to the end: gzip's own checksum is there.
+	// To the end: gzip's own checksum is there.
 	if _, err := archive.Next(); !errors.Is(err, io.EOF) {
 		return Manifest{}, damaged(err, "it does not end where its manifest says")
 	}
@@ -163,7 +163,7 @@ func extract(archive io.Reader, f File, open func(File) (io.WriteCloser, error))
 	return nil
 }
 
-// markRestored opens the files, which checks and migrates them, and leaves word for the hub that starts on them.
+// markRestored opens the files, which checks and migrates them, and marks them for the hub that starts on them.
 func markRestored(ctx context.Context, dir string) error {
 	registry, err := Open(dir, Registry)
 	if err != nil {
@@ -187,7 +187,8 @@ func markRestored(ctx context.Context, dir string) error {
 	return errors.Join(err, claims.Close())
 }
 
-// install puts the ledger last: a crash in between leaves the one that was there, with a registry that knows all it knew.
+// install puts the ledger in place last; because a crash in between then leaves the previous ledger, with a registry that has all
+// its clusters.
 func install(from, to string) error {
 	for _, kind := range []Kind{Registry, Claims} {
 		path := kind.Path(to)
@@ -211,8 +212,8 @@ func create(path string) (synced, error) {
 
 func (s synced) Close() error { return errors.Join(s.Sync(), s.File.Close()) }
 
-// setAside keeps a file under another name. Where the file system can, it stays under its own until the new one takes its
-// place: a restore that is interrupted in between and begun again still finds the registry.
+// setAside keeps a file under another name. Where the file system can, the file stays under its own name until the new one
+// replaces it: a restore that is interrupted in between and repeated still finds the registry.
 func setAside(path string) error {
 	aside := path + ".before-restore"
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {

@@ -11,17 +11,17 @@ import (
 const (
 	MinBackoff = 200 * time.Millisecond
 	MaxBackoff = 30 * time.Second
-	// settled is how long a stream has to last for the next failure to count as the first one.
+	// settled is how long a stream has to last for the next failure to count as the first.
 	settled = 10 * time.Second
-	// present is how long a connection has to last to show that the hub was there: time away begins at its end.
+	// present is how long a connection has to last to prove that the hub was up: time away begins at its end.
 	present = time.Second
-	// A hub that is restarted is back within seconds, while doubling goes past them. So the pause grows no faster than the
-	// time without a hub does: nobody is away for more than a quarter longer than the hub was, or than shortOutage.
+	// A restarted hub is back within seconds, while doubling exceeds them. So the pause grows no faster than the time without a
+	// hub: no worker is away for more than a quarter longer than the hub was, or than shortOutage.
 	shortOutage = 2 * time.Second
 	outageShare = 4
 )
 
-// RetryAfterError is an error after which there is no point in coming back sooner than After.
+// RetryAfterError is an error after which a retry before After is useless.
 type RetryAfterError struct {
 	Err   error
 	After time.Duration
@@ -31,8 +31,8 @@ func (e *RetryAfterError) Error() string { return e.Err.Error() }
 
 func (e *RetryAfterError) Unwrap() error { return e.Err }
 
-// delay is the wait before the next attempt, after the given number of failures in a row and that long without a hub: full
-// jitter, so that those who were cut off together do not come back together.
+// delay is the wait before the next attempt, after the given number of failures in a row and the given time without a hub: full
+// jitter, so that workers that were cut off together do not return together.
 func delay(failures int, away time.Duration, err error, random func(n int64) int64) time.Duration {
 	ceiling := min(MaxBackoff, max(shortOutage, away/outageShare))
 	if shift := max(failures-1, 0); shift < 8 {

@@ -17,7 +17,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// ErrUnsendable is a frame that a stream cannot carry: it is too large, or a text of it is no UTF-8.
+// ErrUnsendable means that a stream cannot carry a frame: it is too large, or one of its texts is not UTF-8.
 var ErrUnsendable = errors.New("no frame can carry it")
 
 // Check returns ErrUnsendable for a frame that would be dropped.
@@ -25,7 +25,7 @@ func Check(frame proto.Message) error {
 	if size := proto.Size(frame); size > maxMessage {
 		return fmt.Errorf("%w: it has %d bytes, want at most %d", ErrUnsendable, size, maxMessage)
 	}
-	if _, err := proto.Marshal(frame); err != nil { // a text that is no UTF-8
+	if _, err := proto.Marshal(frame); err != nil { // a text that is not UTF-8
 		return fmt.Errorf("%w: %w", ErrUnsendable, err)
 	}
 	return nil
@@ -34,13 +34,13 @@ func Check(frame proto.Message) error {
 const (
 	// maxItems bounds the messages in one frame. An empty one takes two bytes on the wire and a hundred times as much in memory.
 	maxItems = 128 << 10
-	// itemsUnchecked is the size up to which a frame cannot hold so many that it matters.
+	// itemsUnchecked is the size below which a frame cannot hold enough of them to matter.
 	itemsUnchecked = 64 << 10
 )
 
-// codec is gRPC's own, but that no frame ends the stream that it travels on. One that cannot be sent goes out empty, and one
-// that cannot be read comes in empty: the other end, of whatever build, takes an empty frame for one of a newer peer, which it
-// ignores. Both are counted.
+// codec is gRPC's own, except that no frame ends its stream. A frame that cannot be sent is sent empty, and one that cannot be
+// read is received empty: the other end, of any build, takes an empty frame for one of a newer peer and ignores it. Both are
+// counted.
 type codec struct {
 	encoding.CodecV2
 	metrics *Metrics
@@ -52,7 +52,8 @@ func newCodec(m *Metrics, log logr.Logger) codec {
 	return codec{encoding.GetCodecV2("proto"), m, log, &atomic.Uint64{}}
 }
 
-// drop counts a frame and logs the first, the second, the fourth and so on: a peer that sends no others must not fill the log.
+// drop counts a frame and logs the first, the second, the fourth and so on; because a peer that sends no others must not fill the
+// log.
 func (c codec) drop(direction string, f proto.Message, why error) {
 	c.metrics.drop(direction, f)
 	if n := c.dropped.Add(1); n&(n-1) == 0 {
@@ -62,7 +63,7 @@ func (c codec) drop(direction string, f proto.Message, why error) {
 
 var errTooMany = fmt.Errorf("it has more than %d messages", maxItems)
 
-// frame reports whether a message is one of the attached stream. Of a tunnel every message counts, so that those end it.
+// frame reports whether a message is a frame of the attached stream. A tunnel needs every message, so an invalid one ends it.
 func frame(v any) (proto.Message, bool) {
 	switch v := v.(type) {
 	case *federationv1.WorkerFrame:
@@ -109,7 +110,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// fewItems reports whether an encoded message holds no more messages than a frame may. One that cannot be read holds few.
+// fewItems reports whether an encoded message holds no more messages than a frame may. A message that cannot be read counts as
+// holding few.
 func fewItems(data []byte, of protoreflect.MessageDescriptor) bool {
 	items := 0
 	countItems(data, of, &items)

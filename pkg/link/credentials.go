@@ -19,12 +19,12 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Files are PEM files: a certificate with its chain, its key, and the CAs that vouch for the other side.
+// Files are PEM files: a certificate with its chain, its key, and the CAs that the other side's certificate must be signed by.
 type Files struct {
 	Cert, Key, CA string
 }
 
-// Credentials are what Files hold now.
+// Credentials are the current content of Files.
 type Credentials struct {
 	files Files
 	log   logr.Logger
@@ -40,7 +40,7 @@ type material struct {
 	cas  *x509.CertPool
 }
 
-// LoadCredentials reads the files, and fails if they cannot be used: a process should not start without credentials.
+// LoadCredentials reads the files, and fails if they cannot be used; because a process must not start without credentials.
 func LoadCredentials(files Files, log logr.Logger) (*Credentials, error) {
 	m, err := read(files, nil)
 	if err != nil {
@@ -49,20 +49,20 @@ func LoadCredentials(files Files, log logr.Logger) (*Credentials, error) {
 	return &Credentials{files: files, log: log, good: m}, nil
 }
 
-// Identity is who the certificate says we are.
+// Identity returns the certificate's identity.
 func (c *Credentials) Identity() (Identity, error) { return IdentityOf(c.current().cert.Leaf) }
 
-// Expiry is when the certificate ends.
+// Expiry is when the certificate expires.
 func (c *Credentials) Expiry() time.Time { return c.current().cert.Leaf.NotAfter }
 
-// Register adds the time at which the certificate ends. It is read anew with every scrape, as it is with every handshake.
+// Register adds the expiry of the certificate as a metric. The certificate is read again at every scrape, as at every handshake.
 func (c *Credentials) Register(registry prometheus.Registerer) error {
 	return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "atoll_link_certificate_expiry_timestamp_seconds", Help: "When the certificate that is in use on the link ends.",
 	}, func() float64 { return float64(c.Expiry().Unix()) }))
 }
 
-// current rereads the files. While they cannot be used, what was read last is.
+// current rereads the files. While they cannot be used, the last good reading is.
 func (c *Credentials) current() *material {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *Credentials) current() *material {
 	return m
 }
 
-// read returns last itself when the files have not changed since.
+// read returns last unchanged if the files have not changed since.
 func read(files Files, last *material) (*material, error) {
 	m := &material{}
 	for i, path := range [...]string{files.Cert, files.Key, files.CA} {
@@ -103,7 +103,7 @@ func read(files Files, last *material) (*material, error) {
 	return m, nil
 }
 
-// PublicConfig serves TLS with the same certificate to callers who are known by other means than one of their own.
+// PublicConfig serves TLS with the same certificate to callers that authenticate without a certificate.
 func (c *Credentials) PublicConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -133,7 +133,7 @@ func (c *Credentials) clientConfig(serverName string) *tls.Config {
 	}
 }
 
-// verifyHub keeps anything with a certificate of the same CA, such as another cluster's worker, from posing as a hub.
+// verifyHub refuses a certificate of the same CA that is not a hub's, such as another cluster's worker's.
 func verifyHub(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return fmt.Errorf("%w: the server has no certificate", ErrIdentity)
@@ -148,10 +148,10 @@ func verifyHub(state tls.ConnectionState) error {
 	return nil
 }
 
-// transport makes gRPC use the credentials as they are at each handshake.
+// transport makes gRPC use the current credentials at each handshake.
 type transport struct {
 	*Credentials
-	serverName string // overrides the name that is dialled
+	serverName string // overrides the dialled name
 }
 
 var errServerName = errors.New("link: the server name is fixed when dialling")
@@ -166,7 +166,7 @@ func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, err
 	}
 	if stranger, ok := conn.(interface{ Admit() }); ok {
-		stranger.Admit() // it has shown a certificate, and counts no longer among those that have not
+		stranger.Admit() // it has shown a certificate, and no longer counts as unauthenticated
 	}
 	return secure, info, nil
 }

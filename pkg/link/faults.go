@@ -6,7 +6,7 @@ package link
 
 import "google.golang.org/grpc"
 
-// Streams of programs that are shipped have no faults of their own.
+// Streams of released programs have no injected faults.
 
 func clientFaults() []grpc.DialOption { return nil }
 

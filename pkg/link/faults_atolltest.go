@@ -14,8 +14,8 @@ import (
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
 
-// faults are those that tests ask for. There is one source a process: a new one for each connection would hit the same
-// first frames of all.
+// faults are the faults that tests configure. There is one source per process; because a new one for each connection would hit
+// the same first frames of all.
 var faults = sync.OnceValue(func() *linkfaults.Source {
 	setting := os.Getenv("ATOLL_TEST_LINK_FAULTS")
 	if setting == "" {
@@ -23,7 +23,7 @@ var faults = sync.OnceValue(func() *linkfaults.Source {
 	}
 	source, err := linkfaults.New(setting)
 	if err != nil {
-		// A test that thinks that it has faults and has none would prove nothing.
+		// A test without the faults that it expects would prove nothing.
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

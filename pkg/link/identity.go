@@ -24,7 +24,7 @@ const (
 	clusterPrefix = "/cluster/"
 )
 
-// ErrIdentity is a certificate that does not say who its holder is, or says somebody else than was expected.
+// ErrIdentity means that a certificate names no identity, or another one than expected.
 var ErrIdentity = errors.New("no such identity")
 
 var clusterID = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`)
@@ -32,7 +32,7 @@ var clusterID = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`)
 // ValidClusterID reports whether id may name a cluster.
 func ValidClusterID(id string) bool { return clusterID.MatchString(id) }
 
-// Identity is who a certificate's holder is.
+// Identity is the identity in a certificate.
 type Identity struct {
 	// ClusterID of a worker; empty for a hub.
 	ClusterID string
@@ -46,7 +46,7 @@ func Cluster(id string) Identity { return Identity{ClusterID: id} }
 
 func (i Identity) String() string { return i.URI().String() }
 
-// URI is the name that stands in the certificate.
+// URI is the name in the certificate.
 func (i Identity) URI() *url.URL {
 	path := hubPath
 	if i.ClusterID != "" {
@@ -87,8 +87,8 @@ func PeerCluster(ctx context.Context) (string, error) {
 	return who.ClusterID, nil
 }
 
-// PeerKey returns a hash of the key that the caller's certificate is for; empty for a caller without one. It stays when a certificate
-// is renewed with the same key.
+// PeerKey returns a hash of the key in the caller's certificate; empty for a caller without one. It stays the same when a
+// certificate is renewed with the same key.
 func PeerKey(ctx context.Context) string {
 	cert, err := peerCertificate(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func PeerKey(ctx context.Context) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// PeerExpiry returns when the caller's certificate ends; the zero time for a caller without one.
+// PeerExpiry returns when the caller's certificate expires; the zero time for a caller without one.
 func PeerExpiry(ctx context.Context) time.Time {
 	cert, err := peerCertificate(ctx)
 	if err != nil {

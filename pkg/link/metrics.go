@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Metrics count what goes over links.
+// Metrics count the traffic of links.
 type Metrics struct {
 	streams     prometheus.Gauge
 	disconnects *prometheus.CounterVec
@@ -45,7 +45,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// drop counts a frame that is dropped.
+// drop counts a dropped frame.
 func (m *Metrics) drop(direction string, frame proto.Message) {
 	if m != nil {
 		m.dropped.WithLabelValues(direction, kind(frame)).Inc()

@@ -16,8 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// NewPeerServer returns a gRPC server that lets in replicas of the same cluster's worker and nobody else: who has its
-// certificate.
+// NewPeerServer returns a gRPC server that admits only replicas of the same cluster's worker: those with its certificate.
 func NewPeerServer(creds *Credentials, clusterID string, log logr.Logger, unary ...grpc.UnaryServerInterceptor) *grpc.Server {
 	only := peersOnly(clusterID, log)
 	return grpc.NewServer(append(append(serving(peerTransport{transport{Credentials: creds}, clusterID}),
@@ -49,8 +48,8 @@ func peersOnly(clusterID string, log logr.Logger) func(context.Context) error {
 	}
 }
 
-// DialPeer prepares a connection to another replica, which must have the same cluster's certificate. It is found by an
-// address that no certificate can name.
+// DialPeer prepares a connection to another replica, which must have the same cluster's certificate. Its address is not one that
+// a certificate can name.
 func DialPeer(target, clusterID string, creds *Credentials) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+target,
 		append(calling(peerTransport{transport{Credentials: creds}, clusterID}), grpc.WithNoProxy(),
@@ -73,13 +72,13 @@ func (t peerTransport) ClientHandshake(ctx context.Context, authority string, co
 
 func (t peerTransport) Clone() credentials.TransportCredentials { return t }
 
-// peerConfig looks for a cluster's name instead of a host's. A worker's certificate need not be one for servers.
+// peerConfig checks a cluster's name instead of a host's. A worker's certificate need not be a server certificate.
 func (c *Credentials) peerConfig(clusterID string) *tls.Config {
 	m := c.current()
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{m.cert},
-		InsecureSkipVerify: true, // VerifyConnection does it, by another name
+		InsecureSkipVerify: true, // VerifyConnection verifies it, by another name
 		VerifyConnection: func(state tls.ConnectionState) error {
 			return verifyPeer(state, m.cas, clusterID)
 		},

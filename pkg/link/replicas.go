@@ -18,8 +18,8 @@ import (
 	"navix.sh/atoll/pkg/reach"
 )
 
-// ReachThrough reaches into a sandbox through the replica that leads. The context bounds the opening alone; an error is what
-// that replica says.
+// ReachThrough connects to a sandbox through the replica that leads. The context bounds only the opening; an error is that
+// replica's.
 func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
 	call := proto.CloneOf(what)
 	call.SandboxId, call.Token = id, rand.Text()
@@ -31,7 +31,7 @@ func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id strin
 	t := &through{Tunnel: &Tunnel{stream: stream, closed: make(chan struct{})}, cancel: cancel, cut: make(chan struct{})}
 	go func() {
 		defer close(t.cut)
-		// However it ends: the conversation is over there, or nothing is known of it any more.
+		// However it ends: the conversation has ended there, or its state is unknown.
 		if end, err := client.AwaitEnd(stream.Context(), &federationv1.AwaitEndRequest{Token: call.GetToken()}); err == nil {
 			_, _ = end.Recv()
 		}
@@ -39,7 +39,7 @@ func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id strin
 	return t, nil
 }
 
-// notReached is what the leader says, if it said anything.
+// notReached is the leader's error, if it returned one.
 func notReached(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -47,13 +47,13 @@ func notReached(ctx context.Context, err error) error {
 	switch st := status.Convert(err); {
 	case len(st.Details()) > 0:
 		return problem.FromError(err)
-	case st.Code() == codes.Unimplemented, st.Code() == codes.Canceled: // one of an earlier build, or it leads no more
+	case st.Code() == codes.Unimplemented, st.Code() == codes.Canceled: // an earlier build, or it leads no more
 		return problem.New(problem.Unavailable, "the replica that leads did not answer: %w", err).WithRetryAfter(time.Second)
 	}
 	return problem.FromError(err)
 }
 
-// through is a tunnel whose stream its caller's side has opened, and ends.
+// through is a tunnel whose stream was opened by the caller's side, which also ends it.
 type through struct {
 	*Tunnel
 	cancel context.CancelFunc
@@ -63,10 +63,10 @@ type through struct {
 // Close ends the tunnel.
 func (t *through) Close(error) { t.cancel() }
 
-// Cut is closed when the leader has ended the tunnel, or is gone, or Close was called.
+// Cut is closed when the leader has ended the tunnel or has gone, or Close was called.
 func (t *through) Cut() <-chan struct{} { return t.cut }
 
-// RegisterReach has a server of replicas reach into sandboxes for them.
+// RegisterReach makes a server of replicas connect them to sandboxes.
 func RegisterReach(server grpc.ServiceRegistrar, opener reach.Opener) {
 	federationv1.RegisterReplicasServer(server, &reaching{opener: opener, under: map[string]chan struct{}{}})
 }
@@ -76,12 +76,12 @@ type reaching struct {
 	opener reach.Opener
 
 	mu    sync.Mutex
-	under map[string]chan struct{} // conversations, by token; closed when one is over
+	under map[string]chan struct{} // conversations, by token; closed when one has ended
 }
 
 var errNoCall = problem.New(problem.Invalid, "the first frame says into which sandbox to reach")
 
-// begin names a conversation. The answer is called when it is over.
+// begin registers a conversation. The returned function is called when it has ended.
 func (r *reaching) begin(token string) (end func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +140,7 @@ func (r *reaching) Reach(stream TunnelStream) error {
 	joined := make(chan struct{})
 	go func() {
 		defer close(joined)
-		_ = reach.Join(caller, sandbox) // the caller was told why
+		_ = reach.Join(caller, sandbox) // the caller got the reason
 	}()
 	select {
 	case <-joined:

@@ -23,24 +23,24 @@ import (
 )
 
 const (
-	// MaxFrame is the size up to which a sender fills one frame; bigger content is split.
+	// MaxFrame is the size up to which a sender fills one frame; larger content is split.
 	MaxFrame = 1 << 20
-	// maxMessage is what a receiver still takes: room for one oversized item in an otherwise small frame, of an older sender.
+	// maxMessage is what a receiver still accepts: room for one oversized item of an older sender in an otherwise small frame.
 	maxMessage = 4 << 20
 
 	connectTimeout   = 10 * time.Second
-	keepaliveTime    = 10 * time.Second // the shortest that gRPC lets a client ask for
+	keepaliveTime    = 10 * time.Second // the shortest that gRPC allows a client
 	keepaliveTimeout = 5 * time.Second
 )
 
-// Stream is one attached stream, seen from the worker.
+// Stream is one attached stream, on the worker's side.
 type Stream = grpc.BidiStreamingClient[federationv1.WorkerFrame, federationv1.HubFrame]
 
-// Serve uses one connection to a hub: it opens the stream, with a context of its own to be able to end it, and returns
-// when the stream is over.
+// Serve uses one connection to a hub: it opens the stream, with a context of its own to be able to end it, and returns when the
+// stream has ended.
 type Serve func(ctx context.Context, hub federationv1.LinkClient) error
 
-// Dial says where a hub is.
+// Dial is the address of a hub.
 type Dial struct {
 	// Target is host:port.
 	Target string
@@ -57,9 +57,9 @@ type Dial struct {
 	Random func(n int64) int64
 }
 
-// Run keeps a connection to the hub: it calls serve with one, and starts over with another when serve returns, until the
-// context ends. An error of serve is logged and never ends Run; RetryAfterError lengthens the pause. Run fails at once
-// if the target cannot be understood.
+// Run keeps a connection to the hub: it calls serve with one, and starts over with another when serve returns, until the context
+// ends. An error of serve is logged and never ends Run; RetryAfterError lengthens the pause. Run fails at once if the target is
+// invalid.
 func Run(ctx context.Context, d Dial, serve Serve) error {
 	if d.ServerName == "" {
 		if _, _, err := net.SplitHostPort(d.Target); err != nil {
@@ -127,7 +127,7 @@ func (d Dial) connect(ctx context.Context, seen *presence, serve Serve) (err err
 	return serve(ctx, federationv1.NewLinkClient(conn))
 }
 
-// client prepares a connection, which is dialled when it is first used.
+// client prepares a connection, which is dialled at its first use.
 func (d Dial) client(seen stats.Handler, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if d.ServerName == "" {
 		host, _, err := net.SplitHostPort(d.Target)
@@ -153,7 +153,7 @@ func (d Dial) client(seen stats.Handler, more ...grpc.DialOption) (*grpc.ClientC
 	return conn, nil
 }
 
-// calling is what workers have in common as callers, of the hub and of each other.
+// calling returns the dial options that workers share as callers, of the hub and of each other.
 func calling(creds credentials.TransportCredentials) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

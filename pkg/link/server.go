@@ -15,14 +15,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// minPingInterval is how often a worker may ping; below keepaliveTime, so that jitter is never an offence.
+// minPingInterval is how often a worker may ping; below keepaliveTime, so that jitter is never a violation.
 const minPingInterval = keepaliveTime / 2
 
-// handshakeTimeout ends connections that do not get as far as a stream.
+// handshakeTimeout ends connections that open no stream in time.
 const handshakeTimeout = 10 * time.Second
 
-// What a listener of the link may have of connections whose other end has not shown a certificate yet: each costs up to
-// 256 KiB of handshake, for as long as the handshake may take.
+// Limits of a link listener's connections whose peer has not shown a certificate yet; because each costs up to 256 KiB of
+// handshake, for as long as the handshake may take.
 const (
 	MaxHandshakes           = 1024
 	MaxHandshakesPerAddress = 256
@@ -31,11 +31,11 @@ const (
 // maxHeader bounds the header of a call.
 const maxHeader = 32 << 10
 
-// readBuffer is what each connection keeps for reading, besides what TLS does: enough for the heads of frames, whose bodies
-// are read past it. gRPC's own 32 KiB are a third of what an idle stream costs the hub.
+// readBuffer is each connection's read buffer, besides TLS's: enough for the headers of frames, whose bodies bypass it. gRPC's
+// own 32 KiB are a third of the hub's cost of an idle stream.
 const readBuffer = 4 << 10
 
-// NewServer returns a gRPC server that lets in clusters and nobody else. A handler that panics ends its own stream.
+// NewServer returns a gRPC server that admits only clusters. A handler that panics ends its own stream.
 func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Server {
 	return grpc.NewServer(append(serving(transport{Credentials: creds}),
 		grpc.ReadBufferSize(readBuffer),
@@ -47,7 +47,7 @@ func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Serv
 	)...)
 }
 
-// serving is what hub and replicas have in common as servers.
+// serving returns the server options that hub and replicas share.
 func serving(creds credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(creds),

@@ -10,10 +10,10 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// W3C only, whatever the process' global propagator is: both ends have to agree.
+// W3C only, whatever the process's global propagator is; because both ends have to agree.
 var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
-// TraceContext is the trace of ctx in the form that a dispatch carries, nil if there is none.
+// TraceContext is the trace of ctx as a dispatch carries it, nil if there is none.
 func TraceContext(ctx context.Context) map[string]string {
 	carrier := propagation.MapCarrier{}
 	w3c.Inject(ctx, carrier)
@@ -28,5 +28,5 @@ func WithTraceContext(ctx context.Context, trace map[string]string) context.Cont
 	return w3c.Extract(ctx, propagation.MapCarrier(trace))
 }
 
-// CallName names what a dispatch calls for; "unknown" is a call of a newer hub.
+// CallName names the call of a dispatch; "unknown" is a call of a newer hub.
 func CallName(d *federationv1.Dispatch) string { return nameOf(d, "call") }

@@ -22,27 +22,27 @@ import (
 )
 
 const (
-	// tunnelWindow bounds what one end sends on a stream and the other has not read (I10). Fixed, since gRPC would let it grow
-	// to 16 MiB for each of a thousand.
+	// tunnelWindow bounds what one end sends on a stream before the other reads it (I10). It is fixed; because gRPC would let it
+	// grow to 16 MiB for each of a thousand.
 	tunnelWindow = 256 << 10
-	// connWindow is that of all streams of a connection together. It is given back as bytes arrive, read or not.
+	// connWindow is the window of all streams of a connection together. It is returned as bytes arrive, read or not.
 	connWindow = 4 << 20
-	// tunnelHurry is how long a last word may take to be sent.
+	// tunnelHurry is how long sending the last message may take.
 	tunnelHurry = 2 * time.Second
 )
 
-// errTunnelOver is what an end answers once the other one has ended the stream.
+// errTunnelOver is returned once the other end has ended the stream.
 var errTunnelOver = errors.New("the tunnel is over")
 
 var errLargeMessage = fmt.Errorf("a message of more than %d bytes", reach.MaxMessage)
 
-// errTunnelBroke is what an end answers that did not hear the other one end.
+// errTunnelBroke is returned when the stream broke without an end from the other side.
 func errTunnelBroke(err error) error {
 	return problem.New(problem.Unavailable, "the tunnel broke: %w", err).WithRetryAfter(time.Second)
 }
 
-// Tunnels opens tunnels to a hub, on a connection of their own: however much they carry, the stream of reports and dispatches
-// does not queue behind it. It is dialled for the first tunnel.
+// Tunnels opens tunnels to a hub, on a connection of their own: whatever they carry, the stream of reports and dispatches does
+// not queue behind it. The first tunnel dials it.
 type Tunnels struct {
 	dial     Dial
 	attached federationv1.LinkClient
@@ -87,7 +87,7 @@ func (t *Tunnels) client() (federationv1.LinkClient, error) {
 	return federationv1.NewLinkClient(t.conn), nil
 }
 
-// Open opens the tunnel that a token is for. The context bounds the opening alone.
+// Open opens the tunnel of a token. The context bounds only the opening.
 func (t *Tunnels) Open(ctx context.Context, token string) (*TunnelCaller, error) {
 	client, err := t.client()
 	if err != nil {
@@ -95,7 +95,7 @@ func (t *Tunnels) Open(ctx context.Context, token string) (*TunnelCaller, error)
 	}
 	caller, err := t.open(ctx, client, token)
 	if status.Code(err) == codes.NotFound {
-		// Where a name stands for several hubs, the connection may lead to another one than the stream's.
+		// If a name resolves to several hubs, the connection may reach another one than the stream's.
 		caller, err = t.open(ctx, t.attached, token)
 	}
 	return caller, err
@@ -109,11 +109,11 @@ func (t *Tunnels) open(ctx context.Context, hub federationv1.LinkClient, token s
 	return &TunnelCaller{stream: stream, closeSend: stream.CloseSend, cancel: cancel}, nil
 }
 
-// openedFrames is a tunnel's stream at the end that has opened it.
+// openedFrames is a tunnel's stream at the end that opened it.
 type openedFrames = grpc.BidiStreamingClient[federationv1.TunnelFrame, federationv1.TunnelFrame]
 
-// openFrames opens a tunnel's stream, which lasts within a context until cancel, and says its first frame. ctx bounds the
-// opening alone. Whoever takes the tunnel says so by its headers; without any the stream is over, and the error says why.
+// openFrames opens a tunnel's stream, which lasts within a context until cancel, and sends its first frame. ctx bounds only the
+// opening. The other end accepts the tunnel with its headers; without headers the stream has ended, and the error has the reason.
 func openFrames(
 	ctx, within context.Context, open func(context.Context, ...grpc.CallOption) (openedFrames, error), first *federationv1.TunnelFrame,
 ) (stream openedFrames, cancel context.CancelFunc, err error) {
@@ -141,21 +141,21 @@ func openFrames(
 	return stream, cancel, nil
 }
 
-// frames is a tunnel's stream, whichever end has opened it.
+// frames is a tunnel's stream, whichever end opened it.
 type frames interface {
 	Send(frame *federationv1.TunnelFrame) error
 	Recv() (*federationv1.TunnelFrame, error)
 	Context() context.Context
 }
 
-// TunnelCaller is a worker's end of a tunnel: at the other one is a caller of the hub, or of another replica.
+// TunnelCaller is a worker's end of a tunnel: the other end is a caller of the hub, or of another replica.
 type TunnelCaller struct {
 	stream    frames
 	closeSend func() error
 	cancel    context.CancelFunc // ends the stream
 }
 
-// Recv returns what the caller says.
+// Recv returns the caller's next message.
 func (c *TunnelCaller) Recv() ([]byte, error) {
 	for {
 		frame, err := c.stream.Recv()
@@ -177,17 +177,17 @@ func (c *TunnelCaller) Recv() ([]byte, error) {
 	}
 }
 
-// Send tells the caller something.
+// Send sends a message to the caller.
 func (c *TunnelCaller) Send(message []byte) error {
 	return c.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Data{Data: message}})
 }
 
-// CloseSend tells the caller that this was all.
+// CloseSend signals the end of messages to the caller.
 func (c *TunnelCaller) CloseSend() error {
 	return c.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_End{End: true}})
 }
 
-// Close ends the tunnel: at once, or if there is a reason when the hub has taken that.
+// Close ends the tunnel: at once, or with a reason when the hub has received the reason.
 func (c *TunnelCaller) Close(reason error) {
 	if reason == nil {
 		c.cancel()
@@ -201,13 +201,13 @@ func (c *TunnelCaller) Close(reason error) {
 	_ = c.closeSend()
 }
 
-// Hurry ends the tunnel soon, whatever it is held up by.
+// Hurry ends the tunnel soon, even if it is blocked.
 func (c *TunnelCaller) Hurry() { time.AfterFunc(tunnelHurry, c.cancel) }
 
 // TunnelStream is the hub's side of a tunnel's stream.
 type TunnelStream = grpc.BidiStreamingServer[federationv1.TunnelFrame, federationv1.TunnelFrame]
 
-// Tunnel is the end of a tunnel at a hub, or at a replica that does not lead: at the other one is a sandbox.
+// Tunnel is the end of a tunnel at a hub, or at a replica that does not lead: the other end is a sandbox.
 type Tunnel struct {
 	stream frames
 	closed chan struct{}
@@ -220,7 +220,7 @@ func NewTunnel(stream TunnelStream) *Tunnel {
 	return &Tunnel{stream: stream, closed: make(chan struct{})}
 }
 
-// Serve returns when the tunnel is over, with what the stream's handler is to answer.
+// Serve returns when the tunnel has ended, with the result for the stream's handler.
 func (t *Tunnel) Serve() error {
 	select {
 	case <-t.closed:
@@ -230,7 +230,7 @@ func (t *Tunnel) Serve() error {
 	}
 }
 
-// Recv returns what the sandbox says.
+// Recv returns the sandbox's next message.
 func (t *Tunnel) Recv() ([]byte, error) {
 	for {
 		frame, err := t.stream.Recv()
@@ -253,12 +253,12 @@ func (t *Tunnel) Recv() ([]byte, error) {
 	}
 }
 
-// Send tells the sandbox something.
+// Send sends a message to the sandbox.
 func (t *Tunnel) Send(message []byte) error {
 	return t.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Data{Data: message}})
 }
 
-// CloseSend tells the sandbox that this was all.
+// CloseSend signals the end of messages to the sandbox.
 func (t *Tunnel) CloseSend() error {
 	return t.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_End{End: true}})
 }
@@ -273,5 +273,5 @@ func (t *Tunnel) Close(reason error) {
 	})
 }
 
-// Cut is closed when the worker has ended the tunnel, or is gone.
+// Cut is closed when the worker has ended the tunnel, or has gone.
 func (t *Tunnel) Cut() <-chan struct{} { return t.stream.Context().Done() }

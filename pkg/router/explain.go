@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Explanation is every candidate of a request, the eligible ones first and in the order in which they are tried.
+// Explanation lists every candidate of a request: the eligible ones first, in the order in which they are tried.
 type Explanation struct {
 	Reason     Reason // of the decision
 	Candidates []Explained
@@ -32,8 +32,8 @@ type Explained struct {
 	merit    int32
 }
 
-// Explain judges every candidate. Where Pick chooses at random among near-equals, the order here is the expected one;
-// Chosen puts the one that was picked in front. now is on the clock of Cluster.SetSeen.
+// Explain judges every candidate. Where Pick chooses at random among near-equals, this order is the expected one; Chosen moves
+// the picked candidate to the front. now is on the clock of Cluster.SetSeen.
 func Explain(req *Request, view *View, now time.Duration) Explanation {
 	out := Explanation{Reason: NoMembers, Candidates: make([]Explained, 0, view.Len())}
 	if view.Len() == 0 {
@@ -82,7 +82,7 @@ func (e *Explanation) Chosen(cluster, member string) {
 	e.rank()
 }
 
-// rank numbers the eligible candidates, says of each what sets it apart, and reports whether there is one.
+// rank numbers the eligible candidates, sets the reason for each one's place, and returns whether there is one.
 func (e *Explanation) rank() bool {
 	n := 0
 	for i := range e.Candidates {
@@ -126,7 +126,7 @@ func reasonBehind(first, c *Explained) Reason {
 	}
 }
 
-// Message says in words where the candidate stands.
+// Message explains the candidate's place in words.
 func (c *Explained) Message() string {
 	switch {
 	case c.Rank > 0 && c.Tier.Idle():

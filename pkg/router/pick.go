@@ -8,7 +8,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Decision is where a claim goes. Index is -1 when there is no candidate; Reason then says why.
+// Decision is where a claim goes. Index is -1 when there is no candidate; Reason then has the reason.
 type Decision struct {
 	Index      int
 	Tier       Tier
@@ -36,7 +36,8 @@ const (
 // maxInFlight keeps sums of counts within their type.
 const maxInFlight = 1 << 29
 
-// maxMerit is that of an empty queue; even of long ones the merits tell lengths apart that are not near-equal.
+// maxMerit is the merit of an empty queue. It is high enough that merits of long queues differ where their lengths are not
+// near-equal.
 const maxMerit = 1 << 30
 
 // The random factor of a candidate's merit lies between jitterMin and jitterMax.
@@ -54,12 +55,12 @@ type verdict struct {
 	tier     Tier
 	health   Health
 	key      uint64
-	free     int32 // idle Pods or places in the queue that are left, by tier
-	waiting  int32 // claims that wait, where the tier is one to wait in
+	free     int32 // idle Pods or free places in the queue, by tier
+	waiting  int32 // waiting claims, in a tier where claims wait
 	inFlight int32
 }
 
-// Pick chooses a candidate. rnd is one random number a call; it breaks near-ties.
+// Pick chooses a candidate. rnd is one random number per call; it breaks near-ties.
 func Pick(req *Request, view *View, rnd uint64) Decision {
 	if view.Len() == 0 {
 		return Decision{Index: -1, Tier: NoTier, Reason: NoMembers}
@@ -82,7 +83,7 @@ func Pick(req *Request, view *View, rnd uint64) Decision {
 	}
 }
 
-// leader is the best candidate so far, and what is needed to say why it is the best.
+// leader is the best candidate so far, and the data that explains why.
 type leader struct {
 	index    int
 	key      uint64
@@ -106,8 +107,8 @@ func (l *leader) offer(i int, got *verdict, score int64) {
 	}
 }
 
-// merit is what candidates with the same key are compared by, and each other's share of it is what near-equal means: idle
-// Pods, or the shortness of the queue. Places that are left in queues say nothing: most of a long queue is always left.
+// merit compares candidates with the same key, and near-equal is relative to it: idle Pods, or the shortness of the queue. Free
+// places in queues do not count; because most of a long queue is always free.
 func (v *verdict) merit() int32 {
 	if v.tier.Idle() {
 		return v.free
@@ -115,7 +116,7 @@ func (v *verdict) merit() int32 {
 	return maxMerit / (1 + v.waiting)
 }
 
-// assess applies all policies to one candidate but the comparison of degrees.
+// assess applies all policies to one candidate except the comparison of merits.
 func (v *View) assess(req *Request, selective bool, i int) verdict {
 	h := &v.hot[i]
 	var got verdict
@@ -150,12 +151,12 @@ func (v *View) assess(req *Request, selective bool, i int) verdict {
 	return got
 }
 
-// serve is the member's tier with claims in flight deducted, how much of what the tier is about is left, and how many wait.
+// serve returns the member's tier with claims in flight deducted, what is left of the tier's resource, and how many claims wait.
 func (h *hot) serve(inFlight int32) (tier Tier, free, waiting int32) {
 	if free := h.ready - inFlight; free > 0 {
 		return idleTier(h.flags), free, 0
 	}
-	// Claims in flight beyond the idle Pods will stand in the queue.
+	// Claims in flight beyond the idle Pods will wait in the queue.
 	more := inFlight - max(0, h.ready)
 	return waitTier(h.flags), h.room - more, int32(h.waiting) + more
 }
@@ -182,7 +183,7 @@ func unusable(s segment.State) Reason {
 	}
 }
 
-// reasonAhead names the policy that sets the best key apart from the second.
+// reasonAhead names the policy that separates the best key from the second.
 func reasonAhead(best, second uint64, bestMerit, secondMerit int32) Reason {
 	differ := best ^ second
 	switch {
@@ -203,7 +204,7 @@ func reasonAhead(best, second uint64, bestMerit, secondMerit int32) Reason {
 	}
 }
 
-// nearEqual reports whether the random factors can turn the order of two merits.
+// nearEqual reports whether the random factors can swap two merits.
 func nearEqual(a, b int32) bool {
 	return int64(min(a, b))*jitterMax >= int64(max(a, b))*jitterMin
 }
@@ -217,10 +218,10 @@ func refusal(req *Request, view *View, selective bool) Reason {
 			}
 		}
 	}
-	return QueueFull // a candidate's state changed for the better while we looked
+	return QueueFull // a candidate's state improved during the pick
 }
 
-// mix makes the i-th random number of one.
+// mix derives the i-th random number from one.
 func mix(rnd uint64, i int) uint64 {
 	x := rnd + uint64(i)*0x9E3779B97F4A7C15
 	x ^= x >> 32

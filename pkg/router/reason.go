@@ -2,10 +2,10 @@
 
 package router
 
-// Reason is why a candidate stands where it does, or why there is none.
+// Reason is why a candidate has its place, or why there is no candidate.
 type Reason string
 
-// Why the first candidate is the first: the policy that set it apart from the next.
+// Why the first candidate is the first: the policy that separated it from the next.
 const (
 	OnlyCandidate   Reason = "OnlyCandidate"
 	FresherCluster  Reason = "FresherCluster" // the next one's cluster is the last choice
@@ -25,8 +25,7 @@ const (
 	LessFree          Reason = "LessFree"
 )
 
-// Why a candidate is not eligible. If there is no eligible one, the decision gives the one of these that is most likely
-// to pass.
+// Why a candidate is not eligible. If none is eligible, the decision has the reason that is most likely to pass.
 const (
 	NoMembers            Reason = "NoMembers"
 	AlreadyRefused       Reason = "AlreadyRefused"

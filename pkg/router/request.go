@@ -8,10 +8,10 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// MaxExcluded bounds the candidates that one request remembers as refused; a claim is tried at fewer.
+// MaxExcluded bounds the refused candidates that one request remembers; a claim tries fewer.
 const MaxExcluded = 8
 
-// Request is what of a claim decides where it may go. The zero value goes anywhere.
+// Request is the part of a claim that decides where it may go. The zero value goes anywhere.
 type Request struct {
 	InstanceType    string
 	Multiplier      int32
@@ -20,14 +20,14 @@ type Request struct {
 	RequireClusters bool     // makes Clusters binding
 	NoQueue         bool
 
-	// Excluded by name rather than by index, because a retry meets a newer view.
+	// Excluded by name, not by index; because a retry uses a newer view.
 	excluded  [MaxExcluded]exclusion
 	nExcluded uint8
 }
 
 type exclusion struct{ cluster, member string }
 
-// Exclude keeps the request away from a candidate that refused it. The oldest exclusion gives way when there are too many.
+// Exclude keeps the request away from a candidate that refused it. Above the bound the oldest exclusion is dropped.
 func (r *Request) Exclude(cluster, member string) {
 	r.excluded[r.nExcluded%MaxExcluded] = exclusion{cluster, member}
 	if r.nExcluded++; r.nExcluded == 2*MaxExcluded {
@@ -38,12 +38,12 @@ func (r *Request) Exclude(cluster, member string) {
 // ExcludeCluster keeps the request away from all members of a cluster.
 func (r *Request) ExcludeCluster(cluster string) { r.Exclude(cluster, "") }
 
-// selective reports whether the request says anything that a candidate must be looked at in detail for.
+// selective reports whether the request has conditions that need a check of each candidate's details.
 func (r *Request) selective() bool {
 	return r.InstanceType != "" || r.Multiplier != 0 || r.ScalingGroup != "" || len(r.Clusters) > 0 || r.nExcluded > 0
 }
 
-// mismatch says which wish of the request the candidate does not meet.
+// mismatch returns the condition of the request that the candidate does not meet.
 func (r *Request) mismatch(c Candidate) Reason {
 	if r.RequireClusters && len(r.Clusters) > 0 && !slices.Contains(r.Clusters, c.Cluster.ID) {
 		return ClusterNotRequested
@@ -81,7 +81,7 @@ func shapeMismatch(r *Request, has *segment.Shape, of *segment.Segment) Reason {
 	return ""
 }
 
-// affinity is the cluster's place in the caller's order, all others after the last one named.
+// affinity is the cluster's place in the caller's order; clusters that are not named come last.
 func (r *Request) affinity(cluster string) uint64 {
 	if i := slices.Index(r.Clusters, cluster); i >= 0 {
 		return uint64(min(i, maxAffinity))

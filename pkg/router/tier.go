@@ -2,14 +2,14 @@
 
 package router
 
-// Tier says how a candidate could serve a claim; lower is better.
+// Tier is how a candidate could serve a claim; lower is better.
 type Tier uint8
 
 // The tiers.
 const (
 	FreshIdle      Tier = iota // has an idle Pod and may grow
 	SaturatedIdle              // has an idle Pod and cannot replace it
-	CanGrow                    // the claim waits for a Pod that is yet to be made
+	CanGrow                    // the claim waits for a new Pod
 	CanQueue                   // the claim waits for a release
 	SaturatedQueue             // the same, where the pool cannot grow
 	NoTier                     // cannot serve it at all

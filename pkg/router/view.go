@@ -12,11 +12,11 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Health is what the owner of a view thinks of a cluster.
+// Health is the health of a cluster, as the view's owner sees it.
 type Health uint32
 
-// The states of a cluster. Silent, NoReceipt and Disconnected make it the last choice; from Unreachable on it gets no
-// claims. Draining is a cluster that could.
+// The states of a cluster. Silent, NoReceipt and Disconnected make it the last choice; from Unreachable on it gets no claims. A
+// Draining cluster could serve them.
 const (
 	Fresh Health = iota
 	Silent
@@ -78,18 +78,18 @@ func (c *Cluster) SetSeen(at time.Duration) { c.seen.Store(int64(at)) }
 type Candidate struct {
 	Cluster  *Cluster
 	Segment  *segment.Segment
-	Index    int           // of the member, in its segment
-	InFlight *atomic.Int32 // claims that the member's counts don't cover yet; nil counts as 0
+	Index    int           // of the member in its segment
+	InFlight *atomic.Int32 // claims that the member's counts do not cover yet; nil counts as 0
 }
 
-// Member is the one that the candidate is.
+// Member returns the candidate's member.
 func (c Candidate) Member() *segment.Member { return &c.Segment.Members()[c.Index] }
 
-// View is one Env as the router sees it: immutable, but for the health of clusters and the claims in flight, which it
-// refers to.
+// View is one Env as the router sees it: immutable, except for the health of clusters and the claims in flight, which it refers
+// to.
 type View struct {
-	// hot is what every pick reads, two candidates a cache line; ordered by cluster, then name, as is segments, where the rest
-	// is. Both lie behind the view itself where they fit: one place in memory less to wait for.
+	// hot is what every pick reads, two candidates per cache line; ordered by cluster, then name, like segments, which hold the
+	// rest. Both lie directly behind the view where they fit; because that saves a memory access.
 	hot      []hot
 	segments []*segment.Segment
 }
@@ -113,7 +113,7 @@ type (
 	}
 )
 
-// newView is an empty view with room behind it: as much as is needed, since a hub has one for every Env.
+// newView is an empty view with room behind it: only as much as needed, because a hub has one for every Env.
 func newView(candidates int) *View {
 	switch {
 	case candidates <= 1:
@@ -144,7 +144,7 @@ type hot struct {
 	ready    int32
 	room     int32 // places left in the queue
 	priority int32
-	waiting  uint16 // claims in the queue; no more is told apart
+	waiting  uint16 // claims in the queue, capped
 	member   uint8  // its place in the segment
 	flags    uint8
 }
@@ -161,7 +161,7 @@ var (
 	anything Request
 )
 
-// NewView keeps what the candidates name, and may change their order.
+// NewView keeps what the candidates refer to, and may reorder them.
 func NewView(candidates []Candidate) *View {
 	if !slices.IsSortedFunc(candidates, compareNames) {
 		slices.SortFunc(candidates, compareNames)
@@ -173,7 +173,7 @@ func NewView(candidates []Candidate) *View {
 	return v
 }
 
-// Replace is a view like v in which others take the place of the candidates from at on. Their names are the same.
+// Replace returns a view like v in which others replace the candidates from at on. Their names are the same.
 func (v *View) Replace(at int, candidates []Candidate) *View {
 	next := newView(len(v.hot))
 	next.hot, next.segments = append(next.hot, v.hot...), append(next.segments, v.segments...)
@@ -183,7 +183,7 @@ func (v *View) Replace(at int, candidates []Candidate) *View {
 	return next
 }
 
-// newHot may have what the member was before, from which it takes what follows from its shape.
+// newHot may get the member's previous entry, from which it takes what depends on its shape.
 func newHot(c Candidate, was *hot, of *segment.Segment) hot {
 	m := c.Member()
 	h := hot{cluster: c.Cluster, inFlight: c.InFlight, ready: m.ReadyIdle, member: uint8(c.Index), flags: flagsOf(m)}
@@ -229,7 +229,7 @@ func (v *View) Len() int {
 	return len(v.hot)
 }
 
-// Candidate returns the candidate at an index that a Decision named.
+// Candidate returns the candidate at the index in a Decision.
 func (v *View) Candidate(i int) Candidate {
 	h := &v.hot[i]
 	out := Candidate{Cluster: h.cluster, Segment: v.segments[i], Index: int(h.member), InFlight: h.inFlight}

@@ -9,20 +9,20 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// Bounds of what an owner may say of one Env. A receiver refuses what is not within them, so that what it keeps and passes on
-// fits into a frame.
+// Bounds of an owner's report on one Env. A receiver refuses what exceeds them, so that what it keeps and passes on fits into a
+// frame.
 const (
 	MaxName    = 253       // bytes of a DNS name
 	MaxString  = 1024      // bytes of any other text
 	MaxUID     = 128       // bytes of a uid
 	MaxSize    = 1<<16 - 1 // of a segment, as Size counts; a hub keeps it in 16 bits
-	MaxMembers = 1<<8 - 1  // the CRD allows 32; views number members with it in mind
+	MaxMembers = 1<<8 - 1  // the CRD allows 32; views number members with this bound in mind
 )
 
-// ItemSize is what a segment or a member counts besides its texts: no less than its numbers take on the wire.
+// ItemSize is the size of a segment or a member besides its texts: no less than its numbers take on the wire.
 const ItemSize = 192
 
-// maxQuoted is how much of a wrong value an error shows.
+// maxQuoted bounds how much of a wrong value an error shows.
 const maxQuoted = 64
 
 // Size is no less than the bytes that a segment takes on the wire.
@@ -34,8 +34,8 @@ func Size(p *federationv1.EnvSegment) int {
 	return n
 }
 
-// ValidName reports whether a text is a DNS name, as Kubernetes has it for objects: at most 253 bytes of a-z, 0-9, - and ., each
-// part between dots beginning and ending with a letter or digit.
+// ValidName reports whether a text is a DNS name, as Kubernetes defines it for objects: at most 253 bytes of a-z, 0-9, - and .,
+// each part between dots beginning and ending with a letter or digit.
 func ValidName(s string) bool {
 	if len(s) == 0 || len(s) > MaxName {
 		return false
@@ -69,7 +69,7 @@ func checkText(field, value string, most int) error {
 	return fmt.Errorf("%w: %s %s is not valid, want at most %d bytes", ErrInvalid, field, Quote(value), most)
 }
 
-// Quote quotes a value from elsewhere for an error or a log, cut short.
+// Quote quotes a foreign value for an error or a log, cut short.
 func Quote(value string) string {
 	if len(value) <= maxQuoted {
 		return strconv.Quote(value)
@@ -77,7 +77,7 @@ func Quote(value string) string {
 	return fmt.Sprintf("%q… (%d bytes)", value[:maxQuoted], len(value))
 }
 
-// checkSize refuses a segment before anything of it is kept.
+// checkSize refuses a segment before any of it is kept.
 func checkSize(p *federationv1.EnvSegment) error {
 	if n := len(p.GetMembers()); n > MaxMembers {
 		return fmt.Errorf("%w: it has %d members, want at most %d", ErrInvalid, n, MaxMembers)
@@ -94,7 +94,7 @@ func checkSize(p *federationv1.EnvSegment) error {
 	return checkText("default_instance_type", p.GetDefaultInstanceType(), MaxName)
 }
 
-// checkMember leaves out the name if it is the known one.
+// checkMember skips the name if it is the known one.
 func checkMember(p *federationv1.MemberSegment, known string) error {
 	if name := p.GetName(); name != known || name == "" {
 		if err := checkName("member", name); err != nil {

@@ -13,7 +13,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// ErrInvalid is a message that no correct owner sends.
+// ErrInvalid means a message that no correct owner sends.
 var ErrInvalid = errors.New("invalid segment")
 
 // KeyFromProto reads an Env's key. Both parts are required, and DNS names.
@@ -24,7 +24,7 @@ func KeyFromProto(k *federationv1.EnvKey) (Key, error) {
 
 func keyOf(k *federationv1.EnvKey) Key { return Key{Namespace: k.GetNamespace(), Name: k.GetName()} }
 
-// Is reports whether the wire form is that of this key, which costs less than reading it.
+// Is reports whether the wire form is that of this key. It costs less than reading the key.
 func (k Key) Is(p *federationv1.EnvKey) bool { return k == keyOf(p) }
 
 // Check refuses a key that no Env can have.
@@ -43,7 +43,7 @@ func (k Key) Proto() *federationv1.EnvKey {
 	return &federationv1.EnvKey{Namespace: k.Namespace, Name: k.Name}
 }
 
-// FromProto reads a segment. Members come out ordered by name, whatever their order on the wire.
+// FromProto reads a segment. It orders members by name, whatever their order on the wire.
 func FromProto(p *federationv1.EnvSegment) (*Segment, error) {
 	key, err := KeyFromProto(p.GetKey())
 	if err != nil {
@@ -52,8 +52,8 @@ func FromProto(p *federationv1.EnvSegment) (*Segment, error) {
 	return Update(p, New(key))
 }
 
-// Update is FromProto for an Env of which an earlier segment or another cluster's is there already, or at least the key. It
-// takes from that what is the same: comparing is cheaper than making, and most reports change nothing but counts.
+// Update is FromProto for an Env with an earlier segment, another cluster's segment, or at least the key. It reuses what is
+// equal; because comparing is cheaper than allocating, and most reports change only counts.
 func Update(p *federationv1.EnvSegment, was *Segment) (*Segment, error) {
 	if err := checkSize(p); err != nil {
 		return nil, fmt.Errorf("%s: %w", was.Key(), err)

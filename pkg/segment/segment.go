@@ -22,15 +22,15 @@ func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
-// State is what a member's owner says of it.
+// State is a member's state, as its owner reports it.
 type State uint8
 
-// The states of a member. Unknown is a state that a newer peer reported and this build has no name for; it is treated
-// like Inconsistent: not routed to.
+// The states of a member. Unknown is a state that a newer peer reported and this build does not have; it is treated like
+// Inconsistent: not routed to.
 const (
 	Unknown State = iota
 	Active
-	Saturated // cannot grow; it may still serve what is idle
+	Saturated // cannot grow; it may still serve from idle Pods
 	Missing
 	Inconsistent
 )
@@ -55,7 +55,7 @@ type Member struct {
 	Name          string
 	Shape         Shared[Shape]
 	SaturatedFor  time.Duration // remaining; 0 without a time
-	Idle          int32         // as the API's status counts it, Pods that cannot serve included
+	Idle          int32         // as the API's status counts it, including Pods that cannot serve
 	ReadyIdle     int32
 	Running       int32
 	Desired       int32
@@ -72,18 +72,18 @@ func (m *Member) equal(o *Member) bool {
 	return a == b
 }
 
-// Segment is one cluster's part of one Env. It is immutable once it is in a Snapshot. A hub holds one for every Env and
-// cluster, so what many of them have in common is shared.
+// Segment is one cluster's part of one Env. It is immutable once it is in a Snapshot. A hub holds one for every Env and cluster,
+// so equal parts are shared.
 type Segment struct {
 	key        *Key
 	uid        uid
 	Defaults   Shared[Defaults]
 	Generation int64
 	one        [1]Member // the most frequent number of members needs no further memory
-	members    *[]Member // nil: there is one, or none if that has no name
+	members    *[]Member // nil: there is one member, or none if that has no name
 }
 
-// New is a segment of an Env that says nothing yet.
+// New returns an empty segment of an Env.
 func New(key Key) *Segment { return &Segment{key: &key} }
 
 // Key names the Env.
@@ -94,13 +94,13 @@ func (s *Segment) Key() Key {
 	return *s.key
 }
 
-// Bare is a segment of the same Env that says nothing.
+// Bare returns an empty segment of the same Env.
 func (s *Segment) Bare() *Segment { return &Segment{key: s.key} }
 
-// SharedKey is the key where it is kept, for those who hold as many of them. It is not to be changed.
+// SharedKey is the stored key, for holders of many keys. It must not be changed.
 func (s *Segment) SharedKey() *Key { return s.key }
 
-// UID is that of the Env.
+// UID is the uid of the Env.
 func (s *Segment) UID() string {
 	if s.uid == (uid{}) {
 		return s.Defaults.Get().uid
@@ -108,7 +108,7 @@ func (s *Segment) UID() string {
 	return string(s.uid.append(nil))
 }
 
-// Describe sets what the segment says besides its members, before it is in a Snapshot, and returns it.
+// Describe sets the fields besides the members, before the segment is in a Snapshot, and returns it.
 func (s *Segment) Describe(uid string, generation int64, d Defaults) *Segment {
 	var canonical bool
 	if s.uid, canonical = parseUID(uid); canonical {
@@ -143,7 +143,7 @@ func (s *Segment) With(members ...Member) *Segment {
 	return s
 }
 
-// room is where so many members go.
+// room is the storage for so many members.
 func (s *Segment) room(n int) []Member {
 	switch n {
 	case 0:
@@ -164,14 +164,14 @@ func order(members []Member) {
 	}
 }
 
-// Equal reports whether two segments say the same, remaining durations aside.
+// Equal reports whether two segments are equal, remaining durations aside.
 func (s *Segment) Equal(o *Segment) bool {
 	return (s.key == o.key || s.Key() == o.Key()) && s.uid == o.uid && s.Defaults == o.Defaults && s.Generation == o.Generation &&
 		slices.EqualFunc(s.Members(), o.Members(), func(a, b Member) bool { return a.equal(&b) })
 }
 
-// Edge reports whether the change from was to is (either may be nil) is one that others should learn of at once: a member came,
-// went or changed its state, or its ready idle Pods came from or to none.
+// Edge reports whether others must learn at once of the change from was to is (either may be nil): a member came, went or changed
+// its state, or its ready idle Pods rose from or fell to zero.
 func Edge(was, is *Segment) bool {
 	if was == nil || is == nil {
 		return was != is
@@ -194,7 +194,7 @@ type Totals struct {
 	Members, Idle, ReadyIdle, Running, Desired, Pending int32
 }
 
-// Totals sums the segment's members. A Missing member has no pool, so its counts are left over and don't count.
+// Totals sums the segment's members. A Missing member has no pool, so its counts are stale and are left out.
 func (s *Segment) Totals() Totals {
 	var t Totals
 	members := s.Members()
@@ -224,11 +224,11 @@ func (t Totals) Merge(o Totals) Totals {
 	}
 }
 
-// sum stays at the most that there can be: counts are what a worker says, and one that wrapped around would be a lie.
+// sum saturates; because counts come from workers, and a sum must not wrap around.
 func sum(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-// Order is a report's place in its cluster's history. Reports of one cluster are ordered by it and by nothing else;
-// resourceVersions of different clusters, or of one cluster before and after a restore, do not compare.
+// Order is a report's place in its cluster's history. Only it orders reports of one cluster; resourceVersions of different
+// clusters, or of one cluster before and after a restore, do not compare.
 type Order struct {
 	Incarnation uint64
 	Sequence    uint64

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Shared is a value that thousands of segments have in common, kept once for all of them. Two are equal when their values
-// are. The zero value is that of T.
+// Shared is a value that thousands of segments have in common, stored once for all of them. Two are equal when their values are.
+// The zero value is that of T.
 type Shared[T comparable] struct{ handle unique.Handle[T] }
 
 // Share keeps a value.
@@ -31,32 +31,32 @@ func (s Shared[T]) Get() (v T) {
 	return s.handle.Value()
 }
 
-// Shape is what a member stays while its counts change.
+// Shape is the part of a member that stays while its counts change.
 type Shape struct {
 	InstanceType string
 	ScalingGroup string
 	Image        string
 	Multiplier   int32
 	Priority     int32
-	// StartupTimeout holds for claims that name none; 0 where the pool says nothing.
+	// StartupTimeout applies to claims without one; 0 if the pool has none.
 	StartupTimeout time.Duration
 }
 
-// Defaults is what a segment says of all its members.
+// Defaults is the part of a segment that applies to all its members.
 type Defaults struct {
 	Template     string
 	InstanceType string
 	Multiplier   int32
 
-	uid string // of the Env, if it is none that uid holds
+	uid string // of the Env, if it does not fit into uid
 }
 
-// uid holds the text of a canonical UUID, which is what API servers give to objects, in less than half of the memory.
+// uid stores the text of a canonical UUID, as API servers assign them, in less than half of the memory.
 type uid uuid.UUID
 
 const uidLength = 36
 
-// parseUID reports false for any text that the UUID's own would not be the same as.
+// parseUID returns false for a text that differs from the UUID's own text.
 func parseUID(text string) (uid, bool) {
 	if len(text) != uidLength || strings.ToLower(text) != text {
 		return uid{}, false
@@ -68,7 +68,7 @@ func parseUID(text string) (uid, bool) {
 	return uid(u), true
 }
 
-// is reports whether this is the UUID's text, in a third of the time that parsing takes.
+// is reports whether this is the UUID's text, in a third of the time of parsing.
 func (u uid) is(text string) bool {
 	var room [uidLength]byte
 	return u != uid{} && len(text) == uidLength && string(u.append(room[:0])) == text

@@ -29,7 +29,7 @@ type Delta struct {
 // Empty reports whether the delta changes nothing.
 func (d Delta) Empty() bool { return len(d.Changed) == 0 && len(d.Removed) == 0 }
 
-// Then merges two consecutive deltas into one; of each Env the later word counts.
+// Then merges two consecutive deltas into one; for each Env the later change wins.
 func (d Delta) Then(next Delta) Delta {
 	later := make(map[Key]*Segment, len(d.Changed)+len(next.Changed))
 	for _, step := range []Delta{d, next} {
@@ -60,8 +60,8 @@ func (s *Snapshot) Len() int { return len(s.entries) }
 // Get returns the segment of an Env, or nil.
 func (s *Snapshot) Get(k Key) *Segment { return s.entries[k].segment }
 
-// Put stores a segment and reports whether that changed anything. A segment that differs in remaining durations only
-// replaces the old one without counting as a change.
+// Put stores a segment and returns whether that changed anything. A segment that differs in remaining durations only replaces the
+// old one without counting as a change.
 func (s *Snapshot) Put(seg *Segment) bool {
 	key := seg.Key()
 	old, had := s.entries[key]
@@ -78,7 +78,7 @@ func (s *Snapshot) Put(seg *Segment) bool {
 	return true
 }
 
-// Remove drops a segment and reports whether there was one.
+// Remove drops a segment and returns whether there was one.
 func (s *Snapshot) Remove(k Key) bool {
 	old, had := s.entries[k]
 	if had {
@@ -88,7 +88,7 @@ func (s *Snapshot) Remove(k Key) bool {
 	return had
 }
 
-// Apply applies removals, then changes, and returns what of it made a difference.
+// Apply applies removals, then changes, and returns those that changed something.
 func (s *Snapshot) Apply(d Delta) Delta {
 	var effective Delta
 	for _, k := range d.Removed {

@@ -25,7 +25,7 @@ func opens(r *http.Request) bool {
 
 type callerKey struct{}
 
-// admitted asks who calls before anything of a body is read.
+// admitted authenticates the caller before any of a body is read.
 func (s *Server) admitted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.Admit == nil {
@@ -33,7 +33,7 @@ func (s *Server) admitted(next http.Handler) http.Handler {
 			return
 		}
 		if opens(r) {
-			w.Header().Set("Connection", "close") // as for what is refused
+			w.Header().Set("Connection", "close") // as for refused requests
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -46,15 +46,15 @@ func (s *Server) admitted(next http.Handler) http.Handler {
 	})
 }
 
-// refuse responds without reading the body. The connection ends with the response: net/http would read on, and a caller that
-// sends requests without end and reads no response could fill the kernel's buffers with them.
+// refuse responds without reading the body. The connection ends with the response; because net/http would read on, and a caller
+// that sends endless requests and reads no response could fill the kernel's buffers with them.
 func refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Connection", "close")
 	problem.FromError(err).Write(w)
 }
 
-// conversation serves what may last for days, and send any amount. Once it is over, the rest of the request arrives in time or
-// not at all.
+// conversation serves requests that may last for days, and send any amount. Once one has ended, the rest of the request arrives
+// in time or not at all.
 func (s *Server) conversation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -67,8 +67,8 @@ func (s *Server) conversation(next http.Handler) http.Handler {
 	})
 }
 
-// bounded has a body read in full, in time, and looked at, before next sees it; and bounds how long a response may take to
-// leave from when it begins.
+// bounded reads a body in full, in time, and checks it, before next gets it. It also bounds the time of a response from when it
+// begins.
 func (s *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -123,8 +123,8 @@ func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]b
 	return body, checkJSON(body)
 }
 
-// checkType wants JSON: everything that a page may send to another origin without being asked is of another type, or, from
-// browsers, of none.
+// checkType requires JSON; because what a page may send to another origin without a preflight has another type, or, from
+// browsers, none.
 func checkType(header http.Header) error {
 	kind := header.Get("Content-Type")
 	if kind == "" && header.Get("Origin") == "" && header.Get("Sec-Fetch-Site") == "" {
@@ -136,7 +136,7 @@ func checkType(header http.Header) error {
 	return nil
 }
 
-// remote is the address of a caller as net/http tells it.
+// remote is the address of a caller, from net/http.
 func remote(text string) net.Addr {
 	at, err := netip.ParseAddrPort(text)
 	if err != nil {
@@ -145,7 +145,7 @@ func remote(text string) net.Addr {
 	return net.TCPAddrFromAddrPort(at)
 }
 
-// departing is a response that must be taken in time once it has begun. Until then a call may take as long as it needs.
+// departing is a response that the caller must take in time once it has begun. Until then a call may take as long as it needs.
 type departing struct {
 	http.ResponseWriter
 	control *http.ResponseController

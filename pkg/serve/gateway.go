@@ -21,7 +21,7 @@ const (
 	openAPIPath = "/openapi.json"
 )
 
-// handler is everything that HTTP can ask for: extra handlers first, then the translated calls.
+// handler serves every HTTP request: extra handlers first, then the translated calls.
 func (s *Server) handler(conn *localConn) (http.Handler, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
@@ -51,7 +51,7 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 		})
 	}
 	calls := s.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Asked rather than mounted: a ServeMux would redirect paths whose segments hold escaped slashes.
+		// Called instead of mounted; because a ServeMux would redirect paths whose segments have escaped slashes.
 		if _, pattern := extra.Handler(r); pattern != "" {
 			extra.ServeHTTP(w, r)
 			return
@@ -84,11 +84,11 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 	}), nil
 }
 
-// claimsPath is where the next segment is a claim key, which may contain any printable character.
+// claimsPath is the prefix before a claim key, which may contain any printable character.
 const claimsPath = "/v1/claims/"
 
-// carrySlashes takes a claim key with slashes out of the path and puts it into a header: the gateway either splits at an
-// escaped slash or leaves it escaped.
+// carrySlashes moves a claim key with slashes from the path into a header; because the gateway either splits at an escaped slash
+// or leaves it escaped.
 func carrySlashes(r *http.Request) *http.Request {
 	r.Header.Del(pathClaimKey)
 	segment, ok := strings.CutPrefix(r.URL.EscapedPath(), claimsPath)
@@ -114,8 +114,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// incomingHeader passes on what the interceptors read, under the names that gRPC callers use. The gateway itself passes on
-// Authorization; DefaultHeaderMatcher would do so again under another name.
+// incomingHeader passes on the headers that the interceptors read, under gRPC callers' names. The gateway itself passes on
+// Authorization; DefaultHeaderMatcher would repeat that under another name.
 func incomingHeader(name string) (string, bool) {
 	switch lower := strings.ToLower(name); lower {
 	case idempotencyKey, pathClaimKey, "traceparent", "tracestate":
@@ -130,7 +130,7 @@ func writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w h
 	problem.FromError(err).Write(w)
 }
 
-// writeRoutingError answers what no rule of the API matches. REST has more to say about a method than gRPC's codes.
+// writeRoutingError responds to a request that matches no rule of the API. REST has more codes for a method than gRPC.
 func writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
 	switch code {
 	case http.StatusMethodNotAllowed:

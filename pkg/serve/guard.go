@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto" // registers the codec, too
+	"google.golang.org/grpc/encoding/proto" // also registers the codec
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
@@ -22,7 +22,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// streamWindow is what a stream may have sent and its handler not read. It is fixed: gRPC would let it grow to 16 MiB.
+// streamWindow bounds what a stream may send before its handler reads it. It is fixed; because gRPC would let it grow to 16 MiB.
 const streamWindow = 64 << 10
 
 const (
@@ -30,29 +30,29 @@ const (
 	pingTimeout = 20 * time.Second
 )
 
-// guard stands before what gRPC callers send: it asks who they are before a message is read, bounds what is read, and looks
-// at it before it is decoded. It does so in the methods' handlers: gRPC's own place for it, the tap, keeps the timer of each
-// call that it refuses until the deadline that the caller has named.
+// guard checks the input of gRPC callers: it authenticates before a message is read, bounds what is read, and checks it before it
+// is decoded. It does so in the methods' handlers; because gRPC's own place for it, the tap, keeps the timer of each refused call
+// until the deadline that the caller set.
 type guard struct {
 	limits Limits
 	admit  Admit
-	known  *intake // of who has shown credentials, where they are asked for
-	open   *intake // of who has not
+	known  *intake // of callers that have shown credentials, where these are required
+	open   *intake // of callers that have not
 	calls  *tally
-	// unseen has a place for each call that has arrived and whose caller has not been looked at. While it is full no connection
-	// is read: calls come in faster than they are refused, each with a header.
+	// unseen has a place for each call that has arrived and whose caller was not checked yet. While it is full no connection is
+	// read; because calls arrive faster than they are refused, each with a header.
 	unseen chan struct{}
 }
 
-// maxUnseen is how many calls may wait to be looked at. A header takes three times its size.
+// maxUnseen is how many calls may wait for the check. A header takes three times its size.
 const maxUnseen = 128
 
 func newGuard(limits Limits, admit Admit) *guard {
 	return &guard{limits: limits, admit: admit, known: newIntake(), open: newOpenIntake(), calls: newTally(limits.Calls), unseen: make(chan struct{}, maxUnseen)}
 }
 
-// Admit returns a name for the caller, whose fair share is counted by it, or an error. The method is empty where it is not
-// known yet. It must not take long.
+// Admit returns a name for the caller, by which its fair share is counted, or an error. The method is empty while it is unknown.
+// It must return quickly.
 type Admit func(ctx context.Context, method string, authorization []string) (caller string, err error)
 
 func (g *guard) options() []grpc.ServerOption {
@@ -70,21 +70,21 @@ func (g *guard) options() []grpc.ServerOption {
 	}
 }
 
-// call is what the guard keeps of a call.
+// call is the guard's state of a call.
 type call struct {
 	giveUp context.CancelFunc // ends the reads of its handler
-	seen   func()             // gives its place among the unseen away
+	seen   func()             // frees its place among the unseen
 }
 
 type callKey struct{}
 
-// tap runs on the connection's reader: what it waits for holds up that connection alone. Only here can the context be changed
-// that a call's reads use.
+// tap runs on the connection's reader: waiting here blocks only that connection. Only here can the context of a call's reads be
+// changed.
 func (g *guard) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	g.unseen <- struct{}{}
 	ctx, giveUp := context.WithCancel(ctx)
 	seen := sync.OnceFunc(func() { <-g.unseen })
-	// A call of no method that there is is not looked at; it ends.
+	// A call of an unknown method is not checked; it ends.
 	ended := context.AfterFunc(ctx, seen)
 	return context.WithValue(ctx, callKey{}, &call{giveUp: giveUp, seen: func() { seen(); ended() }}), nil
 }
@@ -122,7 +122,7 @@ func (r guarded) RegisterService(desc *grpc.ServiceDesc, impl any) {
 // open are the methods that probes call, without credentials.
 func open(method string) bool { return method == healthv1.Health_Check_FullMethodName }
 
-// check tells who calls, before anything of the message is read.
+// check authenticates the caller before any of the message is read.
 func (g *guard) check(ctx context.Context, method string) (caller string, err error) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		defer c.seen()
@@ -145,7 +145,7 @@ func (g *guard) check(ctx context.Context, method string) (caller string, err er
 	return caller, nil
 }
 
-// addressOf names a caller who is not known otherwise.
+// addressOf names an unauthenticated caller.
 func addressOf(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
 		return originOf(p.Addr).String()
@@ -173,12 +173,12 @@ func (g *guard) receive(ctx context.Context, method, caller string, read func(an
 	defer timer.Stop()
 	r := &received{into: message}
 	if err := read(r); err != nil {
-		return err // the caller was told already, in gRPC's own words
+		return err // the caller got gRPC's own error already
 	}
 	return r.err
 }
 
-// stream guards calls whose handlers read for themselves.
+// stream guards calls whose handlers read by themselves.
 func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	caller, err := g.check(stream.Context(), info.FullMethod)
 	if err != nil {
@@ -203,7 +203,7 @@ type guardedStream struct {
 	began  bool
 }
 
-// RecvMsg has the first message arrive in time. Those after it come when the caller has something to ask.
+// RecvMsg bounds the arrival of the first message. Later ones arrive when the caller sends them.
 func (s *guardedStream) RecvMsg(m any) error {
 	if !s.began {
 		s.began = true
@@ -220,8 +220,8 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return r.err
 }
 
-// received is a message that is decoded only if there is not too much in it. The codec cannot return the error: gRPC would
-// make it one of our own.
+// received is a message that is decoded only if it is within bounds. The codec cannot return the error; because gRPC would
+// replace it.
 type received struct {
 	into protobuf.Message
 	err  error
@@ -246,7 +246,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// clip keeps an error from repeating what a caller sent at length.
+// clip keeps an error from repeating a caller's long input.
 func clip(s string) string {
 	const most = 64
 	if len(s) > most {

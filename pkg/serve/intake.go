@@ -10,13 +10,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// intake bounds the bodies that arrive, by caller: each has its own share of memory. A body that is received costs up to its
-// bound, one that waits the window of its stream.
+// intake bounds the arriving bodies, by caller: each has its own share of memory. A body that is received costs up to its bound,
+// one that waits costs the window of its stream.
 type intake struct {
-	slots   int // bodies of one caller that are received at one time
-	waiting int // and that wait for a slot, while there are few callers
+	slots   int // bodies of one caller that are received at a time
+	waiting int // bodies that wait for a slot, while there are few callers
 	least   int // and while there are many
-	inAll   int // what the callers share, however many they are
+	inAll   int // the callers' total, however many they are
 
 	mu      sync.Mutex
 	callers map[string]*share
@@ -24,15 +24,15 @@ type intake struct {
 
 type share struct {
 	slots chan struct{}
-	users int // that hold a slot or wait for one
+	users int // callers that hold a slot or wait for one
 }
 
-// newIntake is that of callers who are known, or of loopback's.
+// newIntake is for authenticated callers, or those on loopback.
 func newIntake() *intake {
 	return &intake{slots: 64, waiting: 512, least: 32, inAll: 2048, callers: map[string]*share{}}
 }
 
-// newOpenIntake is that of calls without credentials, by address: health checks. None waits.
+// newOpenIntake is for calls without credentials, by address: health checks. None waits.
 func newOpenIntake() *intake {
 	return &intake{slots: 8, least: 1, inAll: 64, callers: map[string]*share{}}
 }
@@ -89,7 +89,7 @@ func (i *intake) part(caller string, s *share) {
 	}
 }
 
-// tally counts what each caller has under way.
+// tally counts each caller's calls in flight.
 type tally struct {
 	most  int
 	mu    sync.Mutex
@@ -98,7 +98,7 @@ type tally struct {
 
 func newTally(most int) *tally { return &tally{most: most, count: map[string]int{}} }
 
-// enter reports whether the caller may have one more.
+// enter returns whether the caller may have one more.
 func (t *tally) enter(caller string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

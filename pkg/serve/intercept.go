@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// idempotencyKey is the header of REST, and the metadata that it travels as.
+	// idempotencyKey is the REST header, and the metadata that carries it.
 	idempotencyKey = "idempotency-key"
 	// pathClaimKey carries a claim key that could not stay in the path; see carrySlashes.
 	pathClaimKey = "atoll-path-claim-key"
 )
 
-// ExplainErrors lets no error out that has no reason, and names the claim key that the call was about.
+// ExplainErrors adds a reason to every error without one, and the claim key of the call.
 func ExplainErrors(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	resp, err := handler(ctx, req)
 	if err == nil {
@@ -40,7 +40,7 @@ func explainStreamErrors(srv any, stream grpc.ServerStream, _ *grpc.StreamServer
 
 func explain(err error, key string) error {
 	if st, ok := status.FromError(err); ok && st.Code() == codes.Canceled || errors.Is(err, context.Canceled) {
-		return err // the caller has gone; nobody reads a reason
+		return err // the caller has left; the reason would not be read
 	}
 	e := *problem.FromError(err)
 	if e.ClaimKey == "" {
@@ -56,7 +56,7 @@ func claimKey(req any) string {
 	return ""
 }
 
-// adoptClaimKey takes the claim key of a REST call from the header that it came in.
+// adoptClaimKey takes the claim key of a REST call from its header.
 func adoptClaimKey(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	switch r := req.(type) {
 	case *sandboxv1.CreateSandboxRequest:

@@ -10,23 +10,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Limits bound what callers can make a server hold (I14). A field that is zero has its default.
+// Limits bound what callers can make a server hold (I14). A zero field has its default.
 type Limits struct {
-	// Connections is how many there are at one time, and PerAddress how many of them from one address: an IPv4 address or
-	// an IPv6 network of 64 bits.
+	// Connections is the number of connections, and PerAddress the number from one address: an IPv4 address or an IPv6 network of
+	// 64 bits.
 	Connections, PerAddress int
-	// Streams is how many calls one gRPC connection has under way, and Calls how many one caller has over gRPC, known by key or
-	// else by address. A claim that waits for a Pod is a call under way.
+	// Streams is the number of calls in flight on one gRPC connection, and Calls the number of one caller over gRPC, identified
+	// by key or else by address. A claim that waits for a Pod is a call in flight.
 	Streams, Calls int
-	// HeaderBytes and BodyBytes bound a request. What goes to a sandbox's port has no bound.
+	// HeaderBytes and BodyBytes bound a request. Data for a sandbox's port is unbounded.
 	HeaderBytes, BodyBytes int
-	// HeaderTimeout bounds a connection's first bytes, TLS included, and each header; BodyTimeout the arrival of a body, and
-	// the departure of a response; IdleTimeout the time between requests. Conversations with sandboxes have header
-	// timeouts alone.
+	// HeaderTimeout bounds a connection's first bytes, TLS included, and each header; BodyTimeout the arrival of a body, and the
+	// delivery of a response; IdleTimeout the time between requests. Conversations with sandboxes have only header timeouts.
 	HeaderTimeout, BodyTimeout, IdleTimeout time.Duration
 }
 
-// DefaultLimits are those of a server that was told nothing else.
+// DefaultLimits are the limits of a server without other settings.
 func DefaultLimits() Limits {
 	return Limits{
 		Connections: 4096, PerAddress: 512, Streams: 1000, Calls: 10_000,
@@ -35,7 +34,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Bind makes flags of the bounds.
+// Bind adds the bounds as flags.
 func (l *Limits) Bind(flags *pflag.FlagSet) {
 	d := DefaultLimits()
 	flags.IntVar(&l.Connections, "max-connections", d.Connections, "how many connections to the API there may be at one time")

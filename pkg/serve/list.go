@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Sizes of a page of sandboxes.
+// Page sizes of a list of sandboxes.
 const (
 	DefaultPage = 100
 	MaxPage     = 1000
@@ -22,7 +22,7 @@ const (
 
 var stopReasons = []string{"Completed", "Canceled", "Released", "Failed"}
 
-// PageSize is how many sandboxes a list is to answer at most.
+// PageSize is the most sandboxes that a list returns.
 func PageSize(r *sandboxv1.ListSandboxesRequest) int {
 	if r.GetPageSize() <= 0 {
 		return DefaultPage
@@ -30,12 +30,12 @@ func PageSize(r *sandboxv1.ListSandboxesRequest) int {
 	return min(int(r.GetPageSize()), MaxPage)
 }
 
-// WantsEnded reports whether a list asks for sandboxes that have ended.
+// WantsEnded reports whether a list includes ended sandboxes.
 func WantsEnded(r *sandboxv1.ListSandboxesRequest) bool {
 	return r.GetPhase() == sandboxv1.Phase_ENDED || r.GetStopReason() != "" || r.GetEndedAfter() != nil || r.GetEndedBefore() != nil
 }
 
-// ListFaults are what is wrong with the size of a page and the filters of ended sandboxes.
+// ListFaults returns the errors in the page size and the filters of ended sandboxes.
 func ListFaults(r *sandboxv1.ListSandboxesRequest) (faults []problem.Field) {
 	fault := func(wrong bool, field, value, valid string) {
 		if wrong {
@@ -58,7 +58,7 @@ func ListFaults(r *sandboxv1.ListSandboxesRequest) (faults []problem.Field) {
 	return faults
 }
 
-// Listed reports whether a sandbox is what a list asks for, its page aside.
+// Listed reports whether a list includes a sandbox, regardless of its page.
 func Listed(r *sandboxv1.ListSandboxesRequest, s *sandboxv1.Sandbox) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
 	if !is(r.GetClusterId(), s.GetClusterId()) || !is(r.GetNamespace(), s.GetNamespace()) || !is(r.GetEnv(), s.GetEnv()) ||

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Limit returns a listener that closes connections beyond a number in all, or from one address, as they come. A connection
-// counts until it is closed, or its Admit is called.
+// Limit returns a listener that closes connections above a total, or above a number per address, when they are accepted. A
+// connection counts until it is closed, or its Admit is called.
 func Limit(lis net.Listener, inAll, perAddress int) net.Listener {
 	return &limited{Listener: lis, inAll: inAll, perAddress: perAddress, from: map[netip.Prefix]int{}}
 }
@@ -62,7 +62,7 @@ func (l *limited) leave(origin netip.Prefix) {
 	}
 }
 
-// originOf is the address that counts as one: who has an IPv6 address has 2^64 of them. Addresses that are none are one.
+// originOf is the address that counts as one; because a host with IPv6 has 2^64 of them. Invalid addresses count as one.
 func originOf(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -86,7 +86,7 @@ type counted struct {
 	leave func()
 }
 
-// Admit ends the counting of a connection whose other end is known by now.
+// Admit stops counting a connection whose peer is authenticated.
 func (c *counted) Admit() { c.leave() }
 
 func (c *counted) Close() error {
@@ -105,7 +105,7 @@ func closeWrite(conn net.Conn) error {
 	return half.CloseWrite()
 }
 
-// Bounds of what operates a server: metrics and health. Their callers are few and their requests small.
+// Bounds of the operators' listeners: metrics and health. Their callers are few and their requests small.
 const (
 	plainConnections = 128
 	plainPerAddress  = 64
@@ -115,7 +115,7 @@ const (
 )
 
 // PlainServer returns a server of requests without bodies, such as for metrics and health, and the listener to run it on. On
-// loopback it goes by loopback's names alone.
+// loopback it accepts loopback's host names only.
 func PlainServer(lis net.Listener, h http.Handler) (*http.Server, net.Listener) {
 	local := isLoopback(hostOf(lis.Addr().String()))
 	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

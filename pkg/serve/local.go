@@ -13,8 +13,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// localConn is a client connection whose other end is the services registered with it. It saves REST calls a round trip
-// through a connection, and leaves the caller's address in their context.
+// localConn is a client connection whose other end is the services registered with it. It saves REST calls a round trip through a
+// connection, and leaves the caller's address in their context.
 type localConn struct {
 	chain   grpc.UnaryServerInterceptor
 	methods map[string]localMethod
@@ -52,7 +52,7 @@ func (c *localConn) Invoke(ctx context.Context, method string, args, reply any, 
 	return assign(reply, out)
 }
 
-// NewStream refuses: no call of the public API streams over REST.
+// NewStream fails: no call of the public API streams over REST.
 func (c *localConn) NewStream(_ context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, problem.New(problem.Unimplemented, "%s does not stream over REST", method)
 }
@@ -67,7 +67,7 @@ func assign(to, from any) error {
 	return nil
 }
 
-// chain makes one interceptor of many, the first outermost.
+// chain combines interceptors into one, the first outermost.
 func chain(interceptors []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		next := handler

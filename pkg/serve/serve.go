@@ -19,24 +19,24 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// defaultDrain is how long calls may go on once the server is told to stop.
+// defaultDrain is how long calls may continue after the server is stopped.
 const defaultDrain = 5 * time.Second
 
 // Options configure a Server.
 type Options struct {
 	Services []Service
-	// Unary interceptors see every call, first in the list first, whichever protocol it came by.
+	// Unary interceptors see every call of either protocol, in the list's order.
 	Unary []grpc.UnaryServerInterceptor
 	// Stream interceptors see gRPC streams.
 	Stream []grpc.StreamServerInterceptor
-	// Admit knows callers, by either protocol, before anything else is read of a request than its header. Nil: everybody is
-	// let in. Health checks and the OpenAPI document need no credentials.
+	// Admit authenticates callers, of either protocol, when only a request's header was read. Nil: every caller is admitted.
+	// Health checks and the OpenAPI document need no credentials.
 	Admit Admit
-	// Further returns the handler of a request that is none of the translated calls, else nil. It sees hosts and paths as they
-	// were written, before anything else does, and bodies of any size. Of what pages ask for is its own to judge (SameOrigin).
-	// What it has taken over (upgrades) is its own to end.
+	// Further returns the handler of a request that is not a translated call, else nil. It sees hosts and paths as they were
+	// written, before any other handler, and bodies of any size. It checks pages' requests itself (SameOrigin). It also ends the
+	// connections that it has taken over (upgrades).
 	Further func(*http.Request) http.Handler
-	// Web is by which names browsers reach the server.
+	// Web holds the names by which browsers reach the server.
 	Web Web
 	// Limits bound what callers can make the server hold.
 	Limits Limits
@@ -44,12 +44,12 @@ type Options struct {
 	OpenAPI []byte
 	// TLS serves over TLS. Its NextProtos are set here.
 	TLS *tls.Config
-	// Drain is how long calls may go on after the end; 5 s if zero.
+	// Drain is how long calls may continue after the end; 5 s if zero.
 	Drain time.Duration
 	Log   logr.Logger
 }
 
-// Server answers gRPC and REST on one listener.
+// Server serves gRPC and REST on one listener.
 type Server struct {
 	opts   Options
 	guard  *guard
@@ -92,14 +92,14 @@ func New(opts Options) (*Server, error) {
 		Handler:           handler,
 		MaxHeaderBytes:    opts.Limits.HeaderBytes,
 		ReadHeaderTimeout: opts.Limits.HeaderTimeout,
-		WriteTimeout:      opts.Limits.BodyTimeout, // where nothing else is said
+		WriteTimeout:      opts.Limits.BodyTimeout, // the default
 		IdleTimeout:       opts.Limits.IdleTimeout,
 		ConnState:         headBegins,
 	}
 	return s, nil
 }
 
-// SetServing says whether the server can do its work, for gRPC health and /healthz.
+// SetServing sets whether the server can do its work, for gRPC health and /healthz.
 func (s *Server) SetServing(ok bool) {
 	status := healthv1.HealthCheckResponse_NOT_SERVING
 	if ok {
@@ -108,7 +108,7 @@ func (s *Server) SetServing(ok bool) {
 	s.health.SetServingStatus("", status)
 }
 
-// Serve answers on lis until ctx ends, then lets calls finish for a moment. It closes lis.
+// Serve serves lis until ctx ends, then lets calls finish for a moment. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	lis = Limit(lis, s.opts.Limits.Connections, s.opts.Limits.PerAddress)
 	if s.opts.TLS != nil {
@@ -132,7 +132,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	return <-failed
 }
 
-// stop ends both protocols at once, and what still runs after the drain time by force.
+// stop ends both protocols at once, and by force what still runs after the drain time.
 func (s *Server) stop(split *splitter) {
 	s.health.Shutdown()
 	split.close()
@@ -155,7 +155,7 @@ func (s *Server) stop(split *splitter) {
 	}
 }
 
-// ended passes on why a part stopped, unless it was told to.
+// ended returns why a part stopped, unless that was requested.
 func ended(what string, err error) error {
 	if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
 		return nil
@@ -163,7 +163,7 @@ func ended(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// CheckAddress refuses an address beyond loopback for a server that cannot tell its callers apart.
+// CheckAddress refuses an address beyond loopback for a server without authentication.
 func CheckAddress(address string, authenticated bool) error {
 	if authenticated {
 		return nil

@@ -14,11 +14,11 @@ import (
 // Service is one gRPC service and its translation from REST.
 type Service struct {
 	Register func(grpc.ServiceRegistrar)
-	// Translate adds the service's REST calls to mux, answered through conn. Nil: gRPC only.
+	// Translate adds the service's REST calls to mux, served through conn. Nil: gRPC only.
 	Translate func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error
 }
 
-// HubOnly is what the public API says of a hub itself.
+// HubOnly is the public API of a hub about itself.
 func HubOnly(hub sandboxv1.HubServer) Service {
 	return Service{
 		Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterHubServer(r, hub) },
@@ -28,7 +28,8 @@ func HubOnly(hub sandboxv1.HubServer) Service {
 	}
 }
 
-// Public is the public API of hubs and workers: every service of atoll.sandbox.v1 but Hub. What a server does not embed answers UNIMPLEMENTED.
+// Public is the public API of hubs and workers: every service of atoll.sandbox.v1 except Hub. A service that a server does not
+// embed fails with UNIMPLEMENTED.
 func Public(
 	sandboxes sandboxv1.SandboxesServer, claims sandboxv1.ClaimsServer, clusters sandboxv1.ClustersServer,
 	envs sandboxv1.EnvsServer, templates sandboxv1.TemplatesServer,

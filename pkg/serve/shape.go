@@ -11,17 +11,18 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// A message in memory takes many times the bytes of what it is decoded from: two bytes of JSON make a Struct. So the number
-// of its parts is bounded before anything is decoded.
+// A message in memory takes many times the bytes of its encoding: two bytes of JSON become a Struct. So the number of its parts
+// is bounded before anything is decoded.
 const (
 	maxValues = 10_000 // of a JSON text
 	maxDepth  = 64     // of a JSON text
-	// A value of a JSON text is up to three messages: Struct, its entry and its Value.
+	// A JSON value becomes up to three messages: Struct, its entry and its Value.
 	maxElements = 2 * maxValues
 	maxNesting  = 3 * maxDepth
 )
 
-// checkJSON refuses a text that has too many values, or nests them too deep. It need not be JSON: the decoder says so then.
+// checkJSON refuses a text with too many values, or with values nested too deep. A text that is not JSON passes: the decoder
+// refuses it.
 func checkJSON(text []byte) error {
 	values, depth, quoted := 1, 0, false
 	for i := 0; i < len(text); i++ {
@@ -52,7 +53,7 @@ func checkJSON(text []byte) error {
 	return nil
 }
 
-// checkProto does the same for a message as it is on the wire.
+// checkProto does the same for a message in wire format.
 func checkProto(wire []byte, message protoreflect.MessageDescriptor) error {
 	left := maxElements
 	return countProto(wire, message, maxNesting, &left)
@@ -75,7 +76,7 @@ func countProto(wire []byte, message protoreflect.MessageDescriptor, depth int, 
 		wire = wire[n:]
 		field := message.Fields().ByNumber(number)
 		if field == nil {
-			continue // kept as the bytes that it is
+			continue // kept as bytes
 		}
 		switch {
 		case kind == protowire.BytesType && field.Message() != nil:

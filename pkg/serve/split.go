@@ -15,10 +15,10 @@ import (
 // preface begins every HTTP/2 connection ("PRI * HTTP/2.0…") and no HTTP/1.1 request.
 const preface = "PRI"
 
-// splitter hands the connections of one listener to two servers.
+// splitter divides the connections of one listener between two servers.
 type splitter struct {
 	root             net.Listener
-	within, patience time.Duration // for the first bytes, and for what is written
+	within, patience time.Duration // for the first bytes, and for writes
 	grpc             *lane
 	http             *lane
 	done             chan struct{}
@@ -46,12 +46,12 @@ func (s *splitter) run() error {
 	}
 }
 
-// sort reads the first bytes, handshake of TLS included, and hands the connection on with them.
+// sort reads the first bytes, TLS handshake included, and hands the connection on with them.
 func (s *splitter) sort(conn net.Conn) {
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
-		// A connection that says nothing must not hold up the end.
+		// A connection that sends nothing must not delay the shutdown.
 		select {
 		case <-s.done:
 			_ = conn.SetReadDeadline(time.Unix(1, 0))
@@ -86,7 +86,7 @@ func (s *splitter) close() {
 	})
 }
 
-// lane is the listener of one of the two servers. Closing it closes the whole: neither server goes on alone.
+// lane is the listener of one of the two servers. Closing it closes both: neither server continues alone.
 type lane struct {
 	conns chan net.Conn
 	owner *splitter
@@ -108,7 +108,7 @@ func (l *lane) Close() error {
 
 func (l *lane) Addr() net.Addr { return l.owner.root.Addr() }
 
-// replayed is a connection whose first bytes have been read already.
+// replayed is a connection whose first bytes were already read.
 type replayed struct {
 	net.Conn
 	head  []byte
@@ -129,7 +129,8 @@ func (c *replayed) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// refuseHeader tells the caller, who may still be sending: closing a connection with unread bytes would take the response back.
+// refuseHeader responds to the caller, which may still be sending; because closing a connection with unread bytes would discard
+// the response.
 func (c *replayed) refuseHeader() {
 	_ = c.SetDeadline(time.Now().Add(parting))
 	_, _ = io.WriteString(c.Conn, "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
@@ -141,23 +142,23 @@ const (
 	partingBytes = 64 << 10
 )
 
-// CloseWrite lets the other end read what it was told before the connection closes on what it still sends.
+// CloseWrite lets the other end read the response before the connection closes on what it still sends.
 func (c *replayed) CloseWrite() error { return closeWrite(c.Conn) }
 
-// maxLines bounds the lines of a request's header. net/http has no such bound, and a field takes thirty times the memory of
-// the shortest line that makes one.
+// maxLines bounds the lines of a request's header; because net/http has no such bound, and a field takes thirty times the memory
+// of its shortest line.
 const maxLines = 256
 
 var errManyLines = errors.New("a header of too many lines")
 
 // headLines counts the lines of a header as it arrives.
 type headLines struct {
-	past  atomic.Bool // the header has been read; what comes is a body, or said in a conversation
+	past  atomic.Bool // the header was read; what follows is a body or a conversation
 	count int
-	empty bool // the line so far
+	empty bool // the line so far is empty
 }
 
-// pass reports whether the header may go on.
+// pass reports whether the header may continue.
 func (h *headLines) pass(p []byte) bool {
 	for i := 0; i < len(p) && !h.past.Load(); i++ {
 		switch {
@@ -177,15 +178,15 @@ func (h *headLines) pass(p []byte) bool {
 	return true
 }
 
-// headBegins is told when a connection waits for its next request.
+// headBegins is called when a connection waits for its next request.
 func headBegins(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*replayed); ok && state == http.StateIdle && c.lines != nil {
 		c.lines.past.Store(false)
 	}
 }
 
-// paced is a connection of gRPC that is not read while it does not take what is written: gRPC keeps the responses to a caller that
-// asks on and reads none, and has no bound for them. One that takes nothing for too long ends.
+// paced is a gRPC connection that is not read while its peer does not take what is written; because gRPC keeps the responses for
+// a caller that sends requests and reads no response, without a bound. A connection that takes nothing for too long ends.
 type paced struct {
 	net.Conn
 	patience time.Duration
@@ -204,7 +205,7 @@ func (c *paced) Write(b []byte) (int, error) {
 }
 
 func (c *paced) Read(b []byte) (int, error) {
-	c.writing <- struct{}{} // waits for the write under way
+	c.writing <- struct{}{} // waits for the running write
 	<-c.writing
 	return c.Conn.Read(b)
 }

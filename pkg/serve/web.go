@@ -18,19 +18,19 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Web is by which names browsers reach a server. A page that a caller looks at must not use what the caller can do here: the
-// browser says where a request comes from and by which name it went, and both are held to what is known.
+// Web holds the names by which browsers reach a server. A page that a user opens must not use the user's access: the browser
+// sends a request's origin and the host name it used, and both are checked.
 type Web struct {
-	// Hosts are names of the server besides loopback's. Without any, a server that asks for credentials goes by every name.
+	// Hosts are names of the server besides loopback's. Without any, a server that requires credentials accepts every name.
 	Hosts []string
-	// SandboxDomain gives each port of a sandbox a host of its own, PORT-ID.DOMAIN, and so an origin of its own.
+	// SandboxDomain gives each port of a sandbox its own host, PORT-ID.DOMAIN, and so its own origin.
 	SandboxDomain string
 }
 
-// loopbackDomain is that of servers on loopback: browsers take every name below it for this machine.
+// loopbackDomain is the domain of servers on loopback: browsers resolve every name below it to this machine.
 const loopbackDomain = "localhost"
 
-// Bind makes flags of the names.
+// Bind adds the names as flags.
 func (w *Web) Bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&w.Hosts, "allowed-hosts", nil,
 		"host names by which the API is reached, besides localhost and loopback addresses; default: any with API keys, else none")
@@ -38,7 +38,7 @@ func (w *Web) Bind(flags *pflag.FlagSet) {
 		"domain below which each port of a sandbox is served at a host of its own, PORT-ID.DOMAIN; default: localhost without API keys, else none")
 }
 
-// Validate names every name that is none.
+// Validate names every invalid name.
 func (w Web) Validate() error {
 	for _, host := range w.Hosts {
 		if len(validation.IsDNS1123Subdomain(host)) > 0 && !isIP(host) {
@@ -51,7 +51,7 @@ func (w Web) Validate() error {
 	return nil
 }
 
-// Domain is below what sandboxes have hosts of their own; empty: none.
+// Domain is the parent of sandboxes' own hosts; empty: none.
 func (w Web) Domain(authenticated bool) string {
 	if w.SandboxDomain == "" && !authenticated {
 		return loopbackDomain
@@ -59,8 +59,8 @@ func (w Web) Domain(authenticated bool) string {
 	return w.SandboxDomain
 }
 
-// named refuses requests that went by a name which is not the server's: one that its owner has point here, to read with a page
-// of that name what only pages from here may.
+// named refuses requests for a host name that is not the server's; because its owner may point it here, so that a page of that
+// name reads what only pages of this server may.
 func (w Web) named(authenticated bool, r *http.Request) error {
 	host := hostOf(r.Host)
 	known := host == "" || isLoopback(host) || slices.Contains(w.Hosts, host) || authenticated && len(w.Hosts) == 0
@@ -70,7 +70,7 @@ func (w Web) named(authenticated bool, r *http.Request) error {
 	return problem.New(problem.Forbidden, "this server is not known as %q, want localhost, a loopback address or one of --allowed-hosts", clip(host))
 }
 
-// SandboxHost reads a host of a sandbox's port, PORT-ID.DOMAIN. An empty domain has none.
+// SandboxHost parses the host of a sandbox's port, PORT-ID.DOMAIN. An empty domain has none.
 func SandboxHost(host, domain string) (port, id string, ok bool) {
 	label, ok := strings.CutSuffix(hostOf(host), "."+domain)
 	if !ok || domain == "" {
@@ -100,7 +100,7 @@ func isLoopback(host string) bool {
 	return host == loopbackDomain || err == nil && ip.Unmap().IsLoopback()
 }
 
-// SameOrigin refuses what a browser sends for a page of another origin. A link that a person follows is let through.
+// SameOrigin refuses what a browser sends for a page of another origin. A link that a user follows passes.
 func SameOrigin(r *http.Request) error {
 	site := r.Header.Get("Sec-Fetch-Site")
 	origin := r.Header.Get("Origin")
@@ -116,10 +116,10 @@ func SameOrigin(r *http.Request) error {
 	return problem.New(problem.Forbidden, "pages of other origins have no access here (Sec-Fetch-Site: %s), only those of %s", clip(site), clip(r.Host))
 }
 
-// followed reports whether a person opens a page.
+// followed reports whether a user opens a page.
 func followed(r *http.Request) bool {
 	return Safe(r.Method) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// Safe reports whether a method asks for nothing to be changed.
+// Safe reports whether a method requests no change.
 func Safe(method string) bool { return method == http.MethodGet || method == http.MethodHead }

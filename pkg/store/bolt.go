@@ -30,17 +30,17 @@ var (
 	kindKey    = []byte("kind")
 )
 
-// Why a file is refused. What to do about it depends on what is in it, so that it is for the caller to say.
+// Why a file is refused. The remedy depends on its content, so the caller reports it.
 var (
-	// ErrLocked is a file that another process has open.
+	// ErrLocked: another process has the file open.
 	ErrLocked = errors.New("another process holds its lock")
-	// ErrDamaged is a file that is not, or no longer, what was written. An open store that met damage writes no more.
+	// ErrDamaged: the file is not, or no longer, what was written. An open store that found damage writes no more.
 	ErrDamaged = errors.New("the file is damaged")
-	// ErrNewer is a file of a newer build.
+	// ErrNewer: a newer build wrote the file.
 	ErrNewer = errors.New("it was written by a newer build")
 )
 
-// Bolt is a Store in one bbolt file. Values are stored behind their revision, which is the data bucket's sequence.
+// Bolt is a Store in one bbolt file. Values are stored after their revision, which is the data bucket's sequence.
 type Bolt struct {
 	db        *bbolt.DB
 	kind      string
@@ -50,9 +50,9 @@ type Bolt struct {
 
 var _ Store = (*Bolt)(nil)
 
-// OpenBolt opens the file at path, or creates it together with its directory. kind tells files of different content
-// apart: a file of another kind is refused. A file has the schema 1 when there are no migrations, and one more for each;
-// an older one is migrated before anything can read it, a newer one is refused. Every error names the path.
+// OpenBolt opens the file at path, or creates it together with its directory. kind distinguishes files of different content: a
+// file of another kind is refused. A file has schema 1 without migrations, and one more for each; an older file is migrated
+// before anything can read it, a newer one is refused. Every error names the path.
 func OpenBolt(path, kind string, migrations ...Migration) (*Bolt, error) {
 	l := layout{kind, migrations}
 	db, err := l.open(path)
@@ -73,7 +73,7 @@ func (b *Bolt) Failure() error {
 	return nil
 }
 
-// Revision is that of the last transaction. It never goes down, unless an older copy takes the file's place.
+// Revision is the last transaction's. It never decreases, unless an older copy replaces the file.
 func (b *Bolt) Revision() (revision uint64, err error) {
 	err = b.view(func(tx *bbolt.Tx) error {
 		revision = tx.Bucket(dataBucket).Sequence()
@@ -82,7 +82,7 @@ func (b *Bolt) Revision() (revision uint64, err error) {
 	return revision, wrap(err)
 }
 
-// openFile opens a file that may be anything.
+// openFile opens a file with any content.
 func openFile(path string) (db *bbolt.DB, err error) {
 	var file *os.File
 	defer func() {
@@ -98,7 +98,7 @@ func openFile(path string) (db *bbolt.DB, err error) {
 			file, err = os.OpenFile(name, flag, mode)
 			return file, err
 		},
-		// The default freelist is linear in the free pages, which churn of claims makes many.
+		// The default freelist is linear in the free pages, and churn of claims creates many.
 		FreelistType: bbolt.FreelistMapType,
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func openFile(path string) (db *bbolt.DB, err error) {
 	return db, nil
 }
 
-// guard makes an error of what bbolt does about a damaged or truncated file: it panics, or reads where nothing is mapped.
+// guard turns bbolt's reaction to a damaged or truncated file into an error: bbolt panics, or reads unmapped memory.
 func guard(err *error) func() {
 	before := debug.SetPanicOnFault(true)
 	return func() {
@@ -123,7 +123,7 @@ func explainOpen(path string, err error) error {
 	var call *fs.PathError
 	switch {
 	case statErr == nil && info.Size() < int64(2*os.Getpagesize()) && !errors.Is(err, berrors.ErrTimeout) && !errors.As(err, &call):
-		return fmt.Errorf("%w: it has %d bytes: %w", ErrDamaged, info.Size(), err) // bbolt has no error of a kind for that
+		return fmt.Errorf("%w: it has %d bytes: %w", ErrDamaged, info.Size(), err) // bbolt has no error for that
 	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("%w: %w", ErrLocked, err)
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
@@ -179,8 +179,8 @@ func (b *Bolt) Commit(ctx context.Context, txn Txn) (uint64, error) {
 	return b.committer.commit(ctx, txn)
 }
 
-// CopyTo writes the store as it is at one moment to a new file at path. Writes that make the file grow wait until it is
-// done, so that path should be on a disk, not behind a network.
+// CopyTo writes a consistent copy of the store to a new file at path. Writes that grow the file wait for it, so path should be on
+// a disk, not on a network.
 func (b *Bolt) CopyTo(path string) error {
 	err := b.view(func(tx *bbolt.Tx) error { return tx.CopyFile(path, 0o600) })
 	if err != nil {
@@ -189,7 +189,7 @@ func (b *Bolt) CopyTo(path string) error {
 	return nil
 }
 
-// view reads. After damage nothing is read any more: bbolt may have met it with a lock held.
+// view reads. After damage it reads nothing; because bbolt may have hit the damage with a lock held.
 func (b *Bolt) view(read func(tx *bbolt.Tx) error) (err error) {
 	if b.committer.broken.Load() {
 		return ErrDamaged
@@ -207,12 +207,12 @@ func (b *Bolt) view(read func(tx *bbolt.Tx) error) (err error) {
 func (b *Bolt) Close() error {
 	b.committer.stop()
 	if b.committer.broken.Load() {
-		return fmt.Errorf("closing the store: %w", ErrDamaged) // bbolt may hold its lock for good
+		return fmt.Errorf("closing the store: %w", ErrDamaged) // bbolt may hold its lock forever
 	}
 	return b.db.Close()
 }
 
-// toEntry copies: bbolt's memory is valid only inside the transaction.
+// toEntry copies; because bbolt's memory is valid only inside the transaction.
 func toEntry(k, v []byte) Entry {
 	return Entry{Key: string(k), Value: bytes.Clone(v[revisionLen:]), Revision: binary.BigEndian.Uint64(v)}
 }

@@ -13,11 +13,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// maxGroup bounds how long one transaction can wait for those grouped with it.
+// maxGroup bounds how long one transaction can wait for the others in its group.
 const maxGroup = 1024
 
-// committer is the one writer of a bbolt file. It commits at once when idle, but for lazy transactions; what arrives while a
-// commit is on its way to the disk forms the next group.
+// committer is the one writer of a bbolt file. It commits at once when idle, except lazy transactions; what arrives while a
+// commit is being written forms the next group.
 type committer struct {
 	db       *bbolt.DB
 	metrics  *metrics
@@ -31,7 +31,7 @@ type committer struct {
 
 type request struct {
 	txn  Txn
-	done chan result // buffered: the committer never waits for a caller that has gone
+	done chan result // buffered: the committer never waits for a caller that has left
 }
 
 type result struct {
@@ -71,7 +71,7 @@ func (c *committer) commit(ctx context.Context, txn Txn) (uint64, error) {
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	case <-c.done:
-		// The run loop may have answered in the instant it ended.
+		// The run loop may have replied in the instant it ended.
 		select {
 		case res := <-r.done:
 			return res.revision, res.err
@@ -102,7 +102,7 @@ func (c *committer) run() {
 			}
 		case <-pause:
 		case <-c.quit:
-			// Callers that got their request in before the close are served.
+			// Callers whose request arrived before the close are served.
 			for group = c.gather(group); len(group) > 0; group = c.gather(group[:0]) {
 				c.write(group)
 			}
@@ -115,7 +115,7 @@ func (c *committer) run() {
 	}
 }
 
-// gather takes what is waiting, without waiting for more.
+// gather takes the waiting requests, without waiting for more.
 func (c *committer) gather(group []*request) []*request {
 	for len(group) < maxGroup {
 		select {
@@ -128,7 +128,7 @@ func (c *committer) gather(group []*request) []*request {
 	return group
 }
 
-// write commits a group and tells everybody what became of it.
+// write commits a group and returns the result to every caller.
 func (c *committer) write(group []*request) {
 	results := make([]result, len(group))
 	start := time.Now()
@@ -139,7 +139,7 @@ func (c *committer) write(group []*request) {
 	}
 	for i, r := range group {
 		if err != nil {
-			// The whole group was rolled back, the conflicts that were judged by its writes included.
+			// The whole group was rolled back, including conflicts that its own writes caused.
 			results[i] = result{err: err}
 		}
 		r.done <- results[i]
@@ -147,9 +147,9 @@ func (c *committer) write(group []*request) {
 	c.metrics.committed(time.Since(start), results)
 }
 
-// update commits a group in one bbolt transaction. Conditions see the writes of those before them in the group; a conflict
-// fails its own transaction only. A full disk fails the group and is forgotten; damage is for good, because what bbolt
-// holds in memory by then is not to be trusted.
+// update commits a group in one bbolt transaction. Conditions see the writes of earlier transactions in the group; a conflict
+// fails only its own transaction. A full disk fails the group and is forgotten; damage is permanent, because bbolt's memory
+// cannot be trusted from then on.
 func (c *committer) update(group []*request, results []result) (err error) {
 	if c.broken.Load() {
 		return ErrDamaged

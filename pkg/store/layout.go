@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/durable"
 )
 
-// Migration brings what is in a file from one schema to the next. All that are due are one transaction: a file is never
+// Migration converts a file's content from one schema to the next. All due migrations are one transaction: a file is never
 // between two schemas.
 type Migration func(m *Migrating) error
 
@@ -44,7 +44,7 @@ func (m *Migrating) Put(key string, value []byte) error {
 // Delete removes an entry.
 func (m *Migrating) Delete(key string) error { return m.data.Delete([]byte(key)) }
 
-// layout is what a file should hold.
+// layout is the expected content of a file.
 type layout struct {
 	kind       string
 	migrations []Migration
@@ -52,8 +52,8 @@ type layout struct {
 
 func (l layout) schema() uint64 { return uint64(len(l.migrations)) + 1 }
 
-// open opens the file at path, or makes it. A new file appears at path when it is complete, so that an empty one there was
-// cut off by somebody.
+// open opens the file at path, or creates it. A new file appears at path when it is complete, so an empty file there was
+// truncated by another program.
 func (l layout) open(path string) (*bbolt.DB, error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, os.ErrNotExist):
@@ -71,7 +71,7 @@ func (l layout) open(path string) (*bbolt.DB, error) {
 	}
 	err = prepare(db, path, l)
 	if err == nil {
-		// Also for a file that was there: the process that made it may have died before its name was durable.
+		// Also for an existing file; because the process that created it may have died before its name was durable.
 		err = durable.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
@@ -80,7 +80,7 @@ func (l layout) open(path string) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// create makes the file under another name first. Of two processes that do so at once the second finds the first one's.
+// create creates the file under another name first. Of two concurrent processes the second finds the first one's.
 func (l layout) create(path string) error {
 	if err := durable.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (l layout) create(path string) error {
 	draft := path + ".new"
 	db, err := openDraft(draft)
 	if errors.Is(err, ErrDamaged) {
-		// Of a process that died at this very place. Nothing was ever kept in it.
+		// Left by a process that died at this point. It never had content.
 		if err = os.Remove(draft); err == nil {
 			db, err = openDraft(draft)
 		}
@@ -106,7 +106,7 @@ func (l layout) create(path string) error {
 	return nil
 }
 
-// openDraft opens a new file, or one that was begun.
+// openDraft opens a new file, or an unfinished one.
 func openDraft(path string) (*bbolt.DB, error) {
 	db, err := openFile(path)
 	if err != nil {
@@ -129,7 +129,7 @@ func InUse(path string) bool {
 	return false
 }
 
-// prepare checks a file from end to end, so that damage is met at the start and not under load, and migrates it.
+// prepare checks a file from end to end, so that damage is found at the start and not under load, and migrates it.
 func prepare(db *bbolt.DB, path string, l layout) (err error) {
 	defer guard(&err)()
 	info, err := os.Stat(path)
@@ -180,7 +180,7 @@ func (l layout) check(meta *bbolt.Bucket) (uint64, error) {
 	return schema, nil
 }
 
-// apply lays a new file out, or takes an older one through the migrations that it lacks.
+// apply initialises a new file, or runs the missing migrations of an older one.
 func (l layout) apply(tx *bbolt.Tx, schema uint64) error {
 	meta, err := tx.CreateBucketIfNotExists(metaBucket)
 	if err != nil {
@@ -220,8 +220,8 @@ func checkData(data *bbolt.Bucket) error {
 	})
 }
 
-// checkPages has bbolt compare its pages with its list of free ones: a page in both would be overwritten some day. It
-// comes after checkTree, which has met what can fault: bbolt checks in a goroutine, where guard would not help.
+// checkPages has bbolt compare its pages with its free list; because a page in both would eventually be overwritten. It runs
+// after checkTree, which finds what can fault; because bbolt checks in a goroutine, where guard would not help.
 func checkPages(tx *bbolt.Tx) error {
 	var first error
 	for err := range tx.Check() {

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Memory is a Store that is lost with its process. Keys that come in order cost least.
+// Memory is a Store that is lost with its process. Keys that arrive in order cost least.
 type Memory struct {
 	mu       sync.Mutex
 	keys     []string // in order
@@ -21,7 +21,7 @@ type Memory struct {
 
 var _ Store = (*Memory)(nil)
 
-// NewMemory returns an empty one.
+// NewMemory returns an empty store.
 func NewMemory() *Memory { return &Memory{entries: map[string]Entry{}} }
 
 // Get implements Store.

@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// metrics of one file. The committer observes them, once a group.
+// metrics of one file. The committer observes them, once per group.
 type metrics struct {
 	transactions *prometheus.CounterVec
 	seconds      prometheus.Histogram
@@ -66,7 +66,7 @@ func (b *Bolt) Register(registry prometheus.Registerer) error {
 func (b *Bolt) size() float64 {
 	info, err := os.Stat(b.db.Path())
 	if err != nil {
-		return 0 // closed, or taken away
+		return 0 // closed, or removed
 	}
 	return float64(info.Size())
 }

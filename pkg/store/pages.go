@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// How bbolt lays out a page: its number (8 bytes), flags and count (2 each), how many further pages it takes (4), then the
-// elements. An element says where its key and value are, from its own place on.
+// The layout of a bbolt page: its number (8 bytes), flags and count (2 each), the number of further pages (4), then the elements.
+// An element has the offsets of its key and value, from its own position.
 const (
 	pageHeader  = 16
 	pageElement = 16
@@ -24,9 +24,9 @@ const (
 
 var native = binary.NativeEndian
 
-// checkTree follows a file's pages from the root before bbolt does, which believes what they say: it would follow a page
-// that leads back to itself for ever, count the parts of one that claims to have thousands of millions, and fault, where
-// nothing can stop it, at an element that lies outside of the file.
+// checkTree follows a file's pages from the root before bbolt does; because bbolt trusts their content: it would loop over a page
+// that leads back to itself, count the parts of a page that claims billions, and fault, uncatchably, at an element outside of the
+// file.
 func checkTree(tx *bbolt.Tx, path string, pageSize int64) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -50,7 +50,7 @@ type walker struct {
 	seen        []bool
 }
 
-// tree looks at a bucket's pages. Buckets are at the top, and nowhere else.
+// tree checks a bucket's pages. Buckets exist only at the top.
 func (w *walker) tree(root uint64, top bool) error {
 	for open := []uint64{root}; len(open) > 0; {
 		id := open[len(open)-1]
@@ -77,7 +77,7 @@ func (w *walker) tree(root uint64, top bool) error {
 	return nil
 }
 
-// page reads a page that nothing else has led to yet.
+// page reads a page that was not reached before.
 func (w *walker) page(id uint64) ([]byte, error) {
 	if id < 2 || id >= w.pages {
 		return nil, fmt.Errorf("there is no page %d, they end at %d", id, w.pages)
@@ -105,7 +105,7 @@ func (w *walker) page(id uint64) ([]byte, error) {
 
 var errOutside = errors.New("an element lies outside")
 
-// element returns the i-th element, and where its data begin; it says so at a position of its own kind.
+// element returns the i-th element and the start of its data, which the element stores at a position that depends on its kind.
 func element(page []byte, i, position uint64) ([]byte, uint64, error) {
 	at := pageHeader + i*pageElement
 	if at+pageElement > uint64(len(page)) {
@@ -154,7 +154,7 @@ func (w *walker) leaf(page []byte, top bool) error {
 	return nil
 }
 
-// bucket looks at a bucket's value: where its root is, and if that is page 0 a page of its own.
+// bucket checks a bucket's value: the position of its root, and if that is page 0 its inline page.
 func (w *walker) bucket(value []byte) error {
 	if len(value) < 16 {
 		return errOutside
@@ -169,7 +169,7 @@ func (w *walker) bucket(value []byte) error {
 	return w.leaf(inline, false)
 }
 
-// others looks at the pages that no way leads to: of the list of free pages bbolt counts the parts, too.
+// others checks the unreachable pages; because bbolt counts the parts of the free page list as well.
 func (w *walker) others(tx *bbolt.Tx) error {
 	header := make([]byte, pageHeader)
 	for id := range w.pages {

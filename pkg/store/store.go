@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// MaxRange is how many entries one Range answers at most.
+// MaxRange is the most entries that one Range returns.
 const MaxRange = 10_000
 
-// LazyPause is how long a lazy transaction waits for company at most.
+// LazyPause is the longest that a lazy transaction waits for another one.
 const LazyPause = 10 * time.Millisecond
 
 var (
-	// ErrConflict says that a condition of a transaction did not hold. Nothing was changed.
+	// ErrConflict means that a condition of a transaction did not hold. Nothing was changed.
 	ErrConflict = errors.New("store: a condition of the transaction does not hold")
-	// ErrClosed says that the store was closed before the transaction was begun. Nothing was changed.
+	// ErrClosed means that the store was closed before the transaction began. Nothing was changed.
 	ErrClosed = errors.New("store: closed")
 	// ErrKey refuses an empty or oversized key.
 	ErrKey = errors.New("store: a key has 1 to 1024 bytes")
@@ -30,10 +30,10 @@ type Store interface {
 	// Range returns entries whose key has the prefix and sorts after `after` (empty: from the first), ordered by key, at most
 	// limit of them; limits outside 1..MaxRange mean MaxRange.
 	Range(ctx context.Context, prefix, after string, limit int) ([]Entry, error)
-	// Commit carries out txn as a whole or not at all and returns once it is durable. The revision is higher than every
-	// revision before it, in this process and in those before it. When ctx ends first, the outcome is unknown.
+	// Commit applies txn as a whole or not at all and returns once it is durable. The revision is higher than every earlier
+	// revision, of this process and of previous ones. When ctx ends first, the outcome is unknown.
 	Commit(ctx context.Context, txn Txn) (revision uint64, err error)
-	// Close waits for what is being committed.
+	// Close waits for running commits.
 	Close() error
 }
 
@@ -44,12 +44,12 @@ type Entry struct {
 	Revision uint64
 }
 
-// Txn is a transaction: if every condition holds, every put and delete is carried out. A key appears once.
+// Txn is a transaction: if every condition holds, every put and delete is applied. A key appears once.
 type Txn struct {
 	If      []Condition
 	Puts    []Put
 	Deletes []string
-	// Lazy is for what nobody waits for: it may be held back for up to LazyPause, to share the disk's work with another
+	// Lazy marks a write without a waiting caller: it may be delayed for up to LazyPause, to share the disk's work with another
 	// transaction.
 	Lazy bool
 }
@@ -66,7 +66,7 @@ type Put struct {
 	Value []byte
 }
 
-// CompareAndSwap writes value if the key's entry still has the given revision (0: none).
+// CompareAndSwap writes value if the key's entry still has the given revision (0: no entry).
 func CompareAndSwap(ctx context.Context, s Store, key string, revision uint64, value []byte) (uint64, error) {
 	return s.Commit(ctx, Txn{If: []Condition{{Key: key, Revision: revision}}, Puts: []Put{{Key: key, Value: value}}})
 }

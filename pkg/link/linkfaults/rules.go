@@ -15,21 +15,21 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Rules are what a file holds, as JSON. No rules: no faults.
+// Rules are the content of a file, as JSON. No rules: no faults.
 type Rules struct {
 	Seed  uint64 `json:"seed"`
 	Rules []Rule `json:"rules"`
 }
 
-// Rule hits frames of some kinds. Chances are between 0 and 1; the first rule that is about a frame's kind decides.
+// Rule hits frames of some kinds. Chances are between 0 and 1; the first rule for a frame's kind decides.
 type Rule struct {
 	// Kinds are names of the frames' fields, such as hello, report, dispatch, answer; none: all kinds.
 	Kinds []string `json:"kinds,omitempty"`
-	// Drop, Duplicate and Swap are the chances that a frame is lost, comes twice, or comes after the one that follows it.
+	// Drop, Duplicate and Swap are the chances that a frame is lost, is sent twice, or is sent after its successor.
 	Drop      float64 `json:"drop,omitempty"`
 	Duplicate float64 `json:"duplicate,omitempty"`
 	Swap      float64 `json:"swap,omitempty"`
-	// DelayMillis holds a frame back for that long, while others pass it.
+	// DelayMillis holds a frame back for that long, while others overtake it.
 	DelayMillis int64 `json:"delayMillis,omitempty"`
 }
 
@@ -51,7 +51,7 @@ func (r Rules) Write(file string) error {
 // reread is how long a change of the file may go unnoticed.
 const reread = 20 * time.Millisecond
 
-// Source is where rules come from.
+// Source is the source of rules.
 type Source struct {
 	file string
 
@@ -62,7 +62,7 @@ type Source struct {
 	random *rand.Rand
 }
 
-// New reads the setting, @FILE. A FILE that is missing or cannot be read means no faults.
+// New reads the setting, @FILE. A FILE that is missing or unreadable means no faults.
 func New(setting string) (*Source, error) {
 	file, ok := strings.CutPrefix(setting, "@")
 	if !ok {
@@ -71,7 +71,7 @@ func New(setting string) (*Source, error) {
 	return &Source{file: file}, nil
 }
 
-// fate is what becomes of one frame.
+// fate is what happens to one frame.
 type fate struct {
 	drop, duplicate, swap bool
 	delay                 time.Duration
@@ -95,7 +95,7 @@ func (s *Source) decide(kind string) fate {
 	return fate{}
 }
 
-// refresh needs the lock held.
+// refresh is called with the lock held.
 func (s *Source) refresh() {
 	if time.Since(s.readAt) < reread {
 		return
@@ -112,7 +112,7 @@ func (s *Source) refresh() {
 	content, err := os.ReadFile(s.file)
 	rules := Rules{}
 	if err != nil || json.Unmarshal(content, &rules) != nil {
-		return // Write replaces it as a whole, so it was taken away just now
+		return // Write replaces it as a whole, so it was just removed
 	}
 	s.rules, s.stamp, s.random = rules, info.ModTime(), rand.New(rand.NewPCG(rules.Seed, 0))
 }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// swapPatience is how long a frame that is to be overtaken waits for one that overtakes it.
+// swapPatience is how long a frame that is to be overtaken waits for its successor.
 const swapPatience = 5 * time.Second
 
 // sender spoils what one end of a stream sends.
@@ -21,12 +21,12 @@ type sender struct {
 	ctx    context.Context // of the stream
 
 	over    atomic.Bool
-	mu      sync.Mutex // of send and what follows; held for as long as the peer does not read
+	mu      sync.Mutex // of send and what follows; held while the peer does not read
 	send    func(any) error
 	swapped []any // to be sent after the next frame
 }
 
-// sendMsg takes a frame over: the caller may reuse it.
+// sendMsg takes over a frame: the caller may reuse it.
 func (s *sender) sendMsg(frame any) error {
 	f := s.source.decide(kindOf(frame))
 	switch {
@@ -56,7 +56,7 @@ func clone(frame any) any {
 	return frame
 }
 
-// sendTimes needs the lock held.
+// sendTimes is called with the lock held.
 func (s *sender) sendTimes(frame any, twice bool) error {
 	if s.over.Load() {
 		return context.Canceled
@@ -71,7 +71,7 @@ func (s *sender) later(delay time.Duration, frame any, twice bool) {
 	go s.waitFor(delay, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		_ = s.sendTimes(frame, twice) // that the stream is gone its owner hears elsewhere
+		_ = s.sendTimes(frame, twice) // the owner of the stream learns of its end elsewhere
 	})
 }
 
@@ -88,7 +88,7 @@ func (s *sender) waitFor(d time.Duration, do func()) {
 func (s *sender) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.flushLocked() // that the stream is gone its owner hears elsewhere
+	_ = s.flushLocked() // the owner of the stream learns of its end elsewhere
 }
 
 func (s *sender) flushLocked() error {
@@ -107,7 +107,7 @@ func (s *Source) Server() grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		ctx, cancel := context.WithCancel(stream.Context())
 		spoiled := &serverStream{ServerStream: stream, sender: sender{source: s, ctx: ctx, send: stream.SendMsg}}
-		// It waits for nobody: the handler's return is what unblocks those that are in the middle of sending.
+		// It does not wait; because the handler's return is what unblocks the senders.
 		defer spoiled.over.Store(true)
 		defer cancel()
 		return handler(srv, spoiled)
@@ -121,7 +121,7 @@ type serverStream struct {
 
 func (s *serverStream) SendMsg(frame any) error { return s.sendMsg(frame) }
 
-// Client spoils what a client sends. Closing the stream's sending side overtakes what is held back.
+// Client spoils what a client sends. Closing the stream's sending side overtakes delayed frames.
 func (s *Source) Client() grpc.StreamClientInterceptor {
 	return func(
 		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,

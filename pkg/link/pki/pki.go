@@ -33,7 +33,7 @@ const (
 
 	caCert = "ca.crt"
 	caKey  = "ca.key"
-	caNew  = "ca.crt.new" // until the key is there
+	caNew  = "ca.crt.new" // until the key exists
 )
 
 // Authority issues certificates into its directory.
@@ -43,7 +43,7 @@ type Authority struct {
 	key  crypto.Signer
 }
 
-// New opens the CA in dir, or makes one.
+// New opens the CA in dir, or creates one.
 func New(dir string) (*Authority, error) {
 	a, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +52,7 @@ func New(dir string) (*Authority, error) {
 	return a, err
 }
 
-// Open opens the CA in dir. Without one the error is fs.ErrNotExist.
+// Open opens the CA in dir. If there is none the error is fs.ErrNotExist.
 func Open(dir string) (*Authority, error) {
 	a := &Authority{dir: dir}
 	pair, err := tls.LoadX509KeyPair(a.path(caCert), a.path(caKey))
@@ -67,8 +67,8 @@ func Open(dir string) (*Authority, error) {
 	return a, nil
 }
 
-// Create makes a CA in dir. It never replaces one, nor half of one: without its key, all that a CA has issued can only be
-// issued anew by another. The error is fs.ErrExist then. One whose making was cut off it completes.
+// Create creates a CA in dir. It never replaces one, nor half of one; because without the CA's key another CA would have to
+// reissue all its certificates. The error is fs.ErrExist then. It completes a creation that was interrupted.
 func Create(dir string) (*Authority, error) {
 	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating a directory for certificates: %w", err)
@@ -98,8 +98,8 @@ func (a *Authority) CAFile() string { return a.path(caCert) }
 // Certificate is the CA's certificate.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
-// Issued is the certificate that was issued last, and is still in the directory, for a hub or a cluster. Without one the
-// error is fs.ErrNotExist.
+// Issued is the last certificate issued for a hub or a cluster that is still in the directory. If there is none the error is
+// fs.ErrNotExist.
 func (a *Authority) Issued(who link.Identity) (*x509.Certificate, error) {
 	path := a.path(fileName(who) + ".crt")
 	raw, err := os.ReadFile(path)
@@ -117,7 +117,7 @@ func (a *Authority) Issued(who link.Identity) (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// Hub issues a certificate for a hub that is reached under the given host names and addresses.
+// Hub issues a certificate for a hub with the given host names and addresses.
 func (a *Authority) Hub(hosts ...string) (link.Files, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "atoll-hub"},
@@ -164,7 +164,7 @@ func (a *Authority) create() error {
 		return fmt.Errorf("reading back the CA's certificate: %w", err)
 	}
 	a.key = key
-	// The certificate gets its name last: then there is a CA, and before there is none.
+	// The certificate gets its name last: from then on the CA exists.
 	if err := a.write(caNew, encode("CERTIFICATE", der), 0o644); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (a *Authority) create() error {
 	return a.finish()
 }
 
-// finish makes a CA of its key, whose name it makes durable first, and the certificate that waits for it.
+// finish completes a CA from its key, whose name it makes durable first, and the prepared certificate.
 func (a *Authority) finish() error {
 	err := durable.SyncDir(a.dir)
 	if err == nil {
@@ -228,7 +228,7 @@ func (a *Authority) write(name string, content []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// sign makes template a certificate of pub. Without a parent it signs itself.
+// sign issues template as a certificate of pub. Without a parent it is self-signed.
 func sign(template *x509.Certificate, life time.Duration, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

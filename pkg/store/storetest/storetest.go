@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storetest is the conformance suite of store.Store: what the hub relies on, whichever implementation holds it.
+// Package storetest is the conformance suite of store.Store: the guarantees that the hub relies on, for every implementation.
 package storetest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Run checks an implementation. open answers an empty store, closed by the suite's cleanup.
+// Run checks an implementation. open returns an empty store, which the suite's cleanup closes.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	for name, check := range map[string]func(*testing.T, store.Store){
 		"get and put":             getAndPut,
