@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store is the one home of durable state outside of Kubernetes: a transactional key-value store with revisions. It holds the
-// hub's state, and a worker's history of ended sandboxes.
+// Package store is the one home of durable state outside of Kubernetes: a transactional key-value store with revisions. It holds
+// the hub's state, and a worker's history of ended sandboxes.
 //
 // In go transactions (conditions, puts, deletes); out comes a revision once they are on disk.
 //
@@ -9,16 +9,16 @@
 //   - A transaction that returns ErrConflict changed nothing.
 //   - After any other error the outcome is unknown, and the caller must read before it decides again (I2 relies on this).
 //
-// The embedded implementation is one bbolt file for one process. It does not use bbolt's own Batch; because that delays a lone writer
-// (10 ms by default). The committer starts at once when it is idle and batches what arrives while the disk is busy: a lone write
-// costs one fsync pair, and concurrent writes share one. Writes without a waiting caller are Lazy, and are committed with the next
-// write that has one.
+// The embedded implementation is one bbolt file for one process. It does not use bbolt's own Batch; because that delays a lone
+// writer (10 ms by default). The committer starts at once when it is idle and batches what arrives while the disk is busy: a lone
+// write costs one fsync pair, and concurrent writes share one. Writes without a waiting caller are Lazy, and are committed with
+// the next write that has one.
 //
 // # Files
 //
 //   - A new file appears under its name when it is complete.
-//   - An existing file is read from end to end when it is opened, free pages included. It is refused if its content is not what was
-//     written (ErrDamaged), if a newer build wrote it (ErrNewer) or if another process has it (ErrLocked).
+//   - An existing file is read from end to end when it is opened, free pages included. It is refused if its content is not what
+//     was written (ErrDamaged), if a newer build wrote it (ErrNewer) or if another process has it (ErrLocked).
 //   - A file of an older schema is migrated, in one transaction.
 //   - Damage that is found later ends the store, not the process.
 //   - A full disk fails the write, changes nothing, and writes succeed again when there is room.

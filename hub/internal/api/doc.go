@@ -2,8 +2,8 @@
 
 // Package api implements the hub's public API: it authenticates callers, checks their scopes and calls the responsible package.
 //
-// In go calls of atoll.sandbox.v1, over gRPC or translated from REST by package serve. Out come responses of claims and fleet, or a
-// typed error.
+// In go calls of atoll.sandbox.v1, over gRPC or translated from REST by package serve. Out come responses of claims and fleet, or
+// a typed error.
 //
 //   - The keys file and logs hold the SHA-256 of a bearer token, never the token.
 //   - The keys file is reloaded when it changes. While it cannot be read, the previous keys stay valid.

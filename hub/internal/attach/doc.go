@@ -8,8 +8,8 @@
 //
 // # Isolation (I7)
 //
-//   - Each stream has its own goroutines: a reader, a writer, a pump for foreign segments, one that stores ended sandboxes and one
-//     that releases orphans.
+//   - Each stream has its own goroutines: a reader, a writer, a pump for foreign segments, one that stores ended sandboxes and
+//     one that releases orphans.
 //   - The reader never blocks. It puts acks into a bounded queue; a worker that does not read its acks loses its stream.
 //   - A dispatch is handed to the writer directly; because a dispatch that was not handed over is then known to be unsent.
 //   - Urgent frames (acks, dispatches) overtake foreign segments at every frame.
@@ -32,9 +32,9 @@
 //
 // Any other dispatch waits until its context ends; because a claim with a key must stay with its cluster.
 //
-// A sandbox that arrives for a claim without a key after its caller left is released. So is a sandbox whose response was lost with
-// its stream: the worker names it on the next stream (orphans.go). If hub or worker dies in between, the first-activity timeout ends
-// the sandbox.
+// A sandbox that arrives for a claim without a key after its caller left is released. So is a sandbox whose response was lost
+// with its stream: the worker names it on the next stream (orphans.go). If hub or worker dies in between, the first-activity
+// timeout ends the sandbox.
 //
 // # Tunnels
 //

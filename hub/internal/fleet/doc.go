@@ -2,18 +2,19 @@
 
 // Package fleet is the hub's merged view of all clusters.
 //
-// In go the frames of attached workers, one Session per stream. Out come, for the router, an immutable View of every Env, which is
-// read without a lock; for other workers, the segments that they do not own; for the API, clusters and Envs.
+// In go the frames of attached workers, one Session per stream. Out come, for the router, an immutable View of every Env, which
+// is read without a lock; for other workers, the segments that they do not own; for the API, clusters and Envs.
 //
 // # Data and locks (I7)
 //
 //   - A part is one cluster's share of one Env. A cluster holds its parts and a digest of them all; a slot holds the parts of one
 //     Env, so that a report needs one lookup.
-//   - Parts change under the lock of their cluster and of each slot. A new View then replaces the old one behind an atomic pointer.
+//   - Parts change under the lock of their cluster and of each slot. A new View then replaces the old one behind an atomic
+//     pointer.
 //   - Health is one word that views refer to; because a cluster that becomes silent must not need new views.
 //   - No lock is held while anything blocks. Clusters share only the slots' locks, for as long as it takes to build one view.
-//   - Reports of many Envs take turns for the processors. A turn is milliseconds of work, never blocks, and leaves one processor to
-//     claims when all clusters report at once.
+//   - Reports of many Envs take turns for the processors. A turn is milliseconds of work, never blocks, and leaves one processor
+//     to claims when all clusters report at once.
 //   - The counters of claims in flight live in the views only. Each new view takes them over with its members.
 //   - A changed part is noted once in the outboxes of others, until the first of them reads it.
 //
@@ -21,8 +22,8 @@
 //
 //   - A report belongs to the cluster in the stream's certificate. No message has a field for it.
 //   - A report counts in full or not at all: chunks are collected, and a gap discards them and requests a complete report.
-//   - A report counts once and in order: its (incarnation, sequence) must exceed that of the last report that counted. An incarnation
-//     is durable before its first report counts; because a restarted hub must keep the order.
+//   - A report counts once and in order: its (incarnation, sequence) must exceed that of the last report that counted. An
+//     incarnation is durable before its first report counts; because a restarted hub must keep the order.
 //   - A stream's first report must be complete; earlier deltas are not applied.
 //   - Only a removal in a delta, or a complete report, removes an Env. If a complete report omits more than 30 % of the cluster's
 //     Envs, and more than a handful, they are removed only when the next complete report omits them as well.
@@ -34,13 +35,13 @@
 //
 // # Bounds: a cluster's input costs only its own part of the hub (I14)
 //
-//   - Every name is a DNS name, every text is bounded, and a segment has 64 KiB at most (package segment). A segment outside these
-//     bounds is left out, and its Env has no members of this cluster: TestI14AnInvalidSegmentCostsItsOwnEnvAlone.
+//   - Every name is a DNS name, every text is bounded, and a segment has 64 KiB at most (package segment). A segment outside
+//     these bounds is left out, and its Env has no members of this cluster: TestI14AnInvalidSegmentCostsItsOwnEnvAlone.
 //   - A cluster has a budget of Envs, members, keys and bytes (Limits). The excess is left out:
 //     TestI14AClusterOverItsLimitIsDegradedAlone. An arriving report counts against the bytes from its first chunk on:
 //     TestI14AnUnfinishedReportIsKeptWithinItsBudget.
-//   - Such a cluster is degraded, and its state shows why, until a complete report counts in full. The hub requests complete reports
-//     with back-off.
+//   - Such a cluster is degraded, and its state shows why, until a complete report counts in full. The hub requests complete
+//     reports with back-off.
 //   - A new incarnation is a write to the shared registry, and is rate-limited: TestI14ANewTermIsNotWrittenDownWithoutEnd.
 //   - Segments for other workers are cut into frames by size: TestI14WhatAClusterSaysEndsNoOtherStream of package attach.
 //
@@ -48,19 +49,20 @@
 //
 //   - The first cluster that connects under a name durably binds the name to its kube-system uid. Another uid is refused, however
 //     often it comes, and does not affect the bound cluster.
-//   - Only their terms distinguish two clusters with the same uid (a copied etcd). Both are quarantined when terms alternate three
-//     times within a minute, or when a replaced term returns three times while the other is healthy; until 5 min after both were last
-//     seen. A restarting worker has a new term each time and never alternates; a replaced leader exits within its lease.
+//   - Only their terms distinguish two clusters with the same uid (a copied etcd). Both are quarantined when terms alternate
+//     three times within a minute, or when a replaced term returns three times while the other is healthy; until 5 min after both
+//     were last seen. A restarting worker has a new term each time and never alternates; a replaced leader exits within its
+//     lease.
 //   - A resourceVersion below the remembered one means that the cluster's etcd was restored. The hub checks the Hello and each
-//     heartbeat that was not overtaken. It keeps the remembered value until a term begins that got this report.
+//     heartbeat that was not overtaken. The remembered value stays until a term begins whose worker got this report.
 //
 // # Lifecycle of a name: free, registered, draining, forgotten
 //
 //   - Draining is durable and changes routing only: reports, liveness and the cluster's keys continue.
 //   - Forgetting writes a tombstone, and waits for that write only, never for the cluster. Then the stream ends and the segments
 //     leave every view. Workers that were away learn of it too: the Welcome lists a forgotten name as known, without segments.
-//   - Forgetting revokes: the name is refused for every uid, and the keys of the cluster's certificates under every name, until an
-//     operator reverts that or gives the name to another cluster: TestForgettingRevokesTheCertificatesKey.
+//   - Forgetting revokes: the name is refused for every uid, and the keys of the cluster's certificates under every name, until
+//     an operator reverts that or gives the name to another cluster: TestForgettingRevokesTheCertificatesKey.
 //   - A cluster that is attached and takes claims cannot be forgotten.
 //   - Package registrycopy records the binding, taking or return of a name before the registry does.
 //
@@ -81,7 +83,8 @@
 //     TestEtcdRestoredUnderAStream, TestI1IdlePodsAreReplacedAfterEtcdWasRestored
 //  3. complete reports first   TestAStreamStartsWithACompleteReport, TestDivergenceIsFoundByDigest,
 //     TestTombstonesTravelInTheWelcomeAndAreBounded
-//  4. absence is not deletion  TestI5NoReportThatIsMissingPartialLateRepeatedOrOutOfOrderDeletes, TestI5AMassRemovalNeedsTwoCompleteReports
+//  4. absence is not deletion  TestI5NoReportThatIsMissingPartialLateRepeatedOrOutOfOrderDeletes,
+//     TestI5AMassRemovalNeedsTwoCompleteReports
 //  5. liveness                 TestLiveness, TestI5NeitherSilenceNorDisconnectDeletes, TestStaleClustersAreNotRoutedTo
 //  6. durations                TestI11AStepOfTheWallClockChangesNoLiveness
 //  7. no event queue           TestI10WhatAReceiverIsOwedIsBoundedByItsEnvs, TestEdge, TestCredit, TestReportsAreCutIntoChunks

@@ -8,9 +8,10 @@
 //     TestOnlyTheOwnerReachesASandbox.
 //   - A sandbox whose terminal record is in the ledger is returned without asking its cluster; because that may be away:
 //     TestAnEndedSandboxIsTouchedInVain.
-//   - A list asks every cluster and merges the pages, and may return a short page. A cluster that is silent for 3 s is named in the
-//     response and delays no other (I7): TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged.
+//   - A list asks every cluster and merges the pages, and may return a short page. A cluster that is silent for 3 s is named in
+//     the response and delays no other (I7): TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged.
 //   - A worker whose page token does not advance is named as missing; because its callers would loop:
 //     TestAPageThatDoesNotGoOnIsNone.
-//   - A refresh asks each cluster for its own members only, and the result carries the name in the certificate (I12): TestRefreshEnv.
+//   - A refresh asks each cluster for its own members only, and the result carries the name in the certificate (I12):
+//     TestRefreshEnv.
 package sandboxes
