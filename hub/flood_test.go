@@ -40,7 +40,7 @@ import (
 // asHub makes the test binary be a hub.
 const asHub = "ATOLL_TEST_AS_HUB"
 
-// process is a hub in a process of its own, which knows callers by keys.
+// process is a hub in a process of its own, with API keys.
 type process struct {
 	pid            int
 	api, link, ops string
@@ -95,7 +95,7 @@ func startProcess(t *testing.T, args ...string) process {
 
 var peak = regexp.MustCompile(`VmHWM:\s+([0-9]+) kB`)
 
-// peakMiB is the most memory that the process has ever had.
+// peakMiB is the peak memory of the process.
 func (p process) peakMiB(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
@@ -176,7 +176,7 @@ func TestI14StrangersCostTheHubNothing(t *testing.T) {
 				return
 			}
 			defer func() { _ = conn.Close() }()
-			go func() { _, _ = io.WriteString(conn, post+strconv.Itoa(len(body))+"\r\n\r\n"+body) }() // it is not read to its end
+			go func() { _, _ = io.WriteString(conn, post+strconv.Itoa(len(body))+"\r\n\r\n"+body) }() // the server does not read it to its end
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil || resp.StatusCode != http.StatusUnauthorized {
 				t.Errorf("REST: %v %v", resp, err)
@@ -196,7 +196,7 @@ func TestI14StrangersCostTheHubNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		open = append(open, conn)
-		_, _ = conn.Write(header.Bytes()) // it is not read to its end
+		_, _ = conn.Write(header.Bytes()) // the server does not read it to its end
 	}
 	for _, conn := range open {
 		_ = conn.Close()
@@ -245,7 +245,7 @@ func floodHealth(t *testing.T, hub process) {
 	group.Wait()
 }
 
-// I14: connections that show no certificate are few and short, and do not keep a worker out for longer than that.
+// I14: connections without a certificate are few and short, and do not keep a worker out for longer than that.
 func TestI14TheLinkBoundsStrangers(t *testing.T) {
 	h := start(t, testOptions(t))
 	silent := func() net.Conn {
@@ -275,7 +275,7 @@ func TestI14TheLinkBoundsStrangers(t *testing.T) {
 	silent()
 }
 
-// Workers that have shown their certificates do not count as strangers.
+// Workers that have shown their certificates do not count as unauthenticated.
 func TestTheLinkLetsManyWorkersIn(t *testing.T) {
 	o := testOptions(t)
 	h := start(t, o)
@@ -293,7 +293,7 @@ func TestTheLinkLetsManyWorkersIn(t *testing.T) {
 	}
 	config := &tls.Config{
 		Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"},
-		InsecureSkipVerify: true, // the hub is not what is tested
+		InsecureSkipVerify: true, // the hub is not under test
 	}
 	for i := range link.MaxHandshakesPerAddress + 1 {
 		conn, err := tls.Dial("tcp", h.link, config)

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// running is a hub on ports of its own.
+// running is a hub on its own ports.
 type running struct{ api, link, metrics, health string }
 
 func testOptions(t *testing.T) *options {
@@ -137,7 +137,7 @@ func TestASecondHubOnTheSameStoreRefuses(t *testing.T) {
 	}
 }
 
-// TestAHubWaitsForTheOneBeforeIt is what a Pod deleted by force asks for: its successor starts while it still ends.
+// TestAHubWaitsForTheOneBeforeIt: after a forced Pod deletion the successor starts while the Pod is still ending.
 func TestAHubWaitsForTheOneBeforeIt(t *testing.T) {
 	o := testOptions(t)
 	first := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
@@ -213,7 +213,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestAMintedKeyOpensTheHub goes the whole way of an API key.
+// TestAMintedKeyOpensTheHub covers an API key from end to end.
 func TestAMintedKeyOpensTheHub(t *testing.T) {
 	cmd := newCommand()
 	var out bytes.Buffer
@@ -263,7 +263,7 @@ func TestAMintedKeyOpensTheHub(t *testing.T) {
 
 func TestOwnGivesADirectoryAway(t *testing.T) {
 	cmd := newCommand()
-	// To oneself: nobody else can be given anything without being root.
+	// To the own user: only root can change the owner to another.
 	cmd.SetArgs([]string{"initvolume", t.TempDir(), fmt.Sprint("--uid=", os.Getuid()), fmt.Sprint("--gid=", os.Getgid())})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Error(err)

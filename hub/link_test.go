@@ -24,7 +24,7 @@ import (
 
 const eastSandbox = "01hzzzzzzzzzzzzzzzzzzz0001-east"
 
-// east plays the worker of a cluster over a real connection. The test reads what it is dispatched and answers.
+// east simulates the worker of a cluster over a real connection. The test reads its dispatches and responds.
 type east struct {
 	t      *testing.T
 	claims chan *federationv1.Dispatch
@@ -75,7 +75,7 @@ func attachEast(t *testing.T, address string, authority *pki.Authority) *east {
 
 var errCut = errors.New("cut by the test")
 
-// serve introduces the worker, reports one Env, and then passes frames on.
+// serve sends the Hello, reports one Env, and then passes frames on.
 func (e *east) serve(ctx context.Context, hub federationv1.LinkClient, number uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,7 +142,7 @@ func (e *east) grant(d *federationv1.Dispatch) {
 	}}}
 }
 
-// TestAClaimGoesThroughTheLink is the whole hub, from a client to a worker and back, over real connections.
+// TestAClaimGoesThroughTheLink covers the whole hub, from a client to a worker and back, over real connections.
 func TestAClaimGoesThroughTheLink(t *testing.T) {
 	o := testOptions(t)
 	h := start(t, o)
@@ -195,7 +195,7 @@ func TestAClaimGoesThroughTheLink(t *testing.T) {
 		t.Fatalf("after the end: %v %v", got, err)
 	}
 
-	// With nobody attached nothing can have been sent, so that nobody has to stay with the cluster.
+	// Without an attached worker nothing can have been sent, so no claim has to stay with the cluster.
 	worker.stop()
 	request.ClaimKey = "k2"
 	_, err = hub.CreateSandbox(ctx, request)

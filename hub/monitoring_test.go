@@ -10,7 +10,7 @@ import (
 	"navix.sh/atoll/e2e/monitoring"
 )
 
-// Dashboards and alerts ask for metrics and labels that the hub registers, and promlint has nothing to say of any.
+// Dashboards and alerts use metrics and labels that the hub registers, and promlint has no complaint about any.
 func TestMetrics(t *testing.T) {
 	recorder := monitoring.NewRecorder()
 	h := &hub{log: testr.New(t), metrics: recorder}

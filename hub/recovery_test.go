@@ -25,7 +25,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// life is one hub process after the other on one data directory, each with a client.
+// life is one hub process after another on one data directory, each with a client.
 type life struct {
 	*testing.T
 	options *options
@@ -88,8 +88,8 @@ func (l *life) attach() *east {
 	return worker
 }
 
-// TestAHubThatLostItsClaimsFile answers no key before its clusters are heard or an operator says so, and then what they
-// hold; a restart with both files intact asks nobody.
+// TestAHubThatLostItsClaimsFile returns no key before its clusters sent theirs or an operator accepts the loss, and then what
+// they hold; a restart with both files intact asks no cluster.
 func TestAHubThatLostItsClaimsFile(t *testing.T) {
 	l := newLife(t)
 	worker := l.attach()
@@ -133,7 +133,7 @@ func TestAHubThatLostItsClaimsFile(t *testing.T) {
 	}
 }
 
-// TestI2AHubThatLostItsVolumeWaitsForItsClusters, as one that has lost its ledger alone; another hub of the same CA is new.
+// TestI2AHubThatLostItsVolumeWaitsForItsClusters, like one that has lost only its ledger; another hub of the same CA is new.
 func TestI2AHubThatLostItsVolumeWaitsForItsClusters(t *testing.T) {
 	l := newLife(t)
 	worker := l.attach()
@@ -164,7 +164,7 @@ func TestI2AHubThatLostItsVolumeWaitsForItsClusters(t *testing.T) {
 	}
 }
 
-// TestADamagedFileIsRefused with what to do about it, and is not touched.
+// TestADamagedFileIsRefused with a remedy, and is not changed.
 func TestADamagedFileIsRefused(t *testing.T) {
 	l := newLife(t)
 	l.stop()
@@ -197,7 +197,7 @@ func TestADamagedFileIsRefused(t *testing.T) {
 	l.begin()
 }
 
-// TestABackupOfARunningHubIsRestored: the hub that starts on it knows that it is behind.
+// TestABackupOfARunningHubIsRestored: the hub that starts on it detects that it is behind.
 func TestABackupOfARunningHubIsRestored(t *testing.T) {
 	l := newLife(t)
 	worker := l.attach()

@@ -24,7 +24,7 @@ func TestDiskConforms(t *testing.T) {
 	})
 }
 
-// What a killed process was writing is on the disk or not, by the moment of its death; what it writes later never is.
+// A write in flight at a kill is on the disk or not, depending on the moment of the kill; a later write never is.
 func TestDiskOfAKilledProcess(t *testing.T) {
 	for name, tc := range map[string]struct {
 		killedAfter time.Duration

@@ -30,7 +30,7 @@ func open(t *testing.T, dir string, kind hubstate.Kind) *store.Bolt {
 	return s
 }
 
-// golden is a directory with files that a build wrote before there were migrations.
+// golden is a directory with files of a build from before migrations existed.
 func golden(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func keys(t *testing.T, s store.Store) []string {
 	return slices.Compact(out)
 }
 
-// TestFilesOfTheFirstSchemaAreMigrated: everything is still there, and the two belong together.
+// TestFilesOfTheFirstSchemaAreMigrated: nothing is lost, and the two belong together.
 func TestFilesOfTheFirstSchemaAreMigrated(t *testing.T) {
 	dir := golden(t)
 	claims, registry := open(t, dir, hubstate.Claims), open(t, dir, hubstate.Registry)
@@ -147,7 +147,7 @@ func TestABackupIsRestored(t *testing.T) {
 	}
 }
 
-// TestI2I4ARestoreForgetsNoClusterThatRegisteredSince, and lets in none that was forgotten since.
+// TestI2I4ARestoreForgetsNoClusterThatRegisteredSince, and admits none that was forgotten since.
 func TestI2I4ARestoreForgetsNoClusterThatRegisteredSince(t *testing.T) {
 	dir := t.TempDir()
 	write := func(identity hubstate.Identity, records ...hubstate.Record) {
@@ -213,7 +213,7 @@ func TestADamagedArchiveChangesNothing(t *testing.T) {
 		refused("cut off", archive[:at])
 		flipped := bytes.Clone(archive)
 		flipped[at] ^= 0x10
-		if !bytes.Equal(unzip(flipped), unzip(archive)) { // not every bit of what was packed means something
+		if !bytes.Equal(unzip(flipped), unzip(archive)) { // not every bit of a compressed archive matters
 			refused(fmt.Sprintf("with a flipped bit at %d of %d", at, len(archive)), flipped)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// TestI2ARestoreSurvivesAPowerCut: a hub finds the files that were there or those of the archive, the latter once the restore was
-// acknowledged, and a registry that knows the clusters of both. A restore that was cut off can be begun again.
+// TestI2ARestoreSurvivesAPowerCut: a hub finds the previous files or those of the archive, the latter once the restore was
+// acknowledged, and a registry with the clusters of both. An interrupted restore can be repeated.
 func TestI2ARestoreSurvivesAPowerCut(t *testing.T) {
 	restore := func(dir string) error {
 		f, err := os.Open(filepath.Join(dir, "archive"))
@@ -81,7 +81,7 @@ func filesAndAnOlderArchive(dir string) error {
 	return errors.Join(err, claimed, hubstate.SaveRecord(ctx, registry, hubstate.Record{ClusterID: "north", UID: "n"}), claims.Close(), registry.Close())
 }
 
-// checkPair looks at what a hub would start on. Without claims it asks the clusters that the registry knows.
+// checkPair checks what a hub would start on. Without claims it asks the clusters in the registry.
 func checkPair(dir string, clusters int, restored bool) (err error) {
 	if _, err := os.Stat(hubstate.Claims.Path(dir)); errors.Is(err, os.ErrNotExist) && clusters == 1 && !restored {
 		return nil

@@ -16,8 +16,8 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// I14: a frame that cannot be sent or read costs itself alone: the other side gets an empty one, which every build ignores, and
-// it is counted. What travels in a tunnel is never left out.
+// I14: a frame that cannot be sent or read is lost alone: the other side gets an empty one, which every build ignores, and it is
+// counted. A tunnel's messages are never left out.
 func TestI14AFrameThatCannotTravelIsDroppedAlone(t *testing.T) {
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
@@ -58,7 +58,7 @@ func TestI14AFrameThatCannotTravelIsDroppedAlone(t *testing.T) {
 		}
 	}
 
-	// What a worker fills a frame with is read.
+	// A frame that a worker fills is read.
 	full := &federationv1.Report{}
 	for proto.Size(full) < MaxFrame {
 		for range 1000 {

@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// The trace that a dispatch carries comes from another process: what is no trace is none, and what is one travels on.
+// The trace in a dispatch comes from another process: an invalid one is none, and a valid one is passed on.
 func FuzzTrace(f *testing.F) {
 	f.Add("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate", "a=b,c=d")
 	f.Add("traceparent", "00-00000000000000000000000000000000-0000000000000000-00", "baggage", "a=b;c=d,%zz")

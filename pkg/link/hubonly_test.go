@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A certificate that the CA vouches for, and that has the hub's host name, is still no hub unless it says so.
+// A certificate that the CA signed, with the hub's host name, is not a hub's without the hub's identity.
 func TestAWorkerTalksToAHubOnly(t *testing.T) {
 	state := func(who Identity) tls.ConnectionState {
 		return tls.ConnectionState{PeerCertificates: []*x509.Certificate{{URIs: []*url.URL{who.URI()}}}}

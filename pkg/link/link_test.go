@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// whoami tells every caller whom the hub takes it for, and panics when asked to.
+// whoami returns to every caller the identity that the hub sees, and panics on request.
 type whoami struct {
 	federationv1.UnimplementedLinkServer
 }
@@ -73,7 +73,7 @@ func serve(t *testing.T, files link.Files, metrics *link.Metrics) (address strin
 	return listener.Addr().String()
 }
 
-// ask connects once and returns whom the hub takes the caller for.
+// ask connects once and returns the identity that the hub sees.
 func ask(t *testing.T, address string, creds *link.Credentials, hello *federationv1.Hello) (who string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -126,7 +126,7 @@ func must(t *testing.T) func(link.Files, error) link.Files {
 	}
 }
 
-// I12: who a worker is, is what its certificate says.
+// I12: a worker's identity is in its certificate.
 func TestI12IdentityComesFromTheCertificate(t *testing.T) {
 	ca := authority(t, t.TempDir())
 	address := serve(t, must(t)(ca.Hub("127.0.0.1")), nil)
@@ -145,7 +145,7 @@ func TestWhoIsKeptOut(t *testing.T) {
 	ours := credentials(t, must(t)(ca.Cluster("a")))
 
 	foreign := must(t)(stranger.Cluster("a"))
-	foreign.CA = ca.CAFile() // it trusts us; we do not trust it
+	foreign.CA = ca.CAFile() // it trusts this CA; this CA's peers do not trust it
 	if who, err := ask(t, address, credentials(t, foreign), &federationv1.Hello{}); err == nil {
 		t.Errorf("a cluster with another CA's certificate was let in as %q", who)
 	}
@@ -250,7 +250,7 @@ func appendFile(t *testing.T, path, from string) {
 	}
 }
 
-// jumping is a clock that time passes on without anybody waiting for it.
+// jumping is a clock on which time passes without a waiting goroutine.
 type jumping struct {
 	clock.RealClock
 	ahead atomic.Int64
@@ -260,7 +260,7 @@ func (j *jumping) Now() time.Time { return j.RealClock.Now().Add(time.Duration(j
 
 func (j *jumping) Since(t time.Time) time.Duration { return j.Now().Sub(t) }
 
-// A hub that goes again and again was there in between: whoever it leaves is back as soon as it is.
+// A hub that leaves again and again was up in between: its workers return as soon as it does.
 func TestAHubThatWasThereIsNotLongAway(t *testing.T) {
 	ca := authority(t, t.TempDir())
 	address := serve(t, must(t)(ca.Hub("127.0.0.1")), nil)

@@ -28,7 +28,7 @@ func (echo) Copy(s grpc.BidiStreamingServer[federationv1.CopyFrame, federationv1
 	return s.Send(f)
 }
 
-// I12: between replicas both sides look for their own cluster's name, each for itself; and for a CA of theirs.
+// I12: between replicas both sides check their own cluster's name, each for itself, and their own CA.
 func TestI12ReplicasLetInTheirOwnClusterAlone(t *testing.T) {
 	authorities := map[string]*pki.Authority{}
 	for _, name := range []string{"ours", "foreign"} {
@@ -54,7 +54,7 @@ func TestI12ReplicasLetInTheirOwnClusterAlone(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		server, client *link.Credentials
-		serves, dials  string // the cluster that each believes to be of
+		serves, dials  string // the cluster that each side is configured for
 		refused        string
 	}{
 		"a replica":                   {creds("ours", "east"), creds("ours", "east"), "east", "east", ""},
@@ -83,7 +83,7 @@ func TestI12ReplicasLetInTheirOwnClusterAlone(t *testing.T) {
 			defer conn.Close()
 			stream, err := federationv1.NewHistoryClient(conn).Copy(t.Context())
 			if err == nil {
-				_ = stream.Send(&federationv1.CopyFrame{}) // why it failed is for Recv to say
+				_ = stream.Send(&federationv1.CopyFrame{}) // Recv returns why it failed
 				_, err = stream.Recv()
 			}
 			if (err == nil) != (tc.refused == "") || err != nil && !strings.Contains(err.Error(), tc.refused) {

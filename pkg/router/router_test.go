@@ -384,7 +384,7 @@ func TestNearEqual(t *testing.T) {
 	}
 }
 
-// TestReplace compares a view that was changed in part with one that was made anew.
+// TestReplace compares a partly changed view with a new one.
 func TestReplace(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	for range 2000 {
@@ -579,7 +579,7 @@ func TestExclusionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAHerdSpreads gives a thousand callers the same view with nothing deducted in between.
+// TestAHerdSpreads sends a thousand callers the same view with nothing deducted in between.
 func TestAHerdSpreads(t *testing.T) {
 	view := scene{lines: `
 		east/a ready=100

@@ -35,8 +35,8 @@ func seedReports() []*federationv1.Report {
 	}
 }
 
-// A report is read in full or not at all; what it says can be repeated and comes to the same in any order, and the digest is
-// always that of what is there.
+// A report is read in full or not at all; its content can be repeated and has the same result in any order, and the digest always
+// matches the content.
 func FuzzReports(f *testing.F) {
 	seeds := seedReports()
 	for i, r := range seeds {

@@ -106,7 +106,7 @@ func TestDigestIgnoresWhatCountsDown(t *testing.T) {
 	}
 }
 
-// A hub that is older than a field drops it, and would answer every heartbeat with a wish for a complete report.
+// A hub that is older than a field drops it, and would respond to every heartbeat with a request for a complete report.
 func TestDigestIgnoresWhatOlderHubsDrop(t *testing.T) {
 	s := sample()
 	shaped(func(s *Shape) { s.StartupTimeout = time.Minute })(s)
@@ -126,7 +126,7 @@ func TestDigestIgnoresWhatOlderHubsDrop(t *testing.T) {
 	}
 }
 
-// TestDigestGolden holds the encoding: worker and hub of different builds compare digests. Who changes it raises
+// TestDigestGolden pins the encoding: worker and hub of different builds compare digests. A change of it must raise
 // digestVersion.
 func TestDigestGolden(t *testing.T) {
 	for _, c := range []struct {
@@ -153,8 +153,7 @@ func randomSegment(r *rand.Rand) *Segment {
 	return s.With(members...)
 }
 
-// TestSnapshotDigestIsThatOfItsContent compares the digest kept up to date with the one of a snapshot made afresh, in
-// another order.
+// TestSnapshotDigestIsThatOfItsContent compares the incrementally updated digest with that of a new snapshot, in another order.
 func TestSnapshotDigestIsThatOfItsContent(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var s Snapshot

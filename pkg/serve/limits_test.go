@@ -34,10 +34,10 @@ import (
 
 const createMethod = sandboxv1.Sandboxes_CreateSandbox_FullMethodName
 
-// patience is how long a server may take for what it does at once.
+// patience is how long a server may take for an immediate action.
 const patience = 20 * time.Second
 
-// admitKnown lets in who shows a token, under its name.
+// admitKnown admits callers with a token, under its name.
 func admitKnown(_ context.Context, _ string, authorization []string) (string, error) {
 	if len(authorization) != 1 {
 		return "", problem.New(problem.Unauthenticated, "who are you?")
@@ -51,7 +51,7 @@ func limits(change func(*Limits)) func(*Options) {
 
 func secured(o *Options) { o.Admit = admitKnown }
 
-// talk opens a connection and says something, as it is.
+// talk opens a connection and sends raw bytes.
 func talk(t *testing.T, address, text string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -81,7 +81,7 @@ func heard(t *testing.T, conn net.Conn) (code int, body string, closed bool) {
 	return resp.StatusCode, string(text), resp.Close
 }
 
-// begin opens a stream of which nothing but the header is sent.
+// begin opens a stream and sends only the header.
 func begin(t *testing.T, conn *grpc.ClientConn, method string, header ...string) grpc.ClientStream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), header...), patience)
@@ -93,7 +93,7 @@ func begin(t *testing.T, conn *grpc.ClientConn, method string, header ...string)
 	return stream
 }
 
-// I14: who shows no credentials is refused before anything is read but the header.
+// I14: callers without credentials are refused before anything but the header is read.
 func TestI14CredentialsComeBeforeTheBody(t *testing.T) {
 	address := start(t, secured)
 	for _, path := range []string{"/v1/sandboxes", "/v1/extra/7", "/v1/nothing"} {
@@ -113,7 +113,7 @@ func TestI14CredentialsComeBeforeTheBody(t *testing.T) {
 		t.Errorf("with credentials: %v %v", got, err)
 	}
 	for path, want := range map[string]int{"/healthz": 200, "/openapi.json": 200, "/v1/sandboxes": 401} {
-		// One response for each connection: who reads none could have more of them wait than one.
+		// One response per connection; because a caller that reads none could have more of them wait than one.
 		if code, body, closed := heard(t, talk(t, address, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")); code != want || !closed {
 			t.Errorf("%s: %d %s, closed %t", path, code, body, closed)
 		}
@@ -204,7 +204,7 @@ func TestI14RequestsAreBounded(t *testing.T) {
 	}
 }
 
-// checkProto is asked about anything, and is done with it in one pass.
+// checkProto gets any input, and finishes it in one pass.
 func TestCheckProtoTakesAnything(t *testing.T) {
 	request := (&sandboxv1.CreateSandboxRequest{}).ProtoReflect().Descriptor()
 	long := protowire.AppendBytes(protowire.AppendTag(nil, 17, protowire.BytesType), make([]byte, 10))
@@ -246,7 +246,7 @@ func TestI14SlowCallersAreEnded(t *testing.T) {
 			t.Fatal("a gRPC connection without calls is kept")
 		}
 	}
-	// A conversation that is over does not wait for the rest of its request.
+	// A conversation that has ended does not wait for the rest of its request.
 	if code, body, _ := heard(t, talk(t, address, "POST /v1/extra/unread HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1")); code != 200 {
 		t.Errorf("a conversation whose request was not read: %d %s", code, body)
 	}
@@ -261,7 +261,7 @@ func TestI14SlowCallersAreEnded(t *testing.T) {
 	}
 }
 
-// Who does not take the response is ended as well: the only connection there may be is free again.
+// A caller that does not take the response is ended as well: the only connection is free again.
 func TestI14ResponsesAreTakenInTime(t *testing.T) {
 	address := start(t, limits(func(l *Limits) { l.BodyTimeout, l.PerAddress = 300*time.Millisecond, 1 }))
 	deaf := talk(t, address, "")
@@ -379,7 +379,7 @@ func TestI14PlainIsBounded(t *testing.T) {
 	}
 }
 
-// What one caller has under way takes no other's place, however many connections it has.
+// One caller's calls in flight take no other's place, however many connections it has.
 func TestI14EachCallerHasItsCalls(t *testing.T) {
 	address := start(t, secured, limits(func(l *Limits) { l.Calls = 3 }))
 	call := func(caller string) error {
@@ -438,7 +438,7 @@ func TestI14IntakeIsShared(t *testing.T) {
 			left = append(left, func() { in.part(caller, s) })
 		}
 	}
-	for i, want := range []int{6, 6, 4, 3, 2, 2, 1, 1, 1} { // of a caller beside so many others
+	for i, want := range []int{6, 6, 4, 3, 2, 2, 1, 1, 1} { // of one caller beside so many others
 		if got := fill(fmt.Sprint("caller ", i)); got != want {
 			t.Errorf("caller %d has %d bodies under way, want %d", i, got, want)
 		}
@@ -451,7 +451,7 @@ func TestI14IntakeIsShared(t *testing.T) {
 	}
 }
 
-// A caller's requests that do not arrive hold up its own, and nobody else's.
+// A caller's requests that do not arrive delay only its own.
 func TestI14EachCallerHasAShare(t *testing.T) {
 	address := start(t, secured)
 	conn := dial(t, address, insecure.NewCredentials())
@@ -474,7 +474,7 @@ func TestI14EachCallerHasAShare(t *testing.T) {
 	}
 }
 
-// Who takes no responses is not read: gRPC would keep them, however many.
+// A connection that takes no responses is not read; because gRPC would keep them, however many.
 func TestI14WhoDoesNotReadIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, deaf := net.Pipe()
@@ -510,7 +510,7 @@ func TestI14WhoDoesNotReadIsNotRead(t *testing.T) {
 	})
 }
 
-// Calls that come in faster than they are looked at hold up their connections.
+// Calls that arrive faster than they are checked block their connections.
 func TestI14CallsAreLookedAtAsTheyCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuard(DefaultLimits(), admitKnown)
@@ -519,7 +519,7 @@ func TestI14CallsAreLookedAtAsTheyCome(t *testing.T) {
 		for i := range maxUnseen {
 			parent := t.Context()
 			if i == 0 {
-				parent = ended // of no method that there is
+				parent = ended // of an unknown method
 			}
 			last, _ = g.tap(parent, nil)
 		}

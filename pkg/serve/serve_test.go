@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo answers with what it was asked for.
+// echo returns its request.
 type echo struct {
 	sandboxv1.UnimplementedSandboxesServer
 	sandboxv1.UnimplementedClaimsServer

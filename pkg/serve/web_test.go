@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A page that a person looks at must not do what the person can: without credentials a browser's word is all there is.
+// A page that a user opens must not do what the user can: without credentials the browser's headers are the only evidence.
 func TestPagesOfOthersHaveNoAccess(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
@@ -22,7 +22,7 @@ func TestPagesOfOthersHaveNoAccess(t *testing.T) {
 		header                      []string
 		code                        int
 	}{
-		// A form, or a fetch without leave, of another site.
+		// A form, or a fetch without a preflight, of another site.
 		{open, "POST", "/v1/sandboxes", "", []string{"Origin", evil, "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}, 403},
 		{open, "POST", "/v1/sandboxes", "", []string{"Origin", "null", "Content-Type", "application/json"}, 403},
 		{open, "POST", "/v1/sandboxes", "", []string{"Origin", "http://localhost:1", "Sec-Fetch-Site", "same-site", "Content-Type", "application/json"}, 403},
@@ -32,7 +32,7 @@ func TestPagesOfOthersHaveNoAccess(t *testing.T) {
 		{open, "GET", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
 		{open, "GET", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, 403},
 		{open, "POST", "/v1/sandboxes", "", []string{"Content-Type", "text/plain"}, 400},
-		{open, "POST", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "same-origin"}, 400}, // JSON, and says so
+		{open, "POST", "/v1/sandboxes", "", []string{"Sec-Fetch-Site", "same-origin"}, 400}, // JSON, and declared so
 		// A name that is rebound, and names of ours.
 		{open, "GET", "/v1/claims/k", "evil.example:" + port, nil, 403},
 		{open, "GET", "/v1/extra/7", "evil.example:" + port, nil, 403},
@@ -47,7 +47,7 @@ func TestPagesOfOthersHaveNoAccess(t *testing.T) {
 		{open, "POST", "/v1/sandboxes", "", []string{"Origin", "http://" + open, "Sec-Fetch-Site", "same-origin", "Content-Type", "application/json"}, 200},
 		{open, "GET", "/v1/claims/k", "", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
 		{open, "GET", "/v1/claims/k", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
-		// With credentials every name is good: a browser shows them only where they were given.
+		// With credentials every name is accepted: a browser sends them only where they were entered.
 		{keyed, "GET", "/v1/claims/k", "hub.example", []string{"Authorization", "a"}, 200},
 		{keyed, "POST", "/v1/sandboxes", "", []string{"Authorization", "a", "Origin", evil, "Content-Type", "application/json"}, 403},
 	} {

@@ -20,8 +20,8 @@ import (
 
 const fullEnv = "STORE_TEST_FULL_DISK_FILE"
 
-// TestAFullDisk has a limit on the size of files play the full disk, in a process of its own: it holds for all of one.
-// With the disk full a write fails and changes nothing, reads go on, and with room again so do writes.
+// TestAFullDisk simulates the full disk by a limit on the size of files, in a process of its own; because the limit covers a
+// whole process. With the disk full a write fails and changes nothing, reads continue, and with room again so do writes.
 func TestAFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	child := exec.CommandContext(t.Context(), os.Args[0])

@@ -35,8 +35,8 @@ func sound(f *testing.F) []byte {
 	return data
 }
 
-// A file that a disk has damaged, in any two places, or cut off, is refused or read, and never ends the process: the hub
-// says what is wrong with it.
+// A file with damage in any two places, or truncated, is refused or read, and never ends the process: the hub reports what is
+// wrong with it.
 func FuzzDamage(f *testing.F) {
 	whole := sound(f)
 	f.Add(uint32(0), []byte{}, uint32(0), []byte{}, uint32(0))

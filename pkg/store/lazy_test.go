@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// A lazy transaction waits for another one, and no longer than it may.
+// A lazy transaction waits for another one, no longer than allowed.
 func TestLazyTransactionsWaitForCompany(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	synctest.Test(t, func(t *testing.T) {

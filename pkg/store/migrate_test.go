@@ -75,7 +75,7 @@ func TestAMigrationThatFailsLeavesTheFile(t *testing.T) {
 	}
 }
 
-// TestAFileAppearsWhole: a file of no length is one that was cut off, and what a dying process left beside it is none.
+// TestAFileAppearsWhole: an empty file was truncated, and a dying process's leftover beside it does not count.
 func TestAFileAppearsWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -93,7 +93,7 @@ func TestAFileAppearsWhole(t *testing.T) {
 	}
 }
 
-// TestAPageThatIsFreeAndInUse is damage that no reader meets: the next writes would overwrite what is there.
+// TestAPageThatIsFreeAndInUse is damage that no reader detects: the next writes would overwrite existing data.
 func TestAPageThatIsFreeAndInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	fill(t, path)
@@ -127,7 +127,7 @@ func TestAPageThatIsFreeAndInUse(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsCutOffUnderAnOpenStore: it is answered as damage, by reads and writes alike, and nobody dies of it.
+// TestAFileThatIsCutOffUnderAnOpenStore: reads and writes return damage, and the process survives.
 func TestAFileThatIsCutOffUnderAnOpenStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	fill(t, path)
@@ -164,7 +164,7 @@ func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestADamagedFileIsLetGoOf: it is refused as damaged again, and not as one that is open.
+// TestADamagedFileIsLetGoOf: it is refused as damaged again, and not as open.
 func TestADamagedFileIsLetGoOf(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	fill(t, path)

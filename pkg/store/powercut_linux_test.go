@@ -16,13 +16,13 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// TestAcknowledgedWritesSurviveAPowerCut guards the half of I2 that rests on the store: what was acknowledged is there after a
-// power cut, or a kill, at any point, and no transaction is there in part.
+// TestAcknowledgedWritesSurviveAPowerCut guards the half of I2 that relies on the store: what was acknowledged exists after a
+// power cut, or a kill, at any point, and no transaction exists in part.
 func TestAcknowledgedWritesSurviveAPowerCut(t *testing.T) {
 	powercut.Run(t, powercut.Case{Do: writeTransactions, Check: checkTransactions})
 }
 
-// TestANewFileSurvivesAPowerCut: also one that a process made which was killed before it was done.
+// TestANewFileSurvivesAPowerCut: also one whose creating process was killed before it was done.
 func TestANewFileSurvivesAPowerCut(t *testing.T) {
 	powercut.Run(t, powercut.Case{
 		Restart: true,

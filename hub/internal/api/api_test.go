@@ -40,7 +40,7 @@ func (unconnected) Dispatch(context.Context, string, *federationv1.Dispatch) (*f
 	return nil, workercalls.ErrNotConnected
 }
 
-// newFleet is a real fleet that has heard of these Envs (namespace/name) from cluster east, which is gone again.
+// newFleet is a real fleet that has reports of these Envs (namespace/name) from cluster east, which has left again.
 func newFleet(t testing.TB, envs ...string) *fleet.Fleet {
 	t.Helper()
 	f, err := fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: fleet.NewRegistry(openStore(t, "registry"))})
@@ -78,7 +78,7 @@ func openStore(t testing.TB, kind string) store.Store {
 	return s
 }
 
-// serveAPI answers the base URL of an API over the fleet.
+// serveAPI returns the base URL of an API over the fleet.
 func serveAPI(t testing.TB, f *fleet.Fleet, auth *Authenticator) string {
 	t.Helper()
 	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
@@ -110,7 +110,7 @@ func serveOptions(t testing.TB, o Options) string {
 	return "http://" + lis.Addr().String()
 }
 
-// exchange is one REST call and its answer, as golden text.
+// exchange is one REST call and its response, as golden text.
 func exchange(t *testing.T, base, method, path, body string, header ...string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))

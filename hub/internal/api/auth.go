@@ -44,7 +44,7 @@ type Authenticator struct {
 	seats  map[string]int // of guests, by the name of their key
 }
 
-// guest is a request that may go on for longer than its key.
+// guest is a request that may last longer than its key.
 type guest struct {
 	token string
 	needs need

@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Whatever a caller sends, the answer is what was asked for or a problem document that says whose fault it is: never
-// INTERNAL, which is a bug of ours.
+// Whatever a caller sends, the response is what it requested or a problem document that names the faulty side: never INTERNAL,
+// which is a bug of ours.
 func FuzzREST(f *testing.F) {
 	for _, seed := range []struct{ method, path, key, body string }{
 		{"POST", "/v1/sandboxes", "", `{"env":"demo","wait":"NONE"}`},

@@ -113,7 +113,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// A key is good for what it names, and what concerns others needs a key that is for them as well.
+// A key permits what it names. A call that concerns others needs a key that covers them as well.
 func TestCallsNeedAKeyForWhomTheyConcern(t *testing.T) {
 	admin := []Scope{ScopeAdmin}
 	for name, key := range map[string]Key{

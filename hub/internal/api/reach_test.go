@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/pkg/reach"
 )
 
-// visitors notes who gets as far as a sandbox.
+// visitors notes which callers reach a sandbox.
 type visitors []string
 
 func (v *visitors) Open(ctx context.Context, _ string, _ *federationv1.ReachCall) (reach.Tunnel, error) {
@@ -72,7 +72,7 @@ func TestReachNeedsTheScopeClaim(t *testing.T) {
 	}
 }
 
-// conversation is one that lasts until it is ended.
+// conversation lasts until it is ended.
 type conversation struct {
 	reach.Tunnel
 	cut chan struct{}
@@ -96,11 +96,11 @@ func (h host) Open(context.Context, string, *federationv1.ReachCall) (reach.Tunn
 	return c, nil
 }
 
-// A conversation outlives neither its key's time nor the key.
+// A conversation outlives neither its key's expiry nor the key.
 func TestConversationsEndWithTheirKey(t *testing.T) {
 	for name, c := range map[string]struct {
 		until time.Duration
-		taken bool // the key is taken out of the file
+		taken bool // the key is removed from the file
 		ends  bool
 	}{"expired": {until: time.Minute, ends: true}, "taken away": {until: time.Hour, taken: true, ends: true}, "good": {until: time.Hour}} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func claimOf(keyHash string) *federationv1.Dispatch {
 	}}}
 }
 
-// outcome is what a dispatch came to.
+// outcome is the outcome of a dispatch.
 type outcome struct {
 	answer *federationv1.Answer
 	err    error
@@ -49,12 +49,12 @@ func (h *hub) await(c <-chan outcome) outcome {
 	}
 }
 
-// I12: whatever a worker says of itself, its reports are those of the cluster in its certificate.
+// I12: whatever identity a worker sends, its reports are those of the cluster in its certificate.
 func TestI12AReportIsOfTheClusterInTheCertificate(t *testing.T) {
 	h := newHub(t, handler{})
 	h.attach("b", "py")
 	w := h.dial("a")
-	// Everything that a worker can say about itself is cluster b's.
+	// Every identity that a worker can send is cluster b's.
 	frame := w.hello(&federationv1.Hello{ClusterUid: "uid-b", Term: "b", Incarnation: 7, Version: "b"})
 	if got := frame.GetWelcome().GetClusterId(); got != "a" {
 		t.Fatalf("the hub welcomes %q (%v)", got, frame)
@@ -153,7 +153,7 @@ func TestWhatADispatchComesTo(t *testing.T) {
 	}
 }
 
-// A sandbox that arrives for a claim without a key, when its caller has gone elsewhere, is given back.
+// A sandbox that arrives for a claim without a key, after its caller went to another cluster, is released.
 func TestALateSandboxIsReleased(t *testing.T) {
 	h := newHub(t, handler{})
 	w := h.attach("a", "py")
@@ -287,7 +287,7 @@ func TestEndedIsAcknowledgedWhenItIsStored(t *testing.T) {
 	}
 }
 
-// I5: a key index with a chunk missing is no index: a key that is not in it may well have a sandbox.
+// I5: a key index with a chunk missing is no index: a key that is not in it may have a sandbox.
 func TestI5KeysCountOnlyWhole(t *testing.T) {
 	got := make(chan []*federationv1.KeyHolder, 10)
 	h := newHub(t, handler{onKeys: func(_ string, keys []*federationv1.KeyHolder) { got <- keys }})

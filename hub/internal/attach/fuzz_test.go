@@ -21,8 +21,8 @@ type forgetful struct{}
 func (forgetful) Load(context.Context) ([]fleet.Record, error) { return nil, nil }
 func (forgetful) Save(context.Context, fleet.Record) error     { return nil }
 
-// What a stream delivers, after its Begin, is taken or ends the stream with a status, whatever it is; answers that nobody
-// waits for reach nobody, and a key index counts only as a whole.
+// Any input of a stream, after its Begin, is accepted or ends the stream with a status; responses without a waiting caller are
+// dropped, and a key index counts only as a whole.
 func FuzzReader(f *testing.F) {
 	holder := []*federationv1.KeyHolder{{KeyHash: "0123", Attempt: 1, SandboxId: "x-east"}}
 	chunk := func(n uint32, last bool) *federationv1.WorkerFrame {

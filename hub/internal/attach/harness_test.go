@@ -110,7 +110,7 @@ type worker struct {
 	*hub
 	id     string
 	stream link.Stream
-	frames chan *federationv1.HubFrame // what it reads; closed at the end of the stream
+	frames chan *federationv1.HubFrame // frames that it reads; closed at the end of the stream
 	end    context.CancelFunc
 }
 
@@ -170,7 +170,7 @@ func (w *worker) hello(hello *federationv1.Hello) *federationv1.HubFrame {
 	return frame
 }
 
-// attach goes as far as an acknowledged complete report of the given Envs, and reads from then on.
+// attach runs up to an acknowledged complete report of the given Envs, and reads from then on.
 func (h *hub) attach(id string, envs ...string) *worker {
 	h.Helper()
 	w := h.begin(id)
@@ -179,7 +179,7 @@ func (h *hub) attach(id string, envs ...string) *worker {
 	return w
 }
 
-// begin goes as far as Begin, and reads nothing.
+// begin runs up to Begin, and reads nothing.
 func (h *hub) begin(id string) *worker {
 	h.Helper()
 	w := h.dial(id)
@@ -204,7 +204,7 @@ func (w *worker) read() {
 	}()
 }
 
-// next returns the next frame that is wanted and drops the ones before.
+// next returns the next wanted frame and drops the frames before it.
 func (w *worker) next(what string, wanted func(*federationv1.HubFrame) bool) *federationv1.HubFrame {
 	w.Helper()
 	deadline := time.After(patience)

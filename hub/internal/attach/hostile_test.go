@@ -21,7 +21,8 @@ func memberSegment(env string, members ...*federationv1.MemberSegment) *federati
 	return &federationv1.EnvSegment{Key: segment.Key{Namespace: "default", Name: env}.Proto(), Members: members}
 }
 
-// I14: whatever a cluster says of an Env, the streams of the clusters that share it go on, and carry what the others say.
+// I14: whatever a cluster reports of an Env, the streams of the clusters that share it continue, and carry the other clusters'
+// reports.
 func TestI14WhatAClusterSaysEndsNoOtherStream(t *testing.T) {
 	many := func(n int, m func(i int) *federationv1.MemberSegment) (all []*federationv1.MemberSegment) {
 		for i := range n {
@@ -31,7 +32,7 @@ func TestI14WhatAClusterSaysEndsNoOtherStream(t *testing.T) {
 	}
 	long := func(n int) string { return strings.Repeat("x", n) }
 	for name, said := range map[string][]*federationv1.EnvSegment{
-		// As large as the hub takes it, so that what surrounds it on the way to others is too much.
+		// As large as the hub accepts it, so that its envelope on the way to others is too much.
 		"a member name of 4 MiB": {memberSegment("py", &federationv1.MemberSegment{Name: long(4<<20 - 51)})},
 		"an image of 4 MiB":      {memberSegment("py", &federationv1.MemberSegment{Name: "m", Image: long(4<<20 - 55)})},
 		"a group of 4 MiB":       {memberSegment("py", &federationv1.MemberSegment{Name: "m", ScalingGroup: long(4<<20 - 54)})},
@@ -62,7 +63,7 @@ func TestI14WhatAClusterSaysEndsNoOtherStream(t *testing.T) {
 				}
 				return false
 			})
-			// A stream that begins anew is told everything.
+			// A stream that begins again gets everything.
 			victim.end()
 			again := h.dial("victim")
 			again.hello(&federationv1.Hello{Incarnation: 1, Stream: 2})
@@ -70,7 +71,7 @@ func TestI14WhatAClusterSaysEndsNoOtherStream(t *testing.T) {
 			again.read()
 			again.report(&federationv1.Report{Sequence: 2, Last: true, Complete: true}, "py", "go")
 			again.next("everything", func(f *federationv1.HubFrame) bool { return f.GetForeign().GetComplete() && f.GetForeign().GetLast() })
-			// The liar's own stream goes on as well: it heartbeats.
+			// The lying cluster's own stream continues as well: it heartbeats.
 			liar.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: 9}}})
 			liar.next("heartbeat", func(f *federationv1.HubFrame) bool { return f.GetHeartbeatAck().GetNumber() == 9 })
 			if state := h.fleet.Cluster("victim").GetState(); state != sandboxv1.ClusterState_FRESH {
@@ -89,7 +90,7 @@ func many2(n int) []*federationv1.EnvSegment {
 	return all
 }
 
-// I14: a caller's request that no frame can carry is refused, and the stream that it should have travelled on goes on.
+// I14: a caller's request that fits no frame is refused, and its stream continues.
 func TestI14ARequestThatNoFrameCarriesIsRefused(t *testing.T) {
 	h := newHub(t, handler{})
 	w := h.attach("a", "py")
@@ -109,7 +110,7 @@ func TestI14ARequestThatNoFrameCarriesIsRefused(t *testing.T) {
 	}
 }
 
-// I14: an answer and a record are as large as they can be, whatever the worker sends.
+// I14: a response and a record are bounded, whatever the worker sends.
 func TestI14WhatAWorkerAnswersIsBounded(t *testing.T) {
 	long := strings.Repeat("ä", 1<<20)
 	for name, a := range map[string]*federationv1.Answer{
@@ -143,7 +144,7 @@ func TestAHelloWithTooManyUnacknowledgedIsRefused(t *testing.T) {
 	}
 }
 
-// Forgetting revokes the certificate: with any uid it is refused, and its key is when the name is another cluster's.
+// Forgetting revokes the certificate: it is refused with any uid, and so is its key when the name is another cluster's.
 func TestAForgottenClusterIsRefusedByItsCertificate(t *testing.T) {
 	h := newHub(t, handler{})
 	stolen := h.credentials("a")
@@ -173,7 +174,7 @@ func TestAForgottenClusterIsRefusedByItsCertificate(t *testing.T) {
 	}
 }
 
-// I14: a cluster that opens streams without beginning on them is held to a few, and no other is.
+// I14: a cluster that opens streams without beginning on them is limited to a few, and no other cluster is affected.
 func TestI14StreamsThatDoNotBeginAreFew(t *testing.T) {
 	h := newHub(t, handler{})
 	var idle []*worker

@@ -14,7 +14,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// Sandbox ids that cluster a mints.
+// Sandbox ids of cluster a.
 const (
 	lateA  = "01hzzzzzzzzzzzzzzzzzzzzzz1-a"
 	toldA  = "01hzzzzzzzzzzzzzzzzzzzzzz2-a"
@@ -37,7 +37,7 @@ func unacknowledged(stream, dispatch uint64, sandbox string) *federationv1.Unack
 	return &federationv1.Unacknowledged{Stream: stream, Dispatch: dispatch, SandboxId: sandbox}
 }
 
-// mustRelease wants a release of each, in any order, and answers them.
+// mustRelease expects a release of each, in any order, and responds.
 func (w *worker) mustRelease(answer *federationv1.Error, sandboxes ...string) {
 	w.Helper()
 	var got []string
@@ -52,8 +52,8 @@ func (w *worker) mustRelease(answer *federationv1.Error, sandboxes ...string) {
 	}
 }
 
-// A sandbox whose answer was lost with its stream is given back when the worker names it, whether its caller left before the
-// stream ended or with it. One whose answer arrived stays, though the worker does not know that it did.
+// A sandbox whose response was lost with its stream is released when the worker names it, whether its caller left before the
+// stream ended or with it. A sandbox whose response arrived stays, although the worker does not know that it did.
 func TestASandboxThatWasLostWithItsStreamIsReleased(t *testing.T) {
 	h := newHub(t, handler{})
 	w := h.attach("a", "py")
@@ -92,7 +92,7 @@ func (h *hub) settled(id string) {
 	})
 }
 
-// A worker may be back before the hub has noticed that its last stream is over.
+// A worker may be back before the hub has noticed that its last stream has ended.
 func TestALateEndOfAStreamReleasesWhatTheNextOneHasNamed(t *testing.T) {
 	h := newHub(t, handler{})
 	w := h.attach("a", "py")
@@ -107,7 +107,7 @@ func TestALateEndOfAStreamReleasesWhatTheNextOneHasNamed(t *testing.T) {
 	h.settled("a")
 }
 
-// A release that fails is tried again, on the same stream and on the next one, until its sandbox is gone.
+// A release that fails is retried, on the same stream and on the next one, until its sandbox is gone.
 func TestAReleaseIsOwedUntilItIsConfirmed(t *testing.T) {
 	h := newHub(t, handler{})
 	w := h.attach("a", "py")
@@ -128,7 +128,7 @@ func TestAReleaseIsOwedUntilItIsConfirmed(t *testing.T) {
 	h.settled("a")
 }
 
-// TestI15ASandboxIDOfAnotherClusterIsNotReleased, whichever way it comes: named on a later stream or in a late answer.
+// TestI15ASandboxIDOfAnotherClusterIsNotReleased, whichever way it arrives: named on a later stream or in a late response.
 func TestI15ASandboxIDOfAnotherClusterIsNotReleased(t *testing.T) {
 	h := newHub(t, handler{})
 	w := h.attach("a", "py")
@@ -147,7 +147,7 @@ func TestI15ASandboxIDOfAnotherClusterIsNotReleased(t *testing.T) {
 	h.settled("a")
 }
 
-// TestI14AFloodOfOneClusterTakesNoRoomFromAnother: what one names does not make the hub forget what another has lost.
+// TestI14AFloodOfOneClusterTakesNoRoomFromAnother: one cluster's names do not make the hub forget what another has lost.
 func TestI14AFloodOfOneClusterTakesNoRoomFromAnother(t *testing.T) {
 	o := newOrphans()
 	o.lose(callID{cluster: "b", term: "t", stream: 1, dispatch: 1})

@@ -8,7 +8,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// TestTheFirstIndexAfterARestoreIsToldApart: of the stream that was welcomed so, and once.
+// TestTheFirstIndexAfterARestoreIsToldApart: only on the stream whose Welcome reported the restore, and once.
 func TestTheFirstIndexAfterARestoreIsToldApart(t *testing.T) {
 	indexes, restored := make(chan string, 10), make(chan string, 10)
 	h := newHub(t, handler{

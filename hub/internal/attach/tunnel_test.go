@@ -86,7 +86,7 @@ func TestATunnelCarriesMessagesBothWays(t *testing.T) {
 	}
 }
 
-// I12: a token is good for the cluster that was called, by its certificate, once, and while somebody waits.
+// I12: a token is valid for the called cluster, by its certificate, once, and while the caller waits.
 func TestI12ATokenIsGoodForItsClusterAlone(t *testing.T) {
 	h := newHub(t, handler{})
 	own, other := h.tunnels("a"), h.tunnels("b")
@@ -119,7 +119,7 @@ func TestI12ATokenIsGoodForItsClusterAlone(t *testing.T) {
 	}
 }
 
-// I10: what nobody reads stays within the window, in both directions.
+// I10: unread data stays within the window, in both directions.
 func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
 	h := newHub(t, handler{})
 	workers := h.tunnels("a")
@@ -148,7 +148,7 @@ func TestI10WhatIsNotReadStaysAtItsSource(t *testing.T) {
 			t.Errorf("%d bytes of the %s wait for nobody", last, name)
 		}
 	}
-	// The other tunnel of the same connection goes on.
+	// The other tunnel of the same connection continues.
 	for range 100 {
 		h.must(beside.Send(piece))
 		if got, err := other.Recv(); err != nil || len(got) != len(piece) {

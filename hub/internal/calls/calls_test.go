@@ -15,7 +15,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// Whatever times and durations a worker gives its sandbox, it can be shown: also those of fields that are yet to come.
+// Whatever times and durations a worker sends in its sandbox, it can be shown, including those of future fields.
 func TestASandboxCanBeShown(t *testing.T) {
 	s := &sandboxv1.Sandbox{Id: "01arz3ndektsv4rrffq69g5fav-east"}
 	fields := s.ProtoReflect().Descriptor().Fields()
@@ -45,7 +45,7 @@ func TestASandboxCanBeShown(t *testing.T) {
 	}
 }
 
-// TestI14ASandboxIsBounded: what is kept of a sandbox does not depend on what its cluster writes into it.
+// TestI14ASandboxIsBounded: the size of a kept sandbox does not depend on what its cluster writes into it.
 func TestI14ASandboxIsBounded(t *testing.T) {
 	s := &sandboxv1.Sandbox{Id: "01arz3ndektsv4rrffq69g5fav-east", FailureMessage: strings.Repeat("x", maxSandbox/2)}
 	if err := Stamp(s, "east"); err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The holder may wait for a timer: simulated time goes on while others wait for the mutex.
+// The holder may wait for a timer: simulated time continues while others wait for the mutex.
 func TestMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Mutex

@@ -47,7 +47,7 @@ func (f *federation) reopen() {
 	f.start()
 }
 
-// tell has a cluster send its key index, and whatever else it says.
+// tell makes a cluster send its key index, and the rest of its report.
 func (f *federation) tell(cluster string, more ...*federationv1.KeyHolder) {
 	f.t.Helper()
 	w := f.Workers[cluster]
@@ -64,7 +64,7 @@ func (f *federation) tell(cluster string, more ...*federationv1.KeyHolder) {
 	}
 }
 
-// hold gives a cluster a live Pod with a key.
+// hold creates a live Pod with a key in a cluster.
 func (f *federation) hold(cluster, key string, attempt int32) *sandboxv1.Sandbox {
 	answer := f.Workers[cluster].Claim(&federationv1.ClaimCall{
 		KeyHash: ledger.KeyHash("", "default", key), Attempt: attempt,
@@ -86,7 +86,7 @@ func (f *federation) wantAnswer(key, id string) {
 	}
 }
 
-// TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard, and then answers what was answered before.
+// TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard, and then returns what was returned before.
 func TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	k := f.create(workertest.Request("k", workertest.Prefer("east")))
@@ -111,7 +111,7 @@ func TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard(t *testing.T) {
 	}
 }
 
-// TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry: they cannot be known before, but for what the sandbox shows.
+// TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry: they are unknown before, except for what the sandbox shows.
 func TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	k := f.create(workertest.Request("k"))
@@ -125,7 +125,7 @@ func TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry(t *testing.T) {
 	wantReason(t, err, problem.ClaimKeyConflict)
 }
 
-// TestAFlightThatProvedNothingIsNoConflict: with the cluster of an adopted key away, whoever comes first need not be its owner.
+// TestAFlightThatProvedNothingIsNoConflict: while the cluster of an adopted key is away, the first caller need not be its owner.
 func TestAFlightThatProvedNothingIsNoConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3})
@@ -147,7 +147,7 @@ func TestAFlightThatProvedNothingIsNoConflict(t *testing.T) {
 	})
 }
 
-// TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays, whichever is heard first.
+// TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays, whichever reports first.
 func TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays(t *testing.T) {
 	for _, order := range [][]string{{"east", "west"}, {"west", "east"}} {
 		f := newFederation(t, map[string]int32{"east": 3, "west": 3})
@@ -158,14 +158,14 @@ func TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays(t *testing.T) {
 			f.tell(cluster)
 		}
 		f.wantAnswer("k", later.GetId())
-		f.hub.Close() // waits for what goes on behind
+		f.hub.Close() // waits for background work
 		if f.Workers["east"].Count() != 0 || f.Workers["west"].Count() != 1 {
 			t.Errorf("heard %v: %d Pods in east, %d in west", order, f.Workers["east"].Count(), f.Workers["west"].Count())
 		}
 	}
 }
 
-// TestI6APodThatMayHaveBeenAnsweredStays where a key was answered anew because a loss was accepted.
+// TestI6APodThatMayHaveBeenAnsweredStays where a key got a new sandbox because a loss was accepted.
 func TestI6APodThatMayHaveBeenAnsweredStays(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	before := f.hold("east", "k", 1)
@@ -250,7 +250,7 @@ func TestI2ARestoredLedgerFollowsKeysThatMovedOn(t *testing.T) {
 	f.wantAnswer("k", moved.GetId())
 }
 
-// TestARestartInTheMiddleOfARecoveryGoesOn with what was heard.
+// TestARestartInTheMiddleOfARecoveryGoesOn with the indexes that have arrived.
 func TestARestartInTheMiddleOfARecoveryGoesOn(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	k := f.create(workertest.Request("k", workertest.Prefer("east")))

@@ -43,7 +43,7 @@ func TestI2CancelOfARunningSandbox(t *testing.T) {
 		if again := f.create(workertest.Request("k")); again.GetStopReason() != "Canceled" || again.GetPhase() != sandboxv1.Phase_ENDED {
 			t.Fatalf("after the cancel the key answers %v", again)
 		}
-		// The sandbox's own record tells more than the hub knew.
+		// The sandbox's own record has more than the hub's.
 		if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestI2CancelOfARunningSandbox(t *testing.T) {
 	})
 }
 
-// TestI2AGrantAfterTheCancelIsReleased: the worker grants while the cancel is under way, and hears of it last.
+// TestI2AGrantAfterTheCancelIsReleased: the worker grants while the cancel is in flight, and gets it last.
 func TestI2AGrantAfterTheCancelIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
@@ -101,7 +101,7 @@ func TestI2AGrantAfterTheCancelIsReleased(t *testing.T) {
 	})
 }
 
-// TestI2ACancelReachesAClusterThatWasAway: nothing but the store knows of the cancel when the cluster comes back.
+// TestI2ACancelReachesAClusterThatWasAway: only the store has the cancel when the cluster returns.
 func TestI2ACancelReachesAClusterThatWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
@@ -137,7 +137,7 @@ func TestI2ALaterAttemptMakesTheEarlierPodAStray(t *testing.T) {
 		}
 		east.SetConnected(true)
 		hash := ledger.KeyHash("", "default", "k")
-		east.Claim(&federationv1.ClaimCall{Request: workertest.Request("k"), KeyHash: hash, Attempt: 1}) // against its word
+		east.Claim(&federationv1.ClaimCall{Request: workertest.Request("k"), KeyHash: hash, Attempt: 1}) // against its own response
 		f.hub.OnKeys("east", []*federationv1.KeyHolder{{KeyHash: hash, Attempt: 1}})
 		f.hub.OnKeys("west", []*federationv1.KeyHolder{{KeyHash: hash, Attempt: 2}})
 		synctest.Wait()
@@ -183,11 +183,11 @@ func TestEndedRecordsOfOthers(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
 		first := f.create(workertest.Request("k", workertest.Prefer("east")))
 
-		// I12: a cluster that speaks of another's sandbox is not heard.
+		// I12: a cluster's report about another's sandbox is ignored.
 		if err := f.hub.OnEnded(t.Context(), "west", workertest.Ended(first, "k", 1)); err != nil {
 			t.Fatal(err)
 		}
-		// A sandbox of west's own does not end east's claim, whatever key and attempt it is said to have.
+		// A sandbox of west's own does not end east's claim, whatever key and attempt it names.
 		stray := f.create(workertest.Request(""))
 		stray.Id, stray.ClusterId = "01hzzzzzzzzzzzzzzzzzzz9999-west", "west"
 		if err := f.hub.OnEnded(t.Context(), "west", workertest.Ended(stray, "k", 1)); err != nil {
@@ -200,7 +200,7 @@ func TestEndedRecordsOfOthers(t *testing.T) {
 			t.Fatal("I15: a record is kept of a claim that was not sent to west")
 		}
 
-		// The record of a sandbox that was the key's once is kept, for as long as one of the key's own.
+		// The record of a sandbox that was once the key's is kept, for as long as one of the key's own.
 		f.loseLedger()
 		f.tell("east")
 		f.hold("west", "k", 2)

@@ -116,7 +116,7 @@ func TestI2Begin(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
-	// What was adopted in a cluster that the request forbids is not the request's (I15); what was decided here was checked.
+	// What was adopted in a cluster that the request forbids is not the request's (I15); this hub's own choice was checked.
 	for want, r := range map[approach]*ledger.Record{
 		keyConflict: {State: ledger.Answered, Adopted: true}, lookUp: {State: ledger.Answered}, askHolder: {State: ledger.Pending},
 	} {
@@ -163,8 +163,8 @@ func TestI2HoldsCurrent(t *testing.T) {
 	}
 }
 
-// TestI2BearingOf is the rule of what a Pod with a key means: never two that the key answers, none ended that a ledger
-// which was lost may have answered, and none believed that this hub did not send to its cluster (I15).
+// TestI2BearingOf is the rule of what a Pod with a key means: never two that are returned for the key, none ended that a lost
+// ledger may have returned, and none believed that this hub did not send to its cluster (I15).
 func TestI2BearingOf(t *testing.T) {
 	lost, own := recovery.FirstAttempt(0), recovery.FirstAttempt(1)
 	heard := func(cluster string) sender { return sender{cluster: cluster, uid: "u", epoch: 1, lastLost: own - 1} }

@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// An end that was made durable is told again to a cluster that was in trouble, whether or not its caller comes again.
+// A durable end is sent again to a cluster that was in trouble, whether or not its caller retries.
 func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
 	for name, end := range map[string]func(f *federation, id string) error{
 		"release": func(f *federation, id string) error {
@@ -54,7 +54,7 @@ func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
 	}
 }
 
-// TestAnEndIsToldAgainWhileKeysAreMissing: the caller was told that the claim is cancelled, however long the recovery lasts.
+// TestAnEndIsToldAgainWhileKeysAreMissing: the caller got the acknowledgement of the cancel, however long the recovery lasts.
 func TestAnEndIsToldAgainWhileKeysAreMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3, "west": 3})
@@ -79,7 +79,7 @@ func TestAnEndIsToldAgainWhileKeysAreMissing(t *testing.T) {
 	})
 }
 
-// I10: what is remembered is bounded, and what is remembered is asked for again although there is no room for more.
+// I10: what is remembered is bounded, and is retried although there is no room for more.
 func TestEndingsAreBounded(t *testing.T) {
 	e := &endings{waiting: map[ending]bool{}}
 	for n := range int32(maxEndings + 1) {

@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 )
 
-// forget takes a cluster away and has an operator forget it.
+// forget disconnects a cluster and has an operator forget it.
 func (f *federation) forget(cluster string) {
 	f.t.Helper()
 	f.Workers[cluster].SetConnected(false)
@@ -29,7 +29,7 @@ func (f *federation) forget(cluster string) {
 	}
 }
 
-// TestI2ForgettingAClusterIsThePermissionToGoElsewhere for claims that it may hold, also for those that wait right now.
+// TestI2ForgettingAClusterIsThePermissionToGoElsewhere for claims that it may hold, including those that wait right now.
 func TestI2ForgettingAClusterIsThePermissionToGoElsewhere(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	asked := make(chan struct{}, 100)
@@ -42,7 +42,7 @@ func TestI2ForgettingAClusterIsThePermissionToGoElsewhere(t *testing.T) {
 	if _, err := f.hub.Create(leave, workertest.Request("left", workertest.Prefer("east"))); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the first caller: %v", err)
 	}
-	f.restart() // nobody pursues it any more
+	f.restart() // no flight pursues it any more
 	answered := make(chan *sandboxv1.Sandbox, 1)
 	go func() {
 		s, err := f.hub.Create(t.Context(), workertest.Request("waits", workertest.Prefer("east")))
@@ -61,11 +61,11 @@ func TestI2ForgettingAClusterIsThePermissionToGoElsewhere(t *testing.T) {
 	}
 }
 
-// TestI2AnAnsweredKeyOfAForgottenClusterHasEnded: it is never claimed again, whoever has the name by then.
+// TestI2AnAnsweredKeyOfAForgottenClusterHasEnded: it is never claimed again, whichever cluster has the name by then.
 func TestI2AnAnsweredKeyOfAForgottenClusterHasEnded(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	k := f.create(workertest.Request("k", workertest.Prefer("east")))
-	f.restart() // so that the answer is written down
+	f.restart() // so that what was returned is durable
 	f.forget("east")
 	for range 2 {
 		got := f.create(workertest.Request("k", workertest.Prefer("east")))
@@ -78,7 +78,7 @@ func TestI2AnAnsweredKeyOfAForgottenClusterHasEnded(t *testing.T) {
 	}
 }
 
-// TestRecordsOfTheFirstSchemaAreHonoured: what an older build wrote means what it meant.
+// TestRecordsOfTheFirstSchemaAreHonoured: records of an older build keep their meaning.
 func TestRecordsOfTheFirstSchemaAreHonoured(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	f.hub.Close()

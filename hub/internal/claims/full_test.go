@@ -17,11 +17,11 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// disk is a store on a disk that can be full: package store tests that a real one behaves so.
+// disk is a store on a disk that can be full; package store tests that a real one behaves so.
 type disk struct {
 	store.Store
 	full  atomic.Bool
-	fails atomic.Int32 // so many writes more
+	fails atomic.Int32 // so many writes fail
 }
 
 func (d *disk) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
@@ -31,14 +31,14 @@ func (d *disk) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
 	return d.Store.Commit(ctx, txn)
 }
 
-// TestWithTheDiskFull keyed claims fail and change nothing, everything else goes on, and with room again all is as before.
+// TestWithTheDiskFull claims with a key fail and change nothing, everything else continues, and with room again all is as before.
 func TestWithTheDiskFull(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 9})
 	d := &disk{Store: f.store}
 	f.store = d
 	f.restart()
 	before := f.create(workertest.Request("before"))
-	f.restart() // so that the answer is written down
+	f.restart() // so that what was returned is durable
 	d.full.Store(true)
 	_, err := f.hub.Create(t.Context(), workertest.Request("k"))
 	wantReason(t, err, problem.Unavailable)
@@ -50,8 +50,8 @@ func TestWithTheDiskFull(t *testing.T) {
 		t.Errorf("a release that needs no writing down: %v", err)
 	}
 	f.wantAnswer("before", before.GetId())
-	// The worker's record of the end is lost with the worker unless it is stored here. A hub that knew nothing of the end either
-	// would have the key claimed again.
+	// The worker's record of the end is lost with the worker unless it is stored here. A hub without it would claim the key
+	// again.
 	_, err = f.hub.End(t.Context(), "east", before.GetId())
 	wantReason(t, err, problem.Unavailable)
 	if n := f.Workers["east"].Releases(); n != 1 {
@@ -68,7 +68,7 @@ func TestWithTheDiskFull(t *testing.T) {
 		t.Errorf("its record: %v", got)
 	}
 
-	// The disk fills between the write before the dispatch and the one behind the answer.
+	// The disk fills between the write before the dispatch and the one after the response.
 	f.Workers["east"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 		d.full.Store(true)
 		return carryOut(), nil
@@ -79,7 +79,7 @@ func TestWithTheDiskFull(t *testing.T) {
 	f.wantAnswer("k", k.GetId())
 }
 
-// TestARecoverySurvivesAWriteThatFailed: nothing asks a cluster for its key index again, since its digest matches.
+// TestARecoverySurvivesAWriteThatFailed: the hub does not request a cluster's key index again, because its digest matches.
 func TestARecoverySurvivesAWriteThatFailed(t *testing.T) {
 	for _, adopts := range []bool{true, false} { // either write may be the one
 		synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestARecoverySurvivesAWriteThatFailed(t *testing.T) {
 	}
 }
 
-// TestWhatARestoredEtcdLostIsRecordedOnceTheDiskHasRoom, and once the cluster answers.
+// TestWhatARestoredEtcdLostIsRecordedOnceTheDiskHasRoom, and once the cluster responds.
 func TestWhatARestoredEtcdLostIsRecordedOnceTheDiskHasRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3})
@@ -115,7 +115,7 @@ func TestWhatARestoredEtcdLostIsRecordedOnceTheDiskHasRoom(t *testing.T) {
 		f.store = d
 		f.restart()
 		f.create(workertest.Request("k"))
-		f.restart() // so that the answer is written down
+		f.restart() // so that what was returned is durable
 		f.Workers["east"].Forget()
 		f.Workers["east"].SetConnected(false)
 		d.full.Store(true)

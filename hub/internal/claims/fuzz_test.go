@@ -39,8 +39,8 @@ func fuzzStore(f *testing.F, kind string) store.Store {
 	return file
 }
 
-// Whatever stands in the ledger for a key, every call about it is answered with something that can be shown or with an
-// error: a damaged record takes no other call with it.
+// Whatever the ledger has for a key, every call about it returns something that can be shown or an error: a damaged record fails
+// no other call.
 func FuzzRecord(f *testing.F) {
 	request := &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: "k"}
 	ended := sketch(request, sandboxv1.Phase_ENDED)
@@ -77,7 +77,7 @@ func FuzzRecord(f *testing.F) {
 		if err == nil {
 			soon := proto.CloneOf(request)
 			soon.Wait = sandboxv1.CreateSandboxRequest_NONE
-			// A sandbox that was answered once is looked up for as long as the caller waits.
+			// A sandbox that was returned once is looked up for as long as the caller waits.
 			patience, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			defer cancel()
 			created, _ := service.Create(patience, soon)

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// federation is a hub's claims on a real store, beside a real fleet and workers that are played.
+// federation is a hub's claims on a real store, with a real fleet and simulated workers.
 type federation struct {
 	*workertest.Federation
 	t        *testing.T
@@ -47,14 +47,14 @@ func newFederation(t *testing.T, idle map[string]int32) *federation {
 	return f
 }
 
-// start begins a hub process on the store.
+// start starts a hub process on the store.
 func (f *federation) start() {
 	f.hub = New(Options{
 		Fleet: f.Fleet, Dispatcher: f, Store: f.store, Recovery: f.recovery, Log: testr.New(f.t), Rand: func() uint64 { return 7 },
 	})
 }
 
-// restart ends the hub process, with whatever it was waiting for, and begins another.
+// restart ends the hub process, whatever it waits for, and starts another.
 func (f *federation) restart() {
 	f.hub.Close()
 	f.start()

@@ -22,19 +22,19 @@ import (
 
 type claimHook = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error)
 
-// hangs is a worker that answers no claim.
+// hangs is a worker that responds to no claim.
 func hangs(ctx context.Context, _ *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-// loseAnswer carries the claim out and breaks the stream under its answer.
+// loseAnswer runs the claim and breaks the stream under its response.
 func loseAnswer(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 	carryOut()
 	return nil, workertest.ErrBroken
 }
 
-// refuse refuses, and remembers that it did.
+// refuse refuses, and remembers the refusal.
 func refuse(w *workertest.Worker, reason problem.Reason) claimHook {
 	return func(_ context.Context, c *federationv1.ClaimCall, _ func() *federationv1.Answer) (*federationv1.Answer, error) {
 		w.Mu.Lock()
@@ -256,7 +256,7 @@ func TestAtMostThreeCandidates(t *testing.T) {
 		if asked != 2*maxCandidates {
 			t.Errorf("%d dispatches for two claims", asked)
 		}
-		// A later retry starts anew, under a new attempt, at whoever has room now.
+		// A later retry starts over, under a new attempt, on a cluster that has room now.
 		for _, w := range f.Workers {
 			w.OnClaim = nil
 		}
@@ -311,7 +311,7 @@ func TestI2AfterTheEndTheTerminalRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		first := f.create(workertest.Request("k"))
-		for range 2 { // a batch whose acknowledgement was lost comes again
+		for range 2 { // a batch whose acknowledgement was lost is sent again
 			if err := f.hub.OnEnded(t.Context(), "east", workertest.Ended(first, "k", 1)); err != nil {
 				t.Fatal(err)
 			}

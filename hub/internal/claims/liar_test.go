@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// planted is the Pod of a cluster that names another's key as its own.
+// planted is the Pod of a cluster that reports another's key as its own.
 func (f *federation) planted(cluster, key string, attempt int32) *federationv1.KeyHolder {
 	w, hash := f.Workers[cluster], ledger.KeyHash("", "default", key)
 	s := w.Claim(&federationv1.ClaimCall{Request: &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: key}}).GetSandbox()
@@ -42,7 +42,7 @@ func in(clusters ...string) func(*sandboxv1.CreateSandboxRequest) {
 	return func(r *sandboxv1.CreateSandboxRequest) { r.Clusters, r.RequireClusters = clusters, true }
 }
 
-// TestI15AClusterIsNotAnsweredForAKeyThatItPlanted, whether it names a live Pod, a claim under way or an end.
+// TestI15AClusterIsNotAnsweredForAKeyThatItPlanted, whether it names a live Pod, a running claim or an end.
 func TestI15AClusterIsNotAnsweredForAKeyThatItPlanted(t *testing.T) {
 	for name, plant := range map[string]func(f *federation, h *federationv1.KeyHolder){
 		"a Pod":           func(f *federation, h *federationv1.KeyHolder) { f.tell("evil", h) },
@@ -72,7 +72,7 @@ func TestI15AKeyIsNotTakenAway(t *testing.T) {
 			f := newFederation(t, map[string]int32{"evil": 3, "west": 3})
 			leave, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if pending { // the worker's answer is lost: the record says no more than that the claim was sent
+			if pending { // the worker's response is lost: the record says only that the claim was sent
 				f.Workers["west"].OnClaim = func(_ context.Context, _ *federationv1.ClaimCall, carryOut func() *federationv1.Answer) (*federationv1.Answer, error) {
 					carryOut()
 					cancel()
@@ -89,7 +89,7 @@ func TestI15AKeyIsNotTakenAway(t *testing.T) {
 			}
 			f.wantAlarm("evil")
 			got := f.create(workertest.Request("k", workertest.Prefer("west")))
-			f.hub.Close() // waits for what goes on behind
+			f.hub.Close() // waits for background work
 			if got.GetClusterId() != "west" || f.Workers["west"].Count() != 1 || f.Workers["west"].Canceled > 0 {
 				t.Errorf("I15: after attempt %d (pending %t) the key is answered %v; west has %d Pods", attempt, pending, got, f.Workers["west"].Count())
 			}
@@ -137,7 +137,7 @@ func TestI15OneSandboxIsNotAdoptedForTwoKeys(t *testing.T) {
 	}
 }
 
-// TestI15RequireClustersHoldsForWhatIsAdopted: a cluster that the request forbids is not answered for it.
+// TestI15RequireClustersHoldsForWhatIsAdopted: a cluster that the request forbids is not returned for it.
 func TestI15RequireClustersHoldsForWhatIsAdopted(t *testing.T) {
 	f := newFederation(t, map[string]int32{"evil": 3, "west": 3})
 	f.loseLedger()
@@ -167,7 +167,7 @@ func (f *federation) restoreLedger() {
 	f.reopen()
 }
 
-// TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone: not to a cluster that its request forbids, nor while the one that it was
+// TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone: not to a cluster that its request forbids, nor while the cluster that it was
 // sent to holds it.
 func TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone(t *testing.T) {
 	for name, change := range map[string]func(*sandboxv1.CreateSandboxRequest){"held": workertest.Prefer("west"), "forbidden": in("west")} {
@@ -194,7 +194,7 @@ func TestI15ARestoredKeyMovesOnlyWhereItMayHaveGone(t *testing.T) {
 	}
 }
 
-// TestI15EpochsAreNotUsedUp by attempts that no ledger can have made; those of a loss that the backup does not know count.
+// TestI15EpochsAreNotUsedUp by attempts that no ledger can have created; those of a loss that is not in the backup count.
 func TestI15EpochsAreNotUsedUp(t *testing.T) {
 	f := newFederation(t, map[string]int32{"evil": 9})
 	for range 4 {

@@ -24,14 +24,14 @@ func big(r *sandboxv1.CreateSandboxRequest) {
 	}
 }
 
-// settleDown waits until what follows answered calls is written down.
+// settleDown waits until the background writes of returned calls are durable.
 func settleDown() {
 	time.Sleep(time.Second)
 	synctest.Wait()
 }
 
-// TestI14ARefusedClaimKeepsNoRequest, and is gone soon; until then it conflicts with other parameters as any other does, and
-// its next attempt follows.
+// TestI14ARefusedClaimKeepsNoRequest, and is dropped soon; until then it conflicts with other parameters like any other, and its
+// next attempt follows.
 func TestI14ARefusedClaimKeepsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 3})
@@ -106,7 +106,7 @@ func TestI14ATeamKeepsNoMoreKeysThanItsQuota(t *testing.T) {
 					t.Errorf("%s: another caller, %v: %v", name, p, err)
 				}
 			}
-			// Another process counts what is there.
+			// Another process counts the existing records.
 			f.restart()
 			f.hub.quota = quota
 			f.hub.count(t.Context())
@@ -128,7 +128,7 @@ func TestI14ATeamKeepsNoMoreKeysThanItsQuota(t *testing.T) {
 	}
 }
 
-// TestI14ACallerWithoutATeamIsChargedItself where it may not do everything: it could name any team.
+// TestI14ACallerWithoutATeamIsChargedItself if it is restricted; because it could name any team.
 func TestI14ACallerWithoutATeamIsChargedItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 50})

@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// lateLearner writes down what was answered no sooner than somebody asks for it.
+// lateLearner delays the write of a returned sandbox until the test requests it.
 type lateLearner struct {
 	store.Store
 	asked chan struct{}
@@ -40,8 +40,8 @@ func (l *lateLearner) Commit(ctx context.Context, txn store.Txn) (uint64, error)
 	return l.Store.Commit(ctx, txn)
 }
 
-// TestI2AReleaseIsDurableBeforeItIsSent: a cluster that is away when a sandbox is released ends it when it is back, and its
-// key answers how it ended, whether or not the sandbox's own record ever arrives.
+// TestI2AReleaseIsDurableBeforeItIsSent: a cluster that is away when a sandbox is released ends it when it returns, and its key
+// returns how it ended, whether or not the sandbox's own record ever arrives.
 func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	f.hub.ledger = ledger.New(&lateLearner{Store: f.store, asked: make(chan struct{})})
@@ -69,8 +69,8 @@ func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 	}
 }
 
-// TestI2WhatWasAnsweredIsWrittenDownInTheEnd: with a disk that fills up behind the dispatch the answer is known to this process
-// alone. Its release waits until it is known for good.
+// TestI2WhatWasAnsweredIsWrittenDownInTheEnd: with a disk that fills up after the dispatch only this process has the result. Its
+// release waits until the result is durable.
 func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	d := &disk{Store: f.store}

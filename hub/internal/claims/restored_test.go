@@ -17,7 +17,7 @@ func TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded(t *testing.T) {
 	kept := f.create(workertest.Request("kept", workertest.Prefer("east")))
 	gone := f.create(workertest.Request("gone", workertest.Prefer("east")))
 	other := f.create(workertest.Request("other", workertest.Prefer("west")))
-	f.restart() // so that the answers are written down
+	f.restart() // so that what was returned is durable
 	w := f.Workers["east"]
 	w.Mu.Lock()
 	delete(w.Live, gone.GetId())

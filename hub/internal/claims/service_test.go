@@ -75,7 +75,7 @@ func TestAGrantWhoseCallerHasGoneIsReleased(t *testing.T) {
 	})
 }
 
-// A worker hears at once that a caller has gone, not when the claim's time is over.
+// A worker learns at once that a caller has left, not when the claim's time is over.
 func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5, "west": 5})
@@ -104,7 +104,7 @@ func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 	})
 }
 
-// racing is a fleet of which somebody else reserves a Pod each time that this service has looked and not reserved yet.
+// racing is a fleet in which another claim reserves a Pod each time that this service has looked and not reserved yet.
 type racing struct {
 	Fleet
 	times int
@@ -118,7 +118,7 @@ func (r *racing) Reserve(view *router.View, index int) fleet.Reservation {
 	return r.Fleet.Reserve(view, index)
 }
 
-// Two claims that choose the last idle Pod of a cluster at one time do not both go there, while there are others elsewhere.
+// Two concurrent claims that choose the last idle Pod of a cluster do not both go there, while other clusters have idle Pods.
 func TestClaimsThatChooseAtOneTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		east, competing int
@@ -140,10 +140,10 @@ func TestClaimsThatChooseAtOneTime(t *testing.T) {
 	}
 }
 
-// Where a claim names no time, the members' own defaults hold, and the most patient one's bounds it.
+// For a claim without a timeout the members' own defaults apply, and the longest one bounds it.
 func TestMembersSayHowLongClaimsMayTake(t *testing.T) {
 	for name, c := range map[string]struct {
-		east, west time.Duration // 0: it says nothing
+		east, west time.Duration // 0: it has none
 		named      time.Duration
 		want       time.Duration
 	}{

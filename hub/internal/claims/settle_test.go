@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/hub/internal/workertest"
 )
 
-// returning is a fleet of a hub that has just started: the last cluster comes back once somebody asked who is missing.
+// returning is a fleet of a hub that has just started: the last cluster attaches once the service asks which are missing.
 type returning struct {
 	Fleet
 	back func()
@@ -24,8 +24,8 @@ func (r returning) Awaited() []string {
 	return awaited
 }
 
-// A claim that finds no idle Pod right after a restart does not queue in the one cluster that is back until its deadline,
-// while the others have room.
+// A claim that finds no idle Pod right after a restart does not queue in the one attached cluster until its deadline, while the
+// others have room.
 func TestAClaimAfterARestartWaitsForClustersRatherThanInAQueue(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 0})
 	session, _, refused := f.Fleet.Connect(fleet.Peer{ClusterID: "west"}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid-west", Term: "t1", Stream: 1})

@@ -10,7 +10,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Without tracing the way of a claim to its cluster is what it was: picking one allocates nothing.
+// Without tracing, picking a claim's cluster allocates nothing.
 func TestPickingIsFreeWithoutATrace(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	p := f.hub.newPursuit(&sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo"}, waitAssigned, time.Now().Add(time.Minute))

@@ -31,8 +31,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// FuzzResolve: whatever comes over the wire is refused with a reason, or comes out within its bounds and stays as it is
-// when it is resolved again, as a retry's request is.
+// FuzzResolve: any wire input is refused with a reason, or is within bounds after resolving and stays unchanged when it is
+// resolved again, like a retry's request.
 func FuzzResolve(f *testing.F) {
 	for _, r := range []*create{
 		{Env: "demo"},

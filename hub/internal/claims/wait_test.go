@@ -96,7 +96,7 @@ func TestAFailedStoreClaimsNothing(t *testing.T) {
 		if n := len(f.Workers["east"].Claims()); n != 0 {
 			t.Errorf("%d dispatches without a record", n)
 		}
-		// Claims without a key go on.
+		// Claims without a key continue.
 		f.create(workertest.Request(""))
 	})
 }
@@ -119,8 +119,8 @@ func TestErrorsOfTheWorkerPass(t *testing.T) {
 	})
 }
 
-// TestI11AnAcceptedClaimOutlivesAStepOfTheClock while no hub runs: with all its time, if the clock was set forward, and with no
-// more than that, if it was set back.
+// TestI11AnAcceptedClaimOutlivesAStepOfTheClock while no hub runs: with all its time, if the clock was stepped forward, and with
+// no more than that, if it was stepped back.
 func TestI11AnAcceptedClaimOutlivesAStepOfTheClock(t *testing.T) {
 	for _, step := range []time.Duration{10 * time.Minute, 25 * time.Second, -10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

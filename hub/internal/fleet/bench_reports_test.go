@@ -27,7 +27,7 @@ const (
 	linkReport   = 1000
 )
 
-// linkSegment is what cluster c says of its n-th Env; counts move with the round.
+// linkSegment is cluster c's report of its n-th Env; counts move with the round.
 func linkSegment(c, n, round int) *federationv1.EnvSegment {
 	env := (c/linkShared)*linkEnvs + n
 	return &federationv1.EnvSegment{
@@ -75,7 +75,7 @@ func decodeFrame(tb testing.TB, raw []byte) *federationv1.Report {
 	return frame.GetReport()
 }
 
-// linkFleet has all clusters attached, and all they have to say at first taken in.
+// linkFleet has all clusters attached, and their first reports merged.
 func linkFleet(tb testing.TB) []*Session {
 	tb.Helper()
 	f, err := New(context.Background(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}})
@@ -95,15 +95,15 @@ func linkFleet(tb testing.TB) []*Session {
 		}
 		sessions[c] = s
 	}
-	for _, s := range sessions { // as if all had been told of all
+	for _, s := range sessions { // as if everything had been sent
 		s.outbox.takeOwed(true)
 		s.outbox.takeDirty(linkEnvs)
 	}
 	return sessions
 }
 
-// BenchmarkIngest measures, in turns, how long it takes to decode a report of 1000 changed Envs, and to decode it and make
-// it part of the view. ns/op is of both and means nothing.
+// BenchmarkIngest measures, in turns, the time to decode a report of 1000 changed Envs, and to decode it and merge it into the
+// view. ns/op covers both and means nothing.
 func BenchmarkIngest(b *testing.B) {
 	heap.Relax()
 	sessions := linkFleet(b)

@@ -66,7 +66,7 @@ func newFleet(t testing.TB, registry Registry) *Fleet {
 	return f
 }
 
-// owner is a cluster's worker as far as the link goes: it knows the truth about its segments.
+// owner is a cluster's worker on the link: it has the truth about its segments.
 type owner struct {
 	t           testing.TB
 	id, uid     string
@@ -161,7 +161,7 @@ func (o *owner) report(d segment.Delta, complete bool, chunk int) []*federationv
 	return out
 }
 
-// change makes the segments true and reports them.
+// change sets the segments and reports them.
 func (o *owner) change(segments ...*segment.Segment) *federationv1.ReportAck {
 	return o.deliver(o.report(o.truth.Apply(segment.Delta{Changed: segments}), false, 1<<20))
 }
@@ -179,7 +179,7 @@ func env(n int) segment.Key {
 	return segment.Key{Namespace: "default", Name: fmt.Sprintf("env-%03d", n)}
 }
 
-// pool makes a segment of one member with so many ready Pods.
+// pool returns a segment of one member with so many ready Pods.
 func pool(k segment.Key, ready int32) *segment.Segment {
 	return segment.New(k).Describe("u", 0, segment.Defaults{}).With(segment.Member{
 		Name: "pool", State: segment.Active, Idle: ready, ReadyIdle: ready, QueueCapacity: 8, Shape: segment.Share(segment.Shape{Image: "img"}),
@@ -208,7 +208,7 @@ func held(f *Fleet, id string) *segment.Snapshot {
 	return &out
 }
 
-// wantTruth compares what the fleet shows with what the owner knows.
+// wantTruth compares what the fleet shows with what the owner has.
 func wantTruth(t testing.TB, f *Fleet, o *owner) {
 	t.Helper()
 	if d := segment.Diff(held(f, o.id), &o.truth); !d.Empty() {

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// receiver is the sync path of a worker: it applies what NextForeign says to what it has, and outlives streams and hubs.
+// receiver is the sync path of a worker: it applies what NextForeign returns, and outlives streams and hubs.
 type receiver struct {
 	t     testing.TB
 	own   *owner
@@ -33,7 +33,7 @@ func newReceiver(t testing.TB, own *owner) *receiver {
 	return &receiver{t: t, own: own, has: map[segment.Key]map[string]*segment.Segment{}, stale: map[string]bool{}}
 }
 
-// drain takes messages for as long as there are any. It runs in a bubble.
+// drain takes messages until none is left. It runs in a bubble.
 func (r *receiver) drain() (messages []*federationv1.Foreign) {
 	r.t.Helper()
 	for {
@@ -99,7 +99,7 @@ func put[V any](m map[segment.Key]map[string]V, k segment.Key, id string, v V) {
 	m[k][id] = v
 }
 
-// wantForeign compares what the receiver has of Envs that it has itself with the other owners' truth.
+// wantForeign compares what the receiver has of its own Envs with the other owners' truth.
 func (r *receiver) wantForeign(others ...*owner) {
 	r.t.Helper()
 	for _, k := range r.own.truth.Keys() {
@@ -159,7 +159,7 @@ func TestForeign(t *testing.T) {
 		}
 		r.wantForeign(west)
 
-		// An Env that it does not have is nothing to it, until it has it.
+		// It ignores an Env that it does not have, until it has it.
 		west.change(pool(env(7), 8))
 		if got := r.drain(); len(got) != 0 {
 			t.Fatalf("of an Env that it does not have it is told %v", got)
@@ -200,7 +200,7 @@ func TestStaleSegmentsAreMarked(t *testing.T) {
 	})
 }
 
-// drainAge asks anew, for the age.
+// drainAge requests everything again, for the age.
 func (r *receiver) drainAge(f *Fleet, of *owner) time.Duration {
 	r.own.connect(f)
 	for _, m := range r.drain() {
@@ -319,8 +319,8 @@ func chaos(rnd *rand.Rand, f **Fleet, registry Registry, o *owner, r *receiver) 
 	}
 }
 
-// heal is what a worker does when nothing fails any more: it connects if it is not connected, and goes on with heartbeats
-// and the complete reports that the hub asks for.
+// heal is a worker without faults: it connects if it is not connected, and continues with heartbeats and the complete reports
+// that the hub requests.
 func (o *owner) heal(f *Fleet) {
 	o.t.Helper()
 	if o.session.cluster.fleet != f || !o.session.current() {
@@ -336,7 +336,7 @@ func (o *owner) heal(f *Fleet) {
 	o.t.Fatalf("%s is asked for complete reports without end", o.id)
 }
 
-// reconnect is what a worker does: it sends another complete report if it is asked to.
+// reconnect is what a worker does: it sends another complete report on request.
 func (o *owner) reconnect(f *Fleet) {
 	o.attach(f)
 	if o.complete().GetSendComplete() {

@@ -20,8 +20,8 @@ func reportFrame(r *federationv1.Report) *federationv1.WorkerFrame {
 	return &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Report{Report: r}}
 }
 
-// I5: whatever arrives, in whatever order, a report counts in full or not at all, and only with its last chunk; the view is
-// always what the cluster's snapshot says.
+// I5: whatever arrives, in whatever order, a report counts in full or not at all, and only with its last chunk; the view always
+// equals the cluster's snapshot.
 func FuzzFrames(f *testing.F) {
 	east := newOwner(f, "east")
 	east.truth.Apply(segment.Delta{Changed: envs(5)})
@@ -76,7 +76,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// holds is what a cluster's holdings come to.
+// holds are the sums of a cluster's holdings.
 func holds(c *cluster) *segment.Snapshot {
 	var out segment.Snapshot
 	for _, p := range c.holdings.parts {
@@ -93,7 +93,7 @@ func checkView(t *testing.T, f *Fleet, want *segment.Snapshot) {
 	}
 }
 
-// A hello is welcomed or refused, whatever it says, and leaves nothing behind that the next fleet cannot load.
+// A hello is welcomed or refused, whatever its content, and leaves nothing behind that the next fleet cannot load.
 func FuzzHello(f *testing.F) {
 	for _, h := range []*federationv1.Hello{newOwner(f, "east").hello(), {}, {Protocol: 99, ClusterUid: "x"}} {
 		data, err := proto.Marshal(h)

@@ -20,7 +20,8 @@ func (o *owner) refused(f *Fleet) string {
 	return refused.GetReason()
 }
 
-// A report is its certificate's, whatever it says: two clusters send the same bytes, and each changes only its own part.
+// A report belongs to its certificate's cluster, whatever it contains: two clusters send the same bytes, and each changes only
+// its own part.
 func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
 	east, west := newOwner(t, "east"), newOwner(t, "west")
@@ -28,7 +29,7 @@ func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 		o.truth.Apply(segment.Delta{Changed: envs(3)})
 		o.connect(f)
 	}
-	// The stream of north says everything that east's stream says: uid, term, incarnation, and a higher stream number.
+	// north's stream sends all that east's stream sends: uid, term, incarnation, and a higher stream number.
 	stolen := east.hello()
 	stolen.Stream = 99
 	impostor, welcome, refused := f.Connect(Peer{ClusterID: "north"}, stolen)
@@ -56,7 +57,7 @@ func TestI12AReportBelongsToTheClusterOfItsCertificate(t *testing.T) {
 	}
 }
 
-// A name is bound to the first cluster's uid, across restarts of the hub, and another's attempts do it no harm.
+// A name is bound to the first cluster's uid, across restarts of the hub, and another's attempts do not affect it.
 func TestI12AnotherClusterUnderATakenNameIsRefused(t *testing.T) {
 	registry := &memoryRegistry{}
 	f := newFleet(t, registry)
@@ -160,7 +161,7 @@ func TestTwoThatAlternateAreBothQuarantined(t *testing.T) {
 		if got := f.Cluster("east").GetState(); got != sandboxv1.ClusterState_QUARANTINED {
 			t.Errorf("the cluster is shown as %s", got)
 		}
-		// One is stopped. The other is let in once the two have not met for a while.
+		// One is stopped. The other is admitted once the two have not met for a while.
 		for range 4 {
 			time.Sleep(time.Minute)
 			if got := twins[0].refused(f); got != string(RefusedQuarantined) {
@@ -264,7 +265,7 @@ func TestEtcdRestored(t *testing.T) {
 		want  bool
 	}{
 		{150, false, false}, {0, false, false}, // 0: the worker does not know
-		{149, false, true}, {149, false, true}, // told again until the worker begins
+		{149, false, true}, {149, false, true}, // reported again until the worker begins
 		{149, true, true}, {149, false, false}, {200, false, false},
 	} {
 		s, welcome, refused := f.Connect(Peer{ClusterID: "east"}, hello(c.rv))

@@ -98,7 +98,7 @@ func TestInFlight(t *testing.T) {
 		c.o.newTerm("second")
 		c.o.connect(c.f)
 		c.want(1)
-		open.Settle(77) // an answer from the old incarnation
+		open.Settle(77) // a response from the old incarnation
 		c.want(0)
 	})
 	t.Run("a worker with nothing to report covers by its heartbeats", func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-// However far ahead answers say that they are covered, what is kept for them is bounded by members.
+// However far ahead responses claim to be covered, what is kept for them is bounded by members.
 func TestI10DeductionsAreBounded(t *testing.T) {
 	c := newClaims(t)
 	for n := range uint64(1000) {

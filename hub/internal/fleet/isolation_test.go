@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Three faults of one cluster: its record cannot be written, its report takes for ever, and it does not read what it is
-// sent. The other is served in no time, on a clock that moves only when everybody waits.
+// Three faults of one cluster: its record cannot be written, its report takes forever, and it does not read what it is sent. The
+// other is served in no time, on a clock that moves only when every goroutine waits.
 func TestI7AStuckClusterDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -34,7 +34,7 @@ func TestI7AStuckClusterDelaysNoOther(t *testing.T) {
 		registry.block["stuck"] = gate
 		done := make(chan error)
 		go func() {
-			stuck.newTerm("next") // which has to be written down
+			stuck.newTerm("next") // must be made durable
 			stuck.stream++
 			_, _, refused := f.Connect(Peer{ClusterID: stuck.id}, stuck.hello())
 			_ = refused

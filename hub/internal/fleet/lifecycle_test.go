@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/router"
 )
 
-// refusal is why a cluster's stream is not taken now.
+// refusal is why a cluster's stream is refused now.
 func (o *owner) refusal(f *Fleet) string {
 	o.stream++
 	session, _, refused := f.Connect(Peer{ClusterID: o.id}, o.hello())
@@ -66,8 +66,8 @@ func TestADrainingClusterGetsNoNewClaims(t *testing.T) {
 	}
 }
 
-// TestI4AForgottenClusterLeavesEveryView at once, although nobody hears of it: the views of those that are away, too, when
-// they come back, to this hub or the next.
+// TestI4AForgottenClusterLeavesEveryView at once, without any other event: also the views of clusters that are away, when they
+// return, to this hub or the next.
 func TestI4AForgottenClusterLeavesEveryView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := &memoryRegistry{}
@@ -98,14 +98,14 @@ func TestI4AForgottenClusterLeavesEveryView(t *testing.T) {
 		if view := f.View(env(0)); view.Len() != 2 {
 			t.Errorf("the router sees %d members", view.Len())
 		}
-		f = newFleet(t, registry) // north hears of it from a hub that never knew the cluster
+		f = newFleet(t, registry) // north learns of it from a hub that never had the cluster
 		north.connect(f)
 		away.drain()
 		away.wantForeign(west) // of which it says nothing yet
 	})
 }
 
-// TestAForgottenClusterIsRefused, and nobody slips in under its name who has it no more.
+// TestAForgottenClusterIsRefused, and no cluster that lost the name gets in under it.
 func TestAForgottenClusterIsRefused(t *testing.T) {
 	registry := &memoryRegistry{}
 	f := newFleet(t, registry)
@@ -153,7 +153,7 @@ func TestAForgottenClusterIsRefused(t *testing.T) {
 	successor := newOwner(t, "east")
 	successor.uid, successor.term = "uid-successor", "successor"
 	successor.truth.Put(pool(env(0), 2))
-	successor.connect(f) // with the incarnation 1 and the sequence 1, as the one before had
+	successor.connect(f) // with incarnation 1 and sequence 1, like the previous one
 	wantTruth(t, f, successor)
 	if got := east.refusal(f); got != string(IdentityMismatch) {
 		t.Errorf("it comes back to a taken name: %q", got)
@@ -163,7 +163,7 @@ func TestAForgottenClusterIsRefused(t *testing.T) {
 	}
 }
 
-// TestAForgottenClusterMayRegisterAgain once an operator says so, and then nothing from before is believed.
+// TestAForgottenClusterMayRegisterAgain once an operator permits it, and then nothing from before is believed.
 func TestAForgottenClusterMayRegisterAgain(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
 	east := newOwner(t, "east")
@@ -215,7 +215,7 @@ func TestForgettingThatCannotBeRecordedChangesNothing(t *testing.T) {
 	}
 }
 
-// TestASuccessorIsNotMeasuredByTheOneBefore: its reports are counted anew, in the same hub process.
+// TestASuccessorIsNotMeasuredByTheOneBefore: its reports start from zero, in the same hub process.
 func TestASuccessorIsNotMeasuredByTheOneBefore(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
 	east := newOwner(t, "east")
@@ -237,7 +237,7 @@ func TestASuccessorIsNotMeasuredByTheOneBefore(t *testing.T) {
 	wantTruth(t, f, successor)
 }
 
-// TestForgettingRevokesTheCertificatesKey under every name, over a restart of the hub, until it is taken back.
+// TestForgettingRevokesTheCertificatesKey under every name, over a restart of the hub, until it is reverted.
 func TestForgettingRevokesTheCertificatesKey(t *testing.T) {
 	registry := &memoryRegistry{}
 	f := newFleet(t, registry)

@@ -36,8 +36,8 @@ func crowded(k segment.Key, members int) *segment.Segment {
 	return s.With(all...)
 }
 
-// I14: a cluster that has more than it may is degraded and says why; what it had stays, nobody else notices, and once it has no
-// more than it may it is as before.
+// I14: a cluster above a limit is degraded and shows why; what it had stays, no other cluster is affected, and once it is within
+// its limits it is as before.
 func TestI14AClusterOverItsLimitIsDegradedAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits Limits
@@ -90,7 +90,7 @@ func TestI14AClusterOverItsLimitIsDegradedAlone(t *testing.T) {
 	}
 }
 
-// I14: what no owner can have is left out, with what it is; the rest of the report counts.
+// I14: a segment that no owner can have is left out, with its contents; the rest of the report counts.
 func TestI14AnInvalidSegmentCostsItsOwnEnvAlone(t *testing.T) {
 	bad := func(k segment.Key, m *federationv1.MemberSegment) *federationv1.EnvSegment {
 		return &federationv1.EnvSegment{Key: k.Proto(), Members: []*federationv1.MemberSegment{m}}
@@ -158,7 +158,7 @@ func TestI14AnUnfinishedReportIsKeptWithinItsBudget(t *testing.T) {
 	}
 }
 
-// The key index of a report that does not count is not used: it is of another time, or made up.
+// The key index of a report that does not count is not used: it may be from another time, or made up.
 func TestKeysOfAReportThatDoesNotCountAreNotUsed(t *testing.T) {
 	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
 	o.truth.Apply(segment.Delta{Changed: envs(3)})
@@ -189,7 +189,7 @@ func TestKeysOfAReportThatDoesNotCountAreNotUsed(t *testing.T) {
 	}
 }
 
-// A Hello is kept, shown and written down, so its texts are bounded.
+// A Hello is kept, shown and stored, so its texts are bounded.
 func TestAHelloOutOfBoundsIsRefused(t *testing.T) {
 	f, o := newFleet(t, &memoryRegistry{}), newOwner(t, "east")
 	for field, change := range map[string]func(*federationv1.Hello, string){
@@ -206,7 +206,7 @@ func TestAHelloOutOfBoundsIsRefused(t *testing.T) {
 	o.attach(f)
 }
 
-// I14: a cluster whose worker begins ever new terms costs the registry a write now and then, and is let in again later.
+// I14: a cluster whose worker keeps beginning new terms costs the registry a write now and then, and is admitted again later.
 func TestI14ANewTermIsNotWrittenDownWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, o, other := newFleet(t, &memoryRegistry{}), newOwner(t, "east"), newOwner(t, "west")

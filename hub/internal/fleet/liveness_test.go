@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// steppedClock is a wall clock that somebody sets, over a monotonic one that nobody can.
+// steppedClock is a wall clock that can be set, over a monotonic one that cannot.
 type steppedClock struct {
 	clock.RealClock
 	step atomic.Int64
@@ -97,7 +97,7 @@ func TestLiveness(t *testing.T) {
 	})
 }
 
-// A hub that just started has marked nobody unreachable: what attaches serves at once.
+// A hub that has just started has marked no cluster unreachable: a cluster that attaches serves at once.
 func TestARestartedHubTrustsWhatAttaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := &memoryRegistry{}
@@ -126,7 +126,7 @@ func TestI5NeitherSilenceNorDisconnectDeletes(t *testing.T) {
 		if d := router.Pick(&router.Request{}, f.View(env(1)), 0); d.OK() || d.Reason != router.ClusterUnreachable {
 			t.Errorf("an unreachable cluster was picked: %+v", d)
 		}
-		o.attach(f) // and back, its complete report still on the way
+		o.attach(f) // and back, its complete report still in flight
 		wantTruth(t, f, o)
 	})
 }
@@ -158,7 +158,7 @@ func TestI11AStepOfTheWallClockChangesNoLiveness(t *testing.T) {
 	}
 }
 
-// The record reaches the registry without a hello, on Run's way, and once more when it ends.
+// Run saves the record without a hello, and once more when it ends.
 func TestRecordsAreSaved(t *testing.T) {
 	registry := &memoryRegistry{}
 	synctest.Test(t, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestRecordsAreSaved(t *testing.T) {
 	}
 }
 
-// TestAStreamComesBackWithTheDiskFull: its term is written down, so nothing has to be.
+// TestAStreamComesBackWithTheDiskFull: its term is durable, so no write is needed.
 func TestAStreamComesBackWithTheDiskFull(t *testing.T) {
 	registry := &memoryRegistry{}
 	f, o := newFleet(t, registry), newOwner(t, "east")

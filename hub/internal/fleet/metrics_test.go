@@ -37,8 +37,8 @@ func gathered(t *testing.T, r prometheus.Gatherer, name string) map[string]float
 	return out
 }
 
-// The age of a view grows while its cluster is silent, and starts anew with its next frame; a cluster that has not been
-// heard of at all is as old as the process.
+// The age of a view grows while its cluster is silent, and restarts with its next frame; a cluster without any frame is as old as
+// the process.
 func TestViewAges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -64,7 +64,7 @@ func TestViewAges(t *testing.T) {
 	})
 }
 
-// I10: however many Envs there are, those that a label names are bounded.
+// I10: however many Envs exist, the number in labels is bounded.
 func TestEnvSeriesAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	f, err := New(t.Context(), Options{Clock: clock.RealClock{}, Registry: &memoryRegistry{}, Metrics: registry})

@@ -28,8 +28,8 @@ func (r *receiver) listen() (messages chan *federationv1.Foreign) {
 	return messages
 }
 
-// TestAReportTravelsInOneMessage has a receiver wait while reports of many Envs come: woken by the first Env, it would send
-// that one alone and the others a pause later.
+// TestAReportTravelsInOneMessage has a receiver wait while reports of many Envs arrive: woken by the first Env, it would send
+// only that one and the others a pause later.
 func TestAReportTravelsInOneMessage(t *testing.T) {
 	const count = 100
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestAReportTravelsInOneMessage(t *testing.T) {
 	})
 }
 
-// TestClustersThatComeBackTogetherAreToldOfTogether is a restarted hub: each cluster that became known by itself would cost
+// TestClustersThatComeBackTogetherAreToldOfTogether is a restarted hub: separately, each cluster that became known would cost
 // every receiver a walk over all its Envs.
 func TestClustersThatComeBackTogetherAreToldOfTogether(t *testing.T) {
 	const clusters = 30
@@ -79,7 +79,7 @@ func TestClustersThatComeBackTogetherAreToldOfTogether(t *testing.T) {
 			o := newOwner(t, fmt.Sprintf("other-%02d", n))
 			o.truth.Apply(segment.Delta{Changed: envs(3)})
 			o.connect(f)
-			synctest.Wait() // the receiver takes what it is given
+			synctest.Wait() // the receiver takes what it gets
 		}
 		time.Sleep(foreignPause)
 		synctest.Wait()
@@ -99,8 +99,8 @@ func TestClustersThatComeBackTogetherAreToldOfTogether(t *testing.T) {
 	})
 }
 
-// TestFirstReportsComeBeforeWhatIsToldOfThem is the same restart: while a cluster's first report is on its way, others are
-// not told of anything, but for no longer than foreignHold.
+// TestFirstReportsComeBeforeWhatIsToldOfThem is the same restart: while a cluster's first report is arriving, others are sent
+// nothing, but for no longer than foreignHold.
 func TestFirstReportsComeBeforeWhatIsToldOfThem(t *testing.T) {
 	for name, arrives := range map[string]bool{"arrives": true, "stuck": false} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestFirstReportsComeBeforeWhatIsToldOfThem(t *testing.T) {
 	}
 }
 
-// TestCountsWaitLongerThanEdges: what nobody acts upon is told once a second, and goes along with what somebody does.
+// TestCountsWaitLongerThanEdges: changes that trigger no action are sent once a second, and along with those that do.
 func TestCountsWaitLongerThanEdges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})

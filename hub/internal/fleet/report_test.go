@@ -287,7 +287,7 @@ func TestDivergenceIsFoundByDigest(t *testing.T) {
 	if o.heartbeat().GetSendComplete() {
 		t.Fatal("asked for a complete report without need")
 	}
-	// A change is lost on the way: the next report's digest tells.
+	// A change is lost on the way: the next report's digest shows it.
 	o.report(o.truth.Apply(segment.Delta{Changed: []*segment.Segment{pool(env(0), 5)}}), false, 9)
 	if !o.change(pool(env(1), 6)).GetSendComplete() {
 		t.Fatal("a lost report was not noticed by the next")
@@ -353,7 +353,7 @@ func rangeOf(from, to int) []int {
 	return out
 }
 
-// I5: a report that contradicts itself counts not at all, and a complete one is asked for, but not without end.
+// I5: a report that contradicts itself does not count at all, and a complete one is requested, with back-off.
 func TestAReportThatNamesAnEnvTwiceCountsNotAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &memoryRegistry{})

@@ -43,7 +43,7 @@ func TestKeyHashIsWhatLabelsCarry(t *testing.T) {
 	}
 }
 
-// The order of the index's entries is that of time, and what was written is read back.
+// The index's entries sort by time, and reading returns what was written.
 func FuzzExpireKey(f *testing.F) {
 	f.Add(int64(0), int64(1), "claim/x")
 	f.Add(int64(-1), int64(1<<40), "")

@@ -9,14 +9,14 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// What a caller is not given it does not see: an empty team or an empty list of namespaces is not all of them.
+// A caller sees only what its key names: an empty team or an empty list of namespaces does not mean all of them.
 func TestNothingIsLeftOpen(t *testing.T) {
 	teamless := &sandboxv1.Sandbox{Namespace: "n"}
 	red := &sandboxv1.Sandbox{Namespace: "n", Team: "red", User: "ann"}
 	for name, c := range map[string]struct {
 		p                           Principal
 		restricted, teamless, red   bool
-		team                        string // of a request that names none
+		team                        string // of a request without one
 		names, namesNone, namespace bool   // it may name red; no team; n
 	}{
 		"nothing":             {Principal{}, true, false, false, "", false, true, false},

@@ -203,7 +203,7 @@ func (s *State) Saw(ctx context.Context, attempt int32) error {
 	return s.save(ctx, next)
 }
 
-// Heard says that every key of a cluster is in the ledger.
+// Heard records that every key of a cluster is in the ledger.
 func (s *State) Heard(ctx context.Context, cluster string) error {
 	return s.change(ctx, func(r *hubstate.Recovery) bool {
 		if slices.Contains(r.Heard, cluster) {

@@ -95,7 +95,7 @@ func TestALostLedgerIsWholeWhenAllClustersWereHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.stop()
-	s = d.start() // a restart in the middle goes on, and loses no epoch
+	s = d.start() // a restart in the middle continues, and loses no epoch
 	d.want(s.text("east", "west"), "epoch 1 LedgerLost recovering=true accepted=false over=false west")
 	if err := errors.Join(s.Heard(t.Context(), "west"), s.Settle(t.Context(), []string{"east", "west"})); err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestALostRegistryLeavesTheLedger(t *testing.T) {
 	d.want(d.start().text("east"), "epoch 0")
 }
 
-// TestEpochs: no attempt that a lost ledger can have made is made again.
+// TestEpochs: no attempt that a lost ledger can have created is repeated.
 func TestEpochs(t *testing.T) {
 	d := newDisk(t)
 	d.start()

@@ -47,7 +47,7 @@ func (p *place) Write(_ context.Context, document []byte) error {
 	return nil
 }
 
-// disk is a hub's volume and what is apart from it.
+// disk is a hub's volume and its copy elsewhere.
 type disk struct {
 	*testing.T
 	place            *place
@@ -157,7 +157,7 @@ func TestALostRegistryBesideItsLedgerIsNoLostLedger(t *testing.T) {
 	}
 }
 
-// TestABackupOnANewVolume knows of whom registered since.
+// TestABackupOnANewVolume has the clusters that registered since.
 func TestABackupOnANewVolume(t *testing.T) {
 	d := newDisk(t)
 	d.begin(hubstate.Identity{ID: "a"})
@@ -175,7 +175,7 @@ func TestABackupOnANewVolume(t *testing.T) {
 	d.want("a/0 east=e west=-w")
 }
 
-// TestAnIntactRegistryIsRight, whatever its copy says: that may have come back with an old CA.
+// TestAnIntactRegistryIsRight, whatever its copy has; because the copy may come from an old CA's backup.
 func TestAnIntactRegistryIsRight(t *testing.T) {
 	d := newDisk(t)
 	d.begin(hubstate.Identity{ID: "a"})
@@ -207,7 +207,7 @@ func TestNobodyKnowsWhetherTheHubIsNew(t *testing.T) {
 	}
 }
 
-// TestNobodyRegistersWhoIsNotWrittenDownElsewhere; what concerns no name is none of its business.
+// TestNobodyRegistersWhoIsNotWrittenDownElsewhere; changes that concern no name do not need the copy.
 func TestNobodyRegistersWhoIsNotWrittenDownElsewhere(t *testing.T) {
 	d := newDisk(t)
 	d.begin(hubstate.Identity{ID: "a"})

@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/durable/powercut"
 )
 
-// TestTheFileSurvivesAPowerCut: it is the last one whose writing was acknowledged, or the one after.
+// TestTheFileSurvivesAPowerCut: it is the last acknowledged one, or the one after.
 func TestTheFileSurvivesAPowerCut(t *testing.T) {
 	documents := []string{strings.Repeat("a", 3000), "b", strings.Repeat("c", 9000)}
 	powercut.Run(t, powercut.Case{

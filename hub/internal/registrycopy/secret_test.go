@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// apiServer plays the two calls that the chart's Role allows.
+// apiServer simulates the two calls that the chart's Role allows.
 type apiServer struct {
 	exists bool
 	data   map[string][]byte

@@ -73,7 +73,7 @@ func TestChangesGoToTheSandboxsCluster(t *testing.T) {
 	})
 }
 
-// A sandbox whose record the hub has answers that, wherever its cluster is.
+// A sandbox whose record the hub has returns that, wherever its cluster is.
 func TestAnEndedSandboxIsTouchedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})

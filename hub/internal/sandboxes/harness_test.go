@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// federation is a hub's sandboxes and claims, beside workers that are played.
+// federation is a hub's sandboxes and claims, with simulated workers.
 type federation struct {
 	*workertest.Federation
 	t      *testing.T
@@ -41,7 +41,7 @@ func (f *federation) start() {
 	f.hub = New(Options{Fleet: f.Fleet, Dispatcher: f, Claims: f.claims})
 }
 
-// restart ends the hub process and begins another.
+// restart ends the hub process and starts another.
 func (f *federation) restart() {
 	f.claims.Close()
 	f.start()

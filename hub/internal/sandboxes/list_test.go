@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// shelf answers lists of ended sandboxes as a worker does that looks at so many records a page, and leaves out every other.
+// shelf returns lists of ended sandboxes like a worker that reads so many records per page, and leaves out every other one.
 type shelf struct {
 	cluster string
 	ids     []string
@@ -47,7 +47,7 @@ func (s *shelf) list(_ context.Context, d *federationv1.Dispatch) (*federationv1
 	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Result: &federationv1.Answer_List{List: out}}, nil
 }
 
-// Pages of clusters that end early, or are empty, lose nothing of them nor of others.
+// Short or empty pages of clusters lose no sandbox, of theirs or of others.
 func TestEndedSandboxesOfAllClustersArePaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 1, "west": 1})
@@ -95,7 +95,7 @@ func TestEndedSandboxesOfAllClustersArePaged(t *testing.T) {
 	})
 }
 
-// A worker whose pages do not go on is named as missing, and does not have callers ask for ever.
+// A worker whose page token does not advance is named as missing, and its callers do not loop.
 func TestAPageThatDoesNotGoOnIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 1})

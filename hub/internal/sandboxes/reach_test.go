@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/reach"
 )
 
-// asked notes which clusters were asked for a tunnel.
+// asked notes which clusters got a request for a tunnel.
 type asked []string
 
 var errNoTunnel = errors.New("no tunnel here")

@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// refreshes are what workers were asked for.
+// refreshes are the requests to workers.
 type refreshes struct {
 	mu  sync.Mutex
 	all []string
@@ -31,7 +31,7 @@ func (a *refreshes) take() []string {
 	return all
 }
 
-// refresher answers refreshes as a worker does, under a cluster name of its own choice.
+// refresher responds to refreshes like a worker, under a cluster name of its own choice.
 func (a *refreshes) refresher(cluster string) func(context.Context, *federationv1.Dispatch) (*federationv1.Answer, error) {
 	return func(_ context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 		r := d.GetRefresh()
@@ -60,8 +60,8 @@ func told(out *sandboxv1.RefreshEnvResponse, err error) string {
 	return strings.Join(parts, " ")
 }
 
-// I7, I12: each cluster is asked for its own members; one that is away, or too old to know the call, is named and keeps
-// nobody; who has answered is what the link says.
+// I7, I12: each cluster gets a request for its own members; a cluster that is away, or too old to have the call, is named and
+// delays no other; the link names the cluster that responded.
 func TestRefreshEnv(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 1, "north": 1, "old": 1, "west": 1})

@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/pkg/link/pki"
 )
 
-// TestTheCASurvivesAPowerCut: there is a whole one, the same once it was acknowledged, or none.
+// TestTheCASurvivesAPowerCut: afterwards the CA is complete, and the same one once it was acknowledged, or absent.
 func TestTheCASurvivesAPowerCut(t *testing.T) {
 	powercut.Run(t, powercut.Case{
 		Restart: true,
@@ -36,8 +36,7 @@ func TestTheCASurvivesAPowerCut(t *testing.T) {
 	})
 }
 
-// TestCertificatesSurviveAPowerCut: one that was issued is there with its key, and one that was being renewed can be renewed
-// again.
+// TestCertificatesSurviveAPowerCut: an issued certificate has its key, and an interrupted renewal can be repeated.
 func TestCertificatesSurviveAPowerCut(t *testing.T) {
 	const begun = "begun"
 	powercut.Run(t, powercut.Case{
