@@ -112,7 +112,7 @@ func (l *lane) Addr() net.Addr { return l.owner.root.Addr() }
 type replayed struct {
 	net.Conn
 	head  []byte
-	lines *headLines // nil: HTTP/2, which bounds headers by itself
+	lines *headLines // nil: HTTP/2, which has its own bound on headers
 }
 
 func (c *replayed) Read(b []byte) (n int, err error) {

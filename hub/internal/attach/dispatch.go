@@ -57,7 +57,7 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 	d.Incarnation = c.session.Incarnation()
 	d.Trace = link.TraceContext(ctx)
 	if deadline, ok := ctx.Deadline(); ok {
-		// A caller that gave the worker less time than a receipt takes wants the outcome.
+		// A shorter timeout stays: its caller waits longer than the worker, to learn the outcome.
 		if left := time.Until(deadline); d.Timeout == nil || left < d.Timeout.AsDuration() {
 			d.Timeout = durationpb.New(left)
 		}

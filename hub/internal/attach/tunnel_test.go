@@ -36,7 +36,7 @@ func (h *hub) tunnels(id string) *link.Tunnels {
 	return t
 }
 
-// nowhere is a stream's connection that leads to another hub, which knows no token.
+// nowhere is a stream's connection that leads to another hub, which has no token.
 type nowhere struct{ federationv1.LinkClient }
 
 var errNowhere = status.Error(codes.NotFound, "another hub")

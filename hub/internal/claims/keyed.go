@@ -286,7 +286,7 @@ func (k *keyed) learn() {
 		}
 		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", r.Cluster)
 		// Until the record says that the sandbox was returned, the sandbox's end must not free the key: while this flight lasts,
-		// the key is not released.
+		// the sandbox is not released.
 		if next.State != ledger.Answered || wallclock.Sleep(s.background.Context(), s.clock, learnPause) != nil {
 			return
 		}

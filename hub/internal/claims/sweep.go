@@ -56,7 +56,7 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // untilRecovered returns false if ctx ends first. A cancel that returned while keys are missing is as valid as any other: its
-// sandbox must not run until the last cluster is back.
+// sandbox must not keep running until the last cluster is back.
 func (s *Service) untilRecovered(ctx context.Context, again <-chan time.Time) bool {
 	poll := s.clock.NewTicker(recoveryPoll)
 	defer poll.Stop()
