@@ -5,7 +5,7 @@
 //
 // In go a directory, or an archive. Out come open stores, an archive, or a directory that a hub can start on.
 //
-//	claims.db    the ledger: which cluster holds which claim key. Its entry "ledger" has the ledger's id, and how complete it is.
+//	claims.db    the ledger: which cluster holds which claim key. Its entry "ledger" has its id, and how complete it is.
 //	registry.db  the registered clusters. Its entry "ledger" names the ledger that belongs to it.
 //
 // There are two files; because a hub that has lost the first detects the loss by the second, which lists the clusters to ask.
