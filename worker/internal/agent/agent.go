@@ -31,17 +31,17 @@ import (
 // Claims hands out sandboxes.
 type Claims interface {
 	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
-	// Decline refuses a claim with a key that there is no room to carry out.
+	// Decline refuses a claim with a key for which there is no room.
 	Decline(c claim.Claim, why *problem.Error) error
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 	Stats(pool types.NamespacedName) (claim.Stats, bool)
-	// Keys lists who has a key of the hub's; AllKeys those whose sandbox has ended as well.
+	// Keys lists the holders of the hub's keys; AllKeys also those whose sandbox has ended.
 	Keys() []*federationv1.KeyHolder
 	AllKeys() []*federationv1.KeyHolder
 }
 
-// Sandboxes looks after them.
+// Sandboxes manages them.
 type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
@@ -50,30 +50,30 @@ type Sandboxes interface {
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
-	// Abandon ends a sandbox that no caller was told of, however long that takes.
+	// Abandon ends a sandbox that was returned to no caller, however long that takes.
 	Abandon(id string)
-	// DistrustActivity keeps sandboxes whose activity an etcd that was set back has lost.
+	// DistrustActivity keeps sandboxes whose activity was lost with an etcd that was restored from a backup.
 	DistrustActivity()
-	// TakeEnded returns the oldest records that are not acknowledged, and the number to acknowledge them by.
+	// TakeEnded returns the oldest unacknowledged records, and the number to acknowledge them by.
 	TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox)
 	AckEnded(batch uint64)
 	// StopRecording leaves what ends from now on to the next leader.
 	StopRecording()
-	// OnEnded calls back when there is a record more. The callback does not block.
+	// OnEnded calls back for each new record. The callback does not block.
 	OnEnded(more func())
 }
 
-// Inventory knows the cluster's Pods.
+// Inventory is the index over the cluster's Pods.
 type Inventory interface {
-	// SetIncarnation lets claims be served.
+	// SetIncarnation lets the worker serve claims.
 	SetIncarnation(n uint64)
-	// Suspend ends that, for as long as this leadership lasts.
+	// Suspend stops that for the rest of this term.
 	Suspend()
-	// Serving reports whether claims are served: also whether Keys is whole.
+	// Serving reports whether claims are served, and so whether Keys is complete.
 	Serving() bool
-	// SetBack is closed once it was found that etcd was set back.
+	// SetBack is closed once it is known that etcd was restored from a backup.
 	SetBack() <-chan struct{}
-	// NewestSeen is the highest resourceVersion that was seen.
+	// NewestSeen returns the highest resourceVersion that was seen.
 	NewestSeen() uint64
 	// OnChange calls back when the Stats of a pool have changed. The callback does not block.
 	OnChange(changed func(pool types.NamespacedName))
@@ -81,36 +81,36 @@ type Inventory interface {
 
 // Outlooks are the autoscaler's.
 type Outlooks interface {
-	// Outlook tells whether a pool can grow, and for how long it is saturated.
+	// Outlook returns whether a pool can grow, and for how long it is saturated.
 	Outlook(pool types.NamespacedName) (canGrow bool, saturated time.Duration)
 	// OnOutlook calls back when that has changed. The callback does not block.
 	OnOutlook(changed func(pool types.NamespacedName))
 }
 
-// noOutlooks is a worker without an autoscaler: nothing grows by itself.
+// noOutlooks is for a worker without an autoscaler: no pool grows.
 type noOutlooks struct{}
 
 func (noOutlooks) Outlook(types.NamespacedName) (bool, time.Duration) { return false, 0 }
 func (noOutlooks) OnOutlook(func(types.NamespacedName))               {}
 
-// Envs makes members of Envs anew.
+// Envs recreates members of Envs.
 type Envs interface {
 	Refresh(ctx context.Context, request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
 }
 
-// Foreign takes what the hub tells of other clusters. Its methods do not block.
+// Foreign takes the hub's messages about other clusters. Its methods do not block.
 type Foreign interface {
 	Connected(connected bool)
 	Receive(f *federationv1.Foreign)
 }
 
-// Options are what an Agent stands on.
+// Options configure an Agent.
 type Options struct {
 	ClusterID string
 	Version   string
 	// Namespace of the ConfigMap atoll-worker-state.
 	Namespace string
-	// Hub is where to dial; without a target the agent keeps the incarnation and does nothing else.
+	// Hub is where to dial; without a target the agent maintains the incarnation and does nothing else.
 	Hub       link.Dial
 	Claims    Claims
 	Sandboxes Sandboxes
@@ -118,14 +118,14 @@ type Options struct {
 	// Outlooks of pools; nil where nothing scales them.
 	Outlooks Outlooks
 	Reach    reach.Opener // nil: the hub cannot reach sandboxes here
-	// Envs make members anew; nil: the hub cannot have that done here.
+	// Envs recreates members; nil: the hub cannot request that here.
 	Envs    Envs
 	Foreign Foreign
-	// Paused tells of pools that another controller keeps, which get no claims; nil: there are none.
+	// Paused reports whether another controller manages a pool, which then gets no claims; nil: none is.
 	Paused func(*v1alpha1.SandboxPool) bool
-	// OnPausedChange has f called when Paused may answer otherwise; nil: it never does.
+	// OnPausedChange registers f, which is called when the result of Paused may have changed; nil: it never changes.
 	OnPausedChange func(f func())
-	// ReportSize is how many bytes a chunk of a report may have; 0: what fits into a frame.
+	// ReportSize is the maximum size of a chunk of a report in bytes; 0: what fits into a frame.
 	ReportSize int
 	Clock      clock.WithTicker
 	Traces     trace.TracerProvider  // nil: no spans
@@ -150,7 +150,7 @@ type Agent struct {
 	ended      chan struct{} // has a token when there are new terminal records
 
 	acrossStreams
-	conversations atomic.Pointer[conversations] // of the stream that there is
+	conversations atomic.Pointer[conversations] // of the current stream
 	executing     sync.WaitGroup
 	slots         slots
 	ending        ending
@@ -162,10 +162,10 @@ type leadership struct {
 	running     context.Context // of Start: what outlives a stream ends with it
 	incarnation atomic.Uint64
 	ready       chan struct{} // closed when claims may be served
-	arming      sync.Mutex    // held while what claims are served under changes
+	arming      sync.Mutex    // held while the incarnation that claims are served under changes
 }
 
-// acrossStreams is used by one stream after the other.
+// acrossStreams is the state that one stream hands to the next.
 type acrossStreams struct {
 	sequence       uint64 // of the last report of this incarnation
 	streams        uint64 // of this term
@@ -173,7 +173,7 @@ type acrossStreams struct {
 	unacknowledged []*federationv1.Unacknowledged
 }
 
-// New makes an agent of a client that reads from informers, and a reader that does not.
+// New returns an Agent for a client that reads from informers, and a reader that does not.
 func New(cached client.Client, live client.Reader, informers cache.Cache, opts Options) *Agent {
 	if opts.Outlooks == nil {
 		opts.Outlooks = noOutlooks{}
@@ -204,17 +204,17 @@ func New(cached client.Client, live client.Reader, informers cache.Cache, opts O
 	return a
 }
 
-// Connected reports whether a hub takes this cluster's reports.
+// Connected reports whether a hub accepts this cluster's reports.
 func (a *Agent) Connected() bool { return a.connected.Load() }
 
-// Incarnation is that of this leadership; 0 before Ready.
+// Incarnation returns the number of this leadership; 0 before Ready.
 func (a *Agent) Incarnation() uint64 { return a.incarnation.Load() }
 
-// Ready is closed when claims may be served: the incarnation is written down, and the hub has said whether etcd was set
-// back, or has had the time to.
+// Ready is closed when claims may be served: the incarnation is stored, and the hub has said whether etcd was restored from a
+// backup, or has had the time to.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// arm lets claims be served. Only the first call has an effect.
+// arm lets the worker serve claims. Only the first call has an effect.
 func (a *Agent) arm() {
 	a.arming.Lock()
 	defer a.arming.Unlock()
@@ -233,7 +233,7 @@ func (a *Agent) armed() bool {
 	}
 }
 
-// raise gives this term a higher incarnation than it began with. Before claims are served nobody else knows either.
+// raise gives this term a higher incarnation than it began with. Before claims are served no other process has seen either.
 func (a *Agent) raise(n uint64) {
 	a.arming.Lock()
 	defer a.arming.Unlock()
@@ -259,11 +259,11 @@ func (a *Agent) awaitServing(ctx context.Context) bool {
 
 const (
 	servingPoll = 50 * time.Millisecond
-	// hubPatience is how long claims wait for the hub's word on etcd. A hub that is there takes milliseconds.
+	// hubPatience is how long claims wait for the hub's report on etcd. A running hub takes milliseconds.
 	hubPatience = 2 * time.Second
 )
 
-// setConnected tells sync when it changes.
+// setConnected notifies package sync of a change.
 func (a *Agent) setConnected(connected bool) {
 	if a.connected.Swap(connected) != connected {
 		a.opts.Foreign.Connected(connected)
@@ -272,7 +272,7 @@ func (a *Agent) setConnected(connected bool) {
 
 var errUnknownIdentity = errors.New("the hub takes this worker for another cluster")
 
-// identityError explains a certificate that does not fit --cluster-id. Time alone does not heal it.
+// identityError explains a certificate that does not match --cluster-id. Retries do not help.
 func (a *Agent) identityError(says string) error {
 	return &link.RetryAfterError{
 		Err:   fmt.Errorf("%w: the certificate is for %q, this is %q", errUnknownIdentity, says, a.opts.ClusterID),

@@ -202,7 +202,7 @@ func TestADispatchedClaim(t *testing.T) {
 	}
 }
 
-// A claim without a key whose stream breaks leaves no sandbox behind; one with a key goes on.
+// A claim without a key whose stream breaks leaves no sandbox behind; a claim with a key continues.
 func TestWhatAStreamLeavesBehind(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 0)
@@ -232,7 +232,7 @@ func TestWhatAStreamLeavesBehind(t *testing.T) {
 	w.hub.shows("py", 1)
 }
 
-// An answer that the hub has not shown to have is named to it on the next stream, until it shows that it has heard of it.
+// An answer that the hub has not acknowledged is named in the next stream, until the hub shows that it has it.
 func TestAnAnswerThatMayBeLostIsNamedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 2)
@@ -243,7 +243,7 @@ func TestAnAnswerThatMayBeLostIsNamedAgain(t *testing.T) {
 	s.dispatch(&federationv1.Dispatch{Id: 7, Incarnation: 1, Call: w.claimCall("py", "")})
 	sandbox := s.answer(7).GetSandbox().GetId()
 	s.dispatch(&federationv1.Dispatch{Id: 8, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
-	s.answer(8) // whoever asks for its key again finds it
+	s.answer(8) // the next call with its key finds it
 	close(s.hangUp)
 	for range 2 {
 		s = w.hub.session()
@@ -265,7 +265,7 @@ func TestAnAnswerThatMayBeLostIsNamedAgain(t *testing.T) {
 	})
 }
 
-// I8: with the hub gone, claims are served and Pods replaced; a hub that comes back learns what is so now.
+// I8: without the hub, claims are served and Pods replaced; a hub that returns gets the current state.
 func TestI8WithoutAHub(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 3)
@@ -355,8 +355,8 @@ func (l *lapsing) SetIncarnation(n uint64) {
 	l.Inventory.SetIncarnation(n)
 }
 
-// I2: a leader that was held up for longer than its lease does not put itself above the one that led meanwhile. What it had
-// under way would pass for later than what that one has answered.
+// I2: a leader that was suspended for longer than its lease does not raise itself above the one that led meanwhile. What it had
+// under way would look newer than the answers of that leader.
 func TestI2_ALapsedLeaderRaisesNothing(t *testing.T) {
 	w := newWorld(t)
 	slow := &lapsing{}
@@ -382,7 +382,7 @@ func TestI2_ALapsedLeaderRaisesNothing(t *testing.T) {
 	w.must(leader.stop())
 }
 
-// I12, the worker's side: a worker does not speak for a cluster whose certificate it does not have.
+// I12, the worker's side: a worker does not report for a cluster whose certificate it does not have.
 func TestI12AWorkerWithAnotherClustersCertificateReportsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 1)

@@ -9,15 +9,15 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// poolFacts are what the worker knows of a pool besides the Env.
+// poolFacts are the inputs about a pool besides the Env.
 type poolFacts struct {
-	pool          *v1alpha1.SandboxPool // nil: there is none
-	paused        bool                  // another controller keeps it
+	pool          *v1alpha1.SandboxPool // nil: it does not exist
+	paused        bool                  // another controller manages it
 	readyIdle     int32
 	waiting       int32
 	queueCapacity int32
 	canGrow       bool          // an unmet claim makes it grow
-	saturated     time.Duration // for how long it will not
+	saturated     time.Duration // for how long it cannot
 }
 
 func (f poolFacts) image() string {
@@ -27,7 +27,7 @@ func (f poolFacts) image() string {
 	return f.pool.Spec.Template.Spec.Containers[0].Image
 }
 
-// startupTimeout is 0 where the pool says nothing.
+// startupTimeout returns 0 where the pool sets none.
 func (f poolFacts) startupTimeout() time.Duration {
 	if f.pool == nil || f.pool.Spec.DefaultStartupTimeout == nil {
 		return 0
@@ -35,8 +35,8 @@ func (f poolFacts) startupTimeout() time.Duration {
 	return max(0, f.pool.Spec.DefaultStartupTimeout.Duration)
 }
 
-// describe makes the local segment of an Env. One without members is reported as well: that the Env is here is why other
-// clusters' segments come here.
+// describe builds the local segment of an Env. An Env without members is reported as well, because the hub sends other clusters'
+// segments only to clusters that have the Env.
 func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string) poolFacts) *segment.Segment {
 	defaults := segment.Defaults{Template: fitting(env.Spec.TemplateRef.Name, segment.MaxName)}
 	if d := env.Spec.Defaults; d != nil {
@@ -62,7 +62,7 @@ func describe(env *v1alpha1.SandboxEnv, clusterID string, pool func(name string)
 	return out.With(members...)
 }
 
-// fitting leaves out what names nothing, being longer than any such name: the hub takes no segment with it.
+// fitting drops a text that is longer than any valid name: the hub accepts no segment with it.
 func fitting(text string, most int) string {
 	if len(text) > most {
 		return ""
@@ -90,7 +90,7 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 		return out
 	}
 	if facts.paused && out.State != segment.Missing {
-		out.State = segment.Inconsistent // there, and not ours to hand out
+		out.State = segment.Inconsistent // it exists, but this worker may not hand it out
 	}
 	status := &facts.pool.Status
 	out.Idle = status.IdleReplicas
@@ -106,8 +106,8 @@ func describeMember(m *v1alpha1.EnvClusterMember, observed v1alpha1.ObservedMemb
 	return out
 }
 
-// memberState is what the Env reconciler found. It has not looked yet at an Env that is new, and may not have seen that a
-// pool came or went since.
+// memberState returns what the Env reconciler found. It has not processed a new Env yet, and may not have seen that a pool was
+// created or deleted since.
 func memberState(observed v1alpha1.ObservedMemberState, pool *v1alpha1.SandboxPool) segment.State {
 	if pool == nil || pool.DeletionTimestamp != nil {
 		return segment.Missing
@@ -122,8 +122,8 @@ func memberState(observed v1alpha1.ObservedMemberState, pool *v1alpha1.SandboxPo
 	}
 }
 
-// decideFloor says whether the incarnation of this term is still good, given the highest that the hub has seen, and if not
-// which number the new one has to exceed.
+// decideFloor returns whether the incarnation of this term must be raised, given the highest that the hub has seen, and if so the
+// number that the new one must exceed.
 func decideFloor(own uint64, ownTerm string, highest uint64, highestTerm string) (floor uint64, raise bool) {
 	if highest < own || highest == own && highestTerm == ownTerm {
 		return 0, false

@@ -78,7 +78,7 @@ saturated small×2 default p7 Saturated idle=3 ready=2 running=3 desired=3 curre
 	}
 }
 
-// I14: whatever stands in an Env and its pools, the hub takes the segment, and with it the whole report.
+// I14: whatever is in an Env and its pools, the hub accepts the segment, and with it the whole report.
 func TestI14WhatANamespaceEditorWritesFitsIntoASegment(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "py"}}
@@ -123,7 +123,7 @@ func render(s *segment.Segment) string {
 	return b.String()
 }
 
-// Claims that wait, however many, leave room for the releases that they wait for.
+// Waiting claims, however many, leave room for the releases that they wait for.
 func TestClaimsLeaveRoomForOtherCalls(t *testing.T) {
 	s := newSlots()
 	wants := &federationv1.Dispatch{Call: &federationv1.Dispatch_Claim{Claim: &federationv1.ClaimCall{}}}

@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	// maxClaims bounds the claims under way: a queue refuses before that, unless several are full. maxCalls bounds all else,
-	// which claims that wait must not keep from being carried out: it is releases that they wait for.
+	// maxClaims bounds the claims under way: a queue refuses before that, unless several are full. maxCalls bounds all other
+	// calls, so that waiting claims cannot keep them out: claims wait for releases.
 	maxClaims = 4 * claim.DefaultQueueCapacity
 	maxCalls  = 4096
-	// defaultTimeout is for a dispatch that names none.
+	// defaultTimeout is for a dispatch without a timeout.
 	defaultTimeout = 2 * time.Minute
 	releaseTimeout = 30 * time.Second
 )
@@ -39,18 +39,18 @@ type answeredDispatch struct {
 	answer   *federationv1.Answer
 }
 
-// unheard reports whether the answer hands out a sandbox that nobody will ask for again.
+// unheard reports whether the answer hands out a sandbox that no caller will ask for again.
 func (o answeredDispatch) unheard() bool {
 	c := o.dispatch.GetClaim()
 	return c != nil && c.GetKeyHash() == "" && o.answer.GetSandbox() != nil
 }
 
-// maybeTaken reports whether a Pod may have been taken, which a report then has to cover.
+// maybeTaken reports whether a Pod may have been taken, which a report must then cover.
 func (o answeredDispatch) maybeTaken() bool {
 	return o.answer.GetSandbox() != nil || o.answer.GetDisposition() == federationv1.Disposition_UNCLEAR
 }
 
-// slots hold a token for each dispatch under way.
+// slots hold one token per dispatch under way.
 type slots struct{ claims, calls chan struct{} }
 
 func newSlots() slots {
@@ -66,13 +66,13 @@ func (s slots) of(d *federationv1.Dispatch) chan struct{} {
 
 func (s slots) taken() int { return len(s.claims) + len(s.calls) }
 
-// leavers end the claims of a stream whose callers have left. It holds those without a key that are under way.
+// leavers end the claims of a stream whose callers have left. It holds the claims without a key that are under way.
 type leavers struct {
 	mu    sync.Mutex
 	under map[uint64]context.CancelFunc
 }
 
-// add is called before the next frame is read, so that no message of a caller's leaving finds nothing. done takes it out.
+// add is called before the next frame is read, so that a message that a caller has left always finds its claim. done removes it.
 func (l *leavers) add(ctx context.Context, d *federationv1.Dispatch) (claim context.Context, done func()) {
 	if c := d.GetClaim(); c == nil || c.GetKeyHash() != "" {
 		return ctx, func() {}
@@ -102,8 +102,8 @@ func (l *leavers) leave(dispatches []uint64) {
 	}
 }
 
-// dispatch confirms a dispatch and has it carried out. It ends with its stream, and so does its slot: a claim with a key goes on
-// in the claim service, where whoever asks again joins it.
+// dispatch confirms a dispatch and starts it. The dispatch ends with its stream, and so does its slot. A claim with a key
+// continues in package claim, where the next call with the key joins it.
 func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	receipt := &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}}
 	select {
@@ -116,7 +116,7 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	select {
 	case slots <- struct{}{}:
 	default:
-		u.deliver(ctx, answeredDispatch{d, a.tooMany(d)}) // not in a goroutine: that many are enough
+		u.deliver(ctx, answeredDispatch{d, a.tooMany(d)}) // not in a goroutine, because there are enough of them
 		return nil
 	}
 	waited, done := u.leavers.add(ctx, d)
@@ -132,7 +132,7 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	return nil
 }
 
-// deliver hands an answer to the stream, or takes back what nobody will hear of.
+// deliver passes an answer to the stream. If the stream has ended, it ends the sandbox that no caller gets.
 func (u *uplink) deliver(ctx context.Context, o answeredDispatch) {
 	select {
 	case u.answers <- o:
@@ -143,7 +143,7 @@ func (u *uplink) deliver(ctx context.Context, o answeredDispatch) {
 	}
 }
 
-// answer is called by send. What failed to be sent was not told to anybody.
+// answer is called by send. An answer that failed to be sent reached no caller.
 func (u *uplink) answer(ctx context.Context, o answeredDispatch) (err error) {
 	if c := o.dispatch.GetClaim(); c != nil && o.maybeTaken() {
 		r := c.GetRequest()
@@ -176,7 +176,7 @@ func (a *Agent) takeBack(o answeredDispatch) {
 	}
 }
 
-// carryOut makes exactly one answer.
+// carryOut returns exactly one answer.
 func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer *federationv1.Answer) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -202,7 +202,7 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if d.GetClaim() != nil {
-		// It may wait for longer than this worker lives.
+		// The claim may wait for longer than this worker runs.
 		defer context.AfterFunc(a.ending.begun, cancel)()
 	}
 	answer, err := a.call(ctx, d)
@@ -270,7 +270,7 @@ func (a *Agent) claim(c *federationv1.ClaimCall) claim.Claim {
 	}
 }
 
-// stale is the answer to a call for another incarnation, nil for one that is for this one.
+// stale returns the answer to a call for another incarnation, nil for a call for this one.
 func (a *Agent) stale(d *federationv1.Dispatch) *federationv1.Answer {
 	own := a.Incarnation()
 	if d.GetIncarnation() == own {
@@ -280,8 +280,8 @@ func (a *Agent) stale(d *federationv1.Dispatch) *federationv1.Answer {
 		problem.New(problem.Unavailable, "the worker is incarnation %d, the call is for %d", own, d.GetIncarnation()))
 }
 
-// tooMany answers a call that there is no room for. A claim with a key may be one that waits already, from before a stream
-// broke: a refusal would send it elsewhere while it goes on here (I2).
+// tooMany returns the answer to a call for which there is no room. A claim with a key may already wait here, from before a stream
+// broke: a refusal would send it to another cluster while it continues here (I2).
 func (a *Agent) tooMany(d *federationv1.Dispatch) *federationv1.Answer {
 	c := d.GetClaim()
 	if c == nil {
@@ -303,7 +303,7 @@ func failed(d *federationv1.Dispatch, disposition federationv1.Disposition, err 
 	return &federationv1.Answer{
 		Id:          d.GetId(),
 		Disposition: disposition,
-		Error: &federationv1.Error{ // a message that quotes what is no text must not keep the answer back
+		Error: &federationv1.Error{ // invalid text that a message quotes must not block the answer
 			Code: st.GetCode(), Message: strings.ToValidUTF8(st.GetMessage(), "\uFFFD"), Details: st.GetDetails()},
 	}
 }

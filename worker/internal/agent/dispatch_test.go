@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/worker/internal/claim"
 )
 
-// waitingClaims is a claim service of which every claim waits.
+// waitingClaims is a claim service in which every claim waits.
 type waitingClaims struct {
 	Claims
 	Sandboxes
@@ -32,7 +32,7 @@ func (*waitingClaims) Create(ctx context.Context, _ claim.Claim) (*sandboxv1.San
 // Decline knows no attempt but the first.
 func (w *waitingClaims) Decline(c claim.Claim, why *problem.Error) error {
 	w.declined = append(w.declined, c)
-	return why // of which nothing says that it is a refusal
+	return why // without a disposition that makes it a refusal
 }
 
 func keyedDispatch(keyHash string) *federationv1.Dispatch {
@@ -45,7 +45,7 @@ func newUplink(a *Agent) *uplink {
 	return &uplink{agent: a, receipts: make(chan *federationv1.WorkerFrame, maxCalls), answers: make(chan answeredDispatch), sentAll: make(chan struct{})}
 }
 
-// I2: whether a claim with a key may be refused for want of room is for the claim service to say, which knows its attempt.
+// I2: whether a claim with a key may be refused for lack of room is decided by the claim service, which knows its attempt.
 func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 	claims := &waitingClaims{}
 	a := New(nil, nil, nil, Options{Claims: claims, Sandboxes: claims, Log: logr.Discard()})
@@ -74,7 +74,8 @@ func TestI2ABusyWorkerRefusesNoAttemptThatItKnows(t *testing.T) {
 	}
 }
 
-// A claim whose caller has left gives up its place, and is answered; one with a key goes on, and so do those of others.
+// A claim whose caller has left leaves the queue, and is answered; a claim with a key continues, and so do those of other
+// callers.
 func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Sandboxes: &waitingClaims{}, Log: logr.Discard()})
@@ -108,7 +109,7 @@ func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 	})
 }
 
-// I10: streams that break leave no dispatch behind, also of claims with a key: those go on elsewhere.
+// I10: broken streams leave no dispatch behind, also of claims with a key: those continue in package claim.
 func TestI10ADispatchEndsWithItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(nil, nil, nil, Options{Claims: &waitingClaims{}, Sandboxes: &waitingClaims{}, Log: logr.Discard()})

@@ -1,87 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is the worker's end of the link: it tells the hub what its cluster has, and does what the hub asks.
+// Package agent is the worker's end of the link: it reports the state of its cluster to the hub and carries out the hub's
+// dispatches.
 //
-// In: Envs and pools from the informers' caches, the inventory's counts, frames of the hub. Out: segments, answers, terminal
-// records, and foreign segments for package sync. It runs on the leader only.
+// In: Envs and pools from the informers' caches, the inventory's counts, and the hub's frames. Out: segments, answers, terminal
+// records, and foreign segments for package sync. It runs on the leader only. It keeps I1 across a restored etcd, and I5, I8 and
+// I10 on the worker's side of the link.
 //
-//	reach.go           conversations of the hub's callers, over one stream
-//	agent.go           the agent, and when claims may be served
-//	metrics.go         metrics
-//	outbox.go          what one stream has reported
-//	standalone.go      pools without an Env, as the one member of an Env of their name
-//	unacknowledged.go  answers that the hub may not have
-//	decide.go          an Env and its pools into a segment (pure)
-//	source.go          which Envs may look different from what was reported
-//	trace.go           spans of dispatches
-//	incarnation.go     the number of this leadership, in a ConfigMap
-//	shutdown.go        the orderly end of the link
-//	restored.go        an etcd that was set back
-//	hello.go           the first message of a stream
-//	foreign.go         the hub's word about other clusters
-//	ended.go           terminal records
-//	dispatch.go        what the hub asks
-//	uplink.go          one stream
+//	agent.go           the agent
 //	start.go           set-up, and one term of leadership
+//	uplink.go          one stream
+//	hello.go           the first message of a stream
+//	dispatch.go        the hub's dispatches
+//	reach.go           tunnels for the hub's callers, over one stream
+//	outbox.go          the reports of one stream
+//	decide.go          an Env and its pools into a segment (pure)
+//	source.go          which Envs may differ from what was reported
+//	standalone.go      pools without an Env, as the one member of an Env of their name
+//	ended.go           terminal records
+//	unacknowledged.go  answers that the hub may not have
+//	foreign.go         the hub's messages about other clusters
+//	incarnation.go     the number of this leadership, in a ConfigMap
+//	restored.go        an etcd that was restored from a backup
+//	shutdown.go        the orderly end of the link
+//	trace.go           spans of dispatches
+//	metrics.go         metrics
 //
 // # Incarnation
 //
-// A leader raises the number in the ConfigMap atoll-worker-state before claims are served, and again when the hub has seen
-// one that is not lower (a ConfigMap that was lost or restored), in both cases before anything carries it. What cannot be
-// read is an error that ends the process; taking it for 0 would make a new leader look older than the last one.
+// A leader raises the number in the ConfigMap atoll-worker-state before it serves claims. It raises it again when the hub has
+// seen a number that is not lower, because the ConfigMap was lost or restored. In both cases nothing carries the number before it
+// is stored. A number that cannot be read ends the process: with 0 instead, a new leader would look older than the last one. Held
+// by TestIncarnation.
 //
 // # A restored etcd (I1)
 //
-// A Pod that looks idle in an etcd that was set back may run a sandbox. The hub remembers how far etcd was and says so in
-// its welcome: all idle Pods are replaced then, before the stream begins and before anybody is served. So claims, local
-// ones too, wait for the welcome, for 2 s at most (I8). Under a leader it is noticed by the claim service, which looks at
-// single Pods every second (see there), by the revision that the leader reads as often, or by the hub at the heartbeat:
-// claims are refused from then on, idle Pods are replaced, and the process ends, because its caches and its index are of a
-// cluster that is no more; the next term begins as above. What is claimed stays, until it ends: its Pod is replaced then and never reset. A revision tells only until writers have
-// brought it past where it was, and informers need not learn of the restored state at all; hence the Pods. Between the
-// restore and its discovery, a second after the API server is back, a claim can be given a Pod that runs a sandbox, if
-// informers have learned of the restored state by then.
+// A Pod that looks idle in a restored etcd may run a sandbox.
+//
+//   - At the start of a stream: the hub remembers the highest revision of etcd and reports a step back in its Welcome. Then all
+//     idle Pods are replaced before the stream begins and before any claim is served. So all claims, local ones too, wait for the
+//     Welcome, for 2 s at most (I8); held by TestI1NothingIsServedBeforeTheHubsWordOnEtcd.
+//   - During a term: package inventory finds it by single Pods that it reads every second, the leader by the revision that it
+//     reads as often, or the hub at a heartbeat. Then claims are refused, idle Pods are replaced, and the process ends, because
+//     its caches and its index describe a state that no longer exists. The next term starts as above; held by
+//     TestI1ATermEndsWhenTheHubSaysThatEtcdWasRestored.
+//   - A claimed Pod stays until its sandbox ends. Then it is replaced and never reset.
+//   - A revision shows the restore only until new writes exceed the old revision, and informers need not notice the restore at
+//     all. Hence the reads of Pods.
+//   - One gap remains, of a second after the API server is back: if the informers already have the restored state, a claim can
+//     get a Pod that runs a sandbox.
 //
 // # Reports
 //
-// There is no queue of events (I10). Informers and the claim service mark Envs as dirty; a report says what marked Envs
-// look like when it is made. Marks are collected for 100 ms, unless one shows an edge (ready idle from or to 0, saturated
-// on or off), which goes out at once with all that waits. At most 16 reports are unacknowledged; until then marks just
-// stay. An Env is reported as removed when the synced cache has no such Env, and never for another reason (I5); one
-// without a local member is reported without members, because the hub sends foreign segments to whoever has the Env. The
-// first report of a stream is complete.
-//
-// can_grow and saturated_for are what the autoscaler expects: that a claim which waits makes the pool grow, or for how long
-// nothing will. Without one nothing grows by itself, and a hub that queued claims for growth would wait for nobody.
-//
-// A pool that no Env owns is reported as the one member of an Env of its name, unless there is such an Env (standalone.go). One that
-// another controller keeps is reported as Inconsistent, which gets no claims.
+//   - There is no queue of events (I10). Informers and the claim service mark Envs as dirty, and a report describes the marked
+//     Envs as they are when it is built.
+//   - Marks are collected for 100 ms. A mark that shows an edge (ready idle from or to 0, saturated on or off) is sent at once,
+//     together with all that wait.
+//   - At most 16 reports are unacknowledged. Beyond that marks wait; held by TestCredit.
+//   - An Env is reported as removed only if the synced cache does not have it (I5). An Env without a local member is reported
+//     without members, because the hub sends foreign segments to every cluster that has the Env.
+//   - The first report of a stream is complete.
+//   - can_grow and saturated_for are the autoscaler's: whether a waiting claim makes the pool grow, or for how long it cannot.
+//     Without an autoscaler no pool grows, and the hub queues no claims for growth.
+//   - A pool without an Env is reported as the one member of an Env of its name, unless that Env exists (standalone.go). A pool
+//     that another controller manages is reported as Inconsistent and gets no claims.
 //
 // # Dispatches
 //
-// Each is confirmed at once, carried out in a goroutine of its own, and answered once. covered_by names a report that is
-// made after the claim's effect. It goes ahead of the answer, so that the hub takes a Pod off once; where there is no credit
-// for it, it follows, even if it changes nothing: the hub waits for it.
-// Claims under way and other calls are bounded apart: claims that wait, however many, do not keep releases out.
-// A claim without a key ends with its stream, and a sandbox whose answer could not be sent is released, since nobody was
-// told of it; a claim with a key goes on in package claim, for its caller will ask again and joins it. Its dispatch ends
-// with the stream as well, so that streams that break leave nothing that counts. Where there is no room for one, it is
-// refused only if its attempt is certainly not known (claim.Decline); else its outcome is unclear, and it is asked for again.
+//   - Each dispatch is confirmed at once, carried out in its own goroutine, and gets one answer.
+//   - covered_by names a report that is built after the effect of the claim. The report precedes the answer, so that the hub
+//     subtracts a Pod once. Without credit the report follows, even if it changes nothing, because the hub waits for it.
+//   - Claims and other calls have separate bounds, so that waiting claims keep no release out; held by
+//     TestClaimsLeaveRoomForOtherCalls.
+//   - A claim without a key ends with its stream. A sandbox whose answer could not be sent is released, because no caller has it.
+//   - A claim with a key continues in package claim, and its caller's next call joins it. Its dispatch ends with the stream, so
+//     that broken streams leave nothing behind (I10); held by TestI10ADispatchEndsWithItsStream.
+//   - A dispatch beyond the bound is refused only if its attempt is certainly unknown (claim.Decline). Otherwise its outcome is
+//     unclear, and the hub asks again; held by TestI2ABusyWorkerRefusesNoAttemptThatItKnows.
 //
 // # Tunnels
 //
-// A call to reach a sandbox is carried out by package podtunnel, and answered once a tunnel to the hub is open. The conversation goes
-// on behind the answer and ends with the stream, with the sandbox, or with the caller.
+// Package podtunnel carries out a call to reach a sandbox. The call is answered once a tunnel to the hub is open. The
+// conversation continues after the answer, and ends with the stream, the sandbox, or the caller.
 //
-// # The end
+// # Shutdown
 //
-// Before anything of a leader that is told to end stops serving, the agent parts from the hub: claims that wait are given up
-// at once, so that the hub takes them elsewhere; what is being written is finished and answered; what comes now is answered
-// as a stale session; then the stream ends from this side, and every answer arrives. It lasts as long as the longest write,
-// 3 s at most. See shutdown.go.
+// When a leader must end, the agent leaves the hub before anything stops serving. Claims that wait end at once, so that the hub
+// takes them elsewhere. Writes under way complete and are answered. New calls are answered as a stale session. Then this side
+// ends the stream, so every answer arrives. This takes as long as the longest write, 3 s at most (shutdown.go); held by
+// TestAnOrderlyEndLosesNoAnswer.
 //
 // # Without a hub (I8)
 //
-// The agent keeps dialling and does nothing else. Nothing in the worker waits for it but Ready, which needs the
-// cluster's own API server only.
+// The agent keeps dialling and does nothing else. Nothing in the worker waits for it except Ready, which then needs only the API
+// server of the cluster; held by TestI8WithoutAHub.
 package agent

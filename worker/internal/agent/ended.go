@@ -11,14 +11,14 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// endedOutbox sends terminal records, a batch at a time, again and again until the hub has stored them.
+// endedOutbox sends terminal records in batches, and repeats each batch until the hub has stored it.
 type endedOutbox struct {
 	batch  uint64 // under way; 0: none
 	sentAt time.Time
 }
 
-// next is the batch to send now, or nil. A batch that is sent again may have grown, and then has another number; the
-// hub's word for the old one acknowledges what was in it.
+// next returns the batch to send now, or nil. A batch that is sent again may have grown, and then has another number. The
+// acknowledgement of the old number covers what was in it.
 func (e *endedOutbox) next(now time.Time, sandboxes Sandboxes) *federationv1.Ended {
 	if e.batch != 0 && now.Sub(e.sentAt) < endedResend {
 		return nil

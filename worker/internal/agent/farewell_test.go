@@ -14,8 +14,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// A worker that is told to end gives up what waits, finishes what it has begun, takes on nothing more, and lets the hub
-// read all of its answers before it hangs up.
+// A worker that must end ends the claims that wait, finishes what it has begun, accepts nothing more, and lets the hub read all
+// of its answers before it ends the stream.
 func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 1)
@@ -54,7 +54,7 @@ func TestAnOrderlyEndLosesNoAnswer(t *testing.T) {
 		return answers[id]
 	}
 	for id, want := range map[uint64]federationv1.Disposition{
-		waiting:        federationv1.Disposition_REFUSED, // nobody has it, it may go elsewhere
+		waiting:        federationv1.Disposition_REFUSED, // no Pod has it, so it may go to another cluster
 		waitingWithKey: federationv1.Disposition_UNCLEAR, // the next leader is asked
 	} {
 		got := collect(id)

@@ -14,7 +14,7 @@ type listener struct{ heard []uint64 }
 func (l *listener) Connected(bool)                  {}
 func (l *listener) Receive(f *federationv1.Foreign) { l.heard = append(l.heard, f.GetNumber()) }
 
-// I4: what a lost message said would never be said again, so it must not be passed over.
+// I4: no later message repeats what a lost one contained, so a gap must not be ignored.
 func TestI4_MessagesAboutOthersComeOnceAndWithoutGaps(t *testing.T) {
 	for name, tc := range map[string]struct {
 		numbers []uint64

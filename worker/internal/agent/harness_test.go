@@ -101,10 +101,10 @@ type worker struct {
 	foreign *ear
 	log     chan string  // of the link
 	end     func() error // waits for its end
-	stop    func() error // makes it end
+	stop    func() error // ends it
 }
 
-// ear hears what sync would.
+// ear gets what package sync would get.
 type ear struct {
 	heard     chan *federationv1.Foreign
 	connected atomic.Bool
@@ -119,7 +119,7 @@ func (w *world) lead(certificate string) *worker {
 	return w.leadWith(certificate, func(*Options) {})
 }
 
-// leadWith changes the agent's options before.
+// leadWith is lead with changed options.
 func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	w.Helper()
 	cfg := east.Up(w).Config()

@@ -19,11 +19,12 @@ import (
 const (
 	protocol         = 1
 	defaultHeartbeat = 3 * time.Second
-	// Whatever a hub asks for, a heartbeat is neither all that a worker does nor too rare for the hub to believe that it is there.
+	// Bounds of the interval that a hub may ask for: heartbeats must neither keep the worker busy nor be so rare that the hub
+	// takes it for dead.
 	minHeartbeat, maxHeartbeat = 100 * time.Millisecond, 10 * time.Second
 )
 
-// refused is a stream that the hub did not take.
+// refused is the error of a stream that the hub did not accept.
 type refused struct {
 	Reason  string
 	Message string
@@ -39,7 +40,7 @@ var errProtocol = errors.New("the hub does not speak this worker's protocol")
 
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
-// hello says who we are, as far as the certificate doesn't.
+// hello identifies the worker, as far as the certificate does not.
 func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 	if a.clusterUID == "" {
 		ns := &corev1.Namespace{}
@@ -65,7 +66,7 @@ func (a *Agent) hello(ctx context.Context) (*federationv1.Hello, error) {
 	}, nil
 }
 
-// introduce goes from Hello to Begin. It returns the interval of heartbeats.
+// introduce covers Hello to Begin. It returns the interval of heartbeats.
 func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federationv1.Hello) (time.Duration, error) {
 	if err := stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Hello{Hello: hello}}); err != nil {
 		return 0, broken(stream, err)
@@ -98,8 +99,8 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 		if err != nil {
 			return 0, err
 		}
-		// The one that the hub has seen may be of a later leader. Under a higher number than its own, what is still under way
-		// here would pass for later than what that one has answered.
+		// The number that the hub has seen may be that of a later leader. Under a higher number than its own, what is still under
+		// way here would look newer than the later leader's answers.
 		if a.armed() && !a.opts.Inventory.Serving() {
 			return 0, errNotLeading
 		}
@@ -107,7 +108,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 		a.raise(n)
 	}
 	a.arm()
-	if !a.awaitServing(ctx) { // a complete report needs the informers, and the Pods as they are
+	if !a.awaitServing(ctx) { // a complete report needs the informers, and the current Pods
 		return 0, ctx.Err()
 	}
 	a.recovers = welcome.GetRecovering()
@@ -121,7 +122,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 	return defaultHeartbeat, nil
 }
 
-// broken finds out why a Send failed: gRPC tells only Recv.
+// broken returns why a Send failed: gRPC reports it only from Recv.
 func broken(stream link.Stream, err error) error {
 	for {
 		if _, cause := stream.Recv(); cause != nil {

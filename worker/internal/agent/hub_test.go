@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// hub is the far end of the link, as far as a test needs one: it keeps what it is told, the way the protocol says, and
-// sends what the test says. The hub's own packages are out of reach here on purpose.
+// hub is the other end of the link, as far as a test needs one: it keeps what it receives, as the protocol defines, and sends
+// what the test says. It cannot import the hub's own packages, on purpose.
 type hub struct {
 	*world
 	federationv1.UnimplementedLinkServer
@@ -32,8 +32,8 @@ type hub struct {
 	welcome  federationv1.Welcome
 	view     segment.Snapshot
 	onHello  func() // before the welcome
-	restored bool   // what heartbeats are answered
-	muted    bool   // heartbeats are not answered
+	restored bool   // what heartbeats get as a response
+	muted    bool   // heartbeats get no response
 }
 
 // session is one stream.
@@ -43,7 +43,7 @@ type session struct {
 	hello  *federationv1.Hello
 	begin  *federationv1.Begin
 	frames chan *federationv1.WorkerFrame // all but reports
-	over   chan struct{}                  // closed when the worker has gone
+	over   chan struct{}                  // closed when the worker has left
 	hangUp chan struct{}                  // closed by the test
 
 	sending  sync.Mutex
@@ -153,7 +153,7 @@ func (s *session) read() {
 	}
 }
 
-// report believes what the protocol says: whole reports, in order.
+// report expects what the protocol defines: whole reports, in order.
 func (s *session) report(r *federationv1.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

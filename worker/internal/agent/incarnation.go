@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	// stateConfigMap holds what a worker keeps in its cluster.
+	// stateConfigMap holds the worker's state in its cluster.
 	stateConfigMap = "atoll-worker-state"
 	incarnationKey = "incarnation"
 )
 
-// errCorruptState is a state that cannot be read. Somebody has to look at it: guessing could break I1.
+// errCorruptState is a state that cannot be read. An operator must look at it: a guess could break I1.
 var errCorruptState = errors.New("the worker's state is corrupt")
 
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,verbs=create
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,resourceNames=atoll-worker-state,verbs=get;update
 
-// incarnations keeps the highest incarnation of the cluster's workers.
+// incarnations stores the highest incarnation of the cluster's workers.
 type incarnations struct {
 	client client.Client
 	reader client.Reader // not cached
 	name   types.NamespacedName
 }
 
-// next persists and returns a number that is higher than every one before and than floor.
+// next persists and returns a number that is higher than all earlier ones and than floor.
 func (s incarnations) next(ctx context.Context, floor uint64) (uint64, error) {
 	var n uint64
-	// A conflict means that another process, by now no longer leader, wrote in between.
+	// A conflict means that another process, which no longer leads, wrote in between.
 	err := retry.OnError(retry.DefaultRetry, raced, func() error {
 		var err error
 		n, err = s.raise(ctx, floor)
@@ -78,7 +78,7 @@ func (s incarnations) raise(ctx context.Context, floor uint64) (uint64, error) {
 	return n, s.client.Update(ctx, state) // with the resourceVersion that was read
 }
 
-// parseIncarnation takes a missing key for 0: other state may have been there first. Anything else must be a number that
+// parseIncarnation returns 0 for a missing key: the ConfigMap may hold other state already. Any other value must be a number that
 // next could have written.
 func parseIncarnation(data map[string]string) (uint64, error) {
 	text, ok := data[incarnationKey]

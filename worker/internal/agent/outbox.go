@@ -15,23 +15,23 @@ import (
 const (
 	// window is how many reports may be unacknowledged.
 	window = 16
-	// chunkSize leaves room for what surrounds the content of a frame.
+	// chunkSize leaves room for the rest of a frame.
 	chunkSize = link.MaxFrame - 64<<10
-	// perItem bounds the tag and length that an embedded message costs.
+	// perItem bounds the size of the tag and length of an embedded message.
 	perItem = 8
 )
 
-// outbox is what one stream has reported. Sequences go on across the streams of an incarnation.
+// outbox is what one stream has reported. Sequences continue across the streams of an incarnation.
 type outbox struct {
 	chunk    int    // bytes; 0: chunkSize
-	sequence uint64 // of the last report that was made
+	sequence uint64 // of the last report that was built
 	acked    uint64
 	reported segment.Snapshot
-	// promised is set when an answer refers to the next report, which must then come even if it has nothing to say.
+	// promised is set when an answer refers to the next report, which must then be sent even if it is empty.
 	promised bool
 }
 
-// coveredBy is the sequence of the next report, which from now on will come.
+// coveredBy returns the sequence of the next report, and promises that report.
 func (o *outbox) coveredBy() uint64 {
 	o.promised = true
 	return o.sequence + 1
@@ -47,7 +47,7 @@ func (o *outbox) ack(sequence uint64) {
 	}
 }
 
-// delta makes a report of what differs from the last one. It returns nil if nothing does and nothing was promised.
+// delta returns a report of what differs from the last one. It returns nil if nothing does and nothing was promised.
 func (o *outbox) delta(d segment.Delta) []*federationv1.Report {
 	d = o.reported.Apply(d)
 	if d.Empty() && !o.promised {
@@ -56,7 +56,7 @@ func (o *outbox) delta(d segment.Delta) []*federationv1.Report {
 	return o.report(false, d, nil)
 }
 
-// complete makes a report of everything.
+// complete returns a report of everything.
 func (o *outbox) complete(all []*segment.Segment, keys []*federationv1.KeyHolder) []*federationv1.Report {
 	o.reported = segment.Snapshot{}
 	return o.report(true, o.reported.Apply(segment.Delta{Changed: all}), keys)

@@ -86,7 +86,7 @@ func TestCredit(t *testing.T) {
 	if o.ready() {
 		t.Error("there is credit beyond the window")
 	}
-	o.ack(999) // nobody sent that
+	o.ack(999) // never sent
 	if o.ready() {
 		t.Error("an acknowledgement of what was never sent gives credit")
 	}

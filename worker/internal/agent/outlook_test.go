@@ -10,7 +10,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// The hub hears what the autoscaler expects, and of a saturation before the Env's status has it.
+// The hub gets what the autoscaler expects, and a saturation before the Env's status has it.
 func TestDescribeMemberTellsTheOutlook(t *testing.T) {
 	member := &v1alpha1.EnvClusterMember{Name: "a"}
 	for name, c := range map[string]struct {

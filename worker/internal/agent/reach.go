@@ -14,16 +14,16 @@ import (
 	"navix.sh/atoll/worker/internal/disposition"
 )
 
-// conversations are those of the hub's callers, over one stream.
+// conversations are the tunnels of the hub's callers, over one stream.
 type conversations struct {
 	tunnels *link.Tunnels
 	joined  sync.WaitGroup
 
-	mu   sync.Mutex // of over, against those that are just beginning
+	mu   sync.Mutex // guards over against conversations that are just beginning
 	over bool
 }
 
-// join carries a conversation. It reports false once the stream is over.
+// join runs a conversation. It returns false once the stream is over.
 func (c *conversations) join(carry func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,7 +34,7 @@ func (c *conversations) join(carry func()) bool {
 	return true
 }
 
-// end ends all of them.
+// end ends all conversations.
 func (c *conversations) end() error {
 	c.mu.Lock()
 	c.over = true
@@ -46,7 +46,7 @@ func (c *conversations) end() error {
 
 var errStreamOver = problem.New(problem.Unavailable, "the stream to the hub has ended").WithRetryAfter(time.Second)
 
-// reachOver lets the hub's callers reach sandboxes for as long as a stream lasts. The answer ends that, and them.
+// reachOver lets the hub's callers reach sandboxes while a stream lasts. end stops that, and ends their conversations.
 func (a *Agent) reachOver(hub federationv1.LinkClient) (end func()) {
 	c := &conversations{tunnels: a.opts.Hub.NewTunnels(hub)}
 	a.conversations.Store(c)
@@ -58,7 +58,7 @@ func (a *Agent) reachOver(hub federationv1.LinkClient) (end func()) {
 	}
 }
 
-// reach gets into a sandbox, and opens the tunnel that the hub waits for. The conversation goes on behind the answer.
+// reach opens a conversation with a sandbox, and the tunnel that the hub waits for. The conversation continues after the answer.
 func (a *Agent) reach(ctx context.Context, call *federationv1.ReachCall) error {
 	c := a.conversations.Load()
 	switch {
@@ -88,7 +88,7 @@ func (a *Agent) reach(ctx context.Context, call *federationv1.ReachCall) error {
 	return errStreamOver
 }
 
-// dispositionOf tells what an error means for where a claim may go next; other calls are over with it.
+// dispositionOf returns what an error means for where a claim may go next. For other calls an error is final.
 func dispositionOf(d *federationv1.Dispatch, err error) federationv1.Disposition {
 	if d.GetReach() != nil || d.GetRefresh() != nil {
 		return federationv1.Disposition_DONE

@@ -24,26 +24,26 @@ import (
 
 const (
 	revisionInterval = time.Second
-	// revisionHurry is the interval while the API server does not answer. One that comes up may have another etcd behind it,
-	// and from then on every write brings that closer to where the old one was.
+	// revisionHurry is the interval while the API server does not respond. After a restart it may have another etcd behind it,
+	// and each write raises that revision towards the old one.
 	revisionHurry   = 100 * time.Millisecond
 	revisionTimeout = 10 * time.Second
 	replacePause    = time.Second
 )
 
-// errRestored ends this term, and the process: its caches, its index and its expectations are of a state that is no more.
+// errRestored ends this term, and the process: its caches, its index and its expectations describe a state that no longer exists.
 var errRestored = errors.New("etcd was set back to an earlier state")
 
-// revision is how far etcd was when it was last asked. It is asked once at a time: of two answers that overtake each other
-// the later one could look like a step back.
+// revision is the last revision of etcd that was read. Only one read runs at a time: if two responses overtake each other, the
+// later one could look like a step back.
 type revision struct {
-	asking  chan struct{} // one token: whoever asks has it, and whoever waits for it may give up
+	asking  chan struct{} // one token: its holder reads; a waiter may abandon its wait
 	highest atomic.Uint64
 }
 
 func newRevision() revision { return revision{asking: make(chan struct{}, 1)} }
 
-// resourceVersion is where the cluster's etcd is now: what an uncached list of anything returns.
+// resourceVersion returns the current revision of the cluster's etcd, from an uncached list.
 func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func (a *Agent) resourceVersion(ctx context.Context) (uint64, error) {
 	return n, nil
 }
 
-// watchRevision finds out that etcd was set back, with or without a hub.
+// watchRevision detects that etcd was restored from a backup, with or without a hub.
 func (a *Agent) watchRevision(ctx context.Context) error {
 	failing := false
 	for {
@@ -91,7 +91,7 @@ func (a *Agent) watchRevision(ctx context.Context) error {
 	}
 }
 
-// nextRevision asks after a while, unless the claim service finds out before.
+// nextRevision reads the revision after a while, unless the inventory detects a restore before.
 func (a *Agent) nextRevision(ctx context.Context, after time.Duration) error {
 	timer := a.opts.Clock.NewTimer(after)
 	defer timer.Stop()
@@ -106,7 +106,7 @@ func (a *Agent) nextRevision(ctx context.Context, after time.Duration) error {
 	}
 }
 
-// afterRestore serves nothing any more, replaces what looks idle, and says that this term is over. What runs runs on.
+// afterRestore stops serving, replaces idle Pods, and ends this term. Running sandboxes keep running.
 func (a *Agent) afterRestore(ctx context.Context) error {
 	a.opts.Inventory.Suspend()
 	for {
@@ -123,11 +123,11 @@ func (a *Agent) afterRestore(ctx context.Context) error {
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;delete
 
-// replaceIdle deletes all idle Pods, which their pools then replace. After etcd was set back, a Pod that looks idle may
-// have been handed out in the time that was lost (I1). So may one that is on its way to idle: the reset that it waits for
-// may be long done, and its container somebody's. One that is claimed meanwhile stays: the resourceVersion differs.
+// replaceIdle deletes all idle Pods, which their pools then replace. After a restore of etcd, a Pod that looks idle may have been
+// handed out in the time that was lost (I1). So may a Pod that waits for its reset: the reset may be long done, and the container
+// another tenant's. A Pod that is claimed meanwhile stays, because its resourceVersion differs.
 func (a *Agent) replaceIdle(ctx context.Context) error {
-	// First, or a sandbox that ends in between would be seen by neither.
+	// First, because otherwise neither would see a sandbox that ends in between.
 	if err := a.neverReset(ctx); err != nil {
 		return err
 	}
@@ -150,8 +150,9 @@ func (a *Agent) replaceIdle(ctx context.Context) error {
 	return nil
 }
 
-// neverReset has every Pod of a sandbox replaced when that ends. What etcd says of its container is of before: the container of
-// now may be somebody else's, from the time that was lost, and would pass for one that a reset has made (I13).
+// neverReset marks every Pod of a sandbox to be replaced when the sandbox ends. What etcd says about its container is outdated:
+// the current container may be another tenant's, from the time that was lost, and would pass for one that a reset has created
+// (I13).
 func (a *Agent) neverReset(ctx context.Context) error {
 	for pod, err := range sandboxcache.Live(a.reader).InPhase(ctx, sandbox.Starting, sandbox.Running) {
 		if err != nil {

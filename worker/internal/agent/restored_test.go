@@ -22,7 +22,7 @@ import (
 	"navix.sh/atoll/worker/internal/claim/claimtest"
 )
 
-// I1: what looks idle after etcd was set back may run a sandbox.
+// I1: what looks idle after etcd was restored from a backup may run a sandbox.
 func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 3)
@@ -34,7 +34,7 @@ func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
 	old := map[types.UID]string{}
 	for _, pod := range w.pods() {
 		old[pod.UID] = pod.Name
-		if pod.Name == claimed { // idle for too long, for all that this etcd knows
+		if pod.Name == claimed { // idle for too long, according to this etcd
 			body := fmt.Sprintf(`{"metadata":{"annotations":{%q:"3600",%q:"2026-01-01T00:00:00Z"}}}`,
 				v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxStartedAtAnnotationKey)
 			w.must(first.stop())
@@ -61,7 +61,7 @@ func TestI1IdlePodsAreReplacedAfterEtcdWasRestored(t *testing.T) {
 	}
 }
 
-// I1: nor is anything of it served, not even locally, before the hub has had the time to say so.
+// I1: none of it is served, not even locally, before the hub has had the time to report the restore.
 func TestI1NothingIsServedBeforeTheHubsWordOnEtcd(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 1)
@@ -85,7 +85,7 @@ func TestI1NothingIsServedBeforeTheHubsWordOnEtcd(t *testing.T) {
 	}
 }
 
-// I8: a hub that takes a stream and then says nothing holds nobody up for long.
+// I8: a hub that accepts a stream and then sends nothing delays no claim for long.
 func TestI8AHubThatSaysNothingHoldsUpNobody(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 1)
@@ -105,7 +105,7 @@ func TestI8AHubThatSaysNothingHoldsUpNobody(t *testing.T) {
 	close(over)
 }
 
-// I1, I6: etcd that is set back under a leader ends its term, with idle Pods replaced, and leaves what runs.
+// I1, I6: an etcd that is restored under a leader ends its term, with idle Pods replaced, and leaves running sandboxes.
 func TestI1ATermEndsWhenTheHubSaysThatEtcdWasRestored(t *testing.T) {
 	w := newWorld(t)
 	w.makeEnv("py", 3)

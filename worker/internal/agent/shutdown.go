@@ -13,24 +13,23 @@ import (
 )
 
 const (
-	// drainPatience is how long calls may go on once the worker was told to end. Claims that wait are given up at once; what
-	// remains are writes.
+	// drainPatience is how long calls may continue once the worker must end. Claims that wait end at once; only writes remain.
 	drainPatience = 3 * time.Second
 	// partingPatience is how long the hub may take to end a stream that this side has ended.
 	partingPatience = time.Second
-	// takeover is when a new leader can be expected.
+	// takeover is after how long a new leader can be expected.
 	takeover = time.Second
 )
 
-// ending is how far the orderly end of the link has come.
+// ending is the progress of the orderly end of the link.
 type ending struct {
-	mu     *sync.Mutex // of begun, against calls that are just beginning
+	mu     *sync.Mutex // guards begun against calls that are just beginning
 	begun  context.Context
 	begin  context.CancelFunc
 	closed chan struct{} // closed when the stream is to be ended, by this side first
 	late   context.Context
 	cut    context.CancelFunc // ends late: patience has run out
-	// unlinked is closed when there is no stream and will not be one.
+	// unlinked is closed when there is no stream and there will be none.
 	unlinked chan struct{}
 }
 
@@ -41,8 +40,8 @@ func newEnding() ending {
 	return e
 }
 
-// shutdown ends the link when the process is told to end. The manager stops runnables like this one, which followers run
-// as well, before those of the leader: so claims are still served here, and what a call has left behind can be taken back.
+// shutdown ends the link when the process must end. The manager stops runnables like this one, which followers run as well,
+// before those of the leader. So claims are still served here, and the sandboxes of unanswered calls can be ended.
 type shutdown struct{ agent *Agent }
 
 func (shutdown) NeedLeaderElection() bool { return false }
@@ -55,7 +54,7 @@ func (f shutdown) Start(ctx context.Context) error {
 	return nil
 }
 
-// partFromHub gives up what waits, lets everything else finish, and ends the stream so that every answer arrives.
+// partFromHub ends claims that wait, lets all other calls finish, and ends the stream so that every answer arrives.
 func (a *Agent) partFromHub() {
 	a.ending.mu.Lock()
 	a.ending.begin()
@@ -84,7 +83,7 @@ func (a *Agent) within(patience time.Duration, done <-chan struct{}) {
 	}
 }
 
-// execute carries out a call in a goroutine of its own. It reports false once the worker is ending.
+// execute carries out a call in its own goroutine. It returns false once the worker is ending.
 func (a *Agent) execute(call func()) bool {
 	a.ending.mu.Lock()
 	defer a.ending.mu.Unlock()
@@ -95,7 +94,7 @@ func (a *Agent) execute(call func()) bool {
 	return true
 }
 
-// handingOver answers a call that comes too late: nothing was looked at, so it may be made again, here or elsewhere.
+// handingOver returns the answer to a call that arrives too late: nothing was checked, so it may be repeated, here or elsewhere.
 func handingOver(d *federationv1.Dispatch) *federationv1.Answer {
 	return failed(d, federationv1.Disposition_STALE_SESSION, errHandingOver())
 }
@@ -104,7 +103,7 @@ func errHandingOver() *problem.Error {
 	return problem.New(problem.Unavailable, "the worker is ending, and another one takes over").WithRetryAfter(takeover)
 }
 
-// sayGoodbye ends this side of the stream. The hub ends the other one when it has read everything, which read hears of.
+// sayGoodbye ends this side of the stream. The hub ends the other side when it has read everything, and read returns.
 func (u *uplink) sayGoodbye() error {
 	close(u.sentAll)
 	if err := u.sendReceipts(); err != nil {

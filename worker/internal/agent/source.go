@@ -18,8 +18,8 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// marks are the Envs that may look different from what was reported. It is closed, and keeps nothing, while no stream is
-// there: a new stream looks at everything anyway.
+// marks are the Envs that may differ from what was reported. While there is no stream, marks are closed and keep nothing, because
+// a new stream checks all Envs.
 type marks struct {
 	wake chan struct{}
 
@@ -62,7 +62,7 @@ func (m *marks) take() map[segment.Key]struct{} {
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs;sandboxpools,verbs=get;list;watch
 
-// source gathers segments from the caches and the claim service.
+// source builds segments from the caches and the inventory.
 type source struct {
 	cache     client.Reader
 	clusterID string
@@ -70,13 +70,13 @@ type source struct {
 	inventory Inventory
 	outlooks  Outlooks
 
-	// paused tells of pools that another controller keeps; nil: there are none.
+	// paused reports whether another controller manages a pool; nil: none is.
 	paused func(*v1alpha1.SandboxPool) bool
 	dirty  *marks
 	owner  sync.Map // of a pool: types.NamespacedName → segment.Key
 }
 
-// watch marks Envs by events of Envs, of pools and of the claim service.
+// watch marks Envs on events of Envs, of pools and of the inventory.
 func (s *source) watch(ctx context.Context, informers cache.Informers) error {
 	envs, err := informers.GetInformer(ctx, &v1alpha1.SandboxEnv{})
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *source) watch(ctx context.Context, informers cache.Informers) error {
 
 func (s *source) poolEvent(o client.Object, gone bool) {
 	pool := client.ObjectKeyFromObject(o)
-	s.markOwner(pool) // the one before, if the label has changed
+	s.markOwner(pool) // the previous one, if the label has changed
 	if gone {
 		s.owner.Delete(pool)
 		return
@@ -131,7 +131,7 @@ func onAny(handle func(o client.Object, gone bool)) toolscache.ResourceEventHand
 	}
 }
 
-// segment is nil for an Env that the synced cache does not have.
+// segment returns nil for an Env that the synced cache does not have.
 func (s *source) segment(ctx context.Context, k segment.Key) (*segment.Segment, error) {
 	env := &v1alpha1.SandboxEnv{}
 	err := s.cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, env)
@@ -147,10 +147,10 @@ func (s *source) segment(ctx context.Context, k segment.Key) (*segment.Segment, 
 	return s.describe(ctx, env)
 }
 
-// all is every local segment.
+// all returns every local segment.
 func (s *source) all(ctx context.Context) ([]*segment.Segment, error) {
 	envs := &v1alpha1.SandboxEnvList{}
-	// What is listed is only read.
+	// The listed objects are only read.
 	if err := s.cache.List(ctx, envs, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing envs: %w", err)
 	}
@@ -165,7 +165,7 @@ func (s *source) all(ctx context.Context) ([]*segment.Segment, error) {
 	return s.addStandalone(ctx, out)
 }
 
-// markAll has every Env looked at, those included that were reported and may be gone.
+// markAll marks every Env, including those that were reported and may be gone.
 func (s *source) markAll(ctx context.Context, reported []segment.Key) error {
 	envs := &v1alpha1.SandboxEnvList{}
 	if err := s.cache.List(ctx, envs, client.UnsafeDisableDeepCopy); err != nil {
@@ -212,7 +212,7 @@ func (s *source) pool(ctx context.Context, name types.NamespacedName) (poolFacts
 	return facts, nil
 }
 
-// Segment describes this cluster's part of an Env as it would be reported; nil if it has no member.
+// Segment returns this cluster's part of an Env as it would be reported; nil if it has no member.
 func (a *Agent) Segment(ctx context.Context, k segment.Key) (*segment.Segment, error) {
 	s, err := a.source.segment(ctx, k)
 	if err != nil || s == nil || len(s.Members()) == 0 {
@@ -221,7 +221,7 @@ func (a *Agent) Segment(ctx context.Context, k segment.Key) (*segment.Segment, e
 	return s, nil
 }
 
-// Segments describes this cluster's part of every Env of which it has one.
+// Segments returns this cluster's part of every Env that has one.
 func (a *Agent) Segments(ctx context.Context) ([]*segment.Segment, error) {
 	all, err := a.source.all(ctx)
 	return slices.DeleteFunc(all, func(s *segment.Segment) bool { return len(s.Members()) == 0 }), err

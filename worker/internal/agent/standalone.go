@@ -16,15 +16,15 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// A pool that no Env owns is told of, and claimed from, as if it were the one member of an Env of its name. An Env of that
-// name that exists goes before it. It is what adoption makes of such a pool, so nobody who claims from it notices that.
+// A pool without an Env is reported, and claimed from, as the one member of an Env of its name. If an Env of that name exists, it
+// takes precedence. Adoption creates the same Env for such a pool, so callers notice no difference.
 
-// envOf is the Env that a pool is told of under.
+// envOf returns the Env that a pool is reported under.
 func envOf(pool client.Object) segment.Key {
 	return segment.Key{Namespace: pool.GetNamespace(), Name: sandbox.EnvOfPool(pool)}
 }
 
-// standalone is what stands for the Env of a pool without one; nil if there is no such pool.
+// standalone returns the Env that stands for a pool without one; nil if the pool does not exist.
 func (s *source) standalone(ctx context.Context, k segment.Key) (*v1alpha1.SandboxEnv, error) {
 	pool := &v1alpha1.SandboxPool{}
 	err := s.cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, pool)
@@ -37,7 +37,7 @@ func (s *source) standalone(ctx context.Context, k segment.Key) (*v1alpha1.Sandb
 	return s.standIn(pool), nil
 }
 
-// standIn is the Env that adoption would make of a pool, as far as it is reported.
+// standIn returns the Env that adoption would create for a pool, as far as it is reported.
 func (s *source) standIn(pool *v1alpha1.SandboxPool) *v1alpha1.SandboxEnv {
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pool.Namespace, Name: pool.Name, UID: pool.UID, Generation: pool.Generation,
@@ -49,7 +49,7 @@ func (s *source) standIn(pool *v1alpha1.SandboxPool) *v1alpha1.SandboxEnv {
 	return env
 }
 
-// eachStandalone goes through the pools that stand for Envs which do not exist.
+// eachStandalone calls do for each pool that stands for an Env which does not exist.
 func (s *source) eachStandalone(ctx context.Context, do func(*v1alpha1.SandboxPool) error) error {
 	pools := &v1alpha1.SandboxPoolList{}
 	if err := s.cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {

@@ -20,7 +20,7 @@ import (
 
 var _ manager.LeaderElectionRunnable = (*Agent)(nil)
 
-// SetupWithManager makes an agent that the manager runs while it is leader.
+// SetupWithManager returns an agent that the manager runs while it leads.
 func SetupWithManager(ctx context.Context, mgr manager.Manager, opts Options) (*Agent, error) {
 	a := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), opts)
 	if opts.Metrics != nil {
@@ -46,14 +46,14 @@ func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
 	return a.source.watch(ctx, informers)
 }
 
-// Shutdown runs beside the agent, and parts it from the hub when the process is told to end.
+// Shutdown runs beside the agent, and ends its link to the hub when the process must end.
 func (a *Agent) Shutdown() manager.Runnable { return shutdown{a} }
 
-// NeedLeaderElection says that only the leader speaks for its cluster.
+// NeedLeaderElection returns true: only the leader reports for its cluster.
 func (a *Agent) NeedLeaderElection() bool { return true }
 
-// Start runs until ctx ends, or fails for good when the state in the cluster is corrupt, the hub's address is, or etcd was
-// set back: everything in this process is of a cluster that is no more then.
+// Start runs until ctx ends. It fails permanently when the state in the cluster or the hub's address is corrupt, or when etcd was
+// restored from a backup: then all state in this process describes a cluster that no longer exists.
 func (a *Agent) Start(ctx context.Context) error {
 	a.term, a.running = rand.Text(), ctx
 	if err := a.lead(ctx); err != nil || ctx.Err() != nil {
@@ -86,14 +86,14 @@ func (a *Agent) link(leading context.Context) error {
 			cut()
 		}
 		if a.ending.begun.Err() != nil {
-			cut() // whoever leads next dials
+			cut() // the next leader dials
 		}
 		return err
 	})
 	return errors.Join(err, restored)
 }
 
-// armLater waits for a hub that does not answer, but not for long (I8).
+// armLater waits for a hub that does not respond, but not for long (I8).
 func (a *Agent) armLater(ctx context.Context) error {
 	timer := a.opts.Clock.NewTimer(hubPatience)
 	defer timer.Stop()
@@ -106,7 +106,7 @@ func (a *Agent) armLater(ctx context.Context) error {
 	return nil
 }
 
-// lead persists this term's incarnation. Until it has, nothing is served, so it keeps trying.
+// lead persists this term's incarnation. Nothing is served before, so it retries.
 func (a *Agent) lead(ctx context.Context) error {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 	for {

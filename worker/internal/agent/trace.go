@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// endSpan says how a dispatch ended here.
+// endSpan records how a dispatch ended here.
 func (a *Agent) endSpan(span trace.Span, d *federationv1.Dispatch, answer *federationv1.Answer) {
 	if !span.IsRecording() {
 		return

@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// A dispatched call's trace goes on through the worker, as far as the write on the Pod and the container's start, also for
+// The trace of a dispatched call continues through the worker, as far as the write on the Pod and the container's start, also for
 // a claim with a key, which outlives its caller.
 func TestADispatchIsTracedToThePod(t *testing.T) {
 	w := newWorld(t)

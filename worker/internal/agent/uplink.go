@@ -19,9 +19,9 @@ import (
 
 const (
 	coalesce = 100 * time.Millisecond
-	// silence of the hub after which a stream is given up.
+	// silence is how long the hub may send nothing before the stream is closed.
 	silence = 15 * time.Second
-	// refreshBeats is after how many heartbeats all Envs are looked at, should a mark have been missed.
+	// refreshBeats is the number of heartbeats after which all Envs are checked, in case a mark was missed.
 	refreshBeats = 10
 
 	endedResend = 5 * time.Second
@@ -30,7 +30,7 @@ const (
 
 var errSilent = errors.New("the hub has been silent for too long")
 
-// uplink is one stream. All but heard, receipts, answers, acks and leavers belongs to the goroutine of send.
+// uplink is one stream. All fields except heard, receipts, answers, acks and leavers belong to the goroutine of send.
 type uplink struct {
 	agent  *Agent
 	stream link.Stream
@@ -43,7 +43,7 @@ type uplink struct {
 	sentAll  chan struct{} // closed when nothing more is sent
 
 	out      outbox
-	pending  map[segment.Key]*segment.Segment // looked at and not reported yet; nil: gone
+	pending  map[segment.Key]*segment.Segment // checked and not reported yet; nil: gone
 	flushAt  clock.Timer                      // nil while nothing waits
 	complete bool                             // the next report is to be complete
 	chunks   []*federationv1.Report           // of the report that is being sent
@@ -54,7 +54,7 @@ type uplink struct {
 
 	leavers     leavers
 	unconfirmed []answered // oldest first
-	named       int        // of the agent's unacknowledged, how many this stream's Hello has
+	named       int        // how many of the agent's unacknowledged this stream's Hello contains
 }
 
 // serve is one connection.
@@ -90,7 +90,7 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) error {
 	return err
 }
 
-// talk introduces the worker; then reading and sending go on side by side.
+// talk introduces the worker. Then reading and sending run in parallel.
 func (u *uplink) talk(ctx context.Context, hello *federationv1.Hello, group *errgroup.Group) error {
 	interval, err := u.agent.introduce(ctx, u.stream, hello)
 	if err != nil {
@@ -128,7 +128,7 @@ func (u *uplink) watch(ctx context.Context) error {
 	}
 }
 
-// read takes the hub's frames. It may wait for send, which never waits for it: the hub reads even if we do not.
+// read takes the hub's frames. It may wait for send, which never waits for it: the hub reads even if the worker does not.
 func (u *uplink) read(ctx context.Context) error {
 	for {
 		frame, err := u.stream.Recv()
@@ -158,7 +158,7 @@ func (u *uplink) read(ctx context.Context) error {
 	}
 }
 
-// send owns the outbox. Receipts and answers pass the chunks of a long report.
+// send owns the outbox. Receipts and answers overtake the chunks of a long report.
 func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 	heartbeat := u.clock.NewTicker(interval)
 	defer heartbeat.Stop()
@@ -207,7 +207,7 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// ready is a channel that always is.
+// ready is a channel that is always ready.
 var ready = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (u *uplink) transmit(frame *federationv1.WorkerFrame) error {
@@ -217,7 +217,7 @@ func (u *uplink) transmit(frame *federationv1.WorkerFrame) error {
 	return nil
 }
 
-// sendReceipts lets no answer pass its receipt, which has been waiting since before the call was carried out.
+// sendReceipts sends each receipt before its answer. The receipt was queued before the call was carried out.
 func (u *uplink) sendReceipts() error {
 	for {
 		select {
@@ -251,7 +251,7 @@ func (u *uplink) disarm() {
 	}
 }
 
-// collect looks at the marked Envs, and reports at once if there is an edge.
+// collect checks the marked Envs, and reports at once if there is an edge.
 func (u *uplink) collect(ctx context.Context) error {
 	urgent, err := u.look(ctx)
 	if err != nil {
@@ -278,13 +278,13 @@ func (u *uplink) look(ctx context.Context) (urgent bool, err error) {
 	return urgent, nil
 }
 
-// flush makes a report of what is pending, if there is credit. If not, the next acknowledgement calls again.
+// flush reports what is pending, if there is credit. If not, the next acknowledgement calls it again.
 func (u *uplink) flush(ctx context.Context) error {
 	if !u.out.ready() || len(u.chunks) > 0 {
 		return nil
 	}
 	u.disarm()
-	// Marks that came since are looked at, for the sake of what was promised.
+	// Newer marks are checked as well, because an answer may have promised them.
 	if _, err := u.look(ctx); err != nil {
 		return err
 	}
@@ -318,8 +318,8 @@ func deltaOf(pending map[segment.Key]*segment.Segment) segment.Delta {
 	return d
 }
 
-// cover names a report that counts what has happened so far. It goes ahead of the answer where it can: a hub that has the
-// count of an earlier report and still waits for the one that covers the claim would take the Pod off twice.
+// cover names a report that counts all effects so far. It precedes the answer where possible: a hub that has the count of an
+// earlier report and still waits for the one that covers the claim would subtract the Pod twice.
 func (u *uplink) cover(ctx context.Context) (sequence uint64, err error) {
 	if u.complete || len(u.chunks) > 0 || !u.out.ready() {
 		u.arm()
@@ -358,7 +358,7 @@ func (u *uplink) nextChunk(ctx context.Context) error {
 }
 
 func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame) error {
-	u.agent.setConnected(true) // what was begun is accepted
+	u.agent.setConnected(true) // the stream is accepted
 	switch body := frame.GetBody().(type) {
 	case *federationv1.HubFrame_ReportAck:
 		u.out.ack(body.ReportAck.GetSequence())
@@ -383,7 +383,7 @@ func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame)
 	return nil
 }
 
-// heartbeat speaks of the last report that went out whole.
+// heartbeat refers to the last report that was sent completely.
 func (u *uplink) heartbeat(ctx context.Context) error {
 	u.beats++
 	if u.beats%refreshBeats == 0 {

@@ -15,15 +15,15 @@ const (
 	// slack is how far a Date may lag behind before it means that the server's clock is slower, or was set back: the header has
 	// whole seconds.
 	slack = 2 * time.Second
-	// unevenness is the inverse of what the rates of two clocks may differ by: 500 ppm, as far as NTP slews one.
+	// unevenness is the inverse of the maximum difference between the rates of two clocks: 500 ppm, as far as NTP slews one.
 	unevenness = 2000
 )
 
 // Machine is where a process runs.
 type Machine struct {
-	// Boot names this start of the machine; empty: unknown.
+	// Boot identifies this start of the machine; empty: unknown.
 	Boot string
-	// Up is how long ago that was, by a clock that nobody sets.
+	// Up returns how long ago that was, by a clock that is never set.
 	Up func() time.Duration
 }
 
@@ -33,16 +33,16 @@ type Clock struct {
 	machine Machine
 
 	mu        sync.Mutex
-	base      time.Time     // what the server's clock showed at at; zero before the first answer
+	base      time.Time     // what the server's clock showed at at; zero before the first response
 	at        time.Duration // of the machine's uptime
-	seen      time.Duration // the last answer
+	seen      time.Duration // the last response
 	steps     steps
-	drift     time.Duration // by which base was moved since even, and which was no step yet
+	drift     time.Duration // by which base was moved since even, which was no step yet
 	even      time.Duration
-	inherited bool // an earlier process' steps are among them, or there was none
+	inherited bool // the steps include those of an earlier process, or there was none
 }
 
-// New returns a clock that shows local time until an answer was seen.
+// New returns a clock that shows local time until the first response.
 func New(local clock.PassiveClock) *Clock {
 	return NewOn(Machine{Boot: BootID(), Up: UpTime}, local)
 }
@@ -50,21 +50,22 @@ func New(local clock.PassiveClock) *Clock {
 // NewOn is New on another machine.
 func NewOn(on Machine, local clock.PassiveClock) *Clock { return &Clock{local: local, machine: on} }
 
-// Now is what the API server's clock shows. It is for what is written down; how long ago that was, Since tells.
+// Now returns what the API server's clock shows. Use it for times that are written, and Since for their age.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.shown()
 }
 
-// Since is how long ago the API server's clock showed t, or less, however it was stepped since. A time that lies ahead is now.
+// Since returns how long ago the API server's clock showed t, or less, however it was stepped since. A time in the future counts
+// as now.
 func (c *Clock) Since(t time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.steps.since(t, c.shown())
 }
 
-// Ago is what the API server's clock showed so long ago.
+// Ago returns what the API server's clock showed so long ago.
 func (c *Clock) Ago(age time.Duration) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,8 +85,8 @@ func (c *Clock) Watch(cfg *rest.Config) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &observer{next: next, clock: c} })
 }
 
-// observe takes the header Date of a response to a request that was sent at asked. Dates move the clock forward as they come;
-// only one that is clearly behind sets it back, which one is not that was only long on its way.
+// observe takes the header Date of a response to a request that was sent at asked. Dates move the clock forward as they arrive.
+// Only a Date that is clearly behind sets it back; a response that was slow is not.
 func (c *Clock) observe(header string, asked time.Duration) {
 	date, err := http.ParseTime(header)
 	if err != nil {
@@ -126,5 +127,5 @@ func (o *observer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// WrappedRoundTripper lets client-go find what it looks for in the transport below.
+// WrappedRoundTripper gives client-go access to the transport below.
 func (o *observer) WrappedRoundTripper() http.RoundTripper { return o.next }

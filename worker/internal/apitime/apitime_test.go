@@ -10,7 +10,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// A local clock that is ten minutes off changes nothing once the server has answered (I11).
+// A local clock that is ten minutes off changes nothing after the server's first response (I11).
 func TestShowsTheServersTime(t *testing.T) {
 	server := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var up time.Duration
@@ -39,13 +39,13 @@ func TestShowsTheServersTime(t *testing.T) {
 	check("nonsense changes nothing", -60*time.Second)
 }
 
-// I11: ages are of what passed, whatever the clock was set to meanwhile, and also where it was set in many small steps.
+// I11: ages are of the time that passed, whatever the clock was set to meanwhile, and also where it was set in many small steps.
 func TestI11AgesAcrossSteps(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for name, tc := range map[string]struct {
-		every time.Duration // between two answers
+		every time.Duration // between two responses
 		step  time.Duration // each time
-		took  time.Duration // an answer
+		took  time.Duration // a response
 	}{
 		"none":                        {s, 0, 0},
 		"slow answers":                {10 * s, 0, 8 * s},

@@ -22,8 +22,8 @@ func UpTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// BootID names this start of this machine, for all of its containers; empty: unknown. Only times of UpTime under one ID can be
-// compared between processes.
+// BootID identifies this start of this machine, for all of its containers; empty: unknown. Times of UpTime can be compared
+// between processes only under one ID.
 var BootID = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

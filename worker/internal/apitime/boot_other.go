@@ -8,8 +8,8 @@ import "time"
 
 var processStarted = time.Now()
 
-// UpTime is Go's monotonic clock, which counts suspend on macOS and Windows only in part. Workers run on Linux; elsewhere they
-// are for development.
+// UpTime is Go's monotonic clock, which counts suspend on macOS and Windows only in part. Workers run on Linux; other systems are
+// for development.
 func UpTime() time.Duration { return time.Since(processStarted) }
 
 // BootID is empty: UpTime begins with the process.

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// handover is what a process leaves to the next: what three clocks showed at one moment, and what it knows of steps.
+// handover is what a process leaves to the next: what three clocks showed at one moment, and the steps.
 type handover struct {
 	Server time.Time `json:"server"`
-	// Local is the process' own wall clock.
+	// Local is the process's own wall clock.
 	Local time.Time `json:"local"`
 	// Boot and Up are of its machine.
 	Boot string        `json:"boot,omitempty"`
@@ -19,8 +19,7 @@ type handover struct {
 	steps
 }
 
-// Leave is for the process that comes after this one: what its Inherit takes. It is empty before the API server's first
-// answer.
+// Leave returns what the next process passes to Inherit. It is empty before the API server's first response.
 func (c *Clock) Leave() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,13 +30,13 @@ func (c *Clock) Leave() string {
 		Server: c.shown().UTC(), Local: c.local.Now().UTC().Round(0), Boot: c.machine.Boot, Up: c.machine.Up(), steps: c.steps,
 	})
 	if err != nil {
-		return "" // a year of five digits: there is nothing to be learnt from such a clock
+		return "" // a year of five digits: such a clock is useless
 	}
 	return string(text)
 }
 
-// Inherit takes what an earlier process has left, once: what follows this process sees itself. An error says why it was not
-// taken, and then nothing is known of steps before this process began.
+// Inherit takes what an earlier process has left, once: this process sees all later steps itself. An error says why it was not
+// accepted. Then the steps before this process are unknown.
 func (c *Clock) Inherit(left string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +54,7 @@ func (c *Clock) Inherit(left string) error {
 	if err := l.check(l.Server); err != nil {
 		return fmt.Errorf("reading the clocks of the leader before: %w", err)
 	}
-	c.steps = l.steps // what was seen until now is in the one that is added
+	c.steps = l.steps // the steps seen until now are in the one that is added
 	now := c.shown()
 	passed, sure := l.passed(c.machine, c.local.Now(), now)
 	if expected := l.Server.Add(passed); now.Sub(expected).Abs() >= leastStep+passed/unevenness {
@@ -69,8 +68,8 @@ func (c *Clock) Inherit(left string) error {
 	return nil
 }
 
-// passed is how long ago it was left. On the same machine its uptime knows. On another one two clocks have to agree, or one of
-// them was stepped, or they are of machines that disagree: nothing is sure to have passed then.
+// passed returns how long ago it was left. On the same machine its uptime shows that. On another machine two clocks must agree.
+// If they do not, one of them was stepped, or the machines disagree, and no time is certain to have passed.
 func (l *handover) passed(on Machine, local, server time.Time) (passed time.Duration, sure bool) {
 	up := on.Up()
 	if l.Boot != "" && l.Boot == on.Boot && 0 <= l.Up && l.Up <= up {

@@ -27,15 +27,15 @@ func (s *site) pass(d time.Duration) {
 	s.local.SetTime(s.local.Now().Add(d))
 }
 
-// process starts on a machine; empty: on one that it knows nothing of.
+// process starts a process on a machine; empty: on an unknown one.
 func (s *site) process(boot string) *Clock {
 	return NewOn(Machine{Boot: boot, Up: func() time.Duration { return s.up }}, s.local)
 }
 
 func (s *site) answers(c *Clock) { c.observe(s.server.Format(http.TimeFormat), s.up) }
 
-// I11: whoever leads next takes ages over that are not too great, and on the same machine right ones, also when the API
-// server's clock was stepped while nobody looked.
+// I11: the next leader takes over ages that are not too large, and on the same machine right ones, also when the API server's
+// clock was stepped while no worker ran.
 func TestI11Inherit(t *testing.T) {
 	const m, s = time.Minute, time.Second
 	for name, tc := range map[string]struct {
@@ -43,7 +43,7 @@ func TestI11Inherit(t *testing.T) {
 		between                  time.Duration // and while none runs
 		local                    time.Duration // of this machine's clock, or how far the next one's differs
 		next                     string        // machine
-		want                     time.Duration // how long ago that is which was written 3 minutes ago
+		want                     time.Duration // the age of what was written 3 minutes ago
 		wantLate, wantAfterwards time.Duration // what was written after the first step, a minute ago; a minute on
 	}{
 		"no step":                               {0, 0, 0, "a", 3 * m, m, 2 * m},
@@ -143,7 +143,7 @@ func TestI11WrittenBetweenAStepAndItsNotice(t *testing.T) {
 	}
 }
 
-// What cannot be read is not taken, and is not looked at again.
+// What cannot be parsed is not accepted, and is not read again.
 func TestInheritRefuses(t *testing.T) {
 	for left, want := range map[string]string{
 		"{":           "unexpected end",
@@ -165,7 +165,7 @@ func TestInheritRefuses(t *testing.T) {
 	}
 }
 
-// I10: a clock that goes to and fro, as behind a balancer of API servers that disagree, is remembered so far.
+// I10: the steps of a clock that goes to and fro, as behind a balancer of API servers that disagree, are bounded.
 func TestI10StepsAreBounded(t *testing.T) {
 	site := newSite()
 	c := site.process("a")

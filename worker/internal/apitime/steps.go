@@ -8,28 +8,28 @@ import (
 )
 
 const (
-	// leastStep is what counts as a step. Less is the header's whole seconds and the time that answers take, and ages may be too
-	// great by it.
+	// leastStep is the smallest jump that counts as a step. Smaller ones come from the header's whole seconds and the duration of
+	// responses. Ages may be too large by it.
 	leastStep = 2 * time.Second
-	// tolerance is how far ahead of now a time may be that somebody else has written.
+	// tolerance is how far ahead of now a time of another writer may be.
 	tolerance = 5 * time.Second
-	// mostSteps bounds what is remembered (I10).
+	// mostSteps bounds the steps in memory (I10).
 	mostSteps = 16
-	// longestStretch is more than anybody waits for, and far from what a Duration cannot hold sixteen times.
+	// longestStretch is longer than any timeout, and sixteen of them fit into a Duration.
 	longestStretch = 10 * 365 * 24 * time.Hour
 )
 
-// step is a jump of the API server's clock. Between two of them is a stretch, which begins with the To of one and ends with
-// the From of the next; the first has no beginning, and the last one is now.
+// step is a jump of the API server's clock. Between two of them is a stretch, which begins with the To of one and ends with the
+// From of the next. The first has no beginning, and the last ends now.
 type step struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Unseen is how long before it was noticed it may have been made.
+	// Unseen is how long before it was noticed the step may have happened.
 	Unseen time.Duration `json:"unseenNanoseconds,omitempty"`
 }
 
-// begins is the earliest time that the stretch after the step can have. What a step forward may have left out of it counts as
-// To, which is no earlier.
+// begins returns the earliest time that the stretch after the step can have. What a step forward may have skipped counts as To,
+// which is no earlier.
 func (s *step) begins() time.Time {
 	if s.To.Before(s.From) {
 		return s.To.Add(-s.Unseen)
@@ -37,10 +37,10 @@ func (s *step) begins() time.Time {
 	return s.To
 }
 
-// steps are all that is known.
+// steps are all known steps.
 type steps struct {
 	Steps []step `json:"steps,omitempty"` // oldest first
-	// Doubt is how much further ahead the first stretch may be than one that is not remembered any more.
+	// Doubt is how much further ahead the first stretch may be than one that was dropped.
 	Doubt time.Duration `json:"doubtNanoseconds,omitempty"`
 }
 
@@ -53,8 +53,8 @@ func (s *steps) add(from, to time.Time, unseen time.Duration) {
 	}
 }
 
-// since is how long ago the clock showed t: by the latest stretch that has t, since after a step back two have it. What no
-// stretch has, since it lies ahead or was stepped over, counts as the next moment that one has.
+// since returns how long ago the clock showed t, by the latest stretch that contains t, because after a step back two contain it.
+// A time in no stretch, because it is in the future or was stepped over, counts as the next moment of a stretch.
 func (s *steps) since(t, now time.Time) time.Duration {
 	var after time.Duration // from the end of the stretch until now
 	end, skipped := now, time.Duration(-1)
@@ -79,7 +79,7 @@ func (s *steps) since(t, now time.Time) time.Duration {
 	}
 }
 
-// ago is what the clock showed so long ago.
+// ago returns what the clock showed so long ago.
 func (s *steps) ago(age time.Duration, now time.Time) time.Time {
 	end := now
 	for i := len(s.Steps) - 1; i >= 0; i-- {
@@ -93,7 +93,7 @@ func (s *steps) ago(age time.Duration, now time.Time) time.Time {
 	return end.Add(-age)
 }
 
-// check is for steps that somebody else has noted; at is when.
+// check validates steps of another process; at is when it noted them.
 func (s *steps) check(at time.Time) error {
 	if len(s.Steps) > mostSteps {
 		return fmt.Errorf("%d steps, at most %d", len(s.Steps), mostSteps)
@@ -109,7 +109,7 @@ func (s *steps) check(at time.Time) error {
 		if i+1 < len(s.Steps) {
 			end = s.Steps[i+1].From
 		}
-		// What is too little to be a step may have set the clock back right after one.
+		// Jumps that are too small to be a step may have set the clock back right after one.
 		if lasted := end.Sub(step.To); lasted < -time.Minute || lasted > longestStretch {
 			return fmt.Errorf("%s from the step to %s until %s", lasted, step.To, end)
 		}

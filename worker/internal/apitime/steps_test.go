@@ -11,7 +11,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func at(d time.Duration) time.Time { return noon.Add(d) }
 
-// I11: an age is never too great, however the clock was stepped, and right for every time that it has shown once.
+// I11: an age is never too large, however the clock was stepped, and right for every time that it has shown once.
 func TestI11Since(t *testing.T) {
 	const m, s = time.Minute, time.Second
 	forward := []step{{at(0), at(10 * m), 30 * s}}

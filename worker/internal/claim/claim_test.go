@@ -28,7 +28,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// I1: a leader and one that does not know yet that it was replaced hand out the same Pods.
+// I1: a leader and a leader that does not know yet that it was replaced hand out the same Pods.
 func TestI1NoPodIsAnsweredTwice(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	const pods, claimers = 24, 40
@@ -222,7 +222,7 @@ func TestNodeThatIsCordonedServesNoClaim(t *testing.T) {
 	l.AwaitIdle(2)
 }
 
-// What a kubelet calls an image is believed only because nothing but a change of spec raises a Pod's generation.
+// The image that a kubelet reports is trusted only because nothing but a change of spec raises a Pod's generation.
 func TestAFreshPodIsOfTheFirstGeneration(t *testing.T) {
 	w, l := claimtest.Start(t, 1)
 	if pod := w.Pods()[0]; pod.Generation != 1 || pod.Spec.NodeName == "" {
@@ -234,7 +234,7 @@ func TestAFreshPodIsOfTheFirstGeneration(t *testing.T) {
 	}
 }
 
-// lossy lets writes reach the API server and loses their answers.
+// lossy lets writes reach the API server and drops their responses.
 type lossy struct {
 	next  http.RoundTripper
 	drops atomic.Int32

@@ -21,13 +21,13 @@ type Claim struct {
 	Pool        types.NamespacedName
 	KeyHash     string // empty without a claim key
 	Attempt     int32  // from 1 with a key
-	Incarnation uint64 // the one that the caller believes in; 0 for any
-	// Local is a claim of this worker's own API. Nobody takes it elsewhere, so a refusal is not held against its key.
+	Incarnation uint64 // that the caller expects; 0 for any
+	// Local is a claim of this worker's own API. No hub takes it to another cluster, so a refusal is not remembered for its key.
 	Local bool
 }
 
 // Create carries out a claim. It returns when the sandbox is assigned, or with wait READY when it is running. The error is a
-// *problem.Error; package disposition tells what it means.
+// *problem.Error; package disposition returns what it means.
 func (s *Service) Create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, error) {
 	start := s.clock.Now()
 	record, err := s.create(ctx, c)
@@ -65,7 +65,7 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	}
 }
 
-// checkRequest refuses what this worker can't do. What Kubernetes checks by itself, the API server refuses with the claim write.
+// checkRequest refuses what this worker does not support. What Kubernetes validates, the API server refuses with the claim write.
 func checkRequest(c *Claim) error {
 	r := c.Request
 	if faults := append(validate.Labels(r.GetLabels()), validate.Timeouts(r)...); len(faults) > 0 {
@@ -77,8 +77,8 @@ func checkRequest(c *Claim) error {
 	return nil
 }
 
-// enter finds what the claim meets: a sandbox that is its result, an op to wait for, or a reason why not. An op outlives its
-// caller, and belongs to the trace of the first one.
+// enter returns what the claim meets: a sandbox that is its result, an op to wait for, or an error. An op outlives its caller,
+// and belongs to the trace of the first one.
 func (l locked) enter(caller context.Context, c Claim) (met, error) {
 	if !serves(&l.View, &c) {
 		return met{}, disposition.NotServing()
@@ -102,7 +102,7 @@ func (l locked) enter(caller context.Context, c Claim) (met, error) {
 	}
 	o.queue.asked = o.started
 	if callerDeadline, bounded := caller.Deadline(); bounded {
-		// A context's deadline is of the system's clock.
+		// A context's deadline is by the system's clock.
 		if left := o.started.Add(time.Until(callerDeadline)); left.Before(o.deadline) {
 			o.deadline = left
 		}
@@ -110,7 +110,7 @@ func (l locked) enter(caller context.Context, c Claim) (met, error) {
 	if c.KeyHash != "" {
 		l.ops[c.KeyHash] = o
 		if id, ok := l.unclear.Get(o.started, c.KeyHash); ok {
-			l.Disown(id) // It has not appeared, so this claim takes its place. Should it appear now, it goes.
+			l.Disown(id) // It has not appeared, so this claim replaces it. If it appears now, it ends.
 		}
 	}
 	l.launch(caller, o)

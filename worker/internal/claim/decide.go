@@ -16,8 +16,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// whatItMet is the result of a write that was refused, by what a live read of its Pod has found: the claim itself, if an earlier try
-// went through unheard.
+// whatItMet returns the result of a refused write from a live read of its Pod. The Pod may carry the claim itself, if the
+// response to an earlier try was lost.
 func whatItMet(id string, pod, live *corev1.Pod, err error) inventory.Result {
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && live.UID != pod.UID:
@@ -31,13 +31,13 @@ func whatItMet(id string, pod, live *corev1.Pod, err error) inventory.Result {
 	}
 }
 
-// admission is what becomes of a claim that asks for a Pod, or why it gets none.
+// admission is the decision about a claim that asks for a Pod, or why it gets none.
 type admission string
 
 const (
 	takesPod admission = "TakesPod"
 	waits    admission = "Waits"
-	// displaces: it waits, and the newest claim of the tenant that has most in the queue makes room for it.
+	// displaces: it waits, and the newest claim of the tenant with the most in the queue makes room for it.
 	displaces admission = "Displaces"
 
 	canceled admission = "Canceled"
@@ -47,33 +47,33 @@ const (
 	// hopeless: the pool has no Pods, and is saturated for longer than the claim has.
 	hopeless admission = "Hopeless"
 	full     admission = "QueueFull"
-	// displaced: it waited, and made room for a claim of a tenant that had fewer in the queue.
+	// displaced: it waited, and made room for a claim of a tenant with fewer in the queue.
 	displaced admission = "Displaced"
 )
 
-// asking is a claim that asks for a Pod, and what it finds.
+// asking is a claim that asks for a Pod, and the state that it finds.
 type asking struct {
 	canceled, closing bool
 	left              time.Duration // until its deadline
-	idle              bool          // there is a Pod
+	idle              bool          // a Pod is idle
 	noQueue           bool
 	again             bool // it had a Pod and lost it
 	waiting, capacity int
-	own, most         int // waiting claims of its tenant, and of the tenant that has most
-	// empty: there are no Pods, nor are there to be any. saturated is for how long that stays so.
+	own, most         int // waiting claims of its tenant, and of the tenant with the most
+	// empty: the pool has no Pods and wants none. saturated is for how long that lasts.
 	empty     bool
 	saturated time.Duration
 }
 
 // admit decides.
 //
-// Only a deadline that has passed is one that cannot be met. How fast Pods came so far says little of how fast they will:
-// they come in bursts, by scale-up above all, which goes by the very claims that wait. A claim that is refused wrongly has
-// lost a sandbox, and one that waits in vain only time, which it had. But where there is no Pod, and the autoscaler was
-// refused more and will not ask again in time, none can come.
+// Only a deadline that has passed cannot be met. How fast Pods became idle so far says little about the future: they come in
+// bursts, above all by scale-up, which counts the very claims that wait. A claim that is refused wrongly loses a sandbox; one
+// that waits in vain loses only time, which it had. But where there is no Pod, and the autoscaler was refused more and will not
+// ask again in time, none can come.
 //
-// A full queue does not let a tenant that fills it keep the others out: it gives way to them, until all have the same part
-// of it. Two tenants whose parts differ by one do not displace each other: it would gain nobody anything.
+// A tenant that fills a queue does not keep the others out: it makes room for them, until all have an equal share. Two tenants
+// whose shares differ by one do not displace each other: neither would gain.
 func admit(a *asking) admission {
 	switch {
 	case a.canceled:
@@ -97,15 +97,15 @@ func admit(a *asking) admission {
 	}
 }
 
-// failedStart is a sandbox that has ended before it ran, and the claim without a key that waits for it.
+// failedStart is a sandbox that ended before it ran, and the claim without a key that waits for it.
 type failedStart struct {
 	record *sandboxv1.Sandbox
-	starts int           // sandboxes that the claim was given, this one included
+	starts int           // sandboxes that the claim got, this one included
 	left   time.Duration // until its deadline
 }
 
-// startsAnother reports whether the claim gets another Pod. It does not where another one would do no better, because what
-// was asked for is at fault, nor where somebody ended the sandbox on purpose.
+// startsAnother reports whether the claim gets another Pod. It does not if the request is at fault, because another Pod would do
+// no better, nor if the sandbox was ended on purpose.
 func startsAnother(f failedStart) bool {
 	r := f.record
 	switch {
@@ -125,7 +125,7 @@ type meeting string
 
 const (
 	startAnew meeting = "StartAnew"
-	// joinClaim: the same attempt is being carried out.
+	// joinClaim: the same attempt is under way.
 	joinClaim meeting = "Join"
 	// returnHolder: a Pod carries the same attempt.
 	returnHolder meeting = "ReturnHolder"
@@ -137,16 +137,16 @@ const (
 	outdated meeting = "Outdated"
 )
 
-// known is what is known of a key; attempts are 0 where there is nothing.
+// known is what exists for a key; attempts are 0 where nothing does.
 type known struct {
 	refused int32 // up to this attempt
-	pending int32 // the attempt being carried out
+	pending int32 // the attempt under way
 	held    int32 // of the Pod that stays
 	ended   int32 // of the latest record
 }
 
-// meet decides. A later attempt than all known ones starts anew: the hub makes one only after the earlier one was refused
-// or canceled, and if its Pod is still there, the rule for two Pods of one key ends it.
+// meet decides. An attempt later than all known ones starts a new sandbox: the hub begins one only after the earlier attempt was
+// refused or canceled. If the earlier Pod still exists, the rule for two Pods of one key ends it.
 func meet(k known, attempt int32) meeting {
 	switch latest := max(k.pending, k.held, k.ended); {
 	case attempt == k.ended:

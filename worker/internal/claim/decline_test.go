@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/worker/internal/disposition"
 )
 
-// I2: a claim for which there is no room is refused only if nothing is known of its attempt, and then for good.
+// I2: a claim for which there is no room is refused only if its attempt is unknown, and then permanently.
 func TestI2OnlyAnUnknownAttemptIsDeclined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// play carries out a script and returns what it tells. "a1" is claim 1 of team a, "ax1" is claim 1 of its user x:
+// play carries out a script and returns what happens. "a1" is claim 1 of team a, "ax1" is claim 1 of its user x:
 //
-//	+a1  a1 comes          <a1  a1 lost its Pod and is back
+//	+a1  a1 arrives        <a1  a1 lost its Pod and is back
 //	-a1  a1 leaves         =a1  a1 takes a Pod without having waited
-//	>    the next one gets a Pod, and is told
-//	!    the newest claim of the user with most, of the team with most, is told with that number, and leaves
+//	>    the next claim gets a Pod, and is printed
+//	!    the newest claim of the user with the most, of the team with the most, is printed with that number, and leaves
 func play(script string) string {
 	q := newWaitQueue()
 	waiters, names := map[string]*waiter{}, map[*waiter]string{}
@@ -88,7 +88,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	}
 }
 
-// naive is the queue as doc comments say it, without any order that has to be kept.
+// naive is the queue as the doc comments describe it, without any maintained order.
 type naive struct {
 	waiting []*waiter
 	rank    uint64
@@ -120,7 +120,7 @@ func (n *naive) add(o *waiter) {
 
 func (n *naive) pass(o *waiter) { n.own[o] = [2]uint64{n.next1(), n.next1()} }
 
-// ofUser is the oldest claim of a user, and its rank in the team.
+// ofUser returns the oldest claim of a user, and its rank in the team.
 func (n *naive) ofUser(of tenant) (first *waiter, rank uint64) {
 	for _, o := range n.waiting {
 		if o.tenant == of && (first == nil || o.ticket < first.ticket) {
@@ -130,7 +130,7 @@ func (n *naive) ofUser(of tenant) (first *waiter, rank uint64) {
 	return first, cmp.Or(n.own[first][1], n.users[of])
 }
 
-// tenants are those that wait.
+// tenants returns the tenants that wait.
 func (n *naive) tenants() map[tenant]bool {
 	all := map[tenant]bool{}
 	for _, o := range n.waiting {
@@ -139,7 +139,7 @@ func (n *naive) tenants() map[tenant]bool {
 	return all
 }
 
-// next is the first claim of the user with the lowest rank, of the team with the lowest.
+// next returns the first claim of the user with the lowest rank, of the team with the lowest.
 func (n *naive) next() *waiter {
 	firsts, orders := map[string]*waiter{}, map[string]uint64{} // by team
 	for t := range n.tenants() {
@@ -160,7 +160,7 @@ func (n *naive) next() *waiter {
 	n.waiting = slices.DeleteFunc(n.waiting, func(o *waiter) bool { return o == best })
 	if n.own[best] == [2]uint64{} {
 		n.own[best] = [2]uint64{n.teams[best.tenant.team], n.users[best.tenant]}
-		// A party of which no claim is left gets another rank when it comes again; numbers are spent all the same.
+		// A party without a claim gets another rank when it returns; numbers are used all the same.
 		n.teams[best.tenant.team], n.users[best.tenant] = n.next1(), n.next1()
 	}
 	return best
@@ -274,7 +274,7 @@ func follow(t *testing.T, r *rand.Rand, steps int) {
 	}
 }
 
-// parties are who take turns: the users of a team, teams, and teams whose every claim has a user of its own (I14).
+// parties are the units of fairness: the users of a team, teams, and teams whose every claim has a user of its own (I14).
 func parties() map[string]func(i int) tenant {
 	invented := 0
 	return map[string]func(i int) tenant{
@@ -294,7 +294,7 @@ func indexOf(t tenant) int {
 	return int(t.team[0] - '0')
 }
 
-// Of parties that have claims waiting all the while, none gets two Pods more than another.
+// Of parties that always have claims waiting, none gets two Pods more than another.
 func TestTurnsAreFair(t *testing.T) {
 	for name, party := range parties() {
 		r := rand.New(rand.NewPCG(7, 7))
@@ -325,7 +325,7 @@ func TestTurnsAreFair(t *testing.T) {
 	}
 }
 
-// A flood that takes every place is worth no more than the same part for everybody else.
+// A flood that takes every place gets no more than an equal share.
 func TestDisplacingEvensOut(t *testing.T) {
 	for name, party := range parties() {
 		const capacity = 64

@@ -21,20 +21,20 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// refusal is the error that (key, attempt) and all earlier attempts got.
+// refusal is the error of (key, attempt) and of all earlier attempts.
 type refusal struct {
 	attempt int32
 	err     error
 }
 
-// met is what a claim finds; the zero value if it is to start anew.
+// met is what a claim finds; the zero value if it starts a new sandbox.
 type met struct {
 	op      *op
 	sandbox *sandboxv1.Sandbox
-	ended   string // the id of a sandbox of which the record is the result
+	ended   string // the id of a sandbox whose record is the result
 }
 
-// meet finds what is known of a claim's key.
+// meet returns what exists for a claim's key.
 func (l locked) meet(c *Claim) (met, error) {
 	var k known
 	refused, ok := l.refused.Get(l.clock.Now(), c.KeyHash)
@@ -72,12 +72,12 @@ func (l locked) meet(c *Claim) (met, error) {
 		return met{ended: ended}, nil
 	}
 	if o != nil {
-		l.abort(o) // an earlier attempt, given up by whoever makes a later one
+		l.abort(o) // an earlier attempt, which the caller of the later one has abandoned
 	}
 	return met{}, nil
 }
 
-// isOf reports whether a sandbox is what a request asks for, as far as it shows that.
+// isOf reports whether a sandbox is what a request asks for, as far as its record shows that.
 func isOf(r *sandboxv1.CreateSandboxRequest, record *sandboxv1.Sandbox) bool {
 	return r.GetTeam() == record.GetTeam() && r.GetUser() == record.GetUser() &&
 		(r.GetEnv() == "" || r.GetEnv() == record.GetEnv()) &&
@@ -106,7 +106,7 @@ func (l locked) enforce(p *inventory.Pod) {
 		l.sandboxes.Dispose(l.State, p.Sandbox(), sandboxes.Abandoned())
 		return
 	}
-	// A Pod that is being deleted has its record before it goes, and a view that lags shows what was.
+	// A Pod that is being deleted has its record before it is gone, and a view that lags shows an old state.
 	if p.Object().DeletionTimestamp == nil && p.Current() && l.sandboxes.HasEnded(p.Sandbox()) {
 		l.cameBack(p)
 		return
@@ -135,8 +135,8 @@ func (l locked) enforce(p *inventory.Pod) {
 	}
 }
 
-// cameBack ends a sandbox that has ended before, and is there again because etcd was set back. Where that is not known yet, it is
-// by this: what is idle may be another tenant's as well.
+// cameBack ends a sandbox that has ended before, and exists again because etcd was restored from a backup. If the restore was not
+// known yet, it is now: idle Pods may belong to another tenant as well.
 func (l locked) cameBack(p *inventory.Pod) {
 	if !sandbox.NeverReset(p.Object()) {
 		l.opts.Log.Error(inventory.ErrSetBack, "Serving nothing any more: a sandbox that has ended is there again",
@@ -147,8 +147,8 @@ func (l locked) cameBack(p *inventory.Pod) {
 	l.sandboxes.Dispose(l.State, p.Sandbox(), sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
 }
 
-// Decline refuses a claim with a key that there is no room to carry out, unless its attempt is known or may be: that one is to ask
-// again. The refusal is remembered, since a claim of this attempt may be about to begin.
+// Decline refuses a claim with a key for which there is no room, unless its attempt is known or may be: then the caller must ask
+// again. The refusal is remembered, because a claim of this attempt may be about to begin.
 func (s *Service) Decline(c Claim, why *problem.Error) (err error) {
 	s.update(func(l locked) { err = l.decline(&c, why) })
 	return err
@@ -178,8 +178,7 @@ func (l locked) rememberRefusal(hash string, attempt int32, err error) {
 	l.refused.Put(now, hash, refusal{attempt: attempt, err: err})
 }
 
-// Lookup returns the sandbox of (key, attempt), live or ended; a claim under way is a sandbox that is PENDING. NOT_FOUND is no
-// refusal.
+// Lookup returns the sandbox of (key, attempt), live or ended. A claim under way is a PENDING sandbox. NOT_FOUND is no refusal.
 func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (shown *sandboxv1.Sandbox, err error) {
 	var ended string
 	s.view(func(v *inventory.View, shared *shared) { ended, shown, err = s.lookup(v, shared, hash, attempt) })
@@ -192,7 +191,7 @@ func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (shown
 	return shown, err
 }
 
-// lookup returns the id of a sandbox that has ended, or what there is of one that has not.
+// lookup returns the id of a sandbox that has ended, or the state of one that has not.
 func (s *Service) lookup(v *inventory.View, shared *shared, hash string, attempt int32) (string, *sandboxv1.Sandbox, error) {
 	if !v.Serving() {
 		return "", nil, disposition.NotServing()
@@ -209,7 +208,7 @@ func (s *Service) lookup(v *inventory.View, shared *shared, hash string, attempt
 	return "", nil, nil
 }
 
-// showPending is what there is to say of a claim that has no Pod. Its id is the one that its sandbox will have.
+// showPending describes a claim without a Pod. Its id is that of its future sandbox.
 func (s *Service) showPending(o *op) *sandboxv1.Sandbox {
 	r := o.claim.Request
 	return &sandboxv1.Sandbox{
@@ -219,8 +218,8 @@ func (s *Service) showPending(o *op) *sandboxv1.Sandbox {
 	}
 }
 
-// Cancel ends (key, attempt) and all earlier attempts: their sandbox is released, and one that is yet to come is refused for ten
-// minutes. It returns the sandbox if there was one, else one that ENDED as Canceled without ever having a Pod.
+// Cancel ends (key, attempt) and all earlier attempts: their sandbox is released, and their later claims are refused for ten
+// minutes. It returns the sandbox if there was one, else a record that ENDED as Canceled without a Pod.
 func (s *Service) Cancel(ctx context.Context, hash string, attempt int32) (record *sandboxv1.Sandbox, err error) {
 	var id string
 	s.update(func(l locked) { id, record, err = l.cancel(hash, attempt) })
@@ -230,7 +229,7 @@ func (s *Service) Cancel(ctx context.Context, hash string, attempt int32) (recor
 	return s.sandboxes.Release(ctx, id)
 }
 
-// cancel returns the id of a sandbox that there is, else the record of none.
+// cancel returns the id of the sandbox if one exists, else the record of a claim without one.
 func (l locked) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox, error) {
 	if !l.Serving() {
 		return "", nil, disposition.NotServing()
@@ -251,13 +250,13 @@ func (l locked) cancel(hash string, attempt int32) (string, *sandboxv1.Sandbox, 
 	return "", record, nil
 }
 
-// Keys lists who has a claim key of the hub's: of each key the Pod that stays, or the claim under way.
+// Keys lists the holders of the hub's claim keys: for each key the Pod that stays, or the claim under way.
 func (s *Service) Keys() (keys []*federationv1.KeyHolder) {
 	s.view(func(v *inventory.View, shared *shared) { keys = s.keys(v, shared) })
 	return sorted(keys)
 }
 
-// AllKeys is Keys with those whose sandbox has ended, for a hub that has lost its memory of them.
+// AllKeys is Keys with the sandboxes that have ended, for a hub that has lost its store.
 func (s *Service) AllKeys() (keys []*federationv1.KeyHolder) {
 	s.view(func(v *inventory.View, shared *shared) {
 		keys = append(s.keys(v, shared), s.sandboxes.EndedKeys(v)...)
@@ -268,7 +267,7 @@ func (s *Service) AllKeys() (keys []*federationv1.KeyHolder) {
 func (s *Service) keys(v *inventory.View, shared *shared) (keys []*federationv1.KeyHolder) {
 	for hash := range v.KeyHashes() {
 		p := v.Holder(hash)
-		// A live Pod whose sandbox has ended came back with an etcd that was set back: the hub, which knows better, has it ended.
+		// A live Pod whose sandbox has ended came back with an etcd that was restored. The hub, which has its record, ends it.
 		if p == nil || s.sandboxes.HasEnded(p.Sandbox()) && !p.Live() {
 			continue
 		}

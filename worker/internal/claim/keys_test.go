@@ -25,7 +25,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// I2: whoever asks for a key gets its one sandbox, at the same time, after a restart, and after it has ended.
+// I2: every call with a key gets its one sandbox, at the same time, after a restart, and after it has ended.
 func TestI2OneKeyOneSandbox(t *testing.T) {
 	w, l := claimtest.Start(t, 6)
 	ids := make([]string, 8)
@@ -94,7 +94,7 @@ func TestI2OneKeyOneSandbox(t *testing.T) {
 	}
 }
 
-// holderOf is what there is of the key "k" among keys.
+// holderOf returns the holder of the key "k" among keys.
 func holderOf(w *claimtest.World, keys []*federationv1.KeyHolder) *federationv1.KeyHolder {
 	for _, holder := range keys {
 		if holder.GetKeyHash() == w.KeyHash("k") {
@@ -104,7 +104,7 @@ func holderOf(w *claimtest.World, keys []*federationv1.KeyHolder) *federationv1.
 	return nil
 }
 
-// slow lets a test act between a write at the API server and its answer.
+// slow lets a test act between a write at the API server and its response.
 type slow struct {
 	next    http.RoundTripper
 	written func()
@@ -118,7 +118,7 @@ func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// I2: a worker that loses its lease while it writes does not answer, and the next leader answers with that very Pod.
+// I2: a worker that loses its lease while it writes does not return the sandbox, and the next leader returns that very Pod.
 func TestI2NoAnswerWithoutTheLease(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(3)
@@ -151,7 +151,7 @@ func TestI2NoAnswerWithoutTheLease(t *testing.T) {
 	}
 }
 
-// I2: what the last leader answered a moment ago is known to the next one, however late its informers are.
+// I2: the next leader knows what the last leader returned a moment ago, however late its informers are.
 func TestI2ANewLeaderListsBeforeItServes(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(3)
@@ -242,7 +242,7 @@ func TestRefusalIsRemembered(t *testing.T) {
 	refused(claimtest.Keyed("own", 1), func(c *claim.Claim) { c.Local = true })
 	w.Scale(3)
 	l.AwaitIdle(3)
-	refused(claimtest.Keyed("k", 1)) // the hub may have gone elsewhere with it
+	refused(claimtest.Keyed("k", 1)) // the hub may have taken it to another cluster
 	l.MustCreate(claimtest.Keyed("k", 2))
 	refused(claimtest.Keyed("k", 1))
 	l.MustCreate(claimtest.Keyed("own", 1), func(c *claim.Claim) { c.Local = true })
@@ -306,7 +306,7 @@ func (d *detour) set(closed bool) {
 	d.closed = closed
 }
 
-// I2: a write whose outcome was unclear, and that happens after its key was answered with another Pod, ends unanswered.
+// I2: a write with an unclear outcome that happens after another Pod was returned for its key ends without having been returned.
 func TestI2AWriteThatComesLateEndsUnanswered(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(3)

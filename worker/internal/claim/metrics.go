@@ -54,7 +54,7 @@ func (m *metrics) claimed(took time.Duration, err error) {
 	m.claims.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
-// registerGauges adds what is counted when it is asked for.
+// registerGauges registers the gauges that are computed on each scrape.
 func (s *Service) registerGauges(registry prometheus.Registerer) error {
 	if registry == nil {
 		return nil

@@ -12,24 +12,23 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// tenant is whom the queue is fair to: teams first, then the users of a team. It is as trustworthy as the team and user of a
-// request: the hub takes the team from credentials, and a user counts within the team alone, so that invented users gain a team
-// nothing.
+// tenant is the unit of fairness: teams first, then the users of a team. It is as trustworthy as the team and user of a request:
+// the hub takes the team from credentials, and a user counts within the team alone, so that invented users gain a team nothing.
 type tenant struct{ team, user string }
 
-// waiter is a claim as far as the queue is concerned.
+// waiter is a claim as the queue sees it.
 type waiter struct {
 	tenant tenant
 	image  string        // that its Pod should run
-	ticket uint64        // of its coming
+	ticket uint64        // its number in the order of arrival
 	rank   uint64        // of its team, with which it got a Pod
 	order  uint64        // of its user among the team's, the same
 	line   *line         // while it waits
-	place  *list.Element // among those that had no Pod yet
-	index  int           // among the others
+	place  *list.Element // among the claims that had no Pod yet
+	index  int           // among the claims that lost one
 
 	handed  chan *inventory.Hold // a Pod for a claim that waits
-	refused chan error           // why it waits in vain
+	refused chan error           // why it gets no Pod
 }
 
 func newWaiter(c *Claim, spec *v1alpha1.SandboxPoolSpec) waiter {
@@ -39,22 +38,22 @@ func newWaiter(c *Claim, spec *v1alpha1.SandboxPoolSpec) waiter {
 	}
 }
 
-// waitQueue holds the claims that wait for a Pod. Teams take turns, one Pod each; within a team its users do, and a user's claims go
-// in the order in which they came. A claim keeps the ticket of its coming and the ranks with which it got a Pod: one that lost the
-// Pod to another writer comes back with them, so to its old place, and neither its team nor its user has lost a turn.
+// waitQueue holds the claims that wait for a Pod. Teams take turns, one Pod each, users take turns within a team, and a user's
+// claims keep their order. A claim keeps its ticket and the ranks with which it got a Pod. So a claim that lost its Pod to
+// another writer returns to its old place, and neither its team nor its user loses a turn.
 //
-// Whoever has just been served, and whoever is new, goes behind all that wait. A rank is a number that only grows, and the lowest
-// is next: so a rank that was given back is where it was, however many were served meanwhile. All of it is O(log n).
+// A tenant that was just served, or is new, goes behind all that wait. A rank is a number that only grows, and the lowest is
+// next: so a rank that was given back is where it was, however many were served meanwhile. All operations are O(log n).
 type waitQueue struct {
 	teams  map[string]*team
 	ranks  priority.Queue[*team] // the lowest rank first
-	sizes  priority.Queue[*team] // the one with most claims that had no Pod yet first
+	sizes  priority.Queue[*team] // the one with the most claims that had no Pod yet first
 	count  int
 	ticket uint64
 	rank   uint64 // of teams and users alike
 }
 
-// team is where the claims of one team wait. There is none without a claim in it.
+// team holds the waiting claims of one team. It exists only while it has a claim.
 type team struct {
 	name   string
 	lines  map[string]*line      // by user
@@ -66,11 +65,11 @@ type team struct {
 	bySize int
 }
 
-// line is where the claims of one user of a team wait. There is none without a claim in it.
+// line holds the waiting claims of one user of a team. It exists only while it has a claim.
 type line struct {
 	user   string
-	fresh  list.List               // of *waiter, that had no Pod yet, in the order in which they came
-	back   priority.Queue[*waiter] // that had one and lost it: they came before all that are fresh
+	fresh  list.List               // of *waiter, that had no Pod yet, in order of arrival
+	back   priority.Queue[*waiter] // that lost their Pod: they arrived before all fresh ones
 	rank   uint64                  // of the first fresh one
 	byRank int
 	bySize int
@@ -145,7 +144,7 @@ func (q *waitQueue) add(w *waiter) {
 	q.settle(t, l)
 }
 
-// next takes out the claim that the next Pod goes to, and ranks its team and user anew; nil when no claim waits.
+// next removes the claim that the next Pod goes to, and gives its team and user new ranks; nil when no claim waits.
 func (q *waitQueue) next() *waiter {
 	t, ok := q.ranks.First()
 	if !ok {
@@ -170,7 +169,7 @@ func (q *waitQueue) take(t *team, w *waiter) {
 	}
 }
 
-// remove takes out a claim that gets no Pod, wherever it is. The ranks that it had are its team's and its user's still.
+// remove removes a claim that gets no Pod, wherever it is. Its team and its user keep their ranks.
 func (q *waitQueue) remove(w *waiter) {
 	t := q.teams[w.tenant.team]
 	if t == nil {
@@ -189,7 +188,7 @@ func (q *waitQueue) remove(w *waiter) {
 	q.settle(t, l)
 }
 
-// settle finds a team, and a line of it if there is one, their places anew, or drops them.
+// settle puts a team, and a line of it if given, in its place again, or drops it when it is empty.
 func (q *waitQueue) settle(t *team, l *line) {
 	switch {
 	case l == nil:
@@ -211,9 +210,9 @@ func (q *waitQueue) settle(t *team, l *line) {
 	delete(q.teams, t.name)
 }
 
-// crowd returns the claim that would make room for one of a tenant: the newest of the team with most claims or, where the tenant's
-// team has as many, of that team's user with most. own and most are how many claims the two have. Claims that are back do not
-// count: they keep their place whatever comes.
+// crowd returns the claim that makes room for a claim of a tenant: the newest of the team with the most claims or, where the
+// tenant's team has as many, of that team's user with the most. own and most are how many claims the two have. Claims that are
+// back do not count: they always keep their place.
 func (q *waitQueue) crowd(of tenant) (newest *waiter, own, most int) {
 	largest, ok := q.sizes.First()
 	if !ok {
@@ -275,12 +274,12 @@ func cameFirst(a, b *waiter) bool { return a.ticket < b.ticket }
 type party interface {
 	due() uint64   // the rank of its first claim
 	size() int     // its claims that had no Pod yet
-	last() *waiter // the newest of them that it would give up; nil without one
+	last() *waiter // the newest of them, which would make room; nil without one
 }
 
 func comesFirst[P party](a, b P) bool { return a.due() < b.due() }
 
-// isLonger puts the party with the newest claim first among equals.
+// isLonger orders parties by size. Among equals the party with the newest claim is first.
 func isLonger[P party](a, b P) bool {
 	if n, m := a.size(), b.size(); n != m || n == 0 {
 		return n > m

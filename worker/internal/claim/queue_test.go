@@ -106,7 +106,7 @@ func as(user string) func(*claim.Claim) {
 	return func(c *claim.Claim) { c.Request.User = user }
 }
 
-// One tenant's flood costs another one a Pod's wait, not the flood's, and never its place.
+// One tenant's flood costs another tenant a Pod's wait, not the flood's, and never its place.
 func TestQueueIsFairBetweenTenants(t *testing.T) {
 	c := newCrowd(t)
 	c.waits("ann 1", 1, as("ann"))
@@ -155,7 +155,8 @@ func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
 	l.AwaitWaiting(0)
 }
 
-// A caller who leaves as a Pod becomes idle has either the sandbox or none: no Pod stays with a claim that nobody was told of.
+// A caller that leaves as a Pod becomes idle has either the sandbox or none: no Pod stays with a claim that was returned to no
+// caller.
 func TestACallerWhoLeavesAsItIsServedLeavesNoPod(t *testing.T) {
 	_, l := claimtest.Start(t, 1)
 	for round := range 12 {

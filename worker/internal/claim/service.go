@@ -22,7 +22,7 @@ const (
 	// DefaultQueueCapacity is how many claims may wait for one pool.
 	DefaultQueueCapacity = 8192
 
-	// Bounds of what is remembered of claim keys.
+	// Bounds of the memory of claim keys.
 	keyMemory = 10 * time.Minute
 	maxKeys   = 100_000
 )
@@ -30,7 +30,7 @@ const (
 // Options configure a Service.
 type Options struct {
 	QueueCapacity int32             // claims waiting for one pool; DefaultQueueCapacity if 0
-	Latency       *latency.Recorder // nil when nobody wants them
+	Latency       *latency.Recorder // nil: not recorded
 	Metrics       prometheus.Registerer
 	Log           logr.Logger
 }
@@ -83,16 +83,16 @@ func (s *Service) InFlight() (n int) {
 	return n
 }
 
-// Stats are the live numbers of a pool.
+// Stats are the current numbers of a pool.
 type Stats struct {
 	ReadyIdle    int32 // Pods that can be handed out now
 	Waiting      int32 // claims in the queue
 	WaitCapacity int32 // claims that may be in the queue
-	// LastCreate is when a sandbox was last asked for, on the service's Clock; zero if this process has not been asked.
+	// LastCreate is when a sandbox was last requested, by the service's Clock; zero if this process got no request.
 	LastCreate time.Time
 }
 
-// Stats returns the numbers of a pool; false for a pool that is not known.
+// Stats returns the numbers of a pool; false for an unknown one.
 func (s *Service) Stats(key types.NamespacedName) (stats Stats, ok bool) {
 	s.view(func(v *inventory.View, shared *shared) {
 		p := v.Pool(key)
@@ -107,18 +107,18 @@ func (s *Service) Stats(key types.NamespacedName) (stats Stats, ok bool) {
 	return stats, ok
 }
 
-// Waiting is the length of a pool's queue.
+// Waiting returns the length of a pool's queue.
 func (s *Service) Waiting(pool types.NamespacedName) int32 {
 	stats, _ := s.Stats(pool)
 	return stats.Waiting
 }
 
-// OnQueue calls f whenever a pool's queue has got its first claim or lost its last one. f does not block.
+// OnQueue calls f whenever a pool's queue gets its first claim or loses its last one. f does not block.
 func (s *Service) OnQueue(f func(pool types.NamespacedName)) {
 	s.update(func(l locked) { l.onQueue = append(l.onQueue, f) })
 }
 
-// SetOutlook gives the service what the autoscaler expects of pools. f does not block and takes none of its locks.
+// SetOutlook sets what the autoscaler expects of pools. f does not block and takes none of the service's locks.
 func (s *Service) SetOutlook(f func(pool types.NamespacedName) (canGrow bool, saturated time.Duration)) {
 	s.update(func(l locked) { l.outlook = f })
 }

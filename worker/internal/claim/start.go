@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// maxStarts is how many sandboxes a claim without a key is given that end before they run.
+	// maxStarts is how many sandboxes a claim without a key gets when they end before they run.
 	maxStarts = 3
-	// startReserve is what a claim has left at least when it is given another one: less is rarely enough for a swap.
+	// startReserve is the least time that a claim must have left to get another sandbox: less is rarely enough for a swap.
 	startReserve = 5 * time.Second
-	// deadlineSlack is how much before a startup timeout its caller may leave because of it: the hub's began earlier.
+	// deadlineSlack is how long before a startup timeout a caller may leave because of it: the hub's began earlier.
 	deadlineSlack = time.Second
 )
 
-// start sees the sandbox of a claim without a key running. If it ends before that by no fault of the request's, and there is
-// time, the claim gets another Pod, from the place in the queue that it had.
+// start waits until the sandbox of a claim without a key runs. If it ends before that through no fault of the request, and there
+// is time, the claim gets another Pod, from its old place in the queue.
 func (s *Service) start(ctx context.Context, o *op) (*sandboxv1.Sandbox, error) {
 	for starts := 1; ; starts++ {
 		record, err := s.sandboxes.AwaitRunning(ctx, o.id, o.deadline)
@@ -51,13 +51,13 @@ func (s *Service) start(ctx context.Context, o *op) (*sandboxv1.Sandbox, error) 
 			o = next
 		case disposition.Of(nextErr) == federationv1.Disposition_UNCLEAR:
 			return nil, nextErr
-		default: // there is none: why the one before did not run says more
+		default: // none is idle: why the last sandbox did not run says more
 			return nil, err
 		}
 	}
 }
 
-// enterAgain has a claim carried out once more, in what is left of its time.
+// enterAgain carries out a claim once more, in what is left of its time.
 func (l locked) enterAgain(caller context.Context, before *op) (*op, error) {
 	c := before.claim
 	p := l.Pool(c.Pool)
@@ -79,8 +79,8 @@ func (l locked) enterAgain(caller context.Context, before *op) (*op, error) {
 	return o, nil
 }
 
-// giveUp ends a sandbox without a key that its claim has not seen running: as failed where it has had all its time. It returns what
-// the caller is told.
+// giveUp ends a sandbox without a key that its claim has not seen running: as Failed if the startup timeout has passed. It
+// returns the error for the caller.
 func (s *Service) giveUp(o *op, err error) error {
 	if s.clock.Since(o.started) < o.startup-deadlineSlack {
 		s.sandboxes.Abandon(o.id)

@@ -75,7 +75,7 @@ func (s *station) swapped(change func(*Claim)) *creating {
 	return out
 }
 
-// failStart has the sandbox on a Pod end because its node went.
+// failStart ends the sandbox on a Pod because its node is gone.
 func (s *station) failStart(p *inventorytest.API, name string) (id string) {
 	s.t.Helper()
 	pod := p.Pod(name)
@@ -88,7 +88,7 @@ func (s *station) failStart(p *inventorytest.API, name string) (id string) {
 	return state.ID
 }
 
-// A claim that may still wait gets another Pod for one that failed, from the place that it had.
+// A claim that may still wait gets another Pod after a failed start, from its old place.
 func TestAFailedStartGivesWayToAnotherPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)

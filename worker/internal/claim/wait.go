@@ -14,11 +14,11 @@ import (
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
-// queue is where the claims of a pool wait. It goes with the pool.
+// queue holds the waiting claims of a pool. It is removed with the pool.
 type queue struct {
 	waitQueue
 	pool   types.NamespacedName
-	asked  time.Time // when a sandbox was last asked for
+	asked  time.Time // when a sandbox was last requested
 	queued bool      // it had claims in it when it was last announced
 }
 
@@ -31,7 +31,7 @@ func (l locked) queueOf(pool types.NamespacedName) *queue {
 	return q
 }
 
-// acquire gets an idle Pod, waiting for one if it must.
+// acquire gets an idle Pod, and waits for one if necessary.
 func (s *Service) acquire(ctx context.Context, o *op) (hold *inventory.Hold, err error) {
 	ctx, span := telemetry.Start(ctx, "queue")
 	defer func() { telemetry.End(span, err) }()
@@ -54,7 +54,7 @@ func (s *Service) acquire(ctx context.Context, o *op) (hold *inventory.Hold, err
 	return hold, err
 }
 
-// ask takes an idle Pod, or puts the claim into the queue: then it returns neither Pod nor error.
+// ask takes an idle Pod, or puts the claim into the queue: then it returns neither a Pod nor an error.
 func (l locked) ask(o *op) (*inventory.Hold, error) {
 	q, p := o.queue, l.Pool(o.claim.Pool)
 	if p == nil || l.queues[q.pool] != q {
@@ -84,7 +84,7 @@ func (l locked) ask(o *op) (*inventory.Hold, error) {
 	return nil, nil
 }
 
-// saturatedFor is for how long a pool will not grow.
+// saturatedFor returns for how long a pool will not grow.
 func (l locked) saturatedFor(pool types.NamespacedName) time.Duration {
 	if l.outlook == nil {
 		return 0
@@ -93,8 +93,8 @@ func (l locked) saturatedFor(pool types.NamespacedName) time.Duration {
 	return saturated
 }
 
-// serve hands the idle Pods of a pool to the claims whose turn it is, in the critical section in which they became idle: so a Pod is
-// idle only while no claim waits, and is handed to one of them.
+// serve hands the idle Pods of a pool to the next claims, in the critical section in which the Pods became idle. So a Pod is idle
+// only while no claim waits.
 func (l locked) serve(p *inventory.Pool) {
 	q := l.queues[p.Key()]
 	if q == nil {
@@ -118,7 +118,7 @@ func (l locked) serve(p *inventory.Pool) {
 	}
 }
 
-// stopWaiting leaves the queue: with the Pod that was handed over, be it at the last moment, unless no caller wants it any more.
+// stopWaiting leaves the queue. It returns a Pod that was handed over at the last moment, unless no caller wants it any more.
 func (l locked) stopWaiting(o *op, hold *inventory.Hold, why admission) (*inventory.Hold, error) {
 	select {
 	case hold = <-o.handed:
@@ -143,7 +143,7 @@ func (l locked) stopWaiting(o *op, hold *inventory.Hold, why admission) (*invent
 	return nil, l.turnAway(o.queue, why)
 }
 
-// turnAway is the refusal of a claim that gets no Pod.
+// turnAway returns the refusal of a claim that gets no Pod.
 func (l locked) turnAway(q *queue, why admission) error {
 	l.metrics.turnedAway.WithLabelValues(string(why)).Inc()
 	switch name := q.pool.Name; why {

@@ -25,7 +25,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// station is a service that leads, with one pool and one node, and fed with events by hand: everything but the API server.
+// station is a service that leads, with one pool and one node, and events from the test: everything but the API server.
 type station struct {
 	*Service
 	*inventorytest.Station
@@ -72,7 +72,7 @@ func (s *station) newAsker(user string, timeout time.Duration) *asker {
 	return w
 }
 
-// ask has it ask for a Pod, once more if it had one, and answers when it waits or has its answer.
+// ask makes it ask for a Pod, again if it had one, and returns when it waits or has its result.
 func (s *station) ask(w *asker) *asker {
 	s.t.Helper()
 	w.got, w.err = nil, nil
@@ -91,7 +91,7 @@ func (s *station) stats() Stats {
 	return stats
 }
 
-// held is the Pod that was handed to a claim; nil for none.
+// held returns the Pod that was handed to a claim; nil for none.
 func (s *station) held(w *asker) (pod *corev1.Pod) {
 	if w.got != nil {
 		s.View(func(v *inventory.View) { pod = v.Held(w.got) })
@@ -106,8 +106,8 @@ func (s *station) wantReason(w *asker, reason problem.Reason) {
 	}
 }
 
-// A claim that is canceled as it gets its Pod leaves none behind, whichever of the two it hears of first: the Pod is the
-// next one's, or idle. The tenant has lost no turn.
+// A claim that is canceled as it gets its Pod leaves none behind, whichever of the two it sees first: the Pod goes to the next
+// claim, or is idle. The tenant has lost no turn.
 func TestAClaimCanceledAsItGetsItsPodLeavesNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)
@@ -147,8 +147,8 @@ func TestAClaimCanceledAsItGetsItsPodLeavesNone(t *testing.T) {
 	})
 }
 
-// A claim that loses its Pod to another writer is where it was: before claims of its tenant that came later, and in the turn
-// that it had.
+// A claim that loses its Pod to another writer returns to its place: before later claims of its tenant, and with the turn that it
+// had.
 func TestALostPodCostsNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)
@@ -172,7 +172,7 @@ func TestALostPodCostsNoPlace(t *testing.T) {
 	})
 }
 
-// One that had no need to wait keeps its place as well, and is not refused by a queue that has filled up meanwhile.
+// A claim that did not have to wait keeps its place as well, and is not refused by a queue that has filled up meanwhile.
 func TestALostIdlePodCostsNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 2)
@@ -215,7 +215,7 @@ func TestAFullQueueGivesWayToOthers(t *testing.T) {
 	})
 }
 
-// The queue tells of its first claim and its last one, and of no others.
+// The queue reports its first claim and its last one, and no others.
 func TestAQueueTellsThatItBeginsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 4)
@@ -256,7 +256,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// Whatever comes and goes in whatever order, no Pod is idle while a claim waits, and none is lost.
+// In any order of events, no Pod is idle while a claim waits, and none is lost.
 func TestNoPodIsIdleWhileAClaimWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 16)

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// maxUnclear is how often a write of which the result is unclear is repeated on the same Pod.
+	// maxUnclear is how often a write with an unclear result is repeated on the same Pod.
 	maxUnclear = 3
-	// maxRetryAfter bounds the pause before that, whatever a server asks for.
+	// maxRetryAfter bounds the pause before that, whatever the server's Retry-After says.
 	maxRetryAfter = 2 * time.Second
 )
 
@@ -35,7 +35,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 		s.update(func(l locked) { l.Return(hold) })
 		return false, claimFault(err)
 	}
-	// Once begun, a write is followed to its end, whoever has left.
+	// A write that has begun is followed to its end, even if the caller leaves.
 	ctx = context.WithoutCancel(ctx)
 	start, before := s.clock.Now(), s.inventory.NewestSeen()
 	ctx, end := inventory.StartWrite(ctx, pod, o.id)
@@ -86,7 +86,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 	}
 }
 
-// grant is what to write on which Pod. An event may show the Pod anew at any time, also while it is held.
+// grant returns what to write on which Pod. An event may update the Pod at any time, also while it is held.
 func (s *Service) grant(o *op, hold *inventory.Hold) (pod *corev1.Pod, g *sandbox.Grant) {
 	r := o.claim.Request
 	g = &sandbox.Grant{
@@ -107,16 +107,16 @@ func (s *Service) grant(o *op, hold *inventory.Hold) (pod *corev1.Pod, g *sandbo
 	return pod, g
 }
 
-// write sends the patch until its result is known. Repeating it is safe: it names the Pod and tests that it is idle, so it happens
-// once at most. It returns the Pod as it is now, where that is known. A claim without a key is not kept waiting for an API server
-// that hangs: it may go to another cluster, and what it leaves behind is released.
+// write sends the patch until its result is known. A retry is safe: the patch names the Pod and tests that it is idle, so it
+// succeeds once at most. write returns the Pod as it is now, where that is known. A claim without a key does not wait for an API
+// server that hangs: it may go to another cluster, and what it leaves behind is released.
 func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byte) (inventory.Result, *corev1.Pod, error) {
 	repeated := false
 	for try := 0; ; try++ {
 		now, err := s.inventory.Client().PatchOnce(ctx, pod, patch)
 		got := inventory.ResultOf(err)
 		if repeated && got == inventory.Denied {
-			// A denial is of this try alone: an API server that has just started refuses what it has carried out a moment ago.
+			// A denial concerns this try alone: an API server that has just started refuses what it has carried out a moment ago.
 			got = inventory.Unclear
 		}
 		if got == inventory.Lost || got == inventory.NoPod && repeated {
@@ -126,7 +126,7 @@ func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byt
 			case got != inventory.Unclear:
 				return got, live, err
 			case !repeated:
-				// The one write there was has failed its test. What the Pod is now, its next event will tell.
+				// The only write failed its test. The next event of the Pod shows its state.
 				return inventory.Lost, nil, err
 			}
 			err = readErr
@@ -144,8 +144,8 @@ func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byt
 	}
 }
 
-// mayAppear remembers a sandbox that may yet appear and that no caller was told of. One with a key is the result of whoever asks
-// next, if it is there by then.
+// mayAppear remembers a sandbox that may yet appear and was returned to no caller. One with a key is the result of the next call
+// with the key, if it exists by then.
 func (l locked) mayAppear(o *op) {
 	if o.claim.KeyHash == "" {
 		l.Disown(o.id)

@@ -15,8 +15,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// I2: once a try of a write was unclear, nothing but the Pod tells what came of it. A refusal would send the claim elsewhere,
-// and leave a second sandbox behind.
+// I2: after an unclear try of a write, only the Pod shows its outcome. A refusal would send the claim to another cluster, and
+// leave a second sandbox behind.
 func TestI2AnUnclearWriteIsNotRefused(t *testing.T) {
 	for name, tc := range map[string]scriptedWrite{
 		"denied at once": {func(p *inventorytest.API, _ int, _ func() (*http.Response, error)) (*http.Response, error) {
@@ -54,7 +54,7 @@ func TestI2AnUnclearWriteIsNotRefused(t *testing.T) {
 		"too many": {func(p *inventorytest.API, _ int, _ func() (*http.Response, error)) (*http.Response, error) {
 			return p.Status(http.StatusTooManyRequests, "1")
 		}, federationv1.Disposition_REFUSED, 1 + maxUnclear},
-		// A client that repeats by itself what a server asks it to hides that the first try may have happened.
+		// A client that retries when a server asks for it hides that the first try may have happened.
 		"carried out and said to be late, then denied": {func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response, error) {
 			if n == 1 {
 				_, _ = carry()
@@ -71,7 +71,7 @@ func TestI2AnUnclearWriteIsNotRefused(t *testing.T) {
 	}
 }
 
-// scriptedWrite is what comes of the n-th patch of a claim, and what the claim is to be answered after how many.
+// scriptedWrite is the outcome of the n-th patch of a claim, and the expected result of the claim after how many.
 type scriptedWrite struct {
 	respond func(p *inventorytest.API, n int, carry func() (*http.Response, error)) (*http.Response, error)
 	want    federationv1.Disposition
@@ -104,7 +104,7 @@ func testUnclearWrite(t *testing.T, key string, tc scriptedWrite) {
 	if tc.want == federationv1.Disposition_REFUSED {
 		return
 	}
-	// What came of it becomes known by the Pod's event: with a key it is the answer, without one it ends.
+	// The Pod's event shows the outcome: with a key it is the result, without one the sandbox ends.
 	p.Respond(nil)
 	s.See(p.Pod("a"))
 	time.Sleep(time.Second)

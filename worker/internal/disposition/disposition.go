@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disposition makes the errors of claims and sandboxes: each is a *problem.Error, and says what it means for where the
-// claim may go next.
+// Package disposition builds the errors of claims and sandboxes: each is a *problem.Error with a disposition, which says where
+// the claim may go next.
 package disposition
 
 import (
@@ -21,7 +21,7 @@ func (d *disposed) Error() string { return d.problem.Error() }
 
 func (d *disposed) Unwrap() error { return d.problem }
 
-// Of returns what the error of a call means. Of an error that says nothing about it the outcome is unclear.
+// Of returns the disposition of a call's error. Without one the outcome is unclear.
 func Of(err error) federationv1.Disposition {
 	if err == nil {
 		return federationv1.Disposition_DONE
@@ -45,7 +45,7 @@ func Refuse(reason problem.Reason, format string, args ...any) error {
 	return Refusal(e)
 }
 
-// Refusal is Refuse with a problem that the caller has made.
+// Refusal is Refuse with a problem of the caller.
 func Refusal(e *problem.Error) error {
 	return &disposed{problem: e, disposition: federationv1.Disposition_REFUSED}
 }
@@ -65,12 +65,12 @@ func Doubt(format string, args ...any) error {
 	return Doubtful(problem.New(problem.OutcomeUnknown, format, args...).WithRetryAfter(problem.RetrySoon))
 }
 
-// Doubtful is Doubt with a problem that the caller has made.
+// Doubtful is Doubt with a problem of the caller.
 func Doubtful(e *problem.Error) error {
 	return &disposed{problem: e, disposition: federationv1.Disposition_UNCLEAR}
 }
 
-// NotServing returns the error of a worker that does not lead: nothing was looked at.
+// NotServing returns the error of a worker that does not lead: it has checked nothing.
 func NotServing() error {
 	return &disposed{
 		problem:     problem.New(problem.Unavailable, "this worker does not lead its cluster now").WithRetryAfter(problem.RetrySoon),

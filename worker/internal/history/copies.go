@@ -19,13 +19,13 @@ import (
 const (
 	copyBatch = 256
 	copyBytes = 512 << 10
-	// maxPeers is of how many other files it is remembered how far they were read. Every Pod of the worker has a new one.
+	// maxPeers bounds the number of other files for which the read position is kept. Every Pod of the worker has a new file.
 	maxPeers = 64
 )
 
 var errNoRecord = errors.New("a replica sent a record of nothing")
 
-// loadFile reads which file this is, or gives it a name, and how far others have been read.
+// loadFile reads the name of this file, or names it, and the read positions of other files.
 func (h *History) loadFile(ctx context.Context) error {
 	if h.file != "" {
 		return nil
@@ -51,27 +51,27 @@ func (h *History) loadFile(ctx context.Context) error {
 	if err != nil || len(known) <= maxPeers {
 		return err
 	}
-	clear(h.seen) // they are read again from the start, and add nothing
+	clear(h.seen) // they are read again from the start, which adds nothing
 	_, err = s.Commit(ctx, store.Txn{Deletes: known})
 	return err
 }
 
-// upTo is up to where another file's log is here.
+// upTo returns up to where another file's log was read.
 func (h *History) upTo(file string) uint64 {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.seen[file]
 }
 
-// highestAndGrown answers the highest number, and a channel that is closed when there is a higher one.
+// highestAndGrown returns the highest number, and a channel that is closed when a higher one exists.
 func (h *History) highestAndGrown() (last uint64, grown <-chan struct{}) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.index.last, h.grown
 }
 
-// since answers what follows a number in the log, as far as one message goes, for a replica with another file. A number that
-// was never given is of a log that was lost: everything follows it.
+// since returns what follows a number in the log, up to the size of one message, for a replica with another file. A number that
+// was never used is of a log that was lost: then it returns the whole log.
 func (h *History) since(ctx context.Context, number uint64, file string) (*federationv1.CopyRecords, error) {
 	notes, waits, last := h.notesSince(number)
 	out := &federationv1.CopyRecords{UpTo: last}
@@ -124,7 +124,7 @@ func (h *History) notesSince(number uint64) (notes []numbered, waits map[uint64]
 	return notes, waits, last
 }
 
-// take makes copies durable, and how far the other file was read with them.
+// take makes copies durable, together with the read position of the other file.
 func (h *History) take(ctx context.Context, file string, records *federationv1.CopyRecords) error {
 	r := &request{from: file, upTo: records.GetUpTo()}
 	var sent []string
@@ -147,11 +147,11 @@ func (h *History) take(ctx context.Context, file string, records *federationv1.C
 	if _, err := h.write(ctx, r); err != nil {
 		return err
 	}
-	h.sent(sent) // of those that were here already
+	h.sent(sent) // of those that already existed here
 	return nil
 }
 
-// unsentIDs are the sandboxes whose record the hub has not stored, as far as this replica knows.
+// unsentIDs returns the sandboxes whose record the hub has not stored, as far as this replica knows.
 func (h *History) unsentIDs() (ids []string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -161,7 +161,7 @@ func (h *History) unsentIDs() (ids []string) {
 	return ids
 }
 
-// sentOf answers those of some records that the hub has stored, as far as this replica knows.
+// sentOf returns those of some records that the hub has stored, as far as this replica knows.
 func (h *History) sentOf(ids []string) (sent []string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

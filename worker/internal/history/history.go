@@ -24,11 +24,11 @@ import (
 const (
 	DefaultRetention  = 7 * 24 * time.Hour
 	DefaultMaxRecords = 100_000
-	// KeyRetention is how long a claim key answers its record. The hub's is the same.
+	// KeyRetention is how long a claim key returns its record. The hub's is the same.
 	KeyRetention = 24 * time.Hour
 )
 
-// Kind tells a history's file apart from others of package store.
+// Kind identifies a history's file in package store.
 const Kind = "history"
 
 // Options configure a History. Store and Time are required.
@@ -54,13 +54,13 @@ type History struct {
 	mu      sync.RWMutex
 	index   index
 	file    string                                       // the name of the store's file
-	seen    map[string]uint64                            // by replica's file, up to where its log is here
-	grown   chan struct{}                                // closed when there is a record more
+	seen    map[string]uint64                            // by replica's file, up to where its log was read
+	grown   chan struct{}                                // closed when there is a new record
 	confirm func(ctx context.Context, upTo uint64) error // copies; nil: there are none
-	tell    func(sent []string)                          // what the hub has stored, to who has copies
+	tell    func(sent []string)                          // what the hub has stored, for the replicas with copies
 }
 
-// Open reads what is there, and takes records until Close.
+// Open reads the store, and takes records until Close.
 func Open(ctx context.Context, opts Options) (*History, error) {
 	if opts.Store == nil || opts.Time == nil {
 		return nil, errors.New("history needs a store and the server's time")
@@ -89,23 +89,23 @@ func Open(ctx context.Context, opts Options) (*History, error) {
 	return h, nil
 }
 
-// Close finishes what was begun, and closes the store.
+// Close finishes the writes under way, and closes the store.
 func (h *History) Close() error {
 	h.once.Do(func() { close(h.quit) })
 	<-h.done
 	return h.opts.Store.Close()
 }
 
-// Record is a sandbox that is over, and the claim key that it had.
+// Record is a sandbox that has ended, and the claim key that it had.
 type Record struct {
 	Sandbox *sandboxv1.Sandbox
 	KeyHash string // empty: its end is no claim key's
 	Attempt int32
-	ForHub  bool // of a key of the hub's, which has to store it
+	ForHub  bool // its key is the hub's, which must store the record
 }
 
-// Keep returns nil once the record is durable, here and on the replicas that follow. fresh is false for a sandbox that had
-// one already.
+// Keep returns nil once the record is durable, here and on the replicas that follow. fresh is false for a sandbox that already
+// had one.
 func (h *History) Keep(ctx context.Context, r Record) (fresh bool, err error) {
 	id := r.Sandbox.GetId()
 	if !h.Has(id) {
@@ -137,7 +137,7 @@ func (h *History) confirmed(ctx context.Context, id string) error {
 	return confirm(ctx, upTo)
 }
 
-// Has reports whether there is a record of a sandbox.
+// Has reports whether a sandbox has a record.
 func (h *History) Has(id string) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -145,14 +145,14 @@ func (h *History) Has(id string) bool {
 	return ok
 }
 
-// Len is how many records there are.
+// Len returns the number of records.
 func (h *History) Len() int {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return len(h.index.numbers)
 }
 
-// Get answers the record of a sandbox; nil if there is none.
+// Get returns the record of a sandbox; nil if there is none.
 func (h *History) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	if !h.Has(id) {
 		return nil, nil
@@ -161,7 +161,7 @@ func (h *History) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 	return ended.GetSandbox(), err
 }
 
-// read answers nil for a record that has been dropped.
+// read returns nil for a record that has been dropped.
 func (h *History) read(ctx context.Context, id string) (*federationv1.EndedSandbox, error) {
 	e, ok, err := h.opts.Store.Get(ctx, recordPrefix+id)
 	if err != nil || !ok {
@@ -186,7 +186,7 @@ type Key struct {
 	ForHub  bool
 }
 
-// ByKey answers the latest attempt of a claim key; false for a key that is not known, or no longer.
+// ByKey returns the latest attempt of a claim key; false for a key that is unknown or expired.
 func (h *History) ByKey(hash string) (Key, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -210,14 +210,14 @@ func (h *History) Keys() []Key {
 	return out
 }
 
-// Unsent counts the records that the hub has not stored yet.
+// Unsent returns how many records the hub has not stored yet.
 func (h *History) Unsent() int {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return len(h.index.unsent)
 }
 
-// ToSend answers up to most records that the hub has not stored yet, oldest first, and the number to acknowledge them by.
+// ToSend returns up to most records that the hub has not stored yet, oldest first, and the number to acknowledge them by.
 func (h *History) ToSend(ctx context.Context, most int) (upTo uint64, records []*federationv1.EndedSandbox, err error) {
 	h.mu.RLock()
 	var notes []numbered
@@ -238,7 +238,7 @@ func (h *History) ToSend(ctx context.Context, most int) (upTo uint64, records []
 	return upTo, records, nil
 }
 
-// Sent notes that the hub has stored the records up to a number. It does not wait: one that is sent twice does no harm.
+// Sent notes that the hub has stored the records up to a number. It does not wait: a record that is sent twice does no harm.
 func (h *History) Sent(upTo uint64) {
 	h.mu.Lock()
 	var ids []string

@@ -98,7 +98,7 @@ func (b *testHistory) ids(limit int, match func(*sandboxv1.Sandbox) bool) (all [
 
 func anySandbox(*sandboxv1.Sandbox) bool { return true }
 
-// What was kept is there for the next process, each sandbox once.
+// The next process has what was kept, each sandbox once.
 func TestRecordsOutliveTheProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	bolt := func() store.Store {
@@ -174,7 +174,7 @@ func TestTheHubGetsARecordUntilItHasStoredIt(t *testing.T) {
 	}
 }
 
-// broken is a store that fails when it is told to: before a write, or after it.
+// broken is a store that fails on request: before a write, or after it.
 type broken struct {
 	store.Store
 	before, after atomic.Bool
@@ -191,7 +191,7 @@ func (b *broken) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
 	return n, err
 }
 
-// A disk that is full keeps nothing, and loses nothing; a write that fails after it was made is made once.
+// A full disk keeps nothing, and loses nothing; a write that fails after it was carried out counts once.
 func TestAFailedWriteNeitherLosesNorDoubles(t *testing.T) {
 	for name, fail := range map[string]func(*broken) *atomic.Bool{
 		"full":    func(b *broken) *atomic.Bool { return &b.before },
@@ -227,7 +227,7 @@ func TestAFailedWriteNeitherLosesNorDoubles(t *testing.T) {
 	}
 }
 
-// I10: records go by age and by number, oldest first, and numbers are never given twice.
+// I10: records are dropped by age and by number, oldest first, and numbers are never used twice.
 func TestI10OldRecordsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := unclosed{store.NewMemory()}
@@ -263,7 +263,7 @@ func TestI10OldRecordsGo(t *testing.T) {
 	})
 }
 
-// I2: a key answers its record as long as the hub may ask for it, and begins anew after that.
+// I2: a key returns its record as long as the hub may ask for it, and starts again after that.
 func TestI2AKeyIsKnownUntilTheHubHasItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, store.NewMemory())
@@ -272,7 +272,7 @@ func TestI2AKeyIsKnownUntilTheHubHasItsRecord(t *testing.T) {
 		upTo, _, _ := b.ToSend(t.Context(), 10)
 		b.Sent(upTo)
 		b.keep(record(1, keyed("unsent", 1)))
-		b.keep(record(2, keyed("unsent", 1))) // ended beside it, and was never answered
+		b.keep(record(2, keyed("unsent", 1))) // ended beside it, and was never returned
 		if k, ok := b.ByKey("unsent"); !ok || k.ID != id(1) {
 			t.Errorf("the key answers %v", k)
 		}
@@ -322,7 +322,7 @@ func TestListFiltersAndPages(t *testing.T) {
 	}
 }
 
-// Text that no record may carry keeps no Pod waiting for ever.
+// Invalid text keeps no Pod waiting forever.
 func TestTextThatIsNoTextIsMended(t *testing.T) {
 	b := open(t, store.NewMemory())
 	defer b.Close()

@@ -23,7 +23,7 @@ const (
 	peerPrefix   = "peer/"
 )
 
-// note is what is known of a record without reading it.
+// note is the part of a record that is in memory.
 type note struct {
 	ID      string `json:"id"`
 	Hash    string `json:"hash,omitempty"`
@@ -44,14 +44,14 @@ type heldKey struct {
 	waits bool // the hub has not stored its record
 }
 
-// known reports whether the key still answers its record.
+// known reports whether the key still returns its record.
 func (k *heldKey) known(since func(time.Time) time.Duration) bool {
 	return k.waits || since(time.Unix(k.At, 0)) < KeyRetention
 }
 
 // index is the log in memory.
 type index struct {
-	last    uint64 // the highest number ever given
+	last    uint64 // the highest number ever used
 	first   uint64 // the lowest number that has a note
 	numbers map[string]uint64
 	notes   map[uint64]note
@@ -63,7 +63,7 @@ func newIndex() index {
 	return index{numbers: map[string]uint64{}, notes: map[uint64]note{}, keys: map[string]heldKey{}}
 }
 
-// add takes in a note that is in the log.
+// add adds a note of the log.
 func (x *index) add(n numbered, waits bool) {
 	x.last = max(x.last, n.number)
 	if len(x.notes) == 0 {
@@ -76,14 +76,14 @@ func (x *index) add(n numbered, waits bool) {
 	if n.note.Hash == "" {
 		return
 	}
-	// The first record of an attempt stands: what ends later under it was never answered. A key that is forgotten begins anew.
+	// The first record of an attempt stands: what ends later under it was never returned. A key that has expired starts again.
 	before, ok := x.keys[n.note.Hash]
 	if !ok || before.Attempt < n.note.Attempt || !before.known(time.Unix(n.note.At, 0).Sub) {
 		x.keys[n.note.Hash] = heldKey{n.note, waits}
 	}
 }
 
-// sent takes the mark off that the hub has to store a record.
+// sent removes the mark that the hub must store a record.
 func (x *index) sent(numbers []uint64) {
 	for _, number := range numbers {
 		n := x.notes[number]
@@ -98,7 +98,7 @@ func (x *index) sent(numbers []uint64) {
 	})
 }
 
-// drop forgets a record.
+// drop removes a record.
 func (x *index) drop(number uint64) {
 	n, ok := x.notes[number]
 	if !ok {
@@ -137,8 +137,8 @@ func parseNumber(key, prefix string) (uint64, error) {
 	return n, nil
 }
 
-// load reads the notes that are in the log and not in the index: all of them at first, and those of a write whose outcome
-// was not clear.
+// load reads the notes that are in the log and not in the index: all of them at first, and those of a write with an unclear
+// outcome.
 func (h *History) load(ctx context.Context) error {
 	s := h.opts.Store
 	if err := h.loadFile(ctx); err != nil {
@@ -180,7 +180,7 @@ func (h *History) load(ctx context.Context) error {
 	})
 }
 
-// highest is the highest number in the index.
+// highest returns the highest number in the index.
 func (h *History) highest() (n uint64) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -190,7 +190,7 @@ func (h *History) highest() (n uint64) {
 	return h.index.last
 }
 
-// each goes through the entries below a prefix and after a key.
+// each visits the entries below a prefix and after a key.
 func each(ctx context.Context, s store.Store, prefix, after string, visit func(store.Entry) error) error {
 	for {
 		entries, err := s.Range(ctx, prefix, after, loadPage)

@@ -24,21 +24,21 @@ import (
 )
 
 const (
-	// leaderPoll is how often the leader's address is looked at. It is in memory.
+	// leaderPoll is how often the leader's address, which is in memory, is read.
 	leaderPoll = 500 * time.Millisecond
-	// dialAgain is after a stream has failed, maxDialAgain when they keep failing.
+	// dialAgain is the pause after a stream has failed, maxDialAgain when streams keep failing.
 	dialAgain    = 200 * time.Millisecond
 	maxDialAgain = 5 * time.Second
-	// readyPatience is how long a replica may be kept from being ready because it has no copies.
+	// readyPatience bounds how long missing copies keep a replica from being ready.
 	readyPatience = time.Minute
-	// nobodyPatience is the same while nobody leads whom it could ask: a worker of an earlier build says nowhere in its lease.
+	// nobodyPatience is the same while no leader's address is known: a worker of an earlier build has none in its lease.
 	nobodyPatience = 5 * time.Second
 	maxSessions    = 16
 )
 
 // Leader is the replica that leads.
 type Leader interface {
-	// Address is where it listens for replicas; empty while it is not known, or does not listen. self: it is this one.
+	// Address returns where it listens for replicas; empty while that is unknown, or if it does not listen. self: it is this one.
 	Address() (address string, self bool)
 }
 
@@ -55,7 +55,7 @@ type PeerOptions struct {
 	Log         logr.Logger
 }
 
-// Peers unite what the replicas of a worker have.
+// Peers merge the records of a worker's replicas.
 type Peers struct {
 	federationv1.UnimplementedHistoryServer
 	opts    PeerOptions
@@ -64,27 +64,27 @@ type Peers struct {
 	calls   Calls
 
 	mu       sync.Mutex
-	calling  *grpc.ClientConn // for calls to whoever leads; copies have a connection of their own, and no call waits behind them
+	calling  *grpc.ClientConn // for calls to the leader; copies have a connection of their own, so no call waits behind them
 	called   string           // its address
 	sessions map[*session]*follower
 	changed  chan struct{} // closed when one of them has changed
 	caught   bool
-	over     bool // nobody is called any more
+	over     bool // no more calls
 }
 
-// Calls are what replicas may ask of each other besides copies.
+// Calls are the calls between replicas besides copies.
 type Calls interface {
 	Register(server grpc.ServiceRegistrar)
 	Interceptors() []grpc.UnaryServerInterceptor
 }
 
-// follower is what is known of a session's other side.
+// follower is the state of a session's other side.
 type follower struct {
-	whole bool   // it has had all there was, and is waited for
+	whole bool   // it has had all records, and Keep waits for it
 	upTo  uint64 // that it has acknowledged
 }
 
-// NewPeers has a history's Keep wait for those that follow.
+// NewPeers makes a history's Keep wait for followers.
 func NewPeers(opts PeerOptions) (*Peers, error) {
 	p := &Peers{opts: opts, began: opts.Clock.Now(), sessions: map[*session]*follower{}, changed: make(chan struct{})}
 	if opts.Metrics != nil {
@@ -102,11 +102,10 @@ func NewPeers(opts PeerOptions) (*Peers, error) {
 	return p, nil
 }
 
-// Offer has calls answered for other replicas. It comes before Start.
+// Offer serves calls of other replicas. Call it before Start.
 func (p *Peers) Offer(calls Calls) { p.calls = calls }
 
-// Elsewhere is a connection to the replica that leads; nil if that is this one, or is not known. It is closed when another one
-// leads.
+// Elsewhere returns a connection to the leader; nil if that is this replica, or unknown. It is closed when another replica leads.
 func (p *Peers) Elsewhere() grpc.ClientConnInterface {
 	if conn := p.call(p.opts.Leader.Address()); conn != nil {
 		return conn
@@ -137,7 +136,7 @@ func (p *Peers) call(address string, self bool) *grpc.ClientConn {
 	return conn
 }
 
-// hangUp ends what is being called. The lock is held.
+// hangUp closes the connection for calls. The lock is held.
 func (p *Peers) hangUp() {
 	if p.calling == nil {
 		return
@@ -148,7 +147,7 @@ func (p *Peers) hangUp() {
 	p.calling, p.called = nil, ""
 }
 
-// end ends calls for good.
+// end ends calls permanently.
 func (p *Peers) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,12 +211,12 @@ func (p *Peers) Copy(stream grpc.BidiStreamingServer[federationv1.CopyFrame, fed
 	return status.Error(codes.Aborted, err.Error())
 }
 
-// follow keeps a stream to whoever leads.
+// follow keeps a stream to the leader.
 func (p *Peers) follow(ctx context.Context) {
 	wait := dialAgain
 	for ctx.Err() == nil {
 		address, self := p.opts.Leader.Address()
-		p.call(address, self) // what goes on with one that led before ends now
+		p.call(address, self) // calls to an earlier leader end now
 		if address == "" || self {
 			_ = wallclock.Sleep(ctx, p.opts.Clock, leaderPoll)
 			continue
@@ -270,8 +269,8 @@ func (p *Peers) hasCaught() {
 	p.caught = true
 }
 
-// Caught reports whether this replica may take the place of another one: it leads, has had all that the leader has, or has
-// tried for long enough.
+// Caught reports whether this replica may replace another one: it leads, has had all that the leader has, or has tried for long
+// enough.
 func (p *Peers) Caught() bool {
 	address, self := p.opts.Leader.Address()
 	p.mu.Lock()
@@ -280,7 +279,7 @@ func (p *Peers) Caught() bool {
 	return self || p.caught || tried > readyPatience || address == "" && tried > nobodyPatience
 }
 
-// Followers counts the replicas that have everything.
+// Followers returns how many replicas have everything.
 func (p *Peers) Followers() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,13 +315,13 @@ func (p *Peers) acknowledged(f *follower, upTo uint64, whole bool) {
 	p.announce()
 }
 
-// announce wakes who waits for copies. The lock is held.
+// announce wakes the callers that wait for copies. The lock is held.
 func (p *Peers) announce() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// confirm returns once every replica that follows has the log up to a number, or follows no longer.
+// confirm returns once every follower has the log up to a number, or no longer follows.
 func (p *Peers) confirm(ctx context.Context, upTo uint64) error {
 	for {
 		done, changed := p.confirmed(upTo)

@@ -25,7 +25,7 @@ import (
 	"navix.sh/atoll/worker/internal/history"
 )
 
-// lease says who leads.
+// lease holds which replica leads.
 type lease struct {
 	mu      sync.Mutex
 	address string
@@ -130,8 +130,8 @@ func (r *replica) followedBy(n int) {
 	})
 }
 
-// A record is on the follower's disk before Keep returns; so are those from before it came, and what it alone had is on the
-// leader's.
+// A record is on the follower's disk before Keep returns; so are earlier ones, and the records that only the follower had are on
+// the leader's.
 func TestAFollowerHasEveryRecord(t *testing.T) {
 	w := newWorker(t)
 	a, b := w.replica(store.NewMemory(), "east"), w.replica(store.NewMemory(), "east")
@@ -173,7 +173,7 @@ func TestAFollowerHasEveryRecord(t *testing.T) {
 	}
 }
 
-// With nobody there the local disk is enough; who comes back gets what it missed, once.
+// Without followers the local disk is enough; a replica that returns gets what it missed, once.
 func TestAReplicaThatWasAwayCatchesUp(t *testing.T) {
 	w := newWorker(t)
 	diskB := store.NewMemory()
@@ -191,7 +191,7 @@ func TestAReplicaThatWasAwayCatchesUp(t *testing.T) {
 	if b.Len() != 11 {
 		t.Errorf("it has %d records, want 11", b.Len())
 	}
-	// The one that led comes back with nothing, and gets all from the one that leads now.
+	// The former leader returns with nothing, and gets all from the current one.
 	a.stop()
 	w.lead(b)
 	b.keep(record(20))
@@ -206,7 +206,7 @@ func TestAReplicaThatWasAwayCatchesUp(t *testing.T) {
 	}
 }
 
-// What the hub has stored is not sent to it again by the next leader, whether that was there or not when the hub said so.
+// The next leader does not send again what the hub has stored, whether or not it ran when the hub acknowledged it.
 func TestWhatTheHubHasIsKnownToFollowers(t *testing.T) {
 	w := newWorker(t)
 	disk := store.NewMemory()
@@ -241,7 +241,7 @@ func TestWhatTheHubHasIsKnownToFollowers(t *testing.T) {
 	unsent(2) // the last of the four, and the new one
 }
 
-// Copies are for replicas of the same cluster alone, whoever dials.
+// Copies are for replicas of the same cluster alone, whichever process dials.
 func TestCopiesStayInTheCluster(t *testing.T) {
 	w := newWorker(t)
 	a, other := w.replica(store.NewMemory(), "east"), w.replica(store.NewMemory(), "west")
@@ -303,7 +303,7 @@ func TestAFollowerThatHangsIsNotWaitedForForEver(t *testing.T) {
 	a.followedBy(0)
 }
 
-// Leaders come and go at random: in the end every replica has everything that anybody kept.
+// Leaders change at random: in the end every replica has every record that was kept.
 func TestNothingIsLostWhateverLeads(t *testing.T) {
 	w := newWorker(t)
 	disks := []store.Store{store.NewMemory(), store.NewMemory(), store.NewMemory()}

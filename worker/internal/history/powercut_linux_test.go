@@ -21,7 +21,7 @@ import (
 	"navix.sh/atoll/worker/internal/history"
 )
 
-// TestKeptRecordsSurviveAPowerCut: each with its claim key, once, until as many younger ones as are retained are there.
+// TestKeptRecordsSurviveAPowerCut: each with its claim key, once, until as many younger ones as are retained exist.
 func TestKeptRecordsSurviveAPowerCut(t *testing.T) {
 	const retained = 6
 	openIn := func(dir string) (*history.History, error) {

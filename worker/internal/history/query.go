@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// maxScan bounds how many records one page looks at, and maxBytes how large it grows beyond its first record.
+	// maxScan bounds how many records one page reads, and maxBytes its size beyond its first record.
 	maxScan  = 5000
 	scanPage = 250
 	maxBytes = 512 << 10
 )
 
-// List answers up to limit records whose id sorts after a given one and that match, ordered by id. next is how far it has
-// looked, where there may be more: a page can be short, or empty, and have a next one.
+// List returns up to limit matching records whose id sorts after a given one, ordered by id. next is how far it has looked, if
+// there may be more: a page can be short, or empty, and still have a next one.
 func (h *History) List(
 	ctx context.Context, after string, limit int, match func(*sandboxv1.Sandbox) bool,
 ) (page []*sandboxv1.Sandbox, next string, err error) {

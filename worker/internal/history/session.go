@@ -32,11 +32,11 @@ type stream interface {
 type session struct {
 	history *History
 	stream  stream
-	// progress: the other side has acknowledged up to here, and, if whole, has all that there was.
+	// progress: the other side has acknowledged up to here, and, if whole, has all records.
 	progress func(upTo uint64, whole bool)
 	caught   func() // this side has all that the other one had
 
-	// What is received never waits for what is sent: two that wait for each other would wait for ever.
+	// Receiving never waits for sending: two sides that wait for each other would wait forever.
 	out    chan *federationv1.CopyFrame
 	hello  chan string
 	resume chan uint64
@@ -52,7 +52,7 @@ func newSession(h *History, s stream, progress func(upTo uint64, whole bool), ca
 	}
 }
 
-// run returns when the stream is over; what reads it is counted by readers, and ends with it.
+// run returns when the stream is over. readers counts its reader, which ends with it.
 func (s *session) run(ctx context.Context, readers *sync.WaitGroup) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -64,7 +64,7 @@ func (s *session) run(ctx context.Context, readers *sync.WaitGroup) error {
 	return err
 }
 
-// tell has the other side know what the hub has stored. What does not fit is asked for when it comes back.
+// tell passes on what the hub has stored. The other side asks for what does not fit when it reconnects.
 func (s *session) tell(ids []string) {
 	select {
 	case s.sent <- ids:
@@ -141,8 +141,8 @@ func sentFrame(ids []string) *federationv1.CopyFrame {
 	return &federationv1.CopyFrame{Body: &federationv1.CopyFrame_Sent{Sent: &federationv1.CopySent{Ids: ids}}}
 }
 
-// send is the only one that writes. It waits for the other side's word of one batch before it sends the next; what comes
-// meanwhile shares it.
+// send is the only writer. It waits for the acknowledgement of one batch before it sends the next; records that arrive meanwhile
+// share the next batch.
 func (s *session) send(ctx context.Context) error {
 	hello := &federationv1.CopyHello{File: s.history.file}
 	if err := s.stream.Send(&federationv1.CopyFrame{Body: &federationv1.CopyFrame_Hello{Hello: hello}}); err != nil {
@@ -150,9 +150,9 @@ func (s *session) send(ctx context.Context) error {
 	}
 	var file string
 	var upTo uint64                // that the other side has acknowledged
-	begun, waiting := false, false // copies go out; one is not acknowledged
+	begun, waiting := false, false // copies are being sent; one is unacknowledged
 	var under uint64               // the batch under way
-	var more bool                  // there is more behind it
+	var more bool                  // there is more after it
 	patience := s.history.opts.Clock.NewTimer(copyPatience)
 	defer patience.Stop()
 	first := true
@@ -210,7 +210,7 @@ func (s *session) write(frame *federationv1.CopyFrame) error {
 	return nil
 }
 
-// ask has the other side say which records the hub has stored of those that this one would send to it.
+// ask asks the other side which records the hub has stored, of those that this side would send to it.
 func (s *session) ask() error {
 	for ids := range slices.Chunk(s.history.unsentIDs(), 1000) {
 		err := s.write(&federationv1.CopyFrame{Body: &federationv1.CopyFrame_Unsent{Unsent: &federationv1.CopyUnsent{Ids: ids}}})

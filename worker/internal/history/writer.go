@@ -18,12 +18,12 @@ import (
 
 const (
 	maxBatch = 256
-	// sweepEvery is how often records are looked at that have become too old; those that are too many go with the next write.
+	// sweepEvery is how often records that are too old are dropped; surplus records are dropped with the next write.
 	sweepEvery = time.Minute
 	sweepMost  = 500
 )
 
-// ErrClosed says that the history was closed before the record was written.
+// ErrClosed reports that the history was closed before the record was written.
 var ErrClosed = errors.New("the history is closed")
 
 type entry struct {
@@ -32,17 +32,17 @@ type entry struct {
 	sent  bool // the hub has stored it already
 }
 
-// request is something to be written, for somebody who waits unless done is nil.
+// request is something to write. Its caller waits unless done is nil.
 type request struct {
 	entries []entry
 	sent    []string // ids whose record the hub has stored
 	from    string   // the replica's file that the entries are from
-	upTo    uint64   // where its log is here up to with them
+	upTo    uint64   // up to where its log was read with them
 	done    chan written
 }
 
 type written struct {
-	kept int // records that were not there before
+	kept int // new records
 	err  error
 }
 
@@ -71,7 +71,7 @@ func (h *History) write(ctx context.Context, r *request) (kept int, err error) {
 	}
 }
 
-// sent has the marks of some records taken off, and does not wait for it. In memory they are off at once.
+// sent removes the marks of some records, and does not wait for the write. In memory they are removed at once.
 func (h *History) sent(ids []string) {
 	if len(ids) == 0 {
 		return
@@ -90,7 +90,7 @@ func (h *History) run() {
 	ctx := context.Background() // a write is followed to its end
 	ticker := h.opts.Clock.NewTicker(sweepEvery)
 	defer ticker.Stop()
-	doubt := false // what the last write came to is not known
+	doubt := false // the outcome of the last write is unknown
 	for {
 		var batch []*request
 		select {
@@ -145,8 +145,8 @@ func answer(batch []*request, kept []int, err error) {
 	}
 }
 
-// commit writes a batch as a whole. Numbers are given here, so that the log has no gap that is filled later: whoever reads
-// on from a number misses nothing.
+// commit writes a batch as a whole. It assigns the numbers, so that the log has no gap that is filled later: a reader that
+// continues from a number misses nothing.
 func (h *History) commit(ctx context.Context, batch []*request) error {
 	var txn store.Txn
 	var fresh []numbered
@@ -229,7 +229,7 @@ func (e *entry) puts(number uint64) ([]store.Put, error) {
 	return puts, nil
 }
 
-// encode writes a record down whatever was on its Pod: one that could not be written would keep the Pod for ever.
+// encode encodes a record whatever was on its Pod: one that could not be written would keep the Pod forever.
 func encode(ended *federationv1.EndedSandbox) ([]byte, error) {
 	data, err := proto.Marshal(ended)
 	if err == nil {
@@ -247,7 +247,7 @@ func (h *History) sweep(ctx context.Context) error {
 		if len(due) == 0 {
 			return nil
 		}
-		// The highest number outlives its record, so that it is never given again.
+		// The highest number outlives its record, so that it is never used again.
 		txn := store.Txn{Puts: []store.Put{{Key: seqKey, Value: []byte(number16(h.index.last))}}}
 		for _, n := range due {
 			txn.Deletes = append(txn.Deletes, recordPrefix+n.note.ID, logKey(n.number), outKey(n.number))
@@ -264,13 +264,13 @@ func (h *History) sweep(ctx context.Context) error {
 	}
 }
 
-// due are the oldest records, as far as they have to go.
+// due returns the oldest records that must be dropped.
 func (h *History) due() (out []numbered) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	over := len(h.index.notes) - h.opts.MaxRecords
 	if over > 0 {
-		over += h.opts.MaxRecords / 100 // or every record would cost another write
+		over += h.opts.MaxRecords / 100 // otherwise every record would cost another write
 	}
 	for number := h.index.first; number <= h.index.last && len(out) < sweepMost; number++ {
 		n, ok := h.index.notes[number]

@@ -30,7 +30,7 @@ type Cluster struct {
 	client typedv1.CoreV1Interface
 }
 
-// NewCluster builds it from the worker's configuration.
+// NewCluster returns a Cluster of the worker's configuration.
 func NewCluster(cfg *rest.Config) (*Cluster, error) {
 	client, err := typedv1.NewForConfig(cfg)
 	if err != nil {
@@ -39,13 +39,13 @@ func NewCluster(cfg *rest.Config) (*Cluster, error) {
 	return &Cluster{cfg: cfg, client: client}, nil
 }
 
-// Pod is a live read, past every cache.
+// Pod reads a Pod live, past every cache.
 func (c *Cluster) Pod(ctx context.Context, name types.NamespacedName) (*corev1.Pod, error) {
 	return c.client.Pods(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 }
 
-// Exec runs a command, and answers an error unless it ends with 0: errUnheard unless it has ended, or was refused. What it
-// prints is thrown away.
+// Exec runs a command, and returns an error unless it exits with 0: errUnheard unless it has ended, or was refused. Its output is
+// discarded.
 func (c *Cluster) Exec(ctx context.Context, pod types.NamespacedName, container string, command []string) error {
 	at := c.client.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -66,14 +66,14 @@ func (c *Cluster) Exec(ctx context.Context, pod types.NamespacedName, container 
 	return fmt.Errorf("%w: %w", errUnheard, err)
 }
 
-// isRefused reports whether the API server itself said that it will not begin.
+// isRefused reports whether the API server itself refused to start the command.
 func isRefused(err error) bool {
 	var failure *httpstream.UpgradeFailureError
 	var status apierrors.APIStatus
 	return errors.As(err, &failure) && errors.As(failure.Cause, &status)
 }
 
-// executor speaks WebSocket, and SPDY where a proxy in between does not.
+// executor uses WebSocket, and SPDY where a proxy in between does not support that.
 func (c *Cluster) executor(at *url.URL) (remotecommand.Executor, error) {
 	socket, err := remotecommand.NewWebSocketExecutor(c.cfg, "GET", at.String())
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	ending = 3
 )
 
-// apiServer plays the exec of an API server: what the command is called is how it ends.
+// apiServer plays the exec of an API server: the command's name is its result.
 func apiServer(t *testing.T) *Cluster {
 	t.Helper()
 	upgrade := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}

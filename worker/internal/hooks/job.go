@@ -22,7 +22,7 @@ const (
 	forever = -1
 )
 
-// Job is what has to happen in one container of one Pod.
+// Job is what must happen in one container of one Pod.
 type Job struct {
 	Pool    types.NamespacedName
 	Pod     types.NamespacedName
@@ -33,7 +33,7 @@ type Job struct {
 	// Main is the name of the Pod's first container.
 	Main  string
 	Steps []Step
-	// Invalid is why the hooks on the Pod cannot be read. Somebody else wrote them, for a claim's were checked.
+	// Invalid is why the hooks on the Pod cannot be parsed. Another writer wrote them, because a claim's hooks were checked.
 	Invalid error
 }
 
@@ -47,7 +47,7 @@ type Step struct {
 	TCP     int32
 }
 
-// JobOf reads from a Pod, and its pool, what has to happen before its sandbox runs; false for nothing.
+// JobOf returns, from a Pod and its pool, what must happen before its sandbox runs; false for nothing.
 func JobOf(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) (Job, bool) {
 	state := sandbox.Read(pod)
 	if state.Phase != sandbox.Starting || len(pod.Spec.Containers) == 0 {

@@ -28,7 +28,7 @@ const (
 	checkEvery = time.Second
 )
 
-// ReasonFailed is the failure reason of a sandbox whose hook failed for good.
+// ReasonFailed is the failure reason of a sandbox whose hook failed permanently.
 const ReasonFailed = "PostStartHookFailed"
 
 // Status is how far a job is.
@@ -42,7 +42,7 @@ const (
 	Failed  Status = "Failed"
 )
 
-// State is how far a job is, and what is to be said about it: while working of the last failure, if there was one.
+// State is how far a job is, with a message: while it works, the last failure, if there was one.
 type State struct {
 	Status  Status
 	Message string
@@ -53,16 +53,16 @@ type Reader interface {
 	Pod(ctx context.Context, name types.NamespacedName) (*corev1.Pod, error)
 }
 
-// Execer runs a command in a container, and keeps nothing of what it prints.
+// Execer runs a command in a container, and discards its output.
 type Execer interface {
 	Exec(ctx context.Context, pod types.NamespacedName, container string, command []string) error
 }
 
-// Guard is told of commands that the API server is asked to run, so that no Pod is reset while one may still be held by it;
-// see package sandboxes.
+// Guard notes commands that the API server gets, so that no Pod is reset while the API server may still hold one; see package
+// sandboxes.
 type Guard interface {
-	// BeginExec notes a command before it is sent, and done that it is known what came of it. False: the sandbox is about to end, or
-	// is not on the Pod.
+	// BeginExec notes a command before it is sent; done notes that its outcome is known. ok is false if the sandbox is about to
+	// end, or is not on the Pod.
 	BeginExec(pod types.UID, sandbox string) (done func(), ok bool)
 }
 
@@ -70,15 +70,15 @@ type noGuard struct{}
 
 func (noGuard) BeginExec(types.UID, string) (func(), bool) { return func() {}, true }
 
-// Options are what a Runner needs: Pods and Exec.
+// Options configure a Runner. Pods and Exec are required.
 type Options struct {
 	Pods Reader
 	Exec Execer
-	// Guard keeps Pods from being reset under a command; nil where nothing resets them.
+	// Guard keeps Pods from being reset during a command; nil where nothing resets them.
 	Guard Guard
-	// Held reports whether this process leads still; nil is for ever.
+	// Held reports whether this process still leads; nil: always.
 	Held func() bool
-	// Dial makes connections to Pods; net's own unless given.
+	// Dial opens connections to Pods; that of package net by default.
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock   clock.Clock
 	Latency *latency.Recorder
@@ -97,14 +97,14 @@ type Runner struct {
 	changed func(pool types.NamespacedName)
 }
 
-// work is a job that was begun.
+// work is a job under way.
 type work struct {
 	container, sandbox string
 	cancel             context.CancelFunc
 	state              State
 }
 
-// New returns a Runner. It begins jobs while Start runs.
+// New returns a Runner. It starts jobs while Start runs.
 func New(o Options) (*Runner, error) {
 	if o.Pods == nil || o.Exec == nil {
 		return nil, errors.New("a runner of hooks needs a way to read Pods and one to run commands in them")
@@ -130,7 +130,7 @@ func New(o Options) (*Runner, error) {
 // NeedLeaderElection makes the manager call Start on the leader only.
 func (r *Runner) NeedLeaderElection() bool { return true }
 
-// Start lets jobs begin until ctx ends, then ends those under way.
+// Start lets jobs start until ctx ends, then ends those under way.
 func (r *Runner) Start(ctx context.Context) error {
 	r.mu.Lock()
 	r.leading = ctx
@@ -143,15 +143,15 @@ func (r *Runner) Start(ctx context.Context) error {
 	return nil
 }
 
-// OnChange calls f when there is news of a pool's jobs. f must not block.
+// OnChange calls f when the state of a pool's jobs changes. f must not block.
 func (r *Runner) OnChange(f func(pool types.NamespacedName)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = f
 }
 
-// Follow answers how far the jobs of a pool are, and ends and forgets those that are not among them any more: their Pods
-// have another container, another sandbox, or left starting.
+// Follow returns how far the jobs of a pool are, and ends and removes all others of the pool: their Pods have another container,
+// another sandbox, or left starting.
 func (r *Runner) Follow(pool types.NamespacedName, jobs []Job) map[types.UID]State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,7 +176,7 @@ func (r *Runner) Follow(pool types.NamespacedName, jobs []Job) map[types.UID]Sta
 	return states
 }
 
-// Begin begins a job, unless it was begun or this process does not lead.
+// Begin starts a job, unless it was started before or this process does not lead.
 func (r *Runner) Begin(job Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +217,7 @@ func (r *Runner) set(job *Job, w *work, s State) {
 	}
 }
 
-// drop forgets a job whose Pod turned out to be another one's, so that it is begun again should that have been wrong.
+// drop removes a job whose Pod no longer matches it. If that was wrong, the job starts again.
 func (r *Runner) drop(job *Job, w *work) {
 	r.mu.Lock()
 	if r.jobs[job.Pool][job.UID] == w {
@@ -229,7 +229,7 @@ func (r *Runner) drop(job *Job, w *work) {
 	r.mu.Unlock()
 }
 
-// InFlight counts the jobs that are remembered.
+// InFlight returns the number of jobs.
 func (r *Runner) InFlight() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,7 +252,7 @@ func (r *Runner) carryOut(ctx context.Context, job *Job, w *work) error {
 	return nil
 }
 
-// step tries until it succeeds, has failed for good, or the job is over.
+// step tries until it succeeds, has failed permanently, or the job is over.
 func (r *Runner) step(ctx context.Context, job *Job, s *Step, w *work) error {
 	wait, failures := backoffMin, 0
 	for {
@@ -282,12 +282,12 @@ func (r *Runner) step(ctx context.Context, job *Job, s *Step, w *work) error {
 
 func describe(s *Step, failures int, err error) error {
 	if s.Retries == forever {
-		return fmt.Errorf("%s: %w", s.Title, err) // without a count, which would be news every time
+		return fmt.Errorf("%s: %w", s.Title, err) // without a count, which would be a change every time
 	}
 	return fmt.Errorf("%s failed %d of %d times: %w", s.Title, failures, s.Retries+1, err)
 }
 
-// ours reports whether a Pod is the job's still.
+// ours reports whether a Pod still matches the job.
 func (j *Job) ours(pod *corev1.Pod) bool {
 	s := sandbox.Read(pod)
 	return pod.UID == j.UID && pod.DeletionTimestamp == nil && s.ID == j.Sandbox && s.Phase == sandbox.Starting && sandbox.ContainerID(pod) == j.Container

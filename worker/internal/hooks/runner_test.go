@@ -28,14 +28,14 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// client-go's heartbeat of a connection that was not closed in words finds that out by its next ping, within 5 s.
+// client-go's heartbeat notices a connection that was closed without a message at its next ping, within 5 s.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
 }
 
 var poolName = types.NamespacedName{Namespace: "default", Name: "p"}
 
-// node is a Pod, the network around it, and what its container was asked to do. Its fields change under the lock.
+// node is a Pod, the network around it, and the commands that its container got. Its fields change under the lock.
 type node struct {
 	t    *testing.T
 	conn chan net.Conn
@@ -52,7 +52,7 @@ type node struct {
 	guard   guard
 }
 
-// guard counts the commands that are not known to be over.
+// guard counts the commands whose end is unknown.
 type guard struct {
 	open  bool
 	count int
@@ -283,7 +283,7 @@ func TestATryEndsByItsTimeout(t *testing.T) {
 	})
 }
 
-// I13: a try that is late finds another tenant's Pod, and leaves it alone.
+// I13: a late try finds another tenant's Pod, and leaves it alone.
 func TestI13ALateHookLeavesTheNextTenantAlone(t *testing.T) {
 	for name, change := range map[string]func(n *node){
 		"another sandbox":   func(n *node) { n.pod.Labels[v1alpha1.SandboxIDLabelKey] = "s2" },
@@ -334,7 +334,7 @@ func TestNothingIsTriedInDoubt(t *testing.T) {
 	})
 }
 
-// A container that took the first one's place has not had its hooks.
+// A container that replaced the first one has not had its hooks.
 func TestAnotherContainerBeginsAnew(t *testing.T) {
 	bubble(t, `[{"exec":{"command":["a"]}}]`, func(n *node, r *Runner) {
 		begin(n, r)
@@ -371,7 +371,7 @@ func TestALeaderThatEndsTakesItsJobsAlong(t *testing.T) {
 	})
 }
 
-// A request goes to the Pod's own address, and to no other because of what somebody says.
+// A request goes to the Pod's own address, and to no other, whatever the request or the environment says.
 func TestARequestGoesNowhereElse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		hook   string
@@ -408,7 +408,7 @@ func TestARequestGoesNowhereElse(t *testing.T) {
 	}
 }
 
-// I13: a command stays noted unless it is known what came of it, and none is sent for a sandbox that is about to end.
+// I13: a command stays noted until its outcome is known, and none is sent for a sandbox that is about to end.
 func TestI13ACommandIsNotedUntilItsEndIsKnown(t *testing.T) {
 	for name, tc := range map[string]struct {
 		hook string

@@ -22,13 +22,13 @@ import (
 )
 
 var (
-	// errNotOurs: the Pod is no longer the job's. There is nobody to tell.
+	// errNotOurs: the Pod no longer matches the job. The job ends without a result.
 	errNotOurs = errors.New("the Pod has no such sandbox starting any more")
-	// errUnsure: whose Pod it is could not be found out, so nothing was tried.
+	// errUnsure: the Pod could not be read, so nothing was tried.
 	errUnsure = errors.New("reading the Pod")
-	// errUnheard: it is not known whether a command runs, ran, or will.
+	// errUnheard: it is unknown whether a command runs, ran, or will run.
 	errUnheard = errors.New("no word of the command")
-	// errHopeless: no retry changes it.
+	// errHopeless: a retry does not help.
 	errHopeless = errors.New("refused")
 )
 
@@ -38,9 +38,9 @@ const (
 	maxMessage  = 256
 )
 
-// try makes one try of a step, in the Pod that it is for. A command of the tenant's is noted before the Pod is looked at: an
-// end that begins later does not reset the Pod. It stays noted if nothing is known of it when its time is up, for the API
-// server may hold it still (I13). A check's is the pool's, and may run in any of its containers.
+// try makes one try of a step, in the Pod that it is for. A tenant's command is noted before the Pod is read: an end that begins
+// later does not reset the Pod. It stays noted if its outcome is unknown when its time is up, because the API server may still
+// hold it (I13). A check's command is the pool's, and may run in any of its containers.
 func (r *Runner) try(ctx context.Context, job *Job, s *Step) error {
 	if s.Exec == nil || s.Retries == forever {
 		_, err := r.attempt(ctx, job, s)
@@ -57,7 +57,7 @@ func (r *Runner) try(ctx context.Context, job *Job, s *Step) error {
 	return err
 }
 
-// attempt looks at the Pod and makes the try; known is false for a command that may be carried out later.
+// attempt reads the Pod and makes the try; known is false for a command that may be carried out later.
 func (r *Runner) attempt(ctx context.Context, job *Job, s *Step) (known bool, err error) {
 	pod, err := r.look(ctx, job)
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *Runner) attempt(ctx context.Context, job *Job, s *Step) (known bool, er
 	return known, errors.New(s.redact(err))
 }
 
-// look reads the Pod live, and makes sure of it.
+// look reads the Pod live, and checks that it matches the job.
 func (r *Runner) look(ctx context.Context, job *Job) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -108,7 +108,7 @@ func (r *Runner) look(ctx context.Context, job *Job) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// addressOf is the Pod's own, and of no use for reaching anything else.
+// addressOf returns the Pod's own address. It refuses addresses that could reach anything else.
 func addressOf(pod *corev1.Pod, port int32) (string, error) {
 	if pod.Spec.HostNetwork {
 		return "", fmt.Errorf("%w: the Pod is on its node's network", errHopeless)
@@ -193,7 +193,7 @@ func requestOf(ctx context.Context, address string, h *hook.HTTP) (*http.Request
 	return req, nil
 }
 
-// redact keeps from an error what the caller may not want to be seen: a client repeats whole URLs, an API server commands.
+// redact removes from an error what the caller may not want to be seen: a client repeats whole URLs, an API server commands.
 func (s *Step) redact(err error) string {
 	var of *url.Error
 	if errors.As(err, &of) {
@@ -227,7 +227,7 @@ func (s *Step) secrets() []string {
 	}
 	kept := all[:0]
 	for _, secret := range all {
-		if len(secret) > 3 { // what is shorter hides nothing, and would take words apart
+		if len(secret) > 3 { // a shorter one hides nothing, and its removal would break words
 			kept = append(kept, secret)
 		}
 	}

@@ -5,18 +5,18 @@ package idle
 import "time"
 
 const (
-	// writeEvery is how far what is written down may be behind a touch that was answered.
+	// writeEvery is how far the written activity may be behind a touch that has returned.
 	writeEvery = 23 * time.Second
-	// telling is how much further it may be behind talk that nobody waits for: 2 s until a touch tells of it, and its write.
+	// telling is how much further it may be behind traffic that waits for no write: 2 s until a touch reports it, and its write.
 	telling = 3 * time.Second
-	// slack is by how much two times in whole seconds, of one clock, can make an age look longer than it is, and what package
-	// apitime takes for no step.
+	// slack is by how much two times in whole seconds, of one clock, can make an age look longer than it is, plus what package
+	// apitime does not detect as a step.
 	slack = 4 * time.Second
-	// askAgain is when to look again after a source could not be asked.
+	// askAgain is when to look again after a source could not be read.
 	askAgain = time.Second
 )
 
-// Reason is why a sandbox ends by itself: the failure reason of its record.
+// Reason is why a sandbox ends without a call: the failure reason of its record.
 type Reason string
 
 // The reasons.
@@ -31,11 +31,11 @@ type Timeouts struct {
 	Idle          time.Duration
 	Lifetime      time.Duration
 	FirstActivity time.Duration
-	// Paused: nothing ends for want of activity.
+	// Paused: the sandbox does not end for lack of activity.
 	Paused bool
 }
 
-// life is what there is to know of a sandbox. Its times have monotonic readings of one process.
+// life is the state of a sandbox. Its times have monotonic readings of one process.
 type life struct {
 	Timeouts
 	Claimed time.Time
@@ -43,15 +43,15 @@ type life struct {
 	Active  time.Time // last activity; zero: none
 }
 
-// Decision says what becomes of a sandbox.
+// Decision is whether a sandbox ends.
 type Decision struct {
-	Reason Reason        // why it ends now; empty: it goes on
+	Reason Reason        // why it ends now; empty: it stays
 	Limit  time.Duration // the timeout that has run out
-	Until  time.Time     // it goes on until then at least, unless its timeouts change; zero: for ever
+	Until  time.Time     // it stays until then at least, unless its timeouts change; zero: forever
 }
 
-// decide takes the timeout that runs out first. asked is false when a source of activity could not be asked: then nothing
-// ends for want of it.
+// decide takes the timeout that runs out first. asked is false when a source of activity could not be read: then the sandbox does
+// not end for lack of activity.
 func decide(l *life, asked bool, now time.Time) Decision {
 	var first Decision
 	limit := func(reason Reason, timeout time.Duration, since time.Time) {
@@ -86,8 +86,8 @@ type Written struct {
 	Active  time.Time // zero: no activity
 }
 
-// TakeOver makes a life of what an earlier leader wrote. since is how long ago the API server's clock showed a time, or less.
-// What is not there begins now.
+// TakeOver returns a life from what an earlier leader wrote. since returns how long ago the API server's clock showed a time, or
+// less. A time that is missing counts as now.
 func TakeOver(t Timeouts, w Written, running bool, since func(time.Time) time.Duration, now time.Time) life {
 	moment := func(at time.Time, margin time.Duration) time.Time {
 		if at.IsZero() {

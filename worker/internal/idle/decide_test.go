@@ -15,10 +15,10 @@ func TestDecide(t *testing.T) {
 	const s = time.Second
 	for name, tc := range map[string]struct {
 		life   life
-		silent bool // a source could not be asked
+		silent bool // a source could not be read
 		now    time.Duration
 		reason Reason
-		until  time.Duration // -1: for ever
+		until  time.Duration // -1: forever
 	}{
 		"no timeouts":                    {life{Claimed: noon, Started: noon}, false, 9000 * time.Hour, "", -1},
 		"idle since it runs":             {life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: at(10 * s)}, false, 69 * s, "", 70 * s},
@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// I11: what is taken over is an age by one clock, whatever this process' own clock shows, and never too great.
+// I11: what is taken over is an age by one clock, whatever this process's own clock shows, and never too large.
 func TestI11TakeOver(t *testing.T) {
 	server := noon.Add(-10 * time.Minute) // this machine's clock is ahead
 	ago := func(d time.Duration) time.Time {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package idle knows when sandboxes end by themselves: idle for too long, too old, or never used.
+// Package idle decides when sandboxes end without a call: idle for too long, too old, or never used.
 //
 // In go live sandboxes with their timeouts, as package sandboxes sees them on Pods, and what sources say of their activity; out
 // come ends with a typed reason, and times of activity to be written down. It runs on the leader, keeps an entry for each live
@@ -8,46 +8,52 @@
 //
 //	decide.go  the pure decision, and how a life is taken over from an earlier leader
 //	keeper.go  the lives, and when to look at them
-//	look.go    a look: ask the sources, decide, end
+//	look.go    a look: read the sources, decide, end
 //
 // # When a sandbox ends
 //
-//	IdleTimeout           so long since its last activity, at first since it runs
-//	MaxLifetime           so long since its claim, whether it runs or not
-//	FirstActivityTimeout  so long since it runs without any activity; for claims without a key, of which an answer that
-//	                      got lost leaves a sandbox that nobody was told of
+//	IdleTimeout           after its last activity; without any, after it began to run
+//	MaxLifetime           after its claim, running or not
+//	FirstActivityTimeout  after it began to run, without any activity; for claims without a key, where a lost response
+//	                      leaves a sandbox that no caller has
 //
-// Until it runs a sandbox has its startup timeout, which is package pool's. All three end it as Released, by the write that a
-// release is; the reason is the record's failure reason.
+// Until a sandbox runs it has its startup timeout, which package pool enforces. All three timeouts end it as Released, by the
+// same write as a release. The reason is the failure reason of the record.
 //
-// Activity is what callers record (TouchSandbox) and what sources know of. Looking at a sandbox is none, nor is changing its
-// timeouts: a new one counts from where the old one did. While a source cannot be asked, nothing ends for want of activity.
+//   - Activity is what callers record (TouchSandbox) and what sources report. A read of a sandbox is no activity, nor is a change
+//     of its timeouts: a new timeout counts from the same moment as the old one.
+//   - No sandbox ends for lack of activity while a source cannot be read (I6); held by TestI6NothingEndsWhileASourceIsSilent.
+//   - No sandbox that is paused, pausing or resuming ends for lack of activity. Its idle time starts again when it has its CPU
+//     back. Its lifetime continues; held by TestAPauseIsNotIdling.
 //
-// A sandbox that is paused, or on its way to or from that, does not end for want of activity, and its idle time begins anew
-// when it has its CPU back. Its lifetime goes on.
+// # Clocks (I11)
 //
-// # The rule about clocks (I11)
+// Within one term all times are measured by the monotonic clock, from when the leader saw the claim, the start and the activity:
+// at most a moment late, and no step of a clock matters. A sandbox is looked at once a second at most.
 //
-// Within one leadership all is measured on the monotonic clock, from when the leader saw the claim, the start and the
-// activity: at most a moment too late, and no clock that is stepped anywhere matters. A look is taken at most once a second.
+// A new leader has only the times on Pods and the current time, both of the API server's clock. Package apitime returns the age
+// of such a time, across the steps of that clock. The age is taken over once, and is monotonic from then on; held by
+// TestI11TakeOver and TestALaterLeaderIsLateAndNeverEarly.
 //
-// A new leader has nothing but the times on Pods, by the API server's clock, and the same clock now. How long ago that was
-// package apitime tells, which knows of steps of that clock; this age is taken over, once, and from there on it is monotonic
-// again. Times have whole seconds, rounded down twice, so 2 s are taken off each age, and 2 s for what is too little to be seen
-// as a step. A time that the clock has shown twice, before a step back and after, counts as the later one: what was claimed
-// shortly before such a step may end late by the step, and nothing ends early.
+//   - Times have whole seconds, rounded down twice. So 2 s are subtracted from each age, and another 2 s for a step that is too
+//     small to be detected.
+//   - A time that the clock showed twice, before a step back and after it, counts as the later one. A sandbox that was claimed
+//     shortly before such a step may end late by the step. None ends early.
 //
-// # What is written down
+// # What is written
 //
-// The last activity stands on the Pod, and is written again only when it is 23 s behind. TouchSandbox that finds it so far
-// behind is answered after that write. Talk through tunnels is told by Touch too, every 2 s while it lasts, but does not wait
-// for the write: 3 s more. So a new leader knows that the last activity was within 26 s after what is written down, takes the
-// latest moment, and ends an idle sandbox up to 30 s late and never early. A sandbox that nobody touched has its time exactly.
-//
-// An etcd that was set back has lost activity. Who knows of that calls Renew, and idle times begin anew.
+//   - The last activity is on the Pod. It is written again only when it is 23 s behind, and TouchSandbox returns after that
+//     write; held by TestATouchIsAnsweredOnlyOnceItIsWrittenDown.
+//   - Package podtunnel reports traffic through tunnels by Touch too, every 2 s while it lasts, but does not wait for the write:
+//     3 s more.
+//   - So a new leader can rely on it that the last activity was within 26 s after the written time. It assumes the latest moment,
+//     and ends an idle sandbox up to 30 s late and never early. A sandbox without activity ends exactly on time.
+//   - An etcd that was restored from a backup has lost activity. Then the caller calls Renew, and idle times start again.
 //
 // # Between a decision and its write
 //
-// A touch that finds a sandbox being ended waits for what comes of it: if the sandbox stays, it counts. The write tests the
-// timeouts and the last activity that were decided from, so that it loses to a change of them, and to a later leader (I6).
+//   - A touch of a sandbox that is being ended waits for the result. If the sandbox stays, the touch counts; held by
+//     TestATouchMeetsAnEnd.
+//   - The write tests the timeouts and the last activity that the decision is based on. So it loses to a change of them, and to a
+//     later leader (I6).
 package idle

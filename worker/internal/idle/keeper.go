@@ -19,24 +19,24 @@ import (
 // Options configure a Keeper. Clock, End and Write are required.
 type Options struct {
 	Clock clock.Clock
-	// Sources of activity that has not come by Touch.
+	// Sources of activity that Touch does not report.
 	Sources []LastActiveSource
-	// End ends a sandbox, unless Decide says by then that it goes on.
+	// End ends a sandbox, unless Decide says by then that it stays.
 	End func(ctx context.Context, id string) error
-	// Write writes down when a sandbox was last active.
+	// Write writes when a sandbox was last active.
 	Write   func(ctx context.Context, id string, at time.Time) error
 	Metrics prometheus.Registerer // nil: none
 	Log     logr.Logger
 }
 
-// Keeper knows the lives of all sandboxes. Its methods are safe for concurrent use; of its callbacks it waits for none with
-// a lock held.
+// Keeper keeps the lives of all sandboxes. Its methods are safe for concurrent use. It waits for none of its callbacks with a
+// lock held.
 type Keeper struct {
 	opts    Options
 	skipped prometheus.Counter
 	writes  singleflight.Group
 	woken   chan struct{} // has a token when something is due earlier than before
-	unsure  bool          // the last look could not ask every source; Run's
+	unsure  bool          // the last look could not read every source; Run's
 
 	mu      sync.Mutex
 	entries map[string]*entry
@@ -47,14 +47,14 @@ type Keeper struct {
 type entry struct {
 	id      string
 	life    life
-	written time.Time     // the activity that is written down; zero: none
+	written time.Time     // the activity that is written; zero: none
 	at      time.Time     // when to look at it; zero: never
 	index   int           // in the queue
 	ending  chan struct{} // while it is being ended; closed when that is over
-	asked   bool          // every source was asked before it was decided to end it
+	asked   bool          // every source was read before the decision to end it
 }
 
-// New answers a Keeper that knows of no sandboxes.
+// New returns a Keeper without sandboxes.
 func New(opts Options) (*Keeper, error) {
 	k := &Keeper{
 		opts: opts, entries: map[string]*entry{}, woken: make(chan struct{}, 1),
@@ -79,12 +79,12 @@ func (k *Keeper) Take(id string, l life) {
 	e := k.entryOf(id)
 	e.life = l
 	if !l.Active.IsZero() {
-		e.written = l.Active.Add(-writeEvery) // so that the next activity is written down
+		e.written = l.Active.Add(-writeEvery) // so that the next activity is written
 	}
 	k.plan(e)
 }
 
-// See takes in a live sandbox. One that is new was claimed just now.
+// See takes the state of a live sandbox. A new one counts as claimed just now.
 func (k *Keeper) See(id string, t Timeouts, running bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -105,7 +105,7 @@ func (k *Keeper) See(id string, t Timeouts, running bool) {
 	k.plan(e)
 }
 
-// Renew counts every sandbox's activity from now on, since what was written down of it cannot be trusted.
+// Renew restarts every sandbox's idle time, because the written activity cannot be trusted.
 func (k *Keeper) Renew() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,7 +118,7 @@ func (k *Keeper) Renew() {
 	}
 }
 
-// Forget drops a sandbox that has ended.
+// Forget removes a sandbox that has ended.
 func (k *Keeper) Forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,7 +132,7 @@ func (k *Keeper) Forget(id string) {
 	}
 }
 
-// Decide says what is to become of a sandbox that is being ended, by what is known now.
+// Decide returns whether a sandbox that is being ended still has to end, by the current state.
 func (k *Keeper) Decide(id string) Decision {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,7 +142,7 @@ func (k *Keeper) Decide(id string) Decision {
 	return Decision{}
 }
 
-// Touch records activity of a sandbox. Without an error the sandbox has ended, or counts as active now, also for a later
+// Touch records activity of a sandbox. If it returns nil, the sandbox has ended, or counts as active now, also for a later
 // leader.
 func (k *Keeper) Touch(ctx context.Context, id string) error {
 	for {
@@ -177,12 +177,12 @@ func (k *Keeper) touch(id string) (at time.Time, ending <-chan struct{}, behind 
 	return at, nil, e.behind(at)
 }
 
-// behind reports whether activity is so much later than what is written down that it has to be written down itself.
+// behind reports whether activity is so much later than the written one that it must be written.
 func (e *entry) behind(active time.Time) bool {
 	return !active.IsZero() && (e.written.IsZero() || active.Sub(e.written) >= writeEvery)
 }
 
-// write writes activity down, to its end, whoever has left. Who comes meanwhile is served by the same write.
+// write writes activity, to its end, even if the caller leaves. Callers that arrive meanwhile share the write.
 func (k *Keeper) write(ctx context.Context, id string, at time.Time) error {
 	_, err, _ := k.writes.Do(id, func() (any, error) {
 		if err := k.opts.Write(context.WithoutCancel(ctx), id, at); err != nil {
@@ -232,7 +232,7 @@ func (k *Keeper) plan(e *entry) {
 	}
 }
 
-// Len is how many sandboxes are known (I10).
+// Len returns the number of sandboxes (I10).
 func (k *Keeper) Len() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

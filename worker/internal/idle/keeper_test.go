@@ -32,7 +32,7 @@ type world struct {
 	silent  error                // of the source
 }
 
-// GetLastActive is what a source knows.
+// GetLastActive returns the source's activity.
 func (w *world) GetLastActive(context.Context) (map[string]time.Time, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +82,7 @@ func (w *world) endedAt(id string) time.Duration {
 	return w.ended[id]
 }
 
-// wantEnd wants an end within 5 s after a time, and never before.
+// wantEnd expects an end within 5 s after a time, and never before.
 func (w *world) wantEnd(id string, after time.Duration) {
 	w.t.Helper()
 	if got := w.endedAt(id); got < after || got > after+5*time.Second {
@@ -163,8 +163,8 @@ func TestTimeoutsThatChange(t *testing.T) {
 	})
 }
 
-// I6: what cannot be known does not end a sandbox; its age does.
-// A pause stops the idle time, not the lifetime, and what comes after it counts from its end.
+// I6: an unknown activity does not end a sandbox; its age does. A pause stops the idle time, not the lifetime, and idle time
+// counts from its end.
 func TestAPauseIsNotIdling(t *testing.T) {
 	run(t, func(w *world) {
 		w.See("paused", Timeouts{Idle: time.Minute}, true)
@@ -201,7 +201,7 @@ func TestI6NothingEndsWhileASourceIsSilent(t *testing.T) {
 	})
 }
 
-// A new leader knows of activity to within 30 s only if no touch is answered that is further from what is written down.
+// A new leader knows activity to within 30 s only if no touch returns that is further from the written activity.
 func TestATouchIsAnsweredOnlyOnceItIsWrittenDown(t *testing.T) {
 	run(t, func(w *world) {
 		w.See("a", Timeouts{Idle: time.Hour}, true)
@@ -250,7 +250,7 @@ func TestATouchMeetsAnEnd(t *testing.T) {
 				w.with(func() { w.failing = nil })
 				err := <-touched
 				time.Sleep(30 * time.Second)
-				// A touch that could not be written down says so, and counts here all the same.
+				// A touch that could not be written returns an error, and counts here all the same.
 				if (err != nil) != stays || (w.endedAt("a") == 0) != stays {
 					t.Errorf("touched: %v, ended at %s", err, w.endedAt("a"))
 				}
@@ -259,11 +259,11 @@ func TestATouchMeetsAnEnd(t *testing.T) {
 	}
 }
 
-// A sandbox is taken over with its age, and from then on only this process' monotonic clock counts.
+// A sandbox is taken over with its age. From then on only this process's monotonic clock counts.
 func TestALaterLeaderIsLateAndNeverEarly(t *testing.T) {
 	for name, tc := range map[string]struct {
 		touches time.Duration // the last one, after the start; -1: none
-		flushed time.Duration // what is written down of them
+		flushed time.Duration // the written one of them
 		handed  time.Duration // when the other one takes over
 	}{
 		"never touched":              {-1, -1, 2 * time.Minute},
@@ -291,7 +291,7 @@ func TestALaterLeaderIsLateAndNeverEarly(t *testing.T) {
 	}
 }
 
-// I10: what is kept is what lives.
+// I10: only live sandboxes have entries.
 func TestI10MemoryIsBoundedBySandboxes(t *testing.T) {
 	run(t, func(w *world) {
 		for i := range 1000 {

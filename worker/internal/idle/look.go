@@ -15,15 +15,15 @@ import (
 const (
 	// pace is the shortest time between two looks.
 	pace = time.Second
-	// askTimeout is how long a source may take to answer.
+	// askTimeout is how long a source may take to respond.
 	askTimeout = 2 * time.Second
 	// parallel bounds the writes that end sandboxes: more only queue at the API server.
 	parallel = 16
 )
 
-// LastActiveSource knows of activity. Its times have monotonic readings of this process. With an error nothing ends for want
-// of activity, so a source answers one when it is not sure. What a source knows ends with this process: so that a later leader
-// knows it, who has the source calls Touch as well, every other second while there is activity.
+// LastActiveSource reports activity. Its times have monotonic readings of this process. With an error no sandbox ends for lack of
+// activity, so a source returns one when it is not sure. Its state ends with this process. So that a later leader has it, the
+// owner of the source also calls Touch, every other second while there is activity.
 type LastActiveSource interface {
 	GetLastActive(ctx context.Context) (map[string]time.Time, error)
 }
@@ -54,7 +54,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// await waits until something is due. False means that ctx has ended.
+// await waits until something is due. It returns false when ctx has ended.
 func (k *Keeper) await(ctx context.Context) bool {
 	for {
 		var fires <-chan time.Time
@@ -88,7 +88,7 @@ func (k *Keeper) earliest() time.Time {
 	return time.Time{}
 }
 
-// look answers the sandboxes whose time is up, which count as being ended from then on.
+// look returns the sandboxes whose time is up, which count as being ended from then on.
 func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
 	if at := k.earliest(); at.IsZero() || at.After(now) {
 		return nil
@@ -119,7 +119,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
 	return over
 }
 
-// ask takes in what all sources know.
+// ask reads all sources.
 func (k *Keeper) ask(ctx context.Context) error {
 	if len(k.opts.Sources) == 0 {
 		return nil
@@ -152,7 +152,7 @@ func (k *Keeper) takeIn(active map[string]time.Time) {
 	}
 }
 
-// end ends a sandbox. One that is still there after that is looked at again.
+// end ends a sandbox. A sandbox that still exists after that is looked at again.
 func (k *Keeper) end(ctx context.Context, e *entry) {
 	err := k.opts.End(ctx, e.id)
 	if err != nil && ctx.Err() == nil {

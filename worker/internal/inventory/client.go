@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// writeTimeout is how long one write may take before its outcome is looked up. An API server that is slower than this costs
-	// the lease as well, see package lease; one that responds within it, however slowly, fails no claim.
+	// writeTimeout is how long one write may take before its outcome is looked up. A slower API server also costs the lease, see
+	// package lease. One that responds within it, however slowly, fails no claim.
 	writeTimeout = 7 * time.Second
-	// listPage keeps a live list from being one huge response; its pages are of one resourceVersion.
+	// listPage bounds the response size of a live list. All pages are of one resourceVersion.
 	listPage = 1000
 	// maxEventsRead is how many events one read fetches.
 	maxEventsRead = 200
@@ -32,17 +32,17 @@ const (
 	fieldManager = "atoll-worker"
 )
 
-// Client is the claim path's own way to the API server: connections that no watch shares, and no client-side limit.
+// Client is the claim path's own client of the API server: connections that no watch shares, and no client-side limit.
 type Client struct{ core typedv1.CoreV1Interface }
 
-// NewClient builds it from the worker's configuration.
+// NewClient returns a Client of the worker's configuration.
 func NewClient(cfg *rest.Config) (*Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	if cfg.Dial == nil {
-		// client-go shares one transport between equal configurations; a dialer of its own makes this one unequal.
+		// client-go shares one transport between equal configurations; a dialer of its own makes this configuration unequal.
 		cfg.Dial = (&net.Dialer{Timeout: writeTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
 	core, err := typedv1.NewForConfig(cfg)
@@ -61,8 +61,8 @@ func (c *Client) Patch(ctx context.Context, pod *corev1.Pod, body []byte, subres
 	}, subresource...)
 }
 
-// PatchOnce sends a JSON patch once. The client does not repeat it by itself, as it does wherever a server says when to come
-// again: what a response means depends on whether an earlier try was unclear.
+// PatchOnce sends a JSON patch once. The client does not repeat it, as it otherwise does when a server responds with Retry-After:
+// what a response means depends on whether an earlier try was unclear.
 func (c *Client) PatchOnce(ctx context.Context, pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func (c *Client) PatchOnce(ctx context.Context, pod *corev1.Pod, body []byte) (*
 	return answer, err
 }
 
-// Read is a live read, past every cache.
+// Read reads a Pod live, past every cache.
 func (c *Client) Read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -82,7 +82,7 @@ func (c *Client) Read(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 
-// Warnings lists the first of the Warning events about a Pod, in no order.
+// Warnings lists the first Warning events about a Pod, in no order.
 func (c *Client) Warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, error) {
 	list, err := c.core.Events(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.Set{"involvedObject.uid": string(pod.UID), "type": corev1.EventTypeWarning}.String(), Limit: maxEventsRead,

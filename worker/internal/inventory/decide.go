@@ -13,26 +13,26 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Result is what an API server's answer to a write means.
+// Result is what the API server's response to a write means.
 type Result string
 
 // The results.
 const (
 	Written Result = "Written"
-	// Lost: the Pod is no longer what was seen.
+	// Lost: the Pod is no longer as it was seen.
 	Lost Result = "Lost"
-	// NoPod: there is no such Pod any more.
+	// NoPod: the Pod no longer exists.
 	NoPod Result = "Gone"
 	// Faulty: the request itself cannot be written on any Pod.
 	Faulty Result = "Faulty"
-	// Denied: we may not write, or not like this; nothing was written, by this try.
+	// Denied: the worker may not write, or not like this. This try wrote nothing.
 	Denied Result = "Denied"
-	// Unclear: the write may have happened, may happen still, or never.
+	// Unclear: the write may have happened, may still happen, or may never happen.
 	Unclear Result = "Unclear"
 )
 
-// ResultOf reads the result of a JSON patch. A failed test is a 422 without causes, an object that would not be valid a 422 with
-// them. Whatever is not understood is unclear, which is the safe side.
+// ResultOf returns the result of a JSON patch. A failed test is a 422 without causes, an invalid object a 422 with causes. Any
+// other error is Unclear, which is safe.
 func ResultOf(err error) Result {
 	switch {
 	case err == nil:
@@ -64,7 +64,7 @@ func hasCauses(err error) bool {
 	return details != nil && len(details.Causes) > 0
 }
 
-// outranks reports whether a stays and b goes, of two Pods with one key.
+// outranks reports whether, of two Pods with one key, a stays and b ends.
 func outranks(a, b *sandbox.State) bool {
 	return cmp.Or(
 		cmp.Compare(a.Attempt, b.Attempt),
@@ -73,7 +73,7 @@ func outranks(a, b *sandbox.State) bool {
 	) > 0
 }
 
-// versionOf reads a resourceVersion. Those of one cluster are ordered.
+// versionOf parses a resourceVersion. Those of one cluster are ordered.
 func versionOf(pod *corev1.Pod) uint64 {
 	n, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
 	if err != nil {

@@ -97,8 +97,8 @@ func TestIdlePodsArePreferredByImage(t *testing.T) {
 	}
 }
 
-// What a pool has too much of stays idle: the autoscaler removes Pods that have been idle for long, and with the oldest
-// handed out first a trickle of claims would keep all of them young.
+// A pool's surplus Pods stay idle: the autoscaler removes Pods that have been idle for long, and with the oldest handed out first
+// a trickle of claims would keep all of them young.
 func TestTheLastIdlePodIsHandedOutFirst(t *testing.T) {
 	var q idleQueue
 	push := func(failed bool) *Pod {

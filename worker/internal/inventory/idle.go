@@ -26,7 +26,7 @@ func (s *State) offer(p *Pod) {
 	}
 }
 
-// withdraw takes a Pod out of the idle ones.
+// withdraw removes a Pod from the idle ones.
 func (s *State) withdraw(p *Pod) {
 	if p.place.queued() {
 		p.pool.idle.remove(p)
@@ -34,15 +34,15 @@ func (s *State) withdraw(p *Pod) {
 	}
 }
 
-// idleQueue holds the Pods of a pool that can be handed out, also by the image that they run. The one that came last is handed
-// out first: so those that a pool has too many stay idle, and the autoscaler, which marks what has been idle for long, finds
-// them. One on which a claim was not written is the last choice.
+// idleQueue holds the Pods of a pool that can be handed out, also by the image that they run. The Pod that came last is handed
+// out first. So a pool's surplus Pods stay idle, and the autoscaler, which marks Pods that are idle for long, finds them. A Pod
+// on which a claim was not written is the last choice.
 type idleQueue struct {
 	all     list.List // of *Pod
 	byImage map[string]*list.List
 }
 
-// place is where a Pod stands in an idleQueue.
+// place is the position of a Pod in an idleQueue.
 type place struct {
 	image     string
 	all, same *list.Element
@@ -78,7 +78,7 @@ func (q *idleQueue) remove(p *Pod) {
 	p.place = place{}
 }
 
-// pop takes a Pod that runs the image already if there is one: that claim costs no restart.
+// pop takes, if possible, a Pod that already runs the image, because that claim costs no restart.
 func (q *idleQueue) pop(image string) *Pod {
 	from := &q.all
 	if same := q.byImage[image]; same != nil {

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/worker/internal/apitime"
 )
 
-// Lease tells whether no other process can lead yet.
+// Lease reports whether no other process can lead yet.
 type Lease interface{ Held() bool }
 
 // Options configure an Inventory. ClusterID, Client, Lease and Time are required.
@@ -28,7 +28,7 @@ type Options struct {
 	ClusterID string
 	Client    *Client
 	Lease     Lease
-	Time      *apitime.Clock // for what is written down
+	Time      *apitime.Clock // for times that are written
 	Clock     clock.Clock    // for deadlines
 	Log       logr.Logger
 }
@@ -54,11 +54,11 @@ type Observer struct {
 	Pool func(*State, *Pool)
 	// Led is called when this process begins to lead, before every sandbox counts as seen anew; Retired when it leads no more.
 	Led, Retired func(*State)
-	// Run runs, without the lock, for as long as this process leads.
+	// Run runs, without the lock, while this process leads.
 	Run func(context.Context)
 }
 
-// New returns an Inventory that knows of no Pods yet; see Watch and Start.
+// New returns an Inventory without Pods; see Watch and Start.
 func New(opts Options) (*Inventory, error) {
 	if opts.ClusterID == "" || opts.Client == nil || opts.Lease == nil || opts.Time == nil {
 		return nil, errors.New("an inventory needs a cluster id, a client, a lease and the server's time")
@@ -71,16 +71,16 @@ func New(opts Options) (*Inventory, error) {
 	return i, nil
 }
 
-// ClusterID is this cluster's.
+// ClusterID returns the id of this cluster.
 func (i *Inventory) ClusterID() string { return i.opts.ClusterID }
 
-// Client is the way to the API server.
+// Client returns the client of the API server.
 func (i *Inventory) Client() *Client { return i.opts.Client }
 
-// Time is the API server's clock, for what is written down.
+// Time returns the API server's clock, for times that are written.
 func (i *Inventory) Time() *apitime.Clock { return i.opts.Time }
 
-// Clock is this process's own, for deadlines.
+// Clock returns this process's own clock, for deadlines.
 func (i *Inventory) Clock() clock.Clock { return i.opts.Clock }
 
 // LeaseHeld reports whether no other process can lead yet.

@@ -11,31 +11,31 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Pool is what claims need to know of a SandboxPool.
+// Pool is the part of a SandboxPool that claims need.
 type Pool struct {
 	key     types.NamespacedName
-	spec    *v1alpha1.SandboxPoolSpec // the informer's, not to be changed; nil when there is no such pool
+	spec    *v1alpha1.SandboxPoolSpec // the informer's: do not change it; nil when the pool does not exist
 	closing bool                      // being deleted
 	pods    int
 	idle    idleQueue
 }
 
-// Key is the pool's name.
+// Key returns the pool's name.
 func (p *Pool) Key() types.NamespacedName { return p.key }
 
-// Spec is shared, and not to be changed; nil when there is no such pool.
+// Spec is shared: do not change it. It is nil when the pool does not exist.
 func (p *Pool) Spec() *v1alpha1.SandboxPoolSpec { return p.spec }
 
 // Closing reports whether the pool is being deleted, or is gone.
 func (p *Pool) Closing() bool { return p.closing }
 
-// Empty reports whether the pool has no Pods and is to have none.
+// Empty reports whether the pool has no Pods and wants none.
 func (p *Pool) Empty() bool { return p.pods == 0 && p.spec != nil && p.spec.Replicas == 0 }
 
-// Idle is how many of its Pods can be handed out now.
+// Idle returns how many of its Pods can be handed out now.
 func (p *Pool) Idle() int { return p.idle.len() }
 
-// Runtimes are those of the pool's sandboxes.
+// Runtimes returns the runtimes of the pool's sandboxes.
 func (p *Pool) Runtimes() []v1alpha1.SandboxRuntimeSpec {
 	if p.spec == nil {
 		return nil
@@ -43,10 +43,10 @@ func (p *Pool) Runtimes() []v1alpha1.SandboxRuntimeSpec {
 	return p.spec.Runtimes
 }
 
-// Pool is the pool of a name; nil for one that is not known.
+// Pool returns the pool of a name; nil for an unknown one.
 func (v *View) Pool(key types.NamespacedName) *Pool { return v.pools[key] }
 
-// PoolNames lists the pools of a namespace, for an error that tells what there is.
+// PoolNames lists the pools of a namespace, for an error message.
 func (v *View) PoolNames(namespace string) string {
 	var names []string
 	for key, p := range v.pools {
@@ -61,14 +61,14 @@ func (v *View) PoolNames(namespace string) string {
 	return strings.Join(names, ", ")
 }
 
-// SetPool takes in a pool.
+// SetPool adds or updates a pool.
 func (s *State) SetPool(object *v1alpha1.SandboxPool) {
 	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
 	p.spec, p.closing = &object.Spec, object.DeletionTimestamp != nil
 	s.Touch(p)
 }
 
-// RemovePool drops a pool that is no more.
+// RemovePool removes a pool that no longer exists.
 func (s *State) RemovePool(object *v1alpha1.SandboxPool) {
 	p := s.poolAt(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
 	p.spec, p.closing = nil, true
@@ -76,7 +76,7 @@ func (s *State) RemovePool(object *v1alpha1.SandboxPool) {
 	s.sweepPool(p)
 }
 
-// Touch has a pool's numbers announced.
+// Touch marks a pool, so that its numbers are announced.
 func (s *State) Touch(p *Pool) { s.touched[p] = struct{}{} }
 
 func (s *State) poolAt(key types.NamespacedName) *Pool {

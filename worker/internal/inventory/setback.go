@@ -14,26 +14,26 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// ErrSetBack is an etcd that was restored from a backup under a running worker. What this process knows of its cluster is of
-// another time: a Pod that looks idle may have been handed out in the time that was lost (I1).
+// ErrSetBack reports an etcd that was restored from a backup under a running worker. The index of this process describes another
+// state: a Pod that looks idle may have been handed out in the time that was lost (I1).
 var ErrSetBack = errors.New("etcd is older than what this worker has seen: it was restored from a backup")
 
 const (
-	// lookEvery is how often Pods are compared with what is known of them, lookHurry the same while the API server does not
-	// respond: one that comes up may have another etcd behind it.
+	// lookEvery is the interval at which Pods are compared with the index, lookHurry the same while the API server does not
+	// respond: after a restart it may have another etcd behind it.
 	lookEvery = time.Second
 	lookHurry = 100 * time.Millisecond
-	// lagPatience is how far events may lag behind without being looked into: much longer than watches usually take, much less
-	// than lagLimit.
+	// lagPatience is how far events may lag behind before they are checked: much longer than watches usually take, much less than
+	// lagLimit.
 	lagPatience = 2 * time.Second
-	// lagReads bounds the live reads of one look. After a restore the first of them tells.
+	// lagReads bounds the live reads of one look. After a restore the first of them shows it.
 	lagReads = 10
 )
 
-// trail is what tells that etcd was set back.
+// trail is what shows that etcd was restored from a backup.
 type trail struct {
 	newest  uint64                  // the highest resourceVersion seen
-	latest  *Pod                    // the Pod that has changed last, unless it is gone
+	latest  *Pod                    // the Pod that changed last, unless it is gone
 	lagging map[types.UID]time.Time // since when a view of these Pods is older than another; each is in pods
 }
 
@@ -43,15 +43,15 @@ type sight struct {
 	top uint64
 }
 
-// SetBack is closed once etcd is known to have been set back. From then on nothing is served.
+// SetBack is closed once it is known that etcd was restored from a backup. From then on nothing is served.
 //
-// A cluster's revision alone does not tell for long: others' writes bring it past where it was. Nor do informers: once it is past,
-// their watches go on as if nothing had happened. Therefore single Pods are looked at, which stay as they were before until they
-// are written to: above all the one that has changed last, since whatever is lost, that is. The versions that this worker's own
-// writes get are compared as well, and NewestSeen is a floor for what others read of etcd.
+// A cluster's revision alone shows that only for a short time: other writers raise it past where it was. Nor do informers show
+// it: once the revision is past, their watches continue as if nothing had happened. So single Pods are read, which stay as they
+// were before until they are written: above all the Pod that changed last, because a restore always loses that change. The
+// versions of this worker's own writes are compared as well, and NewestSeen is a floor for other reads of etcd.
 func (i *Inventory) SetBack() <-chan struct{} { return i.setBack }
 
-// NewestSeen is the highest resourceVersion that this process has seen on a Pod: what is read live later is not below it.
+// NewestSeen returns the highest resourceVersion that this process has seen on a Pod. No later live read is below it.
 func (i *Inventory) NewestSeen() (newest uint64) {
 	i.View(func(v *View) { newest = v.newest })
 	return newest
@@ -74,8 +74,8 @@ func (s *State) FoundSetBack() {
 	s.leading = nil
 }
 
-// IsSetBack reports whether a write got a version that had been passed before it was sent. If so, serving ends, and the sandbox is
-// disowned: its Pod may be another tenant's from the time that etcd has lost.
+// IsSetBack reports whether a write got a version that was exceeded before it was sent. If so, serving ends, and the sandbox is
+// disowned: its Pod may belong to another tenant from the time that etcd has lost.
 func (i *Inventory) IsSetBack(before uint64, id string, written *corev1.Pod) bool {
 	if written == nil || versionOf(written) == 0 || versionOf(written) > before {
 		return false
@@ -88,7 +88,7 @@ func (i *Inventory) IsSetBack(before uint64, id string, written *corev1.Pod) boo
 	return true
 }
 
-// lastChanged is the Pod that has changed last; fresh unless more was seen of the Pod that was written.
+// lastChanged returns the Pod that changed last; fresh unless more was seen of the Pod that was written.
 func (v *View) lastChanged(written *corev1.Pod) (last sight, fresh bool) {
 	if p := v.pods[written.UID]; p != nil && versionOf(written) < p.top {
 		return sight{}, false
@@ -120,8 +120,8 @@ func (i *Inventory) watchPods(ctx context.Context) {
 	}
 }
 
-// toLookAt are the Pod that has changed last, and those whose events stay behind. What a live read finds is compared with what was
-// seen before it was sent: meanwhile the Pod may change.
+// toLookAt returns the Pod that changed last, and those whose events lag. A live read is compared with what was seen before it
+// was sent, because the Pod may change meanwhile.
 func (v *View) toLookAt() []sight {
 	now := v.clock.Now()
 	var out []sight
@@ -136,7 +136,7 @@ func (v *View) toLookAt() []sight {
 	return out
 }
 
-// latestPod is the Pod that has changed last of those that are there.
+// latestPod returns the Pod that changed last, of those that exist.
 func (v *View) latestPod() *Pod {
 	if p := v.latest; p != nil && !p.missing && v.pods[p.object.UID] == p {
 		return p
@@ -150,8 +150,8 @@ func (v *View) latestPod() *Pod {
 	return v.latest
 }
 
-// lookedAt takes in what a Pod is, nil when it is gone. A live read that is older than what was seen is of an etcd that was set
-// back. Of a Pod that is gone the last event may be on its way.
+// lookedAt takes the live state of a Pod, nil when it is gone. A live read that is older than what was seen comes from an etcd
+// that was restored. The last event of a Pod that is gone may still be on its way.
 func (i *Inventory) lookedAt(seen sight, live *corev1.Pod) {
 	i.Update(func(s *State) {
 		delete(s.lagging, seen.pod.UID)

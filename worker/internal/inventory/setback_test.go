@@ -24,8 +24,8 @@ import (
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
-// I1: an etcd that was set back under a leader is found out by the Pods, although others have brought its revision past
-// where it was before anybody looked. The Pod that looks idle runs a sandbox.
+// I1: an etcd that is restored under a leader is found by the Pods, even if other writers have raised its revision past where it
+// was before any read. The Pod that looks idle runs a sandbox.
 func TestI1APodThatWentBackIsNoticed(t *testing.T) {
 	w, l := claimtest.Start(t, 1)
 	backup := filepath.Join(t.TempDir(), "etcd")
@@ -47,7 +47,7 @@ func TestI1APodThatWentBackIsNoticed(t *testing.T) {
 	l.EndsWith(inventory.ErrSetBack)
 }
 
-// write writes something, and answers the revision that it got.
+// write writes an object, and returns the revision that it got.
 func write(w *claimtest.World, name string) uint64 {
 	w.T.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}
@@ -57,7 +57,7 @@ func write(w *claimtest.World, name string) uint64 {
 	return n
 }
 
-// slowReads holds back the answers to reads of single Pods.
+// slowReads delays the responses to reads of single Pods.
 type slowReads struct {
 	http.RoundTripper
 	answered, proceed chan struct{}
@@ -76,7 +76,7 @@ func (r slowReads) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// A Pod that changes while it is looked at is no sign of a restore.
+// A Pod that changes during a read is no sign of a restore.
 func TestAPodThatChangesWhileItIsLookedAtIsNotSetBack(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(1)
@@ -101,7 +101,7 @@ func TestAPodThatChangesWhileItIsLookedAtIsNotSetBack(t *testing.T) {
 	look(func() {}) // the one before is done with
 }
 
-// A write that finds everything as it wants it gets no new version, and is no restore. Others' writes come between two.
+// A write that changes nothing gets no new version, and is no restore. Other writes come between two.
 func TestAWriteThatChangesNothingIsNoRestore(t *testing.T) {
 	_, l := claimtest.Start(t, 2)
 	sb, other := l.MustCreate(), l.MustCreate()
@@ -119,7 +119,7 @@ func TestAWriteThatChangesNothingIsNoRestore(t *testing.T) {
 	}
 }
 
-// A sandbox that has ended is on no Pod any more. One that is has come back with an older etcd, also where no version tells.
+// A sandbox that has ended is on no Pod any more. If it is, it came back with an older etcd, even where no version shows it.
 func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
 	w, l := claimtest.Start(t, 1)
 	s := l.MustCreate()
@@ -141,7 +141,7 @@ func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
 	l.EndsWith(inventory.ErrSetBack)
 }
 
-// awaitSetBack waits until this worker has found out that etcd was set back.
+// awaitSetBack waits until this worker has found that etcd was restored from a backup.
 func awaitSetBack(l *claimtest.Leader) {
 	l.W.T.Helper()
 	l.W.Eventually("the restore to be found out", func() error {

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// lagLimit bounds how long events older than a live read are left aside.
+	// lagLimit bounds how long events older than a live read are ignored.
 	lagLimit = 30 * time.Second
-	// Bounds of what is remembered of disowned sandboxes.
+	// Bounds of the memory of disowned sandboxes.
 	disownedMemory = 10 * time.Minute
 	maxDisowned    = 100_000
 )
 
-// View is what can be read of a State.
+// View is the read-only part of a State.
 type View struct {
 	term
 	trail
@@ -38,11 +38,11 @@ type View struct {
 	disowned *memory.Map[struct{}]
 }
 
-// State is the index over Pods. It does no locking: only Update gives it out.
+// State is the index over Pods. It does no locking: only Update gives access to it.
 type State struct {
 	View
 	inventory *Inventory
-	changes   []Change           // the observers do not know of yet
+	changes   []Change           // not passed to the observers yet
 	touched   map[*Pool]struct{} // to be announced
 	after     []func()           // to be called after the lock is released
 }
@@ -68,7 +68,7 @@ type Pod struct {
 	failed  bool   // the last claim of it was not written
 	id      string // of its sandbox
 	keyHash string // of its claim key
-	// spoilt is the version at which a claim failed on the Pod though it looked claimable.
+	// spoilt is the version at which a claim failed on the Pod although it looked claimable.
 	spoilt uint64
 
 	// Events below floor are older than a live read of this Pod.
@@ -77,38 +77,38 @@ type Pod struct {
 	top        uint64 // the highest version seen of it
 	missing    bool   // a live read did not find it
 
-	// Ending counts the ends of its sandbox that are being written, Executing the commands that the API server may run in it.
+	// Ending counts the writes under way that end its sandbox, Executing the commands that the API server may run in it.
 	Ending, Executing int
 }
 
-// Object is the Pod as it was seen last. It is shared, and not to be changed.
+// Object returns the Pod as it was seen last. It is shared: do not change it.
 func (p *Pod) Object() *corev1.Pod { return p.object }
 
-// Pool is the pool that the Pod is of.
+// Pool returns the pool of the Pod.
 func (p *Pod) Pool() *Pool { return p.pool }
 
-// Sandbox is the id of the sandbox on the Pod; empty for none.
+// Sandbox returns the id of the sandbox on the Pod; empty for none.
 func (p *Pod) Sandbox() string { return p.id }
 
-// KeyHash is that of the sandbox's claim key; empty for none.
+// KeyHash returns the hash of the sandbox's claim key; empty for none.
 func (p *Pod) KeyHash() string { return p.keyHash }
 
-// Live reports whether there is a sandbox on the Pod that can still be used, or will be.
+// Live reports whether a sandbox on the Pod can be used, or will be.
 func (p *Pod) Live() bool { return sandbox.PhaseOf(p.object).Live() }
 
-// Current reports whether no newer version of the Pod was seen than the one that is shown.
+// Current reports whether the Pod is shown in the newest version that was seen of it.
 func (p *Pod) Current() bool { return p.version >= p.top }
 
-// Change is what has become of a Pod.
+// Change is what changed about a Pod.
 type Change struct {
 	Kind ChangeKind
 	Pod  *Pod
-	// Sandbox is what was on the Pod before, and Before the Pod as it was then; nil for one that was not known.
+	// Sandbox is the id that was on the Pod before, and Before the Pod as it was then; nil for a new Pod.
 	Sandbox string
 	Before  *corev1.Pod
-	// View is what was seen; nil for one that is gone.
+	// View is what was seen; nil for a Pod that is gone.
 	View *corev1.Pod
-	// Lost: the Pod shows the sandbox no more, by a version of it that is the newest.
+	// Lost: the newest version of the Pod no longer shows the sandbox.
 	Lost bool
 }
 
@@ -119,17 +119,17 @@ type ChangeKind string
 const (
 	Seen ChangeKind = "Seen"
 	Gone ChangeKind = "Gone"
-	// Unpooled: the Pod of a sandbox has lost both its pool's label and its owner. It is shown as it was before.
+	// Unpooled: the Pod of a sandbox has lost both its pool's label and its owner. The State still shows it as it was before.
 	Unpooled ChangeKind = "Unpooled"
 )
 
-// SeeEvent takes in a view of a Pod that an informer has.
+// SeeEvent takes a view of a Pod from an informer.
 func (s *State) SeeEvent(pod *corev1.Pod) { s.see(pod, time.Time{}) }
 
-// SeeLive takes in a view of a Pod that was read, or written, live: events may lag behind it.
+// SeeLive takes a view of a Pod from a live read or a write: events may lag behind it.
 func (s *State) SeeLive(pod *corev1.Pod) { s.see(pod, s.clock.Now().Add(lagLimit)) }
 
-// see takes in a view, and leaves older events aside until floorUntil.
+// see takes a view of a Pod, and ignores older events until floorUntil.
 func (s *State) see(pod *corev1.Pod, floorUntil time.Time) {
 	live := !floorUntil.IsZero()
 	p := s.pods[pod.UID]
@@ -164,7 +164,7 @@ func (s *State) see(pod *corev1.Pod, floorUntil time.Time) {
 	}
 }
 
-// place files a Pod under everything that it is looked up by.
+// place adds a Pod to every index but pods, and counts it. What it counts, unplace takes back.
 func (s *State) place(p *Pod) {
 	p.pool = s.poolAt(sandbox.PoolOf(p.object))
 	p.pool.pods++
@@ -182,7 +182,7 @@ func (s *State) place(p *Pod) {
 	s.offer(p)
 }
 
-// unplace takes a Pod out of everything but pods.
+// unplace takes back all that place does.
 func (s *State) unplace(p *Pod) {
 	if p.object == nil {
 		return
@@ -206,7 +206,7 @@ func (s *State) unplace(p *Pod) {
 	}
 }
 
-// Forget drops a Pod that is no more.
+// Forget removes a Pod that no longer exists.
 func (s *State) Forget(pod *corev1.Pod) {
 	p := s.pods[pod.UID]
 	if p == nil {
@@ -219,31 +219,31 @@ func (s *State) Forget(pod *corev1.Pod) {
 	s.sweepPool(p.pool)
 }
 
-// Disown remembers for ten minutes a sandbox that no caller was told of, nor will be. It may yet appear.
+// Disown remembers for ten minutes a sandbox that was returned to no caller, and will not be. It may yet appear.
 func (s *State) Disown(id string) { s.disowned.Put(s.clock.Now(), id, struct{}{}) }
 
-// Disowned reports whether no caller will be told of a sandbox.
+// Disowned reports whether a sandbox is returned to no caller.
 func (v *View) Disowned(id string) bool {
 	_, ok := v.disowned.Get(v.clock.Now(), id)
 	return ok
 }
 
-// Sandbox is the Pod that carries a sandbox; nil for none.
+// Sandbox returns the Pod that carries a sandbox; nil for none.
 func (v *View) Sandbox(id string) *Pod { return v.byID[id] }
 
-// Sandboxes are the Pods that carry sandboxes, by sandbox id. The map is not to be changed.
+// Sandboxes returns the Pods that carry sandboxes, by sandbox id. Do not change the map.
 func (v *View) Sandboxes() map[string]*Pod { return v.byID }
 
-// Pod is the Pod of a UID; nil for one that is not known.
+// Pod returns the Pod of a UID; nil for an unknown one.
 func (v *View) Pod(uid types.UID) *Pod { return v.pods[uid] }
 
-// WithKey are the Pods that carry a claim key.
+// WithKey returns the Pods that carry a claim key.
 func (v *View) WithKey(hash string) []*Pod { return v.byKey[hash] }
 
-// KeyHashes are those of all claim keys that Pods carry.
+// KeyHashes returns the hashes of all claim keys on Pods.
 func (v *View) KeyHashes() iter.Seq[string] { return maps.Keys(v.byKey) }
 
-// Holder is the Pod that stays, of those that carry a claim key; nil for none.
+// Holder returns the Pod that stays, of those that carry a claim key; nil for none.
 func (v *View) Holder(hash string) *Pod {
 	var best *Pod
 	var bestState sandbox.State
@@ -258,7 +258,7 @@ func (v *View) Holder(hash string) *Pod {
 	return best
 }
 
-// After has f called once the lock is released.
+// After calls f once the lock is released.
 func (s *State) After(f func()) { s.after = append(s.after, f) }
 
 // tell tells the observers what has changed, and returns what is to be called after the lock is released.

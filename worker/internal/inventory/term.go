@@ -12,10 +12,10 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// lastPatience is how long what was begun may go on once serving has ended.
+// lastPatience is how long work under way may continue once serving has ended.
 const lastPatience = 5 * time.Second
 
-// term is a time of leading.
+// term is one term of leadership.
 type term struct {
 	lease       Lease
 	incarnation uint64
@@ -23,22 +23,22 @@ type term struct {
 	lasting     context.Context // set while serving, and a while longer
 	complete    bool            // the index has been complete once
 	running     int             // pieces of work under way
-	drained     chan struct{}   // closed when there are none any more; nil: nothing waits for that
+	drained     chan struct{}   // closed when none is left; nil: nothing waits for that
 }
 
-// Serving reports whether claims are served here and now.
+// Serving reports whether this process serves claims now.
 func (t *term) Serving() bool { return t.leading != nil && t.lease.Held() }
 
-// Leading is the context of leading; nil while this process does not lead, or is not to serve any more.
+// Leading returns the context of the term; nil while this process does not lead, or must stop serving.
 func (t *term) Leading() context.Context { return t.leading }
 
-// Lasts reports whether work may still be begun: also for a while after leading.
+// Lasts reports whether work may still begin: also for a while after the term.
 func (t *term) Lasts() bool { return t.lasting != nil }
 
 // Complete reports whether the index has been complete once.
 func (t *term) Complete() bool { return t.complete }
 
-// Incarnation is the number that claims are written with.
+// Incarnation returns the number that claims are written with.
 func (t *term) Incarnation() uint64 { return t.incarnation }
 
 // NeedLeaderElection makes the manager call Start on the leader only.
@@ -56,9 +56,9 @@ func (i *Inventory) SetIncarnation(n uint64) {
 	})
 }
 
-// Start serves until ctx ends. First it waits for an incarnation and for the informers, then it lists live what an earlier
-// leader may have written: the informers can lag behind that. When etcd is found set back it serves nothing any more, and
-// returns ErrSetBack in the end.
+// Start serves until ctx ends. First it waits for an incarnation and for the informers. Then it lists live what an earlier leader
+// may have written, because the informers can lag behind that. When etcd was restored from a backup it stops serving, and returns
+// ErrSetBack in the end.
 func (i *Inventory) Start(ctx context.Context) error {
 	if err := i.ready(ctx); err != nil {
 		return nil //nolint:nilerr // ctx ended: not being leader any more is no failure
@@ -92,7 +92,7 @@ func (i *Inventory) Start(ctx context.Context) error {
 	return nil
 }
 
-// ready waits for what serving needs.
+// ready waits for all that serving needs.
 func (i *Inventory) ready(ctx context.Context) error {
 	select {
 	case <-i.armed:
@@ -131,7 +131,7 @@ func (i *Inventory) listClaimed(ctx context.Context) ([]corev1.Pod, error) {
 	}
 }
 
-// lead takes in what was listed, before anything is served.
+// lead adds the listed Pods before anything is served.
 func (i *Inventory) lead(ctx, lasting context.Context, claimed []corev1.Pod) {
 	i.Update(func(s *State) {
 		for n := range claimed {
@@ -151,8 +151,8 @@ func (i *Inventory) lead(ctx, lasting context.Context, claimed []corev1.Pod) {
 	})
 }
 
-// Suspend refuses everything to come, for as long as this leadership lasts. Claims that wait end by their context; what is being
-// written is written, and what nobody will be told of is still ended, for the lease is given up only after that.
+// Suspend refuses all new calls for the rest of this term. Claims that wait end with their context. Writes under way complete,
+// and sandboxes that no caller has are still ended, because the lease is released only after that.
 func (i *Inventory) Suspend() {
 	i.Update(func(s *State) {
 		s.leading = nil
@@ -164,20 +164,20 @@ func (i *Inventory) Suspend() {
 	})
 }
 
-// Serving reports whether claims are served here and now.
+// Serving reports whether this process serves claims now.
 func (i *Inventory) Serving() (serving bool) {
 	i.View(func(v *View) { serving = v.Serving() })
 	return serving
 }
 
-// Go begins work that outlives a call, and for a while the end of leading. Once that is over it begins nothing.
+// Go starts work that outlives a call, and for a while the end of the term. After that it starts nothing.
 func (s *State) Go(work func(ctx context.Context)) {
 	if ctx := s.lasting; ctx != nil {
 		s.Begin(func() { work(ctx) })
 	}
 }
 
-// Begin has the end of the term wait for work.
+// Begin makes the end of the term wait for work.
 func (s *State) Begin(work func()) {
 	s.running++
 	go func() {
@@ -193,7 +193,7 @@ func (s *State) finished() {
 	}
 }
 
-// drain waits until nothing is under way; what ends may begin more. From then on nothing begins.
+// drain waits until no work is under way; work that ends may start more. From then on none starts.
 func (i *Inventory) drain() {
 	for {
 		var drained chan struct{}

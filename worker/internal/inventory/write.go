@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// Write writes a patch on a sandbox's Pod once, and takes in what the Pod is then.
+// Write writes a patch on a sandbox's Pod once, and updates the index with the result.
 func (i *Inventory) Write(ctx context.Context, id string, pod *corev1.Pod, patch []byte, subresource ...string) (Result, error) {
 	before := i.NewestSeen()
 	writing, end := StartWrite(ctx, pod, id)
@@ -44,7 +44,7 @@ func (i *Inventory) Write(ctx context.Context, id string, pod *corev1.Pod, patch
 	return got, err
 }
 
-// Reread takes in what a Pod is now.
+// Reread updates the index with a live read of a Pod.
 func (i *Inventory) Reread(ctx context.Context, pod *corev1.Pod) error {
 	live, err := i.opts.Client.Read(ctx, pod)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -60,7 +60,7 @@ func (i *Inventory) Reread(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// StartWrite begins the span of a write that hands out or ends a sandbox, its repetitions included.
+// StartWrite begins the span of a write that hands out or ends a sandbox, its retries included.
 func StartWrite(ctx context.Context, pod *corev1.Pod, id string) (writing context.Context, end func(Result)) {
 	writing, span := telemetry.Start(ctx, "pod write")
 	return writing, func(got Result) { endWrite(span, pod, id, got) }
@@ -77,9 +77,9 @@ func endWrite(span trace.Span, pod *corev1.Pod, id string, got Result) {
 	span.End()
 }
 
-// changedNothing reports whether a write that got no new version has found everything as it wants it: the same timeout given
-// twice, activity twice within a second, a repetition of what went through unheard. Its version is then the Pod's own, which is
-// not below what was seen of that Pod; and the Pod that has changed last is as it was.
+// changedNothing reports whether a write that got no new version found everything as it wants it: the same timeout given twice,
+// activity twice within a second, a retry of a write whose response was lost. Its version is then the Pod's own, which is not
+// below what was seen of that Pod; and the Pod that changed last is unchanged.
 func (i *Inventory) changedNothing(ctx context.Context, written *corev1.Pod) (bool, error) {
 	var last sight
 	var fresh bool

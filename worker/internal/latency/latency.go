@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package latency measures what the time of a claim goes into. The parts of a worker that carry a claim share one histogram,
-// so that it is told in one place which stages there are; a hub measures the stage before them, the choice of a cluster, in
-// its own.
+// Package latency measures the stages of a claim. The parts of a worker that carry out a claim share one histogram, so that one
+// place defines the stages. A hub measures the stage before them, the choice of a cluster, in its own histogram.
 package latency
 
 import (
@@ -19,17 +18,17 @@ type Stage string
 
 // The stages, in their order.
 const (
-	// Queue: from the claim's arrival until it was given a Pod.
+	// Queue: from the claim's arrival until it gets a Pod.
 	Queue Stage = "queue"
-	// Write: the write on the Pod, repetitions after an unclear outcome included.
+	// Write: the write on the Pod, including retries after an unclear outcome.
 	Write Stage = "write"
-	// Swap: until the Pod is ready with the container that the sandbox is to have.
+	// Swap: until the Pod is ready with the container of the sandbox.
 	Swap Stage = "swap"
 	// Hook: readiness checks that no kubelet makes, and post-start hooks.
 	Hook Stage = "hook"
 )
 
-// Recorder takes the measurements. A nil one takes them and keeps nothing.
+// Recorder takes the measurements. A nil Recorder discards them.
 type Recorder struct{ seconds *prometheus.HistogramVec }
 
 // New registers the histogram.
@@ -45,7 +44,7 @@ func New(registry prometheus.Registerer) (*Recorder, error) {
 	return r, nil
 }
 
-// Took is a measurement.
+// Took records a measurement.
 func (r *Recorder) Took(stage Stage, d time.Duration) {
 	if r != nil {
 		r.seconds.WithLabelValues(string(stage)).Observe(d.Seconds())

@@ -23,36 +23,36 @@ import (
 )
 
 const (
-	// margin is taken off the lease: two machines' clocks need not run at the same rate.
+	// margin is subtracted from the lease's duration, because two machines' clocks need not run at the same rate.
 	margin = time.Second
-	// renewInterval is how often the lease is renewed. Leader election asks at the pace at which followers try, which is
-	// quicker, so that they take over soon after a leader gave up.
+	// renewInterval is how often the lease is renewed. Leader election calls at the interval at which followers try, which is
+	// shorter, so that they take over soon after a leader has released the lease.
 	renewInterval = 2 * time.Second
 )
 
-// Lock is a Lease lock that knows until when it is held. It is given to leader election as its lock.
+// Lock is a Lease lock that knows until when it is held. Leader election uses it as its lock.
 type Lock struct {
 	resourcelock.Interface
-	now    func() time.Duration   // goes on during suspend
-	until  atomic.Int64           // of now; 0: not held
+	now    func() time.Duration   // continues during suspend
+	until  atomic.Int64           // by now; 0: not held
 	led    atomic.Bool            // it was held once
 	holder atomic.Pointer[string] // as the lease was read last
 	once   sync.Once
-	over   chan struct{} // closed when it was held once and is not to be held again
-	// renewed is when the last write that succeeded was sent. Leader election makes one at a time.
+	over   chan struct{} // closed when it was held once and must not be held again
+	// renewed is when the last successful write was sent. Leader election makes one at a time.
 	renewed time.Duration
 }
 
-// ErrLapsed ends the term of a leader that was held up for longer than its lease. Others may have led meanwhile, and given
-// the lease back: what this process knows, and what it has under way, is of before.
+// ErrLapsed ends the term of a leader that was suspended for longer than its lease. Other processes may have led and released the
+// lease meanwhile: the state of this process, and its work under way, is outdated.
 var ErrLapsed = errors.New("the lease had lapsed before it was renewed; this process must not lead again")
 
-// addressMark is in an identity between its holder's name and where other replicas reach it.
+// addressMark separates, in an identity, its holder's name from the address for other replicas.
 const addressMark = "@"
 
-// New returns a lock on the named Lease, with a connection and an identity of its own, which says where other replicas reach
-// this one; empty: nowhere. renewDeadline is leader election's: one request must not use it up. clocks pass from leader to
-// leader in the Lease.
+// New returns a lock on the named Lease, with its own connection and identity. The identity contains the address where other
+// replicas reach this one; empty: none. renewDeadline is leader election's: one request must not use it up. clocks pass from
+// leader to leader in the Lease.
 func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Handover, log logr.Logger) (*Lock, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = requestTimeout(renewDeadline)
@@ -76,15 +76,14 @@ func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.D
 	}), nil
 }
 
-// requestTimeout is how long one request for the lease may take. A renewal is a single one, so an API server that takes this
-// long for each answer costs no lease; what is left of the deadline is for a second try, should the first have gone astray.
-// No more than this can be of use: two renewals on end, and the pause between them, have to fit into the time that the first
-// is good for.
+// requestTimeout is how long one request for the lease may take. A renewal is a single request, so an API server that takes this
+// long for each response costs no lease. The rest of the deadline is for a second try, if the first was lost. A longer timeout is
+// of no use: two renewals in sequence, and the pause between them, must fit into the time for which the first is valid.
 func requestTimeout(renewDeadline time.Duration) time.Duration {
 	return max(time.Second, renewDeadline*13/20)
 }
 
-// Get reads the lease, as those that do not hold it do all the time.
+// Get reads the lease, as followers do all the time.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil {
@@ -93,8 +92,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, err
 }
 
-// Address is where the replica that leads can be reached by others, as far as is known; empty: nobody leads, or it does not
-// listen. self: it is this one.
+// Address returns where other replicas reach the leader, as far as is known; empty: there is no leader, or it does not listen.
+// self: it is this one.
 func (l *Lock) Address() (address string, self bool) {
 	if l.Held() {
 		_, address, _ = strings.Cut(l.Identity(), addressMark)
@@ -108,16 +107,16 @@ func (l *Lock) Address() (address string, self bool) {
 	return address, false
 }
 
-// Wrap watches over another lock.
+// Wrap wraps another lock.
 func Wrap(lock resourcelock.Interface) *Lock { return WrapWith(lock, apitime.UpTime) }
 
-// WrapWith is Wrap on another clock, which goes on during suspend as well.
+// WrapWith is Wrap with another clock, which continues during suspend as well.
 func WrapWith(lock resourcelock.Interface, now func() time.Duration) *Lock {
 	return &Lock{Interface: lock, now: now, over: make(chan struct{})}
 }
 
-// Lapsed is closed when the lease was found to have lapsed under this process. Leader election would go on trying until its
-// deadline for renewals, in vain.
+// Lapsed is closed when the lease was found to have lapsed under this process. Leader election would retry until its renewal
+// deadline, in vain.
 func (l *Lock) Lapsed() <-chan struct{} { return l.over }
 
 func (l *Lock) end() error {
@@ -131,7 +130,7 @@ func (l *Lock) Held() bool {
 	return until != 0 && l.now() < time.Duration(until)
 }
 
-// Create takes a lease that nobody ever had.
+// Create acquires a lease that no process ever held.
 func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	before := l.now()
 	if l.lapsed() {
@@ -140,10 +139,10 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return l.wrote(before, record, l.Interface.Create(ctx, record))
 }
 
-// lapsed reports whether this process led once and has not since.
+// lapsed reports whether this process has led and no longer holds the lease.
 func (l *Lock) lapsed() bool { return l.led.Load() && !l.Held() }
 
-// Update takes, renews or gives up the lease.
+// Update acquires, renews or releases the lease.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	before := l.now()
 	switch mine := record.HolderIdentity == l.Identity(); {
@@ -152,13 +151,13 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	case mine && l.Held() && before-l.renewed < renewInterval:
 		return nil
 	case !mine:
-		// Given up from the moment of asking: the write may succeed and its answer be lost.
+		// Released from the moment of the request: the write may succeed and its response be lost.
 		l.until.Store(0)
 	}
 	return l.wrote(before, record, l.Interface.Update(ctx, record))
 }
 
-// wrote notes a write. One that failed, or whose outcome is unknown, changes nothing: the previous one still counts.
+// wrote notes a write. A write that failed, or whose outcome is unknown, changes nothing: the previous one still counts.
 func (l *Lock) wrote(before time.Duration, record resourcelock.LeaderElectionRecord, err error) error {
 	if err != nil || record.HolderIdentity != l.Identity() {
 		return err

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// remote is the API server's side of the lock: it takes its time and may lose the answer.
+// remote is the API server's side of the lock: it is slow and may lose the response.
 type remote struct {
 	resourcelock.Interface
 	write func() error
@@ -55,7 +55,7 @@ func TestHeld(t *testing.T) {
 	check(23*time.Second, true)
 	check(24*time.Second, false)
 
-	// One whose outcome is unknown renews nothing.
+	// A write whose outcome is unknown renews nothing.
 	lost := errors.New("connection lost")
 	far.write = func() error { return nil }
 	now = 20 * time.Second
@@ -70,7 +70,7 @@ func TestHeld(t *testing.T) {
 	check(33*time.Second, true)
 	check(34*time.Second, false)
 
-	// Giving up counts at once, also when the answer is lost.
+	// A release counts at once, also when the response is lost.
 	far.write = func() error { return nil }
 	now = 30 * time.Second
 	if err := lock.Update(t.Context(), mine); err != nil {
@@ -81,8 +81,8 @@ func TestHeld(t *testing.T) {
 	check(31*time.Second, false)
 }
 
-// I2: a process that was suspended while another one led and gave the lease back must not lead again, whoever has it now. It
-// has claims under way that the other one has carried out anew.
+// I2: a process that was suspended while another one led and released the lease must not lead again, whichever process holds it
+// now. It has claims under way that the other one has carried out again.
 func TestALapsedLeaseIsNotTakenAgain(t *testing.T) {
 	for name, lapse := range map[string]func(lock *Lock, now *time.Duration){
 		"suspended": func(_ *Lock, now *time.Duration) { *now += 15 * time.Second },
@@ -137,7 +137,7 @@ func TestRenewsNoMoreThanNeeded(t *testing.T) {
 	if lock.Held() {
 		t.Errorf("held %v after the last write", 15*time.Second-margin)
 	}
-	// Giving up does not wait.
+	// A release does not wait.
 	now = last
 	update(resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}, 3)
 }
@@ -151,7 +151,7 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// Replicas find the one that leads by its lease.
+// Replicas find the leader by its lease.
 func TestTheLeaseTellsWhereItsHolderIs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		identity, holder, address string
@@ -183,7 +183,7 @@ func TestTheLeaseTellsWhereItsHolderIs(t *testing.T) {
 	}
 }
 
-// told is a lease that somebody holds.
+// told is a lease with a holder.
 type told struct {
 	resourcelock.Interface
 	identity, holder string

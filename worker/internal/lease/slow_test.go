@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// As worker/run.go has them.
+// As in worker/run.go.
 const (
 	duration      = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 500 * time.Millisecond
 )
 
-// slow is an API server that takes as long for each answer, and carries out what its client has given up on.
+// slow is an API server that takes as long for each response, and carries out what its client has abandoned.
 type slow struct {
 	takes time.Duration
 
@@ -87,7 +87,7 @@ func (c *client) Update(ctx context.Context, record resourcelock.LeaderElectionR
 	})
 }
 
-// An API server that takes five seconds and more for each answer costs nobody the lease.
+// An API server that takes five seconds and more for each response costs no leader the lease.
 func TestASlowAPIServerCostsNoLease(t *testing.T) {
 	for _, takes := range []time.Duration{0, 5 * time.Second, 5500 * time.Millisecond, 6400 * time.Millisecond} {
 		t.Run(takes.String(), func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestASlowAPIServerCostsNoLease(t *testing.T) {
 					t.Fatal(err)
 				}
 				ctx, stop := context.WithCancel(t.Context())
-				defer time.Sleep(time.Minute) // until all that was asked is answered
+				defer time.Sleep(time.Minute) // until all requests have a response
 				defer stop()
 				go elector.Run(ctx)
 				time.Sleep(20 * time.Second)

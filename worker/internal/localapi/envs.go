@@ -22,7 +22,7 @@ const (
 	maxPage     = 1000
 )
 
-// view is the Env as the router sees it: one cluster, which is fresh because it is our own.
+// view returns the Env as the router sees it: one cluster, which is always fresh because it is this one.
 func (a *API) view(seg *segment.Segment) *router.View {
 	own := router.NewCluster(a.opts.ClusterID)
 	candidates := make([]router.Candidate, len(seg.Members()))
@@ -45,7 +45,7 @@ func (a *API) segments(ctx context.Context, namespace string) ([]*segment.Segmen
 	return all, nil
 }
 
-// ListEnvs answers this cluster's parts of the Envs. The page token is the last key of the page before.
+// ListEnvs returns this cluster's parts of the Envs. The page token is the last key of the previous page.
 func (a *API) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sandboxv1.ListEnvsResponse, error) {
 	if r.GetPageSize() < 0 {
 		return nil, problem.InvalidField("pageSize", fmt.Sprint(r.GetPageSize()), "0 to 1000")
@@ -75,7 +75,7 @@ func (a *API) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sand
 	return out, nil
 }
 
-// GetEnv answers this cluster's part of an Env.
+// GetEnv returns this cluster's part of an Env.
 func (a *API) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
 	seg, err := a.segment(ctx, r.GetNamespace(), r.GetName())
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *API) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv
 	return a.show(seg), nil
 }
 
-// ExplainEnv tells which of the Env's pools a claim would go to.
+// ExplainEnv returns which of the Env's pools a claim would go to.
 func (a *API) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	if r.GetSandboxId() != "" || r.GetClaimKey() != "" {
 		return nil, problem.New(problem.Unimplemented, "a worker keeps no past decisions; a create answers its own, and the hub keeps those it made")

@@ -20,8 +20,8 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// forward has the replica that leads answer. An answer that is lost with that replica's connection is UNAVAILABLE, as it is
-// for who called the leader itself.
+// forward passes a call to the leader. A response that is lost with the leader's connection is UNAVAILABLE, as for a caller of
+// the leader itself.
 func (a *API) forward(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if a.opts.Elsewhere == nil {
 		return handler(ctx, req)
@@ -43,7 +43,7 @@ func (a *API) forward(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return reply, nil
 }
 
-// replyOf makes an empty answer of a method, "/package.Service/Method".
+// replyOf returns an empty response of a method, "/package.Service/Method".
 func replyOf(method string) (proto.Message, error) {
 	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
@@ -61,8 +61,8 @@ func replyOf(method string) (proto.Message, error) {
 	return reply.New().Interface(), nil
 }
 
-// Register and Interceptors are for calls that other replicas have forwarded. They are answered here, whoever leads by now:
-// two replicas that take each other for the leader do not pass a call to and fro.
+// Register and Interceptors are for calls that other replicas have forwarded. These are served here, whichever replica leads by
+// now: two replicas that take each other for the leader do not pass a call back and forth.
 func (a *API) Register(server grpc.ServiceRegistrar) {
 	for _, service := range a.services() {
 		service.Register(server)
@@ -72,7 +72,7 @@ func (a *API) Register(server grpc.ServiceRegistrar) {
 	}
 }
 
-// reaches is how callers here get into sandboxes: through the replica that leads, if that is another one.
+// reaches returns how callers here reach sandboxes: through the leader, if that is another replica.
 func (a *API) reaches() reach.Opener {
 	if a.opts.Reach == nil || a.opts.Elsewhere == nil {
 		return a.opts.Reach
@@ -90,7 +90,7 @@ func (t through) Open(ctx context.Context, id string, what *federationv1.ReachCa
 	return link.ReachThrough(ctx, leader, id, what)
 }
 
-// Interceptors see forwarded calls.
+// Interceptors returns the interceptors of forwarded calls.
 func (a *API) Interceptors() []grpc.UnaryServerInterceptor {
 	return []grpc.UnaryServerInterceptor{serve.ExplainErrors, telemetry.Unary(a.opts.Traces), refuseUnbuilt}
 }

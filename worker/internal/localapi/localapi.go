@@ -33,7 +33,7 @@ type Claims interface {
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 }
 
-// Sandboxes looks after them.
+// Sandboxes manages them.
 type Sandboxes interface {
 	Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
 	List(ctx context.Context, request *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error)
@@ -46,12 +46,12 @@ type Sandboxes interface {
 
 // Segments describes this cluster's part of each Env.
 type Segments interface {
-	// Segment is nil for an Env that is not here, or has no part here.
+	// Segment returns nil for an Env that does not exist here, or has no part here.
 	Segment(ctx context.Context, key segment.Key) (*segment.Segment, error)
 	Segments(ctx context.Context) ([]*segment.Segment, error)
 }
 
-// Envs makes members of Envs anew.
+// Envs recreates members of Envs.
 type Envs interface {
 	Refresh(ctx context.Context, request *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error)
 }
@@ -65,7 +65,7 @@ type Options struct {
 	Segments  Segments
 	Envs      Envs         // nil: no Env can be refreshed
 	Reach     reach.Opener // nil: sandboxes cannot be reached
-	// Elsewhere is the replica that leads, if that is another one; nil, or nil from it: calls are answered here.
+	// Elsewhere returns the leader, if that is another replica. If it is nil, or returns nil, calls are served here.
 	Elsewhere func() grpc.ClientConnInterface
 	Clock     clock.PassiveClock   // for the time of decisions
 	Rand      func() uint64        // breaks the router's near-ties
@@ -88,7 +88,7 @@ type API struct {
 	reach  *reach.Handler
 }
 
-// New returns an API that is run by the manager, or by Serve.
+// New returns an API that the manager, or Serve, runs.
 func New(opts Options) (*API, error) {
 	if opts.ClusterID == "" || opts.Claims == nil || opts.Sandboxes == nil || opts.Segments == nil {
 		return nil, errors.New("local API needs a cluster id, claims and segments")
@@ -140,7 +140,7 @@ func (a *API) Start(ctx context.Context) error {
 	return a.Serve(ctx, lis)
 }
 
-// Serve answers on lis until ctx ends, and closes it.
+// Serve serves on lis until ctx ends, and closes it.
 func (a *API) Serve(ctx context.Context, lis net.Listener) error {
 	defer context.AfterFunc(ctx, a.reach.Close)()
 	return a.server.Serve(ctx, lis)
@@ -151,7 +151,7 @@ const (
 	catalogue = "the catalogue is not built yet; apply the object in this cluster"
 )
 
-// unbuilt tells why a call is not answered here.
+// unbuilt is why a call is not implemented here.
 var unbuilt = map[string]string{
 	sandboxv1.Clusters_ListClusters_FullMethodName:    onlyHub,
 	sandboxv1.Clusters_GetCluster_FullMethodName:      onlyHub,

@@ -43,8 +43,8 @@ var east = planetest.New(clusterID, plane.Options{}, nil)
 
 func TestMain(m *testing.M) { east.Main(m) }
 
-// start runs a worker without Env reconciler and hub, and answers its local API's address. The Env demo has two pools:
-// near with one Pod, and far, which comes second, with two.
+// start runs a worker without Env reconciler and hub, and returns its local API's address. The Env demo has two pools: near with
+// one Pod, and far, which comes second, with two.
 func start(t *testing.T) string {
 	t.Helper()
 	must := func(err error) {
@@ -141,7 +141,7 @@ func newEnv() *v1alpha1.SandboxEnv {
 	return env
 }
 
-// newShapes is an Env whose claims get a small-2 unless they ask for something else.
+// newShapes returns an Env whose claims get a small-2 unless they request something else.
 func newShapes() *v1alpha1.SandboxEnv {
 	env := newEnv()
 	env.Name = "shapes"
@@ -154,7 +154,7 @@ func newShapes() *v1alpha1.SandboxEnv {
 	return env
 }
 
-// testShapes: a claim's shape and group choose the pool, and the Env's defaults are the shape of one that names none.
+// testShapes: a claim's shape and group choose the pool, and the Env's defaults are the shape of a claim that names none.
 func testShapes(t *testing.T, envs sandboxv1.EnvsClient) {
 	t.Helper()
 	for want, requests := range map[string][]*sandboxv1.CreateSandboxRequest{

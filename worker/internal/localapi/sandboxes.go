@@ -24,7 +24,7 @@ import (
 const (
 	// maxPools is how many pools one create tries.
 	maxPools = 3
-	// onlyAttempt is the attempt of every local claim: there is nowhere else to go with its key.
+	// onlyAttempt is the attempt of every local claim: its key goes to no other cluster.
 	onlyAttempt = 1
 )
 
@@ -38,7 +38,7 @@ func (a *API) CreateSandbox(ctx context.Context, in *sandboxv1.CreateSandboxRequ
 	c := claim.Claim{Request: r, Local: true}
 	if r.GetClaimKey() != "" {
 		c.KeyHash, c.Attempt = a.keyHash(r.GetTeam(), r.GetNamespace(), r.GetClaimKey()), onlyAttempt
-		// The key's own sandbox is the answer whether or not there is room for another.
+		// The key's own sandbox is returned even if there is no room for another.
 		if held, err := a.opts.Claims.Lookup(ctx, c.KeyHash, onlyAttempt); err == nil {
 			c.Pool = types.NamespacedName{Namespace: held.GetNamespace(), Name: held.GetPool()}
 			return a.opts.Claims.Create(ctx, c)
@@ -93,12 +93,12 @@ func noCandidate(seg *segment.Segment, reason router.Reason) error {
 	return problem.New(kind, "Env %s has no eligible pool here: %s; explain tells more", seg.Key(), reason).WithRetryAfter(2 * time.Second)
 }
 
-// GetSandbox answers a live sandbox, or the record of one that has ended.
+// GetSandbox returns a live sandbox, or the record of one that has ended.
 func (a *API) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*sandboxv1.Sandbox, error) {
 	return a.opts.Sandboxes.Get(ctx, r.GetId())
 }
 
-// ListSandboxes answers the cluster's live sandboxes.
+// ListSandboxes returns the cluster's live sandboxes.
 func (a *API) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	return a.opts.Sandboxes.List(ctx, r)
 }
@@ -118,17 +118,17 @@ func (a *API) TouchSandbox(ctx context.Context, r *sandboxv1.TouchSandboxRequest
 	return a.opts.Sandboxes.Touch(ctx, r.GetId())
 }
 
-// PauseSandbox frees a sandbox' CPU.
+// PauseSandbox frees a sandbox's CPU.
 func (a *API) PauseSandbox(ctx context.Context, r *sandboxv1.PauseSandboxRequest) (*sandboxv1.Sandbox, error) {
 	return a.opts.Sandboxes.Pause(ctx, r.GetId())
 }
 
-// ResumeSandbox gives a paused sandbox its CPU back.
+// ResumeSandbox returns its CPU to a paused sandbox.
 func (a *API) ResumeSandbox(ctx context.Context, r *sandboxv1.ResumeSandboxRequest) (*sandboxv1.Sandbox, error) {
 	return a.opts.Sandboxes.Resume(ctx, r.GetId())
 }
 
-// GetClaim answers what became of a key.
+// GetClaim returns the state of a claim key.
 func (a *API) GetClaim(ctx context.Context, r *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
 	namespace := namespaceOf(r)
 	got, err := a.opts.Claims.Lookup(ctx, a.keyHash(r.GetTeam(), namespace, r.GetClaimKey()), onlyAttempt)
@@ -138,7 +138,7 @@ func (a *API) GetClaim(ctx context.Context, r *sandboxv1.GetClaimRequest) (*sand
 	return a.describe(r.GetClaimKey(), namespace, got), nil
 }
 
-// CancelClaim ends a claim, wherever it is.
+// CancelClaim ends a claim, however far it is.
 func (a *API) CancelClaim(ctx context.Context, r *sandboxv1.CancelClaimRequest) (*sandboxv1.Claim, error) {
 	namespace := namespaceOf(r)
 	var f validate.Faults
@@ -173,7 +173,7 @@ func namespaceOf(r interface{ GetNamespace() string }) string {
 	return "default"
 }
 
-// segment answers this cluster's part of an Env, or an error that tells which Envs there are.
+// segment returns this cluster's part of an Env, or an error that lists the existing Envs.
 func (a *API) segment(ctx context.Context, namespace, name string) (*segment.Segment, error) {
 	seg, err := a.opts.Segments.Segment(ctx, segment.Key{Namespace: namespace, Name: name})
 	if err != nil {

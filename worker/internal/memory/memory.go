@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory has a map that forgets: an entry after a time, and the oldest entry when there are too many (I10). The caller
-// gives the time, which is monotonic (I11). A Map is not safe for concurrent use.
+// Package memory has a map that drops entries: each after a time, and the oldest when there are too many (I10). The caller passes
+// the time, which is monotonic (I11). A Map is not safe for concurrent use.
 package memory
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Map keeps its entries in the order in which they were put in. All live equally long, so they go in the same order.
+// Map keeps its entries in the order in which they were put in. All have the same lifetime, so they are dropped in that order.
 type Map[V any] struct {
 	ttl     time.Duration
 	max     int
@@ -25,12 +25,12 @@ type entry[V any] struct {
 	since time.Time
 }
 
-// New returns an empty Map. onDrop is called with each entry that goes; it may be nil.
+// New returns an empty Map. onDrop is called with each entry that is dropped; it may be nil.
 func New[V any](ttl time.Duration, most int, onDrop func(key string, value V)) *Map[V] {
 	return &Map[V]{ttl: ttl, max: most, entries: map[string]*list.Element{}, onDrop: onDrop}
 }
 
-// Put stores a value. Its time begins now, also for a key that was there before.
+// Put stores a value. Its lifetime starts now, also for a key that was in the map before.
 func (m *Map[V]) Put(now time.Time, key string, value V) {
 	m.sweep(now)
 	if at, ok := m.entries[key]; ok {
@@ -50,7 +50,7 @@ func (m *Map[V]) Get(now time.Time, key string) (value V, ok bool) {
 	return value, false
 }
 
-// Remove forgets an entry before its time.
+// Remove drops an entry before its time.
 func (m *Map[V]) Remove(key string) {
 	if at, ok := m.entries[key]; ok {
 		m.drop(at)
@@ -65,7 +65,7 @@ func (m *Map[V]) Oldest(now time.Time) (value V, ok bool) {
 	return value, false
 }
 
-// All goes through the entries, oldest first.
+// All iterates over the entries, oldest first.
 func (m *Map[V]) All(now time.Time) iter.Seq[V] {
 	m.sweep(now)
 	return func(yield func(V) bool) {
@@ -74,7 +74,7 @@ func (m *Map[V]) All(now time.Time) iter.Seq[V] {
 	}
 }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (m *Map[V]) Len() int { return m.order.Len() }
 
 func (m *Map[V]) sweep(now time.Time) {

@@ -14,8 +14,8 @@ func TestMapForgets(t *testing.T) {
 	m := New(10*time.Minute, 2, func(key string, _ int) { dropped = append(dropped, key) })
 	m.Put(start, "a", 1)
 	m.Put(start.Add(time.Minute), "b", 2)
-	m.Put(start.Add(2*time.Minute), "a", 3) // counts anew
-	m.Put(start.Add(3*time.Minute), "c", 4) // one too many: the oldest goes
+	m.Put(start.Add(2*time.Minute), "a", 3) // its lifetime starts again
+	m.Put(start.Add(3*time.Minute), "c", 4) // one too many: the oldest is dropped
 	if _, ok := m.Get(start.Add(3*time.Minute), "b"); ok || m.Len() != 2 {
 		t.Errorf("b is remembered, of %d", m.Len())
 	}

@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What a paused container keeps: see the package's text.
+// What a paused container keeps: see the package comment.
 var (
 	floor        = resource.MustParse("10m")
-	floorRequest = resource.MustParse("1m") // of one that is less than its limit, or has none
+	floorRequest = resource.MustParse("1m") // of a request that is less than its limit, or has none
 )
 
-// part is a container that runs for as long as its Pod, with where it is in the Pod.
+// part is a container that runs for as long as its Pod, and its place in the Pod.
 type part struct {
-	path   string // of the container, as RFC 6901 has it
+	path   string // of the container, in the syntax of RFC 6901
 	spec   *corev1.Container
 	status *corev1.ContainerStatus // nil: not reported
 }
@@ -29,7 +29,7 @@ func parts(pod *corev1.Pod) []part {
 		for i := range containers {
 			c := &containers[i]
 			if !all && (c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
-				continue // done before the others began
+				continue // it ended before the others began
 			}
 			p := part{path: fmt.Sprintf("/spec/%s/%d", list, i), spec: c}
 			for j := range statuses {

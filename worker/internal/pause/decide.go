@@ -14,19 +14,19 @@ type Step string
 
 // The steps.
 const (
-	// Rest: nothing is to be written. What is wanted is there, or the kubelet is at it.
+	// Rest: nothing has to be written. The target is reached, or the kubelet is working on it.
 	Rest Step = "Rest"
-	// Write: the intent is to be written. It is no part of the Pod before.
+	// Write: the intent must be written. The Pod does not have it yet.
 	Write Step = "WriteIntent"
-	// Resize: the containers' CPU is to be changed.
+	// Resize: the containers' CPU must be changed.
 	Resize Step = "Resize"
-	// Clear: the sandbox has its CPU again, and the annotation can go.
+	// Clear: the sandbox has its CPU again, and the annotation can be removed.
 	Clear Step = "Clear"
-	// Refuse: it cannot be. An intent that was written is to be taken back.
+	// Refuse: the target cannot be reached. An intent that was written must be taken back.
 	Refuse Step = "Refuse"
 )
 
-// Why a sandbox is not paused. Infeasible is also why one is not resumed.
+// Why a sandbox cannot be paused. Infeasible is also why one cannot be resumed.
 const (
 	NothingToFree = "NothingToFree"
 	WouldRestart  = "WouldRestart"
@@ -35,11 +35,11 @@ const (
 	Deferred      = corev1.PodReasonDeferred
 )
 
-// Change is a container's CPU as it is to be.
+// Change is the new CPU of a container.
 type Change struct {
 	Path      string // of the container
 	Container string
-	CPU       CPU // what is nil stays
+	CPU       CPU // nil fields stay
 }
 
 // Decision is the next step.
@@ -51,8 +51,8 @@ type Decision struct {
 	Message string
 }
 
-// Decide takes a Pod to its target, by one step. For a pause that is not written yet the Pod is a live one: what a cache
-// keeps of it says too little.
+// Decide returns the next step of a Pod to its target. For a pause that is not written yet pass a live Pod: the cached fields are
+// not enough.
 func Decide(pod *corev1.Pod, target Target, now time.Time) Decision {
 	intent := Read(pod)
 	switch {
@@ -94,14 +94,14 @@ func begin(pod *corev1.Pod, now time.Time) Decision {
 	return Decision{Step: Write, Intent: intent.turned(Paused, now)}
 }
 
-// hurt tells why a container would not survive.
+// hurt returns why a container would not survive.
 func hurt(c *corev1.Container) (reason, message string) {
 	for _, policy := range c.ResizePolicy {
 		if policy.ResourceName == corev1.ResourceCPU && policy.RestartPolicy == corev1.RestartContainer {
 			return WouldRestart, fmt.Sprintf("a change of its CPU would restart container %s, by its resizePolicy", c.Name)
 		}
 	}
-	if p := c.LivenessProbe; p != nil && p.TCPSocket == nil { // the kernel answers that one
+	if p := c.LivenessProbe; p != nil && p.TCPSocket == nil { // the kernel responds to that one
 		return LivenessProbe, fmt.Sprintf("container %s has a liveness probe, which it could not answer in time, and would be restarted", c.Name)
 	}
 	return "", ""
@@ -117,7 +117,7 @@ func changes(pod *corev1.Pod, intent *Intent) []Change {
 	return out
 }
 
-// State is how far a sandbox is. The zero value is that of one that has all of its CPU.
+// State is how far a sandbox is. The zero value is a sandbox with all of its CPU.
 type State string
 
 // The states.
@@ -132,12 +132,12 @@ const (
 // Observation is how far a sandbox is, and why not further.
 type Observation struct {
 	State   State
-	Reason  string // the kubelet's: Deferred, Infeasible, InProgress, Error; empty while it has said nothing
+	Reason  string // the kubelet's: Deferred, Infeasible, InProgress, Error; empty while it has reported none
 	Message string
-	Since   time.Time // when it was asked for
+	Since   time.Time // when it was requested
 }
 
-// Observe reads how far the kubelet is.
+// Observe returns how far the kubelet is.
 func Observe(pod *corev1.Pod) Observation {
 	intent := Read(pod)
 	if intent == nil {
@@ -159,18 +159,18 @@ func Observe(pod *corev1.Pod) Observation {
 	return o
 }
 
-// Settled reports whether a resize of the Pod is not under way and its latest generation was seen by the kubelet.
+// Settled reports whether no resize of the Pod is under way and the kubelet has seen its latest generation.
 func Settled(pod *corev1.Pod) bool {
 	reason, _ := resizing(pod)
 	return reason == "" && observed(pod)
 }
 
-// observed is true of kubelets that do not report generations.
+// observed is true for kubelets that do not report generations.
 func observed(pod *corev1.Pod) bool {
 	return pod.Status.ObservedGeneration == 0 || pod.Status.ObservedGeneration >= pod.Generation
 }
 
-// resizing reads the kubelet's conditions. One of an earlier resize says nothing about this one.
+// resizing reads the kubelet's conditions. A condition of an earlier resize does not count.
 func resizing(pod *corev1.Pod) (reason, message string) {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -189,7 +189,8 @@ func resizing(pod *corev1.Pod) (reason, message string) {
 	return reason, message
 }
 
-// reported compares what the kubelet says that the containers have. One that says nothing has never changed anything.
+// reported compares the intent with what the kubelet reports for the containers. A kubelet that reports nothing has never changed
+// anything.
 func reported(pod *corev1.Pod, intent *Intent) bool {
 	for _, p := range parts(pod) {
 		goal, ok := intent.goal(p.spec.Name)

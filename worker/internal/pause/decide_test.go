@@ -50,7 +50,7 @@ func podOf(spec, status string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-// intends says what is wanted, and what main had.
+// intends sets the target, and what main had.
 func intends(target Target, had string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		value, err := (&Intent{Target: target, Since: "2026-05-01T11:00:00Z", Containers: map[string]CPU{"main": cpu(had)}}).Encode()
@@ -71,7 +71,7 @@ func says(kind corev1.PodConditionType, reason string, generation int64) func(*c
 
 func unseen(pod *corev1.Pod) { pod.Status.ObservedGeneration = 2 }
 
-// The QoS class must not change, so requests that equal limits still do, and smaller ones still are smaller.
+// The QoS class must not change, so requests that equal limits still do, and smaller ones stay smaller.
 func TestFloor(t *testing.T) {
 	for had, want := range map[string]string{
 		"1/1": "10m/10m", "250m/500m": "1m/10m", "10m/20m": "1m/10m", "1m/500m": "1m/10m", "0/500m": "0/10m", "500m/-": "1m/-", "-/500m": "-/10m",

@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Target is what is wanted of a sandbox.
+// Target is the requested state of a sandbox.
 type Target string
 
 // The targets.
@@ -22,12 +22,12 @@ const (
 	Running Target = "Running"
 )
 
-// Intent is the annotation of a sandbox that is paused, or is to be, or was. One that has all of its CPU has none.
+// Intent is the annotation of a sandbox that is paused, pausing or resuming. A sandbox with all of its CPU has none.
 type Intent struct {
 	Target Target `json:"target"`
-	// Since is when that was asked for, by the API server's clock.
+	// Since is when that was requested, by the API server's clock.
 	Since string `json:"since,omitempty"`
-	// Containers are those that give CPU back, with what they had.
+	// Containers are those that free CPU, with what they had.
 	Containers map[string]CPU `json:"containers"`
 }
 
@@ -37,10 +37,10 @@ type CPU struct {
 	Limit   *resource.Quantity `json:"limit,omitempty"`
 }
 
-// Marked reports whether a Pod is anything but a sandbox, or an idle Pod, with all of its CPU.
+// Marked reports whether a Pod carries an intent, so that it may not have all of its CPU.
 func Marked(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.SandboxPauseAnnotationKey] != "" }
 
-// Read gathers the intent of a Pod; nil if there is none. What cannot be parsed reads as absent.
+// Read returns the intent of a Pod; nil if there is none, or if it cannot be parsed.
 func Read(pod *corev1.Pod) *Intent {
 	value := pod.Annotations[v1alpha1.SandboxPauseAnnotationKey]
 	if value == "" {
@@ -53,7 +53,7 @@ func Read(pod *corev1.Pod) *Intent {
 	return i
 }
 
-// Encode makes the annotation; "" of nil.
+// Encode returns the annotation; "" for nil.
 func (i *Intent) Encode() (string, error) {
 	if i == nil {
 		return "", nil
@@ -65,7 +65,7 @@ func (i *Intent) Encode() (string, error) {
 	return string(value), nil
 }
 
-// Time is Since; zero if that is not said.
+// Time returns Since as a time; zero if it is not set.
 func (i *Intent) Time() time.Time {
 	t, err := time.Parse(time.RFC3339, i.Since)
 	if err != nil {
@@ -74,12 +74,12 @@ func (i *Intent) Time() time.Time {
 	return t
 }
 
-// turned is the intent with another target.
+// turned returns the intent with another target.
 func (i *Intent) turned(to Target, now time.Time) *Intent {
 	return &Intent{Target: to, Since: now.UTC().Format(time.RFC3339), Containers: i.Containers}
 }
 
-// goal is what a container of the intent is to have.
+// goal returns the CPU that a container of the intent must have.
 func (i *Intent) goal(container string) (CPU, bool) {
 	had, ok := i.Containers[container]
 	if i.Target == Paused {

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// touchEvery is how far apart talk is told package idle, which writes it down where that is due.
+	// touchEvery is the interval at which traffic is reported to package idle, which writes it when due.
 	touchEvery = 2 * time.Second
-	// touchTimeout bounds the write of that.
+	// touchTimeout bounds that write.
 	touchTimeout = 10 * time.Second
 )
 
-// Activity is when sandboxes were last talked with. It has an entry for each live sandbox that was ever reached.
+// Activity is when sandboxes last had traffic. It has an entry for each live sandbox that was ever reached.
 type Activity struct {
 	clock clock.PassiveClock
 
@@ -31,12 +31,12 @@ type talk struct{ last, told time.Time }
 
 var _ idle.LastActiveSource = (*Activity)(nil)
 
-// NewActivity answers activity of no sandbox.
+// NewActivity returns an Activity without sandboxes.
 func NewActivity(c clock.PassiveClock) *Activity {
 	return &Activity{clock: c, last: map[string]talk{}}
 }
 
-// GetLastActive answers what is known.
+// GetLastActive returns the last activity of each sandbox.
 func (a *Activity) GetLastActive(context.Context) (map[string]time.Time, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,7 +47,7 @@ func (a *Activity) GetLastActive(context.Context) (map[string]time.Time, error) 
 	return active, nil
 }
 
-// note notes activity, and reports whether it is time to tell of it.
+// note notes activity, and returns whether it is time to report it.
 func (a *Activity) note(id string) (tell bool) {
 	now := a.clock.Now()
 	a.mu.Lock()
@@ -67,8 +67,8 @@ func (a *Activity) forget(id string) {
 	delete(a.last, id)
 }
 
-// noteActive notes activity, and has it written down where that is due. Nobody waits for the write: what is lost with the
-// process meanwhile is less than package idle allows for.
+// noteActive notes activity, and reports it for a write when due. No caller waits for the write: what is lost with the process
+// meanwhile is less than package idle allows for.
 func (s *Service) noteActive(id string) {
 	if !s.opts.Activity.note(id) {
 		return

@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/worker/internal/idle"
 )
 
-// touches are sandboxes of which nothing is asked but touches.
+// touches are sandboxes that get only touches.
 type touches struct {
 	Sandboxes
 	keeper *idle.Keeper
@@ -27,7 +27,8 @@ func (t touches) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, erro
 	return nil, t.keeper.Touch(ctx, id)
 }
 
-// I11: whenever the worker is killed, its follower knows of talk well enough not to end the sandbox early, however talk comes.
+// I11: whenever the worker is killed, its successor knows the traffic well enough not to end the sandbox early, however traffic
+// arrives.
 func TestI11TalkIsWrittenDownInTime(t *testing.T) {
 	for _, every := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 10 * time.Second, 22 * time.Second, 29 * time.Second, 10 * time.Minute} {
 		t.Run(fmt.Sprint(every), func(t *testing.T) {
@@ -54,7 +55,7 @@ func TestI11TalkIsWrittenDownInTime(t *testing.T) {
 					time.Sleep(every)
 					s.noteActive("a")
 					talked = time.Now()
-					time.Sleep(900 * time.Millisecond) // the write of talk that nobody has to wait for
+					time.Sleep(900 * time.Millisecond) // the write of traffic that no caller waits for
 					mu.Lock()
 					life := idle.TakeOver(timeouts, idle.Written{
 						Claimed: began.Truncate(time.Second), Started: began.Truncate(time.Second), Active: written.Truncate(time.Second),

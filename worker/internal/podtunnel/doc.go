@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podtunnel gets into the sandboxes of this cluster: logs, exec, and connections to their ports.
+// Package podtunnel opens tunnels into the sandboxes of this cluster: logs, exec, and connections to their ports.
 //
-// In go a sandbox's id and what is wanted of it, from the hub's dispatches and from the local API, which both have made sure
-// who asks; out comes a tunnel (pkg/reach). It keeps count of what is open, and is where package idle learns of activity.
+// In: a sandbox's id and what to open, from the hub's dispatches and from the local API, which have both authenticated the
+// caller. Out: a tunnel (pkg/reach), and the activity of sandboxes for package idle. It counts the open tunnels. It keeps I13: no
+// message reaches a sandbox's successor.
 //
 //	service.go   which tunnels are open, how many may be, and when they end
-//	session.go   one tunnel, and what holds for every message of it
-//	activity.go  when sandboxes were last talked with
+//	session.go   one tunnel, and the checks of each message
+//	activity.go  when sandboxes last had traffic
 //	upstream.go  the API server: exec and logs
 //	logfile.go   the log file of a runtime, by exec
 //	port.go      the API server: ports
 //
-// # By way of the API server
+// # Through the API server
 //
-// All three go through the API server to the kubelet, ports too: a Pod is named there and not an address, which may be
-// another Pod's by the time it is dialled; it works from wherever this process runs; and no NetworkPolicy has to let the
-// worker through. What it costs is one more hop, see e2e/bench. Exec is passed on message by message as the API server says
-// it (v5.channel.k8s.io), so that nothing has to be taken apart on the way. Every conversation has a connection of its own to
-// the API server, over HTTP/1.1, so that one that is not read holds up its own connection and no other (I10).
+//   - Logs, exec and ports all go through the API server to the kubelet, because it names a Pod and not an address, which another
+//     Pod may have by the time it is dialled. It works wherever this process runs, and no NetworkPolicy has to let the worker
+//     through. The cost is one more hop, see e2e/bench.
+//   - Exec passes message by message as the API server sends it (v5.channel.k8s.io), so that nothing has to be parsed on the way.
+//   - Each conversation has its own connection to the API server, over HTTP/1.1, so that one that is not read blocks no other
+//     (I10); held by TestASlowReaderHoldsUpItselfAlone.
 //
-// # Until when (I13)
+// # When a tunnel ends (I13)
 //
 // A tunnel is noted before its sandbox is looked up, and package sandboxes says when a sandbox cannot be reached any more: before
 // its release is written, when its Pod is seen in another phase, deleted, or no longer this process' to serve. From that
@@ -34,6 +36,7 @@
 //
 // # Activity
 //
-// Messages with content are activity, in either direction, and so is opening a tunnel; one that is open and silent is none.
-// What begins after a pause is written down at once, by a touch; what follows package idle asks for.
+// Messages with content are activity, in either direction, and so is opening a tunnel. An open and silent tunnel is none. The
+// first activity after a pause is written at once, by a touch. Package idle reads the rest; held by
+// TestI11TalkIsWrittenDownInTime.
 package podtunnel

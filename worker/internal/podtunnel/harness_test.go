@@ -57,11 +57,11 @@ var east = planetest.New(clusterID, plane.Options{Delays: plane.Delays{
 }}, nil)
 
 func TestMain(m *testing.M) {
-	// A connection that is closed twice stays for a second, to tell somebody.
+	// A connection that is closed twice stays for a second, to notify its peer.
 	east.Main(m, goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"))
 }
 
-// world is a pool on a real control plane with a claim service, and a way into its sandboxes.
+// world is a pool on a real control plane with a claim service, and tunnels into its sandboxes.
 type world struct {
 	t         *testing.T
 	namespace string
@@ -78,7 +78,7 @@ type world struct {
 
 func (w *world) Held() bool { return !w.lost.Load() }
 
-// newWorld makes a world of two Pods. change may put another way to Pods in place.
+// newWorld returns a world of two Pods. change may set another Upstream.
 func newWorld(t *testing.T, change ...func(*podtunnel.Options)) *world {
 	t.Helper()
 	w := &world{t: t, metrics: prometheus.NewRegistry(), logFile: filepath.Join(t.TempDir(), "app.log")}
@@ -147,7 +147,7 @@ func (w *world) open(change ...func(*podtunnel.Options)) {
 	})
 }
 
-// bothWays has a test ask the replica that leads, and one that does not.
+// bothWays runs a test against the leader, and against a follower.
 func bothWays(t *testing.T, test func(*testing.T, *world)) {
 	t.Run("leader", func(t *testing.T) { test(t, newWorld(t)) })
 	t.Run("follower", func(t *testing.T) {
@@ -157,7 +157,7 @@ func bothWays(t *testing.T, test func(*testing.T, *world)) {
 	})
 }
 
-// follow has a replica that does not lead asked from now on.
+// follow sends calls to a follower from now on.
 func (w *world) follow() {
 	authority, err := pki.New(filepath.Join(w.t.TempDir(), "pki"))
 	w.must(err)
@@ -209,7 +209,7 @@ func (w *world) makePool() {
 	w.must(w.live.Create(w.t.Context(), p))
 }
 
-// claim answers a running sandbox.
+// claim returns a running sandbox.
 func (w *world) claim(change ...func(*sandboxv1.CreateSandboxRequest)) *sandboxv1.Sandbox {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
@@ -259,7 +259,7 @@ func (w *world) eventually(what string, try func() error) {
 	planetest.Eventually(w.t, what, try)
 }
 
-// tunnels wants so many tunnels to be open.
+// tunnels expects so many open tunnels.
 func (w *world) tunnels(n int) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("%d open tunnels", n), func() error {

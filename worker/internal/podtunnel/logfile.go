@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// maxComplaint bounds what is told of why a log file was not read.
+// maxComplaint bounds the text of why a log file was not read.
 const maxComplaint = 512
 
 // logFile reads the log of a runtime, which is a file in its container, with a command there.
@@ -38,7 +38,7 @@ func (a *APIServer) logFile(ctx context.Context, place sandboxes.Place, logs *fe
 	return &fileTunnel{Tunnel: tunnel, file: file}, nil
 }
 
-// fileTunnel is what a command prints, without the channels.
+// fileTunnel is the output of a command, without the channels.
 type fileTunnel struct {
 	reach.Tunnel
 	file      runtimes.LogFile

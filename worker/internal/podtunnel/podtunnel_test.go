@@ -74,7 +74,7 @@ func (w *world) dial(id, rest string, protocols ...string) (*websocket.Conn, err
 	return conn, err
 }
 
-// listen has every connection to a port of this machine, which stands for every Pod's, served.
+// listen serves every connection to a port of this machine, which stands for every Pod's.
 func listen(t *testing.T, serve func(net.Conn)) (port string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -315,7 +315,7 @@ func TestTCPToAPort(t *testing.T) { bothWays(t, tcpToAPort) }
 func tcpToAPort(t *testing.T, w *world) {
 	id := w.claim().GetId()
 	port := listen(t, func(conn net.Conn) {
-		all, _ := io.ReadAll(conn) // until the caller has nothing more to say
+		all, _ := io.ReadAll(conn) // until the caller ends its side
 		_, _ = fmt.Fprintf(conn, "heard %d bytes", len(all))
 	})
 	socket, err := w.dial(id, "ports/"+port, reach.TCPProtocol)
@@ -342,7 +342,7 @@ func tcpToAPort(t *testing.T, w *world) {
 	w.tunnels(0)
 }
 
-// One that does not read holds up its own source, after a bounded number of bytes, and nobody else (I10).
+// A reader that does not read blocks its own source, after a bounded number of bytes, and no other (I10).
 func TestASlowReaderHoldsUpItselfAlone(t *testing.T) { bothWays(t, aSlowReaderHoldsUpItselfAlone) }
 
 func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
@@ -397,7 +397,7 @@ func aSlowReaderHoldsUpItselfAlone(t *testing.T, w *world) {
 	})
 }
 
-// I13: what is open ends with the release, not after it, and nobody gets in any more.
+// I13: open tunnels end with the release, not after it, and no caller gets in any more.
 func TestATunnelEndsBeforeItsReleaseIsAnswered(t *testing.T) {
 	bothWays(t, aTunnelEndsBeforeItsReleaseIsAnswered)
 }
@@ -482,7 +482,7 @@ func aWorkerThatLostItsLeaseLetsGo(t *testing.T, w *world) {
 	}
 }
 
-// A kubelet answers with the first line. Until there is one, whoever follows is not sent away.
+// A kubelet responds with the first line. Until there is one, a caller that follows the log is not refused.
 func TestASilentLogIsFollowed(t *testing.T) {
 	w := newWorld(t)
 	id := w.claim().GetId()
@@ -495,7 +495,7 @@ func TestASilentLogIsFollowed(t *testing.T) {
 	}
 }
 
-// stuck is an API server that holds on to what it is asked for.
+// stuck is an API server that holds its requests.
 type stuck struct{ asked chan struct{} }
 
 func (s stuck) Dial(ctx context.Context, _ sandboxes.Place, _ *federationv1.ReachCall) (reach.Tunnel, error) {
@@ -504,7 +504,7 @@ func (s stuck) Dial(ctx context.Context, _ sandboxes.Place, _ *federationv1.Reac
 	return nil, ctx.Err()
 }
 
-// I13: an exec that the API server has not answered may yet be carried out, in whatever container the Pod has by then. So the
+// I13: an exec without a response from the API server may yet be carried out, in whatever container the Pod has by then. So the
 // Pod is not reset for the next tenant.
 func TestI13APodWithAnUnansweredExecIsReplaced(t *testing.T) {
 	upstream := stuck{make(chan struct{}, 1)}

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// portProtocol over a WebSocket is what Kubernetes 1.31 speaks; the one without before that.
+	// Kubernetes 1.31 speaks portProtocol over a WebSocket; earlier versions speak it without one.
 	portProtocol     = "portforward.k8s.io"
 	tunneledProtocol = "SPDY/3.1+" + portProtocol
 	pingEvery        = 30 * time.Second
-	// errorPatience is how long a reason may follow the end that it explains.
+	// errorPatience is how long after the end of the data its reason may arrive.
 	errorPatience = time.Second
 	maxErrorText  = 1 << 10
 )
@@ -67,11 +67,11 @@ func (a *APIServer) forward(ctx context.Context, place sandboxes.Place) (httpstr
 	return conn, err
 }
 
-// portTunnel is a TCP connection: one stream for what is said, one for what went wrong.
+// portTunnel is a TCP connection: one stream for data, one for errors.
 type portTunnel struct {
 	conn   httpstream.Connection
 	data   httpstream.Stream
-	failed chan string // the kubelet's word, once that stream has ended
+	failed chan string // the kubelet's message, once that stream has ended
 	buffer [reach.MaxMessage - 1]byte
 }
 
@@ -84,7 +84,7 @@ func newPortTunnel(conn httpstream.Connection, port int32) (*portTunnel, error) 
 	if err != nil {
 		return nil, fmt.Errorf("opening a stream for errors: %w", err)
 	}
-	_ = errorStream.Close() // nothing is said on it
+	_ = errorStream.Close() // nothing is sent on it
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
 	data, err := conn.CreateStream(headers)
 	if err != nil {

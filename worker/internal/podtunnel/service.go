@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// maxTunnels bounds the tunnels of a sandbox, and all: each has buffers, and a connection to the API server.
+	// maxTunnels bounds all tunnels, maxTunnelsEach those of a sandbox: each has buffers, and a connection to the API server.
 	maxTunnelsEach = 128
 	maxTunnels     = 2048
-	// dialTimeout bounds how long the API server and the kubelet may take to begin.
+	// dialTimeout bounds how long the API server and the kubelet may take to start.
 	dialTimeout = 10 * time.Second
-	// leaseCheck is how late a silent tunnel may notice that this process leads no more.
+	// leaseCheck bounds how late a silent tunnel notices that this process no longer leads.
 	leaseCheck = time.Second
 )
 
-// Sandboxes are what is reached.
+// Sandboxes looks up sandboxes.
 type Sandboxes interface {
 	Locate(id string) (sandboxes.Place, error)
 	Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error)
@@ -38,9 +38,9 @@ type Sandboxes interface {
 	BeginExec(pod types.UID, id string) (done func(), ok bool)
 }
 
-// Upstream is how Pods are reached.
+// Upstream reaches Pods.
 type Upstream interface {
-	// Dial opens a conversation. The context is that of the whole of it.
+	// Dial opens a conversation. The context is that of the whole conversation.
 	Dial(ctx context.Context, place sandboxes.Place, what *federationv1.ReachCall) (reach.Tunnel, error)
 }
 
@@ -65,14 +65,14 @@ type Service struct {
 
 var _ reach.Opener = (*Service)(nil)
 
-// errShut ends what is open when its sandbox cannot be reached any more.
+// errShut ends open tunnels when their sandbox can no longer be reached.
 func errShut(id string) error {
 	return problem.New(problem.NotFound, "sandbox %s has ended, or is about to", id)
 }
 
 var errNotLeading = problem.New(problem.Unavailable, "this worker does not lead any more").WithRetryAfter(time.Second)
 
-// New answers a service. It needs to be run for what is said of losing the lease.
+// New returns a Service. It must run, to notice that the lease was lost.
 func New(opts Options) (*Service, error) {
 	if opts.Sandboxes == nil || opts.Activity == nil || opts.Lease == nil || opts.Upstream == nil {
 		return nil, errors.New("reach needs sandboxes, their activity, a lease and a way to Pods")
@@ -85,10 +85,10 @@ func New(opts Options) (*Service, error) {
 	return s, nil
 }
 
-// NeedLeaderElection says that followers have nothing to watch over: they open nothing.
+// NeedLeaderElection returns true: followers open no tunnels.
 func (s *Service) NeedLeaderElection() bool { return true }
 
-// Start watches over the lease until ctx ends, and ends all tunnels then.
+// Start checks the lease until ctx ends, and then ends all tunnels.
 func (s *Service) Start(ctx context.Context) error {
 	ticker := s.opts.Clock.NewTicker(leaseCheck)
 	defer ticker.Stop()
@@ -105,7 +105,7 @@ func (s *Service) Start(ctx context.Context) error {
 	}
 }
 
-// Open reaches into a sandbox.
+// Open opens a tunnel into a sandbox.
 func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
 	opened, err := s.begin(id)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 	return opened, nil
 }
 
-// begin notes a session before anything is looked at, so that whatever happens from now on ends it.
+// begin notes a session before anything is looked up, so that any later event of the sandbox ends it.
 func (s *Service) begin(id string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *Service) reach(ctx context.Context, session *session, what *federationv
 	if _, err := s.opts.Sandboxes.Locate(session.id); err != nil {
 		return err
 	}
-	// It waits for an end that is being written, and what it cannot write down is no reason to stay out.
+	// It waits for an end that is being written. A failed write of the activity does not keep the caller out.
 	if _, err := s.opts.Sandboxes.Touch(ctx, session.id); err != nil && ctx.Err() != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *Service) reach(ctx context.Context, session *session, what *federationv
 	return session.check()
 }
 
-// dial goes on until it is known what came of it, the session ends, or time is up.
+// dial returns when the outcome is known, the session ends, or time is up.
 func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Place, what *federationv1.ReachCall) error {
 	left := context.AfterFunc(ctx, func() { session.cut(context.Cause(ctx)) })
 	defer left()
@@ -208,7 +208,7 @@ func runs(what *federationv1.ReachCall) bool {
 	return what.GetExec() != nil || what.GetLogs().GetRuntime() != ""
 }
 
-// shut ends the tunnels of a sandbox, or with an empty id all.
+// shut ends the tunnels of a sandbox; with an empty id, all tunnels.
 func (s *Service) shut(id string) {
 	if id == "" {
 		s.end("", errNotLeading)
@@ -234,7 +234,7 @@ func (s *Service) end(id string, reason error) {
 	}
 }
 
-// Tunnels counts the tunnels that are open (I10).
+// Tunnels returns the number of open tunnels (I10).
 func (s *Service) Tunnels() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

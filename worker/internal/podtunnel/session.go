@@ -9,7 +9,7 @@ import (
 	"navix.sh/atoll/pkg/reach"
 )
 
-// session is one tunnel. What it is to the API server is inner.
+// session is one tunnel. inner is its connection to the API server.
 type session struct {
 	service *Service
 	id      string
@@ -17,7 +17,7 @@ type session struct {
 	cut     context.CancelCauseFunc // does not block
 	once    sync.Once
 
-	inner reach.Tunnel // set before anybody but the service has the session
+	inner reach.Tunnel // set before any caller but the service has the session
 	stop  func() bool
 }
 
@@ -27,13 +27,13 @@ func newSession(s *Service, id string) *session {
 	return session
 }
 
-// attach gives the session what it is about. From now on a cut closes it.
+// attach sets the session's connection. From now on a cut closes it.
 func (s *session) attach(inner reach.Tunnel) {
 	s.inner = inner
 	s.stop = context.AfterFunc(s.ctx, func() { inner.Close(nil) })
 }
 
-// check is asked before every message is passed on.
+// check is called before every message is passed on.
 func (s *session) check() error {
 	if s.ctx.Err() == nil && !s.service.opts.Lease.Held() {
 		s.cut(errNotLeading)
@@ -41,7 +41,7 @@ func (s *session) check() error {
 	return context.Cause(s.ctx)
 }
 
-// note notes activity, unless the session has been cut: nobody asks for that of a sandbox that has ended.
+// note notes activity, unless the session has been cut: a sandbox that has ended needs none.
 func (s *session) note() {
 	s.service.noteActive(s.id)
 	if s.ctx.Err() != nil {
@@ -49,7 +49,7 @@ func (s *session) note() {
 	}
 }
 
-// Recv answers what the sandbox says.
+// Recv returns the next message of the sandbox.
 func (s *session) Recv() ([]byte, error) {
 	message, err := s.inner.Recv()
 	if cause := s.check(); cause != nil {
@@ -61,7 +61,7 @@ func (s *session) Recv() ([]byte, error) {
 	return message, err
 }
 
-// Send tells the sandbox something.
+// Send sends a message to the sandbox.
 func (s *session) Send(message []byte) error {
 	if err := s.check(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *session) Send(message []byte) error {
 	return s.inner.Send(message)
 }
 
-// CloseSend tells the sandbox that this was all.
+// CloseSend signals the end of the messages to the sandbox.
 func (s *session) CloseSend() error {
 	if err := s.check(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *session) CloseSend() error {
 	return s.inner.CloseSend()
 }
 
-// Close ends the session, for a reason of its caller's that concerns nobody here.
+// Close ends the session. Its error concerns only the caller.
 func (s *session) Close(error) {
 	s.once.Do(func() {
 		if s.stop != nil {

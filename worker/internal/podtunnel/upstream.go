@@ -28,7 +28,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// A kubelet's own API is never asked: the API server knows who may do what, and where the Pod is.
+// The worker never calls a kubelet's own API: the API server authorizes, and knows where the Pod is.
 //
 // +kubebuilder:rbac:groups="",resources=pods/exec;pods/portforward,verbs=get;create
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
@@ -41,10 +41,10 @@ type APIServer struct {
 
 var _ Upstream = (*APIServer)(nil)
 
-// NewAPIServer answers a way to the Pods of a cluster. Each conversation has a connection of its own.
+// NewAPIServer returns an APIServer of a cluster. Each conversation has its own connection.
 func NewAPIServer(config *rest.Config) (*APIServer, error) {
 	config = rest.CopyConfig(config)
-	// Over HTTP/2 a log that is not read would fill megabytes before its source heard of it.
+	// Over HTTP/2 a log that is not read would fill megabytes before its source stops.
 	config.NextProtos = []string{"http/1.1"}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *APIServer) Dial(ctx context.Context, place sandboxes.Place, what *feder
 	}
 }
 
-// container is the sandbox's own, or the one that is asked for.
+// container returns the sandbox's own container, or the requested one.
 func container(place sandboxes.Place, asked string) (string, error) {
 	if asked == "" {
 		return place.Containers[0], nil
@@ -100,7 +100,7 @@ func (a *APIServer) upgrade(ctx context.Context, u *url.URL, protocol string) (*
 	return apiwebsocket.Negotiate(transport, holder, request, protocol)
 }
 
-// exec asks for a command. Kubernetes 1.30 and later speak the protocol.
+// exec starts a command. Kubernetes 1.30 and later speak the protocol.
 func (a *APIServer) exec(ctx context.Context, place sandboxes.Place, exec *federationv1.ExecReach) (reach.Tunnel, error) {
 	name, err := container(place, exec.GetContainer())
 	if err != nil {
@@ -121,11 +121,11 @@ func (a *APIServer) exec(ctx context.Context, place sandboxes.Place, exec *feder
 	return &execTunnel{conn: conn}, nil
 }
 
-// execTunnel passes messages of v5.channel.k8s.io on as they are.
+// execTunnel passes messages of v5.channel.k8s.io on unchanged.
 type execTunnel struct {
 	conn   *websocket.Conn
 	buffer [reach.MaxMessage]byte
-	piece  io.Reader // the rest of a message that is longer than one of ours
+	piece  io.Reader // the rest of a message that exceeds the size of ours
 	once   sync.Once
 }
 
@@ -136,7 +136,7 @@ func (e *execTunnel) Recv() ([]byte, error) {
 			_, reader, err := e.conn.NextReader()
 			switch {
 			case websocket.IsCloseError(err, websocket.CloseNormalClosure):
-				e.Close(nil) // whoever is held up in Send is let go
+				e.Close(nil) // unblocks Send
 				return nil, io.EOF
 			case err != nil:
 				return nil, broke(err)
@@ -167,8 +167,8 @@ func (e *execTunnel) Close(error) { e.once.Do(func() { _ = e.conn.Close() }) }
 
 func (e *execTunnel) Cut() <-chan struct{} { return nil }
 
-// logs asks for what a container has printed. That of an earlier container, which may have been another tenant's, cannot be
-// asked for (I13).
+// logs opens the log of a container. The log of an earlier container, which may have been another tenant's, cannot be opened
+// (I13).
 func (a *APIServer) logs(ctx context.Context, place sandboxes.Place, logs *federationv1.LogsReach) (reach.Tunnel, error) {
 	name, err := container(place, logs.GetContainer())
 	if err != nil {
@@ -198,15 +198,15 @@ func (a *APIServer) logs(ctx context.Context, place sandboxes.Place, logs *feder
 			cancel()
 			return nil, t.err
 		}
-	case <-silent: // a kubelet answers with the first line
+	case <-silent: // a kubelet responds with the first line
 	}
 	return t, nil
 }
 
-// silentAfter is when a log that is followed and has no line yet counts as one that began.
+// silentAfter is when a followed log without a line yet counts as started.
 const silentAfter = time.Second
 
-// logTunnel is a sandbox that only talks.
+// logTunnel is a tunnel on which only the sandbox sends.
 type logTunnel struct {
 	cancel context.CancelFunc
 	begun  chan struct{} // closed when the two below are set
@@ -232,7 +232,7 @@ func (t *logTunnel) Close(error) {
 
 func (t *logTunnel) Cut() <-chan struct{} { return nil }
 
-// read answers what there is, and an error only when there is nothing.
+// read returns what is available, and an error only when nothing is.
 func read(from io.Reader, buffer []byte) ([]byte, error) {
 	n, err := from.Read(buffer)
 	for n == 0 && err == nil {
@@ -248,12 +248,12 @@ func read(from io.Reader, buffer []byte) ([]byte, error) {
 	}
 }
 
-// broke is a conversation that ended in the middle.
+// broke returns the error of a conversation that ended in the middle.
 func broke(err error) error {
 	return problem.New(problem.Unavailable, "the connection to the sandbox's Pod broke: %w", err)
 }
 
-// refused tells a caller why the API server did not begin.
+// refused returns why the API server refused to start.
 func refused(place sandboxes.Place, err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

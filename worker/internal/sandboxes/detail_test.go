@@ -25,7 +25,7 @@ import (
 	"navix.sh/atoll/worker/internal/hooks"
 )
 
-// stuck never gets done with any hook.
+// stuck never completes any hook.
 type stuck struct{}
 
 func (stuck) Follow(_ types.NamespacedName, jobs []hooks.Job) map[types.UID]hooks.State {
@@ -57,7 +57,7 @@ func warn(w *claimtest.World, pod *corev1.Pod, kind, reason, message string, at 
 	}))
 }
 
-// What a sandbox waits for is told by Get, with what Kubernetes warned about its Pod since it is this sandbox's.
+// Get shows what a sandbox waits for, with the Warning events of its Pod since it is this sandbox's.
 func TestGetTellsWhyASandboxDoesNotRun(t *testing.T) {
 	w := claimtest.NewWorld(t, stuck{})
 	w.MakePool(1)
@@ -109,7 +109,7 @@ func TestGetTellsWhyASandboxDoesNotRun(t *testing.T) {
 	}
 }
 
-// roundTrip is a way to the API server.
+// roundTrip is a transport to the API server.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -138,7 +138,7 @@ func TestGetDoesNotDependOnEvents(t *testing.T) {
 	}
 }
 
-// A claim with hooks is answered when they are done, not when its Pod is ready, and its key stands for them, too.
+// A claim with hooks returns when they are done, not when its Pod is ready, and so does its key.
 func TestAClaimWaitsForItsHooks(t *testing.T) {
 	w := claimtest.NewWorld(t, stuck{})
 	w.MakePool(2)

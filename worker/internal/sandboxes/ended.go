@@ -23,13 +23,14 @@ const (
 	// Bounds of the records that are in memory only.
 	endedMemory = 7 * 24 * time.Hour
 	maxEnded    = 100_000
-	// keepAgain is between two attempts to make durable what no Pod shows any more, maxKeepAgain when they keep failing.
+	// keepAgain is the pause between two tries to make a record durable that no Pod shows any more, maxKeepAgain when they keep
+	// failing.
 	keepAgain    = 200 * time.Millisecond
 	maxKeepAgain = 10 * time.Second
 )
 
-// endedStore holds the records of sandboxes whose Pods are gone before the history has one: of Pods that were removed by force
-// and, on a follower without a copy of the leader's history, of all that it saw go.
+// endedStore holds the records of sandboxes whose Pods are gone before the history has a record: of Pods that were removed by
+// force and, on a follower without a copy of the leader's history, of all Pods that it saw go.
 type endedStore struct {
 	records *memory.Map[history.Record] // by sandbox id
 	keys    map[string]string           // key hash to the id of the latest attempt's sandbox
@@ -66,15 +67,14 @@ func (e *endedStore) put(now time.Time, r history.Record) {
 	}
 }
 
-// ErrEnding says that this process is about to end.
+// ErrEnding reports that this process is about to end.
 var ErrEnding = errors.New("the worker is ending; the next one records what ends now")
 
-// StopRecording keeps records from being written while the process ends: it takes no more of them, and the Pods that they are of
-// stay as they are until another leader records them.
+// StopRecording stops new records while the process ends. Their Pods stay as they are until another leader records them.
 func (s *Service) StopRecording() { s.update(func(l locked) { l.stopped = true }) }
 
-// Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it lets the Pod, or the identity on it, go,
-// and does so only if there is no error: the record is durable then. A second record of one sandbox changes nothing.
+// Ended keeps the terminal record of a sandbox. The pool reconciler calls it before it removes the Pod, or the identity on it,
+// and removes it only if Ended returns nil: then the record is durable. A second record of one sandbox changes nothing.
 func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
 	var stopped bool
 	var r history.Record
@@ -105,7 +105,7 @@ func (l locked) stripped(c *inventory.Change) {
 	l.vanished(record, state)
 }
 
-// vanished takes down the sandbox of a Pod that went without a record.
+// vanished records the sandbox of a Pod that is gone without a record.
 func (l locked) vanished(record *sandboxv1.Sandbox, state sandbox.State) {
 	now := l.clock.Now()
 	if record == nil || l.opts.History.Has(record.GetId()) || l.ended.get(now, record.GetId()) != nil {
@@ -116,8 +116,8 @@ func (l locked) vanished(record *sandboxv1.Sandbox, state sandbox.State) {
 	l.keepVanished()
 }
 
-// keepVanished makes what vanished durable. There is nothing left that would bring it up again, so it is tried until it is, or this
-// process ends.
+// keepVanished makes the records of vanished sandboxes durable. No later event triggers it again, so it retries until they are,
+// or until this process ends.
 func (l locked) keepVanished() {
 	if l.Leading() == nil || l.keeping || l.ended.records.Len() == 0 {
 		return
@@ -148,7 +148,7 @@ func (l locked) keepVanished() {
 func (s *Service) nextVanished() (r history.Record, ok bool) {
 	s.update(func(l locked) {
 		r, ok = l.ended.records.Oldest(s.clock.Now())
-		l.keeping = ok // said under the same lock as that there is none: the next one begins anew
+		l.keeping = ok // set under the lock under which none was found: the next record starts a new goroutine
 	})
 	return r, ok
 }
@@ -175,7 +175,7 @@ func (s *Service) keep(ctx context.Context, r history.Record) error {
 	return nil
 }
 
-// recordOf says what a record means for its claim key.
+// recordOf returns a record with what it means for its claim key.
 func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, state sandbox.State) history.Record {
 	if unacknowledged(v, record.GetId(), &state) {
 		state.KeyHash = ""
@@ -186,8 +186,8 @@ func (s *Service) recordOf(v *inventory.View, record *sandboxv1.Sandbox, state s
 	}
 }
 
-// unacknowledged reports whether a sandbox with a key ends beside the one that was returned for it: its record must not stand for
-// the key, neither here nor at the hub (I2).
+// unacknowledged reports whether a sandbox with a key is not the one that was returned for the key. Then its record must not
+// stand for the key, neither here nor at the hub (I2).
 func unacknowledged(v *inventory.View, id string, state *sandbox.State) bool {
 	if state.KeyHash == "" {
 		return false
@@ -199,15 +199,15 @@ func unacknowledged(v *inventory.View, id string, state *sandbox.State) bool {
 	return stays != nil && stays.Sandbox() != id && sandbox.Read(stays.Object()).Attempt == state.Attempt
 }
 
-// IsLocal reports whether a key was given at this worker's own API.
+// IsLocal reports whether a key is of this worker's own API.
 func (s *Service) IsLocal(namespace string, state *sandbox.State) bool {
 	return state.KeyHash == sandbox.LocalKeyHash(state.Team, namespace, state.Key, s.clusterID)
 }
 
-// HasEnded reports whether there is a record of a sandbox.
+// HasEnded reports whether a sandbox has a record.
 func (s *Service) HasEnded(id string) bool { return s.opts.History.Has(id) }
 
-// EndedUnder is the sandbox that ended under a claim key; attempt 0 is none.
+// EndedUnder returns the sandbox that ended under a claim key; attempt 0 for none.
 func (s *Service) EndedUnder(v *inventory.View, hash string) (id string, attempt int32) {
 	k, _ := s.opts.History.ByKey(hash)
 	if r, ok := s.guarded.In(v).ended.byKey(s.clock.Now(), hash); ok && r.Attempt > k.Attempt {
@@ -216,7 +216,7 @@ func (s *Service) EndedUnder(v *inventory.View, hash string) (id string, attempt
 	return k.ID, k.Attempt
 }
 
-// EndedKeys lists the latest sandbox that ended under each key of the hub's.
+// EndedKeys lists the latest sandbox that ended under each of the hub's keys.
 func (s *Service) EndedKeys(v *inventory.View) []*federationv1.KeyHolder {
 	var keys []*federationv1.KeyHolder
 	add := func(hash, id string, attempt int32) {
@@ -236,8 +236,8 @@ func (s *Service) EndedKeys(v *inventory.View) []*federationv1.KeyHolder {
 	return keys
 }
 
-// Recorded returns the record of a sandbox that has ended; nil for one that is not known. It reads from a disk, so that the lock is
-// not held.
+// Recorded returns the record of a sandbox that has ended; nil for an unknown one. It reads from a disk, so never call it with
+// the lock held.
 func (s *Service) Recorded(ctx context.Context, id string) (record *sandboxv1.Sandbox, err error) {
 	s.inventory.View(func(v *inventory.View) { record = s.guarded.In(v).ended.get(s.clock.Now(), id) })
 	if record != nil {
@@ -249,11 +249,11 @@ func (s *Service) Recorded(ctx context.Context, id string) (record *sandboxv1.Sa
 	return record, nil
 }
 
-// OnEnded calls f whenever there is a new record for the hub. f does not block. Call OnEnded before Watch.
+// OnEnded calls f for each new record for the hub. f does not block. Call OnEnded before Watch.
 func (s *Service) OnEnded(f func()) { s.update(func(l locked) { l.onEnded = append(l.onEnded, f) }) }
 
 // TakeEnded returns up to most records that the hub has not acknowledged, oldest first, and the number to acknowledge them by.
-// Until then they are returned again.
+// Until then it returns them again.
 func (s *Service) TakeEnded(most int) (batch uint64, records []*federationv1.EndedSandbox) {
 	batch, records, err := s.opts.History.ToSend(context.Background(), most)
 	if err != nil {
@@ -262,5 +262,5 @@ func (s *Service) TakeEnded(most int) (batch uint64, records []*federationv1.End
 	return batch, records
 }
 
-// AckEnded takes note that the hub has stored the records up to a number that TakeEnded returned.
+// AckEnded notes that the hub has stored the records up to a number that TakeEnded returned.
 func (s *Service) AckEnded(batch uint64) { s.opts.History.Sent(batch) }

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// eventsTimeout is all that a Get waits for events. They are kept by no API server's cache, so a read of them can be slow.
+	// eventsTimeout bounds the time that a Get waits for events. No API server caches them, so a read can be slow.
 	eventsTimeout = time.Second
-	// maxEventReads bounds those reads under way; who comes beyond it gets no events.
+	// maxEventReads bounds those reads under way; a Get beyond it returns no events.
 	maxEventReads = 4
-	// maxEvents is how many events a caller is told.
+	// maxEvents is how many events a Get returns.
 	maxEvents       = 10
 	maxEventMessage = 512
 )
 
-// Get returns a sandbox: as it is, or the record of one that has ended. To one that does not run yet, or has failed, it adds
-// what Kubernetes has warned about its Pod, if that is to be had at once.
+// Get returns a sandbox: its current state, or the record of one that has ended. For a sandbox that does not run yet, or has
+// failed, it adds the Warning events of its Pod, if they are available at once.
 func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	record, pod, err := s.find(ctx, id)
 	if err != nil || record.GetStatusDetail() == nil || pod == nil {
@@ -73,7 +73,7 @@ func (s *Service) find(ctx context.Context, id string) (record *sandboxv1.Sandbo
 	return record, pod, err
 }
 
-// live returns the Pod of a live sandbox, or the record of one that is over or stopping.
+// live returns the Pod of a live sandbox, or the record of one that has ended or is stopping.
 func (s *Service) live(ctx context.Context, id string) (pod *corev1.Pod, record *sandboxv1.Sandbox, err error) {
 	s.inventory.View(func(v *inventory.View) {
 		p := v.Sandbox(id)
@@ -114,9 +114,9 @@ func (s *Service) Show(p *inventory.Pod) *sandboxv1.Sandbox {
 	return sandbox.Record(p.Object(), p.Pool().Runtimes(), s.clusterID)
 }
 
-// newestEvents picks what is told of a Pod's events: the latest first, and none that was first made before the sandbox was
-// claimed, for it may tell of another tenant (I13). The time of that is the API server's, as is the claim's; an old event
-// that happens again is left out with it.
+// newestEvents picks the events of a Pod that a caller sees: the latest first, and none that was first created before the claim
+// of the sandbox, because it may concern another tenant (I13). Both times are the API server's. An old event that happens again
+// is left out with it.
 func newestEvents(events []corev1.Event, claimed time.Time) []*sandboxv1.PodEvent {
 	events = slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool {
 		return e.Type != corev1.EventTypeWarning || e.CreationTimestamp.Time.Before(claimed)
@@ -141,7 +141,7 @@ func newestEvents(events []corev1.Event, claimed time.Time) []*sandboxv1.PodEven
 	return told
 }
 
-// lastTime is when an event happened last, as far as it says so.
+// lastTime returns when an event happened last, as far as it says so.
 func lastTime(e *corev1.Event) time.Time {
 	last := e.CreationTimestamp.Time
 	for _, t := range []time.Time{e.EventTime.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {

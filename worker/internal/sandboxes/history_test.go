@@ -44,7 +44,7 @@ func (d *disk) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
 	return d.Store.Commit(ctx, txn)
 }
 
-// on has a leader keep its history on a disk.
+// on makes a leader keep its history on a disk.
 func on(t *testing.T, d *disk) func(*claimtest.Options, *rest.Config) {
 	return func(o *claimtest.Options, _ *rest.Config) {
 		h, err := history.Open(t.Context(), history.Options{Store: d, Time: clock.RealClock{}})
@@ -102,8 +102,8 @@ func TestRecordsOutliveTheWorker(t *testing.T) {
 	}
 }
 
-// While the disk of the history is full, Pods wait with their finalizer and their sandbox's identity, and sandboxes are
-// handed out as before; when there is room again everything is recorded once and no Pod is left.
+// While the disk of the history is full, Pods wait with their finalizer and their sandbox's identity, and sandboxes are handed
+// out as before. When there is room again everything is recorded once and no Pod is left.
 func TestAFullDiskLosesNoRecordAndLeaksNoPod(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(4)
@@ -155,7 +155,7 @@ func TestAFullDiskLosesNoRecordAndLeaksNoPod(t *testing.T) {
 	}
 }
 
-// A Pod that is removed by force takes no record along, whatever the disk is like at that moment.
+// A Pod that is removed by force loses no record, whatever the state of the disk.
 func TestAPodRemovedByForceIsRecorded(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(2)

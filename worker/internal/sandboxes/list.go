@@ -18,12 +18,12 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// maxListBytes is where a page of live sandboxes ends before it has as many as were asked for: a response has to fit into a
-// frame of the link.
+// maxListBytes ends a page of live sandboxes before it has as many as requested, because a response must fit into a frame of the
+// link.
 const maxListBytes = 512 << 10
 
-// List returns sandboxes ordered by id: those on Pods, or those that have ended. The page token is how far the page before
-// has looked, which can be further than its last sandbox.
+// List returns sandboxes ordered by id: those on Pods, or those that have ended. The page token is the position up to which the
+// previous page has looked, which can be beyond its last sandbox.
 func (s *Service) List(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	if faults := serve.ListFaults(r); len(faults) > 0 {
 		return nil, disposition.Fault(problem.InvalidFields(faults...))
@@ -63,7 +63,7 @@ func (s *Service) listOnPods(r *sandboxv1.ListSandboxesRequest, size int) (page 
 	return page, next, err
 }
 
-// matches asks what is on the Pod before it has the sandbox described, which costs more.
+// matches checks the Pod before it builds the sandbox, which costs more.
 func (s *Service) matches(p *inventory.Pod, r *sandboxv1.ListSandboxesRequest) bool {
 	pod := p.Object()
 	if r.GetNamespace() != "" && r.GetNamespace() != pod.Namespace ||
@@ -76,8 +76,8 @@ func (s *Service) matches(p *inventory.Pod, r *sandboxv1.ListSandboxesRequest) b
 	return serve.Listed(r, s.Show(p))
 }
 
-// listEnded merges what the history has with what is recorded in a moment: sandboxes on failed Pods, and those whose Pod went
-// by force. Both parts are complete up to the lower of their tokens.
+// listEnded merges the history with what will soon be recorded: sandboxes on failed Pods, and those whose Pod was removed by
+// force. Both parts are complete up to the lower of their tokens.
 func (s *Service) listEnded(ctx context.Context, r *sandboxv1.ListSandboxesRequest, size int) (*sandboxv1.ListSandboxesResponse, error) {
 	asked := proto.CloneOf(r)
 	asked.Phase = sandboxv1.Phase_ENDED
@@ -111,7 +111,7 @@ func (s *Service) listEnded(ctx context.Context, r *sandboxv1.ListSandboxesReque
 	return &sandboxv1.ListSandboxesResponse{Sandboxes: all, NextPageToken: next}, nil
 }
 
-// listVanished returns what is not in the history yet and on no Pod any more.
+// listVanished returns sandboxes that are neither in the history yet nor on a Pod any more.
 func (s *Service) listVanished(after string, match func(*sandboxv1.Sandbox) bool) (out []*sandboxv1.Sandbox) {
 	s.inventory.View(func(v *inventory.View) {
 		for r := range s.guarded.In(v).ended.records.All(s.clock.Now()) {

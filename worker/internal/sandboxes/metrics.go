@@ -38,7 +38,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(registry.Register(m.endings), registry.Register(m.transitions))
 }
 
-// registerGauges adds what is counted when it is asked for.
+// registerGauges registers the gauges that are computed on each scrape.
 func (s *Service) registerGauges(registry prometheus.Registerer) error {
 	if registry == nil {
 		return nil
@@ -79,7 +79,7 @@ var causes = map[string]bool{
 	"DeletionByPodGC": true, "PreemptionByScheduler": true, "TerminationByKubelet": true, "NodeLost": true,
 }
 
-// hasEnded counts a sandbox that has ended. Its reasons were read from a Pod, where anything can stand.
+// hasEnded counts a sandbox that has ended. Its reasons come from a Pod and can be any text.
 func (m *metrics) hasEnded(reason, cause string) {
 	if !causes[cause] {
 		cause = "Other"

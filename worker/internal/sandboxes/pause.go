@@ -16,25 +16,26 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// transitionWait is how long a pause or a resume is waited for, which goes on after that. A hub waits for 10 s.
+// transitionWait is how long a call waits for a pause or a resume, which continues after that. A hub waits for 10 s.
 const transitionWait = 8 * time.Second
 
-// transition is a sandbox's way to being paused, or running again. There is one at a time, shared by all who ask for the same.
+// transition brings a sandbox to paused, or to running. Each sandbox has one at a time, shared by all callers with the same
+// target.
 type transition struct {
 	target  pause.Target
 	started time.Time
 	watch   *watch
-	tries   int           // how many before it were in vain
+	tries   int           // how many before it failed
 	done    chan struct{} // closed when err is set
 	err     error
 }
 
-// Pause frees a running sandbox's CPU. It returns when the node has done so, or says that it does not.
+// Pause frees a running sandbox's CPU. It returns when the node has done so, or reports that it does not.
 func (s *Service) Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.changeTo(ctx, id, pause.Paused)
 }
 
-// Resume gives a paused sandbox its CPU back. It returns when the node has done so, or says that it does not yet.
+// Resume returns its CPU to a paused sandbox. It returns when the node has done so, or reports that it does not yet.
 func (s *Service) Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.changeTo(ctx, id, pause.Running)
 }
@@ -63,12 +64,12 @@ func (s *Service) changeTo(ctx context.Context, id string, target pause.Target) 
 	return s.Get(ctx, id)
 }
 
-// busy is worth a retry, unlike a request that is wrong.
+// busy returns UNAVAILABLE, because a retry helps, unlike with an invalid request.
 func busy(err error) error {
 	return disposition.Fault(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(problem.RetrySoon))
 }
 
-// followTransition goes on with what was begun, be it by an earlier leader: whatever the annotation asks for, and the Pod does not
+// followTransition continues a transition, also one of an earlier leader: whatever the annotation requests and the Pod does not
 // show.
 func (l locked) followTransition(id string, tries int) {
 	p := l.Sandbox(id)
@@ -80,10 +81,10 @@ func (l locked) followTransition(id string, tries int) {
 	if intent == nil || pause.Decide(p.Object(), intent.Target, l.time.Now()).Step == pause.Rest {
 		return
 	}
-	_, _ = l.transitionTo(id, intent.Target, tries) // what cannot begin now is looked at again with the Pod's next event
+	_, _ = l.transitionTo(id, intent.Target, tries) // what cannot begin now is tried again with the Pod's next event
 }
 
-// transitionTo returns the transition that is under way, or a new one. It refuses one while the sandbox has another action.
+// transitionTo returns the transition under way, or a new one. It refuses one while the sandbox has another action.
 func (l locked) transitionTo(id string, target pause.Target, tries int) (*transition, error) {
 	if t := l.transitions[id]; t != nil && t.target == target {
 		return t, nil
@@ -101,13 +102,13 @@ func (l locked) transitionTo(id string, target pause.Target, tries int) (*transi
 	}
 	t := &transition{target: target, started: l.clock.Now(), watch: w, tries: tries, done: make(chan struct{})}
 	l.transitions[id] = t
-	// It ends with leading: the next leader goes on, and must not have to wait for it.
+	// It ends with the term. The next leader continues it, and must not have to wait for it.
 	ctx, s := l.Leading(), l.Service
 	l.Begin(func() { s.carry(ctx, id, t) })
 	return t, nil
 }
 
-// carry brings a transition to its end, and has what is left of it done later.
+// carry runs a transition to its end, and schedules a retry for what is left.
 func (s *Service) carry(ctx context.Context, id string, t *transition) {
 	way := course{id: id, target: t.target, intends: true}
 	err := s.wait(ctx, id, t.watch, transitionWait, func() (bool, error) {
@@ -117,7 +118,7 @@ func (s *Service) carry(ctx context.Context, id string, t *transition) {
 	result := "Done"
 	switch {
 	case errors.Is(err, errLate):
-		result, err = "Late", nil // the caller is told how far it is
+		result, err = "Late", nil // the caller gets the current state
 	case err != nil && ctx.Err() != nil:
 		err = disposition.Doubt("sandbox %s is not %s yet, and the worker stops leading; the next leader goes on", id, t.target)
 	}
@@ -140,7 +141,7 @@ func (s *Service) carry(ctx context.Context, id string, t *transition) {
 	})
 }
 
-// nudge looks again, after a while, at a sandbox of which a write has failed.
+// nudge checks a sandbox again, after a while, when a write has failed.
 func (s *Service) nudge(ctx context.Context, id string, tries int) {
 	err := wallclock.Sleep(ctx, s.clock, min(time.Second<<min(tries, 5), 30*time.Second))
 	s.update(func(l locked) {

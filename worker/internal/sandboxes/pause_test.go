@@ -31,7 +31,7 @@ import (
 	"navix.sh/atoll/worker/internal/pause"
 )
 
-// withCPU gives the pool's containers CPU to give back.
+// withCPU gives the pool's containers CPU that a pause can free.
 func withCPU(request, limit string) func(*v1alpha1.SandboxPool) {
 	return func(p *v1alpha1.SandboxPool) {
 		r := &p.Spec.Template.Spec.Containers[0].Resources
@@ -137,7 +137,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// Where a Pod or its node cannot, the answer says so, and nothing of the attempt stays.
+// Where a Pod or its node cannot be paused, the error says so, and nothing of the attempt stays.
 func TestCannotBePaused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*v1alpha1.SandboxPool)
@@ -186,7 +186,7 @@ func TestPauseOfAStartingSandbox(t *testing.T) {
 	}
 }
 
-// A node that has no room says so at once, the opposite can be asked for, and what was asked for is done when there is room.
+// A node without room reports that at once, the opposite can be requested, and the request completes when there is room.
 func TestResumeThatIsDeferred(t *testing.T) {
 	for _, reason := range []string{"Deferred", "Infeasible"} {
 		t.Run(reason, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestResumeThatIsDeferred(t *testing.T) {
 	}
 }
 
-// A quota that was used up meanwhile keeps a sandbox paused, and the caller is told.
+// A quota that was used up meanwhile keeps a sandbox paused, and the caller gets the reason.
 func TestResumeThatAQuotaRefuses(t *testing.T) {
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
@@ -247,7 +247,7 @@ func TestResumeThatAQuotaRefuses(t *testing.T) {
 	quiet(l, sb.GetId(), "1/1")
 }
 
-// Of two that want opposite things one is refused; of two that want the same both are answered.
+// Of two calls with opposite targets one is refused; two calls with the same target both succeed.
 func TestPauseAndResumeAtOnce(t *testing.T) {
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
@@ -271,7 +271,7 @@ func TestPauseAndResumeAtOnce(t *testing.T) {
 	quiet(l, sb.GetId(), "1/1")
 }
 
-// A leader that comes when another one has written half of it finishes it, be it a pause or a resume.
+// A new leader completes what another leader has half written, a pause or a resume.
 func TestANewLeaderGoesOnWithAPause(t *testing.T) {
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
@@ -296,7 +296,7 @@ func TestANewLeaderGoesOnWithAPause(t *testing.T) {
 	quiet(l, sb.GetId(), "1/1")
 }
 
-// I13: a Pod whose CPU was taken is not given to the next tenant, whether or not it could be reset otherwise.
+// I13: a Pod whose CPU was taken is not handed to the next tenant, whether or not it could be reset otherwise.
 func TestI13APausedPodIsReplaced(t *testing.T) {
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	for _, paused := range []bool{false, true} {
@@ -319,7 +319,7 @@ func TestI13APausedPodIsReplaced(t *testing.T) {
 	}
 }
 
-// While it is paused a sandbox does not end as idle, and when it has its CPU back its time begins anew.
+// A paused sandbox does not end as idle, and when it has its CPU back its idle time starts again.
 func TestAPausedSandboxIsNotIdle(t *testing.T) {
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	idle := 3 * time.Second
@@ -328,7 +328,7 @@ func TestAPausedSandboxIsNotIdle(t *testing.T) {
 	w.Must(err)
 	wait, cancel := context.WithTimeout(t.Context(), 2*idle)
 	defer cancel()
-	<-wait.Done() // nothing is to happen, so there is nothing else to wait for
+	<-wait.Done() // nothing must happen, so there is no event to wait for
 	if got, err := l.Get(t.Context(), sb.GetId()); err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
 		t.Fatalf("after twice its idle timeout it is %v, %v", got.GetPhase(), err)
 	}
@@ -343,7 +343,7 @@ func TestAPausedSandboxIsNotIdle(t *testing.T) {
 
 func timeout(c *claim.Claim, idle time.Duration) { c.Request.IdleTimeout = durationpb.New(idle) }
 
-// resizes are the requests to resize a Pod, which a test answers as it likes.
+// resizes are the requests to resize a Pod. A test chooses the responses.
 type resizes struct {
 	next   http.RoundTripper
 	answer func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error)
@@ -370,7 +370,7 @@ func answered(req *http.Request, code int, reason metav1.StatusReason) *http.Res
 	}
 }
 
-// What an API server before 1.33 says of a subresource that it does not know.
+// The response of an API server before 1.33 to a subresource that it does not have.
 func TestAnAPIServerWithoutResize(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(1, withCPU("1", "1"))
@@ -385,7 +385,7 @@ func TestAnAPIServerWithoutResize(t *testing.T) {
 	quiet(l, sb.GetId(), "1/1")
 }
 
-// An API server in trouble makes a pause take longer, at worst beyond its answer; what was asked for comes all the same.
+// An API server in trouble makes a pause take longer, at worst longer than the call waits; the pause completes all the same.
 func TestPauseWhileTheAPIServerIsInTrouble(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fails   int32
@@ -421,7 +421,7 @@ func TestPauseWhileTheAPIServerIsInTrouble(t *testing.T) {
 	}
 }
 
-// A leader that parts in the midst of a pause does not keep the next one waiting, which finishes it.
+// A leader that ends during a pause does not keep the next leader waiting, which completes it.
 func TestLeadingEndsInTheMidstOfAPause(t *testing.T) {
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()

@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// startingRetry is when to ask again for a sandbox that starts.
+// startingRetry is when to retry for a sandbox that starts.
 const startingRetry = time.Second
 
 // Place is where a sandbox runs.
@@ -54,19 +54,19 @@ func (s *Service) locate(v *inventory.View, id string) (Place, error) {
 	return place, nil
 }
 
-// open reports whether the sandbox on a Pod can be reached. One that starts cannot: what runs in it may still be what ran before
-// its image was swapped.
+// open reports whether the sandbox on a Pod can be reached. A sandbox that starts cannot: the container may still be the one from
+// before the image swap.
 func open(pod *corev1.Pod) bool {
 	return sandbox.PhaseOf(pod) == sandbox.Running && pod.DeletionTimestamp == nil
 }
 
-// OnShut calls f for a sandbox that can no longer be reached here: before its release is written, as soon as it is seen to have
-// ended, and before any caller is told so. An empty id means all of them. f does not block. Call OnShut before Watch.
+// OnShut calls f for a sandbox that can no longer be reached here: before its release is written, as soon as its end is seen, and
+// before any caller learns of it. An empty id means all of them. f does not block. Call OnShut before Watch.
 func (s *Service) OnShut(f func(id string)) {
 	s.update(func(l locked) { l.onShut = append(l.onShut, f) })
 }
 
-// shut tells, once the lock is released, that a sandbox cannot be reached.
+// shut reports, once the lock is released, that a sandbox cannot be reached.
 func (l locked) shut(id string) {
 	if id != "" {
 		l.tellShut(id)
@@ -82,7 +82,7 @@ func (l locked) tellShut(id string) {
 	}
 }
 
-// closing is holdingOff, and what is open into the sandbox ends as well.
+// closing is holdingOff, and also ends what is open into the sandbox.
 func (s *Service) closing(id string) (done func()) {
 	done = s.holdingOff(id)
 	s.update(func(l locked) {
@@ -93,7 +93,8 @@ func (s *Service) closing(id string) (done func()) {
 	return done
 }
 
-// holdingOff lets no caller into a sandbox whose end is about to be written, until done: should it go on, who comes later gets in.
+// holdingOff lets no caller into a sandbox whose end is about to be written, until done. If the sandbox stays, later callers get
+// in.
 func (s *Service) holdingOff(id string) (done func()) {
 	var p *inventory.Pod
 	s.update(func(l locked) {
@@ -107,9 +108,9 @@ func (s *Service) holdingOff(id string) (done func()) {
 	return func() { s.update(func(locked) { p.Ending-- }) }
 }
 
-// BeginExec notes that the API server is asked to run a command for a sandbox on a Pod: a request that it still holds may be
-// carried out in whatever container the Pod has by then, so the Pod is not reset (I13). done notes that it is known what came of the
-// command. It is false where no command must be sent: the end of the sandbox is being written, as a reset perhaps, or it is not on
+// BeginExec notes that the API server gets a command for a sandbox on a Pod. A request that it still holds may be carried out in
+// whatever container the Pod has by then, so the Pod is not reset (I13). done notes that the outcome of the command is known. ok
+// is false where no command may be sent: the end of the sandbox is being written, as a reset perhaps, or the sandbox is not on
 // that Pod.
 func (s *Service) BeginExec(pod types.UID, id string) (done func(), ok bool) {
 	s.update(func(l locked) {
@@ -123,8 +124,7 @@ func (s *Service) BeginExec(pod types.UID, id string) (done func(), ok bool) {
 	return done, ok
 }
 
-// returnsTo is the pool as far as the reset of a Pod is concerned. An empty one means that there is nothing to return to, and the
-// Pod is replaced.
+// returnsTo returns the pool that a reset returns the Pod to. An empty one means that no pool takes it, and the Pod is replaced.
 func returnsTo(p *inventory.Pod) *v1alpha1.SandboxPoolSpec {
 	if spec := p.Pool().Spec(); spec != nil && p.Executing == 0 {
 		return spec

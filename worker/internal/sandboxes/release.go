@@ -23,7 +23,7 @@ import (
 const (
 	// maxReleaseTries bounds how often a release starts again because the Pod has changed.
 	maxReleaseTries = 8
-	// disposeAgain is between two releases of a sandbox that no caller was told of, maxDisposeAgain when they keep failing.
+	// disposeAgain is the pause between two releases of a sandbox that no caller has, maxDisposeAgain when they keep failing.
 	disposeAgain    = 500 * time.Millisecond
 	maxDisposeAgain = 10 * time.Second
 )
@@ -33,16 +33,17 @@ func (s *Service) Abandon(id string) {
 	s.inventory.Update(func(st *inventory.State) { s.Dispose(st, id, Abandoned()) })
 }
 
-// Abandoned is the end of a sandbox that no caller was told of.
+// Abandoned is the end of a sandbox that was returned to no caller.
 func Abandoned() sandbox.End { return Canceled("Abandoned", "nobody was told of the sandbox") }
 
-// Canceled is an end as Canceled.
+// Canceled returns an end as Canceled.
 func Canceled(reason, message string) sandbox.End {
 	return sandbox.End{StopReason: v1alpha1.SandboxStopReasonCanceled, Reason: reason, Message: message}
 }
 
-// Dispose ends a sandbox that no caller was told of. One goroutine does, whatever asks for it again meanwhile: they are no more
-// than there are Pods (I10). One that ends because there is no such sandbox looks once more, for it may have appeared.
+// Dispose ends a sandbox that was returned to no caller. One goroutine per sandbox does so, however often it is requested, so
+// Pods bound them (I10). If the sandbox does not exist and Dispose was called again meanwhile, the goroutine looks once more,
+// because the sandbox may have appeared.
 func (s *Service) Dispose(st *inventory.State, id string, end sandbox.End) {
 	l := s.in(st)
 	if !l.Lasts() {
@@ -61,7 +62,7 @@ func (s *Service) Dispose(st *inventory.State, id string, end sandbox.End) {
 	})
 }
 
-// askedAgain reports whether a disposal was asked for once more while it was under way; else it is over.
+// askedAgain reports whether a disposal was requested again while it was under way. If not, it is over.
 func (l locked) askedAgain(ctx context.Context, id string) bool {
 	if l.disposing[id] && ctx.Err() == nil {
 		l.disposing[id] = false
@@ -71,7 +72,7 @@ func (l locked) askedAgain(ctx context.Context, id string) bool {
 	return false
 }
 
-// dispose goes on however long the API server is away: nothing else would end the sandbox.
+// dispose continues however long the API server is away, because nothing else would end the sandbox.
 func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
 	for wait := disposeAgain; ; wait = min(2*wait, maxDisposeAgain) {
 		if s.mayBeAcknowledged(id) {
@@ -88,7 +89,7 @@ func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
 	}
 }
 
-// mayBeAcknowledged reports whether another leader may have returned a sandbox: by its key, since the lease was lost here.
+// mayBeAcknowledged reports whether another leader may have returned a sandbox: by its key, after the lease was lost here.
 func (s *Service) mayBeAcknowledged(id string) (may bool) {
 	s.inventory.View(func(v *inventory.View) {
 		p := v.Sandbox(id)
@@ -97,12 +98,12 @@ func (s *Service) mayBeAcknowledged(id string) (may bool) {
 	return may
 }
 
-// Release ends a sandbox for its caller. Of one that has ended it returns the record.
+// Release ends a sandbox for its caller. For a sandbox that has ended it returns the record.
 func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	return s.end(ctx, id, sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased})
 }
 
-// end writes the release until the Pod shows it, whoever wrote it.
+// end writes the release until the Pod shows it, whichever writer wrote it.
 func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandboxv1.Sandbox, error) {
 	defer s.closing(id)()
 	return s.write(ctx, id, "releasing", maxReleaseTries, func() (edit, error) { return s.prepareEnd(id, end) })
@@ -135,7 +136,7 @@ func (s *Service) write(ctx context.Context, id, doing string, tries int, prepar
 		case got == inventory.Faulty:
 			return nil, disposition.Fault(problem.New(problem.Internal, "%s sandbox %s: %w", doing, id, err))
 		}
-		last = err // an API server that has just started refuses what it will allow
+		last = err // an API server that has just started refuses what it later allows
 		if err := wallclock.Sleep(ctx, s.clock, 20*time.Millisecond<<try); err != nil {
 			break
 		}

@@ -22,15 +22,15 @@ import (
 // maxSteps bounds the writes of a transition, and the tries to make them.
 const maxSteps = 8
 
-// course is what a sandbox is brought to.
+// course is the target of a transition.
 type course struct {
 	id     string
 	target pause.Target
-	// intends: the target may be written on the Pod. Later that is for whoever wants something else to change.
+	// intends: the target may be written on the Pod. Once written, only a call with another target changes it.
 	intends bool
 }
 
-// drive takes all steps that can be taken now, and reports whether there is nothing to wait for.
+// drive takes all steps that are possible now, and reports whether there is nothing to wait for.
 func (s *Service) drive(ctx context.Context, way *course) (settled bool, err error) {
 	settled, refused, err := s.steps(ctx, way)
 	if refused == nil {
@@ -44,8 +44,8 @@ func (s *Service) drive(ctx context.Context, way *course) (settled bool, err err
 	return true, disposition.Fault(problem.New(problem.Unimplemented, "sandbox %s cannot be paused: %w", way.id, refused))
 }
 
-// takeBack undoes what was written for a transition that was refused. What cannot be undone now is so later: until then the same
-// refusal comes of it again.
+// takeBack undoes what was written for a transition that was refused. If it cannot be undone now, it is undone later: until then
+// each try gets the same refusal.
 func (s *Service) takeBack(ctx context.Context, way *course, why error) {
 	pod, record, err := s.live(ctx, way.id)
 	if err != nil || record != nil || !pause.Marked(pod) {
@@ -106,7 +106,8 @@ func (s *Service) steps(ctx context.Context, way *course) (settled bool, refused
 	return true, nil, disposition.Doubt("resizing sandbox %s: its Pod changes all the time", way.id)
 }
 
-// whole reads a Pod live: what a cache keeps of one is not enough to begin a pause. It is nil if the Pod is no more what it was.
+// whole reads a Pod live, because the cached fields of a Pod are not enough to begin a pause. It returns nil if the Pod has
+// changed.
 func (s *Service) whole(ctx context.Context, id string, seen *corev1.Pod) (*corev1.Pod, error) {
 	live, err := s.inventory.Client().Read(ctx, seen)
 	switch {
@@ -130,7 +131,7 @@ func (s *Service) step(ctx context.Context, id string, pod *corev1.Pod, d pause.
 	return s.inventory.Write(ctx, id, pod, patch)
 }
 
-// refusedForGood tells what another try would not change from what it might.
+// refusedForGood reports whether a refusal is permanent: another try would not change it.
 func refusedForGood(got inventory.Result, err error) bool {
 	return got == inventory.Faulty || got == inventory.Denied && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err)
 }
@@ -144,7 +145,7 @@ func (s *Service) runsOn(id string, pod *corev1.Pod) (runs bool) {
 	return runs
 }
 
-// arrived reports whether there is nothing more to wait for: it is what is wanted, or the node says that it will take long.
+// arrived reports whether there is nothing more to wait for: the target is reached, or the node reports that it will take long.
 func arrived(pod *corev1.Pod, target pause.Target) bool {
 	o := pause.Observe(pod)
 	switch {

@@ -20,7 +20,7 @@ import (
 // StartupTimeout is the failure reason of a sandbox that took too long to start, here and in package pool.
 const StartupTimeout = "StartupTimeout"
 
-// NotStartedError is of a sandbox that ended before it ran.
+// NotStartedError is the error of a sandbox that ended before it ran.
 type NotStartedError struct {
 	error
 	Record *sandboxv1.Sandbox
@@ -28,8 +28,8 @@ type NotStartedError struct {
 
 func (n *NotStartedError) Unwrap() error { return n.error }
 
-// AwaitRunning waits until a sandbox can be used, or has ended, or time is up. One that runs when time is up is returned as well:
-// it has started, and what keeps it from being ready will pass.
+// AwaitRunning waits until a sandbox can be used, or has ended, or time is up. A sandbox that runs when time is up is returned as
+// well: it has started, and what keeps it from being ready will pass.
 func (s *Service) AwaitRunning(ctx context.Context, id string, deadline time.Time) (record *sandboxv1.Sandbox, err error) {
 	ctx, span := telemetry.Start(ctx, "start")
 	defer func() { telemetry.End(span, err) }()
@@ -57,7 +57,7 @@ func (s *Service) AwaitRunning(ctx context.Context, id string, deadline time.Tim
 	return nil, late(id, record)
 }
 
-// started reports whether there is nothing to wait for any more.
+// started reports whether there is nothing left to wait for.
 func (s *Service) started(ctx context.Context, id string) (record *sandboxv1.Sandbox, done bool, err error) {
 	var ready bool
 	s.inventory.View(func(v *inventory.View) { record, ready = s.look(v, id) })
@@ -92,7 +92,7 @@ func late(id string, record *sandboxv1.Sandbox) error {
 	return disposition.Doubtful(e)
 }
 
-// startFailure tells why a sandbox ended before it ran. An image that cannot be had is the request's fault.
+// startFailure returns why a sandbox ended before it ran. An image that cannot be pulled is the request's fault.
 func startFailure(id string, record *sandboxv1.Sandbox) error {
 	if reason := record.GetFailureReason(); BadImage(reason) {
 		e := problem.InvalidField("image", record.GetImage(), "an image that the cluster can pull")
@@ -107,7 +107,7 @@ func startFailure(id string, record *sandboxv1.Sandbox) error {
 	return disposition.Fault(problem.New(problem.Unavailable, "sandbox %s ended before it ran: %s", id, strings.Join(why, ": ")))
 }
 
-// BadImage reports whether a failure reason is that of an image that cannot be had.
+// BadImage reports whether a failure reason means that the image cannot be pulled.
 func BadImage(reason string) bool {
 	switch reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError":

@@ -26,7 +26,7 @@ type Options struct {
 	Log      logr.Logger
 }
 
-// Service looks after sandboxes. Its methods are safe for concurrent use.
+// Service manages sandboxes. Its methods are safe for concurrent use.
 type Service struct {
 	opts       Options
 	inventory  *inventory.Inventory
@@ -80,7 +80,7 @@ func (s *Service) InFlight() (n int) {
 	return n
 }
 
-// changed takes in what has become of a Pod.
+// changed takes a change of a Pod.
 func (l locked) changed(c *inventory.Change) {
 	switch c.Kind {
 	case inventory.Unpooled:
@@ -99,7 +99,7 @@ func (l locked) changed(c *inventory.Change) {
 	l.wake(c.Sandbox)
 }
 
-// led takes over the sandboxes that were there before this process led.
+// led takes over the sandboxes that existed before this process led.
 func (l locked) led() {
 	for _, p := range l.Sandboxes() {
 		l.takeOver(p)
@@ -110,8 +110,8 @@ func (l locked) led() {
 	}
 }
 
-// nameAgain names the pool of a sandbox whose Pod has lost both its label and its owner, so that the pool finds it. Until then the
-// sandbox is shown as it was: it has not ended.
+// nameAgain labels the Pod of a sandbox that has lost both its pool's label and its owner, so that the pool finds it. Until then
+// the sandbox is shown as it was: it has not ended.
 func (l locked) nameAgain(c *inventory.Change) {
 	if l.Leading() == nil {
 		return

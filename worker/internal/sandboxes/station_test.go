@@ -23,7 +23,7 @@ import (
 
 const id = "01hx-east"
 
-// station is a service that leads, fed with events by hand.
+// station is a service that leads, with events from the test.
 type station struct {
 	*Service
 	*inventorytest.Station
@@ -46,14 +46,14 @@ func bubble(t *testing.T, test func(t *testing.T, s *station, pod *corev1.Pod)) 
 	})
 }
 
-// idle is how many Pods can be handed out.
+// idle returns how many Pods can be handed out.
 func (s *station) idle() (n int) {
 	s.View(func(v *inventory.View) { n = v.Pool(inventorytest.Pool).Idle() })
 	return n
 }
 
-// A sandbox that no caller was told of ends, however long the API server is away: nothing else would end one without a
-// first-activity timeout.
+// A sandbox that was returned to no caller ends, however long the API server is away: without a first-activity timeout nothing
+// else would end it.
 func TestWhatNoCallerWasToldOfEndsInTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, s *station, _ *corev1.Pod) {
 		s.API.Respond(func(int, func() (*http.Response, error)) (*http.Response, error) {
@@ -83,7 +83,7 @@ func TestWhatNoCallerWasToldOfEndsInTheEnd(t *testing.T) {
 	})
 }
 
-// A disposal that found no sandbox looks again if it was asked for once more: the sandbox may have appeared since.
+// A disposal that found no sandbox looks again if it was requested again: the sandbox may have appeared since.
 func TestADisposalLooksAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *station, _ *corev1.Pod) {
 		s.update(func(l locked) {
@@ -167,7 +167,7 @@ func TestI13_LabelsEditedByHandHideNoSandbox(t *testing.T) {
 	}
 }
 
-// A sandbox whose Pod shows nothing of it any more is recorded, and its Pod is not idle.
+// A sandbox whose Pod no longer shows it is recorded, and its Pod is not idle.
 func TestASandboxThatWasTakenOffItsPodIsRecorded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *station, pod *corev1.Pod) {
 		s.See(s.Edited(pod, func(p *corev1.Pod) {

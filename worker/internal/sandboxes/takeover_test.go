@@ -22,7 +22,7 @@ import (
 	"navix.sh/atoll/worker/internal/idle"
 )
 
-// A leader that takes over goes by what is written down: late, and never early.
+// A leader that takes over uses what was written: late, and never early.
 func TestTheNextLeaderTakesTimeoutsOver(t *testing.T) {
 	w, l := claimtest.Start(t, 5)
 	began := time.Now()
@@ -65,7 +65,7 @@ func TestI6ARestoredEtcdEndsNoSandboxEarly(t *testing.T) {
 	next.TakeOver(2)
 	awaitEnd(next, old.GetId(), began, 0, idle.MaxLifetime)
 	awaitEnd(next, quiet.GetId(), began, 3*time.Second, idle.IdleTimeout)
-	next.DistrustActivity() // the hub's word may come late
+	next.DistrustActivity() // the hub may report it late
 	wantRunning(next, early.GetId(), "it may have been active a moment ago")
 }
 
@@ -116,14 +116,14 @@ func TestI11ClocksThatAreOffChangeNoTimeout(t *testing.T) {
 	}
 }
 
-// I6: who does not lead for certain ends nothing, and a timeout that somebody changed elsewhere is heeded.
+// I6: a process that does not certainly lead ends nothing, and a timeout that another process changed is respected.
 func TestI6OnlyALeaderEndsSandboxes(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(3)
 	earlier := w.Lead(1)
 	earlier.AwaitIdle(3)
 	forgotten, changed := earlier.MustCreate(idleTimeout(3*time.Second)), earlier.MustCreate(idleTimeout(15*time.Second))
-	earlier.MustCreate() // it looks at the latest one, whatever it hears of the others
+	earlier.MustCreate() // it looks at the latest one, whatever events of the others arrive
 	earlier.Lease.Lost.Store(true)
 	if _, err := earlier.Touch(t.Context(), forgotten.GetId()); problem.FromError(err).Reason != problem.Unavailable {
 		t.Errorf("touched where nobody leads: %v", err)
@@ -132,18 +132,18 @@ func TestI6OnlyALeaderEndsSandboxes(t *testing.T) {
 	if got := w.Pod(forgotten.GetPod()).Labels[v1alpha1.SandboxPhaseLabelKey]; got != v1alpha1.SandboxPhaseRunning {
 		t.Errorf("it was ended without a lease: it is %s", got)
 	}
-	earlier.Blind() // it does not hear of what comes
+	earlier.Blind() // it gets no more events
 	later := w.Lead(2)
 	_, err := later.Sandboxes.Update(t.Context(), &sandboxv1.UpdateSandboxRequest{Id: changed.GetId(), IdleTimeout: durationpb.New(time.Hour)})
 	w.Must(err)
 	awaitEnd(later, forgotten.GetId(), time.Now(), 0, idle.IdleTimeout)
-	await(w, changed.GetStartedAt().AsTime().Add(17*time.Second)) // which the earlier one still believes to be the end
+	await(w, changed.GetStartedAt().AsTime().Add(17*time.Second)) // which the earlier leader still takes for the end
 	earlier.Lease.Lost.Store(false)
 	await(w, time.Now().Add(3*time.Second))
 	wantRunning(later, changed.GetId(), "its timeout was changed")
 }
 
-// I6: a leader that was frozen, and has refused an attempt, does not end the sandbox that the next one gave it.
+// I6: a leader that was frozen, and has refused an attempt, does not end the sandbox that the next leader created for it.
 func TestI6ALapsedLeaderEndsNothingOfItsSuccessor(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(2)

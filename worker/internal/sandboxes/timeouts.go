@@ -23,7 +23,7 @@ import (
 // maxChangeTries bounds how often a change starts again because the Pod has changed, or the API server did not respond.
 const maxChangeTries = 3
 
-// Update changes the timeouts of a live sandbox. Of one that has ended it returns the record.
+// Update changes the timeouts of a live sandbox. For a sandbox that has ended it returns the record.
 func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	if faults := validate.Update(r); len(faults) > 0 {
 		return nil, disposition.Fault(problem.InvalidFields(faults...))
@@ -39,7 +39,7 @@ func durationOf(d *durationpb.Duration) *time.Duration {
 	return new(d.AsDuration())
 }
 
-// Touch records activity of a sandbox. Of one that has ended it returns the record.
+// Touch records activity of a sandbox. For a sandbox that has ended it returns the record.
 func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
 	_, record, err := s.live(ctx, id)
 	if err != nil || record != nil {
@@ -54,14 +54,14 @@ func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, err
 	return s.Find(ctx, id)
 }
 
-// writeActive writes down when a sandbox was last active. One that has ended needs that no more.
+// writeActive writes when a sandbox was last active. A sandbox that has ended needs no write.
 func (s *Service) writeActive(ctx context.Context, id string, at time.Time) error {
 	written := s.time.Ago(s.clock.Since(at))
 	_, err := s.change(ctx, id, func(pod *corev1.Pod) []byte { return sandbox.ActivePatch(pod, written) })
 	return err
 }
 
-// change writes on the Pod of a live sandbox, and returns what it is then.
+// change writes on the Pod of a live sandbox, and returns the sandbox after the write.
 func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.Pod) []byte) (*sandboxv1.Sandbox, error) {
 	return s.write(ctx, id, "changing", maxChangeTries, func() (e edit, err error) {
 		if e.pod, e.record, err = s.live(ctx, id); e.pod != nil {
@@ -71,8 +71,8 @@ func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.
 	})
 }
 
-// expire ends a sandbox whose time is up, unless more is known by then. Whatever else comes of the write, its time is
-// looked at again.
+// expire ends a sandbox whose time is up, unless newer state contradicts that. After any other result, its timeouts are checked
+// again.
 func (s *Service) expire(ctx context.Context, id string) error {
 	defer s.holdingOff(id)() // it may yet go on
 	e, err := s.prepareExpiry(id)
@@ -121,7 +121,8 @@ func endOf(d idle.Decision) sandbox.End {
 	return end
 }
 
-// follow tells the timeouts of a Pod's sandbox, if this process ends sandboxes by them; before is the one that it had.
+// follow passes the timeouts of a Pod's sandbox to the keeper, if this process ends sandboxes by them; before is the sandbox that
+// the Pod had.
 func (l locked) follow(before string, p *inventory.Pod) {
 	id := p.Sandbox()
 	if before != "" && before != id {
@@ -142,7 +143,7 @@ func (l locked) follow(before string, p *inventory.Pod) {
 	l.timeouts.See(id, timeoutsOf(&state), state.Phase == sandbox.Running)
 }
 
-// takeOver takes over the timeouts of a sandbox that was there before this process led.
+// takeOver takes over the timeouts of a sandbox that existed before this process led.
 func (l locked) takeOver(p *inventory.Pod) {
 	state := sandbox.Read(p.Object())
 	if !state.Phase.Live() || p.Object().DeletionTimestamp != nil {
@@ -153,7 +154,7 @@ func (l locked) takeOver(p *inventory.Pod) {
 	l.timeouts.Take(p.Sandbox(), idle.TakeOver(timeoutsOf(&state), written, running, l.time.Since, l.clock.Now()))
 }
 
-// DistrustActivity is for a leader that learns that etcd was set back: activity that was written down since is lost.
+// DistrustActivity is for a leader that learns that etcd was restored from a backup: activity written since that backup is lost.
 func (s *Service) DistrustActivity() {
 	s.update(func(l locked) { l.distrust = true })
 	s.timeouts.Renew()

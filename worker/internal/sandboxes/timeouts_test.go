@@ -40,7 +40,7 @@ func firstActivity(d time.Duration) func(*claim.Claim) {
 	return func(c *claim.Claim) { c.Request.FirstActivityTimeout = durationpb.New(d) }
 }
 
-// awaitEnd waits for the end of a sandbox, which is not to come before a time has passed, and answers what it says.
+// awaitEnd waits for the end of a sandbox, which must not come before a time has passed, and returns its record.
 func awaitEnd(l *claimtest.Leader, id string, since time.Time, least time.Duration, reason idle.Reason) *sandboxv1.Sandbox {
 	l.W.T.Helper()
 	var record *sandboxv1.Sandbox
@@ -197,7 +197,7 @@ func TestTimeoutsOutOfBoundsAreRefused(t *testing.T) {
 	}
 }
 
-// source is activity that is known elsewhere.
+// source is activity that another component reports.
 type source struct{ unreachable atomic.Bool }
 
 func (s *source) GetLastActive(context.Context) (map[string]time.Time, error) {
@@ -207,7 +207,7 @@ func (s *source) GetLastActive(context.Context) (map[string]time.Time, error) {
 	return nil, nil
 }
 
-// I6: while it cannot be known whether a sandbox is used, it is not ended for want of use.
+// I6: while it is unknown whether a sandbox is used, it does not end for lack of use.
 func TestI6NothingEndsAsIdleWhileASourceIsUnreachable(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(3)
@@ -226,7 +226,7 @@ func TestI6NothingEndsAsIdleWhileASourceIsUnreachable(t *testing.T) {
 	awaitEnd(l, unused.GetId(), back, 0, idle.FirstActivityTimeout)
 }
 
-// A sandbox that is never seen running ends as failed, and its caller hears why.
+// A sandbox that is never seen running ends as failed, and its caller gets the reason.
 func TestAStartThatTakesTooLongFails(t *testing.T) {
 	w, l := claimtest.Start(t, 1)
 	slow := w.Pods()[0]
@@ -241,7 +241,7 @@ func TestAStartThatTakesTooLongFails(t *testing.T) {
 		}
 		return nil
 	})
-	// The old Pod is still there for a moment after the new one has come.
+	// The old Pod still exists for a moment after the new one was created.
 	w.Eventually("another Pod in its place", func() error {
 		if pods := w.Pods(); len(pods) != 1 || pods[0].UID == slow.UID {
 			return fmt.Errorf("there are %d, and %s must go", len(pods), slow.UID)

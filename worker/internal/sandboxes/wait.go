@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
-// action is what callers wait for of a sandbox.
+// action is what callers of a sandbox wait for.
 type action string
 
 const (
@@ -23,14 +23,14 @@ const (
 // errLate ends a wait whose time is up.
 var errLate = errors.New("not in time")
 
-// watch is the one action that a sandbox has, shared by all who wait for it (I10: it goes with the last of them).
+// watch is the one action of a sandbox, shared by all callers that wait for it (I10: it is removed with the last of them).
 type watch struct {
 	action  action
 	users   int
 	changed chan struct{} // closed by the next change of the sandbox
 }
 
-// join returns the watch of a sandbox, which leave gives back. It refuses an action while the sandbox has another one.
+// join returns the watch of a sandbox; leave releases it. join refuses an action while the sandbox has another one.
 func (l locked) join(id string, a action) (*watch, error) {
 	w := l.watches[id]
 	switch {
@@ -50,7 +50,7 @@ func (l locked) leave(id string, w *watch) {
 	}
 }
 
-// wake has the callers who wait for a sandbox look at it.
+// wake wakes the callers that wait for a sandbox.
 func (l locked) wake(id string) {
 	if w := l.watches[id]; w != nil {
 		close(w.changed)
@@ -58,8 +58,9 @@ func (l locked) wake(id string) {
 	}
 }
 
-// wait asks until the answer is yes or an error: at once, and again after each change of the sandbox, also one that comes while it
-// asks. When time is up it asks once more after a live read, since the index can lag behind, and then returns errLate.
+// wait calls ask until it is done or returns an error: at once, and again after each change of the sandbox, including a change
+// during the call. When time is up it calls ask once more after a live read, because the index can lag behind, and then returns
+// errLate.
 func (s *Service) wait(ctx context.Context, id string, w *watch, within time.Duration, ask func() (done bool, err error)) error {
 	timer := s.clock.NewTimer(within)
 	defer timer.Stop()
@@ -85,7 +86,7 @@ func (s *Service) wait(ctx context.Context, id string, w *watch, within time.Dur
 	}
 }
 
-// refresh takes in what a sandbox's Pod is now.
+// refresh updates the index with a live read of a sandbox's Pod.
 func (s *Service) refresh(ctx context.Context, id string) error {
 	var p *inventory.Pod
 	s.inventory.View(func(v *inventory.View) { p = v.Sandbox(id) })

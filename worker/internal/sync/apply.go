@@ -25,15 +25,15 @@ import (
 const (
 	// FieldManager owns the foreign segments and the condition Federated.
 	fieldManager = "atoll-sync"
-	// ServiceAccount is the one under which they are written: a field manager is no identity.
+	// ServiceAccount is the identity that writes them: a field manager is no identity.
 	ServiceAccount = "atoll-sync"
 
 	applyTimeout  = 10 * time.Second
 	tokenLifetime = time.Hour
 )
 
-// Config is base with the identity of a ServiceAccount, whose tokens base is used to request, and with connections of its
-// own. Tokens are renewed after four fifths of their life, counted on the monotonic clock, and when one is refused.
+// Config returns base with the identity of a ServiceAccount and its own connections. It requests the tokens with base, and renews
+// them after four fifths of their life by the monotonic clock, and when one is refused.
 func Config(base *rest.Config, namespace, serviceAccount string) (*rest.Config, error) {
 	client, err := typedv1.NewForConfig(base)
 	if err != nil {
@@ -41,7 +41,7 @@ func Config(base *rest.Config, namespace, serviceAccount string) (*rest.Config, 
 	}
 	cfg := rest.AnonymousClientConfig(base)
 	cfg.QPS = -1 // the budget is the limit
-	// client-go shares one transport between equal configurations; a dialer of its own makes this one unequal.
+	// client-go shares one transport between equal configurations; a dialer of its own makes this configuration unequal.
 	cfg.Dial = (&net.Dialer{Timeout: applyTimeout, KeepAlive: 30 * time.Second}).DialContext
 	tokens := transport.NewCachedTokenSource(tokens{client.ServiceAccounts(namespace), serviceAccount})
 	cfg.Wrap(transport.ResettableTokenSourceWrapTransport(tokens))
@@ -80,7 +80,7 @@ func newApplier(cfg *rest.Config) (applier, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.APIPath, cfg.GroupVersion = "/apis", &v1alpha1.GroupVersion
 	scheme := runtime.NewScheme()
-	// Else the server's refusals cannot be read.
+	// Otherwise the server's refusals cannot be decoded.
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.ContentType = runtime.ContentTypeJSON

@@ -8,14 +8,14 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// What the cluster's API server is asked to take.
+// The write budget of the cluster's API server.
 const (
 	perEnv        = 3 * time.Second
 	writesASecond = 5
 	bytesASecond  = 200_000
 )
 
-// budget says which Env may be written now. It is a function of what it is told and of the times it is given.
+// budget decides which Env may be written now. It depends only on its inputs and on the times that it gets.
 type budget struct {
 	writes, bytes bucket
 	dirty         map[segment.Key]time.Time // since when
@@ -31,7 +31,7 @@ func newBudget(now time.Time) *budget {
 	}
 }
 
-// mark notes that an Env may need a write. How long it has been waiting does not change by being marked again.
+// mark notes that an Env may need a write. A second mark does not change how long it has been waiting.
 func (b *budget) mark(k segment.Key, now time.Time) {
 	if _, already := b.dirty[k]; !already {
 		b.dirty[k] = now
@@ -47,8 +47,8 @@ func (b *budget) wrote(k segment.Key, size int, now time.Time) {
 	b.last[k] = now
 }
 
-// next returns the Env that has been dirty for longest among those that may be written. If there is none, wait says when
-// to ask again; 0 when nothing is dirty.
+// next returns the Env that has been dirty for longest among those that may be written. If there is none, wait is when to call
+// again; 0 when nothing is dirty.
 func (b *budget) next(now time.Time) (k segment.Key, ok bool, wait time.Duration) {
 	for k, at := range b.last {
 		if now.Sub(at) >= perEnv {
@@ -94,7 +94,7 @@ func (b *bucket) take(n float64, now time.Time) {
 	b.level -= n
 }
 
-// wait is how long it takes until there is something in it.
+// wait returns how long it takes until the bucket is not empty.
 func (b *bucket) wait(now time.Time) time.Duration {
 	b.fill(now)
 	least := min(1, b.rate)

@@ -19,7 +19,7 @@ import (
 // maxNamed bounds how many clusters a message names.
 const maxNamed = 20
 
-// hubState is what there is to say about the hub.
+// hubState is the state of the hub that Envs show.
 type hubState string
 
 const (
@@ -28,7 +28,7 @@ const (
 	hubUnreachable hubState = "Unreachable"
 )
 
-// facts are what a decision about one Env stands on.
+// facts are the inputs of a decision about one Env.
 type facts struct {
 	local string // ClusterID of this cluster
 	env   *v1alpha1.SandboxEnv
@@ -53,12 +53,12 @@ const (
 type decision struct {
 	verdict   verdict
 	entries   []entry
-	condition *metav1.Condition // nil: there is nothing to say yet
+	condition *metav1.Condition // nil: none yet
 }
 
 func (d decision) write() bool { return d.verdict == segmentsDiffer || d.verdict == conditionsDiffers }
 
-// decide works out what an Env should show, and whether that takes a write.
+// decide returns what an Env should show, and whether that takes a write.
 func decide(f facts) decision {
 	if f.env.DeletionTimestamp != nil {
 		return decision{verdict: leaving}
@@ -77,7 +77,7 @@ func decide(f facts) decision {
 	return d
 }
 
-// presentEntries are the foreign segments that the Env shows now, by ClusterID.
+// presentEntries returns the foreign segments that the Env shows now, by ClusterID.
 func presentEntries(env *v1alpha1.SandboxEnv, local string) []entry {
 	var out []entry
 	for i := range env.Status.Clusters {
@@ -89,7 +89,7 @@ func presentEntries(env *v1alpha1.SandboxEnv, local string) []entry {
 	return out
 }
 
-// wantedEntries are the hub's word, and what is shown of clusters that the hub has said nothing of (I5).
+// wantedEntries returns the hub's segments, and what is shown of clusters that the hub has not reported (I5).
 func wantedEntries(f facts, present []entry) (out []entry, stale []string) {
 	for id, s := range f.view {
 		if s == nil {
@@ -123,7 +123,7 @@ func sortEntries(entries []entry) {
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 }
 
-// condition is Federated. The first that holds: TooLarge, HubUnreachable, ClustersStale, InSync.
+// condition returns Federated with the first reason that holds: TooLarge, HubUnreachable, ClustersStale, InSync.
 func condition(f facts, entries []entry, stale []string, collapsed bool) *metav1.Condition {
 	was := meta.FindStatusCondition(f.env.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
 	out := &metav1.Condition{Type: v1alpha1.SandboxEnvConditionFederated, Status: metav1.ConditionFalse}
@@ -171,7 +171,7 @@ func list(ids []string) string {
 	}
 }
 
-// fit collapses entries that are too large for an Env: first to a total a scaling group, then to one total a cluster.
+// fit collapses entries that are too large for an Env: first to one total per scaling group, then to one total per cluster.
 func fit(entries []entry) (fitting []entry, collapsed bool) {
 	if sizeOf(entries) <= maxSegments {
 		return entries, false
@@ -183,7 +183,7 @@ func fit(entries []entry) (fitting []entry, collapsed bool) {
 	return collapse(entries, func(*member) string { return "" }), true
 }
 
-// collapse sums each entry's members by what group says of them.
+// collapse sums each entry's members by the result of group.
 func collapse(entries []entry, group func(*member) string) []entry {
 	out := make([]entry, 0, len(entries))
 	for _, e := range entries {

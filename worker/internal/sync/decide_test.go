@@ -167,7 +167,7 @@ func TestTransitionTimeChangesWithTheStatusOnly(t *testing.T) {
 	}
 }
 
-// I3: even a decision that holds a local segment is not written.
+// I3: even a decision that contains a local segment is not written.
 func TestI3EncodeRefusesTheLocalSegment(t *testing.T) {
 	for _, e := range []entry{{ClusterID: "east"}, {ClusterID: "west", IsLocal: true}} {
 		if body, err := encode(env(nil), "east", decision{entries: []entry{e}}); !errors.Is(err, errLocal) {

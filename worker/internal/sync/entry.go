@@ -24,8 +24,8 @@ const (
 	totalPrefix = "total:"
 )
 
-// entry is one foreign segment as it is written. All fields that say something are always there: an apply that leaves out
-// a zero would not own it.
+// entry is one foreign segment as it is written. Its fields are always present, because an apply that leaves out a zero would not
+// own it.
 type entry struct {
 	ClusterID        string       `json:"clusterID"`
 	IsLocal          bool         `json:"isLocal"`
@@ -44,10 +44,10 @@ type member struct {
 	CurrentReplicas int32                        `json:"currentReplicas"`
 	PendingRequests int32                        `json:"pendingRequests"`
 
-	group string // the scaling group, where it is known
+	group string // the scaling group, if known
 }
 
-// newEntry makes an entry of what the hub says. There is none for the local cluster (I3).
+// newEntry returns an entry for a segment of the hub. It returns none for the local cluster (I3).
 func newEntry(id, local string, members []segment.Member, received time.Time) (entry, bool) {
 	if id == local || id == "" {
 		return entry{}, false
@@ -66,7 +66,7 @@ func newEntry(id, local string, members []segment.Member, received time.Time) (e
 	return e, true
 }
 
-// entryOfStatus reads an entry back. There is none for the local cluster (I3).
+// entryOfStatus parses an entry of the status. It returns none for the local cluster (I3).
 func entryOfStatus(s *v1alpha1.EnvClusterStatus, local string) (entry, bool) {
 	if s.ClusterID == local {
 		return entry{}, false
@@ -86,7 +86,7 @@ func entryOfStatus(s *v1alpha1.EnvClusterStatus, local string) (entry, bool) {
 	return e, true
 }
 
-// same compares what is worth a write.
+// same reports whether two entries agree in all that is worth a write.
 func (e entry) same(o entry) bool {
 	return e.ClusterID == o.ClusterID && e.IsLocal == o.IsLocal &&
 		slices.EqualFunc(e.ObservedMembers, o.ObservedMembers, func(a, b member) bool {
@@ -131,16 +131,16 @@ func (m *member) add(o *member) {
 
 func sizeOf(entries []entry) int {
 	raw, err := json.Marshal(entries)
-	if err != nil { // of plain strings and numbers: cannot happen, and if so the write fails and says why
+	if err != nil { // cannot happen with plain strings and numbers; if it does, the write fails and says why
 		return 0
 	}
 	return len(raw)
 }
 
-// errLocal is a body that would write the local segment.
+// errLocal is the error of a body that would write the local segment.
 var errLocal = errors.New("refusing to write the local segment")
 
-// encode makes the body of an apply: everything that atoll-sync owns in this Env, and the uid of the Env it is meant for.
+// encode returns the body of an apply: everything that atoll-sync owns in this Env, and the Env's uid.
 func encode(env *v1alpha1.SandboxEnv, local string, d decision) ([]byte, error) {
 	for _, e := range d.entries {
 		if e.ClusterID == local || e.IsLocal {
@@ -148,7 +148,7 @@ func encode(env *v1alpha1.SandboxEnv, local string, d decision) ([]byte, error) 
 		}
 	}
 	status := map[string]any{}
-	if len(d.entries) > 0 { // null is refused, and leaving it out removes all the same
+	if len(d.entries) > 0 { // null is refused, and leaving it out removes the entries too
 		status["clusters"] = d.entries
 	}
 	if d.condition != nil {

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// view is what the hub has told of one Env. A nil segment is one that the hub says is gone.
+// view is what the hub has reported about one Env. A nil segment is one that the hub reported as gone.
 type view map[string]*foreignSegment
 
 type foreignSegment struct {
@@ -20,20 +20,20 @@ type foreignSegment struct {
 	members    []segment.Member
 }
 
-// foreign is what the hub has told this process. Nothing is forgotten when the hub goes away: a hub that comes back tells
-// everything again before anything is dropped.
+// foreign is what the hub has reported to this process. Nothing is dropped when the hub disconnects: after a reconnect the hub
+// reports everything again before anything is dropped.
 type foreign struct {
 	envs map[segment.Key]view
-	// known are the clusters of which the hub has told everything: what it did not name does not exist.
+	// known are the clusters that the hub has reported completely: what it did not name does not exist.
 	known map[string]struct{}
-	// heard are the clusters that this connection has told of.
+	// heard are the clusters that this connection has reported.
 	heard map[string]struct{}
-	// synced says that this connection's first complete message has arrived.
+	// synced: this connection's first complete message has arrived.
 	synced bool
 
 	assembly []*federationv1.Foreign
 
-	// unusable counts what was dropped of the hub's messages, and lastUnusable is why.
+	// unusable counts the parts of messages that were dropped as invalid, and lastUnusable is why.
 	unusable     int
 	lastUnusable error
 }
@@ -45,14 +45,14 @@ func newForeign() *foreign {
 	return &foreign{envs: map[segment.Key]view{}, known: map[string]struct{}{}, heard: map[string]struct{}{}}
 }
 
-// disconnected drops half a message. What was told is kept.
+// disconnected drops a partial message. What was received before stays.
 func (f *foreign) disconnected() {
 	f.assembly, f.synced = nil, false
 	clear(f.heard)
 }
 
-// receive takes one message and returns the Envs of which something is different now. A complete message counts when all
-// of its chunks are there.
+// receive takes one message and returns the Envs that have changed. A complete message counts when all of its chunks have
+// arrived.
 func (f *foreign) receive(m *federationv1.Foreign, now time.Time) (changed map[segment.Key]struct{}) {
 	changed = map[segment.Key]struct{}{}
 	if !m.GetComplete() {
@@ -83,7 +83,7 @@ func (f *foreign) receive(m *federationv1.Foreign, now time.Time) (changed map[s
 
 func (f *foreign) drop(why error) { f.unusable, f.lastUnusable = f.unusable+1, why }
 
-// replace makes a complete message all there is of the clusters that it knows.
+// replace replaces all state of the clusters that a complete message knows.
 func (f *foreign) replace(chunks []*federationv1.Foreign, now time.Time, changed map[segment.Key]struct{}) {
 	speaksOf := map[string]struct{}{}
 	for _, id := range chunks[0].GetKnown() {
@@ -110,7 +110,7 @@ func (f *foreign) replace(chunks []*federationv1.Foreign, now time.Time, changed
 		for id := range v {
 			_, speaks := speaksOf[id]
 			if _, there := named[k][id]; speaks && !there {
-				delete(v, id) // the cluster is known, so that it is gone is known as well
+				delete(v, id) // the cluster is known, so the segment is known to be gone
 				changed[k] = struct{}{}
 			}
 		}
@@ -121,7 +121,7 @@ func (f *foreign) replace(chunks []*federationv1.Foreign, now time.Time, changed
 	}
 }
 
-// merge takes what it can use. What it cannot leaves what was told before.
+// merge takes what is valid. For an invalid part the earlier state stays.
 func (f *foreign) merge(m *federationv1.Foreign, now time.Time, changed map[segment.Key]struct{}) {
 	for _, env := range m.GetEnvs() {
 		k := keyOf(env)
@@ -166,7 +166,7 @@ func (f *foreign) tidy(k segment.Key) {
 	}
 }
 
-// forget drops an Env that the cluster has not had for a while. If it comes back, the hub tells of it again.
+// forget drops an Env that the cluster has not had for a while. If it comes back, the hub reports it again.
 func (f *foreign) forget(k segment.Key) { delete(f.envs, k) }
 
 func checkCluster(id string) error {

@@ -36,7 +36,7 @@ func complete(chunk uint32, last bool, known []string, envs ...*federationv1.For
 	return &federationv1.Foreign{Complete: true, Chunk: chunk, Last: last, Known: known, Envs: envs}
 }
 
-// I5: nothing is dropped but by a removal or by a complete message that knows the cluster and has arrived in full.
+// I5: nothing is dropped except by a removal, or by a complete message that knows the cluster and has arrived in full.
 func TestI5ForeignSegmentsGoOnlyWhenTheyAreKnownToBeGone(t *testing.T) {
 	type step struct {
 		name    string
@@ -86,7 +86,7 @@ func TestReceiveNamesTheEnvsThatChanged(t *testing.T) {
 }
 
 func TestARemovalOutlivesACopyInTheEnv(t *testing.T) {
-	f := newForeign() // a restarted worker: it knows nobody
+	f := newForeign() // a restarted worker: it knows no cluster
 	f.receive(&federationv1.Foreign{Last: true, Envs: []*federationv1.ForeignEnv{
 		{Key: &federationv1.EnvKey{Namespace: "default", Name: "py"}, Removed: []string{"west"}}}}, now)
 	v := f.envs[segment.Key{Namespace: "default", Name: "py"}]
@@ -96,7 +96,7 @@ func TestARemovalOutlivesACopyInTheEnv(t *testing.T) {
 	}
 }
 
-// What cannot be used is dropped and counted; what was told before stays (I5), and what comes with it is taken.
+// An invalid part is dropped and counted; earlier state stays (I5), and the rest of the message is taken.
 func TestWhatCannotBeUsedIsDroppedAlone(t *testing.T) {
 	member := func(name string) []*federationv1.MemberSegment { return []*federationv1.MemberSegment{{Name: name}} }
 	for name, bad := range map[string]*federationv1.ForeignEnv{

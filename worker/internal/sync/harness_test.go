@@ -40,7 +40,7 @@ var plain = planetest.New("sync", plane.Options{}, func(ctx context.Context, p *
 
 func TestMain(m *testing.M) { plain.Main(m) }
 
-// grant creates the two ServiceAccounts with the rights that the markers ask for.
+// grant creates the two ServiceAccounts with the rights of the markers.
 func grant(ctx context.Context, cfg *rest.Config) error {
 	c, err := newClient(cfg)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *cluster) env() *v1alpha1.SandboxEnv {
 	return env
 }
 
-// shows is the idle count of the first member by ClusterID, and Federated's reason.
+// shows returns the idle count of the first member by ClusterID, and Federated's reason.
 func (c *cluster) shows() string {
 	c.Helper()
 	var parts []string

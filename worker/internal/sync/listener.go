@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Listener merges what the hub tells as a Syncer does, and writes it nowhere.
+// Listener merges the hub's messages as a Syncer does, and writes nothing.
 type Listener struct {
 	clock clock.PassiveClock
 
@@ -21,10 +21,10 @@ type Listener struct {
 	foreign *foreign
 }
 
-// NewListener answers one that has heard nothing.
+// NewListener returns an empty Listener.
 func NewListener(c clock.PassiveClock) *Listener { return &Listener{clock: c, foreign: newForeign()} }
 
-// Connected is a Syncer's.
+// Connected is that of a Syncer.
 func (l *Listener) Connected(connected bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,21 +33,21 @@ func (l *Listener) Connected(connected bool) {
 	}
 }
 
-// Receive is a Syncer's.
+// Receive is that of a Syncer.
 func (l *Listener) Receive(m *federationv1.Foreign) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.foreign.receive(m, l.clock.Now())
 }
 
-// Envs lists the Envs of which something was told.
+// Envs lists the Envs that were reported.
 func (l *Listener) Envs() []segment.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(l.foreign.envs), segment.Key.Compare)
 }
 
-// Members is what each other cluster has of an Env, as far as it was told.
+// Members returns the members of an Env in each other cluster, as reported.
 func (l *Listener) Members(k segment.Key) map[string][]segment.Member {
 	l.mu.Lock()
 	defer l.mu.Unlock()

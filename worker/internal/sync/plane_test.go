@@ -111,7 +111,7 @@ func TestSyncCollapsesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// An apply to an Env that is no more makes no Env.
+// An apply to an Env that was deleted creates no Env.
 func TestApplyToADeletedEnvCreatesNone(t *testing.T) {
 	c := newCluster(t)
 	a, err := newApplier(c.syncConfig())

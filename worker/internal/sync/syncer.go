@@ -27,13 +27,13 @@ import (
 )
 
 const (
-	// patience is how long a hub may be away before Envs say so.
+	// patience is how long a hub may be disconnected before Envs show it.
 	patience = 15 * time.Second
-	// absence is how long an Env must be gone for what the hub said of it to be forgotten.
+	// absence is how long an Env must be gone before its foreign segments are dropped.
 	absence = time.Minute
 )
 
-// Options are what a Syncer stands on.
+// Options configure a Syncer.
 type Options struct {
 	ClusterID string
 	// Config has the identity of the sync path's ServiceAccount.
@@ -56,14 +56,14 @@ type Syncer struct {
 	foreign   *foreign
 	budget    *budget
 	connected bool
-	since     time.Time // of connected being what it is
-	shown     hubState  // that Envs were last marked for
+	since     time.Time // of the last change of connected
+	shown     hubState  // for which Envs were last marked
 	absent    map[segment.Key]time.Time
 }
 
 var _ manager.LeaderElectionRunnable = (*Syncer)(nil)
 
-// New makes a Syncer that follows the cache's Envs. It belongs into a manager whose worker has a hub.
+// New returns a Syncer that follows the cache's Envs. Add it to a manager only if the worker has a hub.
 func New(ctx context.Context, opts Options) (*Syncer, error) {
 	applier, err := newApplier(opts.Config)
 	if err != nil {
@@ -93,10 +93,10 @@ func New(ctx context.Context, opts Options) (*Syncer, error) {
 	return s, nil
 }
 
-// NeedLeaderElection says that one process writes for its cluster.
+// NeedLeaderElection returns true: one process writes for its cluster.
 func (s *Syncer) NeedLeaderElection() bool { return true }
 
-// Connected is told when a hub is connected and when it no longer is. It does not block.
+// Connected sets whether a hub is connected. It does not block.
 func (s *Syncer) Connected(connected bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *Syncer) Connected(connected bool) {
 	s.signal()
 }
 
-// Receive takes what the hub tells of other clusters. It does not block.
+// Receive takes a message of the hub about other clusters. It does not block.
 func (s *Syncer) Receive(f *federationv1.Foreign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *Syncer) signal() {
 	}
 }
 
-// seen marks an Env when what atoll-sync owns of it has changed, or the Env is another one. Most changes are neither.
+// seen marks an Env when what atoll-sync owns of it has changed, or when the Env was recreated. Most changes are neither.
 func (s *Syncer) seen(was, is *v1alpha1.SandboxEnv) {
 	if was != nil && was.UID == is.UID && sameForeign(was, is, s.opts.ClusterID) {
 		return
@@ -143,7 +143,7 @@ func (s *Syncer) seen(was, is *v1alpha1.SandboxEnv) {
 	s.signal()
 }
 
-// deleted has the Env looked at, which starts the time after which it is forgotten.
+// deleted marks the Env, which starts the time after which it is dropped.
 func (s *Syncer) deleted(o any) {
 	key, err := toolscache.DeletionHandlingObjectToName(o)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Syncer) Start(ctx context.Context) error {
 	}
 }
 
-// step writes what may be written, and says when to come back at the latest; 0 for when something happens.
+// step writes what may be written, and returns when to call it again at the latest; 0 for after the next event.
 func (s *Syncer) step(ctx context.Context) (pause time.Duration, err error) {
 	for ctx.Err() == nil {
 		pause, err = s.noteHub(ctx)
@@ -215,7 +215,7 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// noteHub marks all Envs when there is something new to say about the hub, and says when there may be.
+// noteHub marks all Envs when the state of the hub changes, and returns when it may change next.
 func (s *Syncer) noteHub(ctx context.Context) (pause time.Duration, err error) {
 	s.mu.Lock()
 	state, pause := s.hubState(s.opts.Clock.Now())
@@ -250,7 +250,7 @@ func (s *Syncer) hubState(now time.Time) (hubState, time.Duration) {
 	}
 }
 
-// write looks at one Env and writes it if that changes anything.
+// write checks one Env and writes it if that changes anything.
 func (s *Syncer) write(ctx context.Context, k segment.Key) error {
 	env := &v1alpha1.SandboxEnv{}
 	err := s.opts.Cache.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, env)
@@ -259,7 +259,7 @@ func (s *Syncer) write(ctx context.Context, k segment.Key) error {
 	}
 	s.mu.Lock()
 	now := s.opts.Clock.Now()
-	s.budget.clean(k) // what is marked from here on is looked at again
+	s.budget.clean(k) // later marks cause another check
 	if err != nil {
 		s.absent[k] = now
 		s.mu.Unlock()
@@ -287,7 +287,7 @@ func (s *Syncer) write(ctx context.Context, k segment.Key) error {
 	return nil
 }
 
-// account notes a write. One that was meant for an Env that is no more is over: another Env comes with an event.
+// account records a write. A write to an Env that no longer exists is done: another Env comes with an event.
 func (s *Syncer) account(k segment.Key, size int, why verdict, err error) {
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err)
 	s.mu.Lock()

@@ -23,7 +23,7 @@ type (
 	Sandboxes = sandboxes.Service
 )
 
-// Path is the inventory with what stands on it.
+// Path is the inventory and the services on it.
 type Path struct {
 	*inventory.Inventory
 	*Sandboxes
@@ -43,7 +43,7 @@ type Options struct {
 	Claims    claim.Options
 }
 
-// New builds a path whose claims go by connections of cfg.
+// New returns a path whose claims use connections of cfg.
 func New(t testing.TB, cfg *rest.Config, clusterID string, change ...func(*Options)) Path {
 	t.Helper()
 	o := Options{Inventory: inventory.Options{ClusterID: clusterID, Lease: &Lease{}}}
@@ -74,5 +74,5 @@ func New(t testing.TB, cfg *rest.Config, clusterID string, change ...func(*Optio
 	return p
 }
 
-// InFlight counts what is under way (I10).
+// InFlight returns how many calls are under way (I10).
 func (p Path) InFlight() int { return p.Claims.InFlight() + p.Sandboxes.InFlight() }

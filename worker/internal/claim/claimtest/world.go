@@ -52,7 +52,7 @@ var Plane = planetest.New(ClusterID, plane.Options{Delays: plane.Delays{
 	Start: 20 * time.Millisecond, StartMax: 50 * time.Millisecond, Pull: 200 * time.Millisecond,
 }}, nil)
 
-// World is a namespace of a real control plane with a pool reconciler at work in it.
+// World is a namespace of a real control plane with a running pool reconciler.
 type World struct {
 	T         *testing.T
 	Namespace string
@@ -61,7 +61,7 @@ type World struct {
 	recorder  atomic.Pointer[Sandboxes]
 }
 
-// NewWorld makes one whose pools have post-start hooks run by hooks, if there are any.
+// NewWorld returns a World. hooks, if any, run the post-start hooks of its pools.
 func NewWorld(t *testing.T, hooks ...pool.Hooks) *World {
 	t.Helper()
 	w := &World{T: t, scheme: runtime.NewScheme()}
@@ -111,7 +111,7 @@ func (w *World) keepPools(hooks ...pool.Hooks) {
 	w.inBackground("pool reconciler", mgr.Start)
 }
 
-// Ended hands records to the service that leads.
+// Ended passes records to the service that leads.
 func (w *World) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
 	if s := w.recorder.Load(); s != nil {
 		return s.Ended(ctx, record, keyHash, attempt)
@@ -119,7 +119,7 @@ func (w *World) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash st
 	return errors.New("nobody leads")
 }
 
-// inBackground runs something until the test ends, or until the returned function has stopped it.
+// inBackground runs a function until the test ends, or until the returned function has stopped it.
 func (w *World) inBackground(what string, run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -197,7 +197,7 @@ type Leader struct {
 	ended       chan error
 }
 
-// Lead starts a path and waits until it serves. change may set other options or another way to the API server.
+// Lead starts a path and waits until it serves. change may set other options or another transport to the API server.
 func (w *World) Lead(incarnation uint64, change ...func(*Options, *rest.Config)) *Leader {
 	w.T.Helper()
 	l := w.Follow(change...)
@@ -205,7 +205,7 @@ func (w *World) Lead(incarnation uint64, change ...func(*Options, *rest.Config))
 	return l
 }
 
-// Follow makes a path that hears of events and does not lead.
+// Follow returns a path that gets events and does not lead.
 func (w *World) Follow(change ...func(*Options, *rest.Config)) *Leader {
 	w.T.Helper()
 	cfg := w.config()
@@ -225,7 +225,7 @@ func (w *World) Follow(change ...func(*Options, *rest.Config)) *Leader {
 	return l
 }
 
-// TakeOver has a path lead, and waits until it serves.
+// TakeOver makes a path lead, and waits until it serves.
 func (l *Leader) TakeOver(incarnation uint64) {
 	l.W.T.Helper()
 	l.SetIncarnation(incarnation)
@@ -247,7 +247,7 @@ func (l *Leader) TakeOver(incarnation uint64) {
 	})
 }
 
-// EndsWith stops the path, and wants it to say why it had stopped serving.
+// EndsWith stops the path, and expects its reason to have stopped serving.
 func (l *Leader) EndsWith(want error) {
 	l.W.T.Helper()
 	l.Stop()
@@ -388,7 +388,7 @@ func (w *World) Scale(replicas int32) {
 	w.Must(w.Live.Patch(w.T.Context(), p, client.RawPatch(types.MergePatchType, []byte(body))))
 }
 
-// Pods are all.
+// Pods returns all Pods.
 func (w *World) Pods() []corev1.Pod {
 	w.T.Helper()
 	list := &corev1.PodList{}
@@ -396,7 +396,7 @@ func (w *World) Pods() []corev1.Pod {
 	return list.Items
 }
 
-// Pod is one of them.
+// Pod returns one Pod.
 func (w *World) Pod(name string) *corev1.Pod {
 	w.T.Helper()
 	pod := &corev1.Pod{}
@@ -411,5 +411,5 @@ func (w *World) RemovePool() {
 	w.Must(w.Live.Delete(w.T.Context(), p))
 }
 
-// KeyHash is that of a key that Request asks for.
+// KeyHash returns the hash of a key that Request uses.
 func (w *World) KeyHash(key string) string { return sandbox.KeyHash("red", w.Namespace, key) }

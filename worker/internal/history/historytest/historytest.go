@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package historytest makes histories for tests.
+// Package historytest creates histories for tests.
 package historytest
 
 import (

@@ -21,7 +21,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Respond is what comes of the n-th patch, from 1, and of reads as the 0-th; carry carries it out.
+// Respond returns the response to the n-th patch, from 1, and to reads as the 0-th; carry carries the request out.
 type Respond func(n int, carry func() (*http.Response, error)) (*http.Response, error)
 
 // API is the transport to an API server that has Pods and nothing else, and takes no time.
@@ -37,21 +37,21 @@ type API struct {
 
 func newAPI(t *testing.T) *API { return &API{t: t, pods: map[string]*corev1.Pod{}, version: 1000} }
 
-// Respond changes what comes of requests; nil: all is carried out.
+// Respond sets the responses; nil: all requests are carried out.
 func (a *API) Respond(respond Respond) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.respond = respond
 }
 
-// Pod is a Pod as it is.
+// Pod returns a Pod as it is now.
 func (a *API) Pod(name string) *corev1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pods[name]
 }
 
-// Put makes, or changes, Pods.
+// Put creates or updates Pods.
 func (a *API) Put(pods ...*corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,10 +67,10 @@ func (a *API) Patches() int {
 	return a.patches
 }
 
-// Lost is the connection that breaks before the response.
+// Lost returns the error of a connection that breaks before the response.
 func (a *API) Lost() (*http.Response, error) { return nil, errors.New("connection reset by peer") }
 
-// Status is a refusal. One that says when to come again is of an overloaded server's filter, and plain text.
+// Status returns a refusal. With a Retry-After it is that of an overloaded server's filter, in plain text.
 func (a *API) Status(code int, retryAfter string) (*http.Response, error) {
 	if retryAfter != "" {
 		return &http.Response{
@@ -148,7 +148,7 @@ func (a *API) claimed() *corev1.PodList {
 	return list
 }
 
-// patched is a Pod after a patch, which fails if one of its tests does. The lock is held.
+// patched returns a Pod after a patch, which fails if one of its tests does. The lock is held.
 func (a *API) patched(pod *corev1.Pod, body []byte) (*corev1.Pod, error) {
 	patch, err := jsonpatch.DecodePatch(body)
 	if err != nil {

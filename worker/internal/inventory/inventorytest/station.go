@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventorytest has an inventory for tests, fed with events by hand.
+// Package inventorytest has an inventory for tests, with events from the test.
 package inventorytest
 
 import (
@@ -38,7 +38,7 @@ type held struct{}
 
 func (held) Held() bool { return true }
 
-// New returns a station that does not lead yet: what observes it can be added.
+// New returns a station that does not lead yet, so that observers can be added.
 func New(t *testing.T) *Station {
 	t.Helper()
 	s := &Station{API: newAPI(t), t: t}
@@ -55,7 +55,7 @@ func New(t *testing.T) *Station {
 	return s
 }
 
-// Lead has it lead until the test ends.
+// Lead makes it lead until the test ends.
 func (s *Station) Lead() {
 	s.t.Helper()
 	s.Update(func(st *inventory.State) {
@@ -74,7 +74,7 @@ func (s *Station) Lead() {
 	synctest.Wait()
 }
 
-// IdlePod is a Pod that can be handed out, newer than all before.
+// IdlePod returns a Pod that can be handed out, newer than all before.
 func (s *Station) IdlePod(name string) *corev1.Pod {
 	s.version++
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
@@ -91,7 +91,7 @@ func (s *Station) IdlePod(name string) *corev1.Pod {
 	}
 }
 
-// ClaimedPod is a Pod whose sandbox runs, newer than all before.
+// ClaimedPod returns a Pod whose sandbox runs, newer than all before.
 func (s *Station) ClaimedPod(name, id string) *corev1.Pod {
 	pod := s.IdlePod(name)
 	pod.OwnerReferences = []metav1.OwnerReference{
@@ -107,7 +107,7 @@ func (s *Station) ClaimedPod(name, id string) *corev1.Pod {
 	return pod
 }
 
-// Edited is a Pod after it was changed by hand, newer than all before.
+// Edited returns a Pod after it was changed by hand, newer than all before.
 func (s *Station) Edited(pod *corev1.Pod, edit func(*corev1.Pod)) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.ResourceVersion = s.IdlePod("").ResourceVersion
@@ -115,11 +115,11 @@ func (s *Station) Edited(pod *corev1.Pod, edit func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-// See has a Pod seen by an event, and waits for what comes of that.
+// See passes a Pod to the inventory as an event, and waits for the effects.
 func (s *Station) See(pod *corev1.Pod) {
 	s.Update(func(st *inventory.State) { st.SeeEvent(pod) })
 	synctest.Wait()
 }
 
-// Gone is the event of a Pod that is no more.
+// Gone is the event of a Pod that was deleted.
 func (s *Station) Gone(pod *corev1.Pod) { s.Update(func(st *inventory.State) { st.Forget(pod) }) }
