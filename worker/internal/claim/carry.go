@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// launch has an op carried out.
+// launch starts an op.
 func (l locked) launch(caller context.Context, o *op) {
 	ctx, cancel := context.WithCancel(telemetry.Adopt(l.Leading(), caller))
 	o.cancel = cancel
@@ -19,7 +19,7 @@ func (l locked) launch(caller context.Context, o *op) {
 	l.Begin(func() { s.carry(ctx, o) })
 }
 
-// carry brings an op to its end, which wakes whoever waits for it.
+// carry runs an op to its end, which wakes its callers.
 func (s *Service) carry(ctx context.Context, o *op) {
 	defer o.cancel()
 	err := s.obtain(ctx, o)
@@ -28,7 +28,7 @@ func (s *Service) carry(ctx context.Context, o *op) {
 			delete(l.ops, o.claim.KeyHash)
 		}
 		if err == nil && o.canceled {
-			// The cancel came while the Pod was being written.
+			// The cancel arrived while the Pod was being written.
 			end := sandboxes.Canceled("Canceled", "the claim was canceled before it was answered")
 			s.sandboxes.Dispose(l.State, o.id, end)
 			err = disposition.Refuse(problem.NoCapacity, "the claim was canceled")
@@ -41,7 +41,8 @@ func (s *Service) carry(ctx context.Context, o *op) {
 	})
 }
 
-// obtain gets a Pod written. It loses Pods to other writers and keeps its place in the queue.
+// obtain gets a Pod and writes the claim on it. When another writer takes a Pod, it tries the next one from the same place in the
+// queue.
 func (s *Service) obtain(ctx context.Context, o *op) error {
 	for range maxTries {
 		hold, err := s.acquire(ctx, o)
@@ -60,7 +61,7 @@ func (s *Service) obtain(ctx context.Context, o *op) error {
 	return disposition.Refuse(problem.NoCapacity, "pool %s: %d Pods were lost to other writers", o.claim.Pool.Name, maxTries)
 }
 
-// await waits for an op. A caller who leaves takes an op without a key along; one with a key goes on for whoever asks again.
+// await waits for an op. An op without a key ends when its caller leaves; one with a key continues for the next call.
 func (s *Service) await(ctx context.Context, o *op) error {
 	select {
 	case <-o.done:
@@ -83,7 +84,7 @@ func (s *Service) await(ctx context.Context, o *op) error {
 	return disposition.Refuse(problem.Deadline, "the caller did not wait")
 }
 
-// abort ends an op that waits, and has the sandbox of one that is being written disposed of.
+// abort ends an op that waits. The sandbox of an op that is being written is disposed of.
 func (l locked) abort(o *op) {
 	o.canceled = true
 	o.cancel()

@@ -2,57 +2,67 @@
 
 // Package claim hands out this cluster's Pods, each by one write to the API server.
 //
-// In go claims, from the hub and the local API, and the idle Pods of package inventory; out come sandboxes, which package sandboxes
-// looks after, or errors that say whether the claim may go elsewhere (package disposition).
+// In: claims, from the hub and the local API, and the idle Pods of package inventory. Out: sandboxes, which package sandboxes
+// manages from then on, or errors that say whether the claim may go to another cluster (package disposition). It keeps I1, I2 and
+// I14.
 //
-//	create.go  a claim, from the call to its result
-//	start.go   another Pod for a sandbox that ended before it ran
-//	keys.go    what is known of a claim key
-//	op.go      a claim that is carried out; carry.go: to its end
-//	wait.go    a Pod, now or from the queue; queue.go: whose turn it is
-//	write.go   the write on the Pod, and its result
-//	decide.go  the pure decisions
+//	create.go   a claim, from the call to its result
+//	start.go    another Pod for a sandbox that ended before it ran
+//	keys.go     what exists for a claim key
+//	op.go       a claim under way
+//	carry.go    a claim under way, to its end
+//	wait.go     a Pod, now or from the queue
+//	queue.go    the fair queue: which claim is next
+//	write.go    the write on the Pod, and its result
+//	decide.go   the pure decisions
+//	service.go  the Service
+//	locked.go   the state under the inventory's lock
+//	metrics.go  metrics
 //
-// # I1, a Pod is never returned for two claims
+// # I1: a Pod is never returned for two claims
 //
-//   - The write tests that the Pod is idle, undying and itself; so one of any writers wins, two leaders included:
-//     TestI1NoPodIsAnsweredTwice, TestI1ADyingPodIsNotHandedOut.
-//   - After a lost write a live read; because a Pod with our sandbox id is ours after all: TestALostAnswerIsFoundAgain.
-//   - An unclear write is repeated on the same Pod under the same id, each try sent once, and never refused from then on: a test of
-//     the write or a live read settles it; a denial (401, 403, 429) is of its try alone: TestI2AnUnclearWriteIsNotRefused.
+//   - The write tests that the Pod is idle, is not being deleted, and has the same UID; because then one of any number of writers
+//     wins, two leaders included; held by TestI1NoPodIsAnsweredTwice, TestI1ADyingPodIsNotHandedOut.
+//   - A live read follows a lost write; because a Pod with our sandbox id is ours: the response to an earlier try was lost; held
+//     by TestALostAnswerIsFoundAgain.
+//   - An unclear write is repeated on the same Pod with the same id, and each try is sent once. From then on the claim is refused
+//     only if a test of the write or a live read settles it; because a denial (401, 403, 429) concerns its try alone; held by
+//     TestI2AnUnclearWriteIsNotRefused.
 //
-// # I2, at most one sandbox is returned for a key
+// # I2: at most one sandbox is returned for a key
 //
-//   - One claim of a (key, attempt) is carried out at a time. Callers join it, and it outlives them: TestI2OneKeyOneSandbox,
+//   - One claim of a (key, attempt) runs at a time. Callers join it, and it outlives them; held by TestI2OneKeyOneSandbox,
 //     TestAKeyedClaimOutlivesItsCaller.
-//   - A sandbox is returned only under the lease; because a later leader may have listed before the write:
+//   - A sandbox is returned only under the lease; because a later leader may have listed the Pods before the write; held by
 //     TestI2NoAnswerWithoutTheLease.
-//   - A Pod beside the key's holder was never returned, and ends as Canceled: TestI2OfTwoPodsTheHigherIncarnationStays; but not by a
-//     leader whose lease has lapsed (I6): TestI6ALapsedLeaderEndsNothingOfItsSuccessor.
-//   - An unclear write is the result if it has appeared when its key is asked for again; later it ends:
-//     TestI2AWriteThatComesLateEndsUnanswered.
-//   - Refusals and cancels are remembered for ten minutes, up to a number, by the monotonic clock (I10, I11):
+//   - A Pod besides the key's holder was never returned, and ends as Canceled; held by TestI2OfTwoPodsTheHigherIncarnationStays.
+//     A leader whose lease has lapsed does not end it (I6); held by TestI6ALapsedLeaderEndsNothingOfItsSuccessor.
+//   - A sandbox whose write stayed unclear is the result if it has appeared by the next call with the key. If it appears later,
+//     it ends; held by TestI2AWriteThatComesLateEndsUnanswered.
+//   - Refusals and cancels are kept for ten minutes, up to a maximum number, by the monotonic clock (I10, I11); held by
 //     TestRefusalIsRemembered, TestCanceledKey, TestI2OnlyAnUnknownAttemptIsDeclined.
 //
 // # The queue of a pool
 //
-//   - It has 8192 places unless configured otherwise. Nothing polls: the event that makes a Pod idle hands it over, in O(log n):
-//     TestQueueIsBoundedOrderedAndPatient, TestNoPodIsIdleWhileAClaimWaits.
-//   - Teams take turns, users within their team, a user's claims in order. In a full queue the newest claim of the team (within a team:
-//     of the user) with most makes room for one with fewer; so a flood takes nothing from others, and invented users gain nothing
-//     (I14): TestTurnsAreFair, TestDisplacingEvensOut. Teams are what credentials say; at the local API, what callers say.
-//   - A claim that lost its Pod to another writer has its place and turn again, above the bound; because there are no more of these
-//     than Pods: TestALostPodCostsNoPlace, TestALostIdlePodCostsNoPlace.
-//   - What cannot be served is refused at once, so that the hub can go elsewhere: NO_CAPACITY with noQueue, or from an empty pool
-//     that cannot grow in time; DEADLINE; QUEUE_FULL: TestAdmit.
-//   - A claim without callers leaves, and its Pod goes to the next: TestAClaimWithoutAKeyEndsWithItsCaller,
-//     TestAClaimCanceledAsItGetsItsPodLeavesNone.
-//   - A claim without a key whose sandbox ended before it ran, by no fault of the request's, has its place again, for three sandboxes
-//     at most; with noQueue, what is idle. Its error is the last one's: TestAFailedStartGivesWayToAnotherPod,
-//     TestAClaimIsGivenSoManyStarts. With a key it has ended, and the key returns the record, here and at the hub; because another
-//     sandbox would be a second one for the key (I2).
-//   - A claim without a key that does not run within its startup timeout ends as Failed; one with a key is package pool's to end:
-//     TestAStartThatTakesTooLongFails.
+//   - It has 8192 places unless configured otherwise; held by TestQueueIsBoundedOrderedAndPatient. Nothing polls: the event that
+//     makes a Pod idle hands it to the next claim, in O(log n); held by TestNoPodIsIdleWhileAClaimWaits.
+//   - Teams take turns, users take turns within their team, and a user's claims keep their order. In a full queue the newest
+//     claim of the team with the most makes room for a claim of a team with fewer, and so do the users within a team; because
+//     then a flood takes nothing from others, and invented users gain nothing (I14); held by TestTurnsAreFair,
+//     TestDisplacingEvensOut. The team comes from credentials; at the local API, from the request.
+//   - A claim that lost its Pod to another writer returns to its place and turn, above the bound; because there are at most as
+//     many such claims as Pods; held by TestALostPodCostsNoPlace, TestALostIdlePodCostsNoPlace.
+//   - A claim that cannot be served fails at once, so that the hub can try another cluster: with NO_CAPACITY if it has noQueue,
+//     or if the pool is empty and cannot grow in time; with DEADLINE; with QUEUE_FULL; held by TestAdmit.
+//   - A claim without callers leaves the queue, and its Pod goes to the next claim; held by
+//     TestAClaimWithoutAKeyEndsWithItsCaller, TestAClaimCanceledAsItGetsItsPodLeavesNone.
+//   - A claim without a key whose sandbox ended before it ran, through no fault of the request, returns to its place, for three
+//     sandboxes at most; with noQueue it gets a Pod only if one is idle. Its error is that of the last sandbox; held by
+//     TestAFailedStartGivesWayToAnotherPod, TestAClaimIsGivenSoManyStarts.
+//   - A claim with a key has ended in that case, and the key returns the record, here and at the hub; because another sandbox
+//     would be a second one for the key (I2).
+//   - A claim without a key that does not run within its startup timeout ends as Failed. Package pool ends one with a key; held
+//     by TestAStartThatTakesTooLongFails.
 //
-// The queue's length is in the segment that the hub routes by; package pool copies it into the pool's status, for people.
+// The segment that the hub routes by carries the queue's length. Package pool copies it into the pool's status, for people.
 package claim

@@ -95,9 +95,10 @@ func conflict(c *Claim) error {
 	return disposition.Fault(problem.New(problem.ClaimKeyConflict, "claim key %q stands for other parameters", c.Request.GetClaimKey()))
 }
 
-// enforce ends a live sandbox that must not be: one whose key was canceled or refused, one that another Pod with the same key
-// outranks, one that no caller was told of, one that has ended before and came back with an etcd that was set back. What is known to
-// a leader whose lease has lapsed, as to one that was frozen, is no reason: the next one may have returned that very sandbox.
+// enforce ends a live sandbox that must not exist: one whose key was canceled or refused, one that another Pod with the same key
+// outranks, one that was returned to no caller, and one that has ended before and came back with an etcd that was restored. A
+// leader whose lease has lapsed, for example because it was frozen, ends none: the next leader may have returned that very
+// sandbox.
 func (l locked) enforce(p *inventory.Pod) {
 	if !l.Serving() || p.Sandbox() == "" || !p.Live() {
 		return

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/worker/internal/memory"
 )
 
-// shared is what the inventory's lock guards.
+// shared is the state that the inventory's lock guards.
 type shared struct {
 	queues  map[types.NamespacedName]*queue
 	ops     map[string]*op                                                     // by key hash
@@ -40,7 +40,7 @@ func (s *Service) view(f func(*inventory.View, *shared)) {
 	s.inventory.View(func(v *inventory.View) { f(v, s.guarded.In(v)) })
 }
 
-// serves reports whether a claim is for the incarnation that serves now. One of a local caller names none.
+// serves reports whether a claim is for the incarnation that serves now. A claim of a local caller names none.
 func serves(v *inventory.View, c *Claim) bool {
 	return v.Serving() && (c.Incarnation == 0 || c.Incarnation == v.Incarnation())
 }

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
-// op is one claim being carried out, for one caller or, with a key, for all that ask for it.
+// op is one claim under way, for one caller or, with a key, for all callers of the key.
 type op struct {
 	waiter
 	claim    Claim
@@ -60,7 +60,7 @@ func (l locked) newOp(c Claim, p *inventory.Pool) (*op, error) {
 	return o, nil
 }
 
-// startupTimeout is what the request says, else the pool, else the default.
+// startupTimeout returns the request's timeout, else the pool's, else the default.
 func startupTimeout(r *sandboxv1.CreateSandboxRequest, spec *v1alpha1.SandboxPoolSpec) time.Duration {
 	if d := r.GetStartupTimeout().AsDuration(); d > 0 {
 		return d
@@ -71,7 +71,7 @@ func startupTimeout(r *sandboxv1.CreateSandboxRequest, spec *v1alpha1.SandboxPoo
 	return DefaultStartupTimeout
 }
 
-// timeouts is what a claim writes: what the request says, else the pool, else the default.
+// timeouts returns the timeouts that a claim writes: the request's, else the pool's, else the default.
 func timeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
 	r := c.Request
 	t := idle.Timeouts{
@@ -87,7 +87,7 @@ func timeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
 	return t
 }
 
-// hooksOf are the hooks of a request that was checked, as they are written on a Pod.
+// hooksOf returns the hooks of a checked request, as they are written on a Pod.
 func hooksOf(r *sandboxv1.CreateSandboxRequest) (string, error) {
 	actions, faults := hook.Parse(r.GetPostStartHooks())
 	if len(faults) > 0 {
@@ -97,10 +97,10 @@ func hooksOf(r *sandboxv1.CreateSandboxRequest) (string, error) {
 }
 
 const (
-	// DefaultStartupTimeout holds where neither the request nor the pool says anything.
+	// DefaultStartupTimeout applies when neither the request nor the pool sets one.
 	DefaultStartupTimeout = 2 * time.Minute
-	// DefaultFirstActivityTimeout is that of claims without a key: no caller can ask again for what they were given.
+	// DefaultFirstActivityTimeout is that of claims without a key, because no caller can ask for their sandbox again.
 	DefaultFirstActivityTimeout = 5 * time.Minute
-	// maxTries is how many Pods one claim loses to other writers before it is refused.
+	// maxTries is how many Pods a claim may lose to other writers before it is refused.
 	maxTries = 16
 )

@@ -27,7 +27,7 @@ func wantRefusal(t *testing.T, err error, reason problem.Reason) {
 	}
 }
 
-// crowd are claims of a pool with one Pod, which a sandbox has, and a queue of three.
+// crowd is the claims of a pool with one Pod, which a sandbox has, and a queue of three.
 type crowd struct {
 	*claimtest.Leader
 	holder  *sandboxv1.Sandbox
@@ -49,7 +49,7 @@ func newCrowd(t *testing.T) *crowd {
 	return &crowd{l, l.MustCreate(), make(chan result, 4)}
 }
 
-// waits has a claim come, and returns when so many wait.
+// waits starts a claim, and returns when so many wait.
 func (c *crowd) waits(who string, waiting int32, change ...func(*claim.Claim)) {
 	c.W.T.Helper()
 	go func() {
@@ -59,7 +59,7 @@ func (c *crowd) waits(who string, waiting int32, change ...func(*claim.Claim)) {
 	c.AwaitWaiting(waiting)
 }
 
-// isRefused wants the claim that returned first to be this one, without a sandbox.
+// isRefused expects the claim that returned first to be this one, without a sandbox.
 func (c *crowd) isRefused(who string, reason problem.Reason) {
 	c.W.T.Helper()
 	first := <-c.results
@@ -69,7 +69,7 @@ func (c *crowd) isRefused(who string, reason problem.Reason) {
 	wantRefusal(c.W.T, first.err, reason)
 }
 
-// areServed releases the sandbox over and over, and wants these claims to get the Pod in turn.
+// areServed releases the sandbox repeatedly, and expects these claims to get the Pod in turn.
 func (c *crowd) areServed(names ...string) {
 	c.W.T.Helper()
 	for _, who := range names {
@@ -115,7 +115,7 @@ func TestQueueIsFairBetweenTenants(t *testing.T) {
 	c.waits("bob", 3, as("bob"))
 	c.isRefused("ann 3", problem.QueueFull)
 	_, err := c.TryCreate(as("ann"), claimtest.Keyed("k", 1))
-	wantRefusal(t, err, problem.QueueFull) // the hub may have gone elsewhere with it
+	wantRefusal(t, err, problem.QueueFull) // the hub may have taken it to another cluster
 	if len(c.results) != 0 {
 		t.Error("a claim that asked again displaced another")
 	}
@@ -125,7 +125,7 @@ func TestQueueIsFairBetweenTenants(t *testing.T) {
 	}
 }
 
-// A caller without a key who leaves takes the claim along, wherever it is.
+// A claim without a key ends when its caller leaves, wherever it is.
 func TestAClaimWithoutAKeyEndsWithItsCaller(t *testing.T) {
 	_, l := claimtest.Start(t, 1)
 

@@ -77,7 +77,7 @@ func New(i *inventory.Inventory, sb *sandboxes.Service, opts Options) (*Service,
 	return s, nil
 }
 
-// InFlight counts the claims with a key that are carried out (I10).
+// InFlight returns how many claims with a key are under way (I10).
 func (s *Service) InFlight() (n int) {
 	s.view(func(_ *inventory.View, shared *shared) { n = len(shared.ops) })
 	return n

@@ -122,8 +122,8 @@ func testUnclearWrite(t *testing.T, key string, tc scriptedWrite) {
 	}
 }
 
-// I1, I13: a write whose version was passed before it was sent went to an etcd that was set back. Its Pod may run a sandbox that
-// this etcd has forgotten: it is not returned, not by the next leader either, and nothing is served any more.
+// I1, I13: a write whose version was exceeded before it was sent reached an etcd that was restored from a backup. Its Pod may run
+// a sandbox that this etcd has lost: it is not returned, not by the next leader either, and serving stops.
 func TestI1AWriteToARestoredEtcdIsNotReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 8)

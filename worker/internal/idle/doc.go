@@ -2,9 +2,9 @@
 
 // Package idle decides when sandboxes end without a call: idle for too long, too old, or never used.
 //
-// In go live sandboxes with their timeouts, as package sandboxes sees them on Pods, and what sources say of their activity; out
-// come ends with a typed reason, and times of activity to be written down. It runs on the leader, keeps an entry for each live
-// sandbox and one timer for all (I10), and asks nobody as long as nothing is due.
+// In: live sandboxes with their timeouts, as package sandboxes sees them on Pods, and the activity that sources report. Out: ends
+// with a typed reason, and times of activity to be written. It runs on the leader, keeps one entry per live sandbox and one timer
+// for all (I10), and reads no source while nothing is due. It keeps I6 and I11 for timeouts.
 //
 //	decide.go  the pure decision, and how a life is taken over from an earlier leader
 //	keeper.go  the lives, and when to look at them

@@ -6,10 +6,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Hold is a Pod that was taken for one claim, and all that the claim has of it outside of Update.
+// Hold is a Pod that was taken for one claim. Outside of Update the claim has only the Hold.
 type Hold struct{ pod *Pod }
 
-// Take takes an idle Pod of a pool, one that runs the image already if there is one; nil if no Pod is idle.
+// Take takes an idle Pod of a pool, if possible one that already runs the image; nil if no Pod is idle.
 func (s *State) Take(p *Pool, image string) *Hold {
 	pod := p.idle.pop(image)
 	if pod == nil {
@@ -20,10 +20,10 @@ func (s *State) Take(p *Pool, image string) *Hold {
 	return &Hold{pod}
 }
 
-// Held is the Pod of a hold as it was seen last: an event may show it anew at any time.
+// Held returns the Pod of a Hold as it was seen last. An event may update it at any time.
 func (v *View) Held(h *Hold) *corev1.Pod { return h.pod.object }
 
-// Return gives back a Pod that was not written. It is idle again if it can be handed out still.
+// Return returns a Pod that was not written. It is idle again if it can still be handed out.
 func (s *State) Return(h *Hold) {
 	h.pod.taken, h.pod.failed = false, true
 	if s.pods[h.pod.object.UID] == h.pod {
@@ -31,15 +31,15 @@ func (s *State) Return(h *Hold) {
 	}
 }
 
-// Settle lets go of a Pod of which a live read, or the write of the claim, has told what it is now.
+// Settle releases a Hold with the state of its Pod, from a live read or from the write of the claim.
 func (s *State) Settle(h *Hold, live *corev1.Pod) {
 	h.pod.taken = false
 	s.SeeLive(live)
 	s.Return(h)
 }
 
-// Spoil lets go of a Pod that another writer has changed; live is what it is now, nil if that is not known. If it looks claimable
-// still, it is not idle until it has changed: a claim would fail on it over and over.
+// Spoil releases the Hold of a Pod that another writer has changed. live is its state now, nil if unknown. A Pod that still looks
+// claimable is not idle until it has changed: a claim would fail on it over and over.
 func (s *State) Spoil(h *Hold, seen, live *corev1.Pod) {
 	h.pod.spoilt = versionOf(seen)
 	if live == nil {
@@ -50,7 +50,7 @@ func (s *State) Spoil(h *Hold, seen, live *corev1.Pod) {
 	s.Settle(h, live)
 }
 
-// Drop lets go of a Pod that is gone.
+// Drop releases the Hold of a Pod that is gone.
 func (s *State) Drop(h *Hold) {
 	h.pod.taken = false
 	if s.pods[h.pod.object.UID] == h.pod {

@@ -10,8 +10,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// offer makes a Pod that can be handed out idle. One of which more was seen before waits until that comes again: it may look idle
-// because etcd was set back, and be the one that was handed out last (I1).
+// offer makes a Pod idle if it can be handed out. A Pod of which a newer version was seen waits until that version is seen again:
+// it may look idle because etcd was restored from a backup, and be the Pod that was handed out last (I1).
 func (s *State) offer(p *Pod) {
 	if p.taken || p.place.queued() || p.version == p.spoilt || !p.Current() {
 		return

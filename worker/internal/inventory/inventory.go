@@ -46,13 +46,14 @@ type Inventory struct {
 	synced    []func() bool
 }
 
-// Observer is called with what an Update has changed, before the lock is released. Any of its functions may be nil. None blocks.
+// Observer gets what an Update has changed, before the lock is released. Any of its functions may be nil. None blocks.
 type Observer struct {
 	// Pod is called with each Change.
 	Pod func(*State, Change)
 	// Pool is called with each pool that was touched: its spec, its idle Pods or its queue have changed.
 	Pool func(*State, *Pool)
-	// Led is called when this process begins to lead, before every sandbox counts as seen anew; Retired when it leads no more.
+	// Led is called when this process begins to lead, before every sandbox is reported again as seen; Retired when it no longer
+	// leads.
 	Led, Retired func(*State)
 	// Run runs, without the lock, while this process leads.
 	Run func(context.Context)

@@ -15,13 +15,13 @@ type node struct {
 	pods   map[types.UID]*Pod
 }
 
-// SetNode takes in a Node.
+// SetNode adds or updates a Node.
 func (s *State) SetNode(object *corev1.Node) { s.setNode(object.Name, object) }
 
-// RemoveNode drops a Node that is no more.
+// RemoveNode removes a Node that no longer exists.
 func (s *State) RemoveNode(object *corev1.Node) { s.setNode(object.Name, nil) }
 
-// setNode looks again at the Pods of a node whose readiness to serve has changed. Most events change nothing about that.
+// setNode places the Pods of a node again when its readiness to serve has changed. Most events do not change that.
 func (s *State) setNode(name string, object *corev1.Node) {
 	n := s.nodeAt(name)
 	same := sandbox.NodeServes(n.object) == sandbox.NodeServes(object)

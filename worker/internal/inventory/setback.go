@@ -99,7 +99,7 @@ func (v *View) lastChanged(written *corev1.Pod) (last sight, fresh bool) {
 	return sight{written, versionOf(written)}, true
 }
 
-// watchPods compares what is known of Pods with what they are, until ctx ends or etcd was set back.
+// watchPods compares the index with live Pods, until ctx ends or a restore is found.
 func (i *Inventory) watchPods(ctx context.Context) {
 	pause := lookEvery
 	for wallclock.Sleep(ctx, i.opts.Clock, pause) == nil && !i.wasSetBack() {

@@ -261,7 +261,7 @@ func (v *View) Holder(hash string) *Pod {
 // After calls f once the lock is released.
 func (s *State) After(f func()) { s.after = append(s.after, f) }
 
-// tell tells the observers what has changed, and returns what is to be called after the lock is released.
+// tell passes the changes to the observers, and returns what to call after the lock is released.
 func (s *State) tell(observers []Observer, listeners []func(types.NamespacedName)) []func() {
 	for len(s.changes) > 0 {
 		changes := s.changes
@@ -292,7 +292,7 @@ func (s *State) tell(observers []Observer, listeners []func(types.NamespacedName
 	return after
 }
 
-// compare notes whether a view of a Pod lags behind what was seen of it before.
+// compare notes whether a view of a Pod lags behind an earlier one.
 func (s *State) compare(p *Pod, pod *corev1.Pod, version uint64, now time.Time) {
 	s.newest = max(s.newest, version)
 	_, known := s.lagging[pod.UID]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pause knows what it means that a sandbox is paused: its Pod, its identity and its memory stay, its CPU is freed.
-// It is pure: a Pod goes in, a typed decision comes out. Package sandbox writes it on the Pod, package sandboxes carries it out.
+// Package pause decides how a sandbox is paused: its Pod, its identity and its memory stay, its CPU is freed.
 //
 // In: a Pod. Out: a typed decision. The package is pure: package sandbox writes the intent on the Pod, package sandboxes carries
 // out the decision. Each step is derived from the Pod alone, so a new leader can continue.

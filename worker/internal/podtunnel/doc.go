@@ -24,15 +24,16 @@
 //
 // # When a tunnel ends (I13)
 //
-// A tunnel is noted before its sandbox is looked up, and package sandboxes says when a sandbox cannot be reached any more: before
-// its release is written, when its Pod is seen in another phase, deleted, or no longer this process' to serve. From that
-// moment no message passes, in either direction; what was under way in the API server ends with its connection. Whoever
-// loses the lease finds out at the next message, or within a second. So a release is answered after the last message, and
-// what is opened while it is being written is shut by what comes of it.
-//
-// What was sent to the API server cannot be called back: a request that it holds on to for longer than a Pod takes to be
-// reset could still be carried out in the Pod's next container. Where that can be said of an
-// exec, the Pod is not reset but replaced: see sandboxes.BeginExec.
+//   - A tunnel is noted before its sandbox is looked up. Package sandboxes reports when a sandbox can no longer be reached:
+//     before its release is written, or when its Pod is in another phase, deleted, or no longer served by this process. From then
+//     on no message passes, in either direction. Requests under way end with their connection.
+//   - A process that loses the lease ends its tunnels at the next message, or within a second; held by
+//     TestAWorkerThatLostItsLeaseLetsGo.
+//   - So a release returns after the last message. A tunnel that is opened while the release is being written is closed by its
+//     result; held by TestATunnelEndsBeforeItsReleaseIsAnswered.
+//   - A request that was sent to the API server cannot be recalled: one that it holds for longer than the reset of a Pod takes
+//     could still be carried out in the Pod's next container. Where that is possible for an exec, the Pod is replaced, not reset:
+//     see sandboxes.BeginExec; held by TestI13APodWithAnUnansweredExecIsReplaced.
 //
 // # Activity
 //

@@ -90,8 +90,8 @@ func (s *Service) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash 
 	return s.keep(ctx, r)
 }
 
-// stripped takes down a sandbox whose Pod shows it no more. Most were recorded before that; one was not if what told of it was
-// taken off by hand.
+// stripped records the sandbox of a Pod that no longer shows it. Most were recorded before that. A sandbox whose labels were
+// removed by hand was not.
 func (l locked) stripped(c *inventory.Change) {
 	if l.opts.History.Has(c.Sandbox) {
 		return

@@ -6,16 +6,16 @@ import (
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
-// shared is what the inventory's lock guards.
+// shared is the state that the inventory's lock guards.
 type shared struct {
 	watches     map[string]*watch      // by sandbox id
 	transitions map[string]*transition // pauses and resumes under way, by sandbox id
-	nudged      map[string]bool        // the sandboxes of which a write has failed, and is tried again after a while
-	disposing   map[string]bool        // the sandboxes that are disposed of; true: something asked for it again
+	nudged      map[string]bool        // sandboxes with a failed write, which is tried again after a while
+	disposing   map[string]bool        // sandboxes that are being disposed of; true: it was requested again
 	ended       *endedStore
-	stopped     bool // takes no more records
-	keeping     bool // what is in ended is being made durable
-	distrust    bool // etcd was set back before this process led
+	stopped     bool // accepts no new records
+	keeping     bool // the records in ended are being made durable
+	distrust    bool // etcd was restored from a backup before this process led
 	onEnded     []func()
 	onShut      []func(id string)
 }

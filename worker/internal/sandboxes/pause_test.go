@@ -68,7 +68,7 @@ func reasonOf(err error) problem.Reason {
 	return problem.FromError(err).Reason
 }
 
-// is what Until waits for: a state of a pause and its reason.
+// is returns a condition for Until: a state of a pause and its reason.
 func is(state sandboxv1.Pause_State, reason string) func(*sandboxv1.Sandbox) bool {
 	return func(got *sandboxv1.Sandbox) bool {
 		return got.GetPause().GetState() == state && got.GetPause().GetReason() == reason
@@ -77,7 +77,7 @@ func is(state sandboxv1.Pause_State, reason string) func(*sandboxv1.Sandbox) boo
 
 var isPaused = is(sandboxv1.Pause_PAUSED, "")
 
-// quiet wants the sandbox to have all of its CPU, and nobody to be at it.
+// quiet expects the sandbox to have all of its CPU, and no transition to be under way.
 func quiet(l *claimtest.Leader, id, want string) {
 	l.W.T.Helper()
 	l.W.Eventually("all of its CPU", func() error {

@@ -109,14 +109,14 @@ func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandbox
 	return s.write(ctx, id, "releasing", maxReleaseTries, func() (edit, error) { return s.prepareEnd(id, end) })
 }
 
-// edit is what to write on the Pod of a sandbox, or the record of one for which there is nothing to write.
+// edit is what to write on the Pod of a sandbox, or the record of a sandbox for which there is nothing to write.
 type edit struct {
 	pod    *corev1.Pod
 	patch  []byte
 	record *sandboxv1.Sandbox
 }
 
-// write writes what is prepared, anew if the Pod has changed, and returns what the sandbox is then.
+// write writes what is prepared, prepares it again if the Pod has changed, and returns the sandbox after the write.
 func (s *Service) write(ctx context.Context, id, doing string, tries int, prepare func() (edit, error)) (*sandboxv1.Sandbox, error) {
 	var last error
 	for try := range tries {
@@ -144,7 +144,7 @@ func (s *Service) write(ctx context.Context, id, doing string, tries int, prepar
 	return nil, disposition.Doubt("%s sandbox %s: %w", doing, id, last)
 }
 
-// prepareEnd returns what makes a sandbox stop; nothing for one that is on no Pod.
+// prepareEnd returns the edit that stops a sandbox; an empty one for a sandbox on no Pod.
 func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
 	s.inventory.View(func(v *inventory.View) {
 		p := v.Sandbox(id)
@@ -155,7 +155,7 @@ func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
 		case !p.Live():
 			e.record = s.Show(p)
 		case end.StopReason == v1alpha1.SandboxStopReasonFailed:
-			// Whatever made it fail may still be there: the Pod is replaced.
+			// The cause of the failure may still exist, so the Pod is replaced.
 			e.pod, e.patch = p.Object(), sandbox.FailPatch(p.Object(), end, s.time.Now())
 		default:
 			e.pod = p.Object()

@@ -74,7 +74,7 @@ func New(i *inventory.Inventory, opts Options) (*Service, error) {
 	return s, nil
 }
 
-// InFlight counts the sandboxes that are waited for or being disposed of (I10).
+// InFlight returns how many sandboxes are waited for or being disposed of (I10).
 func (s *Service) InFlight() (n int) {
 	s.update(func(l locked) { n = len(l.watches) + len(l.nudged) + len(l.disposing) })
 	return n
@@ -125,7 +125,7 @@ func (l locked) nameAgain(c *inventory.Change) {
 	})
 }
 
-// over takes down the sandbox of a Pod that is gone. One of which there is no record yet was removed by force.
+// over records the sandbox of a Pod that is gone. If it has no record yet, the Pod was removed by force.
 func (l locked) over(c *inventory.Change) {
 	l.timeouts.Forget(c.Sandbox)
 	l.shut(c.Sandbox)

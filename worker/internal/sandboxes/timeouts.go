@@ -74,7 +74,7 @@ func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.
 // expire ends a sandbox whose time is up, unless newer state contradicts that. After any other result, its timeouts are checked
 // again.
 func (s *Service) expire(ctx context.Context, id string) error {
-	defer s.holdingOff(id)() // it may yet go on
+	defer s.holdingOff(id)() // it may yet stay
 	e, err := s.prepareExpiry(id)
 	if err != nil || e.pod == nil {
 		return err
@@ -87,8 +87,8 @@ func (s *Service) expire(ctx context.Context, id string) error {
 	}
 }
 
-// prepareExpiry returns nothing for a sandbox that goes on, or is not this leader's to end. The decision and the Pod that the write
-// is tested against are of one moment: Pods are seen, and Decide is called, with the lock held.
+// prepareExpiry returns nothing for a sandbox that stays, or that this leader must not end. The decision and the Pod that the
+// write is tested against are of one moment: Pods are seen, and Decide is called, with the lock held.
 func (s *Service) prepareExpiry(id string) (e edit, err error) {
 	s.inventory.View(func(v *inventory.View) {
 		p := v.Sandbox(id)

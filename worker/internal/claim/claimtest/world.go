@@ -134,7 +134,7 @@ func (w *World) inBackground(what string, run func(context.Context) error) (stop
 	return stop
 }
 
-// Start makes a world with a pool, and a leader that sees its Pods idle.
+// Start returns a world with a pool, and a leader that sees its Pods idle.
 func Start(t *testing.T, pods int32, change ...func(*v1alpha1.SandboxPool)) (*World, *Leader) {
 	t.Helper()
 	w := NewWorld(t)
@@ -144,7 +144,7 @@ func Start(t *testing.T, pods int32, change ...func(*v1alpha1.SandboxPool)) (*Wo
 	return w, l
 }
 
-// Until waits until a sandbox is as wanted.
+// Until waits until as reports true for a sandbox.
 func (l *Leader) Until(id, what string, as func(*sandboxv1.Sandbox) bool) {
 	l.W.T.Helper()
 	l.W.Eventually(what, func() error {
@@ -156,7 +156,7 @@ func (l *Leader) Until(id, what string, as func(*sandboxv1.Sandbox) bool) {
 	})
 }
 
-// Ended is what Until waits for.
+// Ended is a condition for Until.
 func Ended(got *sandboxv1.Sandbox) bool { return got.GetPhase() == sandboxv1.Phase_ENDED }
 
 // MustRelease releases a sandbox, or the test ends.
@@ -167,7 +167,7 @@ func (l *Leader) MustRelease(id string) *sandboxv1.Sandbox {
 	return got
 }
 
-// Metric is what a counter, or the count of a histogram, of these labels shows.
+// Metric returns the value of a counter, or the count of a histogram, with these labels.
 func (l *Leader) Metric(name string, labels prometheus.Labels) (shown float64) {
 	l.W.T.Helper()
 	families, err := l.Metrics.Gather()
@@ -186,7 +186,7 @@ func (l *Leader) Metric(name string, labels prometheus.Labels) (shown float64) {
 	return shown
 }
 
-// Leader is a claim path at work.
+// Leader is a running claim path.
 type Leader struct {
 	Path
 	W       *World
@@ -304,7 +304,7 @@ func (l *Leader) MustCreate(change ...func(*claim.Claim)) *sandboxv1.Sandbox {
 	return got
 }
 
-// AwaitIdle waits until the pool is known and has so many Pods to hand out.
+// AwaitIdle waits until the pool is known and has so many idle Pods.
 func (l *Leader) AwaitIdle(n int32) {
 	l.W.T.Helper()
 	l.await("idle Pods", int(n), func() int {
@@ -338,7 +338,7 @@ func (l *Leader) await(what string, want int, count func() int) {
 	})
 }
 
-// Listed are the sandboxes on Pods of the world.
+// Listed returns the sandboxes on Pods of the world.
 func (l *Leader) Listed() []*sandboxv1.Sandbox {
 	l.W.T.Helper()
 	list, err := l.List(l.W.T.Context(), &sandboxv1.ListSandboxesRequest{Namespace: l.W.Namespace})

@@ -60,7 +60,7 @@ func (a *API) Put(pods ...*corev1.Pod) {
 	}
 }
 
-// Patches is how many patches were sent.
+// Patches returns how many patches were sent.
 func (a *API) Patches() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
