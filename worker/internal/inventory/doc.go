@@ -20,8 +20,8 @@
 //
 // # The lock
 //
-//   - Only Update and View give access to the index, and only they open the Guarded values of the other packages; because then
-//     nothing that needs the lock runs without it.
+//   - Only Update and View give access to the index, and only a State or a View opens the Guarded values of the other packages;
+//     because then nothing that needs the lock runs without it.
 //   - Observers get a change before the lock is released; because a Pod that becomes idle goes to a waiting claim in the critical
 //     section of the event (I1); held by TestNoPodIsIdleWhileAClaimWaits.
 //   - What place counts, unplace takes back; because each new view of a Pod calls unplace and then place.

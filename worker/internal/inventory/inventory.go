@@ -167,7 +167,7 @@ func handlers[T any](i *Inventory, seen, gone func(*State, T)) toolscache.Resour
 	}
 }
 
-// Guarded is a value that the inventory's lock guards as well: only a State opens it.
+// Guarded is a value that the inventory's lock guards as well: only a State or a View opens it.
 type Guarded[T any] struct{ value T }
 
 // Guard returns a guarded value.

@@ -106,8 +106,8 @@ func (s *Service) steps(ctx context.Context, way *course) (settled bool, refused
 	return true, nil, disposition.Doubt("resizing sandbox %s: its Pod changes all the time", way.id)
 }
 
-// whole reads a Pod live, because the cached fields of a Pod are not enough to begin a pause. It returns nil if the Pod has
-// changed.
+// whole reads a Pod live, because the cached fields of a Pod are not enough to begin a pause. It returns nil if the sandbox no
+// longer runs on the Pod.
 func (s *Service) whole(ctx context.Context, id string, seen *corev1.Pod) (*corev1.Pod, error) {
 	live, err := s.inventory.Client().Read(ctx, seen)
 	switch {
