@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission asks plugins before a pool is made, changed in size or deleted, and before a Pod is made.
+// Package admission asks plugins before a pool is created, resized or deleted, and before a Pod is created.
 //
-// What goes in: a Change or a PodRequest. What comes out: a Verdict, how much of it is admitted, and of what is not, why
-// and when to ask again. A plugin implements those of the four interfaces that it has an opinion on; Chain asks all that
-// do, in order, and admits what every one of them admits.
+// In: a Change or a PodRequest. Out: a Verdict: how much of it is admitted, and for the rest the reason and when to ask again. A
+// plugin implements those of the four interfaces that it needs. Chain asks the plugins in order and admits what all of them
+// admit.
 //
-// A Verdict is an answer; an error means that there is none. Nothing is done without an answer, and nothing is counted as
-// a refusal that was none: a refusal makes a pool saturated, an error is tried again.
+// # Rules
 //
-// Plugins are asked once, where a change begins: PreCreatePool when a member is rendered (its answer is frozen in the
-// member's snapshot, never asked for again), PreUpdatePool when replicas are to grow, PreCreatePod before each Pod. What
-// a plugin adds to a pool's labels, annotations or spec in PreCreatePool is in the snapshot as well.
+//   - A Verdict is a decision; an error is none. Nothing is done without a decision, and an error never counts as a refusal;
+//     because a refusal makes a pool saturated, while an error is retried: TestNoAnswerIsNoRefusal.
+//   - Plugins are asked once, where a change begins: PreCreatePool when a member is rendered (its Verdict is frozen in the
+//     member's snapshot and never asked for again), PreUpdatePool when replicas are to grow, PreCreatePod before each Pod.
+//   - Labels, annotations and spec that a plugin adds to a pool in PreCreatePool are frozen in the snapshot as well:
+//     TestPluginsEditPools.
 package admission

@@ -1,44 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adoption makes an Env for a SandboxPool that has none, so that a pool of the system that the API comes from, or
-// one made by hand, can be routed to, sized and shown like any other. It does nothing unless it is asked to (--adopt-pools).
+// Package adoption creates an Env for a SandboxPool that has none, so that a pool of the former system, or one created by hand,
+// can be routed to, scaled and shown like any other. It is off by default (--adopt-pools).
 //
-// What goes in: SandboxPools and SandboxEnvs, through the manager's cache. What comes out: a SandboxEnv of the pool's name
-// and namespace, and an owner reference to it on the pool.
+// In: SandboxPools and SandboxEnvs, from the manager's cache. Out: a SandboxEnv with the pool's name and namespace, and an owner
+// reference to it on the pool.
 //
 // # Which pools
 //
 //	off    none
-//	label  those with the label agentbox.navix.sh/managed-by=sandbox-api-server: the former system made them
+//	label  those with the label agentbox.navix.sh/managed-by=sandbox-api-server: the former system created them
 //	all    every pool
 //
-// and of these only pools that no Env owns, in any version of the API, controlling or not; that no label
-// agentbox.navix.sh/env says are, or were, a member of one; and that are not being deleted. So a pool that was left behind
-// on purpose when its Env was deleted (--cascade=orphan) is not taken back (I4). An Env of the pool's name that somebody
-// else made is that somebody's: the pool stays as it is, and an event says so.
+// Of these, a pool is skipped if
 //
-// # What the Env says
+//   - an Env owns it, in any version of the API, controlling or not;
+//   - it has the label agentbox.navix.sh/env: it is, or was, a member of an Env. A pool that was left behind on purpose when its
+//     Env was deleted (--cascade=orphan) is therefore not adopted (I4);
+//   - it is being deleted;
+//   - an Env of its name exists that this package did not create. The pool stays as it is, and an Event reports it.
 //
-// templateRef is the template that the pool records, else the one that it names, else the pool's own name: the field is
-// required, and TemplateConsistent tells if there is no such template. No version is pinned. The one member, in this
-// cluster's segment, has the pool's name and a snapshot of the pool as it is: spec as a document, labels and annotations
-// but for those of tools. config.inlineResources are those of the pool's first container; config.scalingGroup is "", out of
-// autoscaling, so that nobody sizes the pool who did not before. The annotation agentbox.navix.sh/adopted-pool is the
-// pool's uid, by which an Env made here is told from any other.
+// TestDecide holds them.
 //
-// The live pool is what the snapshot says, so nothing is written to its spec, and its Pods, running or idle, stay
-// (I6). The reference on the pool is not a controlling one: HasEnvOwner does not ask, and a former controller that looks
-// for its own finds it free.
+// # What the Env contains (TestEnvFor)
 //
-// # In steps
+//   - templateRef: the template that the pool records, else the one that it names, else the pool's own name; because the field is
+//     required. TemplateConsistent reports a template that does not exist. No version is pinned.
+//   - One member, in this cluster's segment, with the pool's name and a snapshot of the live pool: the spec as a document, labels
+//     and annotations except those of tools.
+//   - config.inlineResources: those of the pool's first container.
+//   - config.scalingGroup: "", which is out of autoscaling; because nothing scaled the pool before.
+//   - The annotation agentbox.navix.sh/adopted-pool: the pool's uid. It distinguishes an Env of this package from any other.
 //
-// Create the Env; then the reference, by a patch that tests the pool's uid and resourceVersion. Whatever is in between, a
-// crash, a lost answer, another leader, the next look finds the Env by its annotation and goes on. An Env that is being
-// deleted is waited for.
+// # Rules
 //
-// # The end of such an Env
-//
-// An owner reference counts for the garbage collector whether it is controlling or not: with the Env goes the pool, whose
-// finalizer lets running sandboxes end on their own terms. `kubectl delete --cascade=orphan` takes the Env away and leaves
-// the pool, which then goes on without one.
+//   - I6: the pool's spec is not written; because the snapshot is the live pool. Its Pods, running or idle, stay.
+//   - The owner reference is not a controlling one. HasEnvOwner accepts that, and a former controller that looks for a
+//     controlling owner finds none.
+//   - The Env is created first, then the reference is written with a patch that tests the pool's uid and resourceVersion. After a
+//     crash, a lost response or a change of leader the next reconcile finds the Env by its annotation and continues. It waits for
+//     an Env that is being deleted.
+//   - The garbage collector deletes the pool with its Env; because it counts any owner reference. The pool's finalizer lets
+//     running sandboxes end on their own terms. `kubectl delete --cascade=orphan` deletes the Env and leaves the pool without
+//     one.
 package adoption
