@@ -20,11 +20,10 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// parallel writes keep one API server busy; more only queue there.
+// parallel is how many writes keep one API server busy; more would only queue there.
 const parallel = 16
 
-// act carries a decision out. Actions on different Pods do not depend on each
-// other, so one that fails stops no other.
+// act carries a decision out. Actions on different Pods are independent, so a failed one stops no other.
 func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *snapshot, d decision) error {
 	var (
 		mu   sync.Mutex
@@ -55,8 +54,8 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, s *snaps
 	return errors.Join(errs...)
 }
 
-// perform carries out one action. To lose a race is no error: whoever won it
-// caused an event, and the next decision starts from there.
+// perform carries out one action. A lost race is no error; because the winner's write causes an event, and the next decision
+// starts from there.
 func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *snapshot, a action) error {
 	err := r.try(ctx, key, s, a)
 	outcome := outcomeDone
@@ -120,9 +119,8 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *snaps
 	return err
 }
 
-// record hands over what is to be remembered of the Pod's sandbox. It comes
-// before the write that lets the Pod, or its identity, go: a record that is kept
-// twice does no harm, one that is lost is lost.
+// record hands the Pod's sandbox to the Recorder. It comes before the write that releases the Pod or its identity; because a
+// duplicate record does no harm, and a lost one cannot be restored.
 func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, pod *corev1.Pod) error {
 	var runtimes []v1alpha1.SandboxRuntimeSpec
 	if pool != nil {
@@ -140,7 +138,7 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.SandboxPool, pod
 }
 
 func (r *Reconciler) patch(ctx context.Context, key types.NamespacedName, pod *corev1.Pod, body []byte) error {
-	// The answer is decoded into an object of its own: pod is the cache's.
+	// The response is decoded into its own object; because pod is the cache's.
 	answer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	if err := r.opts.Client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body)); err != nil {
 		return err
@@ -149,8 +147,8 @@ func (r *Reconciler) patch(ctx context.Context, key types.NamespacedName, pod *c
 	return nil
 }
 
-// delete takes the Pod only as it was seen. With the uid alone, a Pod that was
-// claimed a moment ago would be deleted with its sandbox.
+// delete deletes the Pod only if it has not changed since it was seen. With the uid alone, a Pod that was claimed a moment ago
+// would be deleted with its sandbox.
 func (r *Reconciler) delete(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) error {
 	r.expectations.ExpectDeletion(key, pod.UID)
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}

@@ -14,12 +14,12 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// backoffForgotten is how long a node has to hold nothing back before a reset is tried there again: its kubelet may have
+// backoffForgotten is how long a node must hold nothing back before resets are tried there again; because its kubelet may have
 // been configured since.
 const backoffForgotten = time.Hour
 
-// backoffs remembers which nodes' kubelets were seen to hold back a container that ran before, and for how long. Nothing
-// in the API tells how a kubelet is configured.
+// backoffs remembers which nodes' kubelets were seen to hold back a container that ran before, and for how long; because the API
+// does not show how a kubelet is configured.
 type backoffs struct {
 	clock clock.PassiveClock
 
@@ -36,8 +36,8 @@ func newBackoffs(clk clock.PassiveClock) *backoffs {
 	return &backoffs{clock: clk, nodes: map[string]backoff{}}
 }
 
-// observe looks at Pods, and returns the longest time for which each node has held one back of late. Memory is bounded by
-// the nodes (I10).
+// observe looks at Pods, and returns the longest time for which each node has recently held one back. Memory is bounded by the
+// nodes (I10).
 func (b *backoffs) observe(pods []*corev1.Pod) map[string]time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,8 +65,8 @@ const (
 	newPodSamples = 50
 )
 
-// newPodTime is how long a new Pod of the pool takes, by those whose container has started just once: the median of the
-// time from the kubelet's first look to Ready, both by the kubelet's clock.
+// newPodTime is how long a new Pod of the pool takes: the median, over Pods whose container has started once, of the time from
+// the kubelet's first status to Ready, both by the kubelet's clock.
 func newPodTime(pods []*corev1.Pod) time.Duration {
 	var took []time.Duration
 	for _, pod := range pods {

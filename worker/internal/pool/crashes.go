@@ -11,13 +11,12 @@ import (
 const (
 	crashBackoffMin = time.Second
 	crashBackoffMax = 5 * time.Minute
-	// crashesForgotten is how long a pool's idle Pods have to last before the
-	// back-off starts over.
+	// crashesForgotten is how long a pool's idle Pods must last before the back-off starts over.
 	crashesForgotten = 10 * time.Minute
 )
 
-// crashes holds back the replacement of Pods that end while they are idle. The
-// first round is replaced at once; each further one waits twice as long.
+// crashes delays the replacement of Pods that end while they are idle. The first round is replaced at once; each further one
+// waits twice as long.
 type crashes struct{ *perPool[crashState] }
 
 type crashState struct {
@@ -40,7 +39,7 @@ func (c *crashes) remaining(pool types.NamespacedName) time.Duration {
 	return max(0, st.delay-age)
 }
 
-// replaced tells that a round of crashed Pods is being replaced.
+// replaced records that a round of crashed Pods is being replaced.
 func (c *crashes) replaced(pool types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

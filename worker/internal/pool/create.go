@@ -17,13 +17,11 @@ import (
 	"navix.sh/atoll/worker/internal/admission"
 )
 
-// maxCreating is how many Pods of a pool the API server is asked for at once.
+// maxCreating is how many creates of a pool's Pods are in flight at once.
 const maxCreating = 2 * parallel
 
-// create makes n Pods in batches of 1, 2, 4, …, and all that are left once a
-// batch was as large as may be under way. One with a failure or a refusal is the
-// last one: a quota that is used up or a template that is refused costs a few
-// requests and not hundreds.
+// create creates n Pods in batches of 1, 2, 4, …, and all that remain once a batch has reached maxCreating. It stops after a
+// batch with a failure or a refusal; because an exhausted quota or a refused template should cost a few requests, not hundreds.
 func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *snapshot, n int) error {
 	made := 0
 	for size := 1; n > 0; size *= 2 {
@@ -55,8 +53,7 @@ func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *sn
 	return nil
 }
 
-// refused has the pool wait before it makes Pods again, and tells of it once: a
-// limit that somebody set is no error, and stays what it is for long.
+// refused makes the pool wait before it creates Pods again, and reports that once; because a limit is no error and tends to stay.
 func (r *Reconciler) refused(ctx context.Context, key types.NamespacedName, s *snapshot, v admission.Verdict, made int) {
 	if !r.opts.Refusals.Refused(key, s.Revision, v, made > 0) {
 		return
@@ -65,7 +62,7 @@ func (r *Reconciler) refused(ctx context.Context, key types.NamespacedName, s *s
 	r.notices.warn(s.Pool, nil, reason(v.Reason), "Create", "pods are refused, and tried again at least once a minute: %s", v.Message)
 }
 
-// batch is what came of one.
+// batch is the outcome of one batch.
 type batch struct {
 	made    int
 	refusal *admission.Verdict
@@ -121,7 +118,7 @@ func (r *Reconciler) createPod(ctx context.Context, key types.NamespacedName, s 
 	if !verdict.Whole(1) {
 		return &verdict, outcomeRefused, nil
 	}
-	// Before the request: its event may be here before its answer.
+	// This comes before the request; because its event may arrive before its response.
 	r.expectations.ExpectCreation(key, pod.Name)
 	if err = r.opts.Client.Create(ctx, request.Pod); err == nil {
 		return nil, outcomeDone, nil

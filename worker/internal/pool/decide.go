@@ -16,24 +16,20 @@ import (
 )
 
 const (
-	// resetTimeout is how long a stopping Pod may take to become idle before a
-	// new one is thought to be quicker.
+	// resetTimeout is how long a stopping Pod may take to become idle. After that a new Pod is assumed to be faster.
 	resetTimeout = 2 * time.Minute
-	// endingPatience is how long a kubelet may take to say why a container has
-	// ended: it reports an eviction only once all of the Pod is down.
+	// endingPatience is how long a kubelet may take to report why a container has ended; because it reports an eviction only once
+	// the whole Pod is down.
 	endingPatience = 3 * time.Second
-	// maxCreate and maxScaleDown bound one round, so that sandboxes that start
-	// and end are looked at in between.
+	// maxCreate and maxScaleDown bound one round, so that starting and ending sandboxes are handled in between.
 	maxCreate    = 250
 	maxScaleDown = 250
-	// maxUnrecorded is how many Pods may wait for their records, or twice the
-	// replicas if that is more, before no further ones take their place: with a
-	// disk that stays full they would pile up in etcd (I10).
+	// maxUnrecorded is how many Pods may wait for their records, or twice the replicas if that is more, before no new Pods
+	// replace them; because with a full disk they would pile up in etcd (I10).
 	maxUnrecorded = 500
 )
 
-// decide says what to do about one pool. Each Pod is looked at for itself first;
-// the number of Pods afterwards, and only when it is known.
+// decide returns what to do about one pool. It decides about each Pod first, and then about their number, if that is known.
 func decide(s snapshot) decision {
 	d := decision{Scale: scaleUnsettled}
 	leaving := map[*corev1.Pod]bool{}
@@ -61,7 +57,7 @@ func decide(s snapshot) decision {
 	return d
 }
 
-// decidePod looks at one Pod and reports whether the Pod is on its way out.
+// decidePod decides about one Pod and reports whether the Pod is on its way out.
 func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	if pod.DeletionTimestamp != nil {
 		if hasPodFinalizer(pod) {
@@ -81,7 +77,7 @@ func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	}
 	phase := sandbox.PhaseOf(pod)
 	if phase != sandbox.Failed && sandbox.Mislabelled(pod) != nil {
-		// First of all: who selects Pods by their labels is to find them.
+		// This comes first; because others select Pods by their labels.
 		d.add(action{Verb: verbRelabel, Pod: pod, Reason: reasonLabelsEdited})
 		return false
 	}
@@ -101,8 +97,8 @@ func decidePod(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	return false
 }
 
-// nobodys reports a Pod without a sandbox that is not idle by its label: either was edited by hand, the label of an idle Pod
-// or all that told of a sandbox. It can be handed out no more, and takes up a replica.
+// nobodys reports whether the Pod has no sandbox and is not idle by its label. One of them was edited by hand: the label of an
+// idle Pod, or every trace of a sandbox. The Pod cannot be handed out any more, and takes up a replica.
 func nobodys(pod *corev1.Pod) bool {
 	switch sandbox.PhaseOf(pod) {
 	case sandbox.Idle, sandbox.Stopping, sandbox.Failed:
@@ -111,9 +107,8 @@ func nobodys(pod *corev1.Pod) bool {
 	return sandbox.IDOf(pod) == ""
 }
 
-// decideIdle leaves idle Pods that never become ready in place: a new one would
-// fare no better. One that has ended is replaced, but not in a hot loop: until
-// then it takes up its replica.
+// decideIdle keeps idle Pods that never become ready; because a new one would fare no better. It replaces a Pod that has ended,
+// after a back-off; until then the Pod takes up its replica.
 func decideIdle(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	switch {
 	case s.Pool.DeletionTimestamp != nil:
@@ -133,8 +128,7 @@ func decideStarting(s *snapshot, pod *corev1.Pod, d *decision) {
 	o := sandbox.Observe(pod)
 	switch o.Progress {
 	case sandbox.Up:
-		// The container is ready before the Pod is when there are sidecars or
-		// readiness gates, and a caller wants the Pod.
+		// With sidecars or readiness gates the container is ready before the Pod is, and a caller wants the Pod.
 		if !ready(pod) {
 			why := sandbox.Diagnose(pod)
 			o.Detail = v1alpha1.SandboxStatusDetail{Reason: why.Reason, Message: why.Message}
@@ -170,9 +164,8 @@ func decideStarting(s *snapshot, pod *corev1.Pod, d *decision) {
 	}
 }
 
-// decidePrepared starts a sandbox whose Pod is ready once its hooks are done, and
-// reports whether that, or its end, is decided. Until then the startup timeout
-// goes on.
+// decidePrepared starts a sandbox whose Pod is ready once its hooks are done, and reports whether that, or its end, is decided.
+// The startup timeout runs until then.
 func decidePrepared(s *snapshot, pod *corev1.Pod, d *decision) (detail v1alpha1.SandboxStatusDetail, over bool) {
 	detail = v1alpha1.SandboxStatusDetail{Reason: sandbox.ReasonHooks, Message: "readiness checks and post-start hooks are under way"}
 	switch p := s.Preparations[pod.UID]; p.Status {
@@ -205,8 +198,7 @@ func decideRunning(s *snapshot, pod *corev1.Pod, d *decision) {
 	}
 }
 
-// endOf keeps a Pod only after a sandbox that completed: whatever made another
-// fail may still be there.
+// endOf keeps a Pod only after a sandbox that completed; because the cause of a failure may persist in the Pod.
 func endOf(pod *corev1.Pod, reason reason, end sandbox.End) action {
 	verb := verbRelease
 	if end.StopReason == v1alpha1.SandboxStopReasonFailed {
@@ -215,8 +207,8 @@ func endOf(pod *corev1.Pod, reason reason, end sandbox.End) action {
 	return action{Verb: verb, Pod: pod, Reason: reason, End: end}
 }
 
-// decideStopping is where nothing of one tenant reaches the next (I13): only a
-// Pod that sandbox.ResetDone vouches for becomes idle.
+// decideStopping keeps I13: only a Pod that passes sandbox.ResetDone becomes idle, so that nothing of one tenant reaches the
+// next.
 func decideStopping(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	replace := func(reason reason) bool {
 		d.add(action{Verb: verbDelete, Pod: pod, Reason: reason})
@@ -235,7 +227,7 @@ func decideStopping(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	}
 	switch {
 	case holdsBack(s, pod):
-		// Should this reset be quick, the swap for the next sandbox would not be.
+		// Even if this reset is fast, the swap for the next sandbox would not be.
 		return replace(reasonHeldBack)
 	case sandbox.ResetDone(pod, &s.Pool.Spec):
 		d.add(action{Verb: verbRecycle, Pod: pod, Reason: reasonReset})
@@ -249,9 +241,8 @@ func decideStopping(s *snapshot, pod *corev1.Pod, d *decision) bool {
 	return false
 }
 
-// decideScale compares the Pods that stay with the replicas that are wanted.
-// Only idle Pods are ever marked or deleted: a running sandbox is not ended by a
-// scale-down (I6).
+// decideScale compares the number of Pods that stay with replicas. It marks and deletes only idle Pods: a scale-down never ends a
+// running sandbox (I6).
 func decideScale(s *snapshot, leaving map[*corev1.Pod]bool, d *decision) {
 	held, idle, marksMoving := 0, []*corev1.Pod(nil), false
 	for _, pod := range s.Pods {
@@ -279,8 +270,7 @@ func decideScale(s *snapshot, leaving map[*corev1.Pod]bool, d *decision) {
 		unmark(s, idle, d)
 		replaceOutdated(s, idle, -surplus, d)
 	case marksMoving:
-		// A mark is on its way into the cache. Going by what is seen now would
-		// mark too many.
+		// A mark is not in the cache yet. A decision from what is seen now would mark too many.
 		d.Scale = scaleUnsettled
 	case surplus > 0:
 		d.Scale = shrink(s, idle, surplus, d)
@@ -301,8 +291,7 @@ func unrecorded(s *snapshot) (n int) {
 	return n
 }
 
-// shrink marks as many idle Pods as there are too many, and deletes those
-// whose window is over.
+// shrink marks surplus idle Pods, and deletes those whose window is over.
 func shrink(s *snapshot, idle []*corev1.Pod, surplus int, d *decision) scaleReason {
 	if len(idle) == 0 {
 		return scaleDownBusy
@@ -341,8 +330,7 @@ func shrink(s *snapshot, idle []*corev1.Pod, surplus int, d *decision) scaleReas
 	return scaleDown
 }
 
-// leastMissed puts first the Pod that can serve least: not ready, made from an
-// old template, then the youngest.
+// leastMissed sorts the Pods that can serve least to the front: not ready, then of an old template, then the youngest.
 func leastMissed(s *snapshot, a, b *corev1.Pod) int {
 	return cmp.Or(
 		first(!ready(a), !ready(b)),
@@ -352,7 +340,7 @@ func leastMissed(s *snapshot, a, b *corev1.Pod) int {
 	)
 }
 
-// order puts what a caller waits for first, and otherwise keeps the Pods' order.
+// order sorts what a caller waits for to the front, and otherwise keeps the Pods' order.
 func order(actions []action) {
 	rank := map[verb]int{}
 	for i, verb := range []verb{verbStart, verbPrepare, verbRelease, verbFail, verbRelabel, verbRecycle, verbBury, verbUnmark, verbProtect, verbDetail, verbDelete, verbMark} {

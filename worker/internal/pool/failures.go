@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// steadyAfter is how long Pods of a pool cannot be made before that is taken for what will stay so: a namespace that is
+	// steadyAfter is how long the Pods of a pool must fail before the failure counts as permanent; because a namespace that is
 	// being set up has its service account, its policies and their webhooks by then.
 	steadyAfter = 30 * time.Second
-	// failuresForgotten is longer than between two attempts of a pool that wants Pods.
+	// failuresForgotten is longer than the time between two attempts of a pool that wants Pods.
 	failuresForgotten = 2 * time.Minute
 )
 
-// failures remembers since when no Pod of a pool can be made, for something that the API server has against it: a policy of
-// the namespace, a webhook, a field. Memory is bounded by the pools (I10).
+// failures remembers since when no Pod of a pool can be created because of an objection of the API server: a policy of the
+// namespace, a webhook, a field. Memory is bounded by the pools (I10).
 type failures struct{ *perPool[failing] }
 
 type failing struct {
@@ -29,8 +29,8 @@ type failing struct {
 	since, until time.Time
 }
 
-// steady notes a failure to make a Pod, and tells whether none could be made for long enough. Another subject, which is what
-// the pool makes Pods from, begins anew.
+// steady records a failure to create a Pod, and reports whether it has lasted for steadyAfter. It starts again when the subject
+// changes: what the pool creates Pods from.
 func (f *failures) steady(pool types.NamespacedName, subject string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,7 +44,7 @@ func (f *failures) steady(pool types.NamespacedName, subject string) bool {
 	return now.Sub(known.since) >= steadyAfter
 }
 
-// against reports what the API server has against a Pod, in contrast to not being reached, or being busy.
+// against reports whether the API server objects to the Pod, as opposed to being unreachable or busy.
 func against(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -17,13 +17,11 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Gate is what others know of a pool that bears on its keeping.
+// Gate is what other packages report about a pool that affects its reconciliation.
 type Gate struct {
-	// Paused: another controller keeps the pool. Nothing of it, and none of its
-	// Pods, is written, deleted or created.
+	// Paused: another controller keeps the pool. Neither the pool nor its Pods are written, deleted or created.
 	Paused bool
-	// Awaits: the pool's template has not been copied. A pool that has Pods all
-	// the same, or what to make them from, keeps them.
+	// Awaits: the pool's template has not been copied. A pool that has Pods, or a template to create them from, keeps them.
 	Awaits bool
 	// Conditions are for the pool's status, which has one writer.
 	Conditions []patch.Condition
@@ -31,10 +29,9 @@ type Gate struct {
 
 // A Gater returns the gate of a pool.
 type Gater interface {
-	// Of is asked at every look, and answers from memory or from the cache.
+	// Of is called at every reconcile, and returns from memory or the cache.
 	Of(ctx context.Context, pool *v1alpha1.SandboxPool) (Gate, error)
-	// OnGateChange calls f when a pool's gate may have changed. f does not
-	// block.
+	// OnGateChange calls f when a pool's gate may have changed. f does not block.
 	OnGateChange(f func(pool types.NamespacedName))
 }
 
@@ -48,7 +45,7 @@ func (r *Reconciler) gatherGate(ctx context.Context, s *snapshot) error {
 		s.Awaits = s.Awaits || one.Awaits
 		s.Conditions = append(s.Conditions, one.Conditions...)
 	}
-	// Without a container no Pod can be made, whoever's fault that is.
+	// Without a container no Pod can be created, whatever the cause.
 	bare := len(s.Pool.Spec.Template.Spec.Containers) == 0
 	s.Awaits = bare || s.Awaits && !slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
 		return pod.DeletionTimestamp == nil && sandbox.PhaseOf(pod) != ""
@@ -56,7 +53,7 @@ func (r *Reconciler) gatherGate(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// watchGates wakes a pool whose gate may have changed.
+// watchGates enqueues a pool whose gate may have changed.
 func (r *Reconciler) watchGates(_ context.Context, q controllers.Queue) error {
 	for _, asked := range r.opts.Gaters {
 		asked.OnGateChange(func(pool types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: pool}) })

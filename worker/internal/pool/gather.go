@@ -22,14 +22,15 @@ import (
 )
 
 const (
-	// defaultWindow is the protection window of pools without an autoscaling
-	// group, the same as the schema's default for those that have one.
+	// defaultWindow is the protection window of a pool without a scaling group. It equals the schema's default for those that
+	// have one.
 	defaultWindow = 10 * time.Second
 )
 
 // gather reads everything from the cache.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (snapshot, error) {
-	// Before the Pods are listed: an event that comes in between would settle an expectation for a Pod that the list does not have.
+	// This comes before the list of Pods; because an event in between would settle an expectation for a Pod that the list does
+	// not have.
 	s := snapshot{Settled: r.expectations.Settled(key)}
 	pool := &v1alpha1.SandboxPool{}
 	switch err := r.opts.Client.Get(ctx, key, pool); {
@@ -82,8 +83,8 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (snap
 	return s, nil
 }
 
-// jobs are those of all starting Pods, ready or not: a Pod that ceases to be
-// ready while its hooks run is no reason to run them again.
+// jobs returns those of all starting Pods, ready or not; because a Pod that ceases to be ready while its hooks run must not run
+// them again.
 func jobs(s *snapshot) []hooks.Job {
 	var all []hooks.Job
 	for _, pod := range s.Pods {
@@ -97,8 +98,8 @@ func jobs(s *snapshot) []hooks.Job {
 	return all
 }
 
-// podsOf lists the Pods that the pool controls; once it is gone, all that name
-// it, since a Pod whose owner vanished still waits for its record.
+// podsOf lists the Pods that the pool controls. Once the pool is gone it lists all Pods with the pool's label; because a Pod
+// whose owner is gone still waits for its record.
 func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) ([]*corev1.Pod, error) {
 	all, err := sandboxcache.Cached(r.opts.Client).InPool(ctx, key)
 	if err != nil {
@@ -114,8 +115,7 @@ func (r *Reconciler) podsOf(ctx context.Context, key types.NamespacedName, pool 
 	return pods, nil
 }
 
-// protectionWindow is the one of the Env's autoscaling group that the pool is a
-// member of, and whether that group is enabled.
+// protectionWindow returns the window of the scaling group that the pool belongs to, and whether that group is enabled.
 func (r *Reconciler) protectionWindow(ctx context.Context, pool *v1alpha1.SandboxPool) (window time.Duration, autoscaled bool, err error) {
 	name, group := pool.Labels[v1alpha1.LabelEnv], pool.Labels[v1alpha1.LabelScalingGroup]
 	if name == "" || group == "" {

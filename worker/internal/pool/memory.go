@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/worker/internal/pool/expectations"
 )
 
-// memory is all that this process remembers of pools from one look to the next. It is bounded by pools, Pods and nodes (I10).
+// memory is all that this process remembers of pools between reconciles. It is bounded by pools, Pods and nodes (I10).
 type memory struct {
 	expectations *expectations.Expectations
 	timeline     *timeline
@@ -37,7 +37,7 @@ func newMemory(clk clock.PassiveClock) memory {
 	}
 }
 
-// forget drops what is known of a pool that is gone.
+// forget drops all entries of a deleted pool.
 func (m *memory) forget(pool types.NamespacedName) {
 	m.expectations.Forget(pool)
 	m.timeline.forget(pool)
@@ -48,7 +48,7 @@ func (m *memory) forget(pool types.NamespacedName) {
 	m.pendings.forget(pool)
 }
 
-// perPool is one thing that is remembered of each pool.
+// perPool holds one value for each pool.
 type perPool[T any] struct {
 	clock clock.PassiveClock
 
@@ -66,13 +66,13 @@ func (p *perPool[T]) forget(pool types.NamespacedName) {
 	delete(p.pools, pool)
 }
 
-// throttle keeps writes of the same thing apart.
+// throttle spaces writes of the same object.
 type throttle struct {
 	*perPool[time.Time]
 	interval time.Duration
 }
 
-// wait is how long the next write has to wait.
+// wait returns how long the next write has to wait.
 func (t *throttle) wait(key types.NamespacedName) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

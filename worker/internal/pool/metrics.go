@@ -20,11 +20,10 @@ const (
 	outcomeRefused = "refused" // by a quota, a limit or a plugin
 )
 
-// maxPoolSeries bounds the series that carry a pool's name. Pools beyond it are
-// counted in all other metrics.
+// maxPoolSeries bounds the series that carry a pool's name. All other metrics count the pools beyond it as well.
 const maxPoolSeries = 1000
 
-// startSeconds are the buckets of what takes a container's start.
+// startSeconds are the buckets of times that include the start of a container.
 var startSeconds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120}
 
 type metrics struct {

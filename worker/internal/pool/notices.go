@@ -18,24 +18,22 @@ import (
 	"navix.sh/atoll/worker/internal/pool/status"
 )
 
-// A pool's Events of one reason: this many at once, then one in so long. What is
-// left out is counted in the next one: a node that takes a hundred sandboxes along
-// is one thing to act on.
+// A pool's Events of one reason: this many at once, then one per interval. The next Event counts those that were left out;
+// because a node that takes a hundred sandboxes down needs one action.
 const (
 	noticeBurst = 5
 	noticeEvery = 30 * time.Second
-	// longestNote is less than an Event may say: what was left out is added.
+	// longestNote is below the limit of an Event's note; because the number left out is added.
 	longestNote = 900
 )
 
-// notices are Kubernetes Events about what somebody might have to do something
-// about.
+// notices are Kubernetes Events that a user may have to act on.
 type notices struct {
 	recorder events.EventRecorder
 	*perPool[*noticed]
 }
 
-// noticed is what a pool was told of.
+// noticed is what was reported about a pool.
 type noticed struct {
 	limits map[reason]*limit
 	causes map[string]bool // why idle Pods were stuck at the last look
@@ -43,19 +41,19 @@ type noticed struct {
 
 type limit struct {
 	*rate.Limiter
-	left int // out since the last one
+	left int // left out since the last one
 }
 
 func newNotices(recorder events.EventRecorder, clk clock.PassiveClock) *notices {
 	return &notices{recorder, newPerPool[*noticed](clk)}
 }
 
-// warn makes an Event of something that somebody may have to act on.
+// warn creates a warning Event.
 func (n *notices) warn(pool *v1alpha1.SandboxPool, pod *corev1.Pod, reason reason, action, format string, args ...any) {
 	n.tell(pool, pod, corev1.EventTypeWarning, reason, action, format, args...)
 }
 
-// tell makes an Event, unless there were many of its reason.
+// tell creates an Event, unless its reason had too many already.
 func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType string, reason reason, action, format string, args ...any) {
 	n.mu.Lock()
 	l := n.at(client.ObjectKeyFromObject(pool)).limits[reason]
@@ -82,8 +80,7 @@ func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType st
 	n.recorder.Eventf(pool, pod, eventType, string(reason), action, "%s", note)
 }
 
-// stuck tells of idle Pods that do not become ready: each cause when it comes up,
-// and again only after it was gone.
+// stuck reports idle Pods that do not become ready: each cause when it first appears, and again only after it was gone.
 func (n *notices) stuck(pool *v1alpha1.SandboxPool, causes status.Causes) {
 	n.mu.Lock()
 	before := n.at(client.ObjectKeyFromObject(pool))

@@ -15,8 +15,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// protectPatch adds what a Pod of the pool must have and this one lacks: the
-// protection finalizer, and the pool as its owner.
+// protectPatch adds what this Pod of the pool lacks: the protection finalizer, or the pool as its owner.
 func protectPatch(pod *corev1.Pod, pool *v1alpha1.SandboxPool) ([]byte, error) {
 	ops := patch.AsRead(pod)
 	if !hasPodFinalizer(pod) {
@@ -29,16 +28,16 @@ func protectPatch(pod *corev1.Pod, pool *v1alpha1.SandboxPool) ([]byte, error) {
 	return patch.JSON(ops)
 }
 
-// relabelPatch writes back the labels that were edited by hand. It is pinned to the Pod as it was seen: a claim or an end
-// writes its own.
+// relabelPatch writes back the labels that were edited by hand. It tests the Pod's resourceVersion; because a claim or an end
+// writes its own labels.
 func relabelPatch(pod *corev1.Pod) ([]byte, error) {
 	labels := maps.Clone(pod.Labels)
 	maps.Copy(labels, sandbox.Mislabelled(pod))
 	return patch.JSON(append(patch.AsRead(pod), patch.Replace("/metadata/labels", labels)))
 }
 
-// buryPatch takes the protection finalizer off a Pod that is being deleted. The
-// position is tested, because others may take theirs off at the same time.
+// buryPatch removes the protection finalizer from a Pod that is being deleted. It tests the position; because other controllers
+// may remove theirs at the same time.
 func buryPatch(pod *corev1.Pod) ([]byte, error) {
 	path := fmt.Sprintf("/metadata/finalizers/%d", slices.Index(pod.Finalizers, v1alpha1.SandboxProtectionFinalizer))
 	return patch.JSON([]patch.Operation{

@@ -20,13 +20,11 @@ import (
 
 const (
 	nameSuffix = 8
-	// maxBase leaves room for the suffix in a host name, which a Pod's name
-	// becomes.
+	// maxBase leaves room for the suffix in a host name, which is the Pod's name.
 	maxBase = 63 - 1 - nameSuffix
 )
 
-// podName chooses the name here rather than at the API server, so that it can be
-// expected before the Pod exists.
+// podName chooses the name in this process, not at the API server, so that the Pod can be expected before it exists.
 func podName(pool *v1alpha1.SandboxPool) string {
 	base := pool.Name
 	if len(base) > maxBase {
@@ -35,17 +33,16 @@ func podName(pool *v1alpha1.SandboxPool) string {
 	return base + "-" + rand.String(nameSuffix)
 }
 
-// revisionOf identifies what Pods are made from, the pool's runtimes included.
+// revisionOf identifies what Pods are created from, the pool's runtimes included.
 func revisionOf(spec *v1alpha1.SandboxPoolSpec) (string, error) {
 	template := spec.Template.DeepCopy()
 	runtimes.Render(spec, &template.Spec)
 	return hashOf(template, spec)
 }
 
-// unrenderedRevisionOf is revisionOf as it was before runtimes became part of
-// Pods. Pods that carry it are not replaced for want of a port and a probe, which
-// they have done without so far: an update of the worker would replace every warm
-// Pod. Any other change of the template changes this one as well.
+// unrenderedRevisionOf is revisionOf from before runtimes became part of Pods. Pods that carry it are not replaced for a missing
+// port and probe; because otherwise an update of the worker would replace every warm Pod. Any other change of the template
+// changes this revision as well.
 func unrenderedRevisionOf(spec *v1alpha1.SandboxPoolSpec) (string, error) {
 	return hashOf(&spec.Template, spec)
 }
@@ -63,9 +60,8 @@ func hashOf(template *corev1.PodTemplateSpec, spec *v1alpha1.SandboxPoolSpec) (s
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// newPod makes an idle Pod. It has its labels, annotations and finalizer from
-// birth: a claim's patch cannot add to a map that is missing, and a finalizer
-// added later could be late.
+// newPod returns an idle Pod with labels, annotations and finalizer; because a claim's patch cannot add to a missing map, and a
+// finalizer that is added later may be late.
 func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
 	template := pool.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{
@@ -91,7 +87,7 @@ func newPod(pool *v1alpha1.SandboxPool, revision, name string) *corev1.Pod {
 	}
 	maps.Copy(pod.Annotations, template.Annotations)
 	for _, key := range []string{v1alpha1.SandboxIDAnnotationKey, v1alpha1.SandboxClaimedAtAnnotationKey} {
-		delete(pod.Annotations, key) // what has them is somebody's
+		delete(pod.Annotations, key) // these belong to a sandbox
 	}
 	pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey] = revision
 	if pool.Spec.PodCreationImagePolicy != v1alpha1.PodCreationImagePolicyPoolDefaultImage &&

@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// podHandler tells the expectations what has been seen, then wakes the Pod's
-// pool. In this order: a pool that is reconciled first would wait for nothing.
+// podHandler updates the expectations, then enqueues the Pod's pool. The order matters: a pool that is reconciled first would
+// wait in vain.
 type podHandler struct{ expectations *expectations.Expectations }
 
 var _ handler.EventHandler = podHandler{}
@@ -30,7 +30,7 @@ func (h podHandler) Create(_ context.Context, e event.CreateEvent, q controllers
 
 // Update implements handler.EventHandler.
 func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q controllers.Queue) {
-	// A Pod whose pool label was changed by hand concerns the pool it left, too.
+	// A Pod whose pool label was changed by hand enqueues its former pool, too.
 	if before, ok := e.ObjectOld.(*corev1.Pod); ok {
 		if after, ok := e.ObjectNew.(*corev1.Pod); ok && sandbox.PoolOf(before) != sandbox.PoolOf(after) {
 			h.gone(before, q)
@@ -43,12 +43,11 @@ func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q controllers
 	h.seen(e.ObjectNew, q)
 }
 
-// countDelay is how long the pool's counts may lag. Claims come many at a time, on the very processors that serve the next
-// one, and a pool is to write its status twice a second at most.
+// countDelay is how long the pool's counts may lag. Claims come in bursts, on the same processors that serve the next one, and a
+// pool writes its status twice a second at most.
 const countDelay = 500 * time.Millisecond
 
-// onlyCounts reports whether a Pod of the same pool has been claimed as it was, or has become idle: nothing follows from
-// either but other counts.
+// onlyCounts reports whether a Pod of the same pool was claimed unchanged, or became idle; because then only counts change.
 func onlyCounts(before, after client.Object) bool {
 	was, ok := before.(*corev1.Pod)
 	if !ok {

@@ -14,8 +14,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// stageOf names the stage whose duration matters, and with it everything that
-// begins a new one; "" for Pods that nothing is timed for.
+// stageOf names the stage whose duration matters, including everything that begins a new one; "" for Pods that are not timed.
 func stageOf(pod *corev1.Pod) string {
 	switch phase := sandbox.PhaseOf(pod); {
 	case pod.DeletionTimestamp != nil:
@@ -32,7 +31,7 @@ func stageOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// marking is when the Pod was marked for scale-down; "" if it is not.
+// marking returns when the Pod was marked for scale-down; "" if it is not.
 func marking(pod *corev1.Pod) string {
 	return sandbox.MarkedAt(pod)
 }
@@ -48,7 +47,7 @@ func holdsReplica(pod *corev1.Pod) bool {
 
 func ready(pod *corev1.Pod) bool { return sandbox.ReadyCondition(pod) != nil }
 
-// restarts is how many containers of the Pod were started in another one's place, those of a swap included.
+// restarts returns how many containers of the Pod replaced another one, swaps included.
 func restarts(pod *corev1.Pod) int32 {
 	var n int32
 	for i := range pod.Status.ContainerStatuses {
@@ -57,24 +56,23 @@ func restarts(pod *corev1.Pod) int32 {
 	return n
 }
 
-// outdated is false for Pods without a revision: they are older than revisions,
-// and nothing says that they differ.
+// outdated is false for Pods without a revision; because they are older than revisions, and nothing says that they differ.
 func outdated(s *snapshot, pod *corev1.Pod) bool {
 	revision := pod.Annotations[v1alpha1.TemplateRevisionAnnotationKey]
 	return revision != "" && revision != s.Revision && revision != s.Unrendered
 }
 
-// holdsBack reports whether the Pod is on a node that was seen to keep a container waiting, which ran there before, for
-// longer than a new Pod takes.
+// holdsBack reports whether the Pod is on a node that was seen to hold back a container which ran there before, for longer than a
+// new Pod takes.
 func holdsBack(s *snapshot, pod *corev1.Pod) bool { return s.HeldBack[pod.Spec.NodeName] > s.NewPod }
 
-// worn reports whether an idle Pod that could serve may keep its next sandbox waiting: it ran other images on a node that
-// holds back. One that is not ready stays, because a new one would fare no better.
+// worn reports whether an idle Pod that could serve may delay its next sandbox: it ran other images on a node that holds back. A
+// Pod that is not ready is kept; because a new one would fare no better.
 func worn(s *snapshot, pod *corev1.Pod) bool {
 	return ready(pod) && restarts(pod) > 0 && holdsBack(s, pod)
 }
 
-// startupTimeout is how long the Pod may be starting; 0 is for ever.
+// startupTimeout is how long the Pod may be starting; 0: no limit.
 func startupTimeout(pool *v1alpha1.SandboxPool, pod *corev1.Pod) time.Duration {
 	if own := sandbox.Read(pod).StartupTimeout; own > 0 {
 		return own
@@ -85,8 +83,7 @@ func startupTimeout(pool *v1alpha1.SandboxPool, pod *corev1.Pod) time.Duration {
 	return 0
 }
 
-// noteworthy leaves out what every swap passes through: writing it down would
-// cost a write a sandbox.
+// noteworthy is false for the reasons that every swap passes through; because writing them would cost one write per sandbox.
 func noteworthy(reason string) bool {
 	switch reason {
 	case "", "Pending", "Swapping", "ContainerCreating", "PodInitializing",
@@ -96,7 +93,7 @@ func noteworthy(reason string) bool {
 	return true
 }
 
-// statusDetailReason is the reason in the status detail that the Pod carries.
+// statusDetailReason returns the reason in the status detail that the Pod carries.
 func statusDetailReason(pod *corev1.Pod) string {
 	var detail v1alpha1.SandboxStatusDetail
 	if value := pod.Annotations[v1alpha1.SandboxStatusDetailAnnotationKey]; value != "" {
@@ -107,8 +104,8 @@ func statusDetailReason(pod *corev1.Pod) string {
 	return detail.Reason
 }
 
-// orphaned Pods were left by a pool that was deleted with --cascade=orphan, and
-// belong to the next pool of that name, which their labels name.
+// orphaned reports whether the Pod was left by a pool that was deleted with --cascade=orphan. It belongs to the next pool of the
+// name in its labels.
 func orphaned(pod *corev1.Pod) bool { return metav1.GetControllerOfNoCopy(pod) == nil }
 
 func hasPodFinalizer(pod *corev1.Pod) bool {
@@ -119,7 +116,7 @@ func hasPoolFinalizer(pool *v1alpha1.SandboxPool) bool {
 	return slices.Contains(pool.Finalizers, v1alpha1.SandboxPoolFinalizer)
 }
 
-// first orders what is true before what is not.
+// first sorts true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:

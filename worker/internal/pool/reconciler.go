@@ -32,47 +32,43 @@ import (
 )
 
 const (
-	// pendingInterval is how often the length of a claim queue is looked at
-	// while there is one, and written at most.
+	// pendingInterval is the shortest time between two reads, and two writes, of the length of a claim queue that is not empty.
 	pendingInterval = 3 * time.Second
 
 	retryMax = 30 * time.Second
 )
 
-// Recorder keeps the terminal records of sandboxes. Ended is called at least
-// once for every sandbox; it returns nil only when the record is kept, and must
-// take the same sandbox more than once.
+// Recorder keeps the terminal records of sandboxes. Ended is called at least once for every sandbox, and must accept the same
+// sandbox more than once. It returns nil only when the record is kept.
 type Recorder interface {
 	Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error
 }
 
-// Queues are the claims that wait, by pool.
+// Queues are the waiting claims, by pool.
 type Queues interface {
-	// Waiting is the length of a pool's queue now.
+	// Waiting returns the current length of a pool's queue.
 	Waiting(pool types.NamespacedName) int32
-	// OnQueue calls f whenever a queue has got its first claim or lost its last
-	// one. f does not block.
+	// OnQueue calls f whenever a queue gets its first claim or loses its last. f does not block.
 	OnQueue(f func(pool types.NamespacedName))
 }
 
-// noQueues is a worker that lets nobody wait.
+// noQueues is for a worker without claim queues.
 type noQueues struct{}
 
 func (noQueues) Waiting(types.NamespacedName) int32      { return 0 }
 func (noQueues) OnQueue(func(pool types.NamespacedName)) {}
 
-// Hooks is what has to happen in a Pod before its sandbox runs; see package
-// hooks.
+// Hooks does what must happen in a Pod before its sandbox runs; see package hooks.
 type Hooks interface {
-	// Follow returns how far a pool's jobs are, and ends all others of its jobs.
+	// Follow returns the states of a pool's jobs, and ends the pool's jobs that are not named.
 	Follow(pool types.NamespacedName, jobs []hooks.Job) map[types.UID]hooks.State
 	// Begin begins a job; it does not block.
 	Begin(job hooks.Job)
-	// OnChange calls f when there is news of a pool's jobs. f does not block.
+	// OnChange calls f when the state of one of a pool's jobs changes. f does not block.
 	OnChange(f func(pool types.NamespacedName))
 }
 
-// noHooks is a worker that starts sandboxes as soon as their Pods are ready.
+// noHooks is for a worker that starts a sandbox as soon as its Pod is ready.
 type noHooks struct{}
 
 func (noHooks) Follow(types.NamespacedName, []hooks.Job) map[types.UID]hooks.State { return nil }
@@ -86,30 +82,29 @@ type Options struct {
 	Recorder  Recorder
 	Events    events.EventRecorder
 	ClusterID string
-	// Queues are written into status.pendingRequests; nil when there are none.
+	// Queues are written into status.pendingRequests; nil: there are none.
 	Queues Queues
-	// Hooks are run before a sandbox does; nil when there are none.
+	// Hooks run before a sandbox does; nil: there are none.
 	Hooks Hooks
-	// Admission is asked before each Pod is made; nil admits all.
+	// Admission is asked before each Pod is created; nil admits all.
 	Admission *admission.Chain
-	// Refusals remembers which pools are refused Pods, for whoever raises
-	// replicas; one of its own unless given.
+	// Refusals remembers which pools are refused Pods, for the autoscaler; nil: New creates one.
 	Refusals *admission.Refusals
-	// Gaters say which pools are not to be kept as usual; nil: all are.
+	// Gaters can hold a pool back; nil: none is held back.
 	Gaters []Gater
-	// Stages takes the times of starts; nil when nobody wants them.
+	// Latency takes the times of starts; nil: they are not recorded.
 	Latency *latency.Recorder
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
-	// Clock measures windows and timeouts; the real one unless given.
+	// Clock measures windows and timeouts; nil: the real one.
 	Clock clock.PassiveClock
-	// Times are those that are written down; the Clock's unless given.
+	// Times are the times that are written; nil: the Clock's.
 	Times interface{ Now() time.Time }
 	// Workers is how many pools are reconciled at once. Default 16.
 	Workers int
 }
 
-// Reconciler keeps pools.
+// Reconciler reconciles pools.
 type Reconciler struct {
 	opts    Options
 	notices *notices
@@ -165,8 +160,8 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 	return nil
 }
 
-// watchQueues wakes a pool whose queue has got its first claim or lost its last.
-// Most queues are over before that is worth a write.
+// watchQueues enqueues a pool whose queue has got its first claim or lost its last. Most queues are empty again before a write
+// would be worth it.
 func (r *Reconciler) watchQueues(_ context.Context, q controllers.Queue) error {
 	r.opts.Queues.OnQueue(func(pool types.NamespacedName) {
 		q.AddAfter(reconcile.Request{NamespacedName: pool}, max(countDelay, r.pendings.wait(pool)))
@@ -174,7 +169,7 @@ func (r *Reconciler) watchQueues(_ context.Context, q controllers.Queue) error {
 	return nil
 }
 
-// watchHooks wakes a pool at once: a caller waits for what follows.
+// watchHooks enqueues a pool at once; because a caller waits for the next step.
 func (r *Reconciler) watchHooks(_ context.Context, q controllers.Queue) error {
 	r.opts.Hooks.OnChange(func(pool types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: pool}) })
 	return nil
@@ -207,7 +202,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	actErr := r.act(ctx, key, &s, d)
 	counts, wait := r.measure(key, &s), time.Duration(0)
-	// A report is due also when something failed: that is when it is looked at.
+	// A report is due after a failure, too; because that is when users read it.
 	if s.Pool != nil && !d.ReleasePool {
 		wait, err = r.report(ctx, key, &s, counts)
 	}
@@ -220,7 +215,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: r.next(key, &s, d.Wake, wait, r.opts.Refusals.Hold(key, s.Revision))}, nil
 }
 
-// next is when to look again without an event.
+// next returns when to reconcile again without an event.
 func (r *Reconciler) next(key types.NamespacedName, s *snapshot, waits ...time.Duration) time.Duration {
 	next := controllers.Resync()
 	if r.opts.Queues.Waiting(key) > 0 || s.Pool != nil && s.Pool.Status.PendingRequests > 0 {

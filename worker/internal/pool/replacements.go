@@ -9,12 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxReplaced bounds how many Pods of a pool are waited for; more are not measured.
+// maxReplaced bounds how many replaced Pods of a pool are measured at once.
 const maxReplaced = 1000
 
-// replacements measures how long it takes until another Pod is ready in the place
-// of one that is replaced. Which one replaces which is nobody's decision: the Pods
-// that become ready are counted against those that went, in their order.
+// replacements measures how long a replacement takes to become ready. No Pod is assigned to another: Pods that become ready are
+// matched, in order, with those that went.
 type replacements struct{ *perPool[*replaced] }
 
 type replaced struct {
@@ -29,7 +28,7 @@ func (r *replacements) at(key types.NamespacedName) *replaced {
 	return r.pools[key]
 }
 
-// gone tells that a Pod was deleted to be replaced.
+// gone records that a Pod was deleted to be replaced.
 func (r *replacements) gone(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,8 +37,7 @@ func (r *replacements) gone(key types.NamespacedName) {
 	}
 }
 
-// observe returns the times of the replacements that have become ready since the
-// last look.
+// observe returns the times of the replacements that have become ready since the last call.
 func (r *replacements) observe(key types.NamespacedName, pods []*corev1.Pod) []time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,9 +22,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// statusInterval is the shortest time between two writes of a pool's status.
-// Pods of a busy pool change hundreds of times a second, and each write of the
-// status takes the place of a claim's.
+// statusInterval is the shortest time between two writes of a pool's status. Pods of a busy pool change hundreds of times a
+// second, and each status write takes the place of a claim's.
 const statusInterval = time.Second
 
 // measure counts the pool's Pods, for the metrics and the report.
@@ -37,7 +36,7 @@ func (r *Reconciler) measure(key types.NamespacedName, s *snapshot) *status.Coun
 	return &c
 }
 
-// report writes the pool's status if it changed, and returns when to come back if it is too early for that.
+// report writes the pool's status if it changed. If it is too early for that, it returns when to come back.
 func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *snapshot, c *status.Counts) (time.Duration, error) {
 	r.notices.stuck(s.Pool, c.Causes)
 	if last, ok := r.opts.Refusals.Last(key); ok {
@@ -64,8 +63,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *sn
 	return later, nil
 }
 
-// mirror is what status.pendingRequests is to say, and when to come back if it
-// is too early to say what there is to say.
+// mirror returns the value for status.pendingRequests, and when to come back if it is too early to write it.
 func (r *Reconciler) mirror(key types.NamespacedName, written, waiting int32) (pending int32, later time.Duration) {
 	if !pendingMoved(written, waiting) {
 		return written, 0
@@ -76,14 +74,13 @@ func (r *Reconciler) mirror(key types.NamespacedName, written, waiting int32) (p
 	return waiting, 0
 }
 
-// pendingMoved tells whether the length of the claim queue is worth a write: it
-// changed by a fifth, or to or from nothing.
+// pendingMoved reports whether the length of the claim queue is worth a write: it changed by a fifth, or to or from 0.
 func pendingMoved(before, now int32) bool {
 	change := max(before, now) - min(before, now)
 	return (before == 0) != (now == 0) || change > 0 && 5*int64(change) >= int64(before)
 }
 
-// writtenTime is the clock that times of conditions come from.
+// writtenTime is the clock for times of conditions.
 type writtenTime struct {
 	clock.PassiveClock
 	times interface{ Now() time.Time }
@@ -91,7 +88,7 @@ type writtenTime struct {
 
 func (w writtenTime) Now() time.Time { return w.times.Now() }
 
-// told makes known what somebody might look for.
+// told reports an action to users, in an Event.
 func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 	switch a.Verb {
 	case verbStart:
@@ -109,7 +106,7 @@ func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 		r.metrics.recycleSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
 		r.timedOut(s, a.Pod, string(a.Verb))
 	case verbBury:
-		// Nobody has ended it: its Pod was taken away.
+		// The sandbox did not end: its Pod was deleted.
 		if state := sandbox.Read(a.Pod); state.Phase.Live() && state.StopReason == "" && s.Pool != nil {
 			record := sandbox.TerminalRecord(a.Pod, nil, r.opts.ClusterID, r.opts.Times.Now())
 			r.ended(s, a.Pod, string(a.Verb), record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
@@ -126,8 +123,7 @@ func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 	}
 }
 
-// ended tells of a sandbox that has failed. One that has completed, or whose owner
-// or timeout ended it, is as it should be.
+// ended reports a sandbox that has failed. One that has completed, or that its owner or a timeout ended, needs no report.
 func (r *Reconciler) ended(s *snapshot, pod *corev1.Pod, action, stop, reason, message string) {
 	if reason == "" {
 		return
@@ -136,8 +132,8 @@ func (r *Reconciler) ended(s *snapshot, pod *corev1.Pod, action, stop, reason, m
 		sandbox.Read(pod).ID, pod.Name, stop, strings.TrimSpace(reason+" "+message))
 }
 
-// timedOut tells of a sandbox that one of its timeouts has ended, once its Pod is reset or replaced: whoever misses it finds
-// out why it is gone. Nothing is wrong, so it is no warning.
+// timedOut reports a sandbox that one of its timeouts has ended, once its Pod is reset or replaced, so that its user can find out
+// why. It is no warning; because nothing is wrong.
 func (r *Reconciler) timedOut(s *snapshot, pod *corev1.Pod, action string) {
 	state := sandbox.Read(pod)
 	if state.Phase != sandbox.Stopping {
@@ -157,7 +153,7 @@ func (r *Reconciler) swapped(s *snapshot, pod *corev1.Pod) {
 	}
 }
 
-// firstLine is the first of several joined errors: the others mostly repeat it.
+// firstLine returns the first of several joined errors; because the others mostly repeat it.
 func firstLine(err error) string {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) && len(joined.Unwrap()) > 0 {

@@ -11,18 +11,19 @@ import (
 	"navix.sh/atoll/pkg/rollout"
 )
 
-// maxUnavailable is how many Pods of a pool may be missing because idle ones are replaced that are outdated, and because of
-// those that are worn, which nobody has decided on. A text that says no limit is the default.
+// maxUnavailable returns how many Pods of a pool may be missing because outdated idle ones are replaced, and because worn ones
+// are. A value that is no limit means the default.
 func maxUnavailable(pool *v1alpha1.SandboxPool) (stale, worn int) {
 	limit, _ := rollout.Parse(pool.Annotations[v1alpha1.RolloutAnnotationKey])
 	return limit.Of(pool.Spec.Replicas), rollout.Default.Of(pool.Spec.Replicas)
 }
 
-// replaceOutdated rolls over the idle Pods of an old template, and those that a kubelet would make the next caller wait for:
-// as many at a time as may be unavailable, counting those that are so for any reason, and those that are yet to be made.
-// Thus a template that does not work takes no more than that. Old Pods that are not ready come first and cost nothing, as nobody can have them anyway.
+// replaceOutdated replaces the idle Pods of an old template, and those on a kubelet that would delay the next caller: as many at
+// a time as may be unavailable, counting those that are unavailable for any reason and those that are yet to be created. So a
+// template that does not work costs no more than that many Pods. Old Pods that are not ready come first and cost nothing; because
+// no caller can get them anyway.
 //
-// Pods that are not idle are left alone: one that has ended its sandbox is replaced then, by decideStopping.
+// Pods that are not idle are left alone: decideStopping replaces them when their sandbox has ended.
 func replaceOutdated(s *snapshot, idle []*corev1.Pod, missing int, d *decision) {
 	forStale, forWorn := maxUnavailable(s.Pool)
 	deleted := 0

@@ -14,30 +14,27 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// snapshot is all that a decision about one pool is made from. The objects in it
-// are the cache's own and must not be changed.
+// snapshot is all that a decision about one pool is made from. Its objects are the cache's and must not be changed.
 type snapshot struct {
-	// Pool is nil when the pool is gone; then its Pods are only seen off.
+	// Pool is nil when the pool is gone; its remaining Pods are then only cleaned up.
 	Pool *v1alpha1.SandboxPool
-	// Revision is the pool's template revision now.
+	// Revision is the current revision of the pool's template.
 	Revision string
-	// Unrendered is the same template's revision from before runtimes were part of
-	// Pods; those that carry it are current, too.
+	// Unrendered is the same template's revision from before runtimes were part of Pods. Pods that carry it are current as well.
 	Unrendered string
 	// Pods are those that the pool controls, in the order of their names.
 	Pods []*corev1.Pod
-	// Ages tells how long this process has seen each Pod in its present stage.
+	// Ages is how long this process has seen each Pod in its present stage.
 	Ages map[types.UID]time.Duration
-	// Noted is for how long the status detail of a Pod is not written again.
+	// Noted is how long the status detail of a Pod must not be written again.
 	Noted map[types.UID]time.Duration
-	// Stale names the Pods that the cache holds as they were before our last
-	// write.
+	// Stale are the Pods that the cache holds as they were before our last write.
 	Stale map[types.UID]bool
-	// Paused: somebody else keeps this pool, and it is left alone.
+	// Paused: another controller keeps this pool, and it is left alone.
 	Paused bool
-	// Awaits: what Pods are made from is not there yet.
+	// Awaits: what Pods are created from does not exist yet.
 	Awaits bool
-	// Conditions are those that others have found, for the pool's status.
+	// Conditions are those of the Gaters, for the pool's status.
 	Conditions []patch.Condition
 	// Settled is false while creates or deletes are missing from Pods.
 	Settled bool
@@ -47,46 +44,43 @@ type snapshot struct {
 	Autoscaled bool
 	// CrashBackoff is how long Pods that crashed while idle are left alone.
 	CrashBackoff time.Duration
-	// Refused is for how long no Pods are made, because the latest was refused.
+	// Refused is how long no Pods are created, because the latest was refused.
 	Refused time.Duration
 	// NewPod is how long a new Pod takes to be ready.
 	NewPod time.Duration
-	// Preparations are how far the hooks and readiness checks of starting Pods
-	// are; Pods that need none are not in it.
+	// Preparations are the states of the hooks and readiness checks of starting Pods; Pods that need none are missing.
 	Preparations map[types.UID]hooks.State
-	// HeldBack is the longest time for which each node was seen to hold back a
-	// container that ran before; nodes that were not seen to do so are not in it.
+	// HeldBack is the longest time for which each node was seen to hold back a container that ran before; other nodes are
+	// missing.
 	HeldBack map[string]time.Duration
 }
 
 // verb is what is done to a Pod.
 type verb string
 
-// The verbs, in the order in which they are carried out: what a caller waits for
-// comes first.
+// The verbs, in the order in which they are carried out: what a caller waits for comes first.
 const (
 	// Start: a starting sandbox runs.
 	verbStart verb = "Start"
-	// Prepare: the Pod of a starting sandbox is ready; what has to happen before
-	// it runs begins.
+	// Prepare: the Pod of a starting sandbox is ready, and its hooks and checks begin.
 	verbPrepare verb = "Prepare"
-	// Release: a sandbox ended, and its Pod may be worth resetting.
+	// Release: a sandbox ended, and its Pod may be reset.
 	verbRelease verb = "Release"
-	// Fail: a sandbox ended in a way that takes its Pod along.
+	// Fail: a sandbox ended, and its Pod must be replaced.
 	verbFail verb = "Fail"
 	// Relabel: labels that were edited by hand are written back.
 	verbRelabel verb = "Relabel"
-	// Recycle: a stopping Pod is reset and idle again.
+	// Recycle: a stopping Pod has been reset and is idle again.
 	verbRecycle verb = "Recycle"
-	// Bury: a Pod is being deleted; its sandbox is recorded, then it may go.
+	// Bury: a Pod is being deleted; its sandbox is recorded, then its finalizer is removed.
 	verbBury verb = "Bury"
-	// Unmark: a Pod marked for scale-down is kept after all.
+	// Unmark: a Pod marked for scale-down is kept.
 	verbUnmark verb = "Unmark"
 	// Protect: a Pod lacks the protection finalizer, or an owner.
 	verbProtect verb = "Protect"
-	// Detail: what a starting sandbox waits for is written down.
+	// Detail: what a starting sandbox waits for is written.
 	verbDetail verb = "Detail"
-	// Delete: a Pod is deleted, if it is still as it was seen.
+	// Delete: a Pod is deleted if it has not changed since it was seen.
 	verbDelete verb = "Delete"
 	// Mark: an idle Pod is chosen for scale-down.
 	verbMark verb = "Mark"
@@ -123,10 +117,9 @@ const (
 
 // Reasons of Events alone.
 const (
-	// ReasonSandboxEnded: a sandbox ended in another way than by itself or by its
-	// owner.
+	// ReasonSandboxEnded: a sandbox ended neither on its own nor by its owner.
 	reasonSandboxEnded reason = "SandboxEnded"
-	// ReasonCreationFailed: the API server refuses a Pod, for a quota say.
+	// ReasonCreationFailed: the API server refuses a Pod, for example for a quota.
 	reasonCreationFailed reason = "PodCreationFailed"
 	// ReasonPodsNotReady: idle Pods do not become ready.
 	reasonPodsNotReady reason = "PodsNotReady"
@@ -141,7 +134,7 @@ type action struct {
 	Detail v1alpha1.SandboxStatusDetail // of Detail
 }
 
-// scaleReason is why the number of Pods is or is not being changed.
+// scaleReason is why the number of Pods is changing, or is not.
 type scaleReason string
 
 // The scale reasons.
@@ -153,7 +146,7 @@ const (
 	scaleUnsettled  scaleReason = "AwaitingEvents"
 	scaleDraining   scaleReason = "Draining"
 	scalePoolAbsent scaleReason = "PoolAbsent"
-	scaleRefused    scaleReason = "PodsRefused" // a quota, a limit or a plugin is against more
+	scaleRefused    scaleReason = "PodsRefused" // a quota, a limit or a plugin refuses more
 	scaleAwaiting   scaleReason = "AwaitingTemplate"
 	scaleUnrecorded scaleReason = "AwaitingRecords" // too many Pods wait for their records to be kept
 )
@@ -164,7 +157,7 @@ type decision struct {
 	// Create is the number of Pods to create.
 	Create int
 	Scale  scaleReason
-	// Wake is when to decide again although nothing has happened; 0 is never.
+	// Wake is when to decide again without an event; 0: never.
 	Wake time.Duration
 	// ReleasePool: the pool is being deleted and no Pod is left.
 	ReleasePool bool
@@ -174,7 +167,7 @@ type decision struct {
 
 func (d *decision) add(a action) { d.Actions = append(d.Actions, a) }
 
-// wake asks to be woken in d at the latest.
+// wake requests a wake-up in d at the latest.
 func (d *decision) wake(in time.Duration) {
 	if in > 0 && (d.Wake == 0 || in < d.Wake) {
 		d.Wake = in

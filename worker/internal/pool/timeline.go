@@ -8,24 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// timeline remembers since when this process has seen each Pod in its present
-// stage. Windows and timeouts are measured by it, on the monotonic clock,
-// because the times written on Pods come from a wall clock that may be off or
-// stepped (I11). After a restart a stage begins anew: its end is late by at most
-// one window, and never early.
+// timeline remembers since when this process has seen each Pod in its present stage. It measures windows and timeouts on the
+// monotonic clock; because the times on Pods come from a wall clock that may be wrong or stepped (I11). After a restart a stage
+// begins again: it ends late by one window at most, and never early.
 type timeline struct{ *perPool[map[types.UID]stage] }
 
 type stage struct {
 	name  string
 	since time.Time
-	noted time.Time // when its status detail was written last
+	noted time.Time // when its status detail was last written
 }
 
-// noteEvery is the shortest time between two status details of one Pod: what a
-// kubelet says about a container that keeps failing changes with each try.
+// noteEvery is the shortest time between two writes of one Pod's status detail; because the kubelet's message about a failing
+// container changes with each retry.
 const noteEvery = 10 * time.Second
 
-// note tells that a Pod's status detail was written.
+// note records that a Pod's status detail was written.
 func (t *timeline) note(pool types.NamespacedName, uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,7 +33,7 @@ func (t *timeline) note(pool types.NamespacedName, uid types.UID) {
 	}
 }
 
-// noted returns for how long the details of Pods are not to be written again.
+// noted returns how long the details of Pods must not be written again.
 func (t *timeline) noted(pool types.NamespacedName) map[types.UID]time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,9 +52,8 @@ func (t *timeline) noted(pool types.NamespacedName) map[types.UID]time.Duration 
 	return wait
 }
 
-// observe replaces what is known of the pool by the stages given, Pod by Pod,
-// and returns how long each has lasted. Pods that are not named are forgotten,
-// so memory is bounded by Pods (I10).
+// observe replaces the pool's stages with the given ones, Pod by Pod, and returns how long each has lasted. It forgets Pods that
+// are not named, so memory is bounded by Pods (I10).
 func (t *timeline) observe(pool types.NamespacedName, stages map[types.UID]string) map[types.UID]time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

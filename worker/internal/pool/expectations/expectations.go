@@ -85,14 +85,14 @@ func (e *Expectations) PodGone(pool types.NamespacedName, name string, uid types
 	})
 }
 
-// Forget drops what is known of a pool that is gone.
+// Forget drops all entries of a deleted pool.
 func (e *Expectations) Forget(pool types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.pools, pool)
 }
 
-// Settled reports whether every create and delete has been seen, or is so old that it never will be.
+// Settled reports whether every create and delete has been seen, or has expired.
 func (e *Expectations) Settled(pool types.NamespacedName) bool {
 	settled := true
 	e.drop(pool, func(p *expected) {
@@ -103,7 +103,7 @@ func (e *Expectations) Settled(pool types.NamespacedName) bool {
 	return settled
 }
 
-// Stale reports whether the cache still holds a Pod as it was before our last write to it, or before we deleted it.
+// Stale reports whether the cache still holds a Pod as it was before our last write to it or before our delete of it.
 func (e *Expectations) Stale(pool types.NamespacedName, uid types.UID, cached string) (stale bool) {
 	e.drop(pool, func(p *expected) {
 		if at, ok := p.deletions[uid]; ok && !e.expired(at) {
@@ -133,7 +133,7 @@ func (e *Expectations) expect(pool types.NamespacedName, change func(*expected))
 	change(p)
 }
 
-// drop changes what is expected of a pool, if anything is, and forgets a pool of which nothing is left.
+// drop changes the expectations of a pool, if there are any, and forgets the pool when none are left.
 func (e *Expectations) drop(pool types.NamespacedName, change func(*expected)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

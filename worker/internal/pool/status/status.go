@@ -29,12 +29,12 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Counts are the Pods of a pool by phase. Pods that are being deleted are none of the pool's any more.
+// Counts are the Pods of a pool by phase, without those that are being deleted.
 type Counts struct {
 	Idle, Unavailable, Starting, Running, Stopping, Failed int32
-	// Dying Pods are being deleted, and there still.
+	// Dying Pods are being deleted and still exist.
 	Dying int32
-	// Pending is what status.pendingRequests says.
+	// Pending is the value of status.pendingRequests.
 	Pending int32
 	// Causes are why idle Pods do not become ready, and Refused is why there are fewer Pods than wanted.
 	Causes  Causes
@@ -68,15 +68,15 @@ func Count(pods []*corev1.Pod, ages map[types.UID]time.Duration) Counts {
 	return c
 }
 
-// longestCause bounds why Pods are refused, in a condition.
+// longestCause bounds the cause of a refusal in a condition.
 const longestCause = 900
 
 func (c *Counts) replicas() int32 { return c.Idle + c.Starting + c.Running + c.Stopping }
 
-// foundByOthers are the condition types that others may find. One that is found no longer is taken away.
+// foundByOthers are the condition types that Gaters may report. A condition that is no longer reported is removed.
 var foundByOthers = []string{v1alpha1.SandboxPoolConditionTemplateConsistent}
 
-// Write writes the counts, and what others have found, into the pool's status.
+// Write writes the counts, and the conditions of others, into the pool's status.
 func (c *Counts) Write(pool *v1alpha1.SandboxPool, found []patch.Condition, clk clock.PassiveClock) {
 	st := &pool.Status
 	st.IdleReplicas, st.UnavailableIdleReplicas = c.Idle, c.Unavailable
@@ -94,7 +94,7 @@ func (c *Counts) Write(pool *v1alpha1.SandboxPool, found []patch.Condition, clk 
 	}
 }
 
-// phase goes by the order that the phase's documentation gives.
+// phase follows the order in the phase's API documentation.
 func (c *Counts) phase(pool *v1alpha1.SandboxPool) v1alpha1.SandboxPoolPhase {
 	have, want := c.replicas(), pool.Spec.Replicas
 	switch {

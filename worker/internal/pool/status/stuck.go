@@ -15,8 +15,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// StuckAfter is how long an idle Pod may take to be ready when nothing says that it will not be: there may be a node for it by
-// then.
+// StuckAfter is how long an idle Pod may take to become ready when no error says that it will not; because a node may still
+// appear for it.
 const StuckAfter = 2 * time.Minute
 
 // Cause is why idle Pods are not ready, how many, and one of them.
@@ -26,10 +26,10 @@ type Cause struct {
 	Pod             *corev1.Pod
 }
 
-// Causes are in the order of their reasons.
+// Causes are sorted by reason.
 type Causes []Cause
 
-// String returns them as a condition's message says them; "" for none.
+// String returns the causes as text for a condition's message; "" for none.
 func (c Causes) String() string {
 	parts := make([]string, len(c))
 	for i := range c {
@@ -38,7 +38,7 @@ func (c Causes) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// causesOf returns why idle Pods do not become ready. Pods that are on their way are not among them.
+// causesOf returns why idle Pods do not become ready. It omits Pods that are on their way.
 func causesOf(pods []*corev1.Pod, ages map[types.UID]time.Duration) Causes {
 	var causes Causes
 	for _, pod := range pods {
@@ -50,7 +50,7 @@ func causesOf(pods []*corev1.Pod, ages map[types.UID]time.Duration) Causes {
 		case "":
 			continue
 		case "ErrImagePull":
-			d.Reason = "ImagePullBackOff" // a kubelet reports the two in turns
+			d.Reason = "ImagePullBackOff" // a kubelet reports the two in turn
 		case sandbox.ReasonPulling, sandbox.ReasonNotReady, corev1.PodReasonUnschedulable, corev1.PodReasonSchedulingGated:
 			if ages[pod.UID] < StuckAfter {
 				continue
