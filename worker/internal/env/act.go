@@ -27,17 +27,17 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// actor carries out one plan. Every write rests on a live read of the Env at the generation that was decided about.
+// actor carries out one plan. Every write follows a live read of the Env at the observed generation.
 type actor struct {
 	*Reconciler
 	o    *observation
 	read *envDoc
-	// stale is set when an action was given up because the Env or a pool is not as it was observed.
+	// stale is set when an action was abandoned because the Env or a pool is not as it was observed.
 	stale bool
 }
 
-// act carries out a plan: first what changes the Env, in one write, then the pools, each for itself. Why a pool was
-// refused becomes its member's message. The answer is whether anything was given up because it has changed meanwhile.
+// act carries out a plan: first the changes of the Env, in one write, then the pools, one by one. The reason of a refused pool
+// becomes its member's message. It returns whether an action was abandoned because of a change meanwhile.
 func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bool, err error) {
 	a := &actor{Reconciler: r, o: o}
 	failures := []error{a.admit(ctx, p), a.editEnv(ctx, p)}
@@ -58,7 +58,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bo
 	return a.stale, errors.Join(failures...)
 }
 
-// settle counts what came of a member's action, and has the Env's status tell of a failure.
+// settle counts the outcome of a member's action, and reports a failure in the Env's status.
 func (a *actor) settle(ctx context.Context, m *memberPlan, err error) error {
 	if err = a.count(ctx, m.verb, err); err != nil {
 		m.message = clip.Text(err.Error(), podtemplate.LongestMessage)
@@ -70,12 +70,12 @@ func (a *actor) settle(ctx context.Context, m *memberPlan, err error) error {
 	return err
 }
 
-// refusedForGood reports an answer of the API server that the same request will get again.
+// refusedForGood reports whether the API server will respond to the same request in the same way again.
 func refusedForGood(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// tellOfUnrepaired records an event unless the Env says it already.
+// tellOfUnrepaired records an Event unless the Env's status already reports it.
 func (a *actor) tellOfUnrepaired(m *memberPlan) {
 	for _, c := range a.o.Env.Status.Conditions {
 		if c.Type == v1alpha1.SandboxEnvConditionReady && strings.Contains(c.Message, m.message) {
@@ -103,7 +103,7 @@ func (a *actor) count(ctx context.Context, v verb, err error) error {
 	return err
 }
 
-// document is the Env as it is now: read once, and replaced by the answer to our own write.
+// document returns the current Env: read once, and replaced by the response to each write.
 func (a *actor) document(ctx context.Context) (*envDoc, error) {
 	if a.read == nil {
 		doc, err := a.readLive(ctx, a.o)
@@ -115,7 +115,7 @@ func (a *actor) document(ctx context.Context) (*envDoc, error) {
 	return a.read, nil
 }
 
-// member is a member as observed, and its place in the live document.
+// member returns a member as observed, and its place in the live document.
 func (a *actor) member(ctx context.Context, name string) (*v1alpha1.EnvClusterMember, *memberAt, error) {
 	doc, err := a.document(ctx)
 	if err != nil {
@@ -147,8 +147,8 @@ func (a *actor) create(ctx context.Context, m *memberPlan) error {
 	return nil
 }
 
-// repair makes the live pool what the snapshot says. It works on documents: a patch made from Go types would drop from
-// lists, which a merge patch replaces whole, the fields that this build does not know.
+// repair makes the live pool match its snapshot. It works on documents; because a merge patch replaces lists whole, and one made
+// from Go types would drop the fields that this build does not know.
 func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 	member, at, err := a.member(ctx, m.name)
 	if err != nil {
@@ -171,7 +171,7 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 	}
 	for _, point := range m.drift {
 		if point.What == "replicas" && a.o.autoscaled(member.Config.ScalingGroup) && replicas.PoolSetByUs(a.o.pools[m.name]) {
-			continue // nothing drifted: the autoscaler, which tells of it, has changed the Env
+			continue // no drift: the autoscaler has changed the Env, and reports it
 		}
 		a.tell(ctx, m.name, corev1.EventTypeNormal, v1alpha1.ReasonPoolUpdated, verbRepair+verb(" "+point.What),
 			"pool %s had drifted from its snapshot; repaired %s", m.name, point)
@@ -179,7 +179,7 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 	return nil
 }
 
-// readPool reads the document of a pool live, and answers errStale if it is not as it was observed.
+// readPool reads a pool's document live, and returns errStale if it is not as observed.
 func (a *actor) readPool(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	doc, same, err := sandboxcache.LivePool(ctx, a.live, a.o.pools[name])
 	if err != nil {
@@ -191,8 +191,8 @@ func (a *actor) readPool(ctx context.Context, name string) (*unstructured.Unstru
 	return doc, nil
 }
 
-// deleteOrphan deletes a pool that no member names. The live read matters most here: an Env in a lagging cache may not
-// have the member yet that a pool was just made for.
+// deleteOrphan deletes a pool that no member names. The live read matters most here; because an Env in a lagging cache may lack
+// the member that a pool was just created for.
 func (a *actor) deleteOrphan(ctx context.Context, name string) error {
 	doc, err := a.document(ctx)
 	if err != nil {
@@ -218,7 +218,7 @@ func (a *actor) deleteOrphan(ctx context.Context, name string) error {
 	return nil
 }
 
-// tellOfRefusal records an event when a member becomes unable to go on, and not again while it stays so.
+// tellOfRefusal records an Event when a member first becomes blocked, and none while it stays so.
 func (a *actor) tellOfRefusal(m *memberPlan) {
 	if segment := a.o.observedLocally(); segment != nil {
 		for i := range segment.ObservedMembers {
@@ -230,15 +230,15 @@ func (a *actor) tellOfRefusal(m *memberPlan) {
 	a.record(m.name, corev1.EventTypeWarning, m.reason, m.verb, m.name+": "+m.message)
 }
 
-// tell records an event about a member, and logs it.
+// tell records an Event about a member, and logs it.
 func (a *actor) tell(ctx context.Context, member, eventType string, reason v1alpha1.ConditionReason, action verb, format string, args ...any) {
 	note := fmt.Sprintf(format, args...)
 	a.record(member, eventType, reason, action, note)
 	log.FromContext(ctx).Info(note, "pool", member, "reason", reason)
 }
 
-// record makes an event about the Env, related to a member's pool. Events that differ in nothing but their note become
-// one that keeps the first note; so what is told apart must differ in pool, reason or action.
+// record creates an Event about the Env, related to a member's pool. Events that differ only in their note are merged and keep
+// the first note, so Events that must stay apart differ in pool, reason or action.
 func (a *actor) record(member, eventType string, reason v1alpha1.ConditionReason, action verb, note string) {
 	pool := a.o.pools[member]
 	if pool == nil {

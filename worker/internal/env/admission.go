@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// A plugin that has refused is asked again when it said, within these bounds, or after askAgain if it said nothing, and
-	// up to a fifth later. A member that was changed is asked about at once.
+	// A plugin that has refused is asked again at the time that it named, within these bounds, or else after askAgain; in both
+	// cases up to a fifth later. It is asked about a changed member at once.
 	askAgain       = 30 * time.Second
 	askAgainMin    = 5 * time.Second
 	askAgainMax    = 5 * time.Minute
@@ -35,8 +35,8 @@ const (
 // errRefused: a plugin has refused, which is no failure.
 var errRefused = errors.New("refused")
 
-// admit asks about the members that are about to be frozen: what the plugins add, and how much they admit, is frozen with
-// the rest. A member that is refused, or about which there is no answer, is not.
+// admit asks plugins about the members that are about to be frozen. What they add, and how much they admit, is frozen as well. A
+// member that is refused, or that got no Verdict, is not frozen.
 func (a *actor) admit(ctx context.Context, p *plan) error {
 	var failures []error
 	for i := range p.members {
@@ -53,7 +53,7 @@ func (a *actor) admit(ctx context.Context, p *plan) error {
 }
 
 func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
-	// Nobody is asked about what is not so any more.
+	// A member that has changed since is not asked about.
 	if _, _, err := a.member(ctx, m.name); err != nil {
 		return err
 	}
@@ -87,8 +87,8 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 	return nil
 }
 
-// partlyAdmitted tells of a member that still has what it got when it was made, and asked for more; else it is empty. What the
-// autoscaler has is the autoscaler's to ask for, and to tell.
+// partlyAdmitted is the message for a member that was admitted in part, has not grown since, and asked for more; else it is
+// empty. Replicas of the autoscaler are the autoscaler's to ask for and to report.
 func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 	told := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]
 	if admitted, rest, ok := strings.Cut(told, " of "); ok && !o.autoscaled(member.Config.ScalingGroup) && admitted == strconv.Itoa(int(member.Spec.Replicas)) {
@@ -98,7 +98,7 @@ func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 	return ""
 }
 
-// mayDelete asks whether an orphan may go; errRefused if not, or not yet to be asked again.
+// mayDelete asks whether an orphan may be deleted; errRefused if not, or if it is too early to ask again.
 func (a *actor) mayDelete(ctx context.Context, pool *v1alpha1.SandboxPool) error {
 	env, asked := client.ObjectKeyFromObject(a.o.Env), question{key: string(pool.UID)}
 	if a.asks.waiting(env)[askedAbout{verbDelete, pool.Name}].question == asked {
@@ -118,8 +118,8 @@ func (a *actor) mayDelete(ctx context.Context, pool *v1alpha1.SandboxPool) error
 	return errRefused
 }
 
-// refuse makes a member's plan one that does nothing. Without room it is Saturated, which may pass; what can never be
-// admitted as it is, is Missing.
+// refuse empties a member's plan. For want of room the member is Saturated, which may pass; if it can never be admitted as it is,
+// it is Missing.
 func (m *memberPlan) refuse(v admission.Verdict) {
 	m.verb, m.reason, m.state = verbRefuse, v1alpha1.ConditionReason(v.Reason), v1alpha1.ObservedMemberStateMissing
 	if v.Reason == admission.QuotaExceeded || v.Reason == admission.InsufficientResources {
@@ -128,8 +128,8 @@ func (m *memberPlan) refuse(v admission.Verdict) {
 	m.message = "its pool is not made yet: " + v.Message
 }
 
-// asks remembers what plugins have refused, so that they are not asked again at every look. Memory is bounded by the
-// members and pools of Envs (I10).
+// asks remembers what plugins have refused, so that they are not asked again at every reconcile. Memory is bounded by the members
+// and pools of Envs (I10).
 type asks struct {
 	clock clock.PassiveClock
 
@@ -142,7 +142,7 @@ type askedAbout struct {
 	name string
 }
 
-// question is what was asked; another one need not wait.
+// question is what was asked; a different question need not wait.
 type question struct {
 	key      string
 	replicas int32
@@ -159,7 +159,7 @@ func newAsks(clk clock.PassiveClock) *asks {
 	return &asks{clock: clk, envs: map[types.NamespacedName]map[askedAbout]held{}}
 }
 
-// refused notes a refusal, and tells whether it is news.
+// refused records a refusal, and reports whether it is new.
 func (a *asks) refused(env types.NamespacedName, v verb, name string, q question, verdict admission.Verdict) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -177,7 +177,7 @@ func (a *asks) refused(env types.NamespacedName, v verb, name string, q question
 	return !known || before.question != q || before.verdict.Reason != verdict.Reason
 }
 
-// waiting are the refusals of an Env that stand, with what is left of their waits.
+// waiting returns the refusals of an Env that still hold, with the rest of their waits.
 func (a *asks) waiting(env types.NamespacedName) map[askedAbout]held {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,7 +193,7 @@ func (a *asks) waiting(env types.NamespacedName) map[askedAbout]held {
 	return out
 }
 
-// keep forgets what an Env has no more: members that are made or gone, orphans that are deleted.
+// keep forgets what an Env no longer has: members that are created or removed, orphans that are deleted.
 func (a *asks) keep(env types.NamespacedName, p *plan) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

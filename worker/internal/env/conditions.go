@@ -17,8 +17,7 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// conditionsOf are the three conditions that this package owns, with the times of those in the Env where their status
-// has not changed.
+// conditionsOf returns the three conditions of this package. A condition whose status has not changed keeps its time in the Env.
 func conditionsOf(o *observation, p *plan, clk clock.PassiveClock) []metav1.Condition {
 	wanted := []patch.Condition{readyOf(o, p), templateConsistentOf(o), autoscalingActiveOf(o)}
 	var conditions []metav1.Condition
@@ -33,7 +32,8 @@ func conditionsOf(o *observation, p *plan, clk clock.PassiveClock) []metav1.Cond
 	return conditions
 }
 
-// longestMessage is half of what a condition's message may have; one that is longer would cost the Env all of its status.
+// longestMessage is half the limit of a condition's message; because the API server would refuse the whole status for a longer
+// one.
 const longestMessage = 16 << 10
 
 func readyOf(o *observation, p *plan) patch.Condition {
@@ -52,7 +52,7 @@ func readyOf(o *observation, p *plan) patch.Condition {
 	for i := range p.members {
 		m := &p.members[i]
 		line := fmt.Sprintf("%s: %s", m.name, m.message)
-		if m.unrepaired { // whatever else it is, it stays that, and follows no number of replicas
+		if m.unrepaired { // any other fault stays, and so do replicas
 			inconsistent = append(inconsistent, line)
 			continue
 		}
@@ -149,9 +149,9 @@ func templateConsistentOf(o *observation) patch.Condition {
 		fmt.Sprintf("template %s, version %q, revision %s", ref.Name, o.Template.Version, o.Template.Revision))
 }
 
-// unequalSibling says that a member has other resources than the first one of its autoscaling group here, "" if it has not:
-// a group is scaled as if its members were the same. The schema sees to it that their configs are; what they were made of
-// may have changed between one and the next, and such a member serves all the same.
+// unequalSibling is the message for a member whose resources differ from those of the first member of its scaling group here;
+// else it is "". A group is scaled as if its members were equal. The schema keeps their configs equal; what they were made from
+// may have changed in between, and such a member still serves.
 func unequalSibling(o *observation, member *v1alpha1.EnvClusterMember) string {
 	group := member.Config.ScalingGroup
 	if o.Env.ScalingGroup(group) == nil {
@@ -162,7 +162,7 @@ func unequalSibling(o *observation, member *v1alpha1.EnvClusterMember) string {
 			continue
 		}
 		if first.Name == member.Name {
-			return "" // it is the first one
+			return "" // the member is the first one
 		}
 		theirs, known := o.ResourcesOf(first, o.ownedPool(first.Name))
 		if !known {
@@ -178,8 +178,7 @@ func unequalSibling(o *observation, member *v1alpha1.EnvClusterMember) string {
 	return ""
 }
 
-// defaultsFault says what is wrong with the shape that claims get which name none; "" if nothing is. It keeps no member from
-// serving.
+// defaultsFault returns what is wrong with the shape for claims that name none; "" if nothing is. Members serve all the same.
 func defaultsFault(o *observation) string {
 	defaults := o.Env.Spec.Defaults
 	if defaults == nil || defaults.InstanceType == "" {
@@ -195,7 +194,7 @@ func defaultsFault(o *observation) string {
 	return ""
 }
 
-// autoscalingActiveOf tells whether somebody scales, and if not why.
+// autoscalingActiveOf reports whether an autoscaler sets replicas, and if not, why.
 func autoscalingActiveOf(o *observation) patch.Condition {
 	const active = v1alpha1.SandboxEnvConditionAutoscalingActive
 	autoscaling := o.Env.Spec.Autoscaling

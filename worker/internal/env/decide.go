@@ -12,15 +12,15 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// verb is what is to be done about one member or pool.
+// verb is what is done about one member or pool.
 type verb string
 
 const (
 	verbKeep            verb = "Keep"            // nothing
-	verbRefuse          verb = "Refuse"          // nothing, until somebody has changed something
+	verbRefuse          verb = "Refuse"          // nothing, until the member or its template changes
 	verbWait            verb = "Wait"            // nothing, until a pool is gone
 	verbAdmit           verb = "Admit"           // render, and freeze the result in the Env
-	verbTakeBack        verb = "TakeBack"        // freeze what the live pool is
+	verbTakeBack        verb = "TakeBack"        // freeze the live pool
 	verbRestoreReplicas verb = "RestoreReplicas" // put the live pool's replicas back into the Env
 	verbAddPullSecret   verb = "AddPullSecret"   // add the Env's pull secret to the snapshot
 	verbCreate          verb = "Create"          // create the pool from the snapshot
@@ -42,7 +42,7 @@ const (
 	reasonRepairRefused   v1alpha1.ConditionReason = "RepairRefused"
 )
 
-// plan is what is to be done about an Env.
+// plan is what is done about an Env.
 type plan struct {
 	members []memberPlan // in the order of the local segment
 	orphans []string     // pools of the Env that no member names, sorted
@@ -53,22 +53,22 @@ type memberPlan struct {
 	name   string
 	verb   verb
 	reason v1alpha1.ConditionReason
-	// state is the member's as of the observation; what is done may improve it.
+	// state is the member's state in the observation; the action may improve it.
 	state v1alpha1.ObservedMemberState
-	// message says to a person why, and what helps.
+	// message says why, and what helps, for users.
 	message string
-	// drift names what a repair puts right.
+	// drift is what a repair changes.
 	drift []snapshot.Drift
-	// unrepaired: the API server refuses that, replicas included.
+	// unrepaired: the API server refuses the repair, replicas included.
 	unrepaired bool
-	// replicas are those to write into the Env, for the verbs that do.
+	// replicas are written into the Env, for the verbs that do so.
 	replicas int32
-	// snapshot is what Admit freezes, and key names it to admission plugins.
+	// snapshot is what Admit freezes, and key identifies it to admission plugins.
 	snapshot *snapshot.Snapshot
 	key      string
 }
 
-// decide says what is to be done. It is a function of the observation alone.
+// decide returns the plan. It is a function of the observation alone.
 func decide(o *observation) plan {
 	var p plan
 	named := map[string]bool{}
@@ -88,7 +88,7 @@ func decide(o *observation) plan {
 	return p
 }
 
-// idle is the plan that does nothing: pools of a mode that is not supported are neither made nor taken away.
+// idle returns the plan that does nothing; because pools of an unsupported mode are neither created nor deleted.
 func idle(p plan) plan {
 	for i := range p.members {
 		m := &p.members[i]
@@ -141,8 +141,8 @@ func ownerOf(pool *v1alpha1.SandboxPool) string {
 	return "nobody"
 }
 
-// decideTakeBack restores a snapshot that a re-applied manifest has wiped out. A pool that is being deleted will do: it
-// still says what the member was, and the member is not rendered anew for having been drained.
+// decideTakeBack restores a snapshot that a re-applied manifest has wiped out. A pool that is being deleted is good enough: it
+// still shows what the member was, so a drained member is not rendered again.
 func decideTakeBack(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) memberPlan {
 	p.verb, p.reason = verbTakeBack, reasonSnapshotLost
 	p.state, p.message = stateOf(o, member, pool), "its snapshot was lost, and is taken back from the live pool"
@@ -150,7 +150,7 @@ func decideTakeBack(o *observation, p memberPlan, member *v1alpha1.EnvClusterMem
 	return p
 }
 
-// keptReplicas are those of a live pool, unless the manifest says otherwise and has a say.
+// keptReplicas returns those of the live pool, unless the manifest states others and may set them.
 func keptReplicas(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) int32 {
 	if wanted, ok := o.explicitReplicas[member.Name]; ok && !o.autoscaled(member.Config.ScalingGroup) {
 		return wanted
@@ -158,8 +158,8 @@ func keptReplicas(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alp
 	return pool.Spec.Replicas
 }
 
-// decideAdmission renders a member that has neither a snapshot nor a pool that one could be taken back from: a pool without a
-// Pod template, if there is one, keeps its replicas and is made whole from the new snapshot.
+// decideAdmission renders a member that has no snapshot, and no pool to take one back from. A pool without a Pod template keeps
+// its replicas and is completed from the new snapshot.
 func decideAdmission(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember, bare *v1alpha1.SandboxPool) memberPlan {
 	refuse := func(reason v1alpha1.ConditionReason, message string) memberPlan {
 		p.verb, p.state, p.reason, p.message = verbRefuse, v1alpha1.ObservedMemberStateMissing, reason, message
@@ -215,7 +215,7 @@ func decideLive(o *observation, p memberPlan, member *v1alpha1.EnvClusterMember,
 	return p
 }
 
-// beingAdopted reports an Env that was made for a pool which does not know of it yet.
+// beingAdopted reports whether the Env was created for a pool that does not have the owner reference yet.
 func beingAdopted(o *observation, pool *v1alpha1.SandboxPool) bool {
 	uid := o.Env.Annotations[v1alpha1.AdoptedPoolAnnotationKey]
 	return uid != "" && uid == string(pool.UID) && !v1alpha1.HasEnvOwner(pool)

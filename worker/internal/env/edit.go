@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// editEnv makes all changes of the local segment in one write, which holds only for the Env as it was read.
+// editEnv makes all changes of the local segment in one write, which succeeds only if the Env is as it was read.
 func (a *actor) editEnv(ctx context.Context, p *plan) error {
 	edits := editsOf(p)
 	if len(edits) == 0 {
@@ -39,7 +39,7 @@ func (a *actor) editEnv(ctx context.Context, p *plan) error {
 	return failure
 }
 
-// editsOf are the plans that change the Env.
+// editsOf returns the plans that change the Env.
 func editsOf(p *plan) []*memberPlan {
 	var edits []*memberPlan
 	for i := range p.members {
@@ -64,7 +64,7 @@ func (a *actor) writeEdits(ctx context.Context, edits []*memberPlan) error {
 	return nil
 }
 
-// patchEnv writes edits into the Env as it was read, and answers the Env with them.
+// patchEnv writes edits into the Env as it was read, and returns the new Env.
 func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, opts ...client.PatchOption) (*envDoc, error) {
 	ops := patch.AsRead(doc)
 	for _, m := range edits {
@@ -94,8 +94,8 @@ func (a *actor) patchEnv(ctx context.Context, doc *envDoc, edits []*memberPlan, 
 	return &envDoc{Unstructured: answer, clusterID: a.clusterID}, nil
 }
 
-// toFreeze is the snapshot that an edit writes, for the verbs that write one. What is read from the live pool must be
-// the pool as it was decided about: a newer one may have other replicas.
+// toFreeze returns the snapshot that an edit writes, for the verbs that write one. The live pool must be the observed one;
+// because a newer one may have other replicas.
 func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot.Snapshot, error) {
 	switch m.verb {
 	case verbAdmit:

@@ -50,13 +50,13 @@ func (m *memberAt) spec() map[string]any {
 	return spec
 }
 
-// replicas is what the document states, if it states anything.
+// replicas returns the replicas that the document states, if any.
 func (m *memberAt) replicas() (int32, bool) {
 	value, ok := m.spec()["replicas"].(int64)
 	return int32(value), ok
 }
 
-// edit is what a memberPlan does to the document: tests of who is at the place, and the change.
+// edit returns what a memberPlan does to the document: tests of the member at the place, and the change.
 func (d envDoc) edit(p *memberPlan, frozen *snapshot.Snapshot) ([]patch.Operation, error) {
 	at := d.member(p.name)
 	if at == nil {

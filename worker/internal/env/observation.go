@@ -15,24 +15,24 @@ import (
 type observation struct {
 	snapshot.Source
 	clusterID string
-	// now is what the API server's clock shows, and since tells how long before that it showed another time: the difference of
-	// the two is something else once the clock was stepped (I11).
+	// now is the time of the API server's clock, and since returns how long ago it showed another time. After a step of that
+	// clock, since is not the difference of the two (I11).
 	now   time.Time
 	since func(time.Time) time.Duration
-	// pools are, by name, the pools that the Env owns and those that are named like a local member.
+	// pools are, by name, the pools that the Env owns and those with the name of a local member.
 	pools map[string]*v1alpha1.SandboxPool
-	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. It comes from the
-	// document: in the Go type, `spec: {replicas: 0}` and no spec at all are the same.
+	// explicitReplicas has the replicas that a manifest states for a local member without a snapshot. It is read from the
+	// document; because in the Go type `spec: {replicas: 0}` equals no spec at all.
 	explicitReplicas map[string]int32
-	// refused are the questions that admission plugins are not to be asked again yet.
+	// refused are the questions that plugins must not be asked again yet.
 	refused map[askedAbout]held
 	// autoscaler: this process runs one.
 	autoscaler bool
-	// contested are the members whose replicas somebody else keeps setting.
+	// contested are the members whose replicas another writer keeps setting.
 	contested map[string]bool
 }
 
-// members is the local segment; no other is ever materialised.
+// members returns the local segment; no other becomes pools.
 func (o *observation) members() []*v1alpha1.EnvClusterMember { return o.Env.MembersOf(o.clusterID) }
 
 // ownedPool returns a member's pool; nil if there is none, or it is not the Env's.
@@ -43,13 +43,13 @@ func (o *observation) ownedPool(name string) *v1alpha1.SandboxPool {
 	return nil
 }
 
-// autoscaled reports whether replicas of this scaling group are the autoscaler's.
+// autoscaled reports whether the autoscaler sets the replicas of this scaling group.
 func (o *observation) autoscaled(group string) bool {
 	g := o.Env.ScalingGroup(group)
 	return g != nil && g.Enabled
 }
 
-// observedLocally is the local status segment as last written; nil before the first time.
+// observedLocally returns the local status segment as last written; nil before the first write.
 func (o *observation) observedLocally() *v1alpha1.EnvClusterStatus {
 	for i := range o.Env.Status.Clusters {
 		if o.Env.Status.Clusters[i].ClusterID == o.clusterID {
@@ -59,7 +59,7 @@ func (o *observation) observedLocally() *v1alpha1.EnvClusterStatus {
 	return nil
 }
 
-// owns reports whether the Env owns the pool, by uid: a pool of an Env of the same name that was deleted is not its own.
+// owns reports whether the Env owns the pool, by uid; because the pool may be of a deleted Env of the same name.
 func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 	for _, ref := range pool.OwnerReferences {
 		if ref.UID == env.UID {
@@ -71,7 +71,7 @@ func owns(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 
 func terminating(obj metav1.Object) bool { return obj.GetDeletionTimestamp() != nil }
 
-// keptByOther reports whether another controller keeps the Env, or a pool that it owns. Then nothing is written to either.
+// keptByOther reports whether another controller keeps the Env, or a pool that it owns. Then neither is written.
 func (r *Reconciler) keptByOther(o *observation) bool {
 	if r.paused == nil {
 		return false

@@ -28,7 +28,7 @@ import (
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconciler keeps the local segment of every SandboxEnv true.
+// Reconciler reconciles the local segment of every SandboxEnv.
 type Reconciler struct {
 	clusterID string
 	client    client.Client
@@ -42,15 +42,15 @@ type Reconciler struct {
 	admission *admission.Chain
 	asks      *asks
 	contests  *replicas.Contests // nil: there is no autoscaler
-	// pullSecrets says that Secrets are looked for.
+	// pullSecrets: Secrets are watched.
 	pullSecrets bool
-	// paused tells of objects that another controller keeps; nil: there are none.
+	// paused reports objects that another controller keeps; nil: there are none.
 	paused   func(client.Object) bool
 	leads    func() bool // nil: always
 	parallel int
 }
 
-// Reconcile looks at one Env: gather, decide, act, report.
+// Reconcile handles one Env: gather, decide, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	logger := log.FromContext(ctx).WithValues("env", request.NamespacedName, "cluster", r.clusterID)
 	ctx = log.IntoContext(ctx, logger)
@@ -89,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: next}, nil
 }
 
-// untilNews is when to look again: at the end of a saturation, which is no event, or after the longest time.
+// untilNews returns when to reconcile again: at the end of a saturation, which causes no event, or after longest.
 func untilNews(o *observation, longest time.Duration) time.Duration {
 	for _, member := range o.members() {
 		if pool := o.ownedPool(member.Name); pool != nil {

@@ -26,21 +26,21 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// reasonRefreshed is why a member that has a snapshot is rendered again: somebody asked for it.
+// reasonRefreshed: a member with a snapshot is rendered again on request.
 const reasonRefreshed v1alpha1.ConditionReason = "Refreshed"
 
-// refreshTries is how often a refresh is begun anew when the Env has changed under it.
+// refreshTries is how often a refresh is retried when the Env has changed meanwhile.
 const refreshTries = 20
 
-// refreshRequest is what is asked for.
+// refreshRequest is what a caller asks for.
 type refreshRequest struct {
 	members []string // empty: all
-	rollout string   // for the pools' annotation; empty: none, which leaves it to the pool
+	rollout string   // for the pools' annotation; empty: none, and the pool decides
 	dryRun  bool
 }
 
-// Refresh renders members anew, on the way that their first rendering took, replicas apart. What it has frozen reaches the
-// pools by the reconciler. It answers for each member what became of it; an error means that nothing was changed.
+// Refresh renders members again, as at their first rendering, except for replicas. The reconciler applies the frozen result to
+// the pools. It returns an outcome for each member; an error means that nothing was changed.
 func (r *Reconciler) Refresh(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
 	if r.leads != nil && !r.leads() {
 		return nil, problem.New(problem.Unavailable, "this worker does not lead its cluster; ask again").WithRetryAfter(time.Second)
@@ -122,8 +122,8 @@ func (r *Reconciler) tryRefresh(ctx context.Context, name types.NamespacedName, 
 	return out, a.refreshAll(ctx, edits)
 }
 
-// admitRefresh asks plugins about what members are to become. Replicas are kept: a member that would not get all of them as it
-// is to be stays what it is.
+// admitRefresh asks plugins about the refreshed members. Replicas are kept: a member that would not get all of them in its new
+// form keeps its old form.
 func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 	for i := range p.members {
 		m := &p.members[i]
@@ -152,8 +152,8 @@ func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 	return nil
 }
 
-// keeps is how many Pods a member that is rendered anew as a pool has already: a limit that was lowered takes none of them away,
-// and keeps no new image from them. If they are to need something else they are asked for as new ones.
+// keeps is how many Pods a refreshed member's pool already has. A lowered limit takes none of them away, and does not deny them a
+// new image. If they need other resources they are asked for as new ones.
 func (o *observation) keeps(name string, as *v1alpha1.SandboxPool) int32 {
 	for _, m := range o.members() {
 		if m.Name == name && snapshot.Has(m) && sameNeeds(&m.Spec.Template.Spec, &as.Spec.Template.Spec) {
@@ -163,14 +163,14 @@ func (o *observation) keeps(name string, as *v1alpha1.SandboxPool) int32 {
 	return 0
 }
 
-// sameNeeds reports whether the Pods of two specs take the same resources, container by container.
+// sameNeeds reports whether the Pods of two specs request the same resources, container by container.
 func sameNeeds(a, b *corev1.PodSpec) bool {
 	same := func(a, b corev1.Container) bool { return snapshot.SameResources(&a.Resources, &b.Resources) }
 	return slices.EqualFunc(a.Containers, b.Containers, same) && slices.EqualFunc(a.InitContainers, b.InitContainers, same) &&
 		equality.Semantic.DeepEqual(a.Resources, b.Resources) && equality.Semantic.DeepEqual(a.Overhead, b.Overhead)
 }
 
-// refreshAll freezes what was rendered. Unlike in a reconcile, a lost race is an error: it is begun anew.
+// refreshAll freezes the rendered members. Unlike in a reconcile, a lost race is an error, and the refresh is retried.
 func (a *actor) refreshAll(ctx context.Context, edits []*memberPlan) error {
 	if err := a.writeEdits(ctx, edits); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (a *actor) refreshAll(ctx context.Context, edits []*memberPlan) error {
 	return nil
 }
 
-// noEnv says which Envs there are.
+// noEnv is an error that lists the existing Envs.
 func (r *Reconciler) noEnv(ctx context.Context, name types.NamespacedName) error {
 	all := &v1alpha1.SandboxEnvList{}
 	if err := r.client.List(ctx, all, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -196,7 +196,7 @@ func (r *Reconciler) noEnv(ctx context.Context, name types.NamespacedName) error
 	return problem.New(problem.NotFound, "no Env %s in this cluster; namespace %s has %s", name, name.Namespace, listed(names))
 }
 
-// listed is a list for people.
+// listed formats a list for a message.
 func listed(names []string) string {
 	const most = 20
 	switch {
@@ -208,8 +208,8 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// decideRefresh is the plan to render members anew, or to leave those as they are that cannot be. It is a function of its
-// arguments alone.
+// decideRefresh returns the plan to render members again, and to keep those that cannot be. It is a function of its arguments
+// alone.
 func decideRefresh(o *observation, request refreshRequest) (*plan, error) {
 	known := map[string]*v1alpha1.EnvClusterMember{}
 	for _, member := range o.members() {
@@ -258,7 +258,7 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 		p.reason, p.message, p.replicas = reasonRefreshed, "", member.Spec.Replicas
 		p.snapshot.SetReplicas(p.replicas)
 		if told, ok := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]; ok {
-			p.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = told // it has no more for being refreshed
+			p.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = told // a refresh adds none
 		}
 	}
 	if request.rollout != "" {
@@ -267,8 +267,8 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 	return p
 }
 
-// tryEdits has the API server say what the Env would be with the edits of a plan: only it knows what is a default, and what
-// it refuses. The answer is what would change of each member that is rendered.
+// tryEdits dry-runs a plan's edits; because only the API server knows the defaults and what it refuses. It returns what would
+// change of each rendered member.
 func (a *actor) tryEdits(ctx context.Context, p *plan) (map[string][]string, error) {
 	edits := editsOf(p)
 	if len(edits) == 0 {

@@ -32,38 +32,38 @@ import (
 )
 
 const (
-	// settleDelay gathers up changes of pools' counts, which come in bursts and are only mirrored.
+	// settleDelay batches changes of pools' counts, which come in bursts and are only mirrored.
 	settleDelay = 200 * time.Millisecond
-	// longestBackoff bounds the time that an Env with a failure goes without another look.
+	// longestBackoff bounds the time between two reconciles of an Env with a failure.
 	longestBackoff = 10 * time.Second
 )
 
-// Options of the reconciler.
+// Options are the reconciler's settings.
 type Options struct {
-	// ClusterID names the one segment that is the worker's.
+	// ClusterID names the worker's own segment.
 	ClusterID string
-	// Clock gives times in status.
+	// Clock is the source of times in status.
 	Clock clock.PassiveClock
-	// Admission is asked before a pool is made, and before one that no member names is deleted; nil admits everything.
+	// Admission is asked before a pool is created, and before an orphan is deleted; nil admits everything.
 	Admission *admission.Chain
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
-	// Contests tell the autoscaler which members it leaves alone; nil where there is no autoscaler.
+	// Contests is shared with the autoscaler: the members that it leaves alone; nil: there is no autoscaler.
 	Contests *replicas.Contests
-	// Paused tells of Envs and pools that another controller keeps; nil: there are none.
+	// Paused reports Envs and pools that another controller keeps; nil: there are none.
 	Paused func(client.Object) bool
-	// Namespace is the worker's own, where the instance types are.
+	// Namespace is the worker's own, which has the instance types.
 	Namespace string
-	// NoPullSecrets leaves Secrets alone, which need a right of their own: no pool gets a pull secret, and one that has it
+	// NoPullSecrets: Secrets, which need a permission of their own, are not read. No pool gets a pull secret, and one that has it
 	// keeps it until it is refreshed.
 	NoPullSecrets bool
-	// Leads reports whether this worker leads; nil is always. A follower refreshes nothing: what it has read may be old.
+	// Leads reports whether this worker leads; nil: always. A follower refreshes nothing; because its cache may be old.
 	Leads func() bool
-	// MaxConcurrentReconciles is how many Envs are looked at side by side. Default 4.
+	// MaxConcurrentReconciles is how many Envs are reconciled at once. Default 4.
 	MaxConcurrentReconciles int
 }
 
-// Setup makes the reconciler and adds it to the manager.
+// Setup creates the reconciler and adds it to the manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	r, err := New(mgr, opts)
 	if err != nil {
@@ -72,8 +72,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	return r.SetupWithManager(ctx, mgr)
 }
 
-// New makes the reconciler. The manager's cache is as package sandboxcache has it: it keeps the
-// managed fields of Envs and pools, which tell who set a member's replicas.
+// New creates the reconciler. The manager's cache is configured by package sandboxcache: it keeps the managed fields of Envs and
+// pools, which show the last writer of a member's replicas.
 func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 	if opts.ClusterID == "" || opts.Namespace == "" {
 		return nil, errors.New("the Env reconciler needs a cluster id and the worker's namespace")
@@ -107,8 +107,8 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 
 // SetupWithManager registers the watches and the controller.
 func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager) error {
-	// Envs have no predicate: after a status write of our own the next look finds nothing to write, and any other change
-	// of status, a lost segment or a foreign one, must be looked at.
+	// Envs have no predicate; because after our own status write the next reconcile writes nothing, and any other change of
+	// status, such as a lost or a foreign segment, matters.
 	builder := ctrl.NewControllerManagedBy(mgr).
 		Named("env").
 		For(&v1alpha1.SandboxEnv{}).
@@ -135,7 +135,7 @@ func (r *Reconciler) envsOfTemplate(ctx context.Context, obj client.Object) []re
 	return requests
 }
 
-// envsOfTypes are all Envs that name an instance type.
+// envsOfTypes returns all Envs that name an instance type.
 func (r *Reconciler) envsOfTypes(ctx context.Context, _ *corev1.ConfigMap) []reconcile.Request {
 	envs := &v1alpha1.SandboxEnvList{}
 	if err := r.client.List(ctx, envs, client.UnsafeDisableDeepCopy); err != nil {
@@ -150,7 +150,8 @@ func (r *Reconciler) envsOfTypes(ctx context.Context, _ *corev1.ConfigMap) []rec
 	return requests
 }
 
-// poolHandler maps a pool to its Envs: at once if it came, went or was changed, a little later if only its counts did.
+// poolHandler maps a pool to its Envs: at once if it was created, deleted or changed, and with a delay if only its counts
+// changed.
 func poolHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q controllers.Queue) { enqueue(q, 0, e.Object) },
@@ -175,8 +176,8 @@ func onlyStatusChanged(before, after client.Object) bool {
 		})
 }
 
-// enqueue adds the Envs that pools are labelled with or owned by. A label may have been changed by hand, so the pool's
-// state before counts as well.
+// enqueue adds the Envs of the pools' labels and owner references. The pool's former state counts as well; because a label may
+// have been changed by hand.
 func enqueue(q controllers.Queue, delay time.Duration, pools ...client.Object) {
 	for _, pool := range pools {
 		for _, name := range envNames(pool) {
@@ -198,7 +199,7 @@ func envNames(pool client.Object) []string {
 	return names
 }
 
-// namesType reports whether anything of an Env that concerns this cluster is from the catalogue.
+// namesType reports whether the Env, where it concerns this cluster, names an instance type.
 func namesType(env *v1alpha1.SandboxEnv, clusterID string) bool {
 	return env.Spec.Defaults != nil && env.Spec.Defaults.InstanceType != "" ||
 		slices.ContainsFunc(env.MembersOf(clusterID), func(m *v1alpha1.EnvClusterMember) bool { return m.Config.InstanceType != "" })

@@ -10,7 +10,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// stateOf says whether a member can serve, given its live pool.
+// stateOf returns whether a member can serve, given its live pool.
 func stateOf(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) v1alpha1.ObservedMemberState {
 	switch {
 	case terminating(pool):
@@ -24,9 +24,9 @@ func stateOf(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.S
 	}
 }
 
-// saturated reports that a member cannot grow: the last attempt to was refused not long ago, or it, or the part of its
-// group that is in this cluster, is at its ceiling. What other clusters have of the group is not looked at: no decision
-// reads their segments from an Env.
+// saturated reports whether a member cannot grow: its last attempt was refused recently, or it, or its group's part in this
+// cluster, is at its ceiling. Other clusters' parts of the group are ignored; because no decision reads their segments from an
+// Env.
 func saturated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
 	if saturatedUntil(o, member, pool) != nil {
 		return true
@@ -47,9 +47,8 @@ func saturated(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1
 	return held >= *group.MaxReplicas
 }
 
-// saturatedUntil mirrors what the autoscaler has found: until when its last attempt to grow the pool, which was not
-// admitted whole, keeps it from another; nil if nothing does now. It is a time for people and for state; at its ceiling a
-// member is saturated without one.
+// saturatedUntil mirrors the autoscaler's status: until when the last attempt to grow the pool, which was not fully admitted,
+// prevents another; nil if nothing does. It is a time for users and for state. A member at its ceiling is saturated without one.
 func saturatedUntil(o *observation, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) *metav1.Time {
 	found, group := pool.Status.AutoScaling, o.Env.ScalingGroup(member.Config.ScalingGroup)
 	if found == nil || found.LastScaleUpAttemptTime == nil || group == nil || !group.Enabled {
@@ -61,7 +60,7 @@ func saturatedUntil(o *observation, member *v1alpha1.EnvClusterMember, pool *v1a
 	}
 	cooldown := time.Duration(group.ScaleUpPolicy.SaturationCooldownSeconds) * time.Second
 	left := cooldown - o.since(found.LastScaleUpAttemptTime.Time)
-	// Times are stored in whole seconds: with parts of one it would be written again at each look.
+	// Times are stored in whole seconds; a fraction would cause a write at each reconcile.
 	until := metav1.NewTime(o.now.Add(left).Round(time.Second))
 	if !until.After(o.now) {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// report is the part of an Env's status that is this package's to write.
+// report is the part of an Env's status that this package writes.
 type report struct {
 	segment                       v1alpha1.EnvClusterStatus
 	groups                        []v1alpha1.EnvScalingGroupStatus
@@ -24,7 +24,7 @@ type report struct {
 	conditions                    []metav1.Condition
 }
 
-// compute is the status that an observation and the decision about it amount to.
+// compute returns the status that follows from an observation and its plan.
 func compute(o *observation, p *plan, clk clock.PassiveClock) report {
 	r := report{segment: v1alpha1.EnvClusterStatus{ClusterID: o.clusterID, IsLocal: true}}
 	for i, member := range o.members() {
@@ -50,7 +50,7 @@ func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberP
 	if p.verb == verbAdmit || p.verb == verbTakeBack {
 		observed.DesiredReplicas = p.replicas
 	}
-	// What somebody else's pool of the same name has is not this member's.
+	// Another owner's pool of the same name is not this member's.
 	if pool == nil {
 		return observed
 	}
@@ -62,9 +62,8 @@ func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberP
 	return observed
 }
 
-// total sums up all segments: the local one as just computed, the others as the sync path wrote them. The group of a
-// foreign member is known only if its spec segment is in this Env as well; without it the member counts in the Env's
-// sums and in no group's.
+// total sums up all segments: the local one as just computed, the others as the sync path wrote them. A foreign member's group is
+// known only if its spec segment is in this Env as well. Without it the member counts in the Env's sums and in no group's.
 func (r *report) total(o *observation) {
 	groups := map[string]*v1alpha1.EnvScalingGroupStatus{}
 	group := func(name string) *v1alpha1.EnvScalingGroupStatus {
@@ -114,8 +113,8 @@ func groupNames(env *v1alpha1.SandboxEnv, clusterID string) map[string]string {
 	return names
 }
 
-// written reports whether the status already says what the report does. The order of lists is the API server's, and
-// lastSnapshotTime alone is no news.
+// written reports whether the status already contains the report. The API server chooses the order of lists, and a new
+// lastSnapshotTime alone is no change.
 func (r *report) written(status *v1alpha1.SandboxEnvStatus) bool {
 	if status.MemberCount != r.members || status.DesiredReplicas != r.desired ||
 		status.RunningReplicas != r.run || status.IdleReplicas != r.unused {
@@ -149,8 +148,8 @@ func byKey[T any](list []T, key func(T) string) map[string]T {
 	return m
 }
 
-// document is the body of the status write. Counts are spelled out even when they are 0: what an apply leaves out is
-// removed, and a column would show nothing instead of 0.
+// document is the body of the status write. It contains counts of 0; because an apply removes what it leaves out, and a column
+// would be empty.
 func (r *report) document(env *v1alpha1.SandboxEnv, now time.Time) (map[string]any, error) {
 	members := make([]any, 0, len(r.segment.ObservedMembers))
 	for i := range r.segment.ObservedMembers {
@@ -184,7 +183,7 @@ func (r *report) document(env *v1alpha1.SandboxEnv, now time.Time) (map[string]a
 	return map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),
 		"kind":       v1alpha1.SandboxEnvOwnerKind,
-		// With the uid, applying to an Env that is gone is a conflict; without, it would create the Env again.
+		// With the uid, an apply to a deleted Env is a conflict; without it, the apply would create the Env again.
 		"metadata": map[string]any{"name": env.Name, "namespace": env.Namespace, "uid": string(env.UID)},
 		"status": map[string]any{
 			"clusters": []any{map[string]any{

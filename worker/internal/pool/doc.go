@@ -1,39 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pool keeps the Pods of SandboxPools: as many as replicas says, each of them looked after from its birth to its terminal
-// record.
+// Package pool reconciles the Pods of SandboxPools: as many as replicas says, each from its creation to its terminal record.
 //
 // In: a pool, its Pods, how long each has been in its stage, and what was written and not seen yet. Out: writes to Pods, the
-// pool's status, Events, and terminal records. How a sandbox is written on its Pod is package sandbox's; claims are package claim's,
-// releases package sandboxes'.
+// pool's status, Events, and terminal records. Package sandbox defines how a sandbox is written on its Pod; package claim handles
+// claims and releases.
 //
 //	podview.go       facts about one Pod
-//	pod.go           a new Pod, and the revision of what it is made from
+//	pod.go           a new Pod, and the revision of its template
 //	patch.go         rare patches of Pods
 //	timeline.go      how long each Pod has been in its stage
 //	crashes.go       the back-off of idle Pods that end
-//	failures.go      since when no Pod can be made
-//	replacements.go  how long replacing takes
+//	failures.go      since when no Pod can be created
+//	replacements.go  how long a replacement takes
 //	backoffs.go      which nodes hold containers back
-//	memory.go        all of that, bounded by pools, Pods and nodes (I10); package expectations has what was not seen yet
+//	memory.go        all of that, bounded by pools, Pods and nodes (I10); package expectations has the writes not seen yet
 //	metrics.go       metrics
 //	notices.go       Events
-//	snapshot.go      all that one decision is made from; verbs and reasons
+//	snapshot.go      the input of one decision; verbs and reasons
 //	marks.go         marks for scale-down (pure)
 //	rollout.go       Pods of an old template (pure)
 //	decide.go        a list of verbs on Pods with a reason each (pure; texts in testdata)
-//	gate.go          what others say about keeping a pool
+//	gate.go          what other packages report about a pool
 //	gather.go        the snapshot, from the cache
 //	create.go        new Pods, in growing batches
 //	act.go           carries the decision out
-//	report.go        the status; package status makes it
+//	report.go        writes the status; package status computes it
 //	podhandler.go    Pod events
 //	reconciler.go    options, watches, gather, decide, act, report
 //
 // # A Pod's phases
 //
 //	starting ── new container runs and is ready, hooks done ──▶ running
-//	starting ── startup timeout, or a hook failed for good ──▶ failed
+//	starting ── startup timeout, or a hook failed permanently ──▶ failed
 //	starting, running ── container ended: 0 ──▶ stopping, Completed; else ──▶ failed, Failed
 //	stopping ── reset is done ──▶ idle; cannot be, or takes too long ──▶ replaced
 //	failed ──▶ replaced
@@ -41,39 +40,39 @@
 //
 // # Rules
 //
-//   - I1, I6: every delete names uid and resourceVersion; because with the uid alone a Pod that was claimed a moment ago goes with
-//     its sandbox: TestDeleteLosesToAClaim. Only idle Pods are deleted to scale down. They are marked first, and a claim clears the
-//     mark in its own write: TestScaleDownSparesSandboxes, TestMarkedPodCanBeClaimed, TestClaimsSurviveScaleDown.
-//   - In an autoscaled pool the autoscaler marks first, and lowers replicas after the window. Marks that are not too many are left
-//     that long and half a minute more (marks.go): TestMarksGoWhenReplicasRise.
-//   - I11: windows and timeouts are measured on the monotonic clock since this process first saw the stage. After a restart a stage
-//     is timed anew: late by its own length at most, never early. TestTimeline, TestWrongClocksEndNothing.
+//   - I1, I6: every delete names uid and resourceVersion; because with the uid alone a Pod that was claimed a moment ago is
+//     deleted with its sandbox: TestDeleteLosesToAClaim. A scale-down deletes only idle Pods. It marks them first, and a claim
+//     clears the mark in its own write: TestScaleDownSparesSandboxes, TestMarkedPodCanBeClaimed, TestClaimsSurviveScaleDown.
+//   - In an autoscaled pool the autoscaler marks first, and lowers replicas after the window. Marks that are not too many are
+//     left for the window and half a minute more (marks.go): TestMarksGoWhenReplicasRise.
+//   - I11: windows and timeouts are measured on the monotonic clock since this process first saw the stage. After a restart a
+//     stage is timed again: it ends late by its own length at most, never early. TestTimeline, TestWrongClocksEndNothing.
 //   - I13: a Pod returns to idle only through sandbox.ResetDone: TestRecycle, TestResidueIsReplaced.
-//   - A node whose kubelet was seen to hold a restarted container back for longer than a new Pod of the pool takes (the median) gets
-//     Pods replaced instead of reset, for an hour; idle ones that were reset there a fifth of the pool at a time. How a kubelet is
-//     configured is not in the API, so it is learned: TestBackoffs, TestNewPodTime.
-//   - Idle Pods of an old revision are replaced, as many at a time as the annotation rollout-max-unavailable lets be missing, a fifth
-//     of replicas without it; those that are not ready first. A Pod with a sandbox is replaced when that has ended: TestRollout,
-//     TestTemplateRollsOver.
-//   - Pods are born with a finalizer, which goes only after the Recorder has accepted the sandbox's record, however the Pod dies;
-//     while the disk is full Pods wait. The write that makes a Pod idle comes after the record, too: TestRecordBeforeThePodGoes,
-//     TestPodsOutliveTheirPool, TestPodsThatWaitForTheirRecordsAreBounded.
-//   - Readiness checks that no kubelet makes, and post-start hooks, come between the container's readiness and the write that starts
-//     the sandbox (package hooks): TestHooksAreDoneBeforeASandboxRuns, TestAFailedHookFailsTheSandbox.
-//   - A Pod whose labels were edited by hand is looked at for nothing else before they are written back; one that lost every trace of
-//     its sandbox is replaced: TestI6_LabelsOfASandboxAreWrittenBack.
-//   - Creates and deletes that the cache does not show yet hold scaling back, and a Pod's latest write holds back all verbs on it:
-//     TestNothingIsDoneTwiceOnAnOldCache. To lose a race is no error: the winner's event brings the next decision.
-//   - status.pendingRequests is for people: it is written when it has moved by a fifth, or to or from 0, every 3 s at most. Nothing is
-//     decided by it: TestPendingRequestsAreWrittenEveryThreeSeconds, TestPendingMoved.
-//   - A refusal of a plugin, a ResourceQuota or a LimitRange is no error: the pool waits, 1 s at first and a minute at most, says why in
-//     Scaling and in one Event, and tries a single Pod: TestResourceQuota, TestLimitRange, TestPluginsDecideAboutPods. Anything else
-//     against Pods, a policy or a webhook, is an error first, and a refusal once no Pod could be made for half a minute:
-//     TestPodsThatCannotBeMade.
-//   - Others may say that another controller keeps the pool, which is then left alone whole, that its template has not been copied yet,
-//     so that no Pods are made, and conditions for its status, which has one writer: TestGate.
+//   - Pods on a node that holds restarted containers back for longer than a new Pod of the pool takes (the median) are replaced
+//     instead of reset, for an hour; idle ones that were reset there are replaced a fifth of the pool at a time. This is learned
+//     from Pods; because the API does not show a kubelet's configuration. TestBackoffs, TestNewPodTime.
+//   - Idle Pods of an old revision are replaced, as many at a time as the annotation rollout-max-unavailable allows to be
+//     missing, a fifth of replicas without it; those that are not ready first. A Pod with a sandbox is replaced when the sandbox
+//     has ended: TestRollout, TestTemplateRollsOver.
+//   - Pods are created with a finalizer, which is removed only after the Recorder has accepted the sandbox's record, however the
+//     Pod dies; while the disk is full Pods wait. The write that makes a Pod idle comes after the record, too:
+//     TestRecordBeforeThePodGoes, TestPodsOutliveTheirPool, TestPodsThatWaitForTheirRecordsAreBounded.
+//   - Readiness checks that no kubelet makes, and post-start hooks, run between the container's readiness and the write that
+//     starts the sandbox (package hooks): TestHooksAreDoneBeforeASandboxRuns, TestAFailedHookFailsTheSandbox.
+//   - A Pod whose labels were edited by hand gets them back before anything else is decided about it. A Pod that lost every trace
+//     of its sandbox is replaced: TestI6_LabelsOfASandboxAreWrittenBack.
+//   - Creates and deletes that the cache does not show yet hold scaling back, and a Pod's latest write holds back all verbs on
+//     it: TestNothingIsDoneTwiceOnAnOldCache. A lost race is no error; because the winner's event causes the next decision.
+//   - status.pendingRequests is for users. It is written when it has changed by a fifth, or to or from 0, every 3 s at most. No
+//     decision reads it: TestPendingRequestsAreWrittenEveryThreeSeconds, TestPendingMoved.
+//   - A refusal by a plugin, a ResourceQuota or a LimitRange is no error: the pool waits, 1 s at first and a minute at most,
+//     reports the reason in Scaling and in one Event, and retries with a single Pod: TestResourceQuota, TestLimitRange,
+//     TestPluginsDecideAboutPods. Any other objection to Pods, by a policy or a webhook, is an error first, and a refusal once no
+//     Pod could be created for half a minute: TestPodsThatCannotBeMade.
+//   - Gaters may report that another controller keeps the pool, which is then left alone whole; that its template has not been
+//     copied yet, so that no Pods are created; and conditions for its status, which has one writer: TestGate.
 //
 // # Not built
 //
-// Pods are made from the typed template, so fields newer than this module's Kubernetes libraries do not reach them.
+// Pods are created from the typed template, so fields newer than this module's Kubernetes libraries do not reach them.
 package pool

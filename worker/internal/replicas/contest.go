@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// contestWindow is how long after a value that somebody else set it, or another one, counts as coming back.
+	// contestWindow is how long after another writer's value a further one counts as coming back.
 	contestWindow = 5 * time.Minute
-	// maxValues is how many different values in a row are written over. Two may be somebody who corrects a mistake.
+	// maxValues is how many different values in a row are undone. Two may be a user who corrects a mistake.
 	maxValues = 2
 )
 
-// Contests are the members whose replicas another writer keeps setting although they are the autoscaler's. It is undone
-// once; a value that is set again within contestWindow is let stand, as is one more after maxValues different ones, such as
-// another autoscaler's, and the member left alone, until the user changes what the Env says about autoscaling or about the
-// member. It is remembered by this process only: the next one undoes one more value. It has an entry for a member while it is
-// contested or was interfered with lately (I10).
+// Contests are the members whose replicas another writer keeps setting although the autoscaler sets them. A value is undone once.
+// One that is set again within contestWindow stands, and so does one more after maxValues different ones, such as another
+// autoscaler's. The member is then left alone until the user changes what the Env says about autoscaling or about the member.
+// Only this process remembers it: its successor undoes one more value. There is an entry for a member while it is contested or
+// was recently interfered with (I10).
 //
-// Replicas that a client-side apply of a whole manifest brings along do not count: it takes the snapshot away, too, which
-// is taken back as a whole.
+// Replicas in a client-side apply of a whole manifest do not count; because that removes the snapshot, too, which is then taken
+// back whole.
 type Contests struct {
 	clock clock.PassiveClock
 
@@ -48,13 +48,13 @@ type contest struct {
 	value      int32
 	at         time.Time // on the monotonic clock
 	generation int64     // of the Env that had it
-	wish       string    // what the user wants of member and groups, but for replicas
-	undone     bool      // it was written over since
-	before     int       // how many other values were, each within contestWindow of the next
+	wish       string    // what the user wants of member and groups, without replicas
+	undone     bool      // it was undone since
+	before     int       // how many other values came before, each within contestWindow of the next
 	contested  bool
 }
 
-// NewContests returns an empty memory.
+// NewContests returns an empty Contests.
 func NewContests(clk clock.PassiveClock) *Contests {
 	return &Contests{clock: clk, members: map[contestKey]*contest{}}
 }
@@ -70,7 +70,7 @@ func (c *Contests) Contested(env types.NamespacedName, member string) bool {
 	return known != nil && known.contested
 }
 
-// Look takes in an Env with its pools, by name, and returns the contested members of a cluster.
+// Look reads an Env with its pools, by name, and returns the contested members of a cluster.
 func (c *Contests) Look(env *v1alpha1.SandboxEnv, clusterID string, pools map[string]*v1alpha1.SandboxPool) map[string]bool {
 	if c == nil {
 		return nil
@@ -94,7 +94,7 @@ func (c *Contests) Look(env *v1alpha1.SandboxEnv, clusterID string, pools map[st
 				known = known.next(&contest{env: env.UID, value: member.Spec.Replicas, at: c.clock.Now(), generation: env.Generation, wish: wish})
 				c.members[key] = known
 			case !known.undone:
-				known.generation = env.Generation // it was there all along, whatever else has changed
+				known.generation = env.Generation // it was unchanged, whatever else has changed
 			case known.generation != env.Generation:
 				known.contested = true
 			}
@@ -111,7 +111,7 @@ func (c *Contests) Look(env *v1alpha1.SandboxEnv, clusterID string, pools map[st
 	return out
 }
 
-// next is the contest about another value.
+// next returns the contest about another value.
 func (c *contest) next(next *contest) *contest {
 	if c != nil {
 		next.before = c.before
@@ -123,7 +123,7 @@ func (c *contest) next(next *contest) *contest {
 	return next
 }
 
-// Undone tells that what somebody else set was written over. As long as it was not, it is there still and has not come back.
+// Undone records that another writer's value was undone. Until then the value is still present and cannot come back.
 func (c *Contests) Undone(env types.NamespacedName, member string) {
 	if c == nil {
 		return
@@ -135,7 +135,7 @@ func (c *Contests) Undone(env types.NamespacedName, member string) {
 	}
 }
 
-// Forget drops what is known of an Env that is gone.
+// Forget drops all entries of a deleted Env.
 func (c *Contests) Forget(env types.NamespacedName) {
 	if c == nil {
 		return
@@ -149,7 +149,7 @@ func (c *Contests) Forget(env types.NamespacedName) {
 	}
 }
 
-// wishOf changes with what a user wants of a member and of autoscaling, and not with replicas.
+// wishOf changes with what a user wants of a member and of autoscaling, but not with replicas.
 func wishOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) string {
 	content, err := json.Marshal([]any{env.Spec.Autoscaling, member.Config})
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"navix.sh/atoll/worker/internal/controllers"
 )
 
-// Interfered reports that somebody else set a member's replicas while they are the autoscaler's: the Env's number is not ours,
-// and the live pool still has the one that is. That happens when an old object is put back whole. Where both were set by others
-// the Env's holds, as everywhere.
+// Interfered reports whether another writer set a member's replicas while the autoscaler sets them: the Env's value is not ours,
+// and the live pool still has ours. That happens when an old object is put back whole. If another writer set both, the Env's
+// value holds, as everywhere.
 //
-// Managed fields are bookkeeping and no protection: they are read only here, where every reading of them keeps what exists.
+// Managed fields are bookkeeping and no protection: they are read only here, and every reading of them keeps what exists.
 func Interfered(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) bool {
 	group := env.ScalingGroup(member.Config.ScalingGroup)
 	return member.Spec.Replicas != pool.Spec.Replicas && group != nil && group.Enabled &&
 		setByOther(env, clusterID, member) && PoolSetByUs(pool)
 }
 
-// setByOther reports that the member's spec.replicas was last written by somebody else.
+// setByOther reports whether another writer last wrote the member's spec.replicas.
 func setByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
 	for i := range env.ManagedFields {
 		entry := &env.ManagedFields[i]
@@ -35,7 +35,7 @@ func setByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.Env
 	return false
 }
 
-// PoolSetByUs reports that the live pool's replicas are what we wrote, and nobody has changed them since.
+// PoolSetByUs reports whether the live pool's replicas are those that we wrote, unchanged since.
 func PoolSetByUs(pool *v1alpha1.SandboxPool) bool {
 	ours := false
 	for i := range pool.ManagedFields {
@@ -51,7 +51,7 @@ func PoolSetByUs(pool *v1alpha1.SandboxPool) bool {
 	return ours
 }
 
-// memberPath is where a member is in a set of managed fields. The list keys are JSON, as the API server writes them.
+// memberPath is a member's path in a set of managed fields. The list keys are JSON, as the API server writes them.
 func memberPath(clusterID, member string) []string {
 	return []string{
 		"f:spec", "f:clusters", fmt.Sprintf(`k:{"clusterID":%q}`, clusterID),
@@ -59,7 +59,7 @@ func memberPath(clusterID, member string) []string {
 	}
 }
 
-// owning reports whether the entry has anything at or below path.
+// owning reports whether the entry owns a field at or below path.
 func owning(entry *metav1.ManagedFieldsEntry, path ...string) bool {
 	if entry.FieldsV1 == nil {
 		return false

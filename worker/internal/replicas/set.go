@@ -16,12 +16,12 @@ import (
 	"navix.sh/atoll/worker/internal/controllers"
 )
 
-// ErrMoved says that the Env is not as it was read any more. Nothing was written.
+// ErrMoved: the Env is not as it was read any more. Nothing was written.
 var ErrMoved = errors.New("the member's replicas are not what they were")
 
-// Set is the autoscaler's one write to an Env: the replicas of a local member, if it still has those that env says. It returns
-// the Env's resourceVersion afterwards. The patch is raw, as all writes of Envs are, and tests who is at the member's place;
-// what else has changed meanwhile does not matter.
+// Set is the autoscaler's one write to an Env: the replicas of a local member, if they still are those in env. It returns the
+// Env's new resourceVersion. The patch is raw, as are all writes of Envs, and tests the member at its place; other changes of the
+// Env do not matter.
 func Set(ctx context.Context, c client.Client, env *v1alpha1.SandboxEnv, clusterID, member string, to int32) (version string, err error) {
 	ops, err := replicasPatch(env, clusterID, member, to)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// mostDifferences and longestValue bound what is told of a refreshed member.
+	// mostDifferences and longestValue bound the report about a refreshed member.
 	mostDifferences = 50
 	longestValue    = 120
 )
 
-// Differences tells field by field in what one document of a member differs from the other.
+// Differences returns the fields in which two documents of a member differ.
 func Differences(before, after map[string]any) []string {
 	var out []string
 	collect("", before, after, &out)
@@ -54,7 +54,7 @@ func collect(path string, before, after any, out *[]string) {
 	*out = append(*out, fmt.Sprintf("%s: %s -> %s", path, show(before), show(after)))
 }
 
-// join writes a key that is not a plain word in brackets, as those of labels are.
+// join writes a key that is no plain word in brackets, such as a label's.
 func join(path, key string) string {
 	for _, r := range key {
 		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {

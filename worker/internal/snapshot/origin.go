@@ -21,7 +21,7 @@ type Origin struct {
 	resources           *corev1.ResourceRequirements
 }
 
-// OriginOf reads the snapshot, or the live pool where the snapshot is lost.
+// OriginOf reads the snapshot, or the live pool if the snapshot is lost.
 func OriginOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) Origin {
 	labels, annotations, spec := member.Metadata.Labels, member.Metadata.Annotations, &member.Spec
 	if !Has(member) {
@@ -36,7 +36,7 @@ func OriginOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) Ori
 	if from.Template == "" {
 		from.Template = spec.TemplateName
 	}
-	// The system that the API comes from has something else in an annotation of this name. A revision is ours alone.
+	// The system that the API comes from stores something else in an annotation of this name. A revision is ours alone.
 	var recorded overrides
 	if from.revision != "" && json.Unmarshal([]byte(annotations[v1alpha1.SandboxPoolOverridesAnnotationKey]), &recorded) == nil {
 		from.overrides = &recorded
@@ -47,8 +47,8 @@ func OriginOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) Ori
 	return from
 }
 
-// Mismatches returns the points in which a member's pool is not what the Env asks for, and which make it unfit to serve. A
-// newer template, or other overrides, are none: they show in TemplateConsistent.
+// Mismatches returns the differences between a member's pool and the Env that make the pool unfit to serve. A newer template and
+// other overrides are not among them: TemplateConsistent shows those.
 func (s *Source) Mismatches(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []string {
 	from, config, ref := OriginOf(member, pool), &member.Config, s.Env.Spec.TemplateRef
 	var points []string
@@ -72,14 +72,14 @@ func (s *Source) Mismatches(member *v1alpha1.EnvClusterMember, pool *v1alpha1.Sa
 	case from.overrides.Multiplier != config.Multiplier:
 		add("multiplier", from.overrides.Multiplier, config.Multiplier)
 	}
-	// Beside an instance type they are a note.
+	// With an instance type they are only a note.
 	if config.InstanceType == "" && !equality.Semantic.DeepEqual(from.overrides.Resources, config.InlineResources) {
 		add("resources", Describe(from.overrides.Resources), Describe(config.InlineResources))
 	}
 	return points
 }
 
-// wantedResources are those that a config asks for; nil if the template's will do, or nobody can tell.
+// wantedResources returns those that a config asks for; nil if they are the template's, or unknown.
 func (s *Source) wantedResources(config *v1alpha1.EnvClusterMemberConfig) *corev1.ResourceRequirements {
 	if config.InstanceType == "" {
 		return config.InlineResources
@@ -102,13 +102,13 @@ func Describe(resources *corev1.ResourceRequirements) string {
 	return string(content)
 }
 
-// Outdated says in what a member's pool is behind the template or the overrides of the Env; "" if in nothing.
+// Outdated returns in what a member's pool is behind the Env's template or overrides; "" if in nothing.
 func (s *Source) Outdated(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) string {
 	from, tmpl := OriginOf(member, pool), s.Template
 	if from.overrides == nil || tmpl == nil {
 		return ""
 	}
-	// A template that has moved on from the version the Env is pinned to makes no member of that version old.
+	// If the Env is pinned to a version, a newer version of the template makes no member of the pinned one outdated.
 	if pinned := s.Env.Spec.TemplateRef.Version; pinned == "" || pinned == tmpl.Version {
 		if from.revision != tmpl.Revision {
 			return fmt.Sprintf("made from revision %s, the template is at %s", from.revision, tmpl.Revision)
@@ -129,8 +129,8 @@ func (s *Source) Outdated(member *v1alpha1.EnvClusterMember, pool *v1alpha1.Sand
 	return ""
 }
 
-// madeWithKeys reports whether a pool was made with the labels and annotations that a config has. Where they were not recorded
-// those on the pool are looked at, which does not tell of one that was taken out of the config.
+// madeWithKeys reports whether a pool was rendered with the config's labels and annotations. If they were not recorded it
+// compares those on the pool, which misses keys that were removed from the config.
 func madeWithKeys(from *Origin, config *v1alpha1.EnvClusterMemberConfig) bool {
 	if from.overrides.Keys != "" {
 		return from.overrides.Keys == keysOf(config)
@@ -147,9 +147,9 @@ func hasAll(of, keys map[string]string) bool {
 	return true
 }
 
-// TypeChanged says in what the catalogue has moved on from a member that was made of it; "" if in nothing, or where the
-// member's own config did, which is another matter. A pool of a release that took inlineResources for an instance type has
-// what it was made with.
+// TypeChanged returns how the catalogue has changed since the member was rendered; "" if it has not, or if the member's own
+// config has changed, which is reported elsewhere. A pool of a release that wrote inlineResources for an instance type has what
+// it was rendered with.
 func (s *Source) TypeChanged(member *v1alpha1.EnvClusterMember, from *Origin) string {
 	was := from.overrides
 	if was == nil || was.InstanceType == "" || was.InstanceType != member.Config.InstanceType || was.Multiplier != member.Config.Multiplier {
@@ -166,7 +166,7 @@ func (s *Source) TypeChanged(member *v1alpha1.EnvClusterMember, from *Origin) st
 	return ""
 }
 
-// ResourcesOf returns those of a Pod of a member, made or yet to be made; known is false if it cannot be made.
+// ResourcesOf returns those of a member's Pods, existing or not; known is false if none can be created.
 func (s *Source) ResourcesOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) (resources *corev1.ResourceRequirements, known bool) {
 	if Has(member) || pool != nil {
 		resources = OriginOf(member, pool).resources
@@ -183,7 +183,7 @@ func (s *Source) ResourcesOf(member *v1alpha1.EnvClusterMember, pool *v1alpha1.S
 	return s.Template.Resources, true
 }
 
-// SameResources takes none for the same as an empty set.
+// SameResources treats nil and an empty set as equal.
 func SameResources(a, b *corev1.ResourceRequirements) bool {
 	if a == nil {
 		a = &corev1.ResourceRequirements{}

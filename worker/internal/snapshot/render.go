@@ -27,16 +27,16 @@ import (
 // Source is what a member's snapshot is rendered from, besides the member.
 type Source struct {
 	Env *v1alpha1.SandboxEnv
-	// Template is what spec.templateRef names; nil if there is none.
+	// Template is the one that spec.templateRef names; nil if it does not exist.
 	Template *podtemplate.Template
 	// Types are the cluster's instance types.
 	Types instances.Catalogue
-	// PullSecret says that the Env's own pull secret is there.
+	// PullSecret: the Env's own pull secret exists.
 	PullSecret bool
 }
 
-// overrides is what a snapshot was rendered with besides its template; the JSON of the pool's overrides annotation. It
-// tells later whether the Env still asks for the same.
+// overrides is what a snapshot was rendered with besides its template; the JSON of the pool's overrides annotation. It shows
+// later whether the Env still asks for the same.
 type overrides struct {
 	Image                  string                          `json:"image,omitempty"`
 	PodCreationImagePolicy v1alpha1.PodCreationImagePolicy `json:"podCreationImagePolicy,omitempty"`
@@ -45,9 +45,9 @@ type overrides struct {
 	InstanceType           string                          `json:"instanceType,omitempty"`
 	Multiplier             int32                           `json:"multiplier,omitempty"`
 	Resources              *corev1.ResourceRequirements    `json:"resources,omitempty"`
-	// TypeResources are those of the instance type times the multiplier, as the catalogue had them.
+	// TypeResources are those of the instance type times the multiplier, from the catalogue at that time.
 	TypeResources *corev1.ResourceRequirements `json:"typeResources,omitempty"`
-	// Keys stands for the labels and annotations of the member's config: they are on the pool themselves, and all its
+	// Keys is a digest of the labels and annotations of the member's config; because they are on the pool themselves, and all its
 	// annotations together have a limit. Earlier releases did not record it.
 	Keys string `json:"keys,omitempty"`
 }
@@ -66,21 +66,21 @@ func overridesOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember) ov
 	return o
 }
 
-// keysOf is a digest of the labels and annotations of a config; "" if it has none.
+// keysOf returns a digest of the labels and annotations of a config; "" if it has none.
 func keysOf(config *v1alpha1.EnvClusterMemberConfig) string {
 	if len(config.Labels)+len(config.Annotations) == 0 {
 		return ""
 	}
 	content, err := json.Marshal([]map[string]string{config.Labels, config.Annotations})
 	if err != nil {
-		return "" // strings can be encoded
+		return "" // encoding strings does not fail
 	}
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:8])
 }
 
-// Render makes a member's pool from the template, the Env's overrides and the member's config. What the manifest may
-// have under the member's spec besides replicas is not looked at: that part of the Env is the worker's.
+// Render makes a member's pool from the template, the Env's overrides and the member's config. It ignores the member's spec in
+// the manifest, replicas apart; because that part of the Env is the worker's.
 func (s *Source) Render(member *v1alpha1.EnvClusterMember, replicas int32) (*Snapshot, error) {
 	if err := checkKeys(member.Config); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (s *Source) Render(member *v1alpha1.EnvClusterMember, replicas int32) (*Sna
 	return rendered, nil
 }
 
-// mostAnnotations is what the API server takes of a pool's, less what others may add and our lists of keys.
+// mostAnnotations is the API server's limit for a pool, less room for others' annotations and our lists of keys.
 const mostAnnotations = apivalidation.TotalAnnotationSizeLimitB * 3 / 4
 
 func sizeOf(keys map[string]string) (size int) {
@@ -197,7 +197,7 @@ func checkKeys(config v1alpha1.EnvClusterMemberConfig) error {
 	return nil
 }
 
-// typeResources are those of a config's instance type times its multiplier, as the catalogue has them now; nil without an
+// typeResources returns those of a config's instance type times its multiplier, from the current catalogue; nil without an
 // instance type.
 func (s *Source) typeResources(config *v1alpha1.EnvClusterMemberConfig) (*corev1.ResourceRequirements, error) {
 	if config.InstanceType == "" {
@@ -206,7 +206,7 @@ func (s *Source) typeResources(config *v1alpha1.EnvClusterMemberConfig) (*corev1
 	return s.Types.Resolve("config", config.InstanceType, config.Multiplier)
 }
 
-// effective are the resources of the first container, if they are not the template's: an instance type wins.
+// effective returns the resources of the first container if they are not the template's. An instance type wins.
 func (o *overrides) effective() *corev1.ResourceRequirements {
 	if o.TypeResources != nil {
 		return o.TypeResources

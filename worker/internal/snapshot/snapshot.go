@@ -20,29 +20,30 @@ import (
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
-// Snapshot is a member's pool, frozen: the documents of spec.clusters[].members[].{metadata,spec}. They are documents and no
-// Go types because they are written into an Env, and because Pod templates may have fields newer than this build.
+// Snapshot is a member's frozen pool: the documents of spec.clusters[].members[].{metadata,spec}. They are documents, not Go
+// types; because they are written into an Env, and Pod templates may have fields newer than this build.
 type Snapshot struct {
 	Labels, Annotations map[string]string
 	Spec                map[string]any
 }
 
-// Has reports whether the member was rendered: a Pod template without containers is none. A snapshot may also come with the
-// manifest, as in an Env that was exported from another cluster.
+// Has reports whether the member was rendered. A Pod template without containers does not count. A snapshot may also come with
+// the manifest, as in an Env that was exported from another cluster.
 func Has(member *v1alpha1.EnvClusterMember) bool { return HasTemplate(&member.Spec) }
 
-// HasTemplate reports whether Pods can be made.
+// HasTemplate reports whether Pods can be created.
 func HasTemplate(spec *v1alpha1.SandboxPoolSpec) bool { return len(spec.Template.Spec.Containers) > 0 }
 
-// Metadata returns the document of the member's metadata. Both maps are there even when empty: a later patch may add to them.
+// Metadata returns the document of the member's metadata. It has both maps even if they are empty; because a later patch may add
+// to them.
 func (s *Snapshot) Metadata() map[string]any {
 	return map[string]any{"labels": document(s.Labels), "annotations": document(s.Annotations)}
 }
 
-// SetReplicas sets those that the pool is to have.
+// SetReplicas sets the pool's replicas.
 func (s *Snapshot) SetReplicas(n int32) { s.Spec["replicas"] = int64(n) }
 
-// Key names what a member is rendered to, but for its replicas: the Env by uid, the member, and a hash.
+// Key identifies a rendered member without its replicas: the Env's uid, the member, and a hash.
 func (s *Snapshot) Key(env types.UID, member string) (string, error) {
 	spec := maps.Clone(s.Spec)
 	delete(spec, "replicas")
@@ -54,7 +55,7 @@ func (s *Snapshot) Key(env types.UID, member string) (string, error) {
 	return fmt.Sprintf("%s/%s/%s", env, member, hex.EncodeToString(sum[:8])), nil
 }
 
-// Pool returns the pool that the snapshot would make.
+// Pool returns the pool of the snapshot.
 func (s *Snapshot) Pool(namespace, name string) (*v1alpha1.SandboxPool, error) {
 	content, err := json.Marshal(s.Spec)
 	if err != nil {
@@ -69,8 +70,7 @@ func (s *Snapshot) Pool(namespace, name string) (*v1alpha1.SandboxPool, error) {
 	return pool, nil
 }
 
-// Edit puts into the snapshot what differs between two pools. The difference is applied to the document, so that fields
-// which Go types do not know stay.
+// Edit applies the difference of two pools to the snapshot's document, so that fields which Go types do not know are kept.
 func (s *Snapshot) Edit(before, after *v1alpha1.SandboxPool) error {
 	s.Labels, s.Annotations = merged(nil, after.Labels), merged(nil, after.Annotations)
 	var content [3][]byte
@@ -107,8 +107,8 @@ func (s *Snapshot) Edit(before, after *v1alpha1.SandboxPool) error {
 	return podtemplate.Check(spec)
 }
 
-// TakenBack returns the snapshot that a live pool was made from: its spec as a document, and the keys that are listed as
-// a snapshot's. A pool without the lists gives all keys but those that are known to be others'.
+// TakenBack returns the snapshot that a live pool was made from: its spec as a document, and the keys that are listed as the
+// snapshot's. A pool without the lists contributes all keys except those known to be others'.
 func TakenBack(pool *v1alpha1.SandboxPool, spec map[string]any, replicas int32) *Snapshot {
 	s := &Snapshot{
 		Labels:      frozenKeys(pool, pool.Labels, v1alpha1.SandboxManagedLabelKeysAnnotationKey),
@@ -150,7 +150,7 @@ func document(m map[string]string) map[string]any {
 	return doc
 }
 
-// merged returns one map over another; base may be nil, and is written to otherwise.
+// merged returns base with over's entries on top. base may be nil; otherwise it is changed.
 func merged(base, over map[string]string) map[string]string {
 	if base == nil {
 		base = make(map[string]string, len(over))

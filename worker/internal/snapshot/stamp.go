@@ -16,8 +16,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
-// wantedLabels are the labels of a member's pool. Those that tie it to its Env are not in the snapshot: they follow the
-// Env's name and the member's config as they are now.
+// wantedLabels returns the labels of a member's pool. Those that tie it to its Env are not in the snapshot: they follow the Env's
+// name and the member's current config.
 func wantedLabels(envName string, member *v1alpha1.EnvClusterMember) map[string]string {
 	labels := map[string]string{}
 	maps.Copy(labels, member.Metadata.Labels)
@@ -30,8 +30,8 @@ func wantedLabels(envName string, member *v1alpha1.EnvClusterMember) map[string]
 	return labels
 }
 
-// wantedAnnotations are those of the snapshot, and two that list which keys on the pool are the snapshot's: others may
-// put keys of their own on a pool, which must be neither removed nor taken into a snapshot.
+// wantedAnnotations returns those of the snapshot, and two that list the snapshot's keys on the pool; because others may put
+// their own keys on a pool, which must be neither removed nor taken into a snapshot.
 func wantedAnnotations(member *v1alpha1.EnvClusterMember) map[string]string {
 	annotations := map[string]string{}
 	maps.Copy(annotations, member.Metadata.Annotations)
@@ -41,12 +41,12 @@ func wantedAnnotations(member *v1alpha1.EnvClusterMember) map[string]string {
 }
 
 func keyList(m map[string]string) string {
-	// A list of strings can always be encoded.
+	// Encoding a list of strings does not fail.
 	content, _ := json.Marshal(append([]string{}, sortedKeys(m)...))
 	return string(content)
 }
 
-// surplus are the keys that a pool has as a member's and should not: of the snapshot before, or another scaling group.
+// surplusLabels returns the member keys that the pool should not have: of an earlier snapshot, or of another scaling group.
 func surplusLabels(pool *v1alpha1.SandboxPool, wanted map[string]string) []string {
 	candidates := append(keysListed(pool, v1alpha1.SandboxManagedLabelKeysAnnotationKey), v1alpha1.LabelScalingGroup)
 	return surplus(pool.Labels, candidates, wanted)
@@ -75,7 +75,7 @@ func keysListed(pool *v1alpha1.SandboxPool, annotation string) []string {
 	return keys
 }
 
-// Drift is one point in which a live pool is not what its member's snapshot says.
+// Drift is one difference between a live pool and its member's snapshot.
 type Drift struct {
 	What   string
 	detail string
@@ -88,7 +88,7 @@ func (d Drift) String() string {
 	return d.What + " (" + d.detail + ")"
 }
 
-// DriftOf returns all of them.
+// DriftOf returns all differences.
 func DriftOf(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, pool *v1alpha1.SandboxPool) []Drift {
 	labels, annotations := wantedLabels(env.Name, member), wantedAnnotations(member)
 	points := driftOfKeys("label", pool.Labels, labels, surplusLabels(pool, labels))
@@ -135,7 +135,7 @@ func driftOfSpec(have, wanted *v1alpha1.SandboxPoolSpec) []Drift {
 	return points
 }
 
-// NewPool returns the document of a new pool made from a member's snapshot, whose spec is given as a document.
+// NewPool returns the document of a new pool from a member's snapshot; spec is its spec as a document.
 func NewPool(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, spec map[string]any) map[string]any {
 	owner := metav1.NewControllerRef(env, v1alpha1.GroupVersion.WithKind(v1alpha1.SandboxEnvOwnerKind))
 	return map[string]any{
@@ -155,8 +155,8 @@ func NewPool(env *v1alpha1.SandboxEnv, member *v1alpha1.EnvClusterMember, spec m
 	}
 }
 
-// Repair returns the merge patch that makes the document of a live pool what its member's snapshot says, spec given as a
-// document; nil if it is that already. It is bound to the pool's uid. observed is the pool as it was decided about.
+// Repair returns the merge patch that makes a live pool's document match its member's snapshot; nil if it matches already. spec
+// is the snapshot's spec as a document, observed the pool that was decided about. The patch is bound to the pool's uid.
 func Repair(
 	live *unstructured.Unstructured, observed *v1alpha1.SandboxPool, env string, member *v1alpha1.EnvClusterMember, spec map[string]any,
 ) ([]byte, error) {
@@ -175,7 +175,7 @@ func Repair(
 	return difference(live, wanted)
 }
 
-// difference returns the merge patch from one document to the other, bound to the pool's uid; nil if they are the same.
+// difference returns the merge patch from one document to the other, bound to the pool's uid; nil if they are equal.
 func difference(live, wanted *unstructured.Unstructured) ([]byte, error) {
 	before, err := json.Marshal(live)
 	if err != nil {
