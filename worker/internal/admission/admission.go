@@ -12,16 +12,16 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Reason is why a part of a change is not admitted, for machines: CamelCase, fit for a condition.
+// Reason is why part of a change is not admitted, in CamelCase, for a condition.
 type Reason string
 
-// Reasons that any plugin may give.
+// Reasons that any plugin may return.
 const (
-	// QuotaExceeded: a limit that somebody set is reached. It may be free again later.
+	// QuotaExceeded: a configured limit is reached. There may be room again later.
 	QuotaExceeded Reason = "QuotaExceeded"
 	// InsufficientResources: the cluster has no more.
 	InsufficientResources Reason = "InsufficientResources"
-	// InvalidSpec: what is asked for can never be admitted as it is.
+	// InvalidSpec: the request can never be admitted as it is.
 	InvalidSpec Reason = "InvalidSpec"
 )
 
@@ -29,36 +29,36 @@ const (
 type Change struct {
 	// Env owns the pool; empty for a pool without one.
 	Env types.NamespacedName
-	// Key names the change whatever becomes of the process that asks: the same for the same Env (by uid), member and
-	// configuration. A plugin that reserves something has one reservation a key: asked again, with less or as much as
-	// before, it replaces it. Empty where nobody keeps one.
+	// Key identifies the change across restarts of the caller: it is the same for the same Env (by uid), member and
+	// configuration. A plugin with reservations has one per key: a later request with the same amount or less replaces it. Empty:
+	// the change needs no reservation.
 	Key string
-	// Pool is the candidate. PreCreatePool may edit its labels, annotations and spec, but neither its name nor its
-	// replicas; all others only read it.
+	// Pool is the candidate. PreCreatePool may edit its labels, annotations and spec, but neither its name nor its replicas; the
+	// other hooks only read it.
 	Pool *v1alpha1.SandboxPool
-	// From and To are replicas before and after: From is 0 for a creation, To is 0 for a deletion. A pool that is to be made of
-	// something else, with Pods that take as much as before, keeps its replicas: From is To then, and a Reason refuses it.
+	// From and To are replicas before and after: From is 0 for a creation, To is 0 for a deletion. If a pool gets another
+	// template, and its Pods need no more than before, From equals To, and a Reason refuses the change.
 	From, To int32
-	// Probe marks a question whose answer may not be acted upon: a plugin that reserves something does not do so.
+	// Probe: the caller will not act on the Verdict, and a plugin must not reserve anything.
 	Probe bool
 }
 
 // PodRequest is a Pod about to be created for a pool.
 type PodRequest struct {
 	Pool *v1alpha1.SandboxPool
-	// Pod may be edited, except for what the pool's reconciler put there under reserved prefixes.
+	// Pod may be edited, except for what the pool's reconciler set under reserved prefixes.
 	Pod *corev1.Pod
 }
 
 // Verdict is how much of a change is admitted.
 type Verdict struct {
-	// Replicas are those admitted, between Change.From and Change.To: To is all of it, From is none. A deletion or a Pod
+	// Replicas are the admitted ones, between Change.From and Change.To: To is everything, From is nothing. A deletion or a Pod
 	// is admitted whole or not at all.
 	Replicas int32
-	// Reason and Message say why less than everything is admitted; empty otherwise. Message is one line, for people.
+	// Reason and Message say why less than everything is admitted; else they are empty. Message is one line, for users.
 	Reason  Reason
 	Message string
-	// RetryAfter is when asking again may have another answer; 0 if the plugin cannot tell.
+	// RetryAfter is when asking again may have another outcome; 0 if the plugin does not know.
 	RetryAfter time.Duration
 }
 
@@ -70,11 +70,11 @@ func Refuse(from int32, reason Reason, message string, retryAfter time.Duration)
 	return Verdict{Replicas: from, Reason: reason, Message: message, RetryAfter: retryAfter}
 }
 
-// Whole tells whether a change that ends at to is admitted as it is. With a reason it is not, whatever the number: that
+// Whole reports whether a change that ends at to is admitted as it is. With a Reason it is not, whatever the number; because that
 // is how the creation of a pool without replicas is refused.
 func (v Verdict) Whole(to int32) bool { return v.Replicas == to && v.Reason == "" }
 
-// PreCreatePool is asked before a pool is made.
+// PreCreatePool is asked before a pool is created.
 type PreCreatePool interface {
 	PreCreatePool(ctx context.Context, change *Change) (Verdict, error)
 }
@@ -84,13 +84,12 @@ type PreUpdatePool interface {
 	PreUpdatePool(ctx context.Context, change *Change) (Verdict, error)
 }
 
-// PreDeletePool is asked before a pool is deleted because its member is gone. A pool that a user deletes is not asked
-// about.
+// PreDeletePool is asked before a pool is deleted because its member was removed, but not before a user's delete of a pool.
 type PreDeletePool interface {
 	PreDeletePool(ctx context.Context, change *Change) (Verdict, error)
 }
 
-// PreCreatePod is asked before each Pod of a pool is made.
+// PreCreatePod is asked before each Pod of a pool is created.
 type PreCreatePod interface {
 	PreCreatePod(ctx context.Context, request *PodRequest) (Verdict, error)
 }

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// deadline of one question to one plugin.
+	// deadline is for one question to one plugin.
 	deadline = 5 * time.Second
-	// maxAsked questions may be with one plugin at a time, those included that it was given up on: a plugin that never
-	// answers holds that many goroutines and no more.
+	// maxAsked questions may be with one plugin at a time, abandoned ones included, so that a plugin that never returns holds
+	// that many goroutines and no more.
 	maxAsked = 32
 )
 
-// question is what a plugin is asked, as metrics and messages have it.
+// question is what a plugin is asked, as named in metrics and messages.
 type question string
 
 const (
@@ -37,19 +37,19 @@ const (
 	preCreatePod  question = "PreCreatePod"
 )
 
-// Chain asks its plugins in order. A nil one admits everything.
+// Chain asks its plugins in order. A nil Chain admits everything.
 type Chain struct {
 	plugins []*asked
 	metrics *metrics
 }
 
-// asked is a plugin and the questions that are with it.
+// asked is a plugin with its open questions.
 type asked struct {
 	Plugin
 	slots chan struct{}
 }
 
-// New makes a Chain. One that decides without reserving anything is best put before one that reserves.
+// New creates a Chain. A plugin without reservations is best put before one with reservations.
 func New(plugins ...Plugin) *Chain {
 	c := &Chain{metrics: newMetrics()}
 	for _, p := range plugins {
@@ -63,8 +63,8 @@ func (c *Chain) Register(registerer prometheus.Registerer) error {
 	return c.metrics.register(registerer)
 }
 
-// PreCreatePool answers how many replicas a pool may be made with. Edits by the plugins are in change.Pool afterwards,
-// unless there is an error.
+// PreCreatePool returns how many replicas a pool may be created with. change.Pool then has the plugins' edits, unless there is an
+// error.
 func (c *Chain) PreCreatePool(ctx context.Context, change *Change) (Verdict, error) {
 	return c.grow(ctx, preCreatePool, change, func(p Plugin) poolQuestion {
 		if p, ok := p.(PreCreatePool); ok {
@@ -74,7 +74,7 @@ func (c *Chain) PreCreatePool(ctx context.Context, change *Change) (Verdict, err
 	})
 }
 
-// PreUpdatePool answers up to how many replicas a pool may grow. Nobody is asked about one that does not.
+// PreUpdatePool returns up to how many replicas a pool may grow. No plugin is asked about a pool that does not grow.
 func (c *Chain) PreUpdatePool(ctx context.Context, change *Change) (Verdict, error) {
 	if change.To <= change.From {
 		return Admit(change.To), nil
@@ -87,7 +87,7 @@ func (c *Chain) PreUpdatePool(ctx context.Context, change *Change) (Verdict, err
 	})
 }
 
-// PreDeletePool answers whether a pool may be deleted: Replicas is 0 then. The first refusal counts.
+// PreDeletePool returns whether a pool may be deleted, with Replicas 0 if so. The first refusal counts.
 func (c *Chain) PreDeletePool(ctx context.Context, change *Change) (Verdict, error) {
 	if c == nil {
 		return Admit(0), nil
@@ -111,8 +111,8 @@ func (c *Chain) PreDeletePool(ctx context.Context, change *Change) (Verdict, err
 	return Admit(0), nil
 }
 
-// PreCreatePod answers whether a Pod may be made: Replicas is 1 then, and edits by the plugins are in request.Pod. The
-// first refusal counts.
+// PreCreatePod returns whether a Pod may be created, with Replicas 1 if so; request.Pod then has the plugins' edits. The first
+// refusal counts.
 func (c *Chain) PreCreatePod(ctx context.Context, request *PodRequest) (Verdict, error) {
 	if c == nil {
 		return Admit(1), nil
@@ -141,8 +141,8 @@ func (c *Chain) PreCreatePod(ctx context.Context, request *PodRequest) (Verdict,
 
 type poolQuestion func(ctx context.Context, change *Change) (Verdict, error)
 
-// grow asks each plugin for what those before it admit, and again from the first whenever a later one admits less: what
-// an earlier one reserved is then too much. It ends with the first round in which nobody admits less.
+// grow asks each plugin for what those before it admit, and starts again with the first whenever a later one admits less; because
+// an earlier one has then reserved too much. It ends with the first round in which no plugin admits less.
 func (c *Chain) grow(ctx context.Context, q question, change *Change, of func(Plugin) poolQuestion) (Verdict, error) {
 	if c == nil {
 		return Admit(change.To), nil
@@ -150,7 +150,7 @@ func (c *Chain) grow(ctx context.Context, q question, change *Change, of func(Pl
 	seen := *change
 	least := Admit(change.To)
 	for range len(c.plugins) + 1 {
-		seen.Pool = change.Pool.DeepCopy() // a plugin that appends would do so once a round
+		seen.Pool = change.Pool.DeepCopy() // otherwise a plugin that appends would append once per round
 		others, again := 0, false
 		for _, p := range c.plugins {
 			ask := of(p.Plugin)
@@ -176,7 +176,7 @@ func (c *Chain) grow(ctx context.Context, q question, change *Change, of func(Pl
 	return Verdict{}, errors.New("admission plugins do not agree: each round of questions admitted less than the one before")
 }
 
-// askAbout asks one plugin about a pool. The plugin works on a copy: it may be at it still when it was given up on.
+// askAbout asks one plugin about a pool. The plugin works on a copy; because it may still run after it was abandoned.
 func (c *Chain) askAbout(ctx context.Context, q question, p *asked, change *Change, ask poolQuestion) (Verdict, error) {
 	seen := *change
 	seen.Pool = change.Pool.DeepCopy()
@@ -218,7 +218,7 @@ func (c *Chain) ask(ctx context.Context, q question, p *asked, to int32, call fu
 	return v, nil
 }
 
-// await waits for the answer no longer than ctx allows, whatever the plugin makes of its own.
+// await waits for the plugin no longer than ctx allows, even if the plugin ignores ctx.
 func (p *asked) await(ctx context.Context, call func(context.Context) (Verdict, error)) (Verdict, error) {
 	select {
 	case p.slots <- struct{}{}:
@@ -250,7 +250,7 @@ func (p *asked) await(ctx context.Context, call func(context.Context) (Verdict, 
 	}
 }
 
-// sameIdentity compares what the pool's reconciler knows its Pods by.
+// sameIdentity compares the fields by which the pool's reconciler recognizes its Pods.
 func sameIdentity(a, b metav1.Object) bool {
 	return a.GetName() == b.GetName() && a.GetNamespace() == b.GetNamespace() &&
 		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences()) &&

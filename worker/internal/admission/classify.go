@@ -10,29 +10,28 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// prefix is what an API server puts before each such message. The Pod's name in it makes every message another.
+// prefix precedes each such message of an API server. It contains the Pod's name, which would make every message different.
 var prefix = regexp.MustCompile(`^(?:pods "[^"]*" is forbidden: )`)
 
-// limitRange is what a LimitRange says of an object beyond it. It never says that it is one.
+// limitRange matches a LimitRange's message about an object that violates it; because the message does not name the LimitRange.
 var limitRange = regexp.MustCompile(`(?:(?:minimum|maximum) \S+ usage per (?:Pod|Container) is )|(?: max limit to request ratio per (?:Pod|Container) is )`)
 
-// causes of a ResourceQuota, by the beginning of what it says.
+// causes are those of a ResourceQuota, by the beginning of its message.
 var causes = []struct {
 	begins string
 	reason Reason
 }{
 	{"exceeded quota: ", QuotaExceeded},
 	{"insufficient quota to consume: ", QuotaExceeded},
-	// Made a moment ago: its controller has not counted yet.
+	// The quota was created a moment ago, and its controller has not counted yet.
 	{"status unknown for quota: ", QuotaExceeded},
-	// A Pod that does not say how much it needs of what is limited.
+	// The Pod does not request a resource that is limited.
 	{"failed quota: ", InvalidSpec},
 	{"insufficient quota to match these scopes: ", InvalidSpec},
 }
 
-// OfPodCreation tells whether an API server's answer to the creation of a Pod is the refusal of a ResourceQuota or a
-// LimitRange of its namespace, and makes a Verdict of it. Anything else is an error like any other: a right that is
-// missing, say, is no limit that anybody set.
+// OfPodCreation reports whether an API server's response to the creation of a Pod is a refusal by a ResourceQuota or a LimitRange
+// of its namespace, and converts it to a Verdict. Any other error, such as a missing permission, is no limit.
 func OfPodCreation(err error) (Verdict, bool) {
 	var status apierrors.APIStatus
 	if !apierrors.IsForbidden(err) || !errors.As(err, &status) {

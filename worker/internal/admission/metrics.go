@@ -9,13 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// result is what came of a question. There are as many series as plugins, which are compiled in, times these.
+// result is the outcome of a question. The number of series is that of the plugins, which are compiled in, times these.
 type result string
 
 const (
 	resultAdmitted result = "admitted"
-	resultReduced  result = "reduced" // a part, or none
-	resultError    result = "error"   // no answer
+	resultReduced  result = "reduced" // admitted in part, or not at all
+	resultError    result = "error"   // no Verdict
 )
 
 func resultOf(v Verdict, err error, to int32) result {

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// A pool whose Pods are refused asks again after 1 s, 2 s, and so on to a minute; a plugin may ask for longer than the
-	// former, and not than the latter: a quota that became free is noticed within it.
+	// A pool whose Pods are refused retries after 1 s, 2 s, and so on up to a minute. A plugin may ask for more than the former,
+	// but not for more than the latter, so that the pool notices a freed quota within a minute.
 	holdMin = time.Second
 	holdMax = time.Minute
-	// refusalForgotten is longer than any hold, so that a pool which still asks is known to be refused without a gap. One
-	// that wants no further Pods does not ask, and after that long may be let grow to find out.
+	// refusalForgotten is longer than any hold, so that a pool which keeps retrying counts as refused without a gap. A pool that
+	// wants no more Pods does not retry, and may grow after that time to find out.
 	refusalForgotten = 90 * time.Second
 )
 
@@ -27,15 +27,15 @@ const (
 type Refusal struct {
 	Reason  Reason
 	Message string
-	// Age is since the latest time, on the monotonic clock.
+	// Age is the time since the latest refusal, on the monotonic clock.
 	Age time.Duration
-	// RetryAfter is for how long the pool makes no further Pods.
+	// RetryAfter is how long the pool creates no more Pods.
 	RetryAfter time.Duration
 }
 
-// Refusals remembers, for each pool, that the cluster or a plugin refused it a Pod. The pool's reconciler writes it, and
-// waits by it. As a plugin it admits no growth of a pool that does not get the Pods it wants already, so that whoever
-// raises replicas needs no other source. A nil one remembers nothing. Memory is bounded by the pools (I10).
+// Refusals remembers, for each pool, that the cluster or a plugin refused it a Pod. The pool's reconciler writes it, and waits by
+// it. As a plugin it admits no growth of a pool that does not get the Pods it already wants, so that the autoscaler needs no
+// other source. A nil one remembers nothing. Memory is bounded by the pools (I10).
 type Refusals struct {
 	clock clock.PassiveClock
 
@@ -45,20 +45,20 @@ type Refusals struct {
 
 type refused struct {
 	Verdict
-	// subject is what was refused, so far as the pool can change it: with another one it asks at once.
+	// subject is what was refused, as far as the pool can change it. With another subject the pool retries at once.
 	subject string
 	delay   time.Duration // before jitter
 	hold    time.Duration
 	last    time.Time
 }
 
-// NewRefusals makes an empty memory.
+// NewRefusals returns an empty Refusals.
 func NewRefusals(clk clock.PassiveClock) *Refusals {
 	return &Refusals{clock: clk, pools: map[types.NamespacedName]refused{}}
 }
 
-// Refused notes a refusal, and answers whether it is news: the first one since a Pod was admitted, or for another cause.
-// progress tells that Pods were admitted right before it, so that the pool need not wait for long.
+// Refused records a refusal, and reports whether it is new: the first one since a Pod was admitted, or one with another cause.
+// progress: Pods were admitted right before it, so the pool need not wait long.
 func (r *Refusals) Refused(pool types.NamespacedName, subject string, v Verdict, progress bool) (news bool) {
 	if r == nil {
 		return true
@@ -76,10 +76,10 @@ func (r *Refusals) Refused(pool types.NamespacedName, subject string, v Verdict,
 	return !known || before.Reason != v.Reason || before.subject != subject
 }
 
-// Admitted notes that the pool got all the Pods that it asked for.
+// Admitted records that the pool got all the Pods that it asked for.
 func (r *Refusals) Admitted(pool types.NamespacedName) { r.Forget(pool) }
 
-// Forget drops what is known of a pool.
+// Forget drops the entry of a pool.
 func (r *Refusals) Forget(pool types.NamespacedName) {
 	if r == nil {
 		return
@@ -89,7 +89,7 @@ func (r *Refusals) Forget(pool types.NamespacedName) {
 	delete(r.pools, pool)
 }
 
-// Hold is for how long the pool is to make no Pods of that subject.
+// Hold returns how long the pool must create no Pods of that subject.
 func (r *Refusals) Hold(pool types.NamespacedName, subject string) time.Duration {
 	if r == nil {
 		return 0
@@ -102,7 +102,7 @@ func (r *Refusals) Hold(pool types.NamespacedName, subject string) time.Duration
 	return 0
 }
 
-// Last is the pool's latest refusal, if no Pod was admitted since and it is not long ago.
+// Last returns the pool's latest refusal, if it is recent and no Pod was admitted since.
 func (r *Refusals) Last(pool types.NamespacedName) (Refusal, bool) {
 	if r == nil {
 		return Refusal{}, false
@@ -117,7 +117,7 @@ func (r *Refusals) Last(pool types.NamespacedName) (Refusal, bool) {
 	return Refusal{Reason: known.Reason, Message: known.Message, Age: age, RetryAfter: max(0, known.hold-age)}, true
 }
 
-// current is called with the lock held.
+// current returns an entry that has not expired. The lock is held.
 func (r *Refusals) current(pool types.NamespacedName) (refused, bool) {
 	known, ok := r.pools[pool]
 	if ok && r.clock.Since(known.last) > refusalForgotten {
@@ -127,7 +127,7 @@ func (r *Refusals) current(pool types.NamespacedName) (refused, bool) {
 	return known, ok
 }
 
-// Name of the plugin.
+// Name returns the plugin's name.
 func (r *Refusals) Name() string { return "refused-pods" }
 
 // PreUpdatePool admits no growth while Pods of the pool are being refused.

@@ -30,18 +30,18 @@ func ParseMode(text string) (Mode, error) {
 	return Off, fmt.Errorf("%q is not valid, want off, label or all", text)
 }
 
-// verb is what is to be done about a pool.
+// verb is what is done about a pool.
 type verb string
 
 const (
 	verbNone   verb = "None"
-	verbCreate verb = "Create" // the Env
-	verbOwn    verb = "Own"    // put the reference on the pool
-	verbWait   verb = "Wait"   // for an Env to be gone
-	verbRefuse verb = "Refuse" // until somebody has changed something
+	verbCreate verb = "Create" // create the Env
+	verbOwn    verb = "Own"    // add the owner reference to the pool
+	verbWait   verb = "Wait"   // wait until an Env is gone
+	verbRefuse verb = "Refuse" // do nothing until an object changes
 )
 
-// Reasons of decisions, and of events.
+// Reasons of decisions and Events.
 const (
 	reasonNotAsked      = "NotAskedFor"
 	reasonOwned         = "EnvOwned"
@@ -60,7 +60,7 @@ type decision struct {
 	message string
 }
 
-// decide says what is to be done about a pool; e is the Env of its name, nil if there is none.
+// decide returns what to do about a pool; e is the Env of its name, nil if there is none.
 func decide(mode Mode, pool *v1alpha1.SandboxPool, e *v1alpha1.SandboxEnv) decision {
 	switch {
 	case mode == Off, mode == ByLabel && pool.Labels[v1alpha1.ManagedByLabelKey] != v1alpha1.ManagedBySandboxAPIServer:
@@ -72,7 +72,7 @@ func decide(mode Mode, pool *v1alpha1.SandboxPool, e *v1alpha1.SandboxEnv) decis
 	case pool.DeletionTimestamp != nil:
 		return decision{verb: verbNone, reason: reasonTerminating}
 	case len(pool.Spec.Template.Spec.Containers) == 0:
-		// A snapshot without containers is none: the Env would render the member, which is not to adopt it.
+		// A snapshot without containers does not count, so the Env would render the member instead of adopting the pool.
 		return decision{verb: verbNone, reason: reasonBare}
 	case e == nil:
 		return decision{verb: verbCreate, reason: reasonEnvMade}
@@ -85,8 +85,8 @@ func decide(mode Mode, pool *v1alpha1.SandboxPool, e *v1alpha1.SandboxEnv) decis
 	return decision{verb: verbOwn, reason: reasonPoolAdopted}
 }
 
-// envFor is the document of the Env that is made for a pool, given the pool's spec as a document. It is no Go type, which
-// would drop the empty scaling group, and the API server would fill in the default.
+// envFor returns the document of a pool's new Env, given the pool's spec as a document. It is no Go type; because that would drop
+// the empty scaling group, and the API server would set the default.
 func envFor(clusterID string, pool *v1alpha1.SandboxPool, spec map[string]any) (map[string]any, error) {
 	config := map[string]any{"scalingGroup": ""}
 	if containers := pool.Spec.Template.Spec.Containers; len(containers) > 0 {
@@ -99,7 +99,7 @@ func envFor(clusterID string, pool *v1alpha1.SandboxPool, spec map[string]any) (
 		}
 	}
 	frozen := snapshot.TakenBack(pool, spec, pool.Spec.Replicas)
-	// What another system recorded of its overrides says nothing of this Env's.
+	// Overrides that another system recorded do not describe this Env's.
 	delete(frozen.Annotations, v1alpha1.SandboxPoolOverridesAnnotationKey)
 	return map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),

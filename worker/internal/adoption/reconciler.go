@@ -31,11 +31,11 @@ import (
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxpools,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Options of the reconciler.
+// Options are the reconciler's settings.
 type Options struct {
 	ClusterID string
 	Mode      Mode
-	// Paused tells of pools that another controller keeps; nil: there are none.
+	// Paused reports pools that another controller keeps; nil: there are none.
 	Paused     func(*v1alpha1.SandboxPool) bool
 	Registerer prometheus.Registerer
 }
@@ -49,7 +49,7 @@ type Reconciler struct {
 	actions  *prometheus.CounterVec
 }
 
-// Setup adds the reconciler to a manager, unless nothing is to be adopted.
+// Setup adds the reconciler to a manager, unless adoption is off.
 func Setup(mgr ctrl.Manager, o Options) error {
 	if o.Mode == Off || o.Mode == "" {
 		return nil
@@ -75,10 +75,10 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// errStale says that something is not as it was read. The next look is at the newer state.
+// errStale: an object is not as it was read. The next reconcile sees the newer state.
 var errStale = errors.New("pool or Env has changed since it was read")
 
-// Reconcile looks at the pool, and the Env, of one name.
+// Reconcile handles the pool and the Env of one name.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.SandboxPool{}
 	if err := r.client.Get(ctx, request.NamespacedName, pool); err != nil {
@@ -120,7 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, nil
 }
 
-// makeEnv makes the Env of a pool. The reference follows when the cache has it.
+// makeEnv creates the Env of a pool. The reference follows once the cache has the Env.
 func (r *Reconciler) makeEnv(ctx context.Context, pool *v1alpha1.SandboxPool) error {
 	doc, err := r.readLive(ctx, pool)
 	if err != nil {
@@ -144,13 +144,13 @@ func (r *Reconciler) makeEnv(ctx context.Context, pool *v1alpha1.SandboxPool) er
 	return nil
 }
 
-// own puts the reference on the pool.
+// own adds the owner reference to the pool.
 func (r *Reconciler) own(ctx context.Context, pool *v1alpha1.SandboxPool, e *v1alpha1.SandboxEnv) error {
 	doc, err := r.readLive(ctx, pool)
 	if err != nil {
 		return err
 	}
-	// No blockOwnerDeletion: it would hold up nothing that the pool's finalizer does not.
+	// No blockOwnerDeletion; because the pool's finalizer already blocks the deletion.
 	owners := append(doc.GetOwnerReferences(), metav1.OwnerReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SandboxEnvOwnerKind, Name: e.Name, UID: e.UID,
 	})
@@ -170,7 +170,7 @@ func (r *Reconciler) own(ctx context.Context, pool *v1alpha1.SandboxPool, e *v1a
 	return nil
 }
 
-// readLive reads the pool's document, and answers errStale if it is not the pool that was decided about, or an Env has it.
+// readLive reads the pool's document live, and returns errStale if it is not the observed pool, or if an Env owns it.
 func (r *Reconciler) readLive(ctx context.Context, pool *v1alpha1.SandboxPool) (*unstructured.Unstructured, error) {
 	doc, same, err := sandboxcache.LivePool(ctx, r.live, pool)
 	if err != nil {

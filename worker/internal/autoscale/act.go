@@ -27,13 +27,13 @@ import (
 const (
 	// parallel is how many Pods are marked at once.
 	parallel = 16
-	// betweenAttempts bounds how often admission is asked about a pool whose cooldowns are 0.
+	// betweenAttempts is the shortest time between two requests to admission for a pool whose cooldowns are 0.
 	betweenAttempts = time.Second
-	// longestWait bounds for how long a plugin that refuses may ask not to be asked.
+	// longestWait bounds how long a refusing plugin may ask not to be asked again.
 	longestWait = 5 * time.Minute
 )
 
-// act carries one member's decision out. What fails is tried again: nothing of it is recorded.
+// act carries out the decision about one member. A failed step is retried, because it is not recorded.
 func (r *Reconciler) act(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision) error {
 	var err error
 	switch d.Direction {
@@ -63,7 +63,7 @@ func (r *Reconciler) setReplicas(ctx context.Context, e *v1alpha1.SandboxEnv, t 
 	return nil
 }
 
-// grow asks admission for what it would have the group hold more, and raises replicas to what is admitted.
+// grow asks admission for the group's growth, and raises replicas to what is admitted.
 func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision) error {
 	if !d.Probe {
 		err := r.setReplicas(ctx, e, t, d.To)
@@ -94,7 +94,7 @@ func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group,
 	return nil
 }
 
-// untilAsked is how long admission is not to be asked about a member yet, whatever its cooldowns are.
+// untilAsked returns how long admission must not be asked about a member yet, whatever its cooldowns are.
 func (r *Reconciler) untilAsked(t *target) time.Duration {
 	if t.memo.attempt.IsZero() {
 		return 0
@@ -102,8 +102,8 @@ func (r *Reconciler) untilAsked(t *target) time.Duration {
 	return max(0, max(betweenAttempts, t.memo.wait)-r.clock.Since(t.memo.attempt))
 }
 
-// admit finds how far growth is admitted. The whole target is asked for as what is to be done; a smaller one is looked for
-// with probes, and asked for again once it is found.
+// admit finds how much growth is admitted. It asks for the whole target without a probe. It searches for a smaller number with
+// probes, and asks for the result again without one.
 func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *scalepolicy.MemberDecision) (scalepolicy.Outcome, error) {
 	ask := func(ctx context.Context, to int32, probe bool) (scalepolicy.Answer, error) {
 		if r.admission == nil {
@@ -139,7 +139,7 @@ func (r *Reconciler) admit(ctx context.Context, e *v1alpha1.SandboxEnv, t *targe
 	return outcome, nil
 }
 
-// mark writes marks on idle Pods, and takes them off. One that was claimed meanwhile keeps what the claim made of it.
+// mark writes marks on idle Pods, and removes them. A Pod that was claimed meanwhile stays as the claim left it.
 func (r *Reconciler) mark(ctx context.Context, t *target, d *scalepolicy.MemberDecision) error {
 	if len(d.Mark)+len(d.Unmark) == 0 {
 		return nil

@@ -20,10 +20,10 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
-// errNotReady says that the caches or the claim service are behind. Their event brings the next look.
+// errNotReady: the caches or the claim service are behind. Their event causes the next reconcile.
 var errNotReady = errors.New("not all of it is known yet")
 
-// group is one enabled group, and whom its decisions are about.
+// group is one enabled group with the targets of its decisions.
 type group struct {
 	scalepolicy.Group
 	members []*target // as Group.Members
@@ -32,17 +32,17 @@ type group struct {
 // target is a member with its pool.
 type target struct {
 	key  types.NamespacedName
-	pool *v1alpha1.SandboxPool // the cache's own
+	pool *v1alpha1.SandboxPool // the cache's
 	memo *memo
-	pods map[types.UID]*corev1.Pod // idle ones, the cache's own
-	// waiting are claims.
+	pods map[types.UID]*corev1.Pod // idle ones, the cache's
+	// waiting is the number of waiting claims.
 	waiting int32
-	// stuck: a Pod that was to be ready long ago is not, or cannot be made. More would fare no better, and nobody is to wait for
-	// it.
+	// stuck: a Pod that should have been ready long ago is not, or cannot be created. More Pods would fare no better, and no
+	// claim should wait for one.
 	stuck bool
 }
 
-// stuckAfter is how long a Pod may take to be ready.
+// stuckAfter is how long a Pod may take to become ready.
 const stuckAfter = 2 * time.Minute
 
 // gather collects the enabled groups of an Env, and the pools that are in none.
@@ -70,15 +70,15 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 	return groups, others, nil
 }
 
-// grouped is a member of an enabled group, whose pool is here.
+// grouped is a member of an enabled group, with its pool.
 type grouped struct {
 	*v1alpha1.EnvClusterMember
 	group *group
 	pool  *v1alpha1.SandboxPool
 }
 
-// groupsOf answers the enabled groups of an Env, and who of them can be decided about. A member whose pool is away, or is
-// somebody else's, counts with its replicas: the pool will be made from the snapshot, and nobody asks for room again.
+// groupsOf returns the enabled groups of an Env, and their members that can be scaled. A member whose pool is absent, or another
+// owner's, counts with its replicas; because the pool will be created from the snapshot without asking for room again.
 func groupsOf(
 	env *v1alpha1.SandboxEnv, clusterID string, pools map[string]*v1alpha1.SandboxPool, now time.Time,
 ) (groups []*group, members []grouped) {
@@ -128,7 +128,7 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	}
 	if r.refused != nil {
 		if message, age, ok := r.refused(key); ok {
-			// The same refusal has the same time at each look, or its seconds would flicker.
+			// The same refusal keeps its time between reconciles; otherwise its seconds would flicker.
 			if at := g.Now.Add(-age); at.Sub(t.memo.refused).Abs() > time.Second/2 {
 				t.memo.refused = at
 			}
@@ -145,8 +145,8 @@ func (r *Reconciler) gatherMember(ctx context.Context, env *v1alpha1.SandboxEnv,
 	return nil
 }
 
-// countMissing counts the Pods that are not made yet. They are on their way; but while they are refused, nobody is to wait for
-// them.
+// countMissing counts the Pods that are not created yet. They are on their way; but while they are refused, no claim should wait
+// for them.
 func countMissing(m *scalepolicy.Member) {
 	missing := max(0, m.Replicas-m.Pods.Live())
 	m.Provisioning += missing
@@ -155,7 +155,7 @@ func countMissing(m *scalepolicy.Member) {
 	}
 }
 
-// gatherPods counts the Pods of a member, and times those that are idle.
+// gatherPods counts the Pods of a member, and times the idle ones.
 func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *scalepolicy.Member) error {
 	pods, err := sandboxcache.Cached(r.client).InPool(ctx, t.key)
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *Reconciler) gatherPods(ctx context.Context, t *target, m *scalepolicy.M
 	return nil
 }
 
-// coming reports an idle Pod that is not ready and will be. On a node that does not serve it may never be.
+// coming reports whether an idle Pod is not ready and will be. On a node that does not serve it may never be.
 func coming(pod *corev1.Pod) bool {
 	switch sandbox.Claimable(pod, nil) {
 	case sandbox.NotReady, sandbox.ImageMismatch:
@@ -206,7 +206,7 @@ func coming(pod *corev1.Pod) bool {
 	return false
 }
 
-// ready reports an idle Pod that a claim could have, as far as its node lets it.
+// ready reports whether a claim could get the idle Pod, as far as its node allows.
 func ready(pod *corev1.Pod) bool {
 	switch sandbox.Claimable(pod, nil) {
 	case sandbox.ClaimableNow, sandbox.NodeUnknown:
@@ -215,7 +215,7 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// timed goes on with what is known of an idle Pod, or begins.
+// timed continues the record of an idle Pod, or starts one.
 func (r *Reconciler) timed(known idleTime, pod *corev1.Pod) idleTime {
 	since, mark := sandbox.IdleSince(pod), sandbox.MarkedAt(pod)
 	if value := since.UTC().Format(time.RFC3339); known.value != value {
@@ -227,7 +227,7 @@ func (r *Reconciler) timed(known idleTime, pod *corev1.Pod) idleTime {
 	return known
 }
 
-// versionOf reads a resourceVersion. Those of one cluster are ordered.
+// versionOf parses a resourceVersion. Those of one cluster are ordered.
 func versionOf(object client.Object) uint64 {
 	n, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
 	if err != nil {

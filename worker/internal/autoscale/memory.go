@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/worker/internal/apitime"
 )
 
-// steady is the API server's time at the start of this process, and goes on monotonically.
+// steady is the API server's time at the start of this process, and advances monotonically.
 type steady struct {
 	local clock.PassiveClock
 	times *apitime.Clock
@@ -30,38 +30,38 @@ func (s *steady) now() time.Time {
 	return s.base.Add(s.local.Since(s.start))
 }
 
-// from is when it was, by steady, that the API server's clock showed t, or later. What lies ahead is now.
+// from converts a time of the API server's clock to steady time. A time in the future becomes now.
 func (s *steady) from(t time.Time) time.Time { return s.now().Add(-s.times.Since(t)) }
 
-// written is what the API server's clock showed when it was t, by steady.
+// written converts a steady time to the API server's clock.
 func (s *steady) written(t time.Time) time.Time { return s.times.Ago(max(0, s.now().Sub(t))) }
 
 // memo is what is remembered of one pool. One reconcile at a time uses it.
 type memo struct {
 	uid types.UID
 	env types.NamespacedName
-	// status is the truth, by steady; what is in the pool follows it.
+	// status is authoritative, in steady time; the pool's status follows it.
 	status *v1alpha1.PoolAutoScalingStatus
-	stamps [4]stamp // of its times
-	// version is the pool's after our last write: an older one in the cache is not compared with.
+	stamps [4]stamp // of the status's times
+	// version is the pool's after our last write; an older one in the cache is not compared.
 	version uint64
-	// softSince is since when only what need not be written at once differs.
+	// softSince is since when only fields that need not be written at once differ.
 	softSince time.Time
 
-	created time.Time // when a sandbox was last asked for, by steady
-	flushed time.Time // the one of it that the annotation has
-	flushAt time.Time // when that was written
+	created time.Time // last request for a sandbox, in steady time
+	flushed time.Time // the request that the annotation has
+	flushAt time.Time // when the annotation was written
 
-	refused time.Time // of the latest refusal of a Pod, by steady
+	refused time.Time // time of the latest refusal of a Pod, in steady time
 
 	idle     map[types.UID]idleTime
-	attempt  time.Time     // of the last question to admission
-	wait     time.Duration // from then, as whoever refused asked for
+	attempt  time.Time     // last request to admission
+	wait     time.Duration // from then, as the refusing plugin asked
 	decided  scalepolicy.Reason
 	toldFull fullness
 }
 
-// stamp is a time by steady, and as it was written, which stays when the API server's clock is stepped.
+// stamp is a steady time and its written form, which stays when the API server's clock is stepped.
 type stamp struct{ own, written time.Time }
 
 type idleTime struct {
@@ -69,7 +69,7 @@ type idleTime struct {
 	age   time.Duration // at seen
 	seen  time.Time
 	mark  string
-	since time.Time // of the mark
+	since time.Time // since the mark
 }
 
 // memory is bounded by the pools of enabled groups.
@@ -83,7 +83,7 @@ func newMemory() *memory {
 	return &memory{pools: map[types.NamespacedName]*memo{}, envs: map[types.NamespacedName]uint64{}}
 }
 
-// of is the memo of a pool, made from what its last leader left in it if there is none.
+// of returns the memo of a pool. A new one is made from the status that the last leader left in the pool.
 func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, s *steady) *memo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +94,7 @@ func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, s
 		at, err := time.Parse(time.RFC3339, pool.Annotations[v1alpha1.LastSandboxCreateTimeAnnotationKey])
 		if err == nil {
 			known.created = s.from(at)
-			if !at.After(s.times.Now()) { // or the annotation is put right
+			if !at.After(s.times.Now()) { // or the annotation is corrected
 				known.flushed = known.created
 			}
 		}
@@ -104,8 +104,8 @@ func (m *memory) of(key, env types.NamespacedName, pool *v1alpha1.SandboxPool, s
 	return known
 }
 
-// takeOver goes on with what an earlier leader left, from now. A time in the future, of a clock that was fast and is not any
-// more, becomes now here, once: if it did at each look, a cooldown would not begin to run down until the clock had caught up.
+// takeOver continues from the status of an earlier leader. A time in the future, from a clock that was fast, becomes now once;
+// because if it did so at each reconcile, a cooldown would not run down until the clock had caught up.
 func (m *memo) takeOver(left *v1alpha1.PoolAutoScalingStatus, s *steady) {
 	m.status = left.DeepCopy()
 	for i, t := range timesOf(m.status) {
@@ -120,7 +120,7 @@ func (m *memo) takeOver(left *v1alpha1.PoolAutoScalingStatus, s *steady) {
 	}
 }
 
-// written is the status as it stands in the pool, or is to.
+// written returns the status as it is, or will be, in the pool.
 func (m *memo) written(s *steady) *v1alpha1.PoolAutoScalingStatus {
 	out := m.status.DeepCopy()
 	for i, t := range timesOf(out) {
@@ -158,7 +158,7 @@ func (m *memory) keep(env types.NamespacedName, named map[types.NamespacedName]b
 	return gone
 }
 
-// behind reports an Env older than our last write of it.
+// behind reports whether the Env is older than our last write of it.
 func (m *memory) behind(env types.NamespacedName, version uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,7 +171,7 @@ func (m *memory) wrote(env types.NamespacedName, version uint64) {
 	m.envs[env] = max(m.envs[env], version)
 }
 
-// sameTime compares as a status is stored, in whole seconds.
+// sameTime compares times in whole seconds, as a status stores them.
 func sameTime(a, b *metav1.Time) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -179,7 +179,7 @@ func sameTime(a, b *metav1.Time) bool {
 	return a.Unix() == b.Unix()
 }
 
-// urgent tells whether statuses differ in what is written at once, and whether in anything.
+// urgent reports whether two statuses differ in a field that is written at once, and whether they differ in any.
 func urgent(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
 	if a == nil || b == nil {
 		return a != b, a != b

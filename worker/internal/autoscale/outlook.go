@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// outlooks are what others may expect of pools.
+// outlooks are the Outlook of each pool.
 type outlooks struct {
 	clock clock.PassiveClock
 
@@ -44,7 +44,7 @@ func (o *outlooks) get(pool types.NamespacedName) (canGrow bool, saturated time.
 	return known.canGrow, max(0, known.saturated.Sub(o.clock.Now()))
 }
 
-// set takes an outlook, and tells of it if it is another one. How long a saturation lasts yet is no news.
+// set stores an outlook, and notifies if it changed. The remaining time of a saturation is no change.
 func (o *outlooks) set(pool types.NamespacedName, canGrow bool, saturated time.Duration) {
 	next := outlook{canGrow: canGrow}
 	if saturated > 0 {

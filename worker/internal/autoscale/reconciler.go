@@ -33,9 +33,9 @@ import (
 )
 
 const (
-	// settle gathers changes of queues and Pods, which come in hundreds a second.
+	// settle batches changes of queues and Pods, of which there are hundreds a second.
 	settle = 250 * time.Millisecond
-	// firstWaits is how long the first claim that waits may have company.
+	// firstWaits is how long the first waiting claim is batched with others.
 	firstWaits = 20 * time.Millisecond
 
 	retryMax = 10 * time.Second
@@ -44,15 +44,15 @@ const (
 // Claims are the live queues.
 type Claims interface {
 	Stats(pool types.NamespacedName) (claim.Stats, bool)
-	// OnQueue calls f when the queue of a pool got its first claim or lost its last. f does not block.
+	// OnQueue calls f when a pool's queue gets its first claim or loses its last. f does not block.
 	OnQueue(f func(pool types.NamespacedName))
 }
 
-// Inventory knows the cluster's Pods.
+// Inventory has the cluster's Pods.
 type Inventory interface {
-	// Serving is false while queues say nothing yet.
+	// Serving is false before the queues are filled.
 	Serving() bool
-	// OnChange calls f when Stats of a pool changed. f does not block.
+	// OnChange calls f when the Stats of a pool changed. f does not block.
 	OnChange(f func(pool types.NamespacedName))
 }
 
@@ -63,19 +63,19 @@ type Options struct {
 	ClusterID string
 	Claims    Claims
 	Inventory Inventory
-	// Admission is asked before a group holds more Pods; nil admits all.
+	// Admission is asked before a group grows; nil admits all.
 	Admission admission.PreUpdatePool
-	// Refused is the latest refusal of a Pod of a pool, if none was admitted since, and how old it is; nil: there are none.
+	// Refused returns the latest refusal of a pool's Pod, if none was admitted since, and its age; nil: there are none.
 	Refused func(pool types.NamespacedName) (message string, age time.Duration, ok bool)
-	// Contests tell which members are left alone.
+	// Contests reports which members are left alone.
 	Contests *replicas.Contests
-	// Paused tells of Envs and pools that another controller keeps, which are left alone; nil: there are none.
+	// Paused reports Envs and pools that another controller keeps, which are left alone; nil: there are none.
 	Paused   func(client.Object) bool
 	Events   events.EventRecorder
 	Registry prometheus.Registerer
-	// Clock measures; the real one unless given. Queues are timed by the same.
+	// Clock measures durations; nil: the real one. Queues are timed by the same clock.
 	Clock clock.PassiveClock
-	// Times is the API server's clock; Clock unless given.
+	// Times is the API server's clock; nil: Clock.
 	Times *apitime.Clock
 }
 
@@ -96,7 +96,7 @@ type Reconciler struct {
 	memory    *memory
 	outlooks  *outlooks
 	metrics   *metrics
-	owners    sync.Map // of pools: types.NamespacedName → the Env's
+	owners    sync.Map // from pools to their Envs, both types.NamespacedName
 }
 
 // New returns a Reconciler, to be set up with a manager.
@@ -145,7 +145,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr manager.Manager) er
 	return nil
 }
 
-// poolHandler keeps up whose pool is whose, and looks at the Env when one has changed.
+// poolHandler maintains the map from pools to Envs, and enqueues the Env of a changed pool.
 func (r *Reconciler) poolHandler() handler.EventHandler {
 	seen := func(q controllers.Queue, object client.Object) {
 		key := client.ObjectKeyFromObject(object)
@@ -177,7 +177,7 @@ func (r *Reconciler) wake(q controllers.Queue, pool types.NamespacedName, in tim
 	}
 }
 
-// Reconcile looks at one Env: gather, decide, act, report.
+// Reconcile handles one Env: gather, decide, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("env", req.NamespacedName))
 	e := &v1alpha1.SandboxEnv{}
@@ -189,14 +189,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the Env: %w", err)
 	case e.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
-		// Package env refuses it by a condition; nothing of it is written, not even what is left from another mode.
+		// Package env reports the mode in a condition; nothing of the Env is written, not even what another mode left behind.
 		r.forget(req.NamespacedName, nil)
 		return reconcile.Result{}, nil
 	case r.paused(e):
 		r.forget(req.NamespacedName, nil)
 		return reconcile.Result{RequeueAfter: controllers.RetryPaused}, nil
 	case !r.inventory.Serving():
-		// Queues are empty, and nobody may have been asked: that is no reason to shrink.
+		// Queues are empty before claims are served, which is no reason to shrink.
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	case r.memory.behind(req.NamespacedName, versionOf(e)):
 		return reconcile.Result{RequeueAfter: settle}, nil
@@ -231,7 +231,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// scale decides about one group, and has it so. It answers when to look again.
+// scale decides about one group and carries the decision out. It returns when to reconcile again.
 func (r *Reconciler) scale(ctx context.Context, e *v1alpha1.SandboxEnv, g *group) (again time.Duration, err error) {
 	decided := scalepolicy.Decide(g.Group)
 	again = decided.Again
@@ -251,7 +251,7 @@ func (r *Reconciler) scale(ctx context.Context, e *v1alpha1.SandboxEnv, g *group
 	return again, errors.Join(failures...)
 }
 
-// untilAttempt is when a member that wants to grow may ask admission again.
+// untilAttempt returns when a member that wants to grow may ask admission again.
 func untilAttempt(r *Reconciler, t *target, d *scalepolicy.MemberDecision) time.Duration {
 	if d.Direction != scalepolicy.Up {
 		return 0
@@ -266,7 +266,7 @@ func (r *Reconciler) forget(name types.NamespacedName, keep map[types.Namespaced
 	}
 }
 
-// Outlook tells whether a pool can grow, and for how long it is saturated; false and 0 for one that nobody scales.
+// Outlook returns whether a pool can grow, and how long it is saturated; false and 0 for a pool that is not autoscaled.
 func (r *Reconciler) Outlook(pool types.NamespacedName) (canGrow bool, saturated time.Duration) {
 	return r.outlooks.get(pool)
 }

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// softDelay is how long what need not be written at once must have lasted.
+	// softDelay is how long a change that is not urgent must have lasted before it is written.
 	softDelay = 5 * time.Second
-	// flushInterval is between two writes of when a sandbox was last asked for.
+	// flushInterval is the time between two writes of the last request for a sandbox.
 	flushInterval = 5 * time.Second
 )
 
-// report writes what is remembered of a pool into it, if it is news, and answers when to come back if it is too early.
+// report writes a pool's memo into the pool if it changed. If it is too early for that, it returns when to come back.
 func (r *Reconciler) report(
 	ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision,
 ) (later time.Duration, err error) {
@@ -62,7 +62,7 @@ func (r *Reconciler) report(
 	return later, nil
 }
 
-// dueStatus tells whether the status is to be written now.
+// dueStatus reports whether the status must be written now.
 func (r *Reconciler) dueStatus(t *target, remembered *v1alpha1.PoolAutoScalingStatus, later *time.Duration) bool {
 	now, atAll := urgent(remembered, t.pool.Status.AutoScaling)
 	switch {
@@ -83,7 +83,7 @@ func (r *Reconciler) dueStatus(t *target, remembered *v1alpha1.PoolAutoScalingSt
 	return true
 }
 
-// dueFlush tells whether the annotation is to be written now.
+// dueFlush reports whether the annotation must be written now.
 func (r *Reconciler) dueFlush(t *target, later *time.Duration) bool {
 	if t.memo.created.Sub(t.memo.flushed) < time.Second {
 		return false
@@ -105,7 +105,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// clear takes the status off a pool that nobody scales.
+// clear removes the status from a pool that is not autoscaled.
 func (r *Reconciler) clear(ctx context.Context, cached *v1alpha1.SandboxPool) error {
 	if cached.Status.AutoScaling == nil || cached.DeletionTimestamp != nil {
 		return nil
@@ -119,8 +119,8 @@ func (r *Reconciler) clear(ctx context.Context, cached *v1alpha1.SandboxPool) er
 	return nil
 }
 
-// observe tells metrics, logs and the agent what was decided. A member that wants to grow and is at a ceiling is told of
-// once, until it is not any more, and once more when claims begin to wait for it.
+// observe reports a decision to metrics, logs and the agent. A member that wants to grow and is at a ceiling is reported once
+// until that changes, and once more when claims begin to wait for it.
 func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, t *target, d *scalepolicy.MemberDecision) {
 	if d.Direction == scalepolicy.None {
 		r.metrics.setDesired(t.key, d.To)
@@ -153,7 +153,7 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 	r.outlooks.set(t.key, d.CanGrow && left == 0 && !t.stuck, left)
 }
 
-// fullness is how badly a member that wants to grow is held back by a ceiling.
+// fullness is how severely a ceiling holds back a member that wants to grow.
 type fullness int
 
 const (
@@ -191,7 +191,7 @@ func (r *Reconciler) tellMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *t
 	log.FromContext(ctx).Info("replicas changed", "pool", t.key.Name, "from", from, "to", to, "reason", d.Reason, "text", d.Text)
 }
 
-// tellRefused records that admission did not let a pool grow as far as it was to.
+// tellRefused records that admission allowed less growth than was decided.
 func (r *Reconciler) tellRefused(
 	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, g *group, d *scalepolicy.MemberDecision, outcome scalepolicy.Outcome,
 ) {

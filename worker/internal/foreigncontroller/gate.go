@@ -13,7 +13,7 @@ import (
 
 var _ pool.Gater = (*Watch)(nil)
 
-// PausedPool is Held of a pool.
+// PausedPool is Paused for a pool.
 func (w *Watch) PausedPool(p *v1alpha1.SandboxPool) bool { return w.Paused(p) }
 
 // Of implements pool.Gater.
@@ -21,5 +21,5 @@ func (w *Watch) Of(_ context.Context, p *v1alpha1.SandboxPool) (pool.Gate, error
 	return pool.Gate{Paused: w.Paused(p)}, nil
 }
 
-// OnGateChange implements pool.Gater. Pools are looked at every few seconds anyway, which is soon enough here.
+// OnGateChange implements pool.Gater. It does nothing; because pools are reconciled every few seconds anyway.
 func (w *Watch) OnGateChange(func(types.NamespacedName)) {}

@@ -23,26 +23,26 @@ import (
 )
 
 const (
-	// quiet is how long a status must have been left alone by others before it is ours again.
+	// quiet is how long other controllers must not have written a status before it is ours again.
 	quiet = 2 * time.Minute
-	// every is how often leases are looked at.
+	// every is how often leases are read.
 	every = 5 * time.Second
-	// lookTimeout lets an API server take its time: whoever keeps the same objects is to be seen all the same.
+	// lookTimeout leaves a slow API server enough time; because another controller must be noticed even then.
 	lookTimeout = 2 * every
-	// forgotten is when a contested object that nobody asks about is thought to be gone.
+	// forgotten is how long a contested object is remembered after the last question about it.
 	forgotten = time.Hour
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Options are what a Watch stands on.
+// Options are a Watch's settings.
 type Options struct {
-	// Leases are read past every cache.
+	// Leases reads past every cache.
 	Leases client.Reader
 	// Namespace of this installation.
 	Namespace string
-	// Named are the leases of other controllers, as NAMESPACE/NAME. Without one no lease is looked at.
+	// Named are the leases of other controllers, as NAMESPACE/NAME. Without one no lease is read.
 	Named   []string
 	Events  events.EventRecorder
 	Clock   clock.WithTicker
@@ -50,7 +50,7 @@ type Options struct {
 	Log     logr.Logger
 }
 
-// Watch knows what another controller keeps.
+// Watch reports what another controller keeps.
 type Watch struct {
 	opts    Options
 	objects *prometheus.GaugeVec
@@ -59,26 +59,26 @@ type Watch struct {
 	mu        sync.Mutex
 	contested map[types.UID]*contest
 	leases    map[string]*renewal      // by namespace/name
-	holder    *foreigncontroller.Lease // of a lease that is live; nil: none
+	holder    *foreigncontroller.Lease // holder of a live lease; nil: none
 	changed   func()
 }
 
 // contest is about one object.
 type contest struct {
 	write  foreigncontroller.Write
-	since  time.Time // it was seen first
-	asked  time.Time // last
+	since  time.Time // when it was first seen
+	asked  time.Time // when Paused was last called for it
 	reason foreigncontroller.Reason
 }
 
-// renewal is a lease as it was seen last.
+// renewal is a lease as last seen.
 type renewal struct {
-	at    time.Time // that the lease says
+	at    time.Time // renewal time in the lease
 	holds string
-	since time.Time // it was seen first, by our clock
+	since time.Time // when it was first seen, by our clock
 }
 
-// New makes a Watch.
+// New creates a Watch.
 func New(o Options) (*Watch, error) {
 	w := &Watch{
 		opts: o, contested: map[types.UID]*contest{}, leases: map[string]*renewal{},
@@ -98,10 +98,10 @@ func New(o Options) (*Watch, error) {
 	return w, nil
 }
 
-// NeedLeaderElection lets a follower know already when it takes over.
+// NeedLeaderElection is false, so that a new leader already knows.
 func (w *Watch) NeedLeaderElection() bool { return false }
 
-// Start looks at leases until ctx ends. What cannot be read is as it was.
+// Start reads leases until ctx ends. If a read fails, the last result stays.
 func (w *Watch) Start(ctx context.Context) error {
 	ticker := w.opts.Clock.NewTicker(every)
 	defer ticker.Stop()
@@ -126,7 +126,7 @@ func (w *Watch) look(ctx context.Context) error {
 		return nil
 	}
 	list := &coordinationv1.LeaseList{}
-	// A lease for each node would be most of the answer.
+	// The leases of nodes would be most of the response.
 	err := w.opts.Leases.List(ctx, list, &client.ListOptions{
 		FieldSelector: fields.OneTermNotEqualSelector("metadata.namespace", corev1.NamespaceNodeLease),
 		Raw:           &metav1.ListOptions{ResourceVersion: "0"},
@@ -139,14 +139,14 @@ func (w *Watch) look(ctx context.Context) error {
 	return nil
 }
 
-// see takes a look at the leases of others. One is live for as long as it lasts after it was last seen to be renewed.
+// see evaluates the leases of other controllers. A lease is live for its duration after its last observed renewal.
 func (w *Watch) see(found []foreigncontroller.Lease) {
 	if changed := w.note(found); changed != nil {
 		changed()
 	}
 }
 
-// note answers whom to call if there is a live lease now and there was none, or the other way round.
+// note returns the function to call if a lease has become live, or none is any more.
 func (w *Watch) note(found []foreigncontroller.Lease) (call func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,15 +180,15 @@ func (w *Watch) note(found []foreigncontroller.Lease) (call func()) {
 	return call
 }
 
-// OnChange has f called when objects have come to be paused, or are no more. f does not block.
+// OnChange has f called when objects become paused, or cease to be. f does not block.
 func (w *Watch) OnChange(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changed = f
 }
 
-// Paused reports whether another controller keeps an object, which is the cache's own. Whoever asks leaves it alone then, and
-// asks again within a while.
+// Paused reports whether another controller keeps an object, which is the cache's. The caller then leaves the object alone, and
+// asks again later.
 func (w *Watch) Paused(object client.Object) bool {
 	if w == nil {
 		return false
@@ -222,7 +222,7 @@ func (w *Watch) Paused(object client.Object) bool {
 	return reason != ""
 }
 
-// decide says why an object is to be left alone, and remembers what that rests on. The lock is held.
+// decide returns why an object must be left alone, and remembers the evidence. The lock is held.
 func (w *Watch) decide(object client.Object, now time.Time) (reason foreigncontroller.Reason, why string) {
 	uid := object.GetUID()
 	c := w.contested[uid]

@@ -17,7 +17,7 @@ import (
 type user struct {
 	Pool string // namespace/name
 	Env  string // namespace/name of the Env that owns it; empty: none does
-	// Revision is what the pool was made from; empty: nothing was copied, or it is not recorded.
+	// Revision is that of the template that the pool was made from; empty: nothing was copied, or it was not recorded.
 	Revision string
 }
 
@@ -25,10 +25,10 @@ type user struct {
 type snapshot struct {
 	Version, Revision string
 	Faults            []error
-	// Deleting: the template is going, held by somebody's finalizer.
+	// Deleting: the template is being deleted, and has a finalizer.
 	Deleting bool
 	Pools    []user
-	// Envs name the template, whether they have pools or not.
+	// Envs name the template, with or without pools.
 	Envs []string
 }
 
@@ -68,7 +68,7 @@ func degraded(s *snapshot) patch.Condition {
 	return patch.False(condition, v1alpha1.ReasonAllCurrent, "all pools that name it have this revision")
 }
 
-// older are the pools of other revisions, and those revisions.
+// older returns the pools of other revisions, with those revisions.
 func (s *snapshot) older() []string {
 	var out []string
 	for _, u := range s.Pools {
@@ -79,7 +79,7 @@ func (s *snapshot) older() []string {
 	return out
 }
 
-// usage tells who uses a template.
+// usage says which pools and Envs use a template.
 func usage(s *snapshot) string {
 	if len(s.Pools)+len(s.Envs) == 0 {
 		return "nobody uses it"

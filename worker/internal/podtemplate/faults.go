@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// mostFaults bounds a message: after so many something else is wrong than a field.
+	// mostFaults bounds a message; because with so many faults the cause is not a single field.
 	mostFaults = 8
-	// LongestMessage is well below what the API server takes of a condition's message.
+	// LongestMessage is well below the API server's limit for a condition's message.
 	LongestMessage = 1024
 )
 
-// Check refuses the spec of a pool that Pods cannot be made of, given as a document. Once it is frozen a repaired template would
-// not mend it.
+// Check refuses a pool's spec, given as a document, that no Pod could be created from; because a frozen one would stay faulty
+// after the template was repaired.
 func Check(spec map[string]any) error {
 	if err := Readable(spec); err != nil {
 		return err
@@ -36,8 +36,8 @@ func Check(spec map[string]any) error {
 	return nil
 }
 
-// Readable refuses the spec of a pool that informers cannot read: the schema knows nothing of Pod templates and would let it be
-// stored, and no pool of the cluster could be listed any more.
+// Readable refuses a pool's spec that informers cannot decode; because the schema does not validate Pod templates, and one stored
+// pool like that would break the list of all pools in the cluster.
 func Readable(spec map[string]any) error {
 	content, err := json.Marshal(spec)
 	if err != nil {
@@ -49,8 +49,8 @@ func Readable(spec map[string]any) error {
 	return nil
 }
 
-// Faults returns why no Pod could be made from the spec of a template or of a pool, given as a document; nothing if one could.
-// Only the API server knows whether it takes the Pod, and only a kubelet whether it can pull the images.
+// Faults returns why no Pod could be created from the spec of a template or a pool, given as a document; nothing if one could.
+// Only the API server knows whether it accepts the Pod, and only a kubelet whether it can pull the images.
 func Faults(spec map[string]any) []error {
 	content, err := json.Marshal(spec)
 	if err != nil {
@@ -99,7 +99,7 @@ func podFaults(pod *corev1.PodSpec) []error {
 func ResourceFaults(at string, resources *corev1.ResourceRequirements) []error {
 	var faults []error
 	negative := func(field string, list corev1.ResourceList) {
-		for _, name := range slices.Sorted(maps.Keys(list)) { // in one order: another message is another write
+		for _, name := range slices.Sorted(maps.Keys(list)) { // in a fixed order, because a different message is a write
 			if quantity := list[name]; quantity.Sign() < 0 {
 				faults = append(faults, fmt.Errorf("%s.%s.%s is %s; valid: 0 or more", at, field, name, quantity.String()))
 			}

@@ -11,11 +11,11 @@ import (
 )
 
 var (
-	// reservedPrefixes are ours; a user may set userKeys below them.
+	// reservedPrefixes are ours; a user may only set userKeys below them.
 	reservedPrefixes = []string{"agentbox.navix.sh/", "agentbox.io/"}
 	userKeys         = []string{v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, docsKey, poolDocsKey}
 
-	// toolPrefixes mark an object as a tool's own. Copied onto a pool they would have the tool prune it.
+	// toolPrefixes mark an object as a tool's own. Copied onto a pool they would make the tool prune it.
 	toolPrefixes = []string{
 		"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "kubectl.kubernetes.io/", "argocd.argoproj.io/",
 		"meta.helm.sh/", "helm.sh/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
@@ -28,7 +28,7 @@ const (
 	poolDocsKey = v1alpha1.SandboxTemplatePoolDocsAnnotationKey //nolint:staticcheck // deprecated, and still allowed
 )
 
-// Reserved reports whether a label or annotation is Atoll's, and not a user's to set.
+// Reserved reports whether a label or annotation is Atoll's, and not for users to set.
 func Reserved(key string) bool {
 	return !slices.Contains(userKeys, key) && hasAnyPrefix(key, reservedPrefixes)
 }
@@ -36,8 +36,8 @@ func Reserved(key string) bool {
 // OfTool reports whether a label or annotation marks an object as a tool's own.
 func OfTool(key string) bool { return hasAnyPrefix(key, toolPrefixes) }
 
-// Inheritable returns the labels or annotations of a template that its pools get as well: neither Atoll's, nor a tool's,
-// nor the template's documentation, which would be in every Env once a member.
+// Inheritable returns the labels or annotations that pools inherit from a template. It leaves out Atoll's, those of tools, and
+// the template's documentation, which every Env would have once per member.
 func Inheritable(keys map[string]string) map[string]string {
 	kept := map[string]string{}
 	maps.Copy(kept, keys)

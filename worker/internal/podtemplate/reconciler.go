@@ -26,22 +26,22 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxcache"
 )
 
-// settle gathers up what follows from one change of a template: all of its pools may change at once.
+// settle batches the events that follow one change of a template; because all of its pools may change at once.
 const settle = 500 * time.Millisecond
 
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates/status,verbs=patch
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxenvs;sandboxpools,verbs=list;watch
 
-// Reconciler keeps the conditions of templates.
+// Reconciler maintains the conditions of templates.
 type Reconciler struct {
 	client client.Client
-	cache  client.Reader // of documents as well, which the client reads live
+	cache  client.Reader // reads documents from the cache, which the client would read live
 	clock  clock.PassiveClock
 }
 
-// Setup adds the reconciler to a manager whose cache has the indexes of package sandboxcache. The clock gives the times of
-// conditions.
+// Setup adds the reconciler to a manager whose cache has the indexes of package sandboxcache. The clock is the source of
+// conditions' times.
 func Setup(mgr ctrl.Manager, clk clock.PassiveClock) error {
 	r := &Reconciler{client: mgr.GetClient(), cache: mgr.GetCache(), clock: clk}
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -57,7 +57,7 @@ func Setup(mgr ctrl.Manager, clk clock.PassiveClock) error {
 	return nil
 }
 
-// users maps pools and Envs to the template that they name, or did. Counts and snapshots of theirs do not matter.
+// users maps pools and Envs to the templates that they name or named. It ignores changes of their counts and snapshots.
 func users(template func(client.Object) string) handler.EventHandler {
 	wake := func(q controllers.Queue, objects ...client.Object) {
 		for _, o := range objects {
@@ -82,7 +82,7 @@ func revisionOf(o client.Object) string {
 	return o.GetAnnotations()[v1alpha1.TemplateRevisionAnnotationKey]
 }
 
-// envOf is the Env that owns a pool, as namespace/name.
+// envOf returns the Env that owns a pool, as namespace/name.
 func envOf(o client.Object) string {
 	for _, ref := range o.GetOwnerReferences() {
 		if ref.Kind == v1alpha1.SandboxEnvOwnerKind {
@@ -92,7 +92,7 @@ func envOf(o client.Object) string {
 	return ""
 }
 
-// Reconcile looks at one template.
+// Reconcile handles one template.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	obj := Object()
 	if err := r.cache.Get(ctx, request.NamespacedName, obj); err != nil {
@@ -129,11 +129,11 @@ func (r *Reconciler) gather(ctx context.Context, obj *unstructured.Unstructured)
 	return s, nil
 }
 
-// report applies the conditions if they are news.
+// report applies the conditions if they changed.
 func (r *Reconciler) report(ctx context.Context, obj *unstructured.Unstructured, s *snapshot) error {
 	before := conditionsIn(obj)
 	after := slices.Clone(before)
-	// What is not ours stays with whoever applied it, and out of our document.
+	// Conditions of other writers are not ours, and stay out of our document.
 	after = slices.DeleteFunc(after, func(c metav1.Condition) bool {
 		return c.Type != v1alpha1.SandboxTemplateConditionAvailable && c.Type != v1alpha1.SandboxTemplateConditionDegraded
 	})
@@ -162,7 +162,7 @@ func (r *Reconciler) report(ctx context.Context, obj *unstructured.Unstructured,
 	err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(body),
 		client.FieldOwner(controllers.FieldManager), client.ForceOwnership)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or made anew: its event comes
+		return nil // deleted, or created again: its event will come
 	}
 	if err != nil {
 		return fmt.Errorf("applying the template's status: %w", err)
@@ -170,7 +170,7 @@ func (r *Reconciler) report(ctx context.Context, obj *unstructured.Unstructured,
 	return nil
 }
 
-// conditionsIn reads the conditions of a document; what cannot be read is none, and is written anew.
+// conditionsIn reads the conditions of a document. Unreadable ones count as missing and are written again.
 func conditionsIn(obj *unstructured.Unstructured) []metav1.Condition {
 	list, _, err := unstructured.NestedSlice(obj.Object, "status", "conditions")
 	if err != nil {

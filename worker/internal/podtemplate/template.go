@@ -19,19 +19,19 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Template is a SandboxTemplate as far as pools are made from it. It is shared and must not be changed.
+// Template is the part of a SandboxTemplate that pools are made from. It is shared and must not be changed.
 type Template struct {
 	Name, Version string
-	// Revision is a hash of Spec: a new description or a label makes no new one.
+	// Revision is a hash of Spec; a new description or label does not change it.
 	Revision            string
 	Labels, Annotations map[string]string
-	// Spec is the document of Fields, so that what this build does not know of a Pod template reaches the pool.
+	// Spec is the document of Fields, so that fields of a Pod template which this build does not know reach the pool.
 	Spec map[string]any
-	// Resources are those of the first container; nil if there is none, or none that can be read.
+	// Resources are those of the first container; nil if there are none, or none that can be read.
 	Resources *corev1.ResourceRequirements
 }
 
-// Fields are what a template and a pool's spec have in common.
+// Fields are the fields that a template and a pool's spec have in common.
 func Fields() []string { return []string{"template", "idleImage", "runtimes"} }
 
 // Object returns an empty SandboxTemplate, as a document.
@@ -41,7 +41,7 @@ func Object() *unstructured.Unstructured {
 	return obj
 }
 
-// Read returns what the document of a SandboxTemplate gives to pools.
+// Read returns what pools get from the document of a SandboxTemplate.
 func Read(obj *unstructured.Unstructured) (*Template, error) {
 	spec, _, err := unstructured.NestedMap(obj.Object, "spec")
 	if err != nil {
@@ -67,8 +67,8 @@ func Read(obj *unstructured.Unstructured) (*Template, error) {
 	return t, nil
 }
 
-// Cache returns templates from an informer's cache, and hashes each version of one once: a hash at every look would be most
-// of the look. Memory is bounded by the templates that are asked for (I10).
+// Cache returns templates from an informer's cache, and hashes each version once; because a hash would be most of the cost of a
+// reconcile. Memory is bounded by the templates that are read (I10).
 type Cache struct {
 	reader client.Reader
 
@@ -86,7 +86,7 @@ func NewCache(reader client.Reader) *Cache {
 	return &Cache{reader: reader, known: map[string]known{}}
 }
 
-// Get returns a template; nil without an error if there is none of the name.
+// Get returns a template; nil without an error if it does not exist.
 func (c *Cache) Get(ctx context.Context, name string) (*Template, error) {
 	obj := Object()
 	err := c.reader.Get(ctx, types.NamespacedName{Name: name}, obj, client.UnsafeDisableDeepCopy)

@@ -4,7 +4,7 @@
 //
 // In: a pool, its Pods, how long each has been in its stage, and what was written and not seen yet. Out: writes to Pods, the
 // pool's status, Events, and terminal records. Package sandbox defines how a sandbox is written on its Pod; package claim handles
-// claims and releases.
+// claims, package sandboxes releases.
 //
 //	podview.go       facts about one Pod
 //	pod.go           a new Pod, and the revision of its template

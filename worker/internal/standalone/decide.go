@@ -13,17 +13,17 @@ import (
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
-// verb is what is to be done about a pool.
+// verb is what is done about a pool.
 type verb string
 
 const (
 	verbNone verb = "None" // the pool is an Env's, or names no template
-	verbKeep verb = "Keep" // it has what it is to have
-	verbCopy verb = "Copy" // it is to be given the template's fields
-	verbWait verb = "Wait" // it cannot be given them as things are
+	verbKeep verb = "Keep" // the pool is complete
+	verbCopy verb = "Copy" // copy the template's fields
+	verbWait verb = "Wait" // the fields cannot be copied yet
 )
 
-// decision is what is to be done about a pool, and what to say of it.
+// decision is what to do about a pool, and what to report.
 type decision struct {
 	verb verb
 	// add are the fields to copy, for Copy.
@@ -32,7 +32,7 @@ type decision struct {
 	condition *patch.Condition
 }
 
-// decide says what is to be done about a pool, given its spec as a document; tmpl is nil if there is none of that name.
+// decide returns what to do about a pool, given its spec as a document; tmpl is nil if the template does not exist.
 func decide(pool *v1alpha1.SandboxPool, spec map[string]any, tmpl *podtemplate.Template) decision {
 	if v1alpha1.HasEnvOwner(pool) || pool.DeletionTimestamp != nil {
 		return decision{verb: verbNone}
@@ -59,7 +59,7 @@ func wait(reason v1alpha1.ConditionReason, message string) decision {
 	return decision{verb: verbWait, condition: &c}
 }
 
-// withoutTemplate is a pool that says itself what its Pods are, or nobody does.
+// withoutTemplate decides about a pool that names no existing template: either it defines its Pods itself, or nothing does.
 func withoutTemplate(pool *v1alpha1.SandboxPool) decision {
 	if len(pool.Spec.Template.Spec.Containers) > 0 {
 		return decision{verb: verbNone}
@@ -68,7 +68,7 @@ func withoutTemplate(pool *v1alpha1.SandboxPool) decision {
 		"spec.template.spec.containers is empty, and so is spec.templateName; valid: either of them given")
 }
 
-// frozen reports whether the pool was given its template's fields and still has them.
+// frozen reports whether the pool got its template's fields and still has them.
 func frozen(pool *v1alpha1.SandboxPool) bool {
 	return pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey] != "" && len(pool.Spec.Template.Spec.Containers) > 0
 }
@@ -79,7 +79,7 @@ func matches(tmpl *podtemplate.Template) *patch.Condition {
 	return &c
 }
 
-// consistent says how a pool that was given its fields and the template as it is now go together.
+// consistent returns the condition of a frozen pool, given the current template.
 func consistent(pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) *patch.Condition {
 	const again = "; the pool goes on as it is. To have it made anew from the template: remove spec.template, spec.idleImage and spec.runtimes"
 	not := func(reason v1alpha1.ConditionReason, format string, args ...any) *patch.Condition {
@@ -102,7 +102,7 @@ func consistent(pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) *patch.C
 	return matches(tmpl)
 }
 
-// missing are the template's fields that a pool leaves out, if Pods can be made from the two together.
+// missing returns the template's fields that a pool leaves out, if Pods can be created from both together.
 func missing(spec map[string]any, tmpl *podtemplate.Template) (map[string]any, error) {
 	add, together := map[string]any{}, map[string]any{}
 	for field, value := range spec {
@@ -128,7 +128,7 @@ func missing(spec map[string]any, tmpl *podtemplate.Template) (map[string]any, e
 	return add, podtemplate.Readable(together)
 }
 
-// given reports whether the pool has a field of its own. What Go clients send for a template that nobody gave is
+// given reports whether the pool sets a field. Go clients send a template that was not set as
 // {"metadata":{},"spec":{"containers":null}}.
 func given(field string, value any) (bool, error) {
 	if empty(value) {
@@ -147,7 +147,7 @@ func given(field string, value any) (bool, error) {
 	return true, nil
 }
 
-// empty reports whether there is nothing in a document.
+// empty reports whether a document has no content.
 func empty(value any) bool {
 	switch v := value.(type) {
 	case nil:

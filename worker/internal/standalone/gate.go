@@ -15,7 +15,7 @@ import (
 
 var _ pool.Gater = (*Reconciler)(nil)
 
-// Of implements pool.Gater: what the pool's status says of its template, and whether Pods have to wait for it.
+// Of implements pool.Gater. It returns the condition about the pool's template, and whether Pods must wait for it.
 func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate, error) {
 	if v1alpha1.HasEnvOwner(p) || p.DeletionTimestamp != nil {
 		return pool.Gate{}, nil
@@ -29,7 +29,7 @@ func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate
 	}
 	var spec map[string]any
 	if !frozen(p) && tmpl != nil {
-		// The cache has the Go type; what that drops makes no difference to whether Pods can be made.
+		// The cache has the Go type. The fields that it drops do not affect whether Pods can be created.
 		content, err := json.Marshal(&p.Spec)
 		if err == nil {
 			err = json.Unmarshal(content, &spec)
@@ -41,7 +41,7 @@ func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate
 	d := decide(p, spec, tmpl)
 	gate := pool.Gate{Awaits: d.verb == verbCopy || d.verb == verbWait}
 	if d.verb == verbCopy {
-		return gate, nil // about to be; the copy is an event of its own
+		return gate, nil // the copy is about to be made, and causes an event
 	}
 	if d.condition != nil {
 		gate.Conditions = []patch.Condition{*d.condition}

@@ -31,14 +31,14 @@ import (
 // +kubebuilder:rbac:groups=agents.navix.sh,resources=sandboxtemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Options of the reconciler.
+// Options are the reconciler's settings.
 type Options struct {
-	// Paused tells of pools that another controller keeps; nil: there are none.
+	// Paused reports pools that another controller keeps; nil: there are none.
 	Paused     func(*v1alpha1.SandboxPool) bool
 	Registerer prometheus.Registerer
 }
 
-// Reconciler gives pools without an Env their template's fields.
+// Reconciler copies a template's fields into pools without an Env.
 type Reconciler struct {
 	client client.Client
 	// live reads from the API server, past the cache.
@@ -65,7 +65,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Reconciler, error) {
 	if err := o.Registerer.Register(r.copies); err != nil {
 		return nil, fmt.Errorf("registering metrics of pools without an Env: %w", err)
 	}
-	// Status is the pool reconciler's.
+	// The pool reconciler writes the status.
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("standalone-pool").
 		For(&v1alpha1.SandboxPool{}, builder.WithPredicates(controllers.NotStatus())).
@@ -92,7 +92,7 @@ func (r *Reconciler) poolsOf(ctx context.Context, obj client.Object) []reconcile
 	return requests
 }
 
-// Reconcile looks at one pool.
+// Reconcile handles one pool.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.SandboxPool{}
 	if err := r.client.Get(ctx, request.NamespacedName, pool); err != nil {
@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if v1alpha1.HasEnvOwner(pool) {
 		return ctrl.Result{}, nil
 	}
-	// Whatever woke us may have changed what is to be said of the pool.
+	// The event may have changed the pool's gate.
 	defer r.announce(request.NamespacedName)
 	if frozen(pool) || pool.Spec.TemplateName == "" || pool.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
@@ -124,10 +124,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, nil
 }
 
-// errStale says that the pool is not as it was read. The next look is at the newer state.
+// errStale: the pool is not as it was read. The next reconcile sees the newer state.
 var errStale = errors.New("the pool has changed since it was read")
 
-// give writes the fields, as decided about the pool that is there now.
+// give writes the fields into the live pool, if it is still the observed one.
 func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) error {
 	doc, same, err := sandboxcache.LivePool(ctx, r.live, pool)
 	if err != nil {
@@ -161,7 +161,7 @@ func (r *Reconciler) give(ctx context.Context, pool *v1alpha1.SandboxPool, tmpl 
 	return nil
 }
 
-// operations give a pool its fields, and say where they are from. Labels and annotations that it has are its own.
+// operations returns the patch that adds a pool's fields and records their origin. The pool's own labels and annotations stay.
 func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *podtemplate.Template) []patch.Operation {
 	ops := patch.AsRead(doc)
 	for field, value := range add {
@@ -175,7 +175,7 @@ func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *podtem
 	return append(ops, patch.Add("/metadata/labels", labels), patch.Add("/metadata/annotations", annotations))
 }
 
-// under puts what is new beneath what is there.
+// under adds the keys of more that have lacks.
 func under(have, more map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range more {

@@ -16,7 +16,7 @@ import (
 // ReasonUnreadable: the team's entry is not valid.
 const ReasonUnreadable admission.Reason = "QuotaUnreadable"
 
-// retryAfter is when room may be free again, which nobody can tell.
+// retryAfter is when to ask again for room; because it is unknown when there will be some.
 const retryAfter = 30 * time.Second
 
 // Amount is what one Pod needs, or several hold.
@@ -26,7 +26,7 @@ type Amount struct {
 	Memory   int64 // in bytes
 }
 
-// Plus stops at the largest number instead of passing it.
+// Plus stops at the largest number instead of overflowing.
 func (a Amount) Plus(b Amount) Amount {
 	return Amount{plus(a.Replicas, b.Replicas), plus(a.CPU, b.CPU), plus(a.Memory, b.Memory)}
 }
@@ -36,7 +36,7 @@ func (a Amount) Times(n int64) Amount {
 	return Amount{times(a.Replicas, n), times(a.CPU, n), times(a.Memory, n)}
 }
 
-// None of the terms is negative.
+// plus adds two terms that are not negative.
 func plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -51,7 +51,7 @@ func times(a, n int64) int64 {
 	return a * n
 }
 
-// Demand is what one pool asks for beside what the team's other pools hold.
+// Demand is what one pool asks for, with what the team's other pools hold.
 type Demand struct {
 	Team     string
 	Entry    Entry
@@ -60,7 +60,7 @@ type Demand struct {
 	From, To int32
 }
 
-// Decide admits as many replicas as fit. What the pool has already, it keeps.
+// Decide admits as many replicas as fit. The pool keeps what it already has.
 func Decide(d Demand) admission.Verdict {
 	if d.To <= d.From {
 		return admission.Admit(d.To)
@@ -87,7 +87,7 @@ func Decide(d Demand) admission.Verdict {
 	}
 }
 
-// Exceeds tells whether what is held is more than the limit, and of what.
+// Exceeds reports whether the held amount is over the limit, and in what.
 func Exceeds(limit Limit, held Amount) (string, bool) {
 	d := Demand{Entry: Entry{Limit: limit}, Others: held, Pod: Amount{1, 1, 1}}
 	for _, dim := range d.dimensions() {
@@ -98,7 +98,7 @@ func Exceeds(limit Limit, held Amount) (string, bool) {
 	return "", false
 }
 
-// dimension is one of the things that are limited.
+// dimension is one of the limited quantities.
 type dimension struct {
 	name        string
 	limit       *int64

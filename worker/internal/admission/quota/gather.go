@@ -19,15 +19,15 @@ type Snapshot map[string]map[types.NamespacedName]Holding
 
 // Holding is one pool's part.
 type Holding struct {
-	// Wanted are the replicas that are asked for, Live the Pods there are.
+	// Wanted are the requested replicas, Live the existing Pods.
 	Wanted, Live int32
-	// Pod is what one of them needs.
+	// Pod is what one Pod needs.
 	Pod Amount
 }
 
 func (h Holding) amount() Amount { return h.Pod.Times(int64(max(h.Wanted, h.Live))) }
 
-// gather reads pools, and what Envs have frozen of pools that are not made yet. The objects are the cache's own.
+// gather reads pools, and from Envs the frozen members whose pools are not created yet. The objects are the cache's.
 func gather(ctx context.Context, reader client.Reader, clusterID string) (Snapshot, error) {
 	s := Snapshot{}
 	var envs v1alpha1.SandboxEnvList
@@ -80,7 +80,7 @@ func (s Snapshot) add(team string, pool types.NamespacedName, wanted, live int32
 	s[team][pool] = Holding{Wanted: max(known.Wanted, wanted), Live: max(known.Live, live), Pod: needs(spec)}
 }
 
-// needs is what a scheduler reserves for a Pod. An API server makes requests of limits where there are no requests.
+// needs returns what a scheduler reserves for a Pod. Limits count where there are no requests, as on an API server.
 func needs(spec *corev1.PodSpec) Amount {
 	pod := &corev1.Pod{Spec: *spec}
 	if lacksRequests(spec) {

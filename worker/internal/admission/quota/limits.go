@@ -12,7 +12,7 @@ import (
 const (
 	// Name of the ConfigMap with the limits.
 	Name = "atoll-team-quotas"
-	// Default is the entry of teams that have none of their own. No label value begins with an underscore.
+	// Default is the entry for teams without one. No label value begins with an underscore.
 	Default = "_default"
 )
 
@@ -25,14 +25,14 @@ type Entry struct {
 	Err error
 }
 
-// Limit is what a team may hold; nil is without a limit.
+// Limit is what a team may hold; nil: no limit.
 type Limit struct {
 	Replicas *int64
 	CPU      *int64 // in thousandths
 	Memory   *int64 // in bytes
 }
 
-// Of is the entry that holds for a team.
+// Of returns the entry for a team.
 func (l Limits) Of(team string) Entry {
 	if entry, ok := l[team]; ok {
 		return entry
@@ -40,7 +40,7 @@ func (l Limits) Of(team string) Entry {
 	return l[Default]
 }
 
-// Parse reads the data of the ConfigMap, each entry for itself.
+// Parse reads the data of the ConfigMap, each entry separately.
 func Parse(data map[string]string) Limits {
 	limits := Limits{}
 	for team, text := range data {

@@ -20,25 +20,26 @@ import (
 )
 
 const (
-	// reservedFor is how long a reservation stands that the cache does not show.
+	// reservedFor is how long a reservation lasts that the cache does not show.
 	reservedFor = 30 * time.Second
-	// A snapshot may be a little old: what was admitted since is reserved. It may be older for Pods, of which there are many.
+	// A snapshot may be slightly old; because reservations cover what was admitted since. It may be older for Pods, of which
+	// there are many.
 	snapshotAge    = 250 * time.Millisecond
 	snapshotAgePod = time.Second
 )
 
-// errNotRead: there is no answer yet.
+// errNotRead: there is no decision yet.
 var errNotRead = errors.New("ConfigMap " + Name + " has not been read yet")
 
-// Options of the plugin.
+// Options are the plugin's settings.
 type Options struct {
 	// ClusterID names the segment of Envs that counts.
 	ClusterID string
 	// Reader is a cache with pools, Envs, and Pods by pool.
 	Reader client.Reader
-	// Limits are those at the moment; false before they were read.
+	// Limits returns the current limits; false before they were read.
 	Limits func() (Limits, bool)
-	// Clock measures how old things are.
+	// Clock measures ages.
 	Clock clock.PassiveClock
 }
 
@@ -61,19 +62,19 @@ type reservation struct {
 	at       time.Time
 }
 
-// pending is a Pod that was admitted to a team over its limit; there are never more than the limit allows.
+// pending is a Pod that was admitted to a team over its limit; there are never more of them than the limit allows.
 type pending struct {
 	team   string
 	amount Amount
 	at     time.Time
 }
 
-// New makes the plugin.
+// New creates the plugin.
 func New(o Options) *Quota {
 	return &Quota{Options: o, reserved: map[types.NamespacedName]reservation{}, pods: map[types.NamespacedName]pending{}}
 }
 
-// Name of the plugin.
+// Name returns the plugin's name.
 func (q *Quota) Name() string { return "team-quota" }
 
 // PreCreatePool admits as many replicas as the team has room for.
@@ -81,7 +82,7 @@ func (q *Quota) PreCreatePool(ctx context.Context, change *admission.Change) (ad
 	return q.admit(ctx, change)
 }
 
-// PreUpdatePool is the same for one that is there.
+// PreUpdatePool does the same for an existing pool.
 func (q *Quota) PreUpdatePool(ctx context.Context, change *admission.Change) (admission.Verdict, error) {
 	return q.admit(ctx, change)
 }
@@ -115,7 +116,7 @@ func (q *Quota) admit(ctx context.Context, change *admission.Change) (admission.
 	return v, nil
 }
 
-// PreCreatePod refuses Pods beyond the limit, of teams whose pools ask for more than it.
+// PreCreatePod refuses Pods beyond the limit, for teams whose pools ask for more than the limit.
 func (q *Quota) PreCreatePod(ctx context.Context, request *admission.PodRequest) (admission.Verdict, error) {
 	team := request.Pool.Labels[v1alpha1.LabelTeam]
 	if team == "" {
@@ -131,7 +132,7 @@ func (q *Quota) PreCreatePod(ctx context.Context, request *admission.PodRequest)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// Replicas that a user has set since are asked about here alone.
+	// Replicas that a user has set since are checked only here.
 	if q.snapshot[team][client.ObjectKeyFromObject(request.Pool)].Wanted < request.Pool.Spec.Replicas {
 		q.snapshot = nil
 	}
@@ -153,8 +154,7 @@ func (q *Quota) PreCreatePod(ctx context.Context, request *admission.PodRequest)
 	return admission.Admit(1), nil
 }
 
-// look takes a snapshot unless there is one that is new enough, and drops reservations that it shows. It is called with
-// the lock held.
+// look takes a snapshot unless there is a recent one, and drops the reservations that it shows. The lock is held.
 func (q *Quota) look(ctx context.Context, maxAge time.Duration) error {
 	if q.snapshot == nil || q.Clock.Since(q.taken) > maxAge {
 		s, err := gather(ctx, q.Reader, q.ClusterID)
@@ -171,7 +171,7 @@ func (q *Quota) look(ctx context.Context, maxAge time.Duration) error {
 	return nil
 }
 
-// held is what the team's pools hold or have reserved, but for one of them.
+// held returns what the team's pools hold or have reserved, except for one pool.
 func (q *Quota) held(team string, except types.NamespacedName) Amount {
 	var sum Amount
 	for pool, holding := range q.snapshot[team] {
@@ -191,7 +191,7 @@ func (q *Quota) held(team string, except types.NamespacedName) Amount {
 	return sum
 }
 
-// livePods is what the team's Pods need that are there or on their way, by the cache of Pods: pools report them late.
+// livePods returns what the team's Pods need, existing or on their way, from the cache of Pods; because pools report them late.
 func (q *Quota) livePods(ctx context.Context, team string) (Amount, error) {
 	var sum Amount
 	cached := sandboxcache.Cached(q.Reader)

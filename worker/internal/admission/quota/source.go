@@ -18,7 +18,7 @@ import (
 
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,resourceNames=atoll-team-quotas,verbs=list;watch
 
-// Source reads the limits, and follows their changes. It is run by a manager.
+// Source reads the limits and watches them. A manager runs it.
 type Source struct {
 	cache   cache.Cache
 	limits  atomic.Pointer[Limits]
@@ -26,7 +26,7 @@ type Source struct {
 	log     logr.Logger
 }
 
-// NewSource prepares to read the ConfigMap in a namespace. Only that one object is watched, and may be.
+// NewSource creates a Source for the ConfigMap in a namespace. It watches, and may watch, only that object.
 func NewSource(ctx context.Context, cfg *rest.Config, namespace string, log logr.Logger) (*Source, error) {
 	informers, err := cache.New(cfg, cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
 		Namespaces: map[string]cache.Config{namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", Name)}},
@@ -64,7 +64,7 @@ func (s *Source) set(object any) {
 	}
 }
 
-// Limits are those at the moment; false before they were read. Without a ConfigMap there are none.
+// Limits returns the current limits; false before they were read. Without a ConfigMap there are none.
 func (s *Source) Limits() (Limits, bool) {
 	if !s.handler.HasSynced() {
 		return nil, false
@@ -78,5 +78,5 @@ func (s *Source) Limits() (Limits, bool) {
 // Start reads until ctx ends.
 func (s *Source) Start(ctx context.Context) error { return s.cache.Start(ctx) }
 
-// NeedLeaderElection is false: a follower that takes over knows the limits already.
+// NeedLeaderElection is false, so that a new leader already has the limits.
 func (s *Source) NeedLeaderElection() bool { return false }
