@@ -16,14 +16,14 @@ import (
 	"navix.sh/atoll/worker/internal/sandboxes"
 )
 
-// claimPath is what hands out Pods, and looks after the sandboxes on them.
+// claimPath hands out Pods, and manages the sandboxes on them.
 type claimPath struct {
 	inventory *inventory.Inventory
 	sandboxes *sandboxes.Service
 	claims    *claim.Service
 }
 
-// claimPathOptions are those of its parts, without what newClaimPath fills in.
+// claimPathOptions are those of its parts, except for what newClaimPath fills in.
 type claimPathOptions struct {
 	inventory inventory.Options
 	sandboxes sandboxes.Options

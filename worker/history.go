@@ -21,7 +21,7 @@ import (
 	"navix.sh/atoll/worker/internal/history"
 )
 
-// openHistory opens the file of terminal records. One that is in use by a process on its way out is waited for.
+// openHistory opens the file of terminal records. It waits for a file that a process which is shutting down still uses.
 func openHistory(ctx context.Context, o options, local clock.WithTicker, times *apitime.Clock, log logr.Logger) (*history.History, error) {
 	var kept store.Store = store.NewMemory()
 	if o.dataDir == "" {
@@ -44,7 +44,7 @@ func openHistory(ctx context.Context, o options, local clock.WithTicker, times *
 	return h, nil
 }
 
-// addPeers has the replicas of this worker share their histories.
+// addPeers shares histories between the replicas of this worker.
 func (w *assembly) addPeers(context.Context) error {
 	if w.peerListen == "" {
 		return nil
@@ -76,10 +76,10 @@ func (w *assembly) addPeers(context.Context) error {
 	return nil
 }
 
-// lockWait is how long a process in whose place this one starts may take to let go of its file.
+// lockWait is how long the predecessor of this process may take to release its file.
 const lockWait = 15 * time.Second
 
-// openStore puts a damaged file aside: a cluster without a worker would be worse than one without its history, which the
+// openStore moves a damaged file aside; because a cluster without a worker would be worse than one without its history, which the
 // other replicas have as well.
 func openStore(ctx context.Context, path string, log logr.Logger) (*store.Bolt, error) {
 	for until := time.Now().Add(lockWait); ; {

@@ -64,8 +64,8 @@ type options struct {
 	tracing telemetry.Flags
 }
 
-// garbage is how much the heap of a worker may grow between collections: what goes through tunnels would have it grow to
-// several times what claims need, and stay there.
+// garbage is how much the heap of a worker may grow between collections; because otherwise traffic through tunnels would make it
+// grow to several times what claims need.
 const garbage = 64 << 20
 
 func main() {
@@ -139,7 +139,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	o.tracing.Bind(flags)
 }
 
-// validate reports all that is wrong at once.
+// validate reports all faults at once.
 func (o *options) validate() error {
 	var errs []error
 	switch {

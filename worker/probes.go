@@ -19,15 +19,16 @@ import (
 )
 
 const (
-	// off is the address of what is not served.
+	// off is the address of a server that is disabled.
 	off = "0"
-	// maxScrapes is how many responses of /metrics are made at one time.
+	// maxScrapes is how many responses of /metrics are computed at once.
 	maxScrapes = 4
-	// probeDrain is how long a probe or a scrape may go on once the worker ends.
+	// probeDrain is how long a probe or a scrape may continue once the worker ends.
 	probeDrain = 2 * time.Second
 )
 
-// probed is a manager whose metrics and health are served by package serve: the manager's own servers have no bounds (I14).
+// probed is a manager whose metrics and health are served by package serve; because the manager's own servers have no bounds
+// (I14).
 type probed struct {
 	ctrl.Manager
 	live, ready map[string]healthz.Checker
@@ -45,7 +46,7 @@ func (p *probed) AddReadyzCheck(name string, check healthz.Checker) error {
 	return nil
 }
 
-// listen opens the addresses, and has the manager serve on them from its start on.
+// listen opens the addresses; the manager serves on them once it starts.
 func (p *probed) listen(ctx context.Context, o options) error {
 	scrape := http.NewServeMux()
 	scrape.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))

@@ -25,19 +25,19 @@ import (
 	"navix.sh/atoll/worker/internal/standalone"
 )
 
-// gate is who is asked before pools and Pods are made, and what was refused of late.
+// gate is what is asked before pools and Pods are created, and the recent refusals.
 type gate struct {
 	chain    *admission.Chain
 	refusals *admission.Refusals
 }
 
-// refused is why a pool's latest Pod was refused, and how long ago.
+// refused returns why a pool's latest Pod was refused, and how long ago.
 func (g gate) refused(pool types.NamespacedName) (message string, age time.Duration, ok bool) {
 	last, ok := g.refusals.Last(pool)
 	return last.Message, last.Age, ok
 }
 
-// addAdmission lists the admission plugins, in the order in which they are asked: those that reserve something last.
+// addAdmission lists the admission plugins in the order in which they are asked; those with reservations come last.
 func (w *assembly) addAdmission(ctx context.Context) error {
 	refusals := admission.NewRefusals(w.local)
 	plugins := []admission.Plugin{refusals}
@@ -57,7 +57,7 @@ func (w *assembly) addAdmission(ctx context.Context) error {
 	return w.gate.chain.Register(metrics.Registry)
 }
 
-// addForeign adds what knows of other controllers of the same objects.
+// addForeign adds the detection of other controllers of the same objects.
 func (w *assembly) addForeign(context.Context) (err error) {
 	w.others, err = foreigncontroller.New(foreigncontroller.Options{
 		Leases: w.mgr.GetAPIReader(), Namespace: w.namespace, Named: w.foreignLeases, Events: w.events(),
@@ -76,7 +76,7 @@ func (w *assembly) events() events.EventRecorder {
 	return w.mgr.GetEventRecorder(controllers.FieldManager)
 }
 
-// addAutoscaler adds what scales the groups of Envs, on the leader.
+// addAutoscaler adds the autoscaler of Envs' groups, on the leader.
 func (w *assembly) addAutoscaler(ctx context.Context) (err error) {
 	w.contests = replicas.NewContests(w.local)
 	w.scaler, err = autoscale.New(autoscale.Options{
@@ -105,8 +105,7 @@ func (w *assembly) buildEnvs(context.Context) (err error) {
 	return nil
 }
 
-// addReconcilers adds the controllers that keep objects true. Pools come last: they ask the reconciler of pools without an Env
-// whether to wait.
+// addReconcilers adds the controllers. Pools come last; because they ask package standalone whether to wait.
 func (w *assembly) addReconcilers(ctx context.Context) error {
 	if err := w.envs.SetupWithManager(ctx, w.mgr); err != nil {
 		return fmt.Errorf("adding the Env reconciler: %w", err)
@@ -142,7 +141,7 @@ func (w *assembly) addReconcilers(ctx context.Context) error {
 	return nil
 }
 
-// addHooks adds what runs post-start hooks, on the leader.
+// addHooks adds the runner of post-start hooks, on the leader.
 func (w *assembly) addHooks() (*hooks.Runner, error) {
 	cluster, err := hooks.NewCluster(w.cfg)
 	if err != nil {

@@ -50,8 +50,8 @@ import (
 	"navix.sh/atoll/worker/internal/sync"
 )
 
-// Leader election as Kubernetes' own controllers have it, but for followers, which try four times as often: while a leader
-// that ends in order hands over, its cluster has none. Package lease keeps that from being paid for in renewals.
+// Leader election as in Kubernetes' own controllers, except that followers try four times as often; because the cluster has no
+// leader during a handover. Package lease avoids the extra renewals.
 const (
 	leaseName     = "atoll-worker"
 	leaseDuration = 15 * time.Second
@@ -62,7 +62,7 @@ const (
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=atoll-system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=atoll-system,resources=leases,resourceNames=atoll-worker,verbs=get;update
 
-// assembly is a worker while run puts it together: each step takes what the ones before it have left here.
+// assembly is a worker while run puts it together. Each step uses what the earlier ones have set.
 type assembly struct {
 	options
 	cfg    *rest.Config
@@ -106,15 +106,15 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if w.records, err = openHistory(ctx, o, w.local, w.serverTime, log); err != nil {
 		return err
 	}
-	// What ends comes to it until everything else has ended.
+	// Ended sandboxes are recorded until everything else has stopped.
 	defer func() {
 		if err := w.records.Close(); err != nil {
 			log.Error(err, "Closing the history")
 		}
 	}()
 	for _, add := range []func(context.Context) error{
-		w.addPeers,       // copies of the history, for the local API to look into
-		w.addForeign,     // before all that ask it what another controller keeps
+		w.addPeers,       // copies of the history, for the local API to read
+		w.addForeign,     // before all that ask whether another controller keeps an object
 		w.addClaimPath,   // inventory, sandboxes and claims, with the tunnels: OnShut comes before the inventory's Watch
 		w.addAdmission,   // before all that ask it
 		w.addAutoscaler,  // hands its outlook to the claims before they are served
@@ -122,7 +122,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 		w.addAgent,       // OnChange comes before the inventory's Watch
 		w.feedInventory,  // after every OnShut and OnChange
 		w.addReconcilers, // Envs, templates, pools; and the hooks that pools run
-		w.addLocalAPI,    // last: it serves what stands above
+		w.addLocalAPI,    // last: it serves the parts above
 	} {
 		if err := add(ctx); err != nil {
 			return err
@@ -138,7 +138,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	return nil
 }
 
-// prepare finds the cluster, the clocks and the lease, and makes the manager.
+// prepare sets up the cluster, the clocks and the lease, and creates the manager.
 func (w *assembly) prepare() (err error) {
 	if w.cfg, err = clusterConfig(w.kubeconfig); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (w *assembly) prepare() (err error) {
 	return err
 }
 
-// addClaimPath adds what hands out Pods, and the way into their sandboxes.
+// addClaimPath adds the claim path and the tunnels into sandboxes.
 func (w *assembly) addClaimPath(context.Context) (err error) {
 	activity := podtunnel.NewActivity(w.local)
 	w.path, err = newClaimPath(w.mgr, claimPathOptions{
@@ -202,8 +202,8 @@ func (w *assembly) addLocalAPI(context.Context) error {
 	return nil
 }
 
-// start runs the manager until ctx ends, or the lease lapses under it: the process has to end then, and the sooner it does
-// the sooner another one leads.
+// start runs the manager until ctx ends, or until the lease lapses. The process must then end as soon as possible, so that
+// another one can lead.
 func start(ctx context.Context, mgr ctrl.Manager, lock *lease.Lock) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -257,7 +257,7 @@ func newManager(cfg *rest.Config, lock *lease.Lock, log logr.Logger) (*probed, e
 		RenewDeadline:                       duration(renewDeadline),
 		RetryPeriod:                         duration(retryPeriod),
 		Cache:                               cache.Options{ByObject: sandboxcache.ByObject()},
-		// The worker's state is read when it counts, never from a cache.
+		// The worker's own state is read live, never from a cache.
 		Client:    client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 		NewClient: newClient,
 		// One process may run several workers, one after the other in tests; names need not differ between managers.
@@ -274,7 +274,7 @@ func newManager(cfg *rest.Config, lock *lease.Lock, log logr.Logger) (*probed, e
 		return nil, fmt.Errorf("adding the liveness check: %w", err)
 	}
 	err = mgr.AddReadyzCheck("caches", func(r *http.Request) error {
-		// A follower is ready, too: it takes over when the leader is gone.
+		// A follower is ready, too; because it takes over when the leader is gone.
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
@@ -288,7 +288,7 @@ func newManager(cfg *rest.Config, lock *lease.Lock, log logr.Logger) (*probed, e
 	return mgr, nil
 }
 
-// addTunnels adds the way into sandboxes, for callers here and the hub's.
+// addTunnels adds the tunnels into sandboxes, for callers of this cluster and of the hub.
 func (w *assembly) addTunnels(activity *podtunnel.Activity) (reach.Opener, error) {
 	upstream, err := podtunnel.NewAPIServer(w.cfg)
 	if err != nil {
@@ -331,7 +331,7 @@ func (w *assembly) addAgent(ctx context.Context) (err error) {
 
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=serviceaccounts/token,resourceNames=atoll-sync,verbs=create
 
-// addHub takes on the sync path's identity, which the worker's may request.
+// addHub requests the sync path's identity, which the worker's identity may do.
 func (w *assembly) addHub(ctx context.Context, opts *agent.Options) error {
 	credentials, err := link.LoadCredentials(w.tls, w.log.WithName("link"))
 	if err != nil {

@@ -29,7 +29,7 @@ func conflict(n name, why string) error {
 	return apierrors.NewConflict(n.group(), n.Name, errors.New(why))
 }
 
-// testFailed is what an API server says of a JSON patch whose test fails: 422 without causes.
+// testFailed is an API server's response to a JSON patch whose test fails: 422 without causes.
 func testFailed(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
@@ -37,7 +37,7 @@ func testFailed(err error) error {
 	}}
 }
 
-// respond makes the HTTP answer of an object, or of an error.
+// respond builds the HTTP response for an object or an error.
 func respond(r *http.Request, now time.Time, object runtime.Object, err error) (*http.Response, error) {
 	code, body := http.StatusOK, any(object)
 	if err != nil {

@@ -66,21 +66,21 @@ func (c *Cluster) now() time.Time {
 	return time.Now().Add(c.offset)
 }
 
-// SetClock sets the API server's clock that much off.
+// SetClock sets the offset of the API server's clock.
 func (c *Cluster) SetClock(offset time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.offset = offset
 }
 
-// SetTrouble changes how requests that begin from now on fare; the zero value ends all trouble.
+// SetTrouble sets the faults for requests that begin from now on; the zero value ends all faults.
 func (c *Cluster) SetTrouble(t Trouble) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trouble = t
 }
 
-// OnClaim calls back, once, after the next write that hands out a Pod, before anybody hears of it.
+// OnClaim calls do, once, after the next write that hands out a Pod, and before its response.
 func (c *Cluster) OnClaim(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +127,7 @@ func (c *Cluster) carriedOut(done call, object runtime.Object, err error) {
 	}
 }
 
-// AddEnv creates an Env with one member, and its pool. comment makes the segment as long as a test wants it.
+// AddEnv creates an Env with one member, and its pool. comment pads the segment to the length that a test needs.
 func (c *Cluster) AddEnv(env string, replicas int32, comment string) error {
 	e := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: env}}
 	e.Spec.TemplateRef.Name, e.Spec.Mode = "python", v1alpha1.SandboxEnvModeWarmPool
@@ -163,7 +163,7 @@ func (c *Cluster) RemoveEnv(env string) error {
 	return nil
 }
 
-// Scale sets the number of Pods that an Env's pool is to have.
+// Scale sets the replicas of an Env's pool.
 func (c *Cluster) Scale(env string, replicas int32) error {
 	n := nameOf(&v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: PoolOf(env)}})
 	_, err := c.server.update(n, func(o client.Object) (client.Object, error) {
@@ -173,8 +173,8 @@ func (c *Cluster) Scale(env string, replicas int32) error {
 	return err
 }
 
-// Reapply writes an Env as its user's manifest has it, with a label that changes each time: status and all else of others
-// is gone from it.
+// Reapply writes an Env as in its user's manifest, with a label that changes each time. Its status and all fields of other
+// writers are lost.
 func (c *Cluster) Reapply(env string, round int) error {
 	n := nameOf(&v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: env}})
 	_, err := c.server.update(n, func(o client.Object) (client.Object, error) {
@@ -192,8 +192,7 @@ type Backup struct{ image image }
 // BackUp copies etcd's content.
 func (c *Cluster) BackUp() Backup { return Backup{c.server.backup()} }
 
-// Restore sets etcd back. What ran then and does not any more is found gone by the kubelet; what runs now and is not known
-// any more is ended by it.
+// Restore restores etcd. The kubelet reports containers that no longer run as gone, and ends those that etcd does not have.
 func (c *Cluster) Restore(b Backup) {
 	c.journal.restore(c.server.backup(), b.image)
 	c.server.restore(b.image)

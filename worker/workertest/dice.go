@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// dice is a source of its own, so that one watch's delays do not depend on another's events.
+// dice is a separate source of randomness, so that one watch's delays do not depend on another's events.
 type dice struct {
 	mu     sync.Mutex
 	random *rand.Rand

@@ -28,8 +28,8 @@ import (
 
 var errUnsupported = errors.New("workertest: these informers do not do that")
 
-// informers is a process' cache: client-go's informers on the server's lists and lagging watches, with the filters and
-// indexes that a worker's cache has.
+// informers is a process's cache: client-go's informers on the server's lists and lagging watches, with the filters and indexes
+// of a worker's cache.
 type informers struct {
 	wire  *wire
 	kinds map[*kind]toolscache.SharedIndexInformer
@@ -46,7 +46,7 @@ func newInformers(w *wire) (*informers, error) {
 				return nil, fmt.Errorf("preparing informers: %w", err)
 			}
 		}
-		// The default one slows down all errors of the process together, by a clock that outlives the bubble.
+		// The default one delays all errors of the process together, by a clock that outlives the bubble.
 		err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {})
 		if err != nil {
 			return nil, fmt.Errorf("preparing informers: %w", err)
@@ -56,14 +56,14 @@ func newInformers(w *wire) (*informers, error) {
 	return i, nil
 }
 
-// source lists and watches one kind, for as long as the process lives.
+// source lists and watches one kind while the process lives.
 type source struct {
 	wire *wire
 	kind *kind
 	only labels.Selector
 }
 
-// copying spares the server's own objects, which nothing decoded.
+// copying copies the server's own objects before a transform changes them; because they were not decoded.
 func copying(transform toolscache.TransformFunc) toolscache.TransformFunc {
 	return func(object any) (any, error) {
 		if o, ok := object.(client.Object); ok {
@@ -157,7 +157,7 @@ func (i *informers) Get(_ context.Context, key client.ObjectKey, into client.Obj
 	return nil
 }
 
-// List implements client.Reader for a namespace and for an index. What it lists is not to be changed.
+// List implements client.Reader for a namespace and for an index. Its results must not be changed.
 func (i *informers) List(_ context.Context, into client.ObjectList, o ...client.ListOption) error {
 	options := client.ListOptions{}
 	options.ApplyOptions(o)
@@ -191,7 +191,7 @@ func indexed(objects toolscache.Indexer, by fields.Selector) ([]any, error) {
 	return objects.ByIndex(field, value)
 }
 
-// cached reads what informers have from them, and everything else live, as the manager's client does.
+// cached reads from informers the kinds that they have, and all others live, as the manager's client does.
 type cached struct {
 	client.Client
 	informers *informers

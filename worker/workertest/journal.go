@@ -14,13 +14,13 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Sandbox is what truly happened to one.
+// Sandbox is what truly happened to a sandbox.
 type Sandbox struct {
 	ID      string
 	KeyHash string
 	Attempt int32
 	Pod     types.UID
-	// Container is the one that ran for it first.
+	// Container is the first one that ran for it.
 	Container string
 	Claimed   time.Time
 	Ended     time.Time // zero: it lives
@@ -29,7 +29,7 @@ type Sandbox struct {
 	Forgotten bool
 }
 
-// journal writes down what becomes of sandboxes, from etcd's changes and from nobody's word.
+// journal records the lives of sandboxes, from etcd's changes alone.
 type journal struct {
 	mu   sync.Mutex
 	byID map[string]*Sandbox
@@ -71,8 +71,8 @@ func (j *journal) end(id, reason string) {
 	}
 }
 
-// restore marks the sandboxes that the restored etcd does not know: those that were on a Pod until now, live or with their end
-// written there and no record of it yet.
+// restore marks the sandboxes that the restored etcd lacks: those that were on a Pod until now, live, or with their end written
+// there and no record yet.
 func (j *journal) restore(from, to image) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -88,7 +88,7 @@ func (j *journal) restore(from, to image) {
 	}
 }
 
-// sandboxes are the ids on Pods.
+// sandboxes returns the ids on Pods.
 func (i image) sandboxes() map[string]bool {
 	ids := map[string]bool{}
 	for _, object := range i.objects {

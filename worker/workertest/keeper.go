@@ -27,8 +27,8 @@ const (
 	expectFor = 5 * time.Second
 )
 
-// keeper plays the pool reconciler: it makes Pods up to each pool's replicas, starts and ends sandboxes, and sees Pods off.
-// The life of a Pod is package sandbox's; what is left out is how the real one paces itself.
+// keeper plays the pool reconciler: it creates Pods up to each pool's replicas, starts and ends sandboxes, and removes Pods.
+// Package sandbox defines the life of a Pod. The pace of the real reconciler is left out.
 type keeper struct {
 	process   *process
 	sandboxes *sandboxes.Service
@@ -79,7 +79,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// pass looks at all pools once. What fails is tried again by the next pass.
+// pass reconciles all pools once. Failures are retried by the next pass.
 func (k *keeper) pass(ctx context.Context) {
 	pools := map[types.NamespacedName]*v1alpha1.SandboxPool{}
 	have := map[types.NamespacedName][]*corev1.Pod{}
@@ -171,13 +171,13 @@ func (k *keeper) create(ctx context.Context, key types.NamespacedName, pool *v1a
 	return k.client.Create(ctx, pod)
 }
 
-// remove deletes a Pod only as it was seen: it may have been claimed since.
+// remove deletes a Pod only if it is as it was seen; because it may have been claimed since.
 func (k *keeper) remove(ctx context.Context, pod *corev1.Pod) error {
 	only := client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}
 	return lostRace(k.client.Delete(ctx, pod.DeepCopy(), only))
 }
 
-// tend moves one Pod on in its life.
+// tend advances one Pod in its life.
 func (k *keeper) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *corev1.Pod) error {
 	now := k.process.times.Now()
 	switch phase := sandbox.PhaseOf(pod); {
@@ -196,7 +196,7 @@ func (k *keeper) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *core
 	return nil
 }
 
-// bury keeps the record of a Pod's sandbox, then lets the Pod go.
+// bury keeps the record of a Pod's sandbox, then releases the Pod.
 func (k *keeper) bury(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.Finalizers) == 0 {
 		return nil
@@ -222,7 +222,7 @@ func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, body []byte) error 
 	return lostRace(k.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, body)))
 }
 
-// report writes the counts, without the detour of a request: they are nobody's fault's subject here.
+// report writes the counts directly, without a request; because no fault is tested there.
 func (k *keeper) report(pool *v1alpha1.SandboxPool, seen *v1alpha1.SandboxPoolStatus) error {
 	same := pool.Status.IdleReplicas == seen.IdleReplicas && pool.Status.RunningReplicas == seen.RunningReplicas &&
 		pool.Status.StartingReplicas == seen.StartingReplicas
@@ -240,7 +240,7 @@ func (k *keeper) report(pool *v1alpha1.SandboxPool, seen *v1alpha1.SandboxPoolSt
 
 func lostRace(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-		return nil // whoever won it has caused an event
+		return nil // the winner's write has caused an event
 	}
 	return err
 }

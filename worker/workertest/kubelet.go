@@ -18,8 +18,8 @@ const (
 	swapMost   = 300 * time.Millisecond
 )
 
-// kubelet schedules Pods and runs their containers: a while after a Pod, or an image, is there, so is its container.
-// What it runs is its own, and stays when etcd is set back. All of it is used with the server's lock held.
+// kubelet schedules Pods and runs their containers: a container follows its Pod, or its image, after a delay. Its containers are
+// its own state, and stay when etcd is restored. It is used with the server's lock held.
 type kubelet struct {
 	server  *server
 	count   int
@@ -47,7 +47,7 @@ func (k *kubelet) later(pod *corev1.Pod, least, most time.Duration) {
 	n, uid := nameOf(pod), pod.UID
 	wait := least + time.Duration(k.server.random.Int64N(int64(most-least)))
 	time.AfterFunc(wait, func() {
-		// A Pod that is gone by then needs no container.
+		// A Pod that is deleted by then needs no container.
 		_, _ = k.server.update(n, func(o client.Object) (client.Object, error) {
 			if o.GetUID() != uid {
 				return nil, notFound(n)
@@ -57,7 +57,7 @@ func (k *kubelet) later(pod *corev1.Pod, least, most time.Duration) {
 	})
 }
 
-// run makes the container be of the image that the Pod has now, and reports it.
+// run replaces the container by one of the Pod's current image, and reports it.
 func (k *kubelet) run(pod *corev1.Pod) *corev1.Pod {
 	main := pod.Spec.Containers[0]
 	own, ok := k.running[pod.UID]
@@ -76,7 +76,7 @@ func (k *kubelet) run(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// restored reports what runs in the Pods that a restored etcd knows, and makes it be what that asks for.
+// restored reports the containers of the Pods in a restored etcd, and changes them to what those Pods ask for.
 func (k *kubelet) restored() {
 	k.server.mu.Lock()
 	defer k.server.mu.Unlock()

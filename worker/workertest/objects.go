@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// kind is one of the kinds that the server knows.
+// kind is one of the kinds that the server has.
 type kind struct {
 	gvk        schema.GroupVersionKind
 	resource   string
@@ -55,12 +55,12 @@ func kindOf(object runtime.Object) *kind {
 	return nil
 }
 
-// scheme knows every kind. It is built once for all clusters.
+// scheme has every kind. It is built once for all clusters.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
-			return runtime.NewScheme() // every use of it then fails and says why
+			return runtime.NewScheme() // every use of it then fails and shows why
 		}
 	}
 	return s

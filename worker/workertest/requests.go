@@ -22,13 +22,13 @@ import (
 // call is a request, read completely.
 type call struct {
 	method string
-	name   name // without a name of the object: all of the namespace, or of the cluster
+	name   name // without an object's name: the whole namespace, or cluster
 	labels labels.Selector
 	patch  types.PatchType
 	body   []byte
 }
 
-// readCall understands the paths of the kinds that there are, and of nothing else.
+// readCall parses the paths of the existing kinds, and nothing else.
 func readCall(r *http.Request) (call, error) {
 	c := call{method: r.Method, patch: types.PatchType(r.Header.Get("Content-Type"))}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -134,7 +134,7 @@ func (s *server) answerUpdate(c call) (runtime.Object, error) {
 	return typedOr(c.name.kind, updated, err)
 }
 
-// answerPatch carries out JSON patches, the one kind of patch that the claim path and its surroundings send.
+// answerPatch carries out JSON patches, the only kind that the claim path and its surroundings send.
 func (s *server) answerPatch(c call) (runtime.Object, error) {
 	if c.patch != types.JSONPatchType {
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, c.method, c.name.group(), c.name.Name, "JSON patches only", 0, true)
@@ -160,7 +160,7 @@ func (s *server) answerPatch(c call) (runtime.Object, error) {
 	return typedOr(c.name.kind, patched, err)
 }
 
-// typed names the kind in the object, as what travels does.
+// typed sets the kind in the object, as on the wire.
 func typed(k *kind, object client.Object) runtime.Object {
 	object = copyOf(object)
 	object.GetObjectKind().SetGroupVersionKind(k.gvk)

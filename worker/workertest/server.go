@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// name finds an object.
+// name identifies an object.
 type name struct {
 	kind *kind
 	types.NamespacedName
@@ -34,7 +34,7 @@ type server struct {
 	uids    uint64
 	watches map[*watcher]struct{}
 	log     []logged
-	// changed is told of every change of a Pod, with the lock held.
+	// changed is called for every change of a Pod, with the lock held.
 	changed func(before, after *corev1.Pod)
 }
 
@@ -61,7 +61,7 @@ func (s *server) get(n name) client.Object {
 	return s.objects[n]
 }
 
-// list answers the objects of a kind, ordered by name, and the version at which they are that.
+// list returns the objects of a kind, ordered by name, and their version.
 func (s *server) list(k *kind) ([]client.Object, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +103,7 @@ func (s *server) create(object client.Object) (client.Object, error) {
 	return s.store(n, object), nil
 }
 
-// update replaces an object by what change makes of a copy of it. An object that is being deleted goes with its last
-// finalizer.
+// update replaces an object with change's result on a copy. An object that is being deleted is removed with its last finalizer.
 func (s *server) update(n name, change func(client.Object) (client.Object, error)) (client.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +173,7 @@ type logged struct {
 	before, after client.Object
 }
 
-// logSize bounds the log; a watch from before it has to list anew.
+// logSize bounds the log; a watch from before it must list again.
 const logSize = 4096
 
 func (s *server) tell(before, after client.Object) {
@@ -203,7 +202,7 @@ func (s *server) backup() image {
 	return image{maps.Clone(s.objects), s.version}
 }
 
-// restore sets etcd back. Watches end, as those of a restarted API server do.
+// restore restores etcd. Watches end, as on a restarted API server.
 func (s *server) restore(i image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +217,7 @@ func copyOf(object client.Object) client.Object {
 	return object.DeepCopyObject().(client.Object)
 }
 
-// sameSpec compares what generation counts the changes of.
+// sameSpec compares the fields whose changes generation counts.
 func sameSpec(a, b client.Object) bool {
 	pod, ok := a.(*corev1.Pod)
 	other, same := b.(*corev1.Pod)

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// watcher delivers the changes of one kind, each a while after it happened, in order.
+// watcher delivers the changes of one kind in order, each after a delay.
 type watcher struct {
 	server *server
 	kind   *kind
@@ -30,7 +30,7 @@ type change struct {
 	due   time.Time
 }
 
-// watch tells what happens after the given version. When that is not known any more, or not yet, the caller has to list.
+// watch returns the changes after the given version. If that version is too old, or not reached yet, the caller must list.
 func (s *server) watch(k *kind, since uint64, lag func() time.Duration) (watch.Interface, error) {
 	w := &watcher{server: s, kind: k, lag: lag, out: make(chan watch.Event), over: make(chan struct{}), woken: make(chan struct{}, 1)}
 	s.mu.Lock()

@@ -15,32 +15,32 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Trouble is what can be wrong between a worker and its API server.
+// Trouble are the faults between a worker and its API server.
 type Trouble struct {
-	// Down: nobody listens.
+	// Down: connections are refused.
 	Down bool
-	// Slow is how much longer a request is under way, at most.
+	// Slow is the longest extra delay of a request.
 	Slow time.Duration
-	// Refused of a hundred requests are answered 429.
+	// Refused of a hundred requests get a 429.
 	Refused int
-	// Unheard of a hundred requests that write are carried out, and their answers are lost.
+	// Unheard of a hundred writes are carried out, and their responses are lost.
 	Unheard int
-	// Late of a hundred requests that write arrive up to LateBy later; the client gives up waiting before that.
+	// Late of a hundred writes arrive up to LateBy later; the client times out before that.
 	Late   int
 	LateBy time.Duration
 }
 
-// pingTimeout is when HTTP/2 notices that nobody is at the other end.
+// pingTimeout is when HTTP/2 detects a dead connection.
 const pingTimeout = 45 * time.Second
 
 var errLost = errors.New("workertest: the connection was lost")
 
 var errDown = fmt.Errorf("workertest: %w", syscall.ECONNREFUSED)
 
-// errSevered is a request of a process that has been killed.
+// errSevered is the error of a request of a killed process.
 var errSevered = errors.New("workertest: the process is dead")
 
-// wire is what one process has of its API server.
+// wire is one process's connection to its API server.
 type wire struct {
 	cluster *Cluster
 	severed chan struct{}
@@ -49,7 +49,7 @@ type wire struct {
 
 func (c *Cluster) connect() *wire { return &wire{cluster: c, severed: make(chan struct{})} }
 
-// sever ends the process' side: what was sent before still arrives, and nobody hears the answer.
+// sever cuts off the process: requests that were sent still arrive, and their responses are lost.
 func (w *wire) sever() { w.once.Do(func() { close(w.severed) }) }
 
 func (w *wire) dead() bool {
@@ -67,7 +67,7 @@ func (w *wire) config() *rest.Config {
 	return cfg
 }
 
-// journey is how one request fares.
+// journey is the fate of one request.
 type journey struct {
 	there, back time.Duration
 	down        bool
@@ -75,7 +75,7 @@ type journey struct {
 	unheard     bool
 }
 
-// RoundTrip implements http.RoundTripper. A request that was sent is carried out whether or not anybody waits for it.
+// RoundTrip implements http.RoundTripper. A request that was sent is carried out even if its caller has stopped waiting.
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	c, err := readCall(r)
 	if err != nil {

@@ -37,7 +37,7 @@ const (
 	retryPeriod     = 2 * time.Second
 )
 
-// Options are what a worker process stands on.
+// Options are a worker process's settings.
 type Options struct {
 	Name  string // of the process
 	Clock clock.WithTicker
@@ -51,7 +51,7 @@ type disk struct{ store.Store }
 
 func (disk) Close() error { return nil }
 
-// process is what runs, wired as worker/run.go wires it.
+// process is a running worker process, wired as in worker/run.go.
 type process struct {
 	name      string
 	log       logr.Logger
@@ -84,10 +84,10 @@ type Worker struct {
 	leads bool
 }
 
-// reportSize has reports of a few Envs come in several chunks.
+// reportSize splits reports of a few Envs into several chunks.
 const reportSize = 2 << 10
 
-// StartWorker starts a worker process. It leads once it has the lease, and ends for good when it has lost it.
+// StartWorker starts a worker process. It leads once it has the lease, and ends permanently when it has lost it.
 func (c *Cluster) StartWorker(o Options) (*Worker, error) {
 	p := &process{name: o.Name, log: o.Log, cluster: c, wire: c.connect(), times: apitime.NewOn(c.machine(), o.Clock)}
 	if err := p.build(o); err != nil {
@@ -119,7 +119,7 @@ func (c *Cluster) StartWorker(o Options) (*Worker, error) {
 			w.resign()
 			resign()
 		})
-		elector.Run(electing) // until the lease is lost, or given up
+		elector.Run(electing) // until the lease is lost or released
 		w.resign()
 		end()
 		beside.Wait()
@@ -128,7 +128,7 @@ func (c *Cluster) StartWorker(o Options) (*Worker, error) {
 	return w, nil
 }
 
-// machine is the same one for all workers of a cluster: what it leaves in its lease, the next process can rely on.
+// machine is the same for all workers of a cluster, so that the next process can rely on what one leaves in its lease.
 func (c *Cluster) machine() apitime.Machine {
 	return apitime.Machine{Boot: c.ID, Up: func() time.Duration { return time.Since(time.Unix(0, 0)) }}
 }
@@ -192,7 +192,7 @@ func (p *process) build(o Options) error {
 	return err
 }
 
-// lead runs what only a leader runs.
+// lead runs the parts that only a leader runs.
 func (w *Worker) lead() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -214,7 +214,7 @@ func (w *Worker) fail(part string, err error) {
 	w.part()
 }
 
-// resign ends leading, and waits for it.
+// resign ends leading, and waits for that.
 func (w *Worker) resign() {
 	w.mu.Lock()
 	w.leads = false
@@ -223,20 +223,20 @@ func (w *Worker) resign() {
 	w.parts.Wait()
 }
 
-// Stop ends the process in order: it parts from the hub, ends what it began and gives up the lease.
+// Stop shuts the process down: it leaves the hub, ends what it began and releases the lease.
 func (w *Worker) Stop() {
 	w.part()
 	<-w.ended
 }
 
-// Kill ends the process at once, as far as anybody else can see. Break its connections to the hub before. What it had sent
-// to the API server still arrives there.
+// Kill ends the process at once, as seen from outside. Cut its connections to the hub first. Requests that it had sent still
+// arrive at the API server.
 func (w *Worker) Kill() {
 	w.wire.sever()
 	w.end()
 }
 
-// Ended is closed when the process is no more.
+// Ended is closed when the process has ended.
 func (w *Worker) Ended() <-chan struct{} { return w.ended }
 
 // Serving reports whether the process leads and hands out Pods.
@@ -246,19 +246,19 @@ func (w *Worker) Serving() bool {
 	return w.leads && w.inventory.Serving()
 }
 
-// Connected reports whether the hub takes this process' reports.
+// Connected reports whether the hub accepts this process's reports.
 func (w *Worker) Connected() bool { return w.agent.Connected() }
 
-// InFlight counts what the process remembers of claims that are under way.
+// InFlight returns the number of claims in progress that the process remembers.
 func (w *Worker) InFlight() int { return w.claims.InFlight() + w.sandboxes.InFlight() }
 
-// Segments is what the owner says of its own Envs.
+// Segments returns the owner's view of its own Envs.
 func (w *Worker) Segments(ctx context.Context) ([]*segment.Segment, error) {
 	return w.agent.Segments(ctx)
 }
 
-// Foreign is what the process was told of an Env's other clusters.
+// Foreign returns what the process received about an Env's other clusters.
 func (w *Worker) Foreign(k segment.Key) map[string][]segment.Member { return w.foreign.Members(k) }
 
-// ForeignEnvs lists the Envs of which the process was told something.
+// ForeignEnvs lists the Envs about which the process received something.
 func (w *Worker) ForeignEnvs() []segment.Key { return w.foreign.Envs() }

@@ -69,7 +69,7 @@ type idleTime struct {
 	age   time.Duration // at seen
 	seen  time.Time
 	mark  string
-	since time.Time // since the mark
+	since time.Time // when the mark was first seen
 }
 
 // memory is bounded by the pools of enabled groups.

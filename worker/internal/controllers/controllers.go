@@ -16,12 +16,11 @@ import (
 )
 
 const (
-	// FieldManager is the name under which the worker writes objects, and records events.
+	// FieldManager is the name under which the worker writes objects and records Events.
 	FieldManager = "atoll-worker"
-	// RetryStale is how soon an object is looked at again that has changed under a controller's hands. Its event usually
-	// comes first.
+	// RetryStale is how soon an object is reconciled again that changed during a reconcile. Its event usually comes first.
 	RetryStale = 100 * time.Millisecond
-	// RetryPaused is how soon an object is looked at again that another controller keeps.
+	// RetryPaused is how soon an object is reconciled again that another controller keeps.
 	RetryPaused = 10 * time.Second
 
 	retryMin    = 50 * time.Millisecond
@@ -32,25 +31,25 @@ const (
 // Queue is a controller's work queue.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Options returns those of a controller that looks at so many objects side by side, and at one that fails after 50 ms at
-// first and after longest at last. The default limiter would also hold all objects together to 10 a second.
+// Options returns those of a controller that reconciles so many objects at once. One that fails is retried after 50 ms at first
+// and after longest at most. The default limiter would also limit all objects together to 10 a second.
 func Options(workers int, longest time.Duration) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,
-		// controller-runtime's own queue can wait for ever, at shutdown, for a worker that has left (its issue 3538).
+		// At shutdown controller-runtime's own queue can wait forever for a worker that has left (its issue 3538).
 		UsePriorityQueue: new(false),
 		RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryMin, longest),
 	}
 }
 
-// NotStatus lets through what is not a change of status alone, which is the controllers' own to write.
+// NotStatus passes all changes except those of status alone, which the controllers write themselves.
 func NotStatus() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
 		predicate.AnnotationChangedPredicate{})
 }
 
-// Resync returns when to look at an object without an event: 10 s, give or take a fifth, so that objects which came up
-// together do not stay in step.
+// Resync returns when to reconcile an object without an event: 10 s, give or take a fifth, so that objects created together do
+// not stay in step.
 func Resync() time.Duration {
 	return time.Duration(float64(resync) * (1 + resyncShare*(2*rand.Float64()-1)))
 }

@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// ConfigMapName is the ConfigMap's, in the worker's namespace.
+// ConfigMapName is the name of the ConfigMap in the worker's namespace.
 const ConfigMapName = "atoll-instance-types"
 
 // maxNamed bounds how many types an error lists.
@@ -31,7 +31,7 @@ type Catalogue struct {
 
 type entry struct {
 	spec typeSpec
-	err  error // the type cannot be used
+	err  error // why the type cannot be used
 }
 
 // typeSpec is a type.
@@ -40,20 +40,20 @@ type typeSpec struct {
 	multiplier       bounds
 }
 
-// bounds are a range; an end that is left out is open.
+// bounds are a range; a missing end is open.
 type bounds struct {
 	Min *int32 `json:"min"`
 	Max *int32 `json:"max"`
 }
 
-// document is the YAML of a type. Quantities are read one by one, so that an error can say which it is about.
+// document is the YAML of a type. Quantities are parsed one by one, so that an error can name the faulty one.
 type document struct {
 	Requests   map[string]any `json:"requests"`
 	Limits     map[string]any `json:"limits"`
 	Multiplier bounds         `json:"multiplier"`
 }
 
-// Parse reads the data of the ConfigMap.
+// Parse parses the data of the ConfigMap.
 func Parse(data map[string]string) Catalogue {
 	c := Catalogue{types: make(map[string]entry, len(data))}
 	for name, text := range data {
@@ -115,7 +115,7 @@ func parseList(field string, values map[string]any) (corev1.ResourceList, error)
 	return list, nil
 }
 
-// resourceName reports whether a container may have the resource: the API server refuses others with the Pod.
+// resourceName reports whether a container may have the resource; because the API server refuses a Pod with any other.
 func resourceName(name string) bool {
 	switch corev1.ResourceName(name) {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
@@ -134,7 +134,7 @@ func (s *typeSpec) lowest() int32 {
 	return *s.multiplier.Min
 }
 
-// valid says which multipliers a type takes, and whether this is one.
+// valid describes the multipliers that a type accepts, and returns whether this is one.
 func (s *typeSpec) valid(multiplier int32) (text string, ok bool) {
 	if s.multiplier.Max == nil {
 		return fmt.Sprintf("%d or more", s.lowest()), multiplier >= s.lowest()
@@ -142,8 +142,8 @@ func (s *typeSpec) valid(multiplier int32) (text string, ok bool) {
 	return fmt.Sprintf("%d to %d", s.lowest(), *s.multiplier.Max), multiplier >= s.lowest() && multiplier <= *s.multiplier.Max
 }
 
-// Resolve answers what a Pod of the type gets. Field names the part of a manifest that the type and the multiplier are
-// from, as in config.
+// Resolve returns the resources of a Pod of the type. field is where the type and the multiplier are in the manifest, such as
+// config.
 func (c Catalogue) Resolve(field, instanceType string, multiplier int32) (*corev1.ResourceRequirements, error) {
 	if err := c.Known(field, instanceType); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (c Catalogue) Resolve(field, instanceType string, multiplier int32) (*corev
 	return &corev1.ResourceRequirements{Requests: requests, Limits: limits}, nil
 }
 
-// Known answers an error if there is no such type, whatever its multiples.
+// Known returns an error if the type does not exist.
 func (c Catalogue) Known(field, instanceType string) error {
 	if _, ok := c.types[instanceType]; !ok {
 		return invalid(field+".instanceType", instanceType, c.names())
@@ -172,12 +172,12 @@ func (c Catalogue) Known(field, instanceType string) error {
 	return nil
 }
 
-// invalid says it as the API does, for a condition.
+// invalid formats an error as the API does, for a condition.
 func invalid(field, value, valid string) error {
 	return errors.New(problem.InvalidField(field, value, valid).Message)
 }
 
-// names says which types there are.
+// names lists the types.
 func (c Catalogue) names() string {
 	if len(c.types) == 0 {
 		return "a type of ConfigMap " + ConfigMapName + " in the worker's namespace, which has none"
@@ -189,17 +189,17 @@ func (c Catalogue) names() string {
 	return "one of " + strings.Join(all, ", ")
 }
 
-// times is false if a product is more than a quantity can be.
+// times returns false if a product overflows a quantity.
 func times(list corev1.ResourceList, n int32) (corev1.ResourceList, bool) {
 	if list == nil {
 		return nil, true
 	}
 	out := make(corev1.ResourceList, len(list))
 	for name, quantity := range list {
-		// What Mul answers is whether it stayed within 64 bits on its way; the product is exact in any case.
+		// Mul returns whether it stayed within 64 bits on its way; the product is exact in any case.
 		product := quantity.DeepCopy()
 		product.Mul(int64(n))
-		// As the API server writes it, so that what is compared is the same. It holds no more than 64 bits.
+		// This is the API server's form, so that comparisons work. It holds no more than 64 bits.
 		canonical, err := resource.ParseQuantity(product.String())
 		if err != nil || canonical.Cmp(product) != 0 {
 			return nil, false

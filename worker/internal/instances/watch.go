@@ -20,7 +20,7 @@ import (
 
 // +kubebuilder:rbac:groups="",namespace=atoll-system,resources=configmaps,resourceNames=atoll-instance-types,verbs=list;watch
 
-// Watcher keeps the catalogue of a cluster.
+// Watcher maintains the catalogue of a cluster.
 type Watcher struct {
 	cache cache.Cache
 	key   types.NamespacedName
@@ -30,7 +30,8 @@ type Watcher struct {
 	known           Catalogue
 }
 
-// Watch adds a Watcher of the one ConfigMap to the manager. Its cache is its own: the manager's would hold every ConfigMap.
+// Watch adds a Watcher of the one ConfigMap to the manager. It has its own cache; because the manager's would hold every
+// ConfigMap.
 func Watch(mgr manager.Manager, namespace string) (*Watcher, error) {
 	only, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(),
@@ -50,12 +51,12 @@ func Watch(mgr manager.Manager, namespace string) (*Watcher, error) {
 	return &Watcher{cache: only, key: types.NamespacedName{Namespace: namespace, Name: ConfigMapName}}, nil
 }
 
-// Source is for a controller that has something to do when the catalogue changes.
+// Source is for a controller that handles changes of the catalogue.
 func (w *Watcher) Source(h handler.TypedEventHandler[*corev1.ConfigMap, reconcile.Request]) source.Source {
 	return source.Kind(w.cache, &corev1.ConfigMap{}, h)
 }
 
-// Catalogue is the one of now; empty without the ConfigMap.
+// Catalogue returns the current one; empty without the ConfigMap.
 func (w *Watcher) Catalogue(ctx context.Context) (Catalogue, error) {
 	stored := &corev1.ConfigMap{}
 	err := w.cache.Get(ctx, w.key, stored)

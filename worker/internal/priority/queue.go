@@ -9,18 +9,18 @@ import "container/heap"
 // None is the place of an item that is in no queue.
 const None = -1
 
-// Queue is not safe for concurrent use.
+// Queue is a priority queue. It is not safe for concurrent use.
 type Queue[T any] struct{ items items[T] }
 
-// New is an empty queue. place is where an item keeps its place, which is None once it has been taken out.
+// New returns an empty queue. place is where an item stores its place, which is None once it has been removed.
 func New[T any](before func(a, b T) bool, place func(T) *int) Queue[T] {
 	return Queue[T]{items[T]{before: before, place: place}}
 }
 
-// Len is how many items there are.
+// Len returns the number of items.
 func (q *Queue[T]) Len() int { return len(q.items.all) }
 
-// First answers the item that comes before all others, if there is any.
+// First returns the item that comes before all others, if any.
 func (q *Queue[T]) First() (item T, ok bool) {
 	if q.Len() == 0 {
 		return item, false
@@ -28,13 +28,13 @@ func (q *Queue[T]) First() (item T, ok bool) {
 	return q.items.all[0], true
 }
 
-// Push puts an item in.
+// Push adds an item.
 func (q *Queue[T]) Push(item T) { heap.Push(&q.items, item) }
 
-// Fix finds an item its place anew.
+// Fix moves an item to its new place after it has changed.
 func (q *Queue[T]) Fix(item T) { heap.Fix(&q.items, *q.items.place(item)) }
 
-// Remove takes an item out.
+// Remove removes an item.
 func (q *Queue[T]) Remove(item T) { heap.Remove(&q.items, *q.items.place(item)) }
 
 // items is a heap.Interface.

@@ -23,9 +23,9 @@ type Check struct {
 	TCP     int32 // a port to connect to
 }
 
-// Checks are the readiness probes of a pool's runtimes that its Pods do not carry.
+// Checks returns the readiness probes of a pool's runtimes that its Pods do not have.
 func Checks(pool *v1alpha1.SandboxPoolSpec) []Check {
-	// Every claim asks, and hardly any pool has one.
+	// Every claim calls this, and few pools have any.
 	if !slices.ContainsFunc(pool.Runtimes, func(r v1alpha1.SandboxRuntimeSpec) bool { return r.ReadinessProbe != nil }) {
 		return nil
 	}
@@ -43,7 +43,7 @@ func Checks(pool *v1alpha1.SandboxPoolSpec) []Check {
 	return checks
 }
 
-// checkOf asks the Pod, whatever host a probe names.
+// checkOf returns a check of the Pod, whatever host the probe names.
 func checkOf(pool *v1alpha1.SandboxPoolSpec, r *v1alpha1.SandboxRuntimeSpec) (Check, bool) {
 	probe := probeOf(r)
 	if probe == nil {
@@ -76,7 +76,7 @@ func checkOf(pool *v1alpha1.SandboxPoolSpec, r *v1alpha1.SandboxRuntimeSpec) (Ch
 	return c, c.Exec != nil
 }
 
-// portOf finds a port by number or name; a name that no port has is the runtime's own.
+// portOf finds a port by number or name. A name that no port has is the runtime's own.
 func portOf(pool *v1alpha1.SandboxPoolSpec, r *v1alpha1.SandboxRuntimeSpec, port intstr.IntOrString) int32 {
 	if port.Type == intstr.Int && port.IntVal > 0 {
 		return port.IntVal

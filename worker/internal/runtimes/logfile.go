@@ -17,8 +17,8 @@ type LogFile struct {
 	Path      string // absolute
 }
 
-// Log finds the log of a sandbox's runtime by the runtime's name: the file that its logDir says, in the container that
-// runtimes belong to.
+// Log returns the log of a sandbox's runtime, by the runtime's name: the file in its logDir, in the container that runtimes
+// belong to.
 func Log(container string, specs []v1alpha1.SandboxRuntimeSpec, name string) (LogFile, error) {
 	var having []string
 	for i := range specs {
@@ -41,8 +41,8 @@ func Log(container string, specs []v1alpha1.SandboxRuntimeSpec, name string) (Lo
 	return LogFile{}, problem.New(problem.NotFound, "there is no runtime %q with a log; there are: %s", name, strings.Join(having, ", "))
 }
 
-// Tail is the command that reads the last lines of a log, all of it for lines < 0, and goes on with follow. It runs in the
-// log's container: nothing of it is a shell's to interpret.
+// Tail returns the command that reads the last lines of a log, or all of it for lines < 0, and continues with follow. It runs in
+// the log's container, without a shell.
 func (l LogFile) Tail(lines int64, follow bool) []string {
 	count := "+1"
 	if lines >= 0 {

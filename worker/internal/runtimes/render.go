@@ -15,10 +15,10 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// maxPortName is Kubernetes' bound.
+// maxPortName is Kubernetes' limit.
 const maxPortName = 15
 
-// Render adds the ports and the probe of a pool's runtimes to a Pod that is made from its template.
+// Render adds the ports and the probe of a pool's runtimes to a Pod from its template.
 func Render(pool *v1alpha1.SandboxPoolSpec, pod *corev1.PodSpec) {
 	if len(pod.Containers) == 0 {
 		return
@@ -56,7 +56,7 @@ func addPort(c *corev1.Container, r *v1alpha1.SandboxRuntimeSpec) {
 	c.Ports = append(c.Ports, port)
 }
 
-// portName makes a port's name of a runtime's: what cannot stand in one becomes a hyphen.
+// portName converts a runtime's name to a port name: invalid characters become a hyphen.
 func portName(name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
@@ -79,7 +79,7 @@ func protocolOf(r *v1alpha1.SandboxRuntimeSpec) corev1.Protocol {
 	return *r.Protocol
 }
 
-// probed is the runtime whose readiness is the container's, -1 for none.
+// probed returns the index of the runtime whose readiness is the container's; -1 for none.
 func probed(pool *v1alpha1.SandboxPoolSpec) int {
 	containers := pool.Template.Spec.Containers
 	if len(containers) == 0 || containers[0].ReadinessProbe != nil || !sandbox.SameImage(sandbox.IdleImage(pool), sandbox.DefaultImage(pool)) {
@@ -92,7 +92,7 @@ func probed(pool *v1alpha1.SandboxPoolSpec) int {
 	return slices.IndexFunc(pool.Runtimes, func(r v1alpha1.SandboxRuntimeSpec) bool { return probeOf(&r) != nil })
 }
 
-// probeOf is how a runtime is known to be ready; nil where nothing tells.
+// probeOf returns the probe for a runtime's readiness; nil if there is none.
 func probeOf(r *v1alpha1.SandboxRuntimeSpec) *corev1.Probe {
 	connect := corev1.ProbeHandler{}
 	if r.Port != nil && protocolOf(r) == corev1.ProtocolTCP {
@@ -102,7 +102,7 @@ func probeOf(r *v1alpha1.SandboxRuntimeSpec) *corev1.Probe {
 		if connect.TCPSocket == nil {
 			return nil
 		}
-		// By default it would be looked at every 10 s only, and a caller waits for it.
+		// The default period is 10 s, and a caller waits for it.
 		return &corev1.Probe{ProbeHandler: connect, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 3}
 	}
 	probe := r.ReadinessProbe.DeepCopy()

@@ -9,11 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// unsaidBackoff is what a kubelet with its defaults begins with.
+// unsaidBackoff is the first back-off of a kubelet with default settings.
 const unsaidBackoff = 10 * time.Second
 
-// HeldBack reports whether the kubelet makes the first container wait before it starts again, and how long at a time. A
-// container that is swapped to an image that the Pod ran before counts as starting again.
+// HeldBack reports whether the kubelet delays a restart of the first container, and for how long each time. A swap to an image
+// that the Pod ran before counts as a restart.
 func HeldBack(pod *corev1.Pod) (time.Duration, bool) {
 	cs := mainStatus(pod)
 	if cs == nil || cs.State.Waiting == nil || cs.State.Waiting.Reason != "CrashLoopBackOff" {

@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Grant is everything that a claim writes on the Pod it takes.
+// Grant is everything that a claim writes on its Pod.
 type Grant struct {
 	ID          string
 	Key         string // empty without a claim key, as are the two below
@@ -29,10 +29,10 @@ type Grant struct {
 	User        string
 	Labels      map[string]string
 	Metadata    map[string]string
-	Image       string // what the sandbox is to run
-	// Hooks are its post-start hooks, as package hook encodes them.
+	Image       string // image of the sandbox
+	// Hooks are the post-start hooks, as package hook encodes them.
 	Hooks string
-	// Hold keeps a sandbox whose image is right starting all the same: something is to happen before it runs.
+	// Hold keeps a sandbox starting even if its image is right; because hooks or checks must run first.
 	Hold bool
 
 	IdleTimeout          time.Duration // zero: none, as of the two below
@@ -42,11 +42,11 @@ type Grant struct {
 	Now                  time.Time
 }
 
-// ErrLabelTaken refuses a claim whose labels would overwrite what the Pod has from its template.
+// ErrLabelTaken refuses a claim whose labels would overwrite those of the Pod's template.
 var ErrLabelTaken = errors.New("label is set by the pool's template")
 
-// ClaimPatch is the one write that hands a Pod out, and the phase that it leads to: Running if the Pod runs the image
-// already and nothing holds the sandbox, else Starting.
+// ClaimPatch returns the one write that hands a Pod out, and the phase that it leads to: Running if the Pod already runs the
+// image and Hold is not set, else Starting.
 func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	phase, kept := Starting, Runs(pod, g.Image)
 	if kept && !g.Hold && g.Hooks == "" {
@@ -56,10 +56,10 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.testUID(pod)
 	p.testLabel(v1alpha1.SandboxPhaseLabelKey, string(Idle))
 	p.testAlive()
-	// Whoever edits the label of a Pod that was claimed a moment ago does not make it idle.
+	// An edited label does not make a Pod idle that was claimed a moment ago.
 	p.testAnnotation(pod, v1alpha1.SandboxIDAnnotationKey)
-	// A Pod that has run a sandbox since is idle since another time; so is one that was seen before etcd was set back, whose
-	// container may have been somebody's in the time that was lost (I1, I13).
+	// A Pod that has run a sandbox since has another idle time. So does one that was seen before etcd was restored, whose
+	// container may have had a tenant in the lost time (I1, I13).
 	p.testAnnotation(pod, v1alpha1.SandboxIdleSinceAnnotationKey)
 	if kept {
 		p.testImage(pod.Spec.Containers[0].Image)
@@ -80,8 +80,8 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.setSeconds(v1alpha1.SandboxMaxLifetimeAnnotationKey, g.MaxLifetime)
 	p.setSeconds(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, g.FirstActivityTimeout)
 	p.setSeconds(v1alpha1.SandboxStartupTimeoutAnnotationKey, g.StartupTimeout)
-	// Written even when the mark is not seen: it may have been made a moment ago, and would condemn the Pod once it is
-	// idle again.
+	// This is written even if no mark is seen; because the mark may be a moment old, and would delete the Pod once it is idle
+	// again.
 	p.setAnnotation(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "")
 	p.setText(v1alpha1.SandboxPostStartHooksAnnotationKey, g.Hooks)
 	if phase == Running {
@@ -100,7 +100,7 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	return p.bytes(), phase, nil
 }
 
-// setTenant writes a name that a label may not be able to hold: hashed as label, raw as annotation.
+// setTenant writes a name that may be invalid as a label: hashed as label, raw as annotation.
 func (p *patch) setTenant(key, name string) {
 	if name != "" {
 		p.setLabel(key, HashName(name))
@@ -134,15 +134,15 @@ func (p *patch) setUserData(pod *corev1.Pod, g *Grant) error {
 	return nil
 }
 
-// HashName makes a label value of a team's or user's name.
+// HashName returns the label value of a team's or user's name.
 func HashName(name string) string { return hash32(name) }
 
-// KeyHash makes the label value of a claim key. The hub's keys are unique per team and namespace.
+// KeyHash returns the label value of a claim key. The hub's keys are unique per team and namespace.
 func KeyHash(team, namespace, key string) string {
 	return hash32(team + "\x00" + namespace + "\x00" + key)
 }
 
-// LocalKeyHash makes the label value of a key given at a worker's local API: a space of its own for each cluster.
+// LocalKeyHash returns the label value of a claim key from a worker's local API; each cluster has its own key space.
 func LocalKeyHash(team, namespace, key, clusterID string) string {
 	return hash32(strings.Join([]string{team, namespace, key, "local", clusterID}, "\x00"))
 }

@@ -6,10 +6,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Claimability says whether a Pod can be handed out, and if not, why.
+// Claimability is whether a Pod can be handed out, and if not, why.
 type Claimability string
 
-// The answers of Claimable.
+// The results of Claimable.
 const (
 	ClaimableNow    Claimability = "Claimable"
 	NotIdle         Claimability = "NotIdle"
@@ -26,9 +26,9 @@ const (
 // OK reports whether the Pod can be handed out.
 func (c Claimability) OK() bool { return c == ClaimableNow }
 
-// Claimable decides whether a Pod can be handed out, seen with its node. A Pod whose container does not run what its
-// spec asks for is held back even for a claim of another image: it is between two states that nobody of ours made. One with
-// a sandbox is not idle, whatever its label says.
+// Claimable returns whether a Pod can be handed out, given its node. A Pod whose container does not run its spec's image is not,
+// even for a claim of another image; because it is in a transition that the worker did not begin. A Pod with a sandbox is not
+// idle, whatever its label says.
 func Claimable(pod *corev1.Pod, node *corev1.Node) Claimability {
 	switch {
 	case PhaseOf(pod) != Idle:
@@ -49,7 +49,7 @@ func Claimable(pod *corev1.Pod, node *corev1.Node) Claimability {
 	return NodeServes(node)
 }
 
-// NodeServes decides whether Pods on a node can be handed out; nil is a node that is not known.
+// NodeServes returns whether Pods on a node can be handed out; nil is an unknown node.
 func NodeServes(node *corev1.Node) Claimability {
 	switch {
 	case node == nil:
@@ -67,7 +67,7 @@ func NodeServes(node *corev1.Node) Claimability {
 	return NodeUnready
 }
 
-// ReadyCondition returns the condition Ready of a Pod; nil for one that is not ready.
+// ReadyCondition returns the condition Ready of a Pod if it is true, else nil.
 func ReadyCondition(pod *corev1.Pod) *corev1.PodCondition { return trueCondition(pod, corev1.PodReady) }
 
 func trueCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {

@@ -9,8 +9,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// imagesOf are the images of the sandbox by container: those written down at its release, before the idle image was put
-// back, else those of the Pod.
+// imagesOf returns the sandbox's images by container: those recorded at its release, before the idle image was put back, else
+// those of the Pod.
 func imagesOf(pod *corev1.Pod) map[string]string {
 	if at := parseImages(pod.Annotations[v1alpha1.SandboxRunningImagesAnnotationKey]); at != nil {
 		return at
@@ -22,7 +22,7 @@ func imagesOf(pod *corev1.Pod) map[string]string {
 	return images
 }
 
-// containerOf is the container that the sandbox has, or had. That from before a swap is another tenant's.
+// containerOf returns the container that the sandbox has, or had. A container from before a swap is another tenant's.
 func containerOf(pod *corev1.Pod, s *State) string {
 	if s.ContainerID != "" {
 		return s.ContainerID
@@ -33,7 +33,7 @@ func containerOf(pod *corev1.Pod, s *State) string {
 	return ""
 }
 
-// resourcesOf sums what the containers request, else their limit; empty where nothing is said.
+// resourcesOf sums the containers' requests, or else limits; empty where there are neither.
 func resourcesOf(pod *corev1.Pod) (cpu, memory string) {
 	sum := func(name corev1.ResourceName) string {
 		var total resource.Quantity

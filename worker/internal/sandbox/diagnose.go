@@ -11,22 +11,22 @@ import (
 	"navix.sh/atoll/pkg/clip"
 )
 
-// Reasons of a Diagnosis that are not a kubelet's or the scheduler's own.
+// Reasons of a Diagnosis besides those of kubelet and scheduler.
 const (
-	// ReasonPulling: an image is being pulled or a container made of it; kubelets do not report which of the two.
+	// ReasonPulling: an image is being pulled or a container created; kubelets do not report which.
 	ReasonPulling = "Pulling"
 	// ReasonNotReady: a container runs and its readiness probe has not succeeded.
 	ReasonNotReady = "NotReady"
-	// ReasonHooks: the Pod is ready, and what has to happen before the sandbox runs is under way.
+	// ReasonHooks: the Pod is ready, and hooks or checks run before the sandbox does.
 	ReasonHooks = "PostStartHooks"
-	// ReasonHookFailing: a hook has failed and is tried again.
+	// ReasonHookFailing: a hook has failed and is retried.
 	ReasonHookFailing = "PostStartHookFailing"
 )
 
-// Diagnosis is why a Pod does not serve; zero if it does, or nothing can be said.
+// Diagnosis is why a Pod does not serve; zero if it does, or if the reason is unknown.
 type Diagnosis struct{ Reason, Message string }
 
-// Diagnose tells, from nothing but the Pod, why a starting or failed sandbox does not run, or why an idle Pod is not ready.
+// Diagnose returns, from the Pod alone, why a starting or failed sandbox does not run, or why an idle Pod is not ready.
 func Diagnose(pod *corev1.Pod) Diagnosis {
 	if pod.DeletionTimestamp != nil {
 		return Diagnosis{}
@@ -68,11 +68,12 @@ func starting(pod *corev1.Pod) Diagnosis {
 		}
 		return Diagnosis{ReasonPulling, "the image " + image + " is being pulled, or its container made"}
 	}
-	// Of a container that is held back after a swap the last end that is reported is an earlier one's, and another tenant's.
+	// For a container that is held back after a swap, the reported last end is that of an earlier container, and of another
+	// tenant.
 	return Diagnosis{o.Detail.Reason, o.Detail.Message}
 }
 
-// unready names the first cause in the order in which a Pod meets them.
+// unready returns the first cause, in the order in which a Pod meets them.
 func unready(pod *corev1.Pod) Diagnosis {
 	if Finished(pod) {
 		end := podEnd(pod)
@@ -101,7 +102,7 @@ func unready(pod *corev1.Pod) Diagnosis {
 	return Diagnosis{ReasonPulling, "containers are being made, or their images pulled"}
 }
 
-// trouble is what keeps a container from running; nothing of one that runs, is done, or is being made.
+// trouble returns what keeps a container from running; zero for one that runs, has finished, or is being created.
 func trouble(cs *corev1.ContainerStatus) Diagnosis {
 	if w := cs.State.Waiting; w != nil {
 		switch w.Reason {
@@ -119,7 +120,7 @@ func trouble(cs *corev1.ContainerStatus) Diagnosis {
 	return Diagnosis{}
 }
 
-// crashing says of a container that is held back why: how it ended last tells more than that it is held back.
+// crashing returns why a container is held back; because its last end says more than the back-off.
 func crashing(cs *corev1.ContainerStatus, message string) Diagnosis {
 	t := ended(cs)
 	if t == nil {
@@ -131,5 +132,5 @@ func crashing(cs *corev1.ContainerStatus, message string) Diagnosis {
 	return Diagnosis{"CrashLoopBackOff", fmt.Sprintf("%s; container %s ended before: %s, exit code %d", message, cs.Name, t.Reason, t.ExitCode)}
 }
 
-// maxMessage bounds what is written for people: kubelets pass on whole pages.
+// maxMessage bounds messages for users; because kubelets pass on whole pages.
 const maxMessage = 1024

@@ -9,8 +9,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// EnvOf is the Env that a Pod's sandbox is told of under. The Pods of a pool without an Env have no such label, and neither
-// have those that are older than their pool's adoption; both are told of under the pool's name.
+// EnvOf returns the Env under which a Pod's sandbox is reported. Pods of a pool without an Env lack the label, and so do Pods
+// from before their pool's adoption; both are reported under the pool's name.
 func EnvOf(pod *corev1.Pod) string {
 	if env := pod.Labels[v1alpha1.LabelEnv]; env != "" {
 		return env
@@ -18,7 +18,7 @@ func EnvOf(pod *corev1.Pod) string {
 	return pod.Labels[v1alpha1.SandboxPoolLabelKey]
 }
 
-// EnvOfPool is the same of a pool.
+// EnvOfPool does the same for a pool.
 func EnvOfPool(pool metav1.Object) string {
 	if env := pool.GetLabels()[v1alpha1.LabelEnv]; env != "" {
 		return env

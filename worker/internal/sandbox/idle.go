@@ -10,7 +10,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// IdleSince is when an idle Pod became so, by the API server's clock: at its birth, or in the write that ended its last
+// IdleSince returns when an idle Pod became idle, by the API server's clock: at its creation, or in the write that ended its last
 // sandbox's time on it.
 func IdleSince(pod *corev1.Pod) time.Time {
 	since := pod.CreationTimestamp.Time
@@ -20,16 +20,17 @@ func IdleSince(pod *corev1.Pod) time.Time {
 	return since
 }
 
-// MarkedAt is the value by which an idle Pod is marked for scale-down; "" if it is not. It tells one marking from the next.
+// MarkedAt returns the value by which an idle Pod is marked for scale-down; "" if it is not. It distinguishes one mark from the
+// next.
 func MarkedAt(pod *corev1.Pod) string {
 	return pod.Annotations[v1alpha1.SandboxScaleDownProtectedAnnotationKey]
 }
 
-// MarkPatch marks an idle Pod for scale-down. It loses to a claim, which changes the phase, and to one that is over, which has
-// changed since when the Pod is idle.
+// MarkPatch marks an idle Pod for scale-down. It loses to a claim, which changes the phase, and to a claim that has ended, which
+// changes the idle time.
 func MarkPatch(pod *corev1.Pod, now time.Time) []byte { return markPatch(pod, formatTime(now)) }
 
-// UnmarkPatch takes the mark off.
+// UnmarkPatch removes the mark.
 func UnmarkPatch(pod *corev1.Pod) []byte { return markPatch(pod, "") }
 
 func markPatch(pod *corev1.Pod, value string) []byte {

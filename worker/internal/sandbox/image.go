@@ -8,11 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// unchangedGeneration is the metadata.generation of a Pod whose spec is the one it was created with.
+// unchangedGeneration is the metadata.generation of a Pod whose spec has never changed.
 const unchangedGeneration = 1
 
-// Runs reports whether the Pod's first container runs image now: its spec asks for it, and the kubelet reports a running
-// and ready container of it.
+// Runs reports whether the Pod's first container runs image now: its spec names it, and the kubelet reports a running and ready
+// container of it.
 func Runs(pod *corev1.Pod, image string) bool {
 	if len(pod.Spec.Containers) == 0 || !SameImage(pod.Spec.Containers[0].Image, image) {
 		return false
@@ -24,8 +24,8 @@ func Runs(pod *corev1.Pod, image string) bool {
 	return pod.Generation == unchangedGeneration || reports(cs, image)
 }
 
-// reports compares what a kubelet says about a container with a reference. A reference by digest is recognised in the
-// image id as well, since the name that a kubelet gives such an image can be a tag.
+// reports compares a kubelet's report about a container with a reference. It matches a reference by digest against the image id
+// as well; because the kubelet's name for such an image can be a tag.
 func reports(cs *corev1.ContainerStatus, image string) bool {
 	if SameImage(cs.Image, image) {
 		return true
@@ -34,7 +34,7 @@ func reports(cs *corev1.ContainerStatus, image string) bool {
 	return found && strings.HasSuffix(cs.ImageID, "@"+digest)
 }
 
-// ContainerID is the id that the kubelet last reported for the first container.
+// ContainerID returns the id that the kubelet last reported for the first container.
 func ContainerID(pod *corev1.Pod) string {
 	if cs := mainStatus(pod); cs != nil {
 		return cs.ContainerID
@@ -42,7 +42,7 @@ func ContainerID(pod *corev1.Pod) string {
 	return ""
 }
 
-// mainStatus is the status of the first container, the one whose image is swapped.
+// mainStatus returns the status of the first container, whose image is swapped.
 func mainStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	if len(pod.Spec.Containers) == 0 {
 		return nil
@@ -56,13 +56,13 @@ func mainStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// SameImage compares two references to an image as a container runtime reads them.
+// SameImage compares two image references as a container runtime does.
 func SameImage(a, b string) bool {
 	return a != "" && (a == b || canonicalImage(a) == canonicalImage(b))
 }
 
-// canonicalImage spells out what a reference leaves to defaults: registry, Docker's library, tag. With a digest the tag
-// says nothing and goes.
+// canonicalImage adds the defaults of a reference: registry, Docker's library, tag. It removes the tag if there is a digest;
+// because the tag then has no effect.
 func canonicalImage(ref string) string {
 	name, digest, _ := strings.Cut(ref, "@")
 	tag := ""

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// IDOf is the sandbox on a Pod; "" if there is none. A claim writes it twice, and a label is the one that is edited.
+// IDOf returns the id of the sandbox on a Pod; "" if there is none. A claim writes it twice, and only the label is easily edited.
 func IDOf(pod *corev1.Pod) string {
 	if id := pod.Annotations[v1alpha1.SandboxIDAnnotationKey]; id != "" {
 		return id
@@ -19,19 +19,20 @@ func IDOf(pod *corev1.Pod) string {
 	return pod.Labels[v1alpha1.SandboxIDLabelKey]
 }
 
-// PhaseOf is the phase that a Pod is in. A Pod without a sandbox is in the one that its label says. That of a sandbox is told
-// by what every transition writes beside the label, where the label contradicts it: a label is edited with one command, and
-// what looks idle is handed to the next tenant (I1, I13).
+// PhaseOf returns a Pod's phase. Without a sandbox it is the label's. With a sandbox, and a label that contradicts it, it is the
+// one that every transition writes beside the label; because a label is easily edited, and a Pod that looks idle is handed to the
+// next tenant (I1, I13).
 func PhaseOf(pod *corev1.Pod) Phase {
 	label, a := Phase(pod.Labels[v1alpha1.SandboxPhaseLabelKey]), pod.Annotations
 	ended := a[v1alpha1.SandboxStopReasonAnnotationKey] != "" || a[v1alpha1.SandboxTerminatedAtAnnotationKey] != ""
 	switch {
 	case IDOf(pod) == "" && label == Idle && a[v1alpha1.SandboxClaimedAtAnnotationKey] != "":
-		return "" // it was somebody's, and nothing says that it was reset
+		return "" // it had a sandbox, and nothing shows that it was reset
 	case IDOf(pod) == "", ended && label == Stopping:
 		return label
 	case ended:
-		// Also where it was stopping: whether its Pod was being reset is not worth finding out, it is replaced.
+		// This also applies to a stopping sandbox: it is not worth finding out whether its Pod was being reset, so the Pod is
+		// replaced.
 		return Failed
 	case a[v1alpha1.SandboxStartedAtAnnotationKey] != "":
 		return Running
@@ -39,13 +40,13 @@ func PhaseOf(pod *corev1.Pod) Phase {
 	return Starting
 }
 
-// PoolOf reads which pool a Pod belongs to; the name is empty if it belongs to none. Its owner tells, and the label only where
-// it has none: that can be edited with one command, too.
+// PoolOf returns the pool that a Pod belongs to; its name is empty if there is none. It reads the owner reference, and the label
+// only if there is no owner; because a label is easily edited.
 func PoolOf(pod *corev1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: PoolName(pod)}
 }
 
-// PoolName is the name in PoolOf. Any object that is no Pod of a pool's has none.
+// PoolName returns the name in PoolOf. It is empty for any object but a pool's Pod.
 func PoolName(object metav1.Object) string {
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == poolKind.Kind {
 		if group, err := schema.ParseGroupVersion(owner.APIVersion); err == nil && group.Group == poolKind.Group {
@@ -55,7 +56,7 @@ func PoolName(object metav1.Object) string {
 	return object.GetLabels()[v1alpha1.SandboxPoolLabelKey]
 }
 
-// PoolLabels are those by which a pool's Pods are selected.
+// PoolLabels are the labels by which a pool's Pods are selected.
 func PoolLabels(pool string) map[string]string {
 	return map[string]string{
 		v1alpha1.ManagedByLabelKey:   v1alpha1.ManagedBySandboxAPIServer,
@@ -65,7 +66,7 @@ func PoolLabels(pool string) map[string]string {
 
 var poolKind = v1alpha1.GroupVersion.WithKind("SandboxPool").GroupKind()
 
-// PoolPatch names the pool of a Pod again that has lost both its label and its owner.
+// PoolPatch restores the pool label of a Pod that has lost both its label and its owner.
 func PoolPatch(pod *corev1.Pod, pool string) []byte {
 	p := newPatch(256)
 	p.testUID(pod)
@@ -74,10 +75,10 @@ func PoolPatch(pod *corev1.Pod, pool string) []byte {
 	return p.bytes()
 }
 
-// Mislabelled lists the labels of a Pod that are not as they were written last, with the values that they had; nil if all of
-// them are right.
+// Mislabelled returns the labels of a Pod that differ from what was last written, with their correct values; nil if all are
+// correct.
 func Mislabelled(pod *corev1.Pod) map[string]string {
-	var wrong map[string]string // hardly any Pod has one, and every Pod is asked at each look at its pool
+	var wrong map[string]string // nil for nearly every Pod, and every reconcile calls this for all Pods
 	for _, label := range [...]struct{ key, value string }{
 		{v1alpha1.SandboxPhaseLabelKey, string(PhaseOf(pod))},
 		{v1alpha1.SandboxPoolLabelKey, PoolName(pod)},

@@ -10,14 +10,14 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// TimeoutsChange is what a caller wants changed about a live sandbox. A nil field stays as it is, zero takes the timeout off.
+// TimeoutsChange is the change that a caller requests for a live sandbox. A nil field changes nothing, zero removes the timeout.
 type TimeoutsChange struct {
 	Idle     *time.Duration
 	Lifetime *time.Duration
 }
 
-// TimeoutsPatch changes the timeouts of a live sandbox. Whoever does that has been told of it, so nothing waits for its
-// first activity any more.
+// TimeoutsPatch changes the timeouts of a live sandbox. It also removes the first-activity timeout; because the caller evidently
+// has the sandbox.
 func TimeoutsPatch(pod *corev1.Pod, change TimeoutsChange) []byte {
 	p := newPatch(768)
 	p.testSandbox(pod)
@@ -37,8 +37,8 @@ func (p *patch) changeSeconds(key string, d *time.Duration) {
 	}
 }
 
-// ActivePatch writes down when a sandbox was last active. It does not ask for the phase: a start must not get in its way, and
-// on a Pod that is stopping it does no harm.
+// ActivePatch records when a sandbox was last active. It does not test the phase; because it must not conflict with a start, and
+// does no harm on a stopping Pod.
 func ActivePatch(pod *corev1.Pod, at time.Time) []byte {
 	p := newPatch(512)
 	p.testTenant(pod)

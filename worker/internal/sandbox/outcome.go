@@ -10,19 +10,19 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Progress is what has become of a live sandbox, as the kubelet reports it.
+// Progress is the state of a live sandbox, as the kubelet reports it.
 type Progress string
 
-// The answers of Observe.
+// The results of Observe.
 const (
-	// Waiting: a swap is under way. Detail says what it waits for.
+	// Waiting: a swap is in progress. Detail says what it waits for.
 	Waiting Progress = "Waiting"
-	// Up: the container of the sandbox is running. On a starting Pod this is the time for StartPatch.
+	// Up: the container of the sandbox is running. On a starting Pod, write StartPatch.
 	Up Progress = "Up"
-	// Ending: its container has ended, and the kubelet has not said what follows. A container that heeds the signal of an
-	// eviction exits with 0 like one that is done; only a later report tells the two apart. End says how it looks so far.
+	// Ending: its container has ended, and the kubelet has not reported what follows. A container that heeds the signal of an
+	// eviction exits with 0, as one that has completed; only a later report distinguishes them. End is what is known so far.
 	Ending Progress = "Ending"
-	// Over: the sandbox has ended by itself. End says how; this is the time for ReleasePatch.
+	// Over: the sandbox has ended on its own. End says how; write ReleasePatch.
 	Over Progress = "Over"
 )
 
@@ -34,21 +34,21 @@ type End struct {
 	ExitCode   *int32
 }
 
-// Observation is the answer of Observe.
+// Observation is the result of Observe.
 type Observation struct {
 	Progress Progress
-	Detail   v1alpha1.SandboxStatusDetail // while Waiting; LastUpdatedTime is left to the writer
+	Detail   v1alpha1.SandboxStatusDetail // while Waiting; the writer sets LastUpdatedTime
 	End      End                          // when Ending or Over
 }
 
-// hopeless are the waiting reasons that no longer wait changes. ErrImagePull is not among them: the kubelet tries once
-// more before it says ImagePullBackOff.
+// hopeless are the waiting reasons that waiting does not resolve. ErrImagePull is not among them; because the kubelet retries
+// once before it reports ImagePullBackOff.
 var hopeless = map[string]bool{
 	"ImagePullBackOff": true, "InvalidImageName": true, "ErrImageNeverPull": true, "ImageInspectError": true,
 	"CreateContainerConfigError": true, "CreateContainerError": true, "RunContainerError": true,
 }
 
-// Observe decides what has become of a starting or running sandbox.
+// Observe returns the state of a starting or running sandbox.
 func Observe(pod *corev1.Pod) Observation {
 	if Finished(pod) {
 		return Observation{Progress: Over, End: podEnd(pod)}
@@ -69,7 +69,7 @@ func keeps(pod *corev1.Pod) bool {
 	return pod.Annotations[v1alpha1.SwapFromContainerIDAnnotationKey] == "" && pod.Annotations[v1alpha1.SandboxContainerIDAnnotationKey] != ""
 }
 
-// observeKept looks at a sandbox that starts without a swap. What ends its container ends it, as if it ran.
+// observeKept observes a sandbox that starts without a swap. It ends with its container, as a running one does.
 func observeKept(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	o := observeRunning(pod, cs)
 	switch {
@@ -85,7 +85,7 @@ func waits(reason, message string) Observation {
 	return Observation{Progress: Waiting, Detail: v1alpha1.SandboxStatusDetail{Reason: reason, Message: message}}
 }
 
-// observeRunning recognises the end of the one container that the sandbox has, also when its successor runs already.
+// observeRunning recognizes the end of the sandbox's one container, even if its successor already runs.
 func observeRunning(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	if cs == nil {
 		return Observation{Progress: Up}
@@ -106,7 +106,7 @@ func observeRunning(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	return Observation{Progress: Up}
 }
 
-// observeStarting looks past the container that ran before the swap: the kubelet reports how that one ended as well.
+// observeStarting ignores the container from before the swap, whose end the kubelet reports as well.
 func observeStarting(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	old := pod.Annotations[v1alpha1.SwapFromContainerIDAnnotationKey]
 	image := pod.Spec.Containers[0].Image
@@ -133,9 +133,9 @@ func observeStarting(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	return Observation{Progress: Up}
 }
 
-// ended is how the container that the kubelet names has ended: where it is to start again that is called its last state. The
-// last state of a container that runs says nothing about a swap: a kubelet that has not reported the end of the one before
-// keeps that of an earlier one (v1.36), and an earlier one is another tenant's.
+// ended returns how the container that the kubelet names has ended. For one that will be restarted this is its last state. The
+// last state of a running container says nothing about a swap; because a kubelet that has not reported the end of the previous
+// container keeps an earlier one's (v1.36), which is another tenant's.
 func ended(cs *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	t := cs.State.Terminated
 	if cs.State.Waiting != nil {
@@ -167,12 +167,12 @@ func containerEnd(t *corev1.ContainerStateTerminated) End {
 	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: reason, Message: message, ExitCode: &code}
 }
 
-// nodeEnded is the reason of a Pod that its node has ended without saying why.
+// nodeEnded is the reason for a Pod that its node has ended without a reason.
 const nodeEnded = "EndedByNode"
 
-// podEnd is the end of a Pod that has finished. One whose containers always start again finishes only when somebody ends
-// it. Kubelets (v1.36) give no reason when they evict a Pod whose container heeds the signal, and call it Succeeded; an
-// Event is all that tells.
+// podEnd returns the end of a Pod that has finished. A Pod whose containers always restart finishes only from outside. Kubelets
+// (v1.36) give no reason when they evict a Pod whose container heeds the signal, and report Succeeded; only an Event shows the
+// eviction.
 func podEnd(pod *corev1.Pod) End {
 	if pod.Status.Reason == "" && pod.DeletionTimestamp == nil && restartsAlways(&pod.Spec) {
 		end := End{

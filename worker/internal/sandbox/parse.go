@@ -14,7 +14,8 @@ const maxSeconds = math.MaxInt64 / int64(time.Second)
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// parseTime reads what is no time as none, and so a time that the API has no words for: in another zone's year 0 or 9999.
+// parseTime returns the zero time for an invalid value, and for a time that the API cannot represent: the year 0 or 9999 in
+// another zone.
 func parseTime(v string) time.Time {
 	t, err := time.Parse(time.RFC3339, v)
 	if t = t.UTC(); err != nil || t.Year() < 1 || t.Year() > 9999 {
@@ -23,12 +24,12 @@ func parseTime(v string) time.Time {
 	return t
 }
 
-// formatSeconds rounds up: a timeout is never shortened by being written down.
+// formatSeconds rounds up, so that writing a timeout never shortens it.
 func formatSeconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d-1)/time.Second)+1, 10)
 }
 
-// parseSeconds reads a timeout in whole seconds; what is no positive number reads as none.
+// parseSeconds parses a timeout in whole seconds. Anything but a positive number counts as none.
 func parseSeconds(v string) time.Duration {
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n <= 0 || n > maxSeconds {
@@ -46,10 +47,10 @@ func parseExitCode(v string) *int32 {
 	return &code
 }
 
-// parseImages reads a JSON map of container to image.
+// parseImages parses a JSON map of container to image.
 func parseImages(v string) map[string]string { return parseStringMap(v) }
 
-// parseStringMap reads a JSON object of strings; anything else reads as none.
+// parseStringMap parses a JSON object of strings. Anything else counts as none.
 func parseStringMap(v string) map[string]string {
 	if v == "" {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// patch writes an RFC 6902 document front to back. Whoever builds one puts its tests first.
+// patch writes an RFC 6902 document front to back. Tests come first.
 type patch struct{ buf []byte }
 
 func newPatch(size int) *patch {
@@ -29,7 +29,7 @@ func (p *patch) bytes() []byte {
 	return append(p.buf, ']')
 }
 
-// Paths of the maps that every Pod of a pool is born with.
+// Paths of the maps that every Pod of a pool is created with.
 const (
 	labelsPath      = "/metadata/labels/"
 	annotationsPath = "/metadata/annotations/"
@@ -37,7 +37,7 @@ const (
 
 func (p *patch) testUID(pod *corev1.Pod) { p.op("test", "/metadata/uid", "", string(pod.UID)) }
 
-// testAlive makes the patch fail on a Pod that is being deleted: a missing member equals null.
+// testAlive makes the patch fail on a Pod that is being deleted; because a missing member equals null.
 func (p *patch) testAlive() {
 	p.buf = append(p.buf, `{"op":"test","path":"/metadata/deletionTimestamp","value":null},`...)
 }
@@ -46,7 +46,7 @@ func (p *patch) testLabel(key, value string)     { p.op("test", labelsPath, key,
 func (p *patch) setLabel(key, value string)      { p.op("add", labelsPath, key, value) }
 func (p *patch) setAnnotation(key, value string) { p.op("add", annotationsPath, key, value) }
 
-// testAnnotation pins an annotation to what the caller saw. As in testAlive, a missing member equals null.
+// testAnnotation tests that an annotation is as the caller saw it. As in testAlive, a missing member equals null.
 func (p *patch) testAnnotation(pod *corev1.Pod, key string) {
 	p.testMember(annotationsPath, pod.Annotations, key)
 }
@@ -63,21 +63,21 @@ func (p *patch) testMember(parent string, members map[string]string, key string)
 
 func (p *patch) setTime(key string, t time.Time) { p.setAnnotation(key, formatTime(t)) }
 
-// setSeconds writes a timeout if there is one.
+// setSeconds writes a timeout unless it is zero.
 func (p *patch) setSeconds(key string, d time.Duration) {
 	if d > 0 {
 		p.setAnnotation(key, formatSeconds(d))
 	}
 }
 
-// setText writes an annotation if there is something to say.
+// setText writes an annotation unless it is empty.
 func (p *patch) setText(key, value string) {
 	if value != "" {
 		p.setAnnotation(key, value)
 	}
 }
 
-// dropLabel removes a label that the Pod is seen to have; removing one that it lacks would fail the whole patch.
+// dropLabel removes a label if the Pod is seen to have it; because removing a missing label would fail the whole patch.
 func (p *patch) dropLabel(pod *corev1.Pod, key string) {
 	if _, ok := pod.Labels[key]; ok {
 		p.buf = append(p.buf, `{"op":"remove","path":"`...)
@@ -86,7 +86,7 @@ func (p *patch) dropLabel(pod *corev1.Pod, key string) {
 	}
 }
 
-// clear empties an annotation that the Pod is seen to have.
+// clear empties an annotation if the Pod is seen to have it.
 func (p *patch) clear(pod *corev1.Pod, key string) {
 	if pod.Annotations[key] != "" {
 		p.setAnnotation(key, "")
@@ -96,10 +96,10 @@ func (p *patch) clear(pod *corev1.Pod, key string) {
 func (p *patch) testImage(value string) { p.op("test", "/spec/containers/0/image", "", value) }
 func (p *patch) setImage(value string)  { p.op("replace", "/spec/containers/0/image", "", value) }
 
-// dropManagedFields makes the API server forget who set which field, and from then on not track it for this Pod (until
-// somebody applies it server-side), which is a fifth of what a write costs there: the claim's own, and every later one's,
-// the kubelet's included. A list of one empty entry is how the API spells that.
-// Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
+// dropManagedFields removes the managed fields. From then on the API server does not track them for this Pod, until a server-side
+// apply. That saves a fifth of the cost of a write: of the claim, and of every later write, the kubelet's included. The API
+// spells it as a list of one empty entry. Source:
+// https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
 func (p *patch) dropManagedFields() {
 	p.buf = append(p.buf, `{"op":"add","path":"/metadata/managedFields","value":[{}]},`...)
 }
@@ -114,8 +114,8 @@ func (p *patch) op(op, parent, key, value string) {
 	p.buf = append(p.buf, "},"...)
 }
 
-// path escapes the last token as RFC 6901 wants it. Keys here are label and annotation keys: no byte of them needs
-// escaping as JSON.
+// path escapes the last token as RFC 6901 requires. The keys are those of labels and annotations, so no byte needs escaping as
+// JSON.
 func (p *patch) path(parent, key string) {
 	p.buf = append(p.buf, parent...)
 	for i := range len(key) {
@@ -130,13 +130,13 @@ func (p *patch) path(parent, key string) {
 	}
 }
 
-// appendString quotes s; encoding/json is asked only for what is not plain text.
+// appendString quotes s. It uses encoding/json only for what is not plain text.
 func appendString(buf []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			quoted, err := json.Marshal(s)
 			if err != nil {
-				return append(buf, `""`...) // not reached: every string has a JSON form
+				return append(buf, `""`...) // unreachable: every string has a JSON form
 			}
 			return append(buf, quoted...)
 		}
@@ -146,16 +146,16 @@ func appendString(buf []byte, s string) []byte {
 	return append(buf, '"')
 }
 
-// testTenant pins a patch to the Pod and the sandbox on it, whatever its phase has become.
+// testTenant ties a patch to the Pod and its sandbox, in any phase.
 func (p *patch) testTenant(pod *corev1.Pod) {
 	p.testUID(pod)
 	p.testLabel(v1alpha1.SandboxIDLabelKey, pod.Labels[v1alpha1.SandboxIDLabelKey])
 }
 
-// testSandbox pins a patch to the Pod, its phase and the sandbox that the caller saw on it.
+// testSandbox ties a patch to the Pod, its phase and the sandbox that the caller saw on it.
 func (p *patch) testSandbox(pod *corev1.Pod) {
 	p.testUID(pod)
-	// As it is, also where it is wrong: the transition that comes puts it right.
+	// The label is tested as it is, even if it is wrong; because the transition corrects it.
 	p.testMember(labelsPath, pod.Labels, v1alpha1.SandboxPhaseLabelKey)
 	if id, ok := pod.Labels[v1alpha1.SandboxIDLabelKey]; ok {
 		p.testLabel(v1alpha1.SandboxIDLabelKey, id)

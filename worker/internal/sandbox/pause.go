@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/worker/internal/pause"
 )
 
-// PausePatch writes what is wanted of a running sandbox, or with nil that it has all of its CPU. Whoever asks for it knows
-// of the sandbox, so nothing waits for its first activity any more; and one that is not to be paused counts as active.
+// PausePatch writes the pause intent of a running sandbox; nil means all of its CPU. It also removes the first-activity timeout;
+// because the caller evidently has the sandbox. A sandbox that is resumed counts as active.
 func PausePatch(pod *corev1.Pod, intent *pause.Intent, now time.Time) ([]byte, error) {
 	value, err := intent.Encode()
 	if err != nil {
@@ -31,8 +31,8 @@ func PausePatch(pod *corev1.Pod, intent *pause.Intent, now time.Time) ([]byte, e
 	return p.bytes(), nil
 }
 
-// ResizePatch changes the CPU of a running sandbox' containers; it is for the Pod's subresource resize. It is tied to the
-// intent: whoever changes that decides anew.
+// ResizePatch changes the CPU of a running sandbox's containers, through the Pod's subresource resize. It tests the intent;
+// because a new intent needs a new decision.
 func ResizePatch(pod *corev1.Pod, changes []pause.Change) []byte {
 	p := newPatch(1024)
 	p.testSandbox(pod)
@@ -50,7 +50,7 @@ func ResizePatch(pod *corev1.Pod, changes []pause.Change) []byte {
 	return p.bytes()
 }
 
-// pauseOf tells callers how far a pause is; nil for a sandbox that has all of its CPU.
+// pauseOf returns the progress of a pause; nil for a sandbox that has all of its CPU.
 func pauseOf(pod *corev1.Pod) *sandboxv1.Pause {
 	if !PhaseOf(pod).Live() {
 		return nil
@@ -70,10 +70,10 @@ func pauseOf(pod *corev1.Pod) *sandboxv1.Pause {
 	return out
 }
 
-// Readiness says whether a sandbox can be used, and if not, why.
+// Readiness is whether a sandbox can be used, and if not, why.
 type Readiness string
 
-// The answers of Ready.
+// The results of Ready.
 const (
 	ReadyNow         Readiness = "Ready"
 	NotRunning       Readiness = "NotRunning"
@@ -86,8 +86,8 @@ const (
 // OK reports whether the sandbox can be used.
 func (r Readiness) OK() bool { return r == ReadyNow }
 
-// Ready decides whether a sandbox can be used: the kubelet has seen the Pod as it is, its container runs and is ready, it
-// has an address, and no resize is under way.
+// Ready returns whether a sandbox can be used: the kubelet has seen the current Pod, its container runs and is ready, it has an
+// address, and no resize is in progress.
 func Ready(pod *corev1.Pod) Readiness {
 	cs := mainStatus(pod)
 	switch {

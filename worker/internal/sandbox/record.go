@@ -15,8 +15,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Record tells about the sandbox on a Pod in the words of the public API: a live one as it is, one on a failed or
-// finally deleted Pod as ended, one that is stopping as stopping. It is nil for a Pod without a sandbox.
+// Record returns the sandbox on a Pod as the public API has it: a live one as it is, one on a failed or deleted Pod as ended, a
+// stopping one as stopping. It is nil for a Pod without a sandbox.
 func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID string) *sandboxv1.Sandbox {
 	s := Read(pod)
 	if s.ID == "" {
@@ -53,8 +53,8 @@ func Record(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID s
 	return record
 }
 
-// TerminalRecord is Record for a sandbox that is over: it always has an end, also if the Pod was deleted from outside
-// before anyone could write one down. now is used for what nobody wrote.
+// TerminalRecord is Record for a sandbox that is over. It always has an end, even if the Pod was deleted from outside before one
+// was written. now replaces what was not written.
 func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clusterID string, now time.Time) *sandboxv1.Sandbox {
 	record := Record(pod, runtimes, clusterID)
 	if record == nil {
@@ -73,8 +73,8 @@ func TerminalRecord(pod *corev1.Pod, runtimes []v1alpha1.SandboxRuntimeSpec, clu
 	return record
 }
 
-// lostPod is the end of a sandbox whose Pod went without a release. How its container ended when the Pod was deleted is
-// not how the sandbox did: a tenant that heeds the signal exits with 0, and has not completed anything.
+// lostPod returns the end of a sandbox whose Pod was deleted without a release. The container's exit code does not count; because
+// a tenant that heeds the signal exits with 0, and has not completed.
 func lostPod(pod *corev1.Pod) End {
 	why := disruption(pod)
 	if Finished(pod) && (pod.Status.Reason != "" || why == nil && !endedByDeletion(pod)) {
@@ -91,7 +91,7 @@ func lostPod(pod *corev1.Pod) End {
 	return end
 }
 
-// disruption is the condition of a Pod that is being taken away from outside; nil for any other.
+// disruption returns the condition of a Pod that is being disrupted from outside; nil for any other.
 func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -102,8 +102,8 @@ func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// endedByDeletion reports whether the container ended because the Pod was deleted. The time of that is no help where the
-// kubelet has let go of the Pod: then its deletionTimestamp is that moment, and no longer the end of the grace period.
+// endedByDeletion reports whether the container ended because the Pod was deleted. Once the kubelet has released the Pod the time
+// does not help; because deletionTimestamp is then that moment, and no longer the end of the grace period.
 func endedByDeletion(pod *corev1.Pod) bool {
 	cs := mainStatus(pod)
 	if pod.DeletionTimestamp == nil || cs == nil || cs.State.Terminated == nil {
@@ -138,8 +138,7 @@ func apiPhase(pod *corev1.Pod, phase Phase) sandboxv1.Phase {
 	}
 }
 
-// userLabels are the labels of the claim, under the names that its caller gave them. Those of a claim from before the prefix have
-// none.
+// userLabels returns the labels of the claim, under the caller's names. It is empty for a claim from before the prefix.
 func userLabels(pod *corev1.Pod) map[string]string {
 	keys := managedLabels(pod)
 	if len(keys) == 0 {
@@ -168,7 +167,7 @@ func runtimesOf(pod *corev1.Pod, specs []v1alpha1.SandboxRuntimeSpec) []*sandbox
 	return runtimes
 }
 
-// runtimeURL has the transport protocol as its scheme: what is spoken on it depends on the runtime.
+// runtimeURL uses the transport protocol as its scheme; because the application protocol depends on the runtime.
 func runtimeURL(ip string, port int32, protocol *corev1.Protocol) string {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || port <= 0 || port > 65535 {

@@ -35,14 +35,14 @@ const (
 	ReplaceIPC           RecycleReason = "IPCObjects"
 )
 
-// Recycle tells what becomes of a Pod when its sandbox ends.
+// Recycle is what happens to a Pod when its sandbox ends.
 type Recycle struct {
 	Reset  bool // put the idle image back and return to idle; otherwise the Pod is replaced
 	Reason RecycleReason
 }
 
-// Recyclable decides whether the Pod may return to idle. For a live Pod it says what a release would do, for a stopping
-// one what its release has done; the answer for a stopping Pod may only become stricter (a debug container added since).
+// Recyclable returns whether the Pod may return to idle. For a live Pod it is what a release would do, for a stopping Pod what
+// its release has done. For a stopping Pod the result may only become stricter, for example after a debug container was added.
 func Recyclable(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) Recycle {
 	reason := recycleReason(pod, pool)
 	return Recycle{Reset: reason == Resettable, Reason: reason}
@@ -56,7 +56,7 @@ func NeverResetPatch(pod *corev1.Pod) []byte {
 	return p.bytes()
 }
 
-// NeverReset reports whether a Pod's own policy is to be replaced.
+// NeverReset reports whether the Pod's own policy is replacement.
 func NeverReset(pod *corev1.Pod) bool {
 	return v1alpha1.RecyclePolicy(pod.Annotations[v1alpha1.RecyclePolicyAnnotationKey]) == v1alpha1.RecyclePolicyReplace
 }
@@ -65,14 +65,14 @@ func recycleReason(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) RecycleReaso
 	switch v1alpha1.RecyclePolicy(pod.Annotations[v1alpha1.RecyclePolicyAnnotationKey]) {
 	case "", v1alpha1.RecyclePolicyAuto:
 	default:
-		// Reuse, too, and what we do not know: keeping less is always allowed.
+		// This includes Reuse and unknown policies; because keeping less is always allowed.
 		return ReplaceByPolicy
 	}
 	if pod.DeletionTimestamp != nil || Finished(pod) {
 		return ReplaceGone
 	}
 	if pause.Marked(pod) {
-		// What its containers have is not what the pool's Pods have, and may be changed still.
+		// Its containers' resources differ from those of the pool's Pods, and may still change.
 		return ReplacePaused
 	}
 	if reason := residue(&pod.Spec); reason != Resettable {
@@ -81,7 +81,7 @@ func recycleReason(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) RecycleReaso
 	return imageRestarts(pod, IdleImage(pool))
 }
 
-// imageRestarts tells whether the change of image ends the tenant's container.
+// imageRestarts returns whether the change of image ends the tenant's container.
 func imageRestarts(pod *corev1.Pod, idle string) RecycleReason {
 	s := Read(pod)
 	tenant, container := pod.Spec.Containers[0].Image, ContainerID(pod)
@@ -95,15 +95,15 @@ func imageRestarts(pod *corev1.Pod, idle string) RecycleReason {
 	case idle == "" || tenant == "" || SameImage(tenant, idle):
 		return ReplaceSameImage
 	case container == "" || container == s.SwapFrom:
-		// The swap to the tenant's image may not have begun. Then putting the idle image back restarts nothing, and
-		// whether the tenant's container ran in between cannot be seen.
+		// The swap to the tenant's image may not have begun. Then putting the idle image back restarts nothing, and it is unknown
+		// whether the tenant's container ran in between.
 		return ReplaceNoContainerID
 	}
 	return Resettable
 }
 
-// ResetDone reports whether a stopping Pod may be made idle: it is recyclable still, and the kubelet reports, for the
-// idle image, a running and ready container that is not the tenant's.
+// ResetDone reports whether a stopping Pod may become idle: it is still recyclable, and the kubelet reports, for the idle image,
+// a running and ready container that is not the tenant's.
 func ResetDone(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) bool {
 	if PhaseOf(pod) != Stopping || !Recyclable(pod, pool).Reset || ReadyCondition(pod) == nil {
 		return false
@@ -117,7 +117,7 @@ func ResetDone(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) bool {
 		reports(cs, IdleImage(pool))
 }
 
-// Finished reports whether a Pod has come to its end.
+// Finished reports whether a Pod has finished.
 func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

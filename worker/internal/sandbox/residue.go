@@ -9,12 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sharedMemoryPath is where a container runtime mounts a file system of the Pod's, writable for everybody, unless the
-// container has a mount of its own there.
+// sharedMemoryPath is where a container runtime mounts a file system of the Pod, writable for all users, unless the container has
+// its own mount there.
 const sharedMemoryPath = "/dev/shm"
 
-// residue names what in the Pod would outlive a swap of the first container. It goes by the Pod as the API server has it,
-// so what a webhook added counts.
+// residue returns what in the Pod would outlive a swap of the first container. It reads the Pod as stored, so changes by a
+// webhook count.
 func residue(spec *corev1.PodSpec) RecycleReason {
 	switch {
 	case len(spec.Containers) != 1:
@@ -29,7 +29,7 @@ func residue(spec *corev1.PodSpec) RecycleReason {
 		spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace:
 		return ReplaceShared
 	case spec.RuntimeClassName != nil:
-		// What another runtime keeps between the containers of a Pod, and whether it obeys sysctls, is not known here.
+		// It is unknown what another runtime keeps between the containers of a Pod, and whether it applies sysctls.
 		return ReplaceRuntime
 	case len(spec.ResourceClaims) > 0:
 		// A device is prepared for a Pod, and cleaned after it.
@@ -59,24 +59,24 @@ func residue(spec *corev1.PodSpec) RecycleReason {
 	return Resettable
 }
 
-// readOnlySource knows the sources that nobody in the Pod can write to. Everything else counts as writable, sources that
-// Kubernetes does not have yet included; a read-only mount of a writable source is not looked at.
+// readOnlySource reports whether the source of a volume is read-only for the whole Pod. Everything else counts as writable,
+// including sources that Kubernetes does not have yet. A read-only mount of a writable source does not help.
 func readOnlySource(v *corev1.VolumeSource) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil || v.Image != nil
 }
 
-// privileged reports whether the container may do to the Pod's namespaces what others cannot.
+// privileged reports whether the container has privileges over the Pod's namespaces.
 func privileged(c *corev1.SecurityContext) bool {
 	return c != nil && (isTrue(c.Privileged) ||
 		c.Capabilities != nil && len(c.Capabilities.Add) > 0 ||
 		c.ProcMount != nil && *c.ProcMount != corev1.DefaultProcMount)
 }
 
-// neverRoot reports whether nobody in the container can be or become root. Root can write to the Pod's /etc/hostname and
+// neverRoot reports whether no process in the container can be or become root. Root can write to the Pod's /etc/hostname and
 // /etc/resolv.conf, and so choose the next tenant's name server, and to the attributes of its /etc/hosts.
 func neverRoot(pod *corev1.PodSecurityContext, c *corev1.SecurityContext) bool {
 	if c == nil || c.AllowPrivilegeEscalation == nil || *c.AllowPrivilegeEscalation {
-		// A tenant's image may bring programs that are setuid root.
+		// A tenant's image may contain setuid root programs.
 		return false
 	}
 	user, nonRoot := c.RunAsUser, c.RunAsNonRoot
@@ -89,7 +89,7 @@ func neverRoot(pod *corev1.PodSecurityContext, c *corev1.SecurityContext) bool {
 	return user != nil && *user != 0 || user == nil && isTrue(nonRoot)
 }
 
-// sharedMemoryCovered reports whether a volume that cannot be written to lies over the Pod's shared memory.
+// sharedMemoryCovered reports whether a read-only volume is mounted over the Pod's shared memory.
 func sharedMemoryCovered(c *corev1.Container, readOnly map[string]bool) bool {
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
@@ -100,15 +100,15 @@ func sharedMemoryCovered(c *corev1.Container, readOnly map[string]bool) bool {
 	return false
 }
 
-// ipcClosed reports whether no IPC object can outlive the process that made it. Which of them there may be is a limit of
-// the Pod's IPC namespace, of which the API knows sysctls alone.
+// ipcClosed reports whether no IPC object can outlive the process that created it. The Pod's IPC namespace limits these objects,
+// and the API shows only its sysctls.
 func ipcClosed(pod *corev1.PodSecurityContext) bool {
 	if pod == nil {
 		return false
 	}
 	set := map[string]string{}
 	for _, s := range pod.Sysctls {
-		// The API takes both spellings of a name; of a name that is there twice it is not known which value counts.
+		// The API accepts both spellings of a name. If a name occurs twice, it is unknown which value counts.
 		name, value := strings.ReplaceAll(s.Name, "/", "."), strings.TrimSpace(s.Value)
 		if _, twice := set[name]; twice {
 			value = ""

@@ -27,10 +27,10 @@ const (
 	Failed   Phase = v1alpha1.SandboxPhaseFailed
 )
 
-// Live reports whether a sandbox in this phase can still be used, or will be.
+// Live reports whether a sandbox in this phase can be used, now or later.
 func (p Phase) Live() bool { return p == Starting || p == Running }
 
-// State is what a Pod's labels and annotations say about it. The zero value of a field means that it is not said.
+// State is what a Pod's labels and annotations say about it. A zero field means that they do not say.
 type State struct {
 	Phase       Phase
 	Pool        types.NamespacedName
@@ -46,13 +46,13 @@ type State struct {
 	ClaimedAt      time.Time
 	StartedAt      time.Time
 	TerminatedAt   time.Time
-	LastActive     time.Time // as written down; see package idle
+	LastActive     time.Time // as recorded; see package idle
 	IdleTimeout    time.Duration
 	StartupTimeout time.Duration
 	MaxLifetime    time.Duration
-	// FirstActivityTimeout is none once the sandbox was active, or changed by its owner.
+	// FirstActivityTimeout is 0 once the sandbox was active, or was changed by its owner.
 	FirstActivityTimeout time.Duration
-	// Paused: it has not all of its CPU; see package pause.
+	// Paused: the sandbox does not have all of its CPU; see package pause.
 	Paused bool
 
 	StopReason     v1alpha1.SandboxStopReason
@@ -66,12 +66,12 @@ type State struct {
 	SwapFrom string
 	// RunningImage is the image at the end, before the idle image was put back.
 	RunningImage string
-	// Hooks are the post-start hooks, as they are written. They stay there until the identity goes; that they are done is what
-	// the phase Running says.
+	// Hooks are the encoded post-start hooks. They stay until the identity is removed; the phase Running shows that they are
+	// done.
 	Hooks string
 }
 
-// Read gathers the state of a Pod. What cannot be parsed reads as absent.
+// Read returns the state of a Pod. Values that cannot be parsed count as absent.
 func Read(pod *corev1.Pod) State {
 	l, a := pod.Labels, pod.Annotations
 	s := State{
@@ -116,7 +116,7 @@ func Read(pod *corev1.Pod) State {
 	return s
 }
 
-// IdleImage is the image of a pool's idle Pods.
+// IdleImage returns the image of a pool's idle Pods.
 func IdleImage(pool *v1alpha1.SandboxPoolSpec) string {
 	if pool.IdleImage != "" {
 		return pool.IdleImage
@@ -124,7 +124,7 @@ func IdleImage(pool *v1alpha1.SandboxPoolSpec) string {
 	return DefaultImage(pool)
 }
 
-// DefaultImage is what a claim without an image gets from a pool.
+// DefaultImage returns the image for a claim without one.
 func DefaultImage(pool *v1alpha1.SandboxPoolSpec) string {
 	if len(pool.Template.Spec.Containers) == 0 {
 		return ""
@@ -132,10 +132,10 @@ func DefaultImage(pool *v1alpha1.SandboxPoolSpec) string {
 	return pool.Template.Spec.Containers[0].Image
 }
 
-// reservedDomains are those whose labels mean something to Atoll or to the scheduler.
+// reservedDomains have labels with a meaning for Atoll or the scheduler.
 var reservedDomains = []string{"agentbox.navix.sh", "agentbox.io", "agents.navix.sh", "scheduling.navix.sh"}
 
-// Reserved reports whether a label is not for callers to set.
+// Reserved reports whether callers must not set a label.
 func Reserved(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	if !found {
@@ -146,14 +146,14 @@ func Reserved(key string) bool {
 	})
 }
 
-// managedLabels lists the labels that came with the claim. The list is an annotation that anybody with access to the Pod
-// may have edited; it must not take Atoll's own labels along.
+// managedLabels returns the labels of the claim. They are listed in an annotation, which any user with access to the Pod may have
+// edited; the edit must not remove Atoll's own labels.
 func managedLabels(pod *corev1.Pod) []string {
 	keys := splitKeys(pod.Annotations[v1alpha1.SandboxManagedLabelKeysAnnotationKey])
 	return slices.DeleteFunc(keys, Reserved)
 }
 
-// splitKeys reads a comma-separated list, each key once.
+// splitKeys splits a comma-separated list, and returns each key once.
 func splitKeys(v string) []string {
 	var keys []string
 	for key := range strings.SplitSeq(v, ",") {

@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/clip"
 )
 
-// StartPatch turns starting into running, once Observe says Up.
+// StartPatch changes starting to running, once Observe returns Up.
 func StartPatch(pod *corev1.Pod, now time.Time) []byte {
 	p := newPatch(768)
 	p.testSandbox(pod)
@@ -27,7 +27,7 @@ func StartPatch(pod *corev1.Pod, now time.Time) []byte {
 	return p.bytes()
 }
 
-// DetailPatch writes down what a starting Pod waits for. Call it only when the reason has changed.
+// DetailPatch writes what a starting Pod waits for. Call it only when the reason has changed.
 func DetailPatch(pod *corev1.Pod, detail v1alpha1.SandboxStatusDetail, now time.Time) ([]byte, error) {
 	detail.Message, detail.LastUpdatedTime = clip.Text(detail.Message, maxMessage), formatTime(now)
 	value, err := json.Marshal(detail)
@@ -40,21 +40,21 @@ func DetailPatch(pod *corev1.Pod, detail v1alpha1.SandboxStatusDetail, now time.
 	return p.bytes(), nil
 }
 
-// ReleasePatch turns starting or running into stopping. If the Pod may return to idle, the idle image is put back in
-// the same write; otherwise the pool replaces the Pod. The answer says which.
+// ReleasePatch changes starting or running to stopping. If the Pod may return to idle, the same write puts the idle image back;
+// otherwise the pool replaces the Pod. The returned Recycle says which.
 //
-// A sandbox that never ran ends as Canceled, whatever the caller calls it.
+// A sandbox that never ran ends as Canceled, whatever the caller passes.
 func ReleasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
 	return releasePatch(pod, pool, end, now, nil)
 }
 
-// ExpirePatch is ReleasePatch for a sandbox whose time is up. It loses to whoever changes a timeout, writes activity down or
-// pauses it meanwhile.
+// ExpirePatch is ReleasePatch for a sandbox that has timed out. It loses to a write that changes a timeout, records activity or
+// pauses the sandbox meanwhile.
 func ExpirePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
 	return releasePatch(pod, pool, end, now, lifetimes)
 }
 
-// lifetimes are the annotations that the end of a sandbox by itself is decided from.
+// lifetimes are the annotations that a timeout is decided from.
 var lifetimes = []string{
 	v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxMaxLifetimeAnnotationKey,
 	v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, v1alpha1.SandboxLastActiveAnnotationKey,
@@ -82,7 +82,7 @@ func releasePatch(
 		p.testAnnotation(pod, key)
 	}
 	if recycle.Reset {
-		// Whoever changes the image behind our back must not have it recorded as the tenant's.
+		// An image that another writer changed must not be recorded as the tenant's.
 		p.testImage(pod.Spec.Containers[0].Image)
 	}
 	p.setPhase(Stopping)
@@ -95,7 +95,7 @@ func releasePatch(
 	return p.bytes(), recycle, nil
 }
 
-// FailPatch turns any phase into failed. A Pod that holds a sandbox is recorded from it.
+// FailPatch changes any phase to failed. The record of the Pod's sandbox, if any, is made from it.
 func FailPatch(pod *corev1.Pod, end End, now time.Time) []byte {
 	end.StopReason = v1alpha1.SandboxStopReasonFailed
 	p := newPatch(1024)
@@ -117,7 +117,7 @@ func (p *patch) setEnd(end End, now time.Time) {
 	}
 }
 
-// identity is what a claim, its life and its end wrote, and what the next tenant must not see.
+// identity is what a claim, the sandbox's life and its end wrote, and what the next tenant must not see.
 var identity = []string{
 	v1alpha1.SandboxIDAnnotationKey,
 	v1alpha1.SandboxClaimedAtAnnotationKey,
@@ -143,10 +143,11 @@ var identity = []string{
 	v1alpha1.SandboxContainerIDAnnotationKey,
 }
 
-// late is identity that can be written after the release, so that an older view of the Pod may lack it.
+// late are the parts of identity that can be written after the release, so an older view of the Pod may lack them.
 var late = []string{v1alpha1.SandboxLastActiveAnnotationKey, v1alpha1.SandboxStatusDetailAnnotationKey}
 
-// tenantLabels are what a claim may have put on a Pod, also where the list of it was edited. What the template sets stays.
+// tenantLabels returns the labels that a claim may have put on a Pod, even if the list of them was edited. Labels of the template
+// stay.
 func tenantLabels(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) []string {
 	keys := managedLabels(pod)
 	for key := range pod.Labels {
@@ -159,8 +160,8 @@ func tenantLabels(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) []string {
 	return keys
 }
 
-// IdlePatch turns stopping into idle and takes the identity off in the same write, once ResetDone says so and the
-// record is kept. Tenant labels that the pool's template sets get their value back.
+// IdlePatch changes stopping to idle and removes the identity in the same write. Call it once ResetDone returns true and the
+// record is kept. Tenant labels that the pool's template sets get the template's value.
 func IdlePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, now time.Time) []byte {
 	p := newPatch(2048)
 	p.testSandbox(pod)

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// ByObject is what a cache keeps of which objects. What is not in it is cached whole.
+// ByObject returns what the cache keeps of which objects. Kinds that it does not list are cached whole.
 func ByObject() map[client.Object]cache.ByObject {
 	template := &unstructured.Unstructured{}
 	template.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxTemplate"))
@@ -26,8 +26,8 @@ func ByObject() map[client.Object]cache.ByObject {
 		}
 		out[object] = by
 	}
-	// That a pull secret is there is all that is asked of Secrets, and all that is kept. They are not watched as metadata: where
-	// such a stream ends, controller-runtime leaves a goroutine behind that waits to send.
+	// The only question about Secrets is whether a pull secret exists, and nothing else is kept. They are not watched as
+	// metadata; because when such a stream ends, controller-runtime leaks a goroutine that waits to send.
 	out[&corev1.Secret{}] = cache.ByObject{
 		Field:     fields.OneTermEqualSelector("type", string(corev1.SecretTypeDockerConfigJson)),
 		Transform: stripSecret,
@@ -35,7 +35,7 @@ func ByObject() map[client.Object]cache.ByObject {
 	return out
 }
 
-// Selector picks the objects of a kind that are cached.
+// Selector returns which objects of a kind are cached.
 func Selector(object client.Object) labels.Selector {
 	if _, ok := object.(*corev1.Pod); ok {
 		return labels.SelectorFromSet(ours)
@@ -45,7 +45,7 @@ func Selector(object client.Object) labels.Selector {
 
 var ours = labels.Set{v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer}
 
-// Transform is what is done to an object of a kind before it is cached; nil for nothing.
+// Transform returns the change to objects of a kind before they are cached; nil for none.
 func Transform(object client.Object) func(any) (any, error) {
 	switch object.(type) {
 	case *corev1.Pod:
@@ -61,9 +61,9 @@ func Transform(object client.Object) func(any) (any, error) {
 	}
 }
 
-// stripPod halves a Pod. What decides whether a Pod can be handed out or reset stays whole: volumes and mounts, security
-// contexts, shared namespaces, restart policies, and every status of the main containers. Resources stay as far as records
-// tell them; all of them, with what the kubelet says of them, where a pause is decided from them, which few Pods have.
+// stripPod halves a Pod. It keeps what decides whether a Pod can be handed out or reset: volumes and mounts, security contexts,
+// shared namespaces, restart policies, and every status of the main containers. It keeps the resources that records show; on the
+// few Pods with a pause it keeps all of them, with the kubelet's report.
 func stripPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -97,7 +97,7 @@ func stripPod(object any) (any, error) {
 	return pod, nil
 }
 
-// stuck are those of the init containers that keep a Pod from being ready: they tell why.
+// stuck returns the statuses of the init containers that keep a Pod from being ready; because they show why.
 func stuck(all []corev1.ContainerStatus) (out []corev1.ContainerStatus) {
 	for _, cs := range all {
 		if w, t := cs.State.Waiting, cs.State.Terminated; w != nil && w.Reason != "PodInitializing" || t != nil && t.ExitCode != 0 {
@@ -107,7 +107,7 @@ func stuck(all []corev1.ContainerStatus) (out []corev1.ContainerStatus) {
 	return out
 }
 
-// shown are the resources that a sandbox's record tells.
+// shown returns the resources that a sandbox's record shows.
 func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
 	only := func(from corev1.ResourceList) (to corev1.ResourceList) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -124,12 +124,12 @@ func shown(all corev1.ResourceRequirements) (out corev1.ResourceRequirements) {
 	return out
 }
 
-// lastApplied is what kubectl notes: a second copy of the object, which is read nowhere here.
+// lastApplied is kubectl's second copy of the object, which is never read here.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// stripReplicated takes off Envs and pools what no decision is made from. Of the managed fields those of the spec stay, which
-// tell who set replicas, and of those of the status who wrote it, and when: that gives another controller away. What is
-// written into either of them starts from a live read or is a difference.
+// stripReplicated removes from Envs and pools what no decision reads. It keeps the managed fields of the spec, which show the
+// last writer of replicas, and the writers and times of those of the status, which reveal another controller. Writes to either
+// start from a live read or are a difference.
 func stripReplicated(object any) (any, error) {
 	o, ok := object.(client.Object)
 	if !ok {
@@ -163,7 +163,7 @@ func withoutLastApplied(o client.Object) {
 	}
 }
 
-// stripSecret keeps nothing of what a Secret holds.
+// stripSecret keeps no content of a Secret.
 func stripSecret(object any) (any, error) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
@@ -177,7 +177,7 @@ func stripSecret(object any) (any, error) {
 	}, nil
 }
 
-// stripNode keeps of a Node what decides whether its Pods can serve: a Node lists every image it has.
+// stripNode keeps what decides whether a Node's Pods can serve; because a Node lists every image it has.
 func stripNode(object any) (any, error) {
 	if node, ok := object.(*corev1.Node); ok {
 		node.ManagedFields, node.Annotations = nil, nil

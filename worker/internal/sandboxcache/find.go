@@ -20,10 +20,10 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// livePage keeps a live list from being one huge answer.
+// livePage bounds each response to a live list.
 const livePage = 500
 
-// Sandboxes finds Pods. What it answers is not to be changed: it may be the cache's own.
+// Sandboxes finds Pods. Its results may be the cache's and must not be changed.
 type Sandboxes struct {
 	reader client.Reader
 	live   bool
@@ -35,7 +35,7 @@ func Cached(reader client.Reader) Sandboxes { return Sandboxes{reader: reader} }
 // Live reads from the API server.
 func Live(reader client.Reader) Sandboxes { return Sandboxes{reader: reader, live: true} }
 
-// ByID answers the Pod of a sandbox, or an error that apierrors.IsNotFound knows.
+// ByID returns the Pod of a sandbox, or an error for which apierrors.IsNotFound is true.
 func (s Sandboxes) ByID(ctx context.Context, id string) (*corev1.Pod, error) {
 	for pod, err := range s.find(ctx, "", query{field: bySandbox, values: []string{id}, labels: where{v1alpha1.SandboxIDLabelKey: {id}}}) {
 		return pod, err
@@ -43,19 +43,19 @@ func (s Sandboxes) ByID(ctx context.Context, id string) (*corev1.Pod, error) {
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sandboxes"}, id)
 }
 
-// byClaimKey answers the Pods that carry a claim key, by its hash: more than one while a duplicate ends.
+// ByClaimKey returns the Pods with a claim key, by its hash: more than one while a duplicate ends.
 func (s Sandboxes) ByClaimKey(ctx context.Context, hash string) ([]*corev1.Pod, error) {
 	return collect(s.find(ctx, "", query{field: byClaimKey, values: []string{hash}, labels: where{v1alpha1.ClaimKeyHashLabelKey: {hash}}}))
 }
 
-// InPool answers all Pods that name a pool.
+// InPool returns all Pods that name a pool.
 func (s Sandboxes) InPool(ctx context.Context, pool types.NamespacedName) ([]*corev1.Pod, error) {
 	return collect(s.find(ctx, pool.Namespace, query{
 		field: byPool, values: []string{pool.Name}, labels: where{v1alpha1.SandboxPoolLabelKey: {pool.Name}},
 	}))
 }
 
-// OfOwner answers the sandboxes of a team's user, in a namespace or in all. Either name may be empty: that is nobody's.
+// OfOwner returns the sandboxes of a team's user, in one namespace or in all. An empty name matches sandboxes without one.
 func (s Sandboxes) OfOwner(ctx context.Context, namespace, team, user string) ([]*corev1.Pod, error) {
 	t, u := hashed(team), hashed(user)
 	return collect(s.find(ctx, namespace, query{
@@ -63,7 +63,7 @@ func (s Sandboxes) OfOwner(ctx context.Context, namespace, team, user string) ([
 	}))
 }
 
-// OfUser answers the sandboxes of a user, of whatever team.
+// OfUser returns the sandboxes of a user in any team.
 func (s Sandboxes) OfUser(ctx context.Context, namespace, user string) ([]*corev1.Pod, error) {
 	u := hashed(user)
 	return collect(s.find(ctx, namespace, query{
@@ -71,7 +71,7 @@ func (s Sandboxes) OfUser(ctx context.Context, namespace, user string) ([]*corev
 	}))
 }
 
-// InPhase goes through the Pods in any of these phases. A live read is of one moment, and comes page by page.
+// InPhase iterates over the Pods in any of these phases. A live read is of one moment, and comes page by page.
 func (s Sandboxes) InPhase(ctx context.Context, phases ...sandbox.Phase) iter.Seq2[*corev1.Pod, error] {
 	values := make([]string, len(phases))
 	for i, phase := range phases {
@@ -80,7 +80,7 @@ func (s Sandboxes) InPhase(ctx context.Context, phases ...sandbox.Phase) iter.Se
 	return s.find(ctx, "", query{field: byPhase, values: values, labels: where{v1alpha1.SandboxPhaseLabelKey: values}})
 }
 
-// hashed is the label value of a name.
+// hashed returns the label value of a name.
 func hashed(name string) string {
 	if name == "" {
 		return ""
@@ -88,15 +88,15 @@ func hashed(name string) string {
 	return sandbox.HashName(name)
 }
 
-// where names the values that a label may have; "" is to be without it.
+// where are the values that a label may have; "" means that it is missing.
 type where map[string][]string
 
-// query is one question: as an index is asked, and as an API server is.
+// query is one question, for an index and for an API server.
 type query struct {
 	field   string
 	values  []string
 	labels  where
-	claimed bool // of Pods that carry a sandbox
+	claimed bool // only Pods with a sandbox
 }
 
 func (q *query) selector() (labels.Selector, error) {
@@ -132,7 +132,7 @@ func (s Sandboxes) find(ctx context.Context, namespace string, q query) iter.Seq
 	return func(yield func(*corev1.Pod, error) bool) {
 		for _, value := range q.values {
 			found := &corev1.PodList{}
-			// Copying thousands of Pods on every event would be most of the work of a reconcile.
+			// Copying thousands of Pods on every event would be most of the cost of a reconcile.
 			err := s.reader.List(ctx, found, client.InNamespace(namespace), client.MatchingFields{q.field: value}, client.UnsafeDisableDeepCopy)
 			if err != nil {
 				yield(nil, q.failed(err))
@@ -189,7 +189,7 @@ func collect(pods iter.Seq2[*corev1.Pod, error]) ([]*corev1.Pod, error) {
 	return out, nil
 }
 
-// PoolsOf answers the pools that an Env owns, from the cache.
+// PoolsOf returns the pools that an Env owns, from the cache.
 func PoolsOf(ctx context.Context, reader client.Reader, env *v1alpha1.SandboxEnv) ([]v1alpha1.SandboxPool, error) {
 	pools := &v1alpha1.SandboxPoolList{}
 	err := reader.List(ctx, pools, client.InNamespace(env.Namespace),
@@ -200,7 +200,7 @@ func PoolsOf(ctx context.Context, reader client.Reader, env *v1alpha1.SandboxEnv
 	return pools.Items, nil
 }
 
-// EnvsOf answers the Envs that name a template, from the cache.
+// EnvsOf returns the Envs that name a template, from the cache.
 func EnvsOf(ctx context.Context, reader client.Reader, template string) ([]v1alpha1.SandboxEnv, error) {
 	envs := &v1alpha1.SandboxEnvList{}
 	if err := reader.List(ctx, envs, client.MatchingFields{byTemplate: template}, client.UnsafeDisableDeepCopy); err != nil {
@@ -209,7 +209,7 @@ func EnvsOf(ctx context.Context, reader client.Reader, template string) ([]v1alp
 	return envs.Items, nil
 }
 
-// PoolsOfTemplate answers the pools that name a template, from the cache.
+// PoolsOfTemplate returns the pools that name a template, from the cache.
 func PoolsOfTemplate(ctx context.Context, reader client.Reader, template string) ([]v1alpha1.SandboxPool, error) {
 	pools := &v1alpha1.SandboxPoolList{}
 	if err := reader.List(ctx, pools, client.MatchingFields{byPoolTemplate: template}, client.UnsafeDisableDeepCopy); err != nil {

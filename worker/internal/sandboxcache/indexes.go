@@ -17,22 +17,22 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// Fields that objects are found by. Those above the line are of Pods.
+// The indexed fields. Those of Pods come first.
 const (
 	bySandbox  = "sandbox.id"
 	byClaimKey = "sandbox.claimKeyHash"
 	byOwner    = "sandbox.owner" // team and user
 	byUser     = "sandbox.user"
-	byPool     = "sandbox.pool" // the name; namespaces are the cache's own
+	byPool     = "sandbox.pool" // the name; the cache adds the namespace
 	byPhase    = "sandbox.phase"
 
 	byController = "pool.ownerUID"    // of pools: the Env that owns them
 	byTemplate   = "env.templateName" // of Envs
 
-	byPoolTemplate = "pool.templateName" // of pools, whether an Env owns them or not
+	byPoolTemplate = "pool.templateName" // of pools, with or without an Env
 )
 
-// Index is a field of one kind, and how its values are had.
+// Index is an indexed field of one kind, and how its values are computed.
 type Index struct {
 	Object  client.Object
 	Field   string
@@ -54,7 +54,7 @@ func Indexes() []Index {
 	}
 }
 
-// AddIndexes adds all of them, before the cache starts, or those of some kinds: each begins to watch its kind.
+// AddIndexes adds the indexes of the given kinds, or all, before the cache starts. Each begins to watch its kind.
 func AddIndexes(ctx context.Context, indexer client.FieldIndexer, only ...client.Object) error {
 	for _, index := range Indexes() {
 		if len(only) > 0 && !slices.ContainsFunc(only, func(kind client.Object) bool { return sameKind(kind, index.Object) }) {
@@ -67,7 +67,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, only ...client
 	return nil
 }
 
-// Indexers are the indexes of one kind for informers that no manager made. Their values are of all namespaces together.
+// Indexers returns the indexes of one kind, for informers without a manager. Their values cover all namespaces together.
 func Indexers(object client.Object) toolscache.Indexers {
 	out := toolscache.Indexers{}
 	for _, index := range Indexes() {
@@ -84,7 +84,7 @@ func Indexers(object client.Object) toolscache.Indexers {
 	return out
 }
 
-// Exact reads a selector that asks for one value of one field, the only kind that indexes answer.
+// Exact parses a selector for one value of one field, the only kind that an index supports.
 func Exact(selector fields.Selector) (field, value string, ok bool) {
 	requirements := selector.Requirements()
 	if len(requirements) != 1 {
@@ -104,7 +104,7 @@ func label(key string) client.IndexerFunc {
 	}
 }
 
-// poolOf finds a Pod whose pool label was edited under the pool that owns it all the same.
+// poolOf indexes a Pod whose pool label was edited under its owner as well.
 func poolOf(object client.Object) []string {
 	if name := sandbox.PoolName(object); name != "" {
 		return []string{name}
@@ -112,7 +112,7 @@ func poolOf(object client.Object) []string {
 	return nil
 }
 
-// tenantLabel is label for what a claim writes. An idle Pod may have such a label from its template.
+// tenantLabel indexes a label that a claim writes. An idle Pod may have such a label from its template.
 func tenantLabel(key string) client.IndexerFunc {
 	of := label(key)
 	return func(object client.Object) []string {
@@ -131,7 +131,7 @@ func ownerOf(object client.Object) []string {
 	return []string{owner(l[v1alpha1.LabelTeam], l[v1alpha1.LabelUser])}
 }
 
-// owner joins two label values, neither of which has a slash.
+// owner joins two label values; neither contains a slash.
 func owner(team, user string) string { return team + "/" + user }
 
 func controllers(object client.Object) []string {

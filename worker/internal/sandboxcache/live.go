@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// LivePool reads the document of a pool live, and tells whether it is what was observed; nil if it is gone.
+// LivePool reads the document of a pool live, and returns whether it is the observed one; nil if it is gone.
 func LivePool(ctx context.Context, live client.Reader, observed *v1alpha1.SandboxPool) (doc *unstructured.Unstructured, same bool, err error) {
 	doc = &unstructured.Unstructured{}
 	doc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SandboxPool"))
@@ -30,8 +30,8 @@ func LivePool(ctx context.Context, live client.Reader, observed *v1alpha1.Sandbo
 	return doc, same, err
 }
 
-// Unchanged compares a live document with what was observed, by content as well: an etcd that was set back gives uid,
-// generation and resourceVersion out a second time, for something else, while what was observed is of the time before.
+// Unchanged compares a live document with the observed object, by content as well; because a restored etcd issues uid, generation
+// and resourceVersion a second time for other content, while the observed object may be from before.
 func Unchanged[T any](live *unstructured.Unstructured, observed client.Object, spec *T) (bool, error) {
 	if live.GetUID() != observed.GetUID() || live.GetGeneration() != observed.GetGeneration() {
 		return false, nil
@@ -47,7 +47,7 @@ func Unchanged[T any](live *unstructured.Unstructured, observed client.Object, s
 	return SameJSON(read, spec), nil
 }
 
-// SameJSON compares what the JSON says: what is kept as bytes, as a runtime's config is, may differ in spacing.
+// SameJSON compares the decoded JSON; because raw bytes, such as a runtime's config, may differ in spacing.
 func SameJSON[T any](a, b T) bool {
 	if equality.Semantic.DeepEqual(a, b) {
 		return true

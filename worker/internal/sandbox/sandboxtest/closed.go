@@ -5,7 +5,7 @@ package sandboxtest
 
 import corev1 "k8s.io/api/core/v1"
 
-// Close makes a Pod of one container one in which nothing outlives a swap, so that it may return to idle.
+// Close changes a Pod of one container so that nothing outlives a swap and it may return to idle.
 func Close(spec *corev1.PodSpec) {
 	spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(1000)), Sysctls: []corev1.Sysctl{
 		{Name: "kernel.shm_rmid_forced", Value: "1"}, {Name: "kernel.msgmni", Value: "0"},
