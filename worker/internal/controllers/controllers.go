@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers has what the worker's controllers have in common: the name under which they write, how soon they look
-// again, and how their work queues are set up.
+// Package controllers has what the worker's controllers share: their field manager, their retry intervals, and the settings of
+// their work queues.
 package controllers
 
 import (

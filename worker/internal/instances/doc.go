@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instances knows the instance types that a cluster offers: names for what a Pod gets, which Envs ask for by name
-// and multiply.
+// Package instances has the instance types that a cluster offers: named resources of a Pod, which Envs ask for by name and
+// multiply.
 //
-// What goes in: the ConfigMap atoll-instance-types in the worker's namespace. Each key of its data is a type, the value is
-// YAML:
+// In: the ConfigMap atoll-instance-types in the worker's namespace. Each key of its data is a type, the value is YAML:
 //
 //	data:
 //	  small: |
@@ -12,11 +11,14 @@
 //	    limits: {cpu: "1", memory: 1Gi}
 //	    multiplier: {min: 1, max: 8}
 //
-// What comes out: the resources of a type times a multiplier, or an error that names field, value and what is valid. All of
-// it is multiplied, requests as well as limits. The multiplier's range begins at 1 if min is left out, and is open if max is.
+// Out: the resources of a type times a multiplier, or an error that names the field, the value and what is valid.
 //
-// catalogue.go is pure; watch.go keeps a Catalogue current. A type that cannot be read spoils no other: it is an error for
-// whoever asks for it.
+//	catalogue.go  types and multipliers (pure)
+//	watch.go      keeps a Catalogue current
 //
-// A catalogue is read when a member is rendered and never again: what a pool has does not follow it (see package env).
+// # Rules
+//
+//   - Requests and limits are both multiplied. multiplier.min defaults to 1; without max the range is open: TestResolve.
+//   - A type that cannot be parsed does not affect the others; only asking for it fails: TestParseErrors.
+//   - A catalogue is read only when a member is rendered. Later changes do not reach existing pools (package env).
 package instances

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package priority has a queue by priority (container/heap) whose items know where they are in it, so that any of them can be
-// moved and taken out. All but New and First is O(log n).
+// Package priority has a priority queue (container/heap) whose items store their place in it, so that any of them can be moved
+// and removed. Everything except New, Len and First is O(log n).
 package priority
 
 import "container/heap"

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot makes the pool of an Env's member: rendered once from a template, frozen in the Env, and put onto the live
-// pool.
+// Package snapshot renders the pool of an Env's member: once from a template, frozen in the Env, and applied to the live pool.
 //
 // In: an Env, its template, the cluster's instance types, a member. Out: a Snapshot, which is the document of the member's
-// metadata and spec; the document of a new pool; where a live pool differs, and the patch that repairs it; in what a snapshot
-// is behind what the Env asks for now.
+// metadata and spec; the document of a new pool; where a live pool differs, and the patch that repairs it; how a snapshot differs
+// from what the Env asks for now.
 //
 //	snapshot.go     Snapshot: frozen, edited by admission plugins, taken back from a live pool
-//	stamp.go        a snapshot onto a pool: new, drift, repair
+//	stamp.go        a snapshot on a pool: new, drift, repair
 //	pullsecret.go   the Env's pull secret in a snapshot
 //	render.go       template, overrides and config into a snapshot
-//	origin.go       what a pool was rendered from, and what differs now
+//	origin.go       what a pool was rendered from, and what has changed since
 //	differences.go  two documents of a member, field by field
 //
 // Everything is a function of its arguments.
 //
 // # Rules
 //
-//   - Whatever is copied between template, Env and pool is copied as a document, so that fields which this build does not know
-//     get there: TestEditsKeepUnknownFields.
-//   - What no Pod could be made of (podtemplate.Check), and annotations that no pool may have, are refused before they are
-//     frozen: the pool could neither be made nor repaired. TestTooManyAnnotationsAreRefused.
-//   - Labels and annotations of a pool may be others' as well. Two annotations of the pool list the snapshot's
-//     (managed-label-keys, managed-annotation-keys): only those are repaired, removed and taken back. TestDriftIsRepaired.
-//   - Labels that tie a pool to its Env are in no snapshot: they follow the Env. TestConfigChangedAfterAdmission.
+//   - Everything that is copied between template, Env and pool is copied as a document, so that fields which this build does not
+//     know are kept: TestEditsKeepUnknownFields.
+//   - A spec that no Pod could be created from (podtemplate.Check), and annotations that no pool may have, are refused before
+//     they are frozen; because the pool could neither be created nor repaired: TestTooManyAnnotationsAreRefused.
+//   - Other writers may put labels and annotations on a pool. Two annotations of the pool list the snapshot's
+//     (managed-label-keys, managed-annotation-keys), and only those are repaired, removed and taken back: TestDriftIsRepaired.
+//   - Labels that tie a pool to its Env are in no snapshot; because they follow the Env: TestConfigChangedAfterAdmission.
 package snapshot

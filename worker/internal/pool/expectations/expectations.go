@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expectations remembers what a pool reconciler has written and its cache does not show yet, so that a look at an old
-// cache neither creates a Pod twice nor acts on a Pod that was just changed.
+// Package expectations remembers what a pool reconciler has written and its cache does not show yet, so that with a stale cache
+// it neither creates a Pod twice nor acts on a Pod that was just changed.
 //
-// In: creates and deletes before they are sent, patches after they are answered, and what the informer shows. Out: whether a
-// pool's creates and deletes were all seen, and whether the cache has one Pod as it was before the latest write.
+// In: creates and deletes before they are sent, patches after their response, and what the informer shows. Out: whether all
+// creates and deletes of a pool were seen, and whether the cache has a Pod as it was before the latest write.
 //
 // # Rules
 //
 //   - Pods are expected one by one, by the name chosen for them or by their uid; because a counter could be satisfied by the
 //     event of some other Pod. TestExpectationsSettle.
-//   - After 5 min an expectation counts for nothing: its event never comes. TestExpectationsSettle, TestStalePods.
-//   - What was seen takes no memory (I10): TestExpectationsAreBounded.
+//   - An expectation expires after 5 min; because its event will never come. TestExpectationsSettle, TestStalePods.
+//   - I10: what was seen takes no memory: TestExpectationsAreBounded.
 package expectations
 
 import (

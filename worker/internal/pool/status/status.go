@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status makes a SandboxPool's status of its Pods.
+// Package status computes a SandboxPool's status from its Pods.
 //
-// In: the Pods of a pool, how long each has been in its stage, and what others have found of the pool. Out: counts, phase,
+// In: the Pods of a pool, how long each has been in its stage, and what Gaters report about the pool. Out: counts, phase,
 // selectors and conditions, and why idle Pods do not become ready.
 //
 //	stuck.go   causes for which idle Pods do not become ready
-//	status.go  Counts, and the status that they make
+//	status.go  Counts, and the status from them
 //
-// Everything is a function of its arguments. The same Pods give the same status at any time, and so no write: TestPhase.
-// status.autoscaling is the autoscaler's and stays as it is.
+// Everything is a function of its arguments. The same Pods have the same status at any time, so it is not written again: TestPhase.
+// status.autoscaling is the autoscaler's and is not changed.
 package status
 
 import (
