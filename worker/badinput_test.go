@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/e2e/plane/planetest"
 )
 
-// TestBadInput gives a worker what it was not made for, and looks whether it says so, and whether anybody else is the worse
-// for it. What the schema refuses is tried in e2e/api.
+// TestBadInput gives a worker invalid input, and checks that the worker reports it and that other objects are not affected.
+// e2e/api tests what the schema refuses.
 func TestBadInput(t *testing.T) {
 	s := newSite(t)
 	s.run(t, nil)
@@ -171,7 +171,7 @@ func testEnvDeleted(p *place) {
 	if got := p.awaitEnded(released.GetId()); got.GetStopReason() != string(v1alpha1.SandboxStopReasonReleased) {
 		p.t.Errorf("ended as %v", got)
 	}
-	// The other one's Pod is taken away: its record is written all the same, and then the pool is gone.
+	// The other pool's Pod is deleted: its record is still written, and then the pool is gone.
 	p.kubectl("", "delete", "pod", completes.GetPod(), "--wait=false")
 	if got := p.awaitEnded(completes.GetId()); got.GetStopReason() == "" {
 		p.t.Errorf("ended as %v", got)
@@ -216,8 +216,8 @@ func testHalfTemplate(p *place) {
 	p.kubectl("", "delete", "sandboxpool", "alone")
 }
 
-// testUnreadable: the chart's policy refuses what no informer could read, in all three kinds. A template that got past it,
-// into a cluster without the policy, is told to be invalid and does no harm.
+// testUnreadable: the chart's policy refuses what no informer could decode, in all three kinds. A template that got past it, in a
+// cluster without the policy, is reported as invalid and does no harm.
 func testUnreadable(p *place) {
 	p.apply(strings.Replace(templateManifest, "image: \"test.local/python:3\"", "image: i, resources: {limits: {cpu: lots}}", 1))
 	message := p.awaitCondition("template", "TEMPLATE", "Available", metav1.ConditionFalse, v1alpha1.ReasonTemplateInvalid)

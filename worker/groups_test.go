@@ -21,7 +21,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// TestScalingGroups has autoscaler, pools and claims of a whole worker meet what comes between them.
+// TestScalingGroups runs autoscaler, pools and claims of a whole worker together.
 func TestScalingGroups(t *testing.T) {
 	s := newSite(t)
 	s.run(t, nil)
@@ -60,8 +60,8 @@ func (p *place) waiting(ctx context.Context, group string) (*sandboxv1.Sandbox, 
 	})
 }
 
-// testQuotaUsedUp: a claim waits for a Pod that the namespace's quota refuses, everybody is told why, and it is served once
-// there is room.
+// testQuotaUsedUp: a claim waits for a Pod that the namespace's quota refuses, the reason is reported everywhere, and the claim
+// is served once there is room.
 func testQuotaUsedUp(p *place) {
 	quota := p.limitPods(3)
 	p.apply(templateManifest + "---" + groupsManifest)
@@ -113,7 +113,7 @@ func testQuotaUsedUp(p *place) {
 	p.awaitGone(&v1alpha1.SandboxPool{}, "a")
 }
 
-// testMembersMoved: whoever claims does not notice that members change places, what runs goes on, and each group keeps its
+// testMembersMoved: callers do not notice that members change groups, running sandboxes continue, and each group keeps its
 // ceiling in the end.
 func testMembersMoved(p *place) {
 	p.apply(templateManifest + "---" + groupsManifest)

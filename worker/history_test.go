@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/worker/internal/history"
 )
 
-// A damaged history keeps no cluster without its worker, and is not thrown away.
+// A damaged history does not stop the worker, and is not deleted.
 func TestADamagedHistoryIsPutAside(t *testing.T) {
 	o := options{dataDir: filepath.Join(t.TempDir(), "data"), retention: history.DefaultRetention, historyRecords: 10}
 	open := func() *history.History {

@@ -8,8 +8,8 @@ import (
 	"navix.sh/atoll/e2e/monitoring"
 )
 
-// checkMetrics: dashboards and alerts ask for metrics and labels that a worker with a hub registers, and promlint has
-// nothing to say of any.
+// checkMetrics: a worker with a hub registers the metrics and labels that dashboards and alerts use, and promlint has no
+// complaints.
 func checkMetrics(t *testing.T, recorder *monitoring.Recorder) {
 	t.Helper()
 	if err := recorder.CheckCharts("../charts", "atoll_worker_", "atoll_link_"); err != nil {

@@ -72,7 +72,7 @@ func testAlone(p *place) {
 		p.t.Errorf("the template tells %q", message)
 	}
 
-	// It takes claims under its own name, and is told of as an Env of it.
+	// It takes claims under its own name, and is reported as an Env of that name.
 	running := p.mustClaim("alone")
 	if running.GetEnv() != "alone" || running.GetPool() != "alone" || running.GetPhase() != sandboxv1.Phase_RUNNING {
 		p.t.Errorf("claimed %v", running)
@@ -86,7 +86,7 @@ func testAlone(p *place) {
 		p.t.Errorf("listed as %v, %v", list, err)
 	}
 
-	// A newer template shows, and changes nothing.
+	// A newer template is reported, and changes nothing.
 	p.awaitIdle("alone", 1)
 	before, spec := p.pods("alone"), p.pool("alone").Spec
 	p.apply(strings.ReplaceAll(templateManifest, "python:3", "python:4"))
@@ -101,13 +101,13 @@ func testAlone(p *place) {
 	p.apply(aloneManifest)
 	p.sameAsBefore("alone", before, &spec)
 
-	// Without its template it goes on, and takes claims.
+	// Without its template it continues, and takes claims.
 	p.kubectl("", "delete", "sandboxtemplate", "TEMPLATE")
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateNotFound)
 	p.sameAsBefore("alone", before, &spec)
 	second := p.mustClaim("alone")
 
-	// It is made anew when it has lost what it was given; what runs goes on.
+	// It is completed again when it has lost its fields; running sandboxes continue.
 	p.apply(strings.ReplaceAll(templateManifest, "python:3", "python:5"))
 	p.awaitCondition("pool", "alone", consistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
 	p.kubectl("", "patch", "sandboxpool", "alone", "--type=json", "-p", `[{"op":"remove","path":"/spec/template"},{"op":"remove","path":"/spec/idleImage"}]`)
@@ -123,7 +123,7 @@ func testAlone(p *place) {
 		}
 	}
 
-	// Deleted, it lets what runs end by itself.
+	// When it is deleted, running sandboxes end on their own.
 	p.kubectl("", "delete", "sandboxpool", "alone", "--wait=false")
 	p.release(running.GetId())
 	p.release(second.GetId())
@@ -200,7 +200,7 @@ spec:
   template: {spec: {automountServiceAccountToken: false, containers: [{name: main, image: "test.local/python:3", resources: {requests: {cpu: 10m}}}]}}
 `
 
-// TestAdoption gives the pools of a former system Envs of their names; what runs in them notices nothing.
+// TestAdoption gives the pools of a former system Envs of their names; running sandboxes do not notice.
 func TestAdoption(t *testing.T) {
 	s := newSite(t)
 	stop := s.run(t, nil)
@@ -225,7 +225,7 @@ func TestAdoption(t *testing.T) {
 		t.Errorf("a pool that was made by hand has an Env: %v", err)
 	}
 
-	// The Env sizes it from here on, also after a restart, and is made once.
+	// From here on the Env scales it, also after a restart, and is created once.
 	stop()
 	uid := p.env("former").UID
 	s.run(t, func(o *options) { o.adoptPools = "all" })
@@ -237,13 +237,13 @@ func TestAdoption(t *testing.T) {
 	p.awaitIdle("former", 2)
 	checkStillRuns(p, running.GetId())
 
-	// Its Env deleted, idle Pods go, and what runs ends when it is released.
+	// When its Env is deleted, idle Pods are deleted, and running sandboxes end at their release.
 	p.kubectl("", "delete", "sandboxenv", "former", "--wait=false")
 	p.awaitGone(&v1alpha1.SandboxEnv{}, "former")
 	planetest.Eventually(t, "the end of idle Pods", func() error { return phases(p.pods("former"), v1alpha1.SandboxPhaseIdle, 0) })
 	checkStillRuns(p, running.GetId())
 
-	// Its Env deleted without it, it goes on alone, and gets no other Env.
+	// When its Env is deleted without it, it continues alone, and gets no other Env.
 	p.kubectl("", "delete", "sandboxenv", "byhand", "--cascade=orphan")
 	kept := p.pool("byhand")
 	if got := p.mustClaim("byhand"); got.GetEnv() != "byhand" {
@@ -303,8 +303,8 @@ func phases(pods map[string]corev1.Pod, phase string, want int) error {
 	return nil
 }
 
-// TestAnotherController leaves the pools and Envs of a controller that is at work alone, and takes them over when it is gone. Its
-// lease is the one that the operator has named; I14: one that who edits a namespace has made stops nothing, whatever its name.
+// TestAnotherController leaves the pools and Envs of an active controller alone, and takes them over when it is gone. Its lease
+// is the one that the operator has named; I14: a lease that a user of a namespace created stops nothing, whatever its name.
 func TestAnotherController(t *testing.T) {
 	s := newSite(t)
 	p := s.place(t)
@@ -375,7 +375,7 @@ spec: {holderIdentity: %q, leaseDurationSeconds: 2147483647, renewTime: %q}
 	p.awaitIdle("alone", 2)
 	p.awaitEvent("alone", "PoolAdopted")
 
-	// One whose lease has a name that nobody knows is noticed by what it writes.
+	// A controller whose lease was not named is noticed by its writes.
 	p.kubectl("", "patch", "sandboxpool", "member", "--subresource=status", "--type=merge", "--field-manager=old-controller",
 		"-p", `{"status":{"pendingRequests":7}}`)
 	p.awaitEvent("member", "StatusWrittenByAnother")

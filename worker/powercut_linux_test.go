@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// TestADamagedHistoryIsPutAsideForGood: a power cut loses neither it nor what is kept in the new one.
+// TestADamagedHistoryIsPutAsideForGood: a power cut loses neither the damaged file nor the records in the new one.
 func TestADamagedHistoryIsPutAsideForGood(t *testing.T) {
 	const damaged = "no longer a store"
 	path := func(dir string) string { return filepath.Join(dir, "history.db") }

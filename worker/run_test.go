@@ -54,9 +54,9 @@ spec:
     members: [{name: python-east, spec: {replicas: 3}, config: {inlineResources: {requests: {cpu: 10m}}}}]
 `
 
-// TestWorkerAlone runs a whole worker whose hub is gone (I8), under the rights of the chart and no others: an Env becomes
-// Pods, a claim a sandbox, a release a warm Pod again, and the end of the process an unheld lease. What it registers is
-// held to the dashboard and the alerts.
+// TestWorkerAlone runs a whole worker whose hub is gone (I8), with the permissions of the chart and no others: an Env becomes
+// Pods, a claim a sandbox, a release a warm Pod again, and at the end of the process the lease is free. Its metrics are compared
+// with the dashboard and the alerts.
 func TestWorkerAlone(t *testing.T) {
 	recorder, registry := monitoring.NewRecorder(), metrics.Registry
 	metrics.Registry = recorder
@@ -185,7 +185,7 @@ func checkLease(ctx context.Context, t *testing.T, p *plane.Plane) {
 	}
 }
 
-// checkRights reads the audit log: nothing was forbidden, so the generated roles are enough.
+// checkRights reads the audit log: nothing was forbidden, so the generated roles are sufficient.
 func checkRights(t *testing.T, p *plane.Plane) {
 	t.Helper()
 	events, err := p.Audit()

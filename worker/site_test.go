@@ -38,7 +38,7 @@ import (
 	"navix.sh/atoll/worker/internal/history"
 )
 
-// site is a cluster with a whole worker in it, under the rights of the chart and no others, and no hub.
+// site is a cluster with a whole worker in it, with the permissions of the chart and no others, and no hub.
 type site struct {
 	ctx        context.Context
 	plane      *plane.Plane
@@ -121,7 +121,7 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	return stop
 }
 
-// testLog is a log of the test, until that is over: a manager's servers may speak once more when it has ended.
+// testLog is a log of the test until the test is over; because a manager's servers may log after that.
 func testLog(t *testing.T) logr.Logger {
 	var mu sync.Mutex
 	over := false
@@ -173,7 +173,7 @@ func (p *place) fill(text string) string {
 	return strings.NewReplacer("NS", p.namespace, "TEMPLATE", p.namespace+"-template").Replace(text)
 }
 
-// kubectl runs kubectl, and answers its output and how it fared.
+// kubectl runs kubectl, and returns its output and its error.
 func (p *place) tryKubectl(stdin string, args ...string) (string, error) {
 	filled := []string{"-n", p.namespace}
 	for _, arg := range args {
@@ -219,7 +219,7 @@ func (p *place) pods(pool string) map[string]corev1.Pod {
 	return out
 }
 
-// limitPods makes a quota of the place, and waits until it counts.
+// limitPods creates a quota in the place, and waits until it is enforced.
 func (p *place) limitPods(most int64) *corev1.ResourceQuota {
 	p.t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "quota"}}
@@ -235,7 +235,7 @@ func (p *place) limitPods(most int64) *corev1.ResourceQuota {
 	return quota
 }
 
-// awaitIdle waits until the pool's status tells of so many idle Pods that can serve.
+// awaitIdle waits until the pool's status reports so many idle Pods that can serve.
 func (p *place) awaitIdle(pool string, idle int32) {
 	p.t.Helper()
 	planetest.Eventually(p.t, fmt.Sprintf("%d idle Pods in %s", idle, pool), func() error {
@@ -250,7 +250,7 @@ func (p *place) awaitIdle(pool string, idle int32) {
 	})
 }
 
-// awaitCondition waits for a condition of any kind of object, and answers its message.
+// awaitCondition waits for a condition of any kind of object, and returns its message.
 func (p *place) awaitCondition(kind, name, condition string, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) string {
 	p.t.Helper()
 	var message string
@@ -262,7 +262,7 @@ func (p *place) awaitCondition(kind, name, condition string, status metav1.Condi
 		case "env":
 			conditions = p.env(name).Status.Conditions
 		case "template":
-			// As a document: a template may be one that the Go type cannot hold.
+			// As a document; because the Go type may be unable to hold a template.
 			out, err := p.tryKubectl("", "get", "sandboxtemplate", name, "-o", "jsonpath={.status.conditions}")
 			if err != nil {
 				return err
@@ -296,7 +296,7 @@ func (p *place) mustClaim(env string) *sandboxv1.Sandbox {
 	return got
 }
 
-// release asks again while nobody leads, as callers do.
+// release retries while there is no leader, as callers do.
 func (p *place) release(id string) {
 	p.t.Helper()
 	planetest.Eventually(p.t, "the release of "+id, func() error {
@@ -308,7 +308,7 @@ func (p *place) release(id string) {
 	})
 }
 
-// awaitEnded waits for the record of a sandbox' end.
+// awaitEnded waits for the record of a sandbox's end.
 func (p *place) awaitEnded(id string) *sandboxv1.Sandbox {
 	p.t.Helper()
 	var got *sandboxv1.Sandbox
@@ -322,7 +322,7 @@ func (p *place) awaitEnded(id string) *sandboxv1.Sandbox {
 	return got
 }
 
-// awaitEvent waits for an event about an object of that name, and answers its note.
+// awaitEvent waits for an Event about an object of that name, and returns its note.
 func (p *place) awaitEvent(name, reason string) string {
 	p.t.Helper()
 	var note string

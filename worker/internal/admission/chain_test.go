@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// poolPlugin answers questions about pools, and notes up to what it was asked.
+// poolPlugin decides about pools, and records up to how many replicas it was asked.
 type poolPlugin struct {
 	name   string
 	mu     sync.Mutex
@@ -220,7 +220,7 @@ func TestPluginsAndPods(t *testing.T) {
 	}
 }
 
-// TestNoAnswerIsNoRefusal: a panic, an error and a plugin that never answers are errors, and are counted as such.
+// TestNoAnswerIsNoRefusal: a panic, an error and a plugin that never returns are errors, and are counted as such.
 func TestNoAnswerIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck, done := make(chan struct{}), atomic.Int32{}
@@ -252,7 +252,7 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 				t.Errorf("%s: counted %g errors", want, n)
 			}
 		}
-		// A plugin that never answers holds so many questions and no more.
+		// A plugin that never returns holds so many questions and no more.
 		hung := chains["no answer"]
 		for range 3 * maxAsked {
 			go func() { _, _ = hung.PreCreatePool(t.Context(), change(0, 5)) }()

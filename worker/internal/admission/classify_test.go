@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestOfPodCreation has what API servers say. That they still do is seen by the pool's tests, on a real one.
+// TestOfPodCreation has messages of API servers. The pool's tests check on a real one that they still hold.
 func TestOfPodCreation(t *testing.T) {
 	forbidden := func(text string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p-abc", errors.New(text))

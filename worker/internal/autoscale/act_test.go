@@ -27,8 +27,8 @@ func (f *full) PreUpdatePool(_ context.Context, c *admission.Change) (admission.
 	return admission.Refuse(c.From, admission.QuotaExceeded, "no room", f.again), nil
 }
 
-// TestAdmissionIsAskedWhenItSays: a plugin that says when to ask again is not asked sooner, within bounds, even where no cooldown
-// holds growth back; and claims go elsewhere meanwhile.
+// TestAdmissionIsAskedWhenItSays: a plugin that names a time is not asked sooner, within bounds, even if no cooldown delays
+// growth; and claims go elsewhere meanwhile.
 func TestAdmissionIsAskedWhenItSays(t *testing.T) {
 	for says, want := range map[time.Duration]time.Duration{
 		0: betweenAttempts, 100 * time.Millisecond: betweenAttempts, 2 * time.Minute: 2 * time.Minute, time.Hour: longestWait,

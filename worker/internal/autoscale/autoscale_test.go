@@ -22,7 +22,7 @@ const (
   scaleDownPolicy: {idleTimeoutSeconds: 2, stabilizationSeconds: 1, protectionWindowSeconds: 1}}`
 )
 
-// A burst at a small pool makes it grow, and every claim is served; when all is over it shrinks to its floor.
+// A burst at a small pool makes it grow, and every claim is served; afterwards it shrinks to its floor.
 func TestGrowsAndShrinks(t *testing.T) {
 	w := newWorld(t)
 	w.env(quick, `{name: a, spec: {replicas: 1}, config: {minReplicas: 1}}`)
@@ -82,7 +82,7 @@ func TestAMarkedPodThatIsClaimedIsKept(t *testing.T) {
 	}
 }
 
-// What admission lets in is found, the member is saturated, and not asked about again until that is over.
+// The admitted number is found, the member is saturated, and admission is not asked again until that is over.
 func TestPartialAdmissionSaturates(t *testing.T) {
 	w := newWorld(t)
 	w.most.Store(3)
@@ -113,7 +113,7 @@ func TestPartialAdmissionSaturates(t *testing.T) {
 		}
 		return nil
 	})
-	// A restart loses nothing of it.
+	// A restart loses none of it.
 	w.stop()
 	w.start()
 	w.eventually("the outlook", func() error {
@@ -148,7 +148,7 @@ func TestRefusedPodsSaturate(t *testing.T) {
 	})
 }
 
-// The first value that somebody else sets is undone; one that comes back is let stand, until the user changes what he wants.
+// The first value of another writer is undone; one that comes back stands, until the user changes his config.
 func TestContestedReplicasAreLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.env(quick, `{name: a, spec: {replicas: 2}, config: {minReplicas: 2}}`)
@@ -197,7 +197,7 @@ func TestReapplyKeepsReplicas(t *testing.T) {
 	w.awaitActive(metav1.ConditionTrue, v1alpha1.ReasonAutoscalerRunning)
 }
 
-// Off means that nothing is decided and nothing is remembered.
+// Off: nothing is decided and nothing is remembered.
 func TestDisabled(t *testing.T) {
 	w := newWorld(t)
 	w.env(quick, member)
@@ -228,7 +228,7 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-// Pools that another controller keeps are left alone, and scaled once it has gone.
+// Pools that another controller keeps are left alone, and scaled once it is gone.
 func TestWhatAnotherControllerKeepsIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.kept.Store(true)
@@ -244,7 +244,7 @@ func TestWhatAnotherControllerKeepsIsLeftAlone(t *testing.T) {
 	w.await("a", 2)
 }
 
-// A pool of none grows for the first claim that waits; where it was refused for longer than a claim has, nobody waits.
+// A pool without Pods grows for the first claim that waits; if it is refused for longer than a claim has, no claim waits.
 func TestFromNothing(t *testing.T) {
 	w := newWorld(t)
 	w.env(`{name: default, enabled: true, scaleUpPolicy: {idleThresholdSeconds: 0, saturationCooldownSeconds: 3600}}`,
@@ -275,7 +275,7 @@ func TestFromNothing(t *testing.T) {
 	}
 }
 
-// At rest nothing is written, however often it is looked at.
+// At rest nothing is written, at any number of reconciles.
 func TestNothingIsWrittenAtRest(t *testing.T) {
 	w := newWorld(t)
 	w.env(quick, `{name: a, spec: {replicas: 2}, config: {minReplicas: 2}}`)

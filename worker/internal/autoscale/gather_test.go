@@ -13,8 +13,8 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// A pool that was deleted by hand comes back with its member's replicas, and one that another controller keeps has its Pods all along:
-// the group's limits count both.
+// A pool that was deleted by hand comes back with its member's replicas, and one that another controller keeps has its Pods all
+// along: both count in the group's limits.
 func TestMembersWhosePoolIsAwayCount(t *testing.T) {
 	member := func(name, group string, replicas int32, snapshot bool) v1alpha1.EnvClusterMember {
 		m := v1alpha1.EnvClusterMember{Name: name, Config: v1alpha1.EnvClusterMemberConfig{ScalingGroup: group}}
@@ -45,7 +45,7 @@ func TestMembersWhosePoolIsAwayCount(t *testing.T) {
 	}
 }
 
-// Pods that are refused are on nobody's way: a sibling does not count on them, and the hub sends no claim to wait for them.
+// Refused Pods are not on their way: a sibling does not count on them, and the hub sends no claim to wait for them.
 func TestMissingPodsThatAreRefusedAreStuck(t *testing.T) {
 	m := scalepolicy.Member{Replicas: 5, Pods: scalepolicy.Counts{Running: 1, Idle: 1}, Provisioning: 1}
 	refused := m

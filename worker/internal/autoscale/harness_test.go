@@ -58,19 +58,19 @@ func TestMain(m *testing.M) {
 	east.Main(m)
 }
 
-// world is a namespace of a real control plane, with all that a worker does about pools at work in it.
+// world is a namespace of a real control plane with everything of a worker that handles pools.
 type world struct {
 	t         *testing.T
 	scheme    *runtime.Scheme
 	namespace string
 	live      client.Client // of an administrator, without a cache
 
-	// Of the worker that runs now.
+	// Of the current worker.
 	claims  claimtest.Path
 	scaler  *autoscale.Reconciler
 	stop    func()
-	most    atomic.Int32 // replicas that admission lets a pool have; 0: all
-	nothing atomic.Bool  // admission lets nothing in
+	most    atomic.Int32 // replicas that admission allows a pool; 0: all
+	nothing atomic.Bool  // admission admits nothing
 	refused atomic.Bool  // Pods are refused
 	kept    atomic.Bool  // another controller keeps the pools
 	asked   atomic.Int32
@@ -95,7 +95,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// PreUpdatePool is what admission says.
+// PreUpdatePool is the admission's decision.
 func (w *world) PreUpdatePool(_ context.Context, c *admission.Change) (admission.Verdict, error) {
 	w.asked.Add(1)
 	if w.nothing.Load() {
@@ -107,7 +107,7 @@ func (w *world) PreUpdatePool(_ context.Context, c *admission.Change) (admission
 	return admission.Admit(c.To), nil
 }
 
-// Ended keeps no records: the claim service of the moment does.
+// Ended keeps no records; because the current claim service does.
 func (w *world) Ended(ctx context.Context, record *sandboxv1.Sandbox, keyHash string, attempt int32) error {
 	return w.claims.Ended(ctx, record, keyHash, attempt)
 }
@@ -183,13 +183,13 @@ func (w *world) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: w.namespace, Name: name}
 }
 
-// eventually waits for something that somebody else brings about.
+// eventually waits for an asynchronous result.
 func (w *world) eventually(what string, try func() error) {
 	w.t.Helper()
 	planetest.Eventually(w.t, what, try)
 }
 
-// stays wants something to be so for a while.
+// stays checks that a result holds for a while.
 func (w *world) stays(what string, d time.Duration, check func() error) {
 	w.t.Helper()
 	for deadline := time.Now().Add(d); time.Now().Before(deadline); {
@@ -277,7 +277,7 @@ func (w *world) await(name string, replicas int32) {
 	})
 }
 
-// idle waits until as many Pods of a pool can be claimed.
+// idle waits until so many Pods of a pool can be claimed.
 func (w *world) idle(name string, count int32) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("%d idle Pods of %s", count, name), func() error {
@@ -361,7 +361,7 @@ func (w *world) burst(name string, count int) {
 	}
 }
 
-// setReplicas is somebody who edits the Env by hand.
+// setReplicas is a user who edits the Env by hand.
 func (w *world) setReplicas(replicas int) { w.t.Helper(); w.setReplicasAs("kubectl-edit", replicas) }
 
 func (w *world) setReplicasAs(manager string, replicas int) {
@@ -371,7 +371,7 @@ func (w *world) setReplicasAs(manager string, replicas int) {
 	w.must(w.live.Patch(w.t.Context(), e, client.RawPatch(types.JSONPatchType, []byte(body)), client.FieldOwner(manager)))
 }
 
-// replace is a client-side apply: what the manifest does not have is gone.
+// replace is a client-side apply: what the manifest lacks is removed.
 func (w *world) replace(manifest string) {
 	w.t.Helper()
 	w.eventually("the replacement", func() error {

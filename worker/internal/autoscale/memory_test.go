@@ -13,8 +13,7 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// I11: what a leader wrote while the API server's clock was an hour fast holds its successor back for one cooldown, and not
-// for an hour.
+// I11: what a leader wrote while the API server's clock was an hour fast delays its successor by one cooldown, not by an hour.
 func TestTimesInTheFutureRunDown(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	clocks := newMachine(start)

@@ -29,7 +29,7 @@ func (waiting) Stats(types.NamespacedName) (claim.Stats, bool) { return claim.St
 func (waiting) OnChange(func(pool types.NamespacedName))       {}
 func (waiting) OnQueue(func(pool types.NamespacedName))        {}
 
-// An Env of a mode that is not built is refused by a condition, and its numbers are left as they are.
+// An Env of a mode that is not built is refused with a condition, and its numbers stay.
 func TestNothingIsWrittenInAModeThatIsNotBuilt(t *testing.T) {
 	for mode, want := range map[v1alpha1.SandboxEnvMode]bool{v1alpha1.SandboxEnvModeWarmPool: true, v1alpha1.SandboxEnvModeOnDemandJob: false} {
 		t.Run(string(mode), func(t *testing.T) {

@@ -64,7 +64,7 @@ func newMachine(server time.Time) *machine {
 	return m
 }
 
-// process is what another process of the machine knows of the API server's clock.
+// process is what another process of the machine has of the API server's clock.
 func (m *machine) process() *apitime.Clock {
 	c := apitime.NewOn(apitime.Machine{Boot: "a", Up: func() time.Duration { return m.up }}, m.local)
 	m.answer(c)
@@ -84,7 +84,7 @@ func (m *machine) step(d time.Duration) {
 	m.answer(m.times)
 }
 
-// answer has a clock see an answer of the API server.
+// answer has a clock observe a response of the API server.
 func (m *machine) answer(c *apitime.Clock) {
 	cfg := &rest.Config{}
 	c.Watch(cfg)
@@ -99,7 +99,7 @@ func (m *machine) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{Header: http.Header{"Date": {m.server.Format(http.TimeFormat)}}, Body: http.NoBody}, nil
 }
 
-// I11: a step of the API server's clock moves nothing, and neither does a local one that is off.
+// I11: neither a step of the API server's clock nor a wrong local clock has an effect.
 func TestSteadyTimeDoesNotStep(t *testing.T) {
 	m := newMachine(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	s := m.steady()
@@ -111,8 +111,8 @@ func TestSteadyTimeDoesNotStep(t *testing.T) {
 	}
 }
 
-// I11: the next leader goes on where this one was, though the API server's clock was stepped under this one. What stands in the
-// pool stays as it was written, and what comes is written by the clock that there is.
+// I11: the next leader continues where this one stopped, although the API server's clock was stepped meanwhile. What is in the
+// pool stays as written, and new times are of the current clock.
 func TestTimesAreWrittenByTheServersClock(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for _, step := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {

@@ -14,7 +14,8 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// Who cannot grow is told of once, and again when it becomes worse; that claims wait is said only if some do.
+// A member that cannot grow is reported once, and again when it becomes worse; waiting claims are mentioned only if there are
+// any.
 func TestAFullPoolIsToldOfAsItIs(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	metrics, err := newMetrics(nil)

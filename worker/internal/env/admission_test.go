@@ -29,7 +29,7 @@ import (
 	"navix.sh/atoll/worker/internal/admission/quota"
 )
 
-// plugin answers what a test says, and notes what it was asked.
+// plugin responds as a test says, and records the questions.
 type plugin struct {
 	mu             sync.Mutex
 	asked, deleted []admission.Change
@@ -77,14 +77,14 @@ func refusing(reason admission.Reason, message string) func(*admission.Change) (
 	}
 }
 
-// touch has the Env looked at, without a change of what it says.
+// touch causes a reconcile of the Env without changing its content.
 func (w *world) touch(env, value string) {
 	w.t.Helper()
 	w.must(w.patchEnv(env, "by-hand", types.MergePatchType, fmt.Sprintf(`{"metadata":{"annotations":{"touched":%q}}}`, value)))
 }
 
-// TestAdmissionIsFrozen: a member gets what is admitted and what is added, and nobody is asked again: not at later looks,
-// not after a restart, not when a re-applied manifest has wiped the snapshot out.
+// TestAdmissionIsFrozen: a member gets what is admitted and added, and no plugin is asked again: not at later reconciles, not
+// after a restart, not when a re-applied manifest has wiped the snapshot out.
 func TestAdmissionIsFrozen(t *testing.T) {
 	w := newIdleWorld(t)
 	p := &plugin{}
@@ -130,7 +130,7 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	}
 	w.stop()
 	w.startWith(p)
-	// What the user says now holds.
+	// The user's value holds now.
 	w.apply(manifest)
 	w.eventually("the user's replicas", func() error {
 		if n := w.pool("m").Spec.Replicas; n != 5 {
@@ -156,7 +156,7 @@ func TestAdmissionIsFrozen(t *testing.T) {
 		t.Errorf("was asked again: %+v", again[1:])
 	}
 
-	// A refresh is a first rendering again: what is added is there afterwards, and nobody loses replicas by it.
+	// A refresh is a first rendering again: additions are kept, and no member loses replicas.
 	w.apply(strings.ReplaceAll(templateManifest, "version: v1.0.0", "version: v1.1.0"))
 	p.set(refusing(admission.QuotaExceeded, "nothing left"), nil)
 	refresh := func(dryRun bool) *sandboxv1.RefreshedMember {
@@ -194,8 +194,8 @@ func TestAdmissionIsFrozen(t *testing.T) {
 	check(5)
 }
 
-// TestRefusedMember: no pool is made, the status says why, and nobody is asked at every look; a changed member is asked
-// about at once, an unchanged one with the same key as before a restart.
+// TestRefusedMember: no pool is created, the status gives the reason, and plugins are not asked at every reconcile. They are
+// asked at once about a changed member, and about an unchanged one with the same key as before a restart.
 func TestRefusedMember(t *testing.T) {
 	w := newIdleWorld(t)
 	p := &plugin{}
@@ -239,7 +239,7 @@ func TestRefusedMember(t *testing.T) {
 	}
 }
 
-// TestPluginWithoutAnAnswer: the member waits, and is asked about again with the usual back-off; others are not held up.
+// TestPluginWithoutAnAnswer: the member waits, and is asked about again with the usual back-off; other members are not delayed.
 func TestPluginWithoutAnAnswer(t *testing.T) {
 	w := newIdleWorld(t)
 	p := &plugin{}
@@ -262,7 +262,7 @@ func TestPluginWithoutAnAnswer(t *testing.T) {
 	w.awaitReady("kiosk")
 }
 
-// TestOrphanThatMustNotGo stays, and goes once that is admitted.
+// TestOrphanThatMustNotGo: the orphan stays, and is deleted once that is admitted.
 func TestOrphanThatMustNotGo(t *testing.T) {
 	w := newIdleWorld(t)
 	p := &plugin{}
@@ -289,7 +289,7 @@ func TestOrphanThatMustNotGo(t *testing.T) {
 	w.awaitNoPool("goes") // after askAgainMin at the latest
 }
 
-// TestTeamQuota: of two members of one team that are made at the same time, one gets what is left by the other.
+// TestTeamQuota: of two members of one team that are created at the same time, one gets what the other leaves.
 func TestTeamQuota(t *testing.T) {
 	w := newIdleWorld(t)
 	source := make(chan *quota.Source, 1)
@@ -337,7 +337,7 @@ func TestTeamQuota(t *testing.T) {
 		}
 		return nil
 	})
-	// A limit that is lowered takes nothing away.
+	// A lowered limit takes nothing away.
 	config.Data["tools"] = "maxReplicas: 1"
 	w.must(w.live.Update(w.ctx, config))
 	limits := <-source

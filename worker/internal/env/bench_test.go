@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// BenchmarkAtRest is what a look at an Env costs that has nothing to do, the cache left out: every Env has one each 10 s.
+// BenchmarkAtRest is the cost of a reconcile that has nothing to do, without the cache: every Env has one each 10 s.
 func BenchmarkAtRest(b *testing.B) {
 	const members = 10
 	var env, pools strings.Builder

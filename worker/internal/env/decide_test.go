@@ -41,10 +41,10 @@ func TestBeingAdopted(t *testing.T) {
 	}
 }
 
-// TestDecide reads observations from testdata/decide and compares what comes of them with the text there. An input is a
-// list of manifests: the Env, its template, the instance types, the Env's pull secret, and pools that exist, at testTime. A pool's document may be cut short to
-// "snapshotOf: <member>", which is the pool that the Env's snapshot of that member would make. "let" names a text for
-// use as $name; it starts with a comment where its indentation counts.
+// TestDecide reads observations from testdata/decide and compares the decisions with the text there. An input is a list of
+// manifests: the Env, its template, the instance types, the Env's pull secret, and existing pools, at testTime. A pool's document
+// may be shortened to "snapshotOf: <member>", which is the pool of the Env's snapshot of that member. "let" names a text for use
+// as $name; it starts with a comment where its indentation counts.
 func TestDecide(t *testing.T) {
 	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
 		base := map[string]string{}
@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 	})
 }
 
-// describeRefresh reads what is asked for from the command's arguments, as in "refresh members=(a,b) rollout=3".
+// describeRefresh parses the request from the command's arguments, as in "refresh members=(a,b) rollout=3".
 func describeRefresh(d *datadriven.TestData, o *observation) string {
 	request := refreshRequest{}
 	for _, arg := range d.CmdArgs {

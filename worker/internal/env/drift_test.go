@@ -132,7 +132,7 @@ func TestReplicas(t *testing.T) {
 	await(0)
 	w.apply(kiosk(`{name: a, spec: {replicas: 2}, config: {priority: 1}}`))
 	await(2)
-	// The autoscaler's, once it is.
+	// The autoscaler's, once the group is enabled.
 	w.apply(kiosk(`{name: a, spec: {replicas: 5}, config: {priority: 1}}`) + group)
 	w.awaitEvent("kiosk", reasonSnapshotLost)
 	await(2)
@@ -184,7 +184,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	})
 	w.awaitReady("shop")
 	before := w.awaitRest()
-	// A touch of the Env, of both pools and of the template has everything looked at again; restarting, too.
+	// A touch of the Env, of both pools and of the template causes a reconcile of everything; so does a restart.
 	w.kubectl("", "annotate", "sandboxenv", "shop", "touched=1")
 	for _, name := range shopMembers {
 		w.patchPool(name, `{"metadata":{"annotations":{"touched":"1"}}}`)

@@ -41,13 +41,13 @@ import (
 )
 
 const (
-	// restTime is how long nothing is written when there is nothing to write.
+	// restTime is how long no write must happen at rest.
 	restTime = time.Second
 	// local is the cluster id of the Reconciler in tests.
 	local = "east"
-	// worker is the user it runs as, with the rights that its markers ask for and no others.
+	// worker is the user of the Reconciler, with the permissions of its markers and no others.
 	worker = "system:serviceaccount:atoll-system:env-test"
-	// bareWorker is one without the right that pull secrets take.
+	// bareWorker is a worker without the permission for pull secrets.
 	bareWorker = worker + "-bare"
 )
 
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	plain.Main(m)
 }
 
-// grant gives the worker the rights of the markers in reconcile.go.
+// grant gives the worker the permissions of the markers in reconcile.go.
 func grant(ctx context.Context, cfg *rest.Config) error {
 	const group = "agents.navix.sh"
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "env-test"}, Rules: []rbacv1.PolicyRule{
@@ -93,7 +93,7 @@ func grant(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// world is a namespace on a real control plane with a Reconciler at work in it.
+// world is a namespace on a real control plane with a running Reconciler.
 type world struct {
 	t          *testing.T
 	ctx        context.Context
@@ -221,7 +221,7 @@ func (w *writes) since(n int) []string {
 	return slices.Clone(w.all[n:])
 }
 
-// awaitRest waits until nothing was written for a while, so that the cache has seen what was, and answers how many there were.
+// awaitRest waits until nothing was written for a while, so that the cache has seen all writes, and returns their number.
 func (w *world) awaitRest() (count int) {
 	w.t.Helper()
 	w.eventually("rest", func() error {

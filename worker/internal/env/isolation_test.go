@@ -22,8 +22,8 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// TestI3OnlyTheLocalSegmentIsWritten lets the Reconciler do all that it does to an Env with another cluster's segments,
-// and reads managedFields for what it has written.
+// TestI3OnlyTheLocalSegmentIsWritten lets the Reconciler do all that it does to an Env with another cluster's segments, and reads
+// from managedFields what it has written.
 func TestI3OnlyTheLocalSegmentIsWritten(t *testing.T) {
 	w := newIdleWorld(t)
 	w.open(func(manifest string) { w.apply(manifest) })
@@ -70,7 +70,7 @@ func (w *world) bare() *Reconciler {
 	}
 }
 
-// TestConflictingWrites has somebody change an Env between our read and our write.
+// TestConflictingWrites has another writer change an Env between our read and our write.
 func TestConflictingWrites(t *testing.T) {
 	members := kiosk(`{name: a}`, `{name: b}`)
 	replace := func(manifest string) func(w *world) {
@@ -162,7 +162,7 @@ func TestLostRacesAndFaultyWrites(t *testing.T) {
 	}
 }
 
-// newSettledWorld has an Env that is ready, and nobody who looks at it any more.
+// newSettledWorld has an Env that is ready, and a stopped Reconciler.
 func newSettledWorld(t *testing.T, member string) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -216,8 +216,8 @@ func TestStalePoolIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// I3: an etcd that was set back gives generations out a second time. What was observed before is not what is there, and a pool
-// is not stamped from a manifest that has no snapshot, nor a snapshot taken from another pool than the one that was seen.
+// I3: a restored etcd issues generations a second time. What was observed before is not what exists, so a pool is not stamped
+// from a manifest without a snapshot, nor a snapshot taken from another pool than the observed one.
 func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 	w := newSettledWorld(t, `{name: a, spec: {replicas: 2}}`)
 	observed, pool := w.env("kiosk"), w.pool("a")
@@ -244,7 +244,7 @@ func TestI3AfterARestoreGenerationsSayNothing(t *testing.T) {
 	}
 }
 
-// I3: a pool that has lost its Pod template is made whole, with its replicas.
+// I3: a pool that has lost its Pod template is completed, with its replicas.
 func TestI3APoolWithoutATemplateIsMadeWhole(t *testing.T) {
 	w := newSettledWorld(t, `{name: a}`)
 	w.patchPool("a", `{"spec":{"replicas":4,"template":null}}`)

@@ -165,7 +165,7 @@ func TestMemberAddedAgain(t *testing.T) {
 	w.patchPool("a", `{"metadata":{"finalizers":["`+hold+`"]}}`)
 	w.apply(strings.Replace(templateManifest, "v1.0.0", "v2.0.0", 1))
 
-	// While the old pool winds down, it says what the member is.
+	// While the old pool winds down, it shows what the member is.
 	w.apply(kiosk())
 	w.eventually("the pool to be deleted", func() error {
 		if w.pool("a").DeletionTimestamp == nil {
@@ -187,7 +187,7 @@ func TestMemberAddedAgain(t *testing.T) {
 		t.Errorf("the pool is %s, want another like %s", toJSON(again), toJSON(first))
 	}
 
-	// Once it is gone, a member of its name is a new one.
+	// Once the pool is gone, a member of its name is a new one.
 	w.apply(kiosk())
 	w.awaitNoPool("a")
 	w.apply(kiosk(`{name: a}`))

@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/pkg/patch"
 )
 
-// TestPatchHelperOnAnAPIServer is here because pkg/patch may not bring up a control plane. It tries what a client in
-// memory does not imitate: uids, and what the API server makes of a patch of status.
+// TestPatchHelperOnAnAPIServer is in this package because pkg/patch may not start a control plane. It tests what a client in
+// memory does not imitate: uids, and the API server's handling of a patch of status.
 func TestPatchHelperOnAnAPIServer(t *testing.T) {
 	w := newIdleWorld(t)
 	create := func() *v1alpha1.SandboxPool {
@@ -41,7 +41,7 @@ func TestPatchHelperOnAnAPIServer(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 
-	// The pool is made anew under the same name: what was meant for the old one must not reach it.
+	// The pool is created again under the same name: a write meant for the old one must not reach it.
 	w.must(w.live.Delete(w.ctx, pool))
 	create()
 	pool.Spec.Replicas, pool.Status.IdleReplicas = 9, 9

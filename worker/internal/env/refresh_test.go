@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// lowered is a limit that was set below what pools hold. It asks for nothing but growth.
+// lowered is a limit below what pools hold. It is asked only about growth.
 type lowered struct{ refuses admission.Reason }
 
 func (*lowered) Name() string { return "lowered" }
@@ -29,8 +29,8 @@ func (l *lowered) PreCreatePool(_ context.Context, c *admission.Change) (admissi
 	return admission.Refuse(c.From, admission.QuotaExceeded, "no room", 0), nil
 }
 
-// TestARefreshKeepsWhatIsHeld: a limit that was lowered keeps no new image from a member whose replicas stay. What its Pods would
-// take beyond that is asked for, and a plugin may refuse it all the same.
+// TestARefreshKeepsWhatIsHeld: a lowered limit does not deny a new image to a member whose replicas stay. What its Pods would
+// need beyond that is asked for, and a plugin may refuse it.
 func TestARefreshKeepsWhatIsHeld(t *testing.T) {
 	for name, tc := range map[string]struct {
 		snapshot bool

@@ -19,8 +19,8 @@ import (
 	"navix.sh/atoll/worker/internal/snapshot"
 )
 
-// A repair that the API server refuses, which it will again, shows: the member serves, and follows neither template nor replicas.
-// What may pass shows nothing.
+// A repair that the API server refuses permanently is reported: the member serves, and follows neither template nor replicas. An
+// error that may pass is not reported.
 func TestARepairThatIsRefusedShows(t *testing.T) {
 	tooLong := apierrors.NewInvalid(schema.GroupKind{Kind: "SandboxPool"}, "a",
 		field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 262144)})

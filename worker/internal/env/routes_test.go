@@ -123,8 +123,8 @@ type history struct {
 	created, ready *unstructured.Unstructured
 }
 
-// open brings the shop up, in an idle world: created by create, scaled since by the autoscaler and by hand, and with the
-// segment of another cluster in its status.
+// open creates the shop in an idle world: created by create, scaled since by the autoscaler and by hand, and with another
+// cluster's segment in its status.
 func (w *world) open(create func(manifest string)) history {
 	w.t.Helper()
 	w.apply(templateManifest)
@@ -170,7 +170,7 @@ func (w *world) applyForeign(env, clusterID string) {
 		client.FieldOwner("atoll-sync"), client.ForceOwnership))
 }
 
-// noRecord is a pool's Recorder where no sandbox may end.
+// noRecord is a pool's Recorder for tests in which no sandbox may end.
 type noRecord struct{ t *testing.T }
 
 func (r noRecord) Ended(_ context.Context, record *sandboxv1.Sandbox, _ string, _ int32) error {
@@ -263,7 +263,7 @@ func TestI3ReApplyLosesNothing(t *testing.T) {
 		}},
 		{"replace with the object as it was before the autoscaler's write", clientSide, func(w *world, h history) {
 			h.ready.SetResourceVersion("")
-			// The number that is the user's is the same as now; the autoscaler's is old.
+			// The user's number is the same as now; the autoscaler's is old.
 			setReplicas(h.ready, "shop-hand", 3)
 			w.kubectl(toJSON(h.ready.Object), "replace", "-f", "-")
 		}},
@@ -307,7 +307,7 @@ func TestI3ReApplyLosesNothing(t *testing.T) {
 	}
 }
 
-// setMember puts a member's document, which was copied out, back into its place.
+// setMember puts back a member's document that was copied before.
 func setMember(env *unstructured.Unstructured, at *memberAt) {
 	clusters, _, _ := unstructured.NestedSlice(env.Object, "spec", "clusters")
 	for _, cluster := range clusters {
@@ -339,8 +339,8 @@ func (w *world) helmUpgrade(before, after string) {
 	w.must(w.patchEnv("shop", "helm", types.MergePatchType, string(body)))
 }
 
-// replaceAtLiveVersion is an update with a manifest that has borrowed the resourceVersion of the live object. Where a status has
-// been written in between, whoever does it so does it again.
+// replaceAtLiveVersion is an update with a manifest that has the resourceVersion of the live object. It is retried if a status
+// was written in between.
 func (w *world) replaceAtLiveVersion(manifest, manager string) {
 	w.t.Helper()
 	content, err := yaml.YAMLToJSON([]byte(w.fill(manifest)))

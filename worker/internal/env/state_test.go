@@ -40,7 +40,7 @@ func refusedGrowth(attempts map[string]time.Time) *observation {
 	return o
 }
 
-// The end of a saturation is no event: it is looked at then, and not up to a resync later.
+// The end of a saturation causes no event: the Env is reconciled then, not up to a resync later.
 func TestTheEndOfASaturationIsLookedAt(t *testing.T) {
 	o := refusedGrowth(map[string]time.Time{"a": testTime.Add(-2 * time.Second), "b": testTime.Add(-time.Second)})
 	o.now, o.since = testTime, testTime.Sub
@@ -91,8 +91,7 @@ func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{Header: http.Header{"Date": {s.shows.Format(http.TimeFormat)}}, Body: http.NoBody}, nil
 }
 
-// I11: a saturation lasts as long as it is to, however the API server's clock is stepped under it, and its end is the same at each
-// look.
+// I11: a saturation keeps its length when the API server's clock is stepped, and its end is the same at each reconcile.
 func TestI11SaturationAcrossSteps(t *testing.T) {
 	for _, step := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		s := newServer(testTime)

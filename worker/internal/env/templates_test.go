@@ -60,7 +60,7 @@ func limitOf(pool *v1alpha1.SandboxPool) string {
 	return pool.Spec.Template.Spec.Containers[0].Resources.Limits.Cpu().String()
 }
 
-// An instance type that goes away takes no member with it; one that is yet to be made waits, and is made when it is back.
+// A deleted instance type ends no member; a member whose type does not exist waits, and is rendered when the type exists.
 func TestInstanceTypes(t *testing.T) {
 	w := newWorld(t)
 	w.apply(templateManifest)
@@ -152,7 +152,7 @@ func TestRefresh(t *testing.T) {
 	w.awaitEvent("kiosk", reasonRefreshed)
 }
 
-// What a refresh is asked for wrongly, with what is right.
+// Invalid requests for a refresh, with what is valid.
 func TestRefreshIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.apply(templateManifest)
@@ -177,7 +177,7 @@ func TestRefreshIsRefused(t *testing.T) {
 	refused("an Env that another controller keeps", problem.Unavailable, "docs/moving-over.md", &sandboxv1.RefreshEnvRequest{})
 	w.kept.Store(false)
 
-	// Templates that no pool can be made of, and none: the member stays as it is, and says why.
+	// Templates that no pool can be rendered from, and a missing one: the member stays as it is, and reports why.
 	for name, change := range map[string][2]string{
 		"without containers":           {"containers:", "containers: []\n      dropped:"},
 		"with a quantity that is none": {"cpu: 1000m", "cpu: lots"},
@@ -200,7 +200,7 @@ func TestRefreshIsRefused(t *testing.T) {
 	}
 }
 
-// I3: refreshes, a user's writes and re-applied manifests at once: replicas are the user's last, and no snapshot is lost.
+// I3: concurrent refreshes, user writes and re-applied manifests: replicas are the user's last, and no snapshot is lost.
 func TestRefreshUnderConcurrentWrites(t *testing.T) {
 	w := newWorld(t)
 	w.apply(templateManifest)
@@ -244,7 +244,7 @@ type: kubernetes.io/dockerconfigjson
 stringData: {.dockerconfigjson: '{"auths":{}}'}
 `
 
-// A worker without the right to look at Secrets does all else, and leaves a pull secret that a pool has where it is.
+// A worker without permission to read Secrets does all else, and keeps a pull secret that a pool has.
 func TestPullSecretsAreOptional(t *testing.T) {
 	w := newIdleWorld(t)
 	w.apply(pullSecretManifest)
@@ -265,7 +265,7 @@ func TestPullSecretsAreOptional(t *testing.T) {
 	}
 }
 
-// A pull secret that is there when a member is made, that comes later, that goes and comes back.
+// A pull secret that exists when a member is rendered, that is created later, that is deleted and created again.
 func TestPullSecret(t *testing.T) {
 	w := newWorld(t)
 	secret := pullSecretManifest
@@ -333,7 +333,7 @@ func TestSaturationIsMirrored(t *testing.T) {
 	}
 }
 
-// Documentation of a template stays there; a member may have its own, and other reserved keys not.
+// Documentation of a template stays there; a member may have its own, but no other reserved keys.
 func TestDocs(t *testing.T) {
 	w := newWorld(t)
 	w.apply(strings.Replace(templateManifest, "metadata:\n", "metadata:\n  annotations: {agentbox.navix.sh/docs: '# long', agentbox.navix.sh/recycle-policy: Replace}\n", 1))
@@ -367,8 +367,8 @@ func statusPatch(format string) client.Patch {
 	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, time.Now().UTC().Format(time.RFC3339)))
 }
 
-// Members moved between groups while their pools change: each ends where it was put last, made of what it was made of, by
-// the very pool that it had; and the groups' totals follow.
+// Members are moved between groups while their pools change: each ends in its last group, with its snapshot unchanged and the
+// same pool; and the groups' totals follow.
 func TestMembersMovedBetweenGroups(t *testing.T) {
 	w := newWorld(t)
 	w.apply(templateManifest)

@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/pkg/foreigncontroller"
 )
 
-// world is a Watch whose clock is ours. The API server's clock, which managed fields are from, is ten minutes off and stands
+// world is a Watch with a clock of the test. The API server's clock, which times managed fields, is ten minutes off and stands
 // still: nothing may be decided by it.
 type world struct {
 	*Watch
@@ -69,7 +69,7 @@ func TestOneWriter(t *testing.T) {
 	}
 }
 
-// TestTwoWriters: while another one writes we do not, and when it has stopped for two minutes we do.
+// TestTwoWriters: while another controller writes we do not, and when it has stopped for two minutes we do.
 func TestTwoWriters(t *testing.T) {
 	w := newWorld(t)
 	contested := poolBy("p", "atoll-worker", "manager")
@@ -110,8 +110,7 @@ func lease(renewed int) foreigncontroller.Lease {
 		Renewed: noon.Add(time.Duration(renewed) * time.Second), Duration: 15 * time.Second}
 }
 
-// TestLeaseOfAnother: everything is left alone for as long as a lease is renewed, and for as long as it lasts after that,
-// whatever times it tells.
+// TestLeaseOfAnother: everything is left alone while a lease is renewed, and for its duration after that, whatever times it has.
 func TestLeaseOfAnother(t *testing.T) {
 	w := newWorld(t)
 	ours := poolBy("p", "atoll-worker")
@@ -131,11 +130,11 @@ func TestLeaseOfAnother(t *testing.T) {
 	}
 	w.see([]foreigncontroller.Lease{lease(10)})
 	w.expect(ours, true)
-	w.see(nil) // given up
+	w.see(nil) // released
 	w.expect(ours, false)
 }
 
-// TestForgotten: objects that went while they were contested are not remembered for ever (I10).
+// TestForgotten: objects that were deleted while they were contested are not remembered forever (I10).
 func TestForgotten(t *testing.T) {
 	w := newWorld(t)
 	for i := range 1000 {

@@ -74,7 +74,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a ConfigMap holds, nothing panics, and what resolves has something in it.
+// FuzzParse: whatever a ConfigMap contains, nothing panics, and a resolved type has resources.
 func FuzzParse(f *testing.F) {
 	f.Add(small, int32(2))
 	f.Add("limits: {cpu: 1e3}\nmultiplier: {max: 2147483647}", int32(1<<30))

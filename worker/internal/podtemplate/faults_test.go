@@ -42,7 +42,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFaultsHaveAnOrder: another text for the same faults would be another write, at every look.
+// TestFaultsHaveAnOrder: another text for the same faults would be another write, at every reconcile.
 func TestFaultsHaveAnOrder(t *testing.T) {
 	var spec map[string]any
 	if err := yaml.Unmarshal([]byte(`template: {spec: {containers: [{name: a, image: i, resources: {

@@ -19,10 +19,8 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox/sandboxtest"
 )
 
-// TestDecide reads snapshots from testdata/decide and compares the decisions with
-// what is written there. The words of a snapshot are those of readPool and
-// readPod; "go test ./worker/internal/pool -run TestDecide -rewrite" writes the
-// decisions anew.
+// TestDecide reads snapshots from testdata/decide and compares the decisions with the expected ones there. readPool and readPod
+// define the words of a snapshot. "go test ./worker/internal/pool -run TestDecide -rewrite" writes the decisions again.
 func TestDecide(t *testing.T) {
 	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -275,7 +273,7 @@ func readStatus(t *testing.T, pod *corev1.Pod, phase string, w words) {
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{cs}
 }
 
-// I10: Pods that wait for a disk with room are not joined by new ones without end.
+// I10: Pods that wait for disk space are not joined by an unlimited number of new ones.
 func TestPodsThatWaitForTheirRecordsAreBounded(t *testing.T) {
 	for _, tc := range []struct {
 		waiting  int

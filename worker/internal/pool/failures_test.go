@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/worker/internal/admission"
 )
 
-// makesPods answers as a test says.
+// makesPods responds as a test says.
 type makesPods struct {
 	client.Client
 	answer error
@@ -33,8 +33,8 @@ func (c *makesPods) Create(context.Context, client.Object, ...client.CreateOptio
 	return c.answer
 }
 
-// TestPodsThatCannotBeMade: what the API server has against Pods for a while is a refusal, so that it shows, nobody grows the pool
-// for it, and it is tried ever more rarely; and is none any more once a Pod could be made.
+// TestPodsThatCannotBeMade: an objection of the API server that lasts becomes a refusal, so that it is reported, the pool does
+// not grow, and retries become rarer; it ends once a Pod could be created.
 func TestPodsThatCannotBeMade(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, tc := range map[string]struct {

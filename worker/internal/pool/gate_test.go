@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// fixedGate is always the same.
+// fixedGate always returns the same gate.
 type fixedGate Gate
 
 func (s fixedGate) Of(context.Context, *v1alpha1.SandboxPool) (Gate, error) {

@@ -47,7 +47,7 @@ var plain = planetest.New("pool", plane.Options{Delays: plane.Delays{
 
 func TestMain(m *testing.M) { plain.Main(m) }
 
-// ledger keeps records in memory, and refuses to while it is closed.
+// ledger keeps records in memory, and refuses them while it is closed.
 type ledger struct {
 	mu      sync.Mutex
 	closed  bool
@@ -114,7 +114,7 @@ func (l *lengths) set(pool types.NamespacedName, n int32) {
 	}
 }
 
-// world is a namespace on a real control plane with a Reconciler at work in it.
+// world is a namespace on a real control plane with a running Reconciler.
 type world struct {
 	*Reconciler
 	t         *testing.T
@@ -217,8 +217,7 @@ func (w *world) start(cfg *rest.Config, scheme *runtime.Scheme) {
 	}
 }
 
-// writeCounter counts requests that change Pods or pools; events are not of
-// interest.
+// writeCounter counts requests that change Pods or pools, but not events.
 type writeCounter struct {
 	next   http.RoundTripper
 	writes *atomic.Int64
@@ -301,8 +300,7 @@ func (w *world) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// awaitIdle waits for so many ready idle Pods, and no other Pods beside the
-// given number.
+// awaitIdle waits for so many ready idle Pods, and for no other Pods beside the given number.
 func (w *world) awaitIdle(pool string, idle, others int) []corev1.Pod {
 	w.t.Helper()
 	var found []corev1.Pod

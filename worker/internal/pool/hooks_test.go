@@ -24,7 +24,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// podNetwork leads to one server, whatever Pod is asked: the addresses of a plane's Pods lead nowhere.
+// podNetwork leads to one server for all Pods; because the addresses of the control plane's Pods lead nowhere.
 type podNetwork struct {
 	server *httptest.Server
 
@@ -51,7 +51,7 @@ func (n *podNetwork) dial(ctx context.Context, network, _ string) (net.Conn, err
 	return (&net.Dialer{}).DialContext(ctx, network, n.server.Listener.Addr().String())
 }
 
-// answer sets what the Pods answer from now on, and forgets what they were asked.
+// answer sets the Pods' response from now on, and forgets the requests so far.
 func (n *podNetwork) answer(f func(call int, w http.ResponseWriter, r *http.Request)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -78,7 +78,7 @@ func (w *world) claimWith(pod *corev1.Pod, id, image, hooks string) {
 
 const oneHook = `[{"name":"init","http":{"port":8080,"path":"/init","body":"hunter2"},"retries":3}]`
 
-// A sandbox whose hooks are not done is not running, and its Pod is; and of its hooks nothing is left for the next (I13).
+// A sandbox whose hooks are not done is not running, although its Pod is; and nothing of its hooks is left for the next (I13).
 func TestHooksAreDoneBeforeASandboxRuns(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 1)
@@ -116,7 +116,7 @@ func TestHooksAreDoneBeforeASandboxRuns(t *testing.T) {
 	}
 }
 
-// The image is right, and yet the sandbox waits for its hooks; it keeps the container.
+// The image is right, and the sandbox still waits for its hooks; it keeps the container.
 func TestHooksWithoutASwap(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 1)
@@ -142,7 +142,7 @@ func TestAFailedHookFailsTheSandbox(t *testing.T) {
 	w.awaitIdle("p", 1, 0)
 }
 
-// A leader that ends in the middle of a hook leaves it to the next one, and what is done is done for good.
+// A leader that ends in the middle of a hook leaves it to the next one; a finished hook does not run again.
 func TestHooksOutliveTheirLeader(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 1)
@@ -164,14 +164,14 @@ func TestHooksOutliveTheirLeader(t *testing.T) {
 	w.awaitPhase(pod.Name, sandbox.Running)
 	w.stop()
 	w.restart()
-	w.setReplicas("p", 2) // the next one has looked at the pool when there is a second Pod
+	w.setReplicas("p", 2) // the next leader has reconciled the pool once there is a second Pod
 	w.awaitIdle("p", 1, 1)
 	if n := w.network.asked(); n != 2 || sandbox.PhaseOf(w.pod(pod.Name)) != sandbox.Running {
 		t.Errorf("asked %d times", n)
 	}
 }
 
-// I13: a release ends a hook that is under way, and the Pod's next life hears nothing of it.
+// I13: a release ends a running hook, and nothing of it reaches the Pod's next life.
 func TestAReleaseEndsItsHooks(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 1)

@@ -22,15 +22,14 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// fixture is a Reconciler on an API server in memory, whose cache shows what the
-// test puts there.
+// fixture is a Reconciler on an API server in memory. Its cache shows what the test puts there.
 type fixture struct {
 	*Reconciler
 	client.Client
 	pool  *v1alpha1.SandboxPool
 	clock *testclock.FakePassiveClock
 	seen  []corev1.Pod
-	// listed is called between a list of Pods and what is made of it.
+	// listed is called between a list of Pods and its use.
 	listed func()
 
 	mu      sync.Mutex // writes come side by side
@@ -130,7 +129,7 @@ func TestNothingIsDoneTwiceOnAnOldCache(t *testing.T) {
 		t.Errorf("created %d Pods while the last one was on its way", len(st.created))
 	}
 
-	// A failed Pod is deleted once, though the cache goes on showing it.
+	// A failed Pod is deleted once, even if the cache still shows it.
 	st.expectations.CreationSeen(key, live.Items[0].Name)
 	st.seen = live.Items
 	st.seen[0].Labels[v1alpha1.SandboxPhaseLabelKey] = v1alpha1.SandboxPhaseFailed
@@ -141,7 +140,7 @@ func TestNothingIsDoneTwiceOnAnOldCache(t *testing.T) {
 	}
 }
 
-// TestAnEventWhilePodsAreListed: what the cache has since is not in the list, and must not count as if it were.
+// TestAnEventWhilePodsAreListed: what the cache got since is not in the list, and must not count as if it were.
 func TestAnEventWhilePodsAreListed(t *testing.T) {
 	st := newFixture(t, 7)
 	key := client.ObjectKeyFromObject(st.pool)
@@ -158,8 +157,8 @@ func TestAnEventWhilePodsAreListed(t *testing.T) {
 	}
 }
 
-// TestWrongClocksEndNothing is I11: Pods that say that their window or their
-// startup timeout began long ago, or is yet to begin, get it in full.
+// TestWrongClocksEndNothing is I11: a Pod gets its full window and startup timeout, even if it says that they began long ago, or
+// begin later.
 func TestWrongClocksEndNothing(t *testing.T) {
 	st := newFixture(t, 1)
 	for name, began := range map[string]time.Time{"past": st.clock.Now().Add(-10 * time.Minute), "future": st.clock.Now().Add(10 * time.Minute)} {

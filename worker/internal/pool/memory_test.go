@@ -15,8 +15,7 @@ var (
 	otherPool = types.NamespacedName{Namespace: "default", Name: "other"}
 )
 
-// TestTimeline holds I11: a stage lasts as long as this
-// process has seen it, whatever the Pod says about when it began.
+// TestTimeline holds I11: a stage lasts as long as this process has seen it, whatever the Pod says about its beginning.
 func TestTimeline(t *testing.T) {
 	clk := testclock.NewFakePassiveClock(time.Unix(1000, 0))
 	tl := newMemory(clk).timeline

@@ -31,7 +31,7 @@ func told(r *events.FakeRecorder) []string {
 	}
 }
 
-// However much happens, a pool's Events are few, and the count of what was left out is in the next one.
+// Whatever happens, a pool's Events are few, and the next one counts those that were left out.
 func TestEventsNeverBurst(t *testing.T) {
 	recorder, clk := events.NewFakeRecorder(1000), testclock.NewFakePassiveClock(time.Unix(1000, 0))
 	n := newNotices(recorder, clk)
@@ -87,7 +87,7 @@ func unscheduled(pod *corev1.Pod) {
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no room"}}
 }
 
-// A cause is told when it comes up; a kubelet that reports it in two words in turns is no news.
+// A cause is reported when it appears; a kubelet that reports it in turn in two words causes no second Event.
 func TestPodsThatDoNotBecomeReadyAreToldOnce(t *testing.T) {
 	recorder, clk := events.NewFakeRecorder(1000), testclock.NewFakePassiveClock(time.Unix(1000, 0))
 	n, p := newNotices(recorder, clk), examplePool()
@@ -146,7 +146,7 @@ func TestReplacementsAreTimed(t *testing.T) {
 	}
 }
 
-// What a kubelet says in turns about a starting Pod is written down every 10 s at most.
+// A kubelet's alternating messages about a starting Pod are written every 10 s at most.
 func TestStatusDetailsAreKeptApart(t *testing.T) {
 	clk := testclock.NewFakePassiveClock(time.Unix(1000, 0))
 	line, key := newMemory(clk).timeline, types.NamespacedName{Name: "p"}
@@ -173,7 +173,8 @@ func TestStatusDetailsAreKeptApart(t *testing.T) {
 	}
 }
 
-// Who was released by a timeout is told, once, when the Pod is reset or replaced, and never in bursts; a release is not.
+// A sandbox that a timeout released is reported once, when its Pod is reset or replaced, and never in bursts; a release is not
+// reported.
 func TestTimeoutsAreTold(t *testing.T) {
 	recorder, clk := events.NewFakeRecorder(1000), testclock.NewFakePassiveClock(time.Unix(1000, 0))
 	m, err := newMetrics(prometheus.NewRegistry())

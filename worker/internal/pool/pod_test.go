@@ -96,8 +96,8 @@ func TestRevisionFollowsWhatPodsAreMadeFrom(t *testing.T) {
 	}
 }
 
-// An update of the worker must not replace warm Pods: the text of a revision is on them. What runtimes add is a change of what
-// Pods are made from for those that were made with it, and none for those from before.
+// An update of the worker must not replace warm Pods; because the text of a revision is on them. Runtimes change the revision of
+// Pods that were created with them, but not of those from before.
 func TestRuntimesChangeTheRevisionOfPodsMadeWithThem(t *testing.T) {
 	pool := examplePool()
 	pool.Spec.IdleImage = ""
@@ -143,8 +143,7 @@ func TestRuntimesChangeTheRevisionOfPodsMadeWithThem(t *testing.T) {
 	check("another template", "before", "with")
 }
 
-// TestPatchesApply applies each patch to the Pod that it was made for, and to one
-// that has moved on.
+// TestPatchesApply applies each patch to the Pod that it was made for, and to one that has changed since.
 func TestPatchesApply(t *testing.T) {
 	pool := examplePool()
 	seen := newPod(pool, "r1", "pool-x")

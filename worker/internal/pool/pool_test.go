@@ -68,7 +68,7 @@ func TestRestWritesNothing(t *testing.T) {
 	}
 }
 
-// A queue's length is in the status long before the pool would be looked at anyway, and in few writes.
+// A queue's length is in the status long before the next resync of the pool, and in few writes.
 func TestPendingRequests(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 1)
@@ -112,7 +112,8 @@ func TestFinalizerIsPutBack(t *testing.T) {
 	})
 }
 
-// I1, I6: labels of a claimed Pod that are edited by hand are written back. Its sandbox goes on, and no other Pod is made for it.
+// I1, I6: labels of a claimed Pod that are edited by hand are written back. Its sandbox continues, and no other Pod is created
+// for it.
 func TestI6_LabelsOfASandboxAreWrittenBack(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 2)
@@ -140,8 +141,7 @@ func TestI6_LabelsOfASandboxAreWrittenBack(t *testing.T) {
 	}
 }
 
-// TestRecordBeforeThePodGoes: however a Pod is deleted, its finalizer outlasts
-// the keeping of its record.
+// TestRecordBeforeThePodGoes: however a Pod is deleted, its record is kept before its finalizer is removed.
 func TestRecordBeforeThePodGoes(t *testing.T) {
 	w := newWorld(t)
 	w.makePool("p", 2)
@@ -292,8 +292,7 @@ func TestPoolDrains(t *testing.T) {
 	})
 }
 
-// TestPodsOutliveTheirPool: somebody tears the pool out, finalizer and all. Its
-// sandboxes are recorded just the same.
+// TestPodsOutliveTheirPool: a pool is removed by force, finalizer included. Its sandboxes are recorded all the same.
 func TestPodsOutliveTheirPool(t *testing.T) {
 	w := newWorld(t)
 	pool := w.makePool("p", 1)

@@ -25,7 +25,7 @@ import (
 	"navix.sh/atoll/worker/internal/admission"
 )
 
-// gate is an admission plugin that lets Pods pass until a test says otherwise.
+// gate is an admission plugin that admits Pods until a test says otherwise.
 type gate struct {
 	mu     sync.Mutex
 	asked  int
@@ -50,7 +50,7 @@ func (g *gate) set(answer func(*admission.PodRequest) (admission.Verdict, error)
 	g.answer = answer
 }
 
-// tally counts Events by reason, before they are put together to one.
+// tally counts Events by reason, before they are merged.
 type tally struct {
 	mu    sync.Mutex
 	count map[string]int
@@ -77,7 +77,7 @@ func (r *teller) Eventf(about, related runtime.Object, kind, reason, action, not
 	r.EventRecorder.Eventf(about, related, kind, reason, action, note, args...)
 }
 
-// scalingSays waits until the condition Scaling has a text, or has it no more.
+// scalingSays waits until the condition Scaling contains a text, or no longer does.
 func (w *world) scalingSays(pool, text string, present bool) {
 	w.t.Helper()
 	w.eventually("the condition Scaling", func() error {
@@ -93,8 +93,8 @@ func (w *world) failures() float64 {
 	return testutil.ToFloat64(w.metrics.actions.WithLabelValues("Create", string(scaleUp), outcomeError))
 }
 
-// TestResourceQuota: a pool takes what its namespace has room for, says what it waits for, asks rarely, and goes on by
-// itself once there is room.
+// TestResourceQuota: a pool takes what its namespace has room for, reports what it waits for, retries rarely, and continues on
+// its own once there is room.
 func TestResourceQuota(t *testing.T) {
 	w := newWorld(t)
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "three"}}
@@ -125,7 +125,7 @@ func TestResourceQuota(t *testing.T) {
 		return nil
 	})
 	took := time.Since(begun)
-	// 1, 2 and 4 s, less a fifth: the first may be under way.
+	// 1, 2 and 4 s, less a fifth: the first may be in progress.
 	if n := w.writes.Load() - before; took < 3*time.Second || n > 8 {
 		t.Errorf("%d writes in %s while the quota is used up", n, took)
 	}
@@ -143,7 +143,7 @@ func TestResourceQuota(t *testing.T) {
 	}
 }
 
-// TestLimitRange: what can never be admitted as it is says so, and another template is tried at once.
+// TestLimitRange: what can never be admitted is reported as such, and another template is tried at once.
 func TestLimitRange(t *testing.T) {
 	w := newWorld(t)
 	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "small"}}
@@ -156,7 +156,7 @@ func TestLimitRange(t *testing.T) {
 	if last, ok := w.opts.Refusals.Last(w.key("p")); !ok || last.Reason != admission.InvalidSpec {
 		t.Errorf("the latest refusal: %+v, %t", last, ok)
 	}
-	// As if it had been refused for long: the new template does not wait for that.
+	// As after a long refusal: the new template does not wait for that.
 	for range 6 {
 		w.opts.Refusals.Refused(w.key("p"), mustRevision(t, w.pool("p")), admission.Refuse(0, admission.InvalidSpec, "long", time.Minute), false)
 	}
@@ -183,7 +183,7 @@ func mustRevision(t *testing.T, pool *v1alpha1.SandboxPool) string {
 	return revision
 }
 
-// TestPluginsDecideAboutPods: a refusal makes the pool wait, an error is tried again, and what a plugin adds is in the Pod.
+// TestPluginsDecideAboutPods: a refusal makes the pool wait, an error is retried, and a plugin's additions are in the Pod.
 func TestPluginsDecideAboutPods(t *testing.T) {
 	w := newWorld(t)
 	room, broken := 2, 3

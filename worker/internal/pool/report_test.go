@@ -10,7 +10,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// The length of a queue is written once in three seconds, and then as it is.
+// The length of a queue is written once in three seconds, with its current value.
 func TestPendingRequestsAreWrittenEveryThreeSeconds(t *testing.T) {
 	clk := testclock.NewFakeClock(time.Unix(1_000_000, 0))
 	key := types.NamespacedName{Namespace: "default", Name: "p"}
@@ -27,7 +27,7 @@ func TestPendingRequestsAreWrittenEveryThreeSeconds(t *testing.T) {
 		{time.Second, 9, 3, 2 * time.Second},
 		{time.Second, 0, 3, time.Second},
 		{time.Second, 100, 100, 0},
-		{time.Second, 110, 100, 0}, // less than a fifth: nothing to come back for
+		{time.Second, 110, 100, 0}, // less than a fifth: no reason to come back
 		{time.Second, 120, 100, time.Second},
 		{0, 100, 100, 0},
 		{time.Hour, 100, 100, 0},

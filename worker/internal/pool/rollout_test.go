@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// leastServing follows a namespace's Pods, in the API server's order, until enough is closed, and answers the fewest that
+// leastServing follows a namespace's Pods, in the API server's order, until enough is closed, and returns the lowest number that
 // could be handed out at any time.
 func (w *world) leastServing(pods watch.Interface, from map[types.UID]bool, enough <-chan struct{}) int {
 	serving, least := from, len(from)
@@ -42,7 +42,7 @@ func (w *world) leastServing(pods watch.Interface, from map[types.UID]bool, enou
 	}
 }
 
-// A rollout leaves sandboxes alone, and never takes more of the Pods that could serve than it may.
+// A rollout leaves sandboxes alone, and never takes more of the serving Pods than it may.
 func TestRollout(t *testing.T) {
 	for name, tc := range map[string]struct {
 		annotation string

@@ -110,8 +110,7 @@ func TestMarksGoWhenReplicasRise(t *testing.T) {
 	}
 }
 
-// TestDeleteLosesToAClaim is I1 and I6: a Pod that was idle when the decision
-// was made, and is claimed when the delete arrives, stays.
+// TestDeleteLosesToAClaim is I1 and I6: a Pod that was idle at the decision, and is claimed when the delete arrives, stays.
 func TestDeleteLosesToAClaim(t *testing.T) {
 	w := newWorld(t)
 	pool := w.makePool("p", 1)

@@ -15,14 +15,14 @@ import (
 	"navix.sh/atoll/worker/internal/controllers"
 )
 
-// TestContests plays somebody who sets replicas by hand, step by step.
+// TestContests plays another writer that sets replicas by hand, step by step.
 func TestContests(t *testing.T) {
 	type step struct {
-		lags   bool // the Env is seen as it was in the step before
+		lags   bool // the Env is seen as in the step before
 		after  time.Duration
 		value  int32
-		other  bool // somebody else set it
-		undone bool // and it was written over then
+		other  bool // another writer set it
+		undone bool // and it was undone then
 		change func(*v1alpha1.SandboxEnv)
 		uid    types.UID
 		want   bool
@@ -74,7 +74,7 @@ func TestContests(t *testing.T) {
 					e.UID = s.uid
 					pools["a"].OwnerReferences[0].UID = s.uid
 				}
-				for range 2 { // a generation that is looked at twice counts once
+				for range 2 { // a generation that is seen twice counts once
 					if got := contests.Look(e, "east", pools)["a"]; got != s.want {
 						t.Fatalf("step %d: contested is %v", i, got)
 					}

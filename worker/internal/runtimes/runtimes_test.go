@@ -46,7 +46,7 @@ func get(path string, port intstr.IntOrString) corev1.Probe {
 	return corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: port}}}
 }
 
-// describe is what was rendered and what is left to check.
+// describe prints what was rendered and what is left to check.
 func describe(p *v1alpha1.SandboxPoolSpec) string {
 	pod := p.Template.Spec.DeepCopy()
 	Render(p, pod)

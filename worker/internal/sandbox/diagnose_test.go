@@ -68,7 +68,7 @@ func TestDiagnose(t *testing.T) {
 		"starting, pulling":          {start(waiting("ContainerCreating", "")), ReasonPulling, tenantImage},
 		"starting, first pull fails": {start(waiting("ErrImagePull", "not found")), "ErrImagePull", "not found"},
 		"starting, pulls fail":       {start(waiting("ImagePullBackOff", "not found")), "ImagePullBackOff", "not found"},
-		// The last end is of the tenant before, and none of this one's business.
+		// The last end is the previous tenant's and must not be shown to this one.
 		"starting, held back":   {start(crashed("", corev1.ContainerStateTerminated{ContainerID: "c0", ExitCode: 77})), "CrashLoopBackOff", "back-off 10s"},
 		"starting, not ready":   {start(status(func(c *corev1.ContainerStatus) { c.Ready = false })), ReasonNotReady, ""},
 		"starting, sidecar":     {start(sidecar), "CreateContainerConfigError", "no such secret"},

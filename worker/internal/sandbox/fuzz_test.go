@@ -17,8 +17,8 @@ import (
 
 var fuzzTime = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// A Pod's annotations can be anything. They are read without a fault, what they say can be shown to callers, and every
-// write that is built on them is a patch.
+// A Pod's annotations can be anything. Reading them does not fail, their values can be returned to callers, and every write based
+// on them is a patch.
 func FuzzPod(f *testing.F) {
 	for _, seed := range []string{
 		`{"spec":{"containers":[{}]}}`,

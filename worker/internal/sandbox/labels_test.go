@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// I1, I13: what the label of a claimed Pod was made to say changes neither what it is nor who may have it.
+// I1, I13: an edited label of a claimed Pod changes neither its phase nor who may get it.
 func TestI13_APhaseEditedByHandIsNotBelieved(t *testing.T) {
 	for _, phase := range []Phase{Starting, Running, Stopping, Failed} {
 		for _, edited := range []string{"", "odd", "idle", "starting", "running", "stopping", "failed"} {
@@ -53,7 +53,7 @@ func TestI13_APhaseEditedByHandIsNotBelieved(t *testing.T) {
 	}
 }
 
-// A transition of a Pod whose label was edited tests the label as it is, and puts it right.
+// A transition of a Pod whose label was edited tests the label as it is, and corrects it.
 func TestPatchesOfAnEditedPod(t *testing.T) {
 	for _, edited := range []string{"", "odd", "idle"} {
 		pod := idlePod(holds(Running), runs(tenantImage, "containerd://c2"), labelled(v1alpha1.SandboxPhaseLabelKey, edited))
@@ -65,7 +65,7 @@ func TestPatchesOfAnEditedPod(t *testing.T) {
 			t.Errorf("labelled %q: %v after the release, %v", edited, got, err)
 		}
 	}
-	// A claim that has not seen the one before it.
+	// A claim that has not seen the previous one.
 	patch, _, err := ClaimPatch(idlePod(), &Grant{ID: "01hy-east", Image: idleImage, Now: noon})
 	if err != nil {
 		t.Fatal(err)

@@ -228,7 +228,7 @@ func TestALatePatchDoesNotTouchTheNextTenant(t *testing.T) {
 	}
 }
 
-// I6: a sandbox whose time is up by what somebody saw is not ended if more is known by then.
+// I6: a sandbox that has timed out by an older view is not ended if a newer write extends it.
 func TestI6AnExpiryLosesToActivityAndToNewTimeouts(t *testing.T) {
 	seen := idlePod(holds(Running), annotated(v1alpha1.SandboxIdleTimeoutAnnotationKey, "60"))
 	patch, _, err := ExpirePatch(seen, poolSpec(), End{StopReason: v1alpha1.SandboxStopReasonReleased, Reason: "IdleTimeout"}, noon)
@@ -263,7 +263,7 @@ func TestI6AnExpiryLosesToActivityAndToNewTimeouts(t *testing.T) {
 	}
 }
 
-// A Service that selects the template's labels finds the Pods of the template, whatever their tenants choose (I14).
+// A Service that selects the template's labels finds the Pods of the template, whatever labels tenants choose (I14).
 func TestI14LabelsOfAClaimStandBelowOnePrefix(t *testing.T) {
 	pod, labels := idlePod(), map[string]string{"app": "mine", "tier": "gold"}
 	patch, _ := mustClaim(t, pod, &Grant{ID: "x", Image: idleImage, Labels: labels})

@@ -79,7 +79,7 @@ func TestRecordTellsOfAPause(t *testing.T) {
 	}
 }
 
-// I13: what was paused, or is yet to get its CPU back, does not return to idle.
+// I13: a Pod that was paused, or has yet to get its CPU back, does not return to idle.
 func TestI13APausedPodIsNotRecyclable(t *testing.T) {
 	for _, target := range []pause.Target{pause.Paused, pause.Running} {
 		pod := idlePod(holds(Running), runs(tenantImage, "containerd://c2"), has("1", "1"))

@@ -118,7 +118,7 @@ func TestTerminalRecordOfAPodThatWasLost(t *testing.T) {
 	}
 }
 
-// Whatever stands in an annotation, reading it neither fails nor invents anything.
+// Whatever an annotation contains, reading it neither fails nor invents anything.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{"", "120", "-1", "9223372036854775807", "2026-03-01T12:00:00Z", `{"main":"x"}`, `["a"]`, "a,b", "\xff"} {
 		f.Add(seed)

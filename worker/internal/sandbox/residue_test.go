@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// I13: what could carry anything of one tenant to the next makes the Pod be replaced.
+// I13: a Pod that could carry data of one tenant to the next is replaced.
 func TestI13Residue(t *testing.T) {
 	yes, no := true, false
 	always, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever

@@ -106,7 +106,7 @@ func annotated(key, value string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Annotations[key] = value }
 }
 
-// labelled is what somebody does by hand; without a value the label goes.
+// labelled is an edit by hand; without a value the label is removed.
 func labelled(key, value string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		if value == "" {

@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/pkg/foreigncontroller"
 )
 
-// TestStripPodKeepsWhatIsDecidedBy: a field that is stripped reads as harmless, so none that I13 rests on may go.
+// TestStripPodKeepsWhatIsDecidedBy: a stripped field reads as harmless, so none that I13 depends on may be stripped.
 func TestStripPodKeepsWhatIsDecidedBy(t *testing.T) {
 	yes, always := true, corev1.ContainerRestartPolicyAlways
 	pod := &corev1.Pod{
@@ -60,7 +60,7 @@ func TestStripPodKeepsWhatIsDecidedBy(t *testing.T) {
 	}
 }
 
-// What a pause is decided from, beyond what records tell, stays on the few Pods that have one.
+// What a pause is decided from, beyond what records show, stays on the few Pods that have one.
 func TestStripPodKeepsResourcesOfPausedPods(t *testing.T) {
 	cpu := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
 	pod := &corev1.Pod{
@@ -86,7 +86,7 @@ func TestStripPodKeepsResourcesOfPausedPods(t *testing.T) {
 	}
 }
 
-// TestStripKeepsWhoWrote: of Envs and pools goes what nobody reads, and nothing else. Who writes a status besides us is read.
+// TestStripKeepsWhoWrote: only unread fields of Envs and pools are stripped. The other writers of a status are read.
 func TestStripKeepsWhoWrote(t *testing.T) {
 	early, late := metav1.NewTime(time.Unix(1000, 0)), metav1.NewTime(time.Unix(2000, 0))
 	set := metav1.NewFieldsV1(`{"f:x":{}}`)
@@ -124,7 +124,7 @@ func TestStripKeepsWhoWrote(t *testing.T) {
 	}
 }
 
-// TestStripSecretKeepsNoSecret: that one is there is all that anybody asks.
+// TestStripSecretKeepsNoSecret: only the existence of a Secret is read.
 func TestStripSecretKeepsNoSecret(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "n", Name: "ips-shop", UID: "u", ResourceVersion: "1"}
 	secret := &corev1.Secret{ObjectMeta: *meta.DeepCopy(), Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{".dockerconfigjson": []byte("x")}}

@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/worker/internal/podtemplate"
 )
 
-// What the annotations of a pool may not be together is refused before it is frozen: it could neither be made nor repaired.
+// Annotations beyond a pool's limit are refused before they are frozen; because the pool could neither be created nor repaired.
 func TestTooManyAnnotationsAreRefused(t *testing.T) {
 	s := &Source{Env: &v1alpha1.SandboxEnv{}, Template: &podtemplate.Template{
 		Name: "base", Annotations: map[string]string{"note": strings.Repeat("x", 100<<10)},
@@ -30,7 +30,7 @@ func TestTooManyAnnotationsAreRefused(t *testing.T) {
 	}
 }
 
-// TestEditsKeepUnknownFields: what plugins change is changed in the document, and what Go types do not know stays.
+// TestEditsKeepUnknownFields: edits of plugins are made in the document, and fields that Go types do not know stay.
 func TestEditsKeepUnknownFields(t *testing.T) {
 	s := &Snapshot{Spec: map[string]any{"replicas": int64(1), "template": map[string]any{"spec": map[string]any{
 		"futurePod": "x", "containers": []any{map[string]any{"name": "main", "image": "i", "futureContainer": map[string]any{"a": "b"}}},

@@ -185,7 +185,7 @@ func (w *world) expect(what string, got, want int32) {
 	}
 }
 
-// TestWhatIsHeld: by pools of the team in whatever namespace, by frozen members without a pool, and by Pods beyond replicas.
+// TestWhatIsHeld: by pools of the team in any namespace, by frozen members without a pool, and by Pods beyond replicas.
 func TestWhatIsHeld(t *testing.T) {
 	w := newWorld(t, map[string]string{"ml": "{maxReplicas: 20, cpu: 9}"})
 	other := newPool("ml", "elsewhere", 3)
@@ -225,7 +225,7 @@ func TestWhatIsHeld(t *testing.T) {
 	w.expect("nobody's", w.ask(anyone, 100, 500, true), 500)
 }
 
-// TestTwoPoolsAndTheLastPlace: what is admitted stands until the cache shows it, or its time is over.
+// TestTwoPoolsAndTheLastPlace: what is admitted is reserved until the cache shows it, or the reservation expires.
 func TestTwoPoolsAndTheLastPlace(t *testing.T) {
 	w := newWorld(t, map[string]string{"ml": "maxReplicas: 10"})
 	a, b := newPool("ml", "a", 4), newPool("ml", "b", 4)
@@ -238,7 +238,7 @@ func TestTwoPoolsAndTheLastPlace(t *testing.T) {
 	w.expect("a again", w.ask(a, 4, 6, false), 6)
 	w.expect("a takes less", w.ask(a, 4, 5, false), 5)
 	w.expect("b, with what a left", w.ask(b, 4, 6, false), 5)
-	// The cache shows a; then a is made smaller by hand, and what it had is free at once.
+	// The cache shows a; then a shrinks by hand, and its former part is free at once.
 	a.Spec.Replicas = 5
 	w.must(w.store.Update(t.Context(), a))
 	w.clock.SetTime(w.clock.Now().Add(2 * snapshotAge))
@@ -247,7 +247,7 @@ func TestTwoPoolsAndTheLastPlace(t *testing.T) {
 	w.must(w.store.Update(t.Context(), a))
 	w.clock.SetTime(w.clock.Now().Add(2 * snapshotAge))
 	w.expect("b, with a smaller", w.ask(b, 4, 9, false), 8)
-	// Whoever asked for b has failed to write.
+	// The caller that asked for b has failed to write.
 	w.expect("a, with b reserved", w.ask(a, 2, 9, false), 2)
 	w.clock.SetTime(w.clock.Now().Add(reservedFor + time.Second))
 	w.expect("a, with b forgotten", w.ask(a, 2, 9, false), 6)
@@ -256,7 +256,7 @@ func TestTwoPoolsAndTheLastPlace(t *testing.T) {
 	}
 }
 
-// TestManyPoolsAtOnce: however many ask at a time, no more is admitted than there is room for.
+// TestManyPoolsAtOnce: with any number of concurrent questions, no more is admitted than there is room for.
 func TestManyPoolsAtOnce(t *testing.T) {
 	const limit, pools = 50, 40
 	w := newWorld(t, map[string]string{"ml": fmt.Sprintf("maxReplicas: %d", limit)})
@@ -285,7 +285,7 @@ func TestManyPoolsAtOnce(t *testing.T) {
 	}
 }
 
-// TestPods: of a team within its limit all are made, whoever set replicas; of one beyond it as many as fit.
+// TestPods: all Pods of a team within its limit are created, whoever set replicas; of a team beyond it as many as fit.
 func TestPods(t *testing.T) {
 	quotas := map[string]string{"ml": "maxReplicas: 5"}
 	w := newWorld(t, quotas)
@@ -330,7 +330,7 @@ func TestPods(t *testing.T) {
 	if len(w.pods) > 1 {
 		t.Errorf("Pods that the cache shows are kept: %v", w.pods)
 	}
-	// An unreadable limit stops no Pod; one that is gone neither.
+	// An unreadable limit stops no Pod, and neither does a deleted one.
 	quotas["ml"] = "maxReplicas: x"
 	if !makePod(a) {
 		t.Error("a Pod is refused by a quota that cannot be read")

@@ -81,7 +81,7 @@ func TestStalePods(t *testing.T) {
 	stale("u", "9", true)
 	stale("v", "9", false)
 	stale("u", "10", false)
-	stale("u", "9", false) // seen once is seen for good: the cache does not go back
+	stale("u", "9", false) // once seen, always seen: the cache does not go back
 
 	e.Wrote(thisPool, "u", "20")
 	clk.SetTime(clk.Now().Add(ttl + 1))
@@ -93,8 +93,7 @@ func TestStalePods(t *testing.T) {
 	stale("u", "21", false)
 }
 
-// TestExpectationsAreBounded holds I10 for this package: what has been seen
-// leaves nothing behind.
+// TestExpectationsAreBounded holds I10 for this package: what has been seen takes no memory.
 func TestExpectationsAreBounded(t *testing.T) {
 	e := New(testclock.NewFakePassiveClock(time.Unix(0, 0)))
 	for range 100 {
