@@ -271,7 +271,7 @@ func (w *world) kubectl(stdin string, args ...string) string {
 	for {
 		out, err := w.plane.KubectlInput(w.ctx, strings.NewReader(w.fill(stdin)), append([]string{"-n", w.namespace}, args...)...)
 		if err != nil && strings.Contains(err.Error(), "(Conflict)") {
-			continue // replace reads and writes, and does not try again when somebody writes in between; its user does
+			continue // replace does not retry when another writer changes the object in between; its user does
 		}
 		w.must(err)
 		return out

@@ -33,7 +33,7 @@ func (w *world) refresh(request *sandboxv1.RefreshEnvRequest) (*sandboxv1.Refres
 	return w.reconciler.Refresh(w.ctx, request)
 }
 
-// refreshed is a refresh that must not fail, told line by line.
+// refreshed is a refresh that must not fail, reported line by line.
 func (w *world) refreshed(request *sandboxv1.RefreshEnvRequest) string {
 	w.t.Helper()
 	out, err := w.refresh(request)

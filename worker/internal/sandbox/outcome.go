@@ -30,7 +30,7 @@ const (
 type End struct {
 	StopReason v1alpha1.SandboxStopReason
 	Reason     string // for machines
-	Message    string // for people
+	Message    string // for users
 	ExitCode   *int32
 }
 

@@ -20,7 +20,8 @@
 //   - Claims are not served from here. Package claim has its own index, fed by the same informers and by the responses to its own
 //     writes. The cache has no responses, so it would show a claimed Pod as idle, and finding the next idle Pod in it would be a
 //     scan, not O(1). A leader's first list of sandboxes uses the claim path's own connections, which carry no watch.
-//   - A cached object is never sent back to the API server; because its unread fields were stripped. A Pod is written with a JSON
-//     patch made by hand; an Env, a pool or a template with a difference, or from a live read. TestStripPodKeepsWhatIsDecidedBy,
-//     TestStripPodKeepsResourcesOfPausedPods, TestStripKeepsWhoWrote, TestStripSecretKeepsNoSecret.
+//   - A cached object is never sent back to the API server; because it was stripped of unread fields. A Pod is written with a
+//     JSON patch made by hand; an Env, a pool or a template with a difference, or from a live read.
+//   - Fields that a decision reads are not stripped: TestStripPodKeepsWhatIsDecidedBy, TestStripPodKeepsResourcesOfPausedPods,
+//     TestStripKeepsWhoWrote. The content of Secrets is: TestStripSecretKeepsNoSecret.
 package sandboxcache

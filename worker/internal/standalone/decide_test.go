@@ -103,7 +103,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestNewerFieldsSurvive: what is copied is the document, not what this build knows of it.
+// TestNewerFieldsSurvive: what is copied is the document, not the fields that this build knows.
 func TestNewerFieldsSurvive(t *testing.T) {
 	spec := read(t, `templateName: python`)
 	d := decide(poolOf(t, spec, nil), spec, &podtemplate.Template{Name: "python", Spec: read(t, python)})
