@@ -16,10 +16,10 @@
 //     TestCachedAndLiveAgree. The exception is a Pod whose pool label was edited by hand: one index finds it by its owner.
 //   - Reconcilers read from the cache; because their writes test what they were decided from.
 //   - Live reads are for what must not be stale: the idle Pods after etcd was restored (package agent), a Pod's resources before
-//     they are changed, and a Pod whose wait has lasted too long (package claim).
-//   - Claims are not served from here. Package claim has its own index, fed by the same informers and by the responses to its own
-//     writes. The cache has no responses, so it would show a claimed Pod as idle, and finding the next idle Pod in it would be a
-//     scan, not O(1). A leader's first list of sandboxes uses the claim path's own connections, which carry no watch.
+//     they are changed, and a Pod whose wait has lasted too long (package sandboxes).
+//   - Claims are not served from here. Package inventory has its own index, fed by the same informers and by the responses to its
+//     own writes. The cache has no responses, so it would show a claimed Pod as idle, and finding the next idle Pod in it would
+//     be a scan, not O(1). A leader's first list of sandboxes uses the claim path's own connections, which carry no watch.
 //   - A cached object is never sent back to the API server; because it was stripped of unread fields. A Pod is written with a
 //     JSON patch made by hand; an Env, a pool or a template with a difference, or from a live read.
 //   - Fields that a decision reads are not stripped: TestStripPodKeepsWhatIsDecidedBy, TestStripPodKeepsResourcesOfPausedPods,
