@@ -27,7 +27,7 @@ type Gate struct {
 	Conditions []patch.Condition
 }
 
-// A Gater returns the gate of a pool.
+// Gater returns the gate of a pool.
 type Gater interface {
 	// Of is called at every reconcile, and returns from memory or the cache.
 	Of(ctx context.Context, pool *v1alpha1.SandboxPool) (Gate, error)

@@ -56,7 +56,7 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.testUID(pod)
 	p.testLabel(v1alpha1.SandboxPhaseLabelKey, string(Idle))
 	p.testAlive()
-	// An edited label does not make a Pod idle that was claimed a moment ago.
+	// A Pod that was claimed a moment ago does not become idle when its label is edited.
 	p.testAnnotation(pod, v1alpha1.SandboxIDAnnotationKey)
 	// A Pod that has run a sandbox since has another idle time. So does one that was seen before etcd was restored, whose
 	// container may have had a tenant in the lost time (I1, I13).
@@ -80,7 +80,7 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 	p.setSeconds(v1alpha1.SandboxMaxLifetimeAnnotationKey, g.MaxLifetime)
 	p.setSeconds(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, g.FirstActivityTimeout)
 	p.setSeconds(v1alpha1.SandboxStartupTimeoutAnnotationKey, g.StartupTimeout)
-	// This is written even if no mark is seen; because the mark may be a moment old, and would delete the Pod once it is idle
+	// This is written even if no mark is seen; because the mark may be a moment old, and the Pod would be deleted once it is idle
 	// again.
 	p.setAnnotation(v1alpha1.SandboxScaleDownProtectedAnnotationKey, "")
 	p.setText(v1alpha1.SandboxPostStartHooksAnnotationKey, g.Hooks)

@@ -8,8 +8,8 @@
 //	stuck.go   causes for which idle Pods do not become ready
 //	status.go  Counts, and the status from them
 //
-// Everything is a function of its arguments. The same Pods have the same status at any time, so it is not written again: TestPhase.
-// status.autoscaling is the autoscaler's and is not changed.
+// Everything is a function of its arguments. The same Pods have the same status at any time, so it is not written again:
+// TestPhase. status.autoscaling is the autoscaler's and is not changed.
 package status
 
 import (
