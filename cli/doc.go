@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command atollctl is the hub's and the workers' public API at a terminal: what clusters and Envs there are, what is
-// running, where a claim would go and why, and creating and releasing sandboxes.
+// Command atollctl calls the public API of hub and workers from a terminal: it lists clusters, Envs and sandboxes, explains
+// where a claim would go and why, and creates and releases sandboxes.
 //
-// Every command is one or two calls of api/sandbox/v1 and one rendering; output is a table for people, or json, yaml and
-// name for programs. Errors are the API's own, with the fields that were wrong and what would be valid. Only pki calls
-// no server: it makes the certificates of a small installation, on pkg/link/pki.
+// Every command makes one or two calls of api/sandbox/v1 and renders the result: a table for people, or json, yaml and name for
+// programs. Errors are the API's own, with the wrong fields and the valid values. Only pki calls no server: it creates the
+// certificates of a small installation with pkg/link/pki.
 package main

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults_test breaks Atoll in every way that is known to break such things, while callers claim, and holds it to what
-// they were answered.
+// Package faults_test runs Atoll under every known fault while callers claim, and checks the responses that the callers got.
 //
-// Two clusters are planes; hub and workers are processes under the RBAC of their charts, built with the race detector (but
-// see -races) and with the tag atolltest, which puts their clocks and the frames of their links into the suite's hands. A proxy
-// stands in every connection between worker and hub, worker and API server, caller and hub. A program that ends by itself is
-// started again, as a kubelet would.
+// Two clusters are planes. Hub and workers are processes under the RBAC of their charts, built with the race detector (but see
+// -races) and with the tag atolltest, which lets the suite control their clocks and the frames of their links. A proxy is in
+// every connection between worker and hub, worker and API server, caller and hub. A program that exits is restarted, as a
+// kubelet would.
 //
-// A run is one fault under one seed. It begins with a federation that is well and with sandboxes that somebody holds; a load
-// of claims with and without keys, retries, releases, cancels, re-applies and changes of scale goes on throughout; then the
-// fault comes and is healed, and it is measured how long it takes until every cluster serves claims with a key again. In
-// the end no order of the answers may be missing (package history), what is held must run where it was answered, nothing
-// may run that nobody holds, and package verify must find nothing.
+// A run is one fault under one seed. It begins with a healthy federation whose callers hold sandboxes. A load of claims with
+// and without keys, retries, releases, cancels, re-applies and changes of scale runs throughout. The suite injects the fault,
+// heals it, and measures how long it takes until every cluster serves claims with a key again. In the end the responses have an
+// order that explains them (package history), every held sandbox runs where its response said, no other sandbox runs, and
+// package verify finds nothing.
 //
 //	go test ./e2e/faults                                     a short run of a few faults
 //	go test ./e2e/faults -timeout 3h -args -faults all -seeds 1,2,3

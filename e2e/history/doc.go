@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history holds what callers were answered against what claims promise, whoever the callers are and whatever stood
-// between them and the federation: real processes, or a simulation of them.
+// Package history checks the responses that callers got against the promises of claims. Its callers are real processes or
+// simulated ones.
 //
-// In go calls as their callers saw them begin and end; out comes what no order of these calls explains.
+// In go calls with the times when their callers saw them begin and end. Out come the calls that no order explains.
 //
-// History is about claim keys (I2). Each key is a register that takes one sandbox and then ends; that every answer fits, in
-// the order in which the calls can have been carried out, is a question of linearizability and porcupine's to decide.
+// A History covers claim keys (I2). Each key is a register that takes one sandbox and then ends. porcupine decides whether the
+// responses are linearizable:
 //
-//	answered a sandbox   the key has not ended, and was never answered with another one
-//	answered a record    the key has ended, and not with another sandbox than the answered one
+//	returned a sandbox   the key has not ended, and never returned another sandbox
+//	returned a record    the key has ended, and not with another sandbox than the returned one
 //	ended                by a cancel, or a release of its sandbox, once that has begun: nothing else ends a sandbox
 //
-// A call without a known outcome may have been carried out at any time after it began, or never. A create of which nothing
-// is known binds nobody: a sandbox that nobody was told of may be replaced by another one.
+// A call without a known outcome may have taken effect at any time after it began, or never. A create without a known outcome
+// binds no one: a sandbox that no caller was given may be replaced by another one.
 //
-// Holdings are about Pods (I1), with a key or without: a Pod that was answered and not given back is answered as no other
-// sandbox. They also know what must still be there at the end (I6).
+// Holdings cover Pods (I1), with a key or without: a Pod that was returned and not given back is not returned as another
+// sandbox. They also know which sandboxes must still run at the end (I6).
 package history

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hook says what a post-start hook is. It is pure: hub and worker check a request's hooks with it, and the worker
-// writes them on the Pod that it claims, and reads them from there, in its words.
+// Package hook defines post-start hooks. It is pure. Hub and worker validate a request's hooks with it. The worker writes them
+// on the claimed Pod in this format, and reads them back from there.
 //
-// In a request, and on the Pod as the annotation agentbox.navix.sh/post-start-hooks, hooks are a JSON list:
+// In a request, and in the Pod's annotation agentbox.navix.sh/post-start-hooks, hooks are a JSON list:
 //
 //	[{"name": "env", "http": {"port": 49983, "path": "/init", "body": "{\"envVars\":{}}"}},
 //	 {"exec": {"command": ["sh", "-c", "make warm"], "container": "main"}, "timeout": "30s", "retries": 2}]
@@ -15,9 +15,10 @@
 //	timeout    of one try, 100ms to 5m (10s)
 //	retries    after the first try, 0 to 20 (5)
 //
-// Up to 8 of them, in 32 KiB, one of exec and http each. They run one after the other; package worker/internal/hooks says
-// when. Users who may read Pods of the namespace may read them until the Pod is idle again, and of a claim with a key the hub
-// keeps the request, hooks included, until the key expires: a secret in a hook is one that those people share.
+// A request has up to 8 hooks in 32 KiB; each has either exec or http. They run one after the other; package
+// worker/internal/hooks defines when. Users who may read Pods of the namespace may read the hooks until the Pod is idle again.
+// For a claim with a key, the hub keeps the request with its hooks until the key expires. So a secret in a hook is shared with
+// these users.
 //
-// The reference names the annotation and its list and leaves the form of an action open; the form is this package's.
+// The reference names the annotation and its list, but not the format of an action; this package defines it.
 package hook

@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patch writes what a reconciler changed on a SandboxPool, and nothing else.
+// Package patch writes a reconciler's changes to a SandboxPool, and nothing else.
 //
-// What goes in: a pool as it was read, and the same pool after a reconciler has worked on it. What comes out: at most two
-// API calls, one for metadata and spec, one for status, and none at all when nothing changed:
+// In go a pool as read, and the same pool as the reconciler changed it. Out come at most two API calls, one for metadata and
+// spec, one for status; none when nothing changed:
 //
 //	helper := patch.NewPatchHelper(c, pool)
 //	defer func() { err = errors.Join(err, helper.Patch(ctx, pool)) }()
 //	// … change metadata, spec, status …
 //
-// Only fields that changed are sent, so writers of other fields (the autoscaler's status.autoscaling beside the pool
-// reconciler's counts) do not undo each other. A patch of metadata and spec names the pool's uid, and is refused as
-// invalid by a pool of the same name that was created in the meantime. A patch of status cannot be bound like that, the
-// API server ignores metadata in it; such a pool has the counts of its predecessor until it is looked at.
+//   - Only changed fields are sent; because the autoscaler writes status.autoscaling and the pool reconciler the counts, and
+//     neither may undo the other.
+//   - A patch of metadata and spec names the pool's uid; because a pool of the same name may have been created since. Such a
+//     patch fails as invalid.
+//   - A patch of status cannot name the uid; because the API server ignores metadata in it. A new pool may have its
+//     predecessor's counts until its first reconcile.
 //
 // # Pools only
 //
-// The helper takes a *SandboxPool and no interface, so that a SandboxEnv cannot be handed to it. Env fields have defaults
-// for what a Go struct leaves out when it is empty: a typed body turns `scalingGroup: ""` (no autoscaling) into "default"
-// and `idleThresholdSeconds: 0` (off) into 30. Envs are written with raw JSON, by worker/internal/env.
+// The helper takes a *SandboxPool, not an interface, so it cannot patch a SandboxEnv. Env fields have defaults for values that
+// a Go struct omits when empty: a typed body turns `scalingGroup: ""` (no autoscaling) into "default" and
+// `idleThresholdSeconds: 0` (off) into 30. worker/internal/env writes Envs with raw JSON.
 //
-// # Where it departs from the reference
+// # Differences from the reference
 //
-// The reference updates status as a whole, which brings back fields that another writer has changed since. Here status
-// is a merge patch of the changed fields. It is written by hand, because it is the hot one: a diff of two JSON documents
-// costs 30 times as much, and a pool's status changes with every Pod.
+// The reference updates status as a whole, which reverts fields that another writer has changed since. Here status is a merge
+// patch of the changed fields. The patch is coded by hand; because a diff of two JSON documents costs 30 times as much, and a
+// pool's status changes with every Pod.
 //
-// The package also sets conditions (SetCondition), with the typed reasons of api/v1alpha1: status and reason are what
-// kstatus reads, and the time changes only with the status.
+// The package also sets conditions (SetCondition), with the typed reasons of api/v1alpha1. kstatus reads status and reason. The
+// time changes only with the status.
 package patch

@@ -1,38 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulate tries autoscaling policies: it drives the same Decide as a worker, over simulated days in seconds.
+// Package simulate tests autoscaling policies: it drives the worker's own Decide over simulated days in seconds.
 //
-// In goes a Plan: pools and their policies (ReadEnv takes them from a manifest), claims (a Load, a Scenario or ReadTrace makes
-// them), how the cluster behaves, and what goes wrong when. Out comes a Run: points over time, every decision with its reason,
-// and what became of the claims; WriteSVG, WriteText and WriteTable show it, Check and its neighbours judge it.
+// In goes a Plan: pools and their policies (ReadEnv reads them from a manifest), claims (from a Load, a Scenario or ReadTrace),
+// the cluster's behaviour, and disturbances. Out comes a Run: points over time, every decision with its reason, and the outcome
+// of the claims. WriteSVG, WriteText and WriteTable render it; Check and its neighbours judge it.
 //
-//	plan.go       what a run follows from
-//	load.go, trace.go, scenarios.go, manifest.go   where claims, disturbances and Envs come from
+//	plan.go       the input of a run
+//	load.go, trace.go, scenarios.go, manifest.go   sources of claims, disturbances and Envs
 //	events.go     the simulated clock
-//	world.go      a run under way
-//	pods.go       Pods, and the pool reconciler as far as numbers go
-//	claims.go     claims: routed by pkg/router as a hub would, served, waiting, refused
-//	edits.go      edits by hand, undone or let stand
-//	cache.go      what the worker sees of all that: late, and now and then not at all
+//	world.go      the state of a run
+//	pods.go       Pods, and the pool reconciler as far as it affects counts
+//	claims.go     claims: routed by pkg/router as in a hub, then served, waiting or refused
+//	edits.go      manual edits, reverted or kept
+//	cache.go      the worker's view of all that: late, and sometimes missing
 //	loop.go       the worker: gather, Decide, ask admission, act, report
-//	record.go, summary.go, text.go, svg.go         what came of it
-//	check.go      what must hold
+//	record.go, summary.go, text.go, svg.go         the results
+//	check.go      the rules that every run keeps
 //
-// # What is the worker's own, and what is a model
+// # What is real and what is a model
 //
-// Decide, Search, Record and the router's Pick are the real ones, with the real types. Everything around them is a model of
-// what package worker/internal/autoscale, env, pool and claim do, as far as it has to do with numbers and time: the same gates
-// on what the caches lack, the same write that tests the old value, the same windows. One who changes a rule there changes it
-// here. Pods are alike; a sandbox's Pod is always reset or replaced in the same time; no caller retries after a refusal.
+// Decide, Search, Record and the router's Pick are the product's, with its types. The rest models packages autoscale, env, pool
+// and claim of worker/internal as far as they affect counts and time: the same gates on missing cache entries, the same
+// compare-and-swap write, the same windows. A change to a rule there needs the same change here. The model simplifies: Pods are
+// alike; resetting or replacing a sandbox's Pod always takes the same time; no caller retries after a refusal.
 //
 // # The same plan gives the same run
 //
-// To the byte: one seed makes all chance, of which each concern has a stream of its own, so that two policies meet the same
-// claims; no map is walked where order counts; drawn times are whole milliseconds. There is no clock, no network, no file here.
+// The output is identical to the byte; held by TestTheSamePlanGivesTheSameRun.
+//
+//   - One seed drives all randomness, with a separate stream for each concern; so two policies get the same claims.
+//   - No map is iterated where order matters. Random durations are whole milliseconds.
+//   - The package uses no clock, no network and no file.
 //
 // # Invariants
 //
-// Check holds every run, whatever happens in it, to I6 (what runs is never removed for a scale-down) and to the part of I9 that
-// one cluster answers for (no growth past a ceiling), beside the policy's own promises. I10: events and claims of a run are
-// bounded (maxEvents, MaxClaims).
+//   - I6: no running sandbox is removed for a scale-down; held by TestEveryRunKeepsTheRules and TestAnyPolicyKeepsTheRules.
+//   - I9, for one cluster: no growth past a ceiling; held by the same tests. Check also tests the policy's own promises.
+//   - I10: events and claims of a run are bounded (maxEvents, MaxClaims).
 package simulate

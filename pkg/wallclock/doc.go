@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wallclock is where hub and worker take their clock from, and how they wait on one.
+// Package wallclock is the clock of hub and worker, and how they wait on one.
 //
-// It is the system's. In programs built with the tag atolltest, and in no others, ATOLL_TEST_CLOCK_OFFSET sets what the
-// clock shows ahead or back, see package offset: tests of I11 run programs that disagree about the time, and step it.
+// It is the system's clock. Only in programs built with the tag atolltest, ATOLL_TEST_CLOCK_OFFSET shifts it (package offset):
+// tests of I11 run programs whose clocks differ, and step them.
 package wallclock

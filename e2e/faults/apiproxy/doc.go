@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiproxy stands in front of an API server and is slow, refuses, loses answers, or lets requests arrive late,
-// by method and path. Package proxy does to connections what networks do; this does what API servers do.
+// Package apiproxy is a proxy for an API server: it delays, refuses, drops responses, or delivers requests late, by method and
+// path. Package proxy has the faults of networks; this has the faults of API servers.
 //
-// In go the server's address, its certificate (clients are to notice nothing) and, at any time, Rules; out comes an address
-// for kubeconfigs. Only credentials that travel in requests pass: a client certificate ends here.
+// In go the server's address, its certificate (so clients notice no proxy) and, at any time, Rules. Out comes an address for
+// kubeconfigs. Only credentials in requests pass; a client certificate ends here.
 package apiproxy
