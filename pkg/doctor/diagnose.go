@@ -26,7 +26,7 @@ func Diagnose(s *Snapshot) []Diagnosis {
 	return order(all)
 }
 
-// kubectl begins a command for a cluster.
+// kubectl returns the beginning of a command for a cluster.
 func (s *Snapshot) kubectl(cluster string) string {
 	if site := s.Sites[cluster]; site != nil && site.Context != "" {
 		return "kubectl --context " + site.Context
@@ -41,12 +41,12 @@ func (s *Snapshot) namespace(cluster string) string {
 	return "atoll-system"
 }
 
-// logs is how to see what a cluster's worker says.
+// logs returns the command that shows the logs of a cluster's worker.
 func (s *Snapshot) logs(cluster string) string {
 	return fmt.Sprintf("%s -n %s logs -l app.kubernetes.io/name=atoll-worker --tail=50", s.kubectl(cluster), s.namespace(cluster))
 }
 
-// now is the hub's time, by which certificates and keys end.
+// hubNow is the hub's time, by which certificates and keys expire.
 func (s *Snapshot) hubNow() time.Time {
 	if s.Hub != nil && !s.Hub.Clock.Now.IsZero() {
 		return s.Hub.Clock.Now
@@ -54,7 +54,7 @@ func (s *Snapshot) hubNow() time.Time {
 	return s.Now
 }
 
-// blindness: who cannot be asked cannot serve either, as far as can be told from here.
+// blindness: a part that does not respond cannot serve either, as far as can be seen from here.
 func blindness(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for _, b := range s.Blind {
@@ -72,7 +72,7 @@ func blindness(s *Snapshot) []Diagnosis {
 				Do: "callers without a hub are served by each worker's local API meanwhile\n" +
 					"in the hub's cluster: kubectl -n atoll-system get pods,events -l app.kubernetes.io/name=atoll-hub\n" +
 					"in the hub's cluster: kubectl -n atoll-system logs -l app.kubernetes.io/name=atoll-hub --tail=50"})
-		case cluster && len(missingCRDs(s.Sites[id])) > 0: // that is what is wrong with it
+		case cluster && len(missingCRDs(s.Sites[id])) > 0: // the cause
 		case cluster && b.Refused:
 			out = append(out, Diagnosis{Reason: NotTold, Severity: Warning, Cluster: id, Object: "cluster " + id, What: "may not be looked at: " + b.Why,
 				Do: "ask with the rights of a cluster administrator"})
@@ -122,7 +122,7 @@ func hubItself(s *Snapshot) []Diagnosis {
 	return out
 }
 
-// since is how long ago the hub noted a time by its own clock.
+// since returns how long ago a time of the hub's own clock was.
 func (s *Snapshot) since(t *timestamppb.Timestamp) time.Duration {
 	if t == nil {
 		return 0
@@ -134,11 +134,11 @@ const (
 	// certificateSoon is a fifth of a certificate's 30 days: it should have been renewed by then.
 	certificateSoon = 6 * 24 * time.Hour
 	keySoon         = 7 * 24 * time.Hour
-	// atOnce is when an end comes too close to be planned for.
+	// atOnce is when an expiry is too close to plan for.
 	atOnce = 24 * time.Hour
 )
 
-// ends: certificates and keys that are about to end.
+// ends: certificates and keys that expire soon.
 func ends(s *Snapshot) []Diagnosis {
 	if s.Hub == nil {
 		return nil
@@ -175,7 +175,7 @@ func ends(s *Snapshot) []Diagnosis {
 	return out
 }
 
-// versions: parts of the federation that are of different builds.
+// versions: parts of the federation with different builds.
 func versions(s *Snapshot) []Diagnosis {
 	if s.Hub == nil || s.Hub.Status == nil {
 		return nil
@@ -237,7 +237,7 @@ func clusters(s *Snapshot) []Diagnosis {
 	return out
 }
 
-// whyAway tells what to look at first, from what the cluster itself shows.
+// whyAway returns what to look at first, judged by the cluster itself.
 func (s *Snapshot) whyAway(id string) string {
 	i := slices.IndexFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == id })
 	switch {
@@ -255,14 +255,14 @@ func (s *Snapshot) whyAway(id string) string {
 	}
 }
 
-// leaseSlack is for API servers that tell times in whole seconds.
+// leaseSlack allows for API servers that report whole seconds.
 const leaseSlack = 5 * time.Second
 
 func leads(c *verify.Cluster) bool {
 	return c.Lease != nil && c.Lease.Holder != "" && (c.Lease.Age == nil || *c.Lease.Age <= c.Lease.Duration+leaseSlack)
 }
 
-// skewed is the difference of clocks that is worth telling.
+// skewed is the smallest clock difference to report.
 const skewed = 30 * time.Second
 
 func clocks(s *Snapshot) []Diagnosis {

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-// members is what the hub knows of Envs: the states and counts of their members.
+// members diagnoses the hub's view of Envs: the states and counts of their members.
 func members(s *Snapshot) []Diagnosis {
 	if s.Hub == nil {
 		return nil
@@ -64,7 +64,7 @@ func member(m *sandboxv1.EnvMember) (d Diagnosis, wrong bool) {
 	return d, true
 }
 
-// room finds Envs that cannot serve one more claim, or cannot grow any more.
+// room finds Envs that cannot serve one more claim, or cannot grow.
 func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 	reachable, saturated, ready, pending := 0, 0, int32(0), int32(0)
 	for _, c := range e.GetClusters() {
@@ -94,7 +94,7 @@ func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 	return Diagnosis{}, false
 }
 
-// conditions is what the clusters themselves say of their Envs.
+// conditions diagnoses the clusters' own conditions of their Envs.
 func conditions(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for i := range s.Clusters {
@@ -151,7 +151,7 @@ func ofCondition(c *metav1.Condition) (d Diagnosis, wrong bool) {
 	return d, true
 }
 
-// age is how long ago something was by the API server's clock, which is what wrote it down.
+// age returns how long ago a time was by the API server's clock, which wrote it.
 func (s *Snapshot) age(c *verify.Cluster, at time.Time) time.Duration {
 	now := c.Clock.Now
 	if now.IsZero() {

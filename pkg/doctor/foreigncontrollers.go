@@ -18,10 +18,10 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-// contestedFor is how long after another controller's write the worker leaves an object alone.
+// contestedFor is how long the worker leaves an object alone after another controller's write.
 const contestedFor = 2 * time.Minute
 
-// foreignControllers finds what looks like other controllers of the same objects. Which leases a worker gives way to is not known
+// foreignControllers finds apparent other controllers of the same objects. The leases that a worker yields to are not visible
 // here.
 func foreignControllers(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
@@ -64,7 +64,7 @@ func (s *Snapshot) contested(c *verify.Cluster) []Diagnosis {
 	return out
 }
 
-// foreignLeases reads the leases of other controllers. A lease for each node is left out.
+// foreignLeases reads the leases of other controllers. It omits leases of nodes.
 func (i inspector) foreignLeases(ctx context.Context) error {
 	list := &coordinationv1.LeaseList{}
 	err := i.client.List(ctx, list, client.MatchingFieldsSelector{

@@ -36,7 +36,7 @@ type Place struct {
 // inspectTimeout bounds the look at one cluster.
 const inspectTimeout = 15 * time.Second
 
-// Look gathers a snapshot: of the federation, and of what is installed in the places.
+// Look gathers a snapshot of the federation, and of what is installed in the places.
 func Look(ctx context.Context, federation *verify.Federation, places []Place, now time.Time) *Snapshot {
 	s := &Snapshot{Now: now, Sites: map[string]*Site{}}
 	var mu sync.Mutex
@@ -56,7 +56,7 @@ func Look(ctx context.Context, federation *verify.Federation, places []Place, no
 	return s
 }
 
-// inspector asks one API server, and notes what it is not told.
+// inspector reads one API server, and records what it could not read.
 type inspector struct {
 	Place
 	client client.Client
@@ -76,7 +76,7 @@ func (p Place) inspect(ctx context.Context) *Site {
 	config.QPS = -1 // the API server's own fairness decides
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return site // it cannot be reached, which the look at the federation says as well
+		return site // it is unreachable; the look at the federation reports that as well
 	}
 	i := inspector{p, c, site}
 	for what, ask := range map[string]func(context.Context) error{
@@ -151,7 +151,7 @@ func (i inspector) workers(ctx context.Context) error {
 	return nil
 }
 
-// pods are those of hub and workers. Those of pools are looked at with the federation.
+// pods reads the Pods of hub and workers. The look at the federation has those of pools.
 func (i inspector) pods(ctx context.Context) error {
 	var all corev1.PodList
 	if err := i.client.List(ctx, &all, client.InNamespace(i.Namespace)); err != nil {
@@ -161,14 +161,14 @@ func (i inspector) pods(ctx context.Context) error {
 	return nil
 }
 
-// right is what an account must be allowed to do.
+// right is a permission that an account needs.
 type right struct {
 	account, group, resource, name string
 	namespaced                     bool // in the worker's namespace, else in all
 	verbs                          string
 }
 
-// needed is what the worker's roles grant, but for Secrets, which can be left out.
+// needed is what the worker's roles grant, except for Secrets, which are optional.
 var needed = []right{
 	{"atoll-worker", "", "pods", "", false, "create delete get list patch watch"},
 	{"atoll-worker", "", "pods/exec", "", false, "create get"},
@@ -198,7 +198,7 @@ var needed = []right{
 	{"atoll-sync", "agents.navix.sh", "sandboxenvs/status", "", false, "patch"},
 }
 
-// rights asks the API server, whose word counts, rather than reading roles.
+// rights asks the API server instead of reading roles; because its decision counts.
 func (i inspector) rights(ctx context.Context) error {
 	for _, r := range needed {
 		resource, subresource, _ := strings.Cut(r.resource, "/")

@@ -21,7 +21,7 @@ var policies = []string{
 	"atoll-env-segments", "atoll-pod-templates", "atoll-pool-replicas", "atoll-pool-scale", "atoll-reserved-keys", "atoll-sandboxes",
 }
 
-// installations is what a cluster lacks for its worker to do its work.
+// installations diagnoses what a cluster lacks for its worker.
 func installations(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for _, id := range slices.Sorted(maps.Keys(s.Sites)) {
@@ -78,8 +78,8 @@ func missingCRDs(site *Site) []string {
 	return missing
 }
 
-// worker looks at the Deployments of a cluster's worker, and at its lease. A worker may run outside of its cluster, so that
-// no Deployment is no fault as long as a worker leads.
+// worker diagnoses the Deployments of a cluster's worker, and its lease. A worker may run outside its cluster, so a missing
+// Deployment is no fault while a worker leads.
 func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 	i := slices.IndexFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == id })
 	if i < 0 {
@@ -132,7 +132,7 @@ type trouble struct {
 	since   time.Duration
 }
 
-// pods looks for Pods that do not come up, pool by pool.
+// pods finds Pods that do not start, pool by pool.
 func pods(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for i := range s.Clusters {
@@ -174,7 +174,7 @@ func (s *Snapshot) ofTrouble(c *verify.Cluster, t *trouble) Diagnosis {
 	return d
 }
 
-// troubleOf reads what a Pod waits for that will not come by itself.
+// troubleOf returns what a Pod waits for in vain.
 func troubleOf(p *corev1.Pod) (Reason, string) {
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range statuses {
@@ -198,7 +198,7 @@ func troubleOf(p *corev1.Pod) (Reason, string) {
 	return "", ""
 }
 
-// some names the first few of many.
+// some lists the first few of many.
 func some(items []string) string {
 	const most = 5
 	if len(items) <= most {

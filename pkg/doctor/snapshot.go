@@ -17,12 +17,12 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-// Snapshot is all that a diagnosis is made from.
+// Snapshot is the input of Diagnose.
 type Snapshot struct {
 	*verify.Snapshot
-	// Now is this machine's time, for what no other clock was read.
+	// Now is this machine's time, used where no other clock was read.
 	Now time.Time
-	// Sites are the clusters whose API servers were asked, by cluster id.
+	// Sites are the clusters whose API servers were read, by cluster id.
 	Sites map[string]*Site
 }
 
@@ -30,11 +30,11 @@ type Snapshot struct {
 type Site struct {
 	Context   string // of kubectl
 	Namespace string // of the worker
-	// CRDs are the fields that this build knows and the cluster's CRD does not, by name of the CRD. Nil: no such CRD.
+	// CRDs are, by name of the CRD, the fields of this build that the cluster's CRD lacks. Nil: no such CRD.
 	CRDs map[string]*CRD
-	// Denied are rights that the worker's ServiceAccounts lack.
+	// Denied are permissions that the worker's ServiceAccounts lack.
 	Denied []string
-	// Policies are the admission policies that are bound.
+	// Policies are the bound admission policies.
 	Policies []string
 	// Workers are the Deployments of workers.
 	Workers []Workload
@@ -42,7 +42,7 @@ type Site struct {
 	Pods []corev1.Pod
 	// ForeignLeases are leases that other controllers of the same objects hold, or held.
 	ForeignLeases []foreigncontroller.Lease
-	// Unread is what could not be asked for, with the reason.
+	// Unread is what could not be read, with the reason.
 	Unread []string
 }
 
@@ -59,7 +59,7 @@ type Workload struct {
 	Since             time.Duration // 0: not known
 }
 
-// Severity is how bad a diagnosis is.
+// Severity ranks a diagnosis.
 type Severity string
 
 // The severities, worst first.
@@ -71,7 +71,7 @@ const (
 
 var severities = []Severity{Critical, Warning, Info}
 
-// Reason is what a diagnosis is, for programs.
+// Reason is a diagnosis' type, for programs.
 type Reason string
 
 // The reasons.
@@ -124,13 +124,13 @@ type Diagnosis struct {
 	Cluster  string   `json:"cluster,omitempty"` // empty: the hub, or the whole federation
 	Object   string   `json:"object"`
 	What     string   `json:"what"`
-	// Since is how long it has been so; 0: not known.
+	// Since is how long it has been so; 0: unknown.
 	Since time.Duration `json:"-"`
-	// Do is what to do: a sentence, a command, or both.
+	// Do is the remedy: a sentence, a command, or both.
 	Do string `json:"do"`
 }
 
-// MarshalJSON writes the duration as people write it.
+// MarshalJSON writes the duration in words.
 func (d Diagnosis) MarshalJSON() ([]byte, error) {
 	type plain Diagnosis
 	out := struct {
@@ -152,7 +152,7 @@ func order(all []Diagnosis) []Diagnosis {
 	return slices.Compact(all)
 }
 
-// Text shows diagnoses to people.
+// Text renders diagnoses for users.
 func Text(all []Diagnosis) string {
 	var b strings.Builder
 	for _, d := range all {

@@ -9,6 +9,8 @@
 //	defer func() { err = errors.Join(err, helper.Patch(ctx, pool)) }()
 //	// … change metadata, spec, status …
 //
+// Its rules:
+//
 //   - Only changed fields are sent; because the autoscaler writes status.autoscaling and the pool reconciler the counts, and
 //     neither may undo the other.
 //   - A patch of metadata and spec names the pool's uid; because a pool of the same name may have been created since. Such a

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// sandboxed has browsers give a page an origin that nothing else has: at a path, exec and every other sandbox are at the same
-// host. A host of its own (Handler.Domain) needs none of this.
+// sandboxed gives a page an opaque origin; because at a path, exec and every other sandbox are on the same host. A host of its
+// own (Handler.Domain) needs none of this.
 const sandboxed = "sandbox allow-downloads allow-forms allow-modals allow-orientation-lock allow-pointer-lock allow-popups allow-presentation allow-scripts"
 
-// originWide are headers of a response by which a sandbox would speak for the whole host, or for its neighbours.
+// originWide are response headers that would affect the whole host, or other sandboxes on it.
 var originWide = []string{
 	"Alt-Svc", "Clear-Site-Data", "Expect-Ct", "Nel", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Report-To",
 	"Service-Worker-Allowed", "Set-Cookie2", "Strict-Transport-Security",
 }
 
-// confine keeps what a sandbox says to browsers to its own path and origin.
+// confine limits a sandbox's response to its own path and origin.
 func confine(r *http.Response) error {
 	f := forwardedOf(r.Request.Context())
 	for _, name := range originWide {
@@ -45,8 +45,8 @@ func confine(r *http.Response) error {
 	return nil
 }
 
-// redirect is where a redirect leads: of this host, only to where the port is. A client that repeats its request there, with
-// its credentials for Atoll, must not do so elsewhere. What cannot be read leads nowhere.
+// redirect returns the target of a redirect. On this host it stays below the port's path; because a client may repeat its
+// request there, with its credentials for Atoll. A target that cannot be parsed is dropped.
 func (f forwarded) redirect(from *url.URL, text string) string {
 	ref, err := url.Parse(text)
 	if err != nil {
@@ -72,7 +72,7 @@ func (f forwarded) redirect(from *url.URL, text string) string {
 
 func dots(segment string) bool { return segment == "." || segment == ".." }
 
-// final is a response without informational ones before it: their headers are nobody's to confine.
+// final is a response without informational ones before it: their headers cannot be confined.
 type final struct{ http.ResponseWriter }
 
 func (f final) WriteHeader(code int) {

@@ -10,8 +10,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// conn is a Tunnel to a port as net/http wants a connection, for one response. It has no deadlines of its caller's: who gives
-// up closes it. The response's header is bounded in size and time.
+// conn adapts a Tunnel to a port to a net.Conn for net/http, for one response. It has no deadlines; a caller that abandons it
+// closes it. The response's header is bounded in size and time.
 type conn struct {
 	tunnel Tunnel
 	rest   []byte
@@ -47,7 +47,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// watch looks at what has come of the header.
+// watch starts and stops the header's timer.
 func (c *conn) watch() {
 	before := c.head.under
 	err := c.head.pass(c.rest)

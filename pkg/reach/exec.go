@@ -21,7 +21,7 @@ const (
 	ChannelStdin  = 0
 	ChannelStdout = 1
 	ChannelStderr = 2
-	ChannelStatus = 3 // how it ended, a metav1.Status
+	ChannelStatus = 3 // the exit, a metav1.Status
 	ChannelResize = 4 // {"Width":80,"Height":24}
 	ChannelClose  = 255
 )
@@ -70,7 +70,7 @@ func (h *Handler) exec(w http.ResponseWriter, r *http.Request, t target) error {
 	return nil
 }
 
-// execCaller takes messages of its channels apart into pieces that are messages of the same channel.
+// execCaller splits messages of its channels into pieces, which are messages of the same channel.
 type execCaller struct {
 	*socket
 	channel byte
@@ -100,7 +100,7 @@ func (e *execCaller) Recv() ([]byte, error) {
 
 func (e *execCaller) CloseSend() error { return e.part(nil) }
 
-// Close tells a reason on the channel for how it ended: without a word there, clients take it for success.
+// Close sends a reason on the status channel; because clients take its absence for success.
 func (e *execCaller) Close(reason error) {
 	if reason != nil {
 		_ = e.conn.SetWriteDeadline(time.Now().Add(controlTimeout))

@@ -25,12 +25,12 @@ const (
 	openTimeout = 20 * time.Second
 )
 
-// ErrGoingAway ends conversations whose server ends.
+// ErrGoingAway ends conversations when the server shuts down.
 var ErrGoingAway = problem.New(problem.Unavailable, "the server is going away").WithRetryAfter(time.Second)
 
-// Handler answers the paths logs, exec and ports of sandboxes.
+// Handler serves the paths logs, exec and ports of sandboxes.
 type Handler struct {
-	// Domain gives each port a host of its own, PORT-ID.DOMAIN. Empty: there are paths alone.
+	// Domain gives each port a host of its own, PORT-ID.DOMAIN. Empty: only paths are served.
 	Domain string
 
 	opener Opener
@@ -40,7 +40,7 @@ type Handler struct {
 	proxy  http.Handler
 }
 
-// NewHandler returns a handler for what the opener reaches.
+// NewHandler returns a handler for the sandboxes that the opener reaches.
 func NewHandler(opener Opener, log logr.Logger) *Handler {
 	h := &Handler{opener: opener, log: log}
 	h.ctx, h.end = context.WithCancel(context.Background())
@@ -48,19 +48,19 @@ func NewHandler(opener Opener, log logr.Logger) *Handler {
 	return h
 }
 
-// Close ends every conversation, and refuses those to come. Handlers that are under way return soon.
+// Close ends every conversation, and refuses new ones. Running handlers return soon.
 func (h *Handler) Close() { h.end() }
 
-// target is what a path names.
+// target is the parsed path.
 type target struct {
 	id   string
 	what string // logs, exec or ports
 	port string
 	base string // of a port: the path of its root, without the last slash; empty at a host of its own
-	rest string // of a port: what follows, as it was written
+	rest string // of a port: the rest of the path, as it was sent
 }
 
-// parse reads a path as its caller wrote it: what a port is asked for is not ours to clean.
+// parse reads a path as the caller sent it: the part for the port is not cleaned.
 func parse(escaped string) (target, bool) {
 	below, ok := strings.CutPrefix(escaped, prefix)
 	if !ok {
@@ -102,7 +102,7 @@ func (h *Handler) Match(r *http.Request) http.Handler {
 	})
 }
 
-// find reads what a request is for. At the host of a port nothing else is served: its pages are of one origin with it.
+// find parses a request's target. A port's host serves nothing else: its pages share that origin.
 func (h *Handler) find(r *http.Request) (target, bool) {
 	if port, id, ok := serve.SandboxHost(r.Host, h.Domain); ok {
 		return target{id: id, what: "ports", port: port, rest: cmp.Or(r.URL.EscapedPath(), "/")}, true
@@ -110,7 +110,7 @@ func (h *Handler) find(r *http.Request) (target, bool) {
 	return parse(r.URL.EscapedPath())
 }
 
-// serve returns an error as long as nothing else has been answered.
+// serve returns an error only if it has sent no response.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	if err := permit(r, t); err != nil {
 		return err
@@ -128,9 +128,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t target) error 
 	}
 }
 
-// permit keeps pages of others from using a caller's browser to get in: where loopback is all that protects, no credentials are
-// asked for. What a page loads from a port and cannot read is let through: a sandbox's own pages have no origin that they
-// share with anything (see confine).
+// permit stops pages of other origins from using a caller's browser; because where only loopback protects the server, no
+// credentials are needed. It permits resources that a page loads from a port and cannot read; because a sandbox's own pages
+// have an opaque origin (see confine).
 func permit(r *http.Request, t target) error {
 	if t.what == "ports" && serve.Safe(r.Method) && r.Header.Get("Origin") == "" && r.Header.Get("Upgrade") == "" {
 		return nil
@@ -138,7 +138,7 @@ func permit(r *http.Request, t target) error {
 	return serve.SameOrigin(r)
 }
 
-// open opens a conversation that ends with the handler, and when its request is ended for a reason that can be told.
+// open opens a conversation that ends with the handler, or when its request is cancelled with a reason.
 func (h *Handler) open(request context.Context, id string, what *federationv1.ReachCall) (Tunnel, error) {
 	switch {
 	case h.ctx.Err() != nil:
@@ -161,7 +161,7 @@ func (h *Handler) open(request context.Context, id string, what *federationv1.Re
 	t := &ending{Tunnel: tunnel}
 	t.closing = context.AfterFunc(h.ctx, func() { tunnel.Close(ErrGoingAway) })
 	t.expelled = context.AfterFunc(request, func() {
-		// A caller that has left is the conversation's own business.
+		// The conversation itself notices a caller that disconnects.
 		if reason := (*problem.Error)(nil); errors.As(context.Cause(request), &reason) {
 			tunnel.Close(reason)
 		}
@@ -181,7 +181,7 @@ func (e *ending) Close(reason error) {
 	e.Tunnel.Close(reason)
 }
 
-// query reads parameters, and remembers everything that is wrong with them.
+// query reads parameters, and collects everything that is wrong with them.
 type query struct {
 	values url.Values
 	faults []problem.Field
@@ -203,7 +203,7 @@ func (q *query) fault(field, value, valid string) {
 	q.faults = append(q.faults, problem.Field{Field: field, Value: value, Valid: valid})
 }
 
-// known refuses parameters that would be without effect.
+// known refuses parameters that have no effect.
 func (q *query) known(names string) error {
 	for name, values := range q.values {
 		if !strings.Contains(" "+names+" ", " "+name+" ") {

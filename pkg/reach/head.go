@@ -9,30 +9,30 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// What a sandbox may say before the body of a response: every line of it takes memory here, many times its length, and the
-// caller who asked for it may be the sandbox's friend.
+// Bounds of a response before its body; because each header line takes many times its length in memory here, and sandbox and
+// caller may collude.
 const (
 	maxHeadBytes = 64 << 10 // informational responses included
 	maxHeadLines = 256
-	// headTimeout is how long a header may take from its first byte on. A response may begin as late as it likes: its caller
-	// waits for it.
+	// headTimeout is how long a header may take from its first byte on. A response may begin at any time; its caller waits for
+	// it.
 	headTimeout = 10 * time.Second
 )
 
-// head follows the header of a response, and those of the informational ones before it.
+// head parses the header of a response, and those of the informational ones before it.
 type head struct {
 	bytes, lines int
 	line         []byte // the beginning of the line so far
 	under        bool   // a header has begun, and is not over
 	fields       bool   // its first line has been read
-	interim      bool   // it is that of an informational response, which another one follows
+	interim      bool   // the response is informational: another one follows
 	over         bool
 }
 
-// statusAt is where the status stands in "HTTP/1.1 200 OK".
+// statusAt is the offset of the status in "HTTP/1.1 200 OK".
 const statusAt = len("HTTP/1.1 ")
 
-// pass takes what comes next, and refuses a header that is too large.
+// pass takes the next bytes, and refuses a header that is too large.
 func (h *head) pass(p []byte) error {
 	for _, c := range p {
 		if h.over {

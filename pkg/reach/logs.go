@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// errorTrailer says why a log that has begun broke off.
+// errorTrailer is why a log broke off after it began.
 const errorTrailer = "Atoll-Error"
 
 func logsCall(r *http.Request) (*federationv1.ReachCall, error) {
@@ -64,7 +64,7 @@ func (h *Handler) logs(w http.ResponseWriter, r *http.Request, t target) error {
 	header.Set("Trailer", errorTrailer)
 	w.WriteHeader(http.StatusOK)
 	reader := &logReader{w: w, flusher: http.NewResponseController(w), ctx: r.Context(), told: make(chan struct{})}
-	_ = reader.flusher.Flush() // tells a follower that the stream has begun
+	_ = reader.flusher.Flush() // shows a follower that the stream has begun
 	if err := Join(reader, tunnel); err != nil {
 		h.log.V(1).Info("A log broke off", "sandbox", t.id, "reason", err.Error())
 		header.Set(errorTrailer, problem.FromError(err).Message)
@@ -72,12 +72,12 @@ func (h *Handler) logs(w http.ResponseWriter, r *http.Request, t target) error {
 	return nil
 }
 
-// logReader is a caller who only listens.
+// logReader is a caller that only receives.
 type logReader struct {
 	w       http.ResponseWriter
 	flusher *http.ResponseController
 	ctx     context.Context
-	told    chan struct{} // closed when there is no more to tell
+	told    chan struct{} // closed after the last message
 	once    sync.Once
 }
 
@@ -102,7 +102,7 @@ func (l *logReader) CloseSend() error {
 	return nil
 }
 
-// Hurry sets a deadline, which for HTTP ends the connection.
+// Hurry sets a deadline. With HTTP this ends the connection.
 func (l *logReader) Hurry() { _ = l.flusher.SetWriteDeadline(time.Now().Add(hurry)) }
 
 func (l *logReader) Close(error) { _ = l.CloseSend() }

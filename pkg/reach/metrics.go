@@ -22,7 +22,7 @@ type Metrics struct {
 	seconds *prometheus.HistogramVec
 }
 
-// NewMetrics registers metrics whose names begin with a prefix: atoll_hub or atoll_worker. A nil registry keeps none.
+// NewMetrics registers metrics with a prefix: atoll_hub or atoll_worker. With a nil registry they are not registered.
 func NewMetrics(registry prometheus.Registerer, prefix string) (*Metrics, error) {
 	m := &Metrics{
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -48,7 +48,7 @@ func NewMetrics(registry prometheus.Registerer, prefix string) (*Metrics, error)
 	return m, nil
 }
 
-// Measure counts what an opener opens.
+// Measure counts the conversations that an opener opens.
 func (m *Metrics) Measure(o Opener) Opener { return measuring{m, o} }
 
 type measuring struct {

@@ -22,7 +22,7 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// TCPProtocol is the subprotocol of a WebSocket that is a TCP connection to a sandbox's port.
+// TCPProtocol is the WebSocket subprotocol of a TCP connection to a sandbox's port.
 const TCPProtocol = "tcp.atoll.navix.sh"
 
 func portCall(text string) (*federationv1.ReachCall, error) {
@@ -48,7 +48,7 @@ func (h *Handler) port(w http.ResponseWriter, r *http.Request, t target) error {
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return nil
 	}
-	_ = http.NewResponseController(w).EnableFullDuplex() // what answers before it has read everything may
+	_ = http.NewResponseController(w).EnableFullDuplex() // a port may respond before it has read the whole request
 	ctx := context.WithValue(r.Context(), forwarded{}, forwarded{target: t, host: r.Host, call: call})
 	h.proxy.ServeHTTP(final{w}, r.WithContext(ctx))
 	return nil
@@ -74,10 +74,10 @@ func (h *Handler) connect(w http.ResponseWriter, r *http.Request, id string, cal
 	return nil
 }
 
-// forwarded is what a proxied request is for.
+// forwarded describes a proxied request.
 type forwarded struct {
 	target
-	host string // by which the caller came
+	host string // that the caller used
 	call *federationv1.ReachCall
 }
 
@@ -86,7 +86,7 @@ func forwardedOf(ctx context.Context) forwarded {
 	return f
 }
 
-// newProxy forwards HTTP to the port that a request's context names. Each request has a connection of its own.
+// newProxy forwards HTTP to the port in a request's context. Each request has a connection of its own.
 func (h *Handler) newProxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -114,15 +114,15 @@ func (h *Handler) newProxy() http.Handler {
 	}
 }
 
-// rewrite makes the request that the sandbox sees. It knows its port as one of localhost.
+// rewrite builds the request for the sandbox, whose port is one of localhost there.
 func rewrite(p *httputil.ProxyRequest) {
 	f := forwardedOf(p.In.Context())
 	host := "localhost:" + f.port
 	p.SetXForwarded()
 	p.Out.Header.Set("X-Forwarded-Prefix", f.base)
-	p.Out.Header.Del("Authorization") // the caller's for Atoll
+	p.Out.Header.Del("Authorization") // the caller's credentials for Atoll
 	if f.base != "" && p.In.Header.Get("Sec-Fetch-Site") != "" {
-		p.Out.Header.Del("Cookie") // a browser's for the host, and for whatever else is served there
+		p.Out.Header.Del("Cookie") // of the host, and so of everything else served there
 	}
 	if p.In.Header.Get("Origin") != "" {
 		p.Out.Header.Set("Origin", "http://"+host)
@@ -138,7 +138,7 @@ func rewrite(p *httputil.ProxyRequest) {
 // tcpCaller is the caller's end of a TCP connection.
 type tcpCaller struct {
 	*socket
-	ends atomic.Int32 // of the two sides, those that have nothing more to say
+	ends atomic.Int32 // the number of sides that have sent their last byte
 }
 
 func (c *tcpCaller) Recv() ([]byte, error) {

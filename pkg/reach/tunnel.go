@@ -13,29 +13,28 @@ import (
 // MaxMessage bounds one message of a Tunnel.
 const MaxMessage = 32<<10 + 1
 
-// Tunnel is a conversation with a sandbox, seen from its caller's side. One goroutine may receive while another one sends; Close may be called by any, and
-// unblocks both.
+// Tunnel is a conversation with a sandbox, from its caller's side. One goroutine may receive while another one sends. Any
+// goroutine may call Close, which unblocks both.
 type Tunnel interface {
-	// Recv returns the next message, which is valid until the next call. io.EOF means that the other end has nothing more
-	// to say; the call after that answers an error, once the conversation is over.
+	// Recv returns the next message, which is valid until the next call. io.EOF means that the other end has sent its last
+	// message; the next call returns an error when the conversation is over.
 	Recv() ([]byte, error)
-	// Send returns when the message has been taken, and does not keep it.
+	// Send returns when the message was taken, and does not keep it.
 	Send(message []byte) error
-	// CloseSend says that there is nothing more to say.
+	// CloseSend marks the last message as sent.
 	CloseSend() error
-	// Close ends the conversation. A reason is told to the other end where that can be done.
+	// Close ends the conversation, and sends the reason to the other end where possible.
 	Close(reason error)
-	// Cut is closed when the conversation was ended before its time, from whatever side.
+	// Cut is closed when the conversation ends early, from either side.
 	Cut() <-chan struct{}
 }
 
-// Caller is who talks with a sandbox. It is like a Tunnel, and once it was told everything it leaves by itself, unless it
-// has something to say.
+// Caller is the peer of a sandbox. It is like a Tunnel. After the last message it disconnects, unless it has more to send.
 type Caller interface {
 	Recv() ([]byte, error)
 	Send(message []byte) error
 	CloseSend() error
-	// Close is called when no Send is under way, except Close(nil).
+	// Close is called when no Send is running, except Close(nil).
 	Close(reason error)
 	// Hurry unblocks a Send that has been blocked for long.
 	Hurry()
@@ -43,12 +42,12 @@ type Caller interface {
 
 // Opener opens conversations.
 type Opener interface {
-	// Open reaches into a sandbox. The context bounds the opening, and says who asks.
+	// Open connects to a sandbox. The context bounds the opening, and identifies the caller.
 	Open(ctx context.Context, id string, what *federationv1.ReachCall) (Tunnel, error)
 }
 
-// Join carries a conversation between a caller and a sandbox until it is over, and closes both ends. The error is why the
-// sandbox was not heard to its end; that the caller left before is none.
+// Join carries a conversation between a caller and a sandbox until it is over, and closes both ends. It returns why the sandbox
+// was not received to its end; a caller that disconnects first is no error.
 func Join(caller Caller, sandbox Tunnel) error {
 	heard, gone, over := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -75,7 +74,7 @@ func Join(caller Caller, sandbox Tunnel) error {
 			caller.Close(err)
 			sandbox.Close(err)
 		}
-		<-gone // one that has heard everything leaves by itself
+		<-gone // the caller disconnects after the last message
 		sandbox.Close(nil)
 		caller.Close(nil)
 	case <-gone:
@@ -92,13 +91,13 @@ func Join(caller Caller, sandbox Tunnel) error {
 
 var errLeft = errors.New("the caller has left")
 
-// tell passes on what the sandbox says, to its end.
+// tell copies from the sandbox to the caller, to the end.
 func tell(caller Caller, sandbox Tunnel) error {
 	for {
 		message, err := sandbox.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = caller.CloseSend() // of a caller that has left listen hears
+			_ = caller.CloseSend() // listen notices a caller that has disconnected
 			return nil
 		case err != nil:
 			return err
@@ -109,7 +108,7 @@ func tell(caller Caller, sandbox Tunnel) error {
 	}
 }
 
-// listen passes on what the caller says, until it has left. A sandbox that takes no more may still have something to say.
+// listen copies from the caller to the sandbox until the caller disconnects. A sandbox that takes no more may still send.
 func listen(caller Caller, sandbox Tunnel) {
 	ended := false
 	for {
@@ -117,7 +116,7 @@ func listen(caller Caller, sandbox Tunnel) {
 		switch {
 		case errors.Is(err, io.EOF) && !ended:
 			ended = true
-			_ = sandbox.CloseSend() // that it is over tell hears
+			_ = sandbox.CloseSend() // tell notices the end
 		case err != nil:
 			return
 		case !ended && sandbox.Send(message) != nil:
@@ -126,7 +125,7 @@ func listen(caller Caller, sandbox Tunnel) {
 	}
 }
 
-// Kind names what a call asks for; a label has these values alone.
+// Kind names the kind of a call; a label has only these values.
 func Kind(what *federationv1.ReachCall) string {
 	switch what.GetWhat().(type) {
 	case *federationv1.ReachCall_Exec:

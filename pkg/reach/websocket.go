@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// pongEvery is how often a peer gets a sign of life that it need not answer.
+	// pongEvery is the period of pongs, which a peer need not respond to.
 	pongEvery = 15 * time.Second
-	// controlTimeout bounds the wait for a place among what is being sent.
+	// controlTimeout bounds the wait of a control message behind other messages.
 	controlTimeout = time.Second
-	// partingPatience is how long a caller that has heard everything may take to leave.
+	// partingPatience is how long a caller may take to disconnect after the last message.
 	partingPatience = 5 * time.Second
 	// hurry is how long a blocked sender may stay blocked when the conversation is cut.
 	hurry = 2 * time.Second
-	// maxReason is the room for a text in a close message.
+	// maxReason bounds the text in a close message.
 	maxReason = 123
 )
 
-// upgrade takes a WebSocket over. Requests from pages of others were refused before.
+// upgrade takes a WebSocket over. permit has refused requests from pages of other origins.
 func upgrade(w http.ResponseWriter, r *http.Request, protocols ...string) (*socket, error) {
 	upgrader := websocket.Upgrader{
 		Subprotocols: protocols, CheckOrigin: func(*http.Request) bool { return true },
@@ -43,7 +43,7 @@ func upgrade(w http.ResponseWriter, r *http.Request, protocols ...string) (*sock
 	return s, nil
 }
 
-// wants refuses what is no WebSocket of one of the protocols.
+// wants refuses requests that are no WebSocket of one of the protocols.
 func wants(r *http.Request, protocols ...string) error {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return problem.New(problem.Invalid, "%s is a WebSocket, with the subprotocol %s", r.URL.Path, protocols[0])
@@ -58,16 +58,16 @@ func wants(r *http.Request, protocols ...string) error {
 	return problem.InvalidField("Sec-WebSocket-Protocol", r.Header.Get("Sec-WebSocket-Protocol"), protocols[0])
 }
 
-// socket is a WebSocket whose messages are read in pieces, so that their size is of no matter.
+// socket is a WebSocket whose messages are read in pieces, so their size does not matter.
 type socket struct {
 	conn   *websocket.Conn
-	piece  io.Reader // the rest of the message that is being read
+	piece  io.Reader // the rest of the current message
 	buffer []byte
 	done   chan struct{}
 	once   sync.Once
 }
 
-// beat keeps middle boxes from forgetting the connection.
+// beat keeps middleboxes from dropping the connection.
 func (s *socket) beat() {
 	ticker := time.NewTicker(pongEvery)
 	defer ticker.Stop()
@@ -81,7 +81,7 @@ func (s *socket) beat() {
 	}
 }
 
-// next returns the next piece of a message, into the buffer from an offset, and whether it begins one.
+// next returns the next piece of a message, read into the buffer at an offset, and whether it begins a message.
 func (s *socket) next(offset int) (piece []byte, begins bool, err error) {
 	for {
 		if s.piece == nil {
@@ -113,7 +113,7 @@ func (s *socket) Send(message []byte) error {
 
 func (s *socket) Hurry() { _ = s.conn.NetConn().SetWriteDeadline(time.Now().Add(hurry)) }
 
-// part says goodbye, and gives the peer a while to do so, too.
+// part sends a close message, and waits a while for the peer's.
 func (s *socket) part(reason error) error {
 	code, text := websocket.CloseNormalClosure, ""
 	if reason != nil {

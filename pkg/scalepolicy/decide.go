@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Decide says what to do about a group. The order of the members makes no difference.
+// Decide returns what to do about a group. The order of the members makes no difference.
 func Decide(g Group) Decision {
 	d := &deciding{Group: g, members: make([]*member, len(g.Members))}
 	d.out.Misconfigured = Misconfigured(&g.Policy)
@@ -44,8 +44,7 @@ func Decide(g Group) Decision {
 	return d.out
 }
 
-// Misconfigured says what keeps a policy from being followed; empty: nothing. New objects with such a policy are refused by
-// their schema.
+// Misconfigured returns why a policy cannot be followed; empty if it can. The schema refuses new objects with such a policy.
 func Misconfigured(p *v1alpha1.EnvAutoscalingGroup) string {
 	switch {
 	case !p.Enabled:
@@ -62,30 +61,30 @@ func Misconfigured(p *v1alpha1.EnvAutoscalingGroup) string {
 	return fmt.Sprintf("group %s: mode %q is not known; want Conservative, Default or Aggressive", p.Name, p.ScaleUpPolicy.Mode)
 }
 
-// deciding is a decision being made.
+// deciding is the state of one decision.
 type deciding struct {
 	Group
 	members []*member
 	out     Decision
 }
 
-// member is one member and what has been decided about it so far.
+// member is one member and its decision so far.
 type member struct {
 	*Member
 	marked    []IdlePod
 	saturated time.Time
 	triggered bool
-	waiting   bool // for idleThresholdSeconds, and triggered then
+	waiting   bool // by idleThresholdSeconds, and triggers after that
 	out       MemberDecision
 }
 
-// alone: nothing is decided about it, but it counts.
+// alone reports whether nothing may be decided about the member. It still counts.
 func (m *member) alone() bool { return m.Contested || m.Unsettled }
 
-// held is what the group's limits count.
+// held is the number of Pods that the group's limits count.
 func (m *member) held() int32 { return max(m.out.To, m.Pods.Live()) }
 
-// unmet are claims that wait and for which no Pod is idle or on its way.
+// unmet is the number of waiting claims without an idle or starting Pod.
 func (m *member) unmet() int32 { return m.Queue - m.Pods.ReadyIdle - m.Provisioning }
 
 func (m *member) stop(reason Reason, format string, args ...any) {
@@ -114,7 +113,7 @@ func (d *deciding) decidable() bool {
 	return d.Policy.Enabled && d.out.Misconfigured == ""
 }
 
-// observe brings the status up to what is seen, and finds who can grow at all.
+// observe updates the status from the Pods, and finds the members that can grow.
 func (d *deciding) observe() {
 	for _, m := range d.members {
 		m.out.Status = d.statusOf(m)
@@ -137,10 +136,10 @@ func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
 		s.IdleZeroSince = &metav1.Time{Time: d.Now}
 	}
 	if r := m.Refused; r != nil {
-		// A status has whole seconds: with parts of one the same refusal would be a new one each time.
+		// A status has whole seconds; a fraction would make the same refusal look new each time.
 		at, message := r.At.Truncate(time.Second), oneLine(r.Message)
 		known := s.LastScaleUpAttemptResult == v1alpha1.PoolScaleUpAttemptInsufficient && s.ScaleUpErrorMessage == message
-		// The pool tries for as long as it lacks Pods. While nobody waits for one that would be a write each time, for nothing.
+		// The pool retries as long as it lacks Pods. Without a waiting claim, recording each retry would be a useless write.
 		if (s.LastScaleUpAttemptTime == nil || at.After(s.LastScaleUpAttemptTime.Time)) && (!known || m.Queue > 0) {
 			s.LastScaleUpAttemptTime = &metav1.Time{Time: at}
 			s.LastScaleUpAttemptResult, s.ScaleUpErrorMessage = v1alpha1.PoolScaleUpAttemptInsufficient, message
@@ -149,7 +148,7 @@ func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
 	return s
 }
 
-// floors raises replicas to the Pods that are there, which makes the group hold no more, and to the floors.
+// floors raises replicas to the live Pods, which the group holds already, and to the floors.
 func (d *deciding) floors(preferred []*member) {
 	for _, m := range preferred {
 		if m.alone() {
@@ -172,8 +171,8 @@ func (d *deciding) floors(preferred []*member) {
 	}
 }
 
-// raise brings a member up to a floor, as far as ceilings, room and a refusal a while ago let it. There is no cooldown: a
-// floor is not approached step by step.
+// raise brings a member up to a floor, as far as ceilings, room and a recent refusal allow. It has no cooldown and takes no
+// steps.
 func (d *deciding) raise(m *member, to int32, whose string) {
 	if m.alone() || m.out.To >= to {
 		return
@@ -188,8 +187,8 @@ func (d *deciding) raise(m *member, to int32, whose string) {
 	}
 }
 
-// grow goes through the gates of one member. All are looked at, so that each that stops it is told; what was raised to a
-// floor goes on from there.
+// grow runs the gates of one member. It runs all of them, to report each that stops the member. Growth continues from the
+// floor.
 func (d *deciding) grow(m *member, before []*member) {
 	switch {
 	case m.Contested:
@@ -227,7 +226,7 @@ func (d *deciding) grow(m *member, before []*member) {
 	m.move(reason, to, "%s", why)
 }
 
-// trigger says why a member should grow; without a reason it tells why it should not.
+// trigger returns why a member should grow, or why it should not.
 func (d *deciding) trigger(m *member) (reason Reason, why string) {
 	if unmet := m.unmet(); unmet > 0 {
 		return ReasonUnmetDemand, fmt.Sprintf("claims that wait: %d, idle Pods: %d, on their way: %d", m.Queue, m.Pods.ReadyIdle, m.Provisioning)
@@ -253,7 +252,7 @@ func (d *deciding) trigger(m *member) (reason Reason, why string) {
 	return "", ""
 }
 
-// quietIn is when growth ahead of demand will be held back, if nobody asks for a sandbox; 0: it is, or never will be.
+// quietIn returns when the quiet window will stop growth ahead of demand, if there are no creates; 0 if it has, or never will.
 func (d *deciding) quietIn(m *member) time.Duration {
 	if quiet := time.Duration(d.Policy.ScaleUpPolicy.IdleZeroQuietWindowSeconds) * time.Second; quiet > 0 {
 		return quiet - d.Now.Sub(m.LastCreate) + time.Millisecond
@@ -261,14 +260,14 @@ func (d *deciding) quietIn(m *member) time.Duration {
 	return 0
 }
 
-// recent reports that growth ahead of demand is not held back by the quiet window.
+// recent reports whether the quiet window allows growth ahead of demand.
 func (d *deciding) recent(m *member) bool {
 	quiet := time.Duration(d.Policy.ScaleUpPolicy.IdleZeroQuietWindowSeconds) * time.Second
 	return quiet == 0 || !m.LastCreate.IsZero() && d.Now.Sub(m.LastCreate) <= quiet
 }
 
-// yields names the sibling to which a member leaves growth ahead of demand: one that has Pods, or will without more being
-// decided, or grows itself. One that has room and does not want it leaves the next claim without a Pod, for good.
+// yields returns the sibling to which a member leaves growth ahead of demand: one that has Pods, or will have Pods without
+// another decision, or grows now. A sibling with room that does not grow would leave the next claim without a Pod permanently.
 func (d *deciding) yields(before []*member) string {
 	for _, sibling := range before {
 		grows := (sibling.triggered || sibling.waiting) && sibling.Stuck == 0 && d.full(sibling) == ""
@@ -284,7 +283,7 @@ func (d *deciding) yields(before []*member) string {
 	return ""
 }
 
-// step is one decision's growth, as the modes are documented.
+// step is the growth of one decision, as the modes are documented.
 func step(mode v1alpha1.PoolScaleUpMode, from int32) int32 {
 	by := int64(1)
 	switch current := int64(from); mode {
@@ -297,7 +296,7 @@ func step(mode v1alpha1.PoolScaleUpMode, from int32) int32 {
 	return int32(min(int64(from)+max(1, by), math.MaxInt32))
 }
 
-// cap cuts growth short at the ceilings, and says at which.
+// cap limits growth to the ceilings, and records which one it met.
 func (d *deciding) cap(m *member, to int32) int32 {
 	ceiling, text, reason := d.limits(m)
 	if to <= ceiling {
@@ -307,7 +306,7 @@ func (d *deciding) cap(m *member, to int32) int32 {
 	return max(ceiling, m.out.To)
 }
 
-// full names the limit that leaves a member no growth; "" if there is none.
+// full returns the limit that leaves a member no growth; "" if there is none.
 func (d *deciding) full(m *member) Reason {
 	most, _, reason := d.limits(m)
 	if most > m.out.To {
@@ -316,7 +315,7 @@ func (d *deciding) full(m *member) Reason {
 	return reason
 }
 
-// limits finds the lowest of a member's ceilings. A limit that was lowered below what there is takes nothing away.
+// limits returns the lowest of a member's ceilings. A limit below the current Pods removes none.
 func (d *deciding) limits(m *member) (most int32, text string, reason Reason) {
 	most = math.MaxInt32
 	lower := func(to int32, r Reason, format string, args ...any) {
@@ -370,7 +369,7 @@ func (d *deciding) saturation(m *member) string {
 	return text
 }
 
-// wake asks for another look in that long.
+// wake asks for another decision after that time.
 func (d *deciding) wake(in time.Duration) {
 	if in > 0 && (d.out.Again == 0 || in < d.out.Again) {
 		d.out.Again = in
@@ -381,7 +380,7 @@ func (d *deciding) since(t *metav1.Time) time.Duration {
 	return max(0, d.Now.Sub(t.Time)).Round(time.Second)
 }
 
-// left is what is left of a time that began at since; a beginning in the future is now.
+// left is the rest of a period that began at since. A future since counts as now.
 func left(since *metav1.Time, seconds int32, now time.Time) time.Duration {
 	if since == nil {
 		return 0

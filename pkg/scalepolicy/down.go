@@ -12,14 +12,14 @@ import (
 // maxBatch bounds how many Pods are marked at once.
 const maxBatch = 250
 
-// shrink follows the marks up, and makes new ones once all of a batch are gone.
+// shrink follows up the marks, and makes new ones when the batch has none left.
 func (d *deciding) shrink() {
 	under := false
 	for _, m := range slices.SortedFunc(slices.Values(d.members), func(a, b *member) int {
 		return cmp.Or(cmp.Compare(b.ScaleDownPriority, a.ScaleDownPriority), cmp.Compare(a.Name, b.Name))
 	}) {
 		if len(m.marked) == 0 || m.Contested {
-			continue // marks that nobody follows up hold up nobody
+			continue // marks that nothing follows up delay no other member
 		}
 		under = true
 		if !m.alone() {
@@ -29,7 +29,7 @@ func (d *deciding) shrink() {
 	d.mark(under)
 }
 
-// follow lowers replicas by the marked Pods whose window is over, or takes marks back that are not wanted any more.
+// follow lowers replicas by the marked Pods whose window has passed, or removes marks that are no longer valid.
 func (d *deciding) follow(m *member) {
 	if m.triggered || m.out.Direction == Up && m.out.To > m.Pods.Live() {
 		m.out.Unmark = m.marked
@@ -39,13 +39,13 @@ func (d *deciding) follow(m *member) {
 	if m.out.Direction == Up {
 		return
 	}
-	// What replicas were already lowered by is being deleted: nothing is counted twice.
+	// Pods by which replicas were lowered before are being deleted: do not count them twice.
 	due := int32(len(m.marked)) - max(0, m.Pods.Live()-m.out.To)
 	if due <= 0 {
 		return
 	}
 	policy := &d.Policy.ScaleDownPolicy
-	// Marks that this policy would not have made are taken back at once.
+	// Remove marks that this policy would not make.
 	unripe := func(pod IdlePod) bool { return pod.IdleFor < seconds(policy.IdleTimeoutSeconds) }
 	marked := slices.SortedFunc(slices.Values(m.marked), func(a, b IdlePod) int {
 		return cmp.Or(first(unripe(b), unripe(a)), leastMissed(a, b))
@@ -66,7 +66,7 @@ func (d *deciding) follow(m *member) {
 		d.wake(wait)
 		return
 	}
-	// Marks from before it shrank, which a cache that lags lets happen, do not make it shrink again at once.
+	// A lagging cache may show marks from before the last shrink. They must not shrink the member again at once.
 	if wait := left(m.out.Status.LastScaleDownTime, policy.StabilizationSeconds, d.Now); due > 0 && wait > 0 {
 		m.out.Unmark = append(m.out.Unmark, marked...)
 		m.stop(ReasonStabilizing, "%s kept: it last shrank %s ago, and stabilizationSeconds is %d",
@@ -87,7 +87,7 @@ func (d *deciding) follow(m *member) {
 	m.out.Reason, m.out.Text = ReasonWindowOver, plural(by, "idle Pod was", "idle Pods were")+" marked and not claimed"
 }
 
-// mark chooses the next batch: the idle Pods of those members that shrink first.
+// mark chooses the next batch: idle Pods of the members that shrink first.
 func (d *deciding) mark(under bool) {
 	type candidate struct {
 		IdlePod
@@ -97,7 +97,7 @@ func (d *deciding) mark(under bool) {
 	highest, gives := int32(math.MinInt32), map[*member]int32{}
 	for _, m := range d.members {
 		ripe, waits := d.ripe(m, under)
-		// One that keeps all of them does not have the others wait for it; one that only waits until it may shrink again does.
+		// A member that keeps all its Pods does not delay the others; one that waits for its stabilization window does.
 		gives[m] = d.beyondBuffer(m, ripe)
 		if min(gives[m], d.spare(m)) > 0 {
 			highest = max(highest, m.ScaleDownPriority)
@@ -148,8 +148,8 @@ func (d *deciding) mark(under bool) {
 	}
 }
 
-// ripe are the Pods of a member that have been idle for long enough, if it may shrink, in the order in which they go. It
-// waits if it shrank not long ago. Others ripen later.
+// ripe returns the Pods of a member that have been idle long enough, if it may shrink, in the order of removal. waits reports
+// that the member shrank too recently. Other Pods ripen later.
 func (d *deciding) ripe(m *member, under bool) (ripe []IdlePod, waits bool) {
 	if m.alone() || m.triggered || m.out.Direction == Up || m.Queue > 0 || len(m.IdlePods) == 0 {
 		return nil, false
@@ -188,15 +188,15 @@ func (d *deciding) ripe(m *member, under bool) (ripe []IdlePod, waits bool) {
 	return ripe, waits
 }
 
-// spare is by how much a member may shrink.
+// spare is the number of Pods that a member may lose.
 func (d *deciding) spare(m *member) int32 {
 	return m.out.To - max(value(m.MinReplicas), m.Pods.busy())
 }
 
-// groupSpare is by how much the group may shrink.
+// groupSpare is the number of Pods that the group may lose.
 func (d *deciding) groupSpare() int32 { return d.sum() - value(d.Policy.MinReplicas) }
 
-// buffer are the idle Pods that growth ahead of demand would make again.
+// buffer is the number of idle Pods that growth ahead of demand would create again.
 func (d *deciding) buffer(m *member) int32 {
 	if d.Policy.ScaleUpPolicy.IdleThresholdSeconds > 0 && d.recent(m) {
 		return 1
@@ -204,8 +204,8 @@ func (d *deciding) buffer(m *member) int32 {
 	return 0
 }
 
-// beyondBuffer is how many of a member's idle Pods, which are in the order in which they go, may go for the buffer to stay.
-// It stays ready, if any Pod is.
+// beyondBuffer returns how many of a member's idle Pods, in the order of removal, may go without touching the buffer. The
+// buffer is of ready Pods, if there are any.
 func (d *deciding) beyondBuffer(m *member, pods []IdlePod) int32 {
 	if d.buffer(m) == 0 {
 		return int32(len(pods))
@@ -229,13 +229,13 @@ func (d *deciding) beyondBuffer(m *member, pods []IdlePod) int32 {
 	return int32(len(pods))
 }
 
-// leastMissed puts first the Pod that can serve least: not ready, then idle for longest. The pool's reconciler puts what is
-// not ready first as well.
+// leastMissed orders Pods by how little they can serve: not ready first, then the longest idle. The pool's reconciler also
+// removes Pods that are not ready first.
 func leastMissed(a, b IdlePod) int {
 	return cmp.Or(first(!a.Ready, !b.Ready), cmp.Compare(b.IdleFor, a.IdleFor), cmp.Compare(a.Name, b.Name))
 }
 
-// first puts what is so before what is not.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:

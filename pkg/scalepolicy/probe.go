@@ -12,35 +12,35 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Answer is what admission says about a number of replicas.
+// Answer is admission's result for a number of replicas.
 type Answer struct {
-	// Admitted is how many of them may be: the whole target, a part of it, or what there was.
+	// Admitted is the number that admission lets in: the whole target, a part of it, or the current replicas.
 	Admitted int32
-	// Invalid: what is asked for can never be admitted as it is.
+	// Invalid: the object can never be admitted as it is.
 	Invalid bool
-	// Message says why less than everything is admitted, in one line.
+	// Message is why less than the target is admitted, in one line.
 	Message string
 }
 
-// Ask asks whether replicas may grow to a target. An error means that there is no answer.
+// Ask returns whether replicas may grow to a target. An error means that admission did not respond.
 type Ask func(ctx context.Context, target int32) (Answer, error)
 
-// Outcome is what came of an attempt to grow.
+// Outcome is the result of an attempt to grow.
 type Outcome struct {
-	// From and To are replicas before and after.
+	// From and To are the replicas before and after.
 	From, To int32
 	Result   v1alpha1.PoolScaleUpAttemptResult
-	// Message is why it is not Enough, in one line.
+	// Message is why the result is not Enough, in one line.
 	Message string
-	// Asked is how often admission was asked.
+	// Asked counts the calls of admission.
 	Asked int
 }
 
-// Search asks for the whole target, and if it is refused looks for the greatest number that is admitted. A part that an
-// answer names is taken. The error is the context's: nothing was tried then.
+// Search asks for the whole target; if it is refused, it searches for the greatest number that is admitted. It accepts a part
+// that an answer names. An error is the context's: nothing was tried then.
 func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 	out := Outcome{From: from, To: from, Result: v1alpha1.PoolScaleUpAttemptEnough}
-	low, high := from, to // low is admitted; nothing above high is
+	low, high := from, to // low is admitted; numbers above high are not
 	for target := to; low < high; target = low + (high-low+1)/2 {
 		answer, err := ask(ctx, target)
 		out.Asked++
@@ -56,7 +56,7 @@ func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 		}
 		out.Result, out.Message = v1alpha1.PoolScaleUpAttemptInsufficient, oneLine(answer.Message)
 		if answer.Invalid {
-			// A smaller number is no more valid.
+			// A smaller number would be as invalid.
 			out.To, out.Result = low, v1alpha1.PoolScaleUpAttemptFailed
 			return out, nil
 		}
@@ -70,7 +70,7 @@ func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 	return out, nil
 }
 
-// Record is the status after an attempt to grow. The status may be nil, and is not changed.
+// Record returns the status after an attempt to grow. The given status may be nil, and is not changed.
 func Record(status *v1alpha1.PoolAutoScalingStatus, outcome Outcome, now time.Time) *v1alpha1.PoolAutoScalingStatus {
 	next := clone(status)
 	at := metav1.NewTime(now)
@@ -82,7 +82,7 @@ func Record(status *v1alpha1.PoolAutoScalingStatus, outcome Outcome, now time.Ti
 	return next
 }
 
-// RecordDown is the status after replicas went down. The status may be nil, and is not changed.
+// RecordDown returns the status after replicas went down. The given status may be nil, and is not changed.
 func RecordDown(status *v1alpha1.PoolAutoScalingStatus, now time.Time) *v1alpha1.PoolAutoScalingStatus {
 	next := clone(status)
 	at := metav1.NewTime(now)
@@ -90,7 +90,7 @@ func RecordDown(status *v1alpha1.PoolAutoScalingStatus, now time.Time) *v1alpha1
 	return next
 }
 
-// SaturatedUntil is when a pool may be probed again after an attempt that was not Enough; zero if it may be now.
+// SaturatedUntil returns when a pool may be probed again after an attempt that was not Enough; zero if now.
 func SaturatedUntil(status *v1alpha1.PoolAutoScalingStatus, policy *v1alpha1.PoolScaleUpPolicy, now time.Time) time.Time {
 	if status == nil || status.LastScaleUpAttemptTime == nil {
 		return time.Time{}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// longestMessage is what a status is given of a message.
+// longestMessage bounds a message in a status.
 const longestMessage = 256
 
 func oneLine(text string) string {

@@ -15,10 +15,10 @@ type Group struct {
 	ClusterID string
 	Policy    v1alpha1.EnvAutoscalingGroup
 	Members   []Member
-	// Others are the replicas of members about which nothing can be decided, since their pool is away: they hold what it will
+	// Others are the replicas of members that cannot be decided because their pool is away. They reserve what the pool will
 	// have again.
 	Others int32
-	// Room is the most Pods that the group may hold in this cluster; nil: nobody limits it but the policy.
+	// Room is the most Pods that the group may hold in this cluster; nil: only the policy limits it.
 	Room *int32
 	Now  time.Time
 }
@@ -26,72 +26,71 @@ type Group struct {
 // Member is one pool of the group.
 type Member struct {
 	Name string
-	// Replicas are those that the Env asks for.
+	// Replicas are the ones in the Env's spec.
 	Replicas int32
 	// MinReplicas and MaxReplicas are the member's own limits; nil: none.
 	MinReplicas, MaxReplicas *int32
 	// ScaleUpPriority and ScaleDownPriority are the effective ones.
 	ScaleUpPriority, ScaleDownPriority int32
 
-	// Pods that hold a replica: not those that failed or are being deleted.
+	// Pods that hold a replica: not failed, not being deleted.
 	Pods Counts
-	// Provisioning are the Pods that will be idle and ready without anything being decided: not made yet, not ready yet,
-	// being reset.
+	// Provisioning counts Pods that will be idle and ready without a decision: not created yet, not ready yet, or being reset.
 	Provisioning int32
-	// Stuck are those of Provisioning that should have been ready long ago, and may never be.
+	// Stuck counts those of Provisioning that are overdue, and may never be ready.
 	Stuck int32
-	// Queue is the number of claims that wait.
+	// Queue is the number of waiting claims.
 	Queue int32
-	// LastCreate is when a sandbox of this pool was last asked for; zero: never.
+	// LastCreate is the last create of a sandbox of this pool; zero: never.
 	LastCreate time.Time
 	// IdlePods are all idle Pods, ready or not.
 	IdlePods []IdlePod
 
-	// Status is what the last decision left; nil: nothing.
+	// Status is the one that the last decision left; nil: none.
 	Status *v1alpha1.PoolAutoScalingStatus
 	// Generation is the pool's.
 	Generation int64
-	// Refused is the latest refusal of a Pod of this pool, if there is one.
+	// Refused is the latest refusal of a Pod of this pool; nil: none.
 	Refused *Refusal
 	// Contested: another writer keeps setting the replicas.
 	Contested bool
-	// Unsettled: the pool does not have the Env's replicas yet, so that nothing is known of what they bring.
+	// Unsettled: the pool does not have the Env's replicas yet, so their effect is unknown.
 	Unsettled bool
 }
 
 // Counts are Pods by phase.
 type Counts struct {
 	Running, Starting, Stopping, Idle int32
-	// ReadyIdle are those of Idle that can be claimed now.
+	// ReadyIdle counts the idle Pods that can be claimed now.
 	ReadyIdle int32
 }
 
-// Live are all of them.
+// Live counts all Pods.
 func (c Counts) Live() int32 { return c.Running + c.Starting + c.Stopping + c.Idle }
 
-// busy are those that a scale-down never touches.
+// busy counts the Pods that a scale-down never removes.
 func (c Counts) busy() int32 { return c.Running + c.Starting + c.Stopping }
 
 // IdlePod is a Pod that may be removed.
 type IdlePod struct {
 	Name string
 	UID  types.UID
-	// Ready: it can serve. One that cannot goes first.
+	// Ready: the Pod can serve. Pods that are not ready go first.
 	Ready bool
-	// IdleFor is how long it has been idle.
+	// IdleFor is how long the Pod has been idle.
 	IdleFor time.Duration
-	// Marked: it is chosen for removal, and for how long.
+	// Marked: the Pod is chosen for removal, and for how long.
 	Marked    bool
 	MarkedFor time.Duration
 }
 
-// Refusal is a Pod that the API server did not let in, for a quota say.
+// Refusal is a Pod that the API server refused, for example for a quota.
 type Refusal struct {
 	At      time.Time
 	Message string
 }
 
-// Direction is what becomes of a member's replicas.
+// Direction is the change of a member's replicas.
 type Direction string
 
 // The directions.
@@ -106,11 +105,11 @@ type Reason string
 
 // Reasons to change something.
 const (
-	// ReasonLivePods: more Pods that are not marked are there than replicas.
+	// ReasonLivePods: unmarked live Pods exceed replicas.
 	ReasonLivePods Reason = "LivePods"
 	// ReasonBelowFloor: replicas are below minReplicas of member or group.
 	ReasonBelowFloor Reason = "BelowFloor"
-	// ReasonUnmetDemand: claims wait, and no Pod for them is idle or on its way.
+	// ReasonUnmetDemand: claims wait, and no Pod is idle or starting for them.
 	ReasonUnmetDemand Reason = "UnmetDemand"
 	// ReasonIdleZero: no Pod has been idle for idleThresholdSeconds, and creates are recent.
 	ReasonIdleZero Reason = "IdleZero"
@@ -154,36 +153,36 @@ type Stop struct {
 	Text   string
 }
 
-// Decision is what to do about a group.
+// Decision is the result of Decide for a group.
 type Decision struct {
-	// Members are in the order of the group's.
+	// Members are in the order of Group.Members.
 	Members []MemberDecision
-	// Misconfigured says what is wrong with the policy; empty: nothing.
+	// Misconfigured is what is wrong with the policy; empty: nothing.
 	Misconfigured string
-	// Again is when to decide again although nothing has happened; 0: never.
+	// Again is when to decide again without an event; 0: never.
 	Again time.Duration
 }
 
-// MemberDecision is what to do about one member.
+// MemberDecision is the decision about one member.
 type MemberDecision struct {
 	Name      string
 	Direction Direction
 	From, To  int32
-	// Probe: the group holds more Pods afterwards, so admission is asked first. Floor is how many need no question.
+	// Probe: the group will hold more Pods, so admission is asked first. Floor is the number that needs no question.
 	Probe bool
 	Floor int32
-	// Reason is why something changes, or the first gate that stopped it.
+	// Reason is why replicas change, or the first gate that stopped a change.
 	Reason Reason
-	// Text says so to people.
+	// Text is the reason as a message.
 	Text string
-	// Stops are all gates that stopped growth or shrinking, or cut it short, in their order.
+	// Stops are all gates that stopped or limited growth or shrinking, in order.
 	Stops []Stop
-	// Mark and Unmark are idle Pods that become, or are no longer, chosen for removal.
+	// Mark and Unmark are idle Pods to choose for removal, or to choose no longer.
 	Mark, Unmark []IdlePod
-	// Status is the pool's status.autoscaling before any of this is carried out; nil when the group is not enabled.
+	// Status is the pool's status.autoscaling before the decision is carried out; nil when the group is not enabled.
 	Status *v1alpha1.PoolAutoScalingStatus
-	// SaturatedUntil is when the member may be probed again; zero: it is not saturated by a refusal.
+	// SaturatedUntil is when the member may be probed again; zero: no refusal saturates it.
 	SaturatedUntil time.Time
-	// CanGrow: an unmet claim would make it grow, now or when a cooldown is over.
+	// CanGrow: an unmet claim would make it grow, now or after a cooldown.
 	CanGrow bool
 }

@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// Bounds of what one program may hold, from what the federation has. They are wide: they find what grows with time or
-// with the rate of events, not what is somewhat large.
+// Bounds of what one program may hold, derived from the federation's size. They are wide: they detect growth with time or with
+// the rate of events, not moderate excess.
 const (
 	baseGoroutines    = 1000
 	clusterGoroutines = 50 // of a hub, for each cluster
 	podGoroutines     = 4  // of calls about its sandbox
-	claimGoroutines   = 8  // of a claim that waits, and its callers
+	claimGoroutines   = 8  // of a waiting claim and its callers
 	baseBytes         = 512 << 20
 	memberBytes       = 64 << 10 // of a hub, for each member
 	podBytes          = 256 << 10
-	claimBytes        = 128 << 10     // of a claim that waits
+	claimBytes        = 128 << 10     // of a waiting claim
 	maxUnacknowledged = 16            // credits of a stream
-	maxDispatches     = 4*8192 + 4096 // that a worker carries out at a time: claims, and other calls
+	maxDispatches     = 4*8192 + 4096 // that a worker runs at a time: claims, and other calls
 	queueOfPool       = 16_384        // twice the default capacity
 	maxEndedRecords   = 100_000
 )
 
-// sizes are what bounds are counted in.
+// sizes are the units of the bounds.
 type sizes struct{ clusters, envs, members, pods, pools, waiting int }
 
 func (s *Snapshot) sizes() sizes {
@@ -45,12 +45,12 @@ func (s *Snapshot) sizes() sizes {
 	}
 	n.envs, n.members, n.pools, n.pods = max(n.envs, envs), max(n.members, pools), max(n.pools, pools), max(n.pods, pods)
 	for _, p := range s.Programs {
-		n.waiting += int(p.Values["atoll_worker_claims_waiting"]) // which is bounded itself
+		n.waiting += int(p.Values["atoll_worker_claims_waiting"]) // which has a bound of its own
 	}
 	return n
 }
 
-// programsAreBounded: what a program holds is bounded by what there is, never by time or the rate of events.
+// programsAreBounded: a program's use is bounded by the federation's size, not by time or the rate of events.
 func programsAreBounded(s *Snapshot) []Finding {
 	n := s.sizes()
 	type bound struct {
@@ -61,7 +61,7 @@ func programsAreBounded(s *Snapshot) []Finding {
 	both := []bound{
 		{"go_goroutines", baseGoroutines + clusterGoroutines*n.clusters + podGoroutines*n.pods + claimGoroutines*n.waiting,
 			"goroutines by clusters, Pods and claims that wait"},
-		// Not the resident memory: the race detector's own and mapped files are part of that.
+		// Not the resident memory, which includes the race detector's and mapped files.
 		{"go_memstats_sys_bytes", baseBytes + memberBytes*n.members + podBytes*n.pods + claimBytes*n.waiting,
 			"memory by members, Pods and claims that wait"},
 	}

@@ -14,10 +14,10 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// promptly is how soon a hub returns what it has in memory, whichever clusters are in trouble.
+// promptly bounds a hub's response from memory, whichever clusters are in trouble.
 const promptly = 2 * time.Second
 
-// troubleStaysWhereItIs: a cluster whose worker lives is fresh, whatever has happened to others.
+// troubleStaysWhereItIs: a cluster whose worker lives is fresh, whatever happened to others.
 func troubleStaysWhereItIs(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -53,12 +53,12 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 	return append(found, calledStale(s, registered)...)
 }
 
-// away reports whether a cluster gets fewer claims than it could serve, for want of word from it.
+// away reports whether a cluster gets fewer claims than it could serve, because the hub does not hear it.
 func away(c *sandboxv1.Cluster) bool {
 	return c.GetState() == sandboxv1.ClusterState_LAST_CHOICE || c.GetState() == sandboxv1.ClusterState_UNREACHABLE
 }
 
-// calledStale finds Envs that call a cluster stale which the hub hears well.
+// calledStale finds Envs that call a cluster stale although the hub hears it.
 func calledStale(s *Snapshot, registered map[string]*sandboxv1.Cluster) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -80,7 +80,7 @@ func calledStale(s *Snapshot, registered map[string]*sandboxv1.Cluster) []Findin
 	return found
 }
 
-// clustersServe: each cluster has a worker that leads, hub or no hub.
+// clustersServe: each cluster has a leading worker, with or without a hub.
 func clustersServe(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -101,11 +101,11 @@ func clustersServe(s *Snapshot) []Finding {
 	return found
 }
 
-// skewed is the difference between clocks that is worth telling. Servers tell their time in whole seconds.
+// skewed is the smallest clock difference to report. Servers report whole seconds.
 const skewed = 5 * time.Second
 
-// written is how far a time on a Pod may be beside the API server's: a worker goes on from the answer it got last, which
-// may have been long on its way.
+// written bounds how far a time on a Pod may be ahead of the API server's. A worker extrapolates from its last response, which
+// may have been in flight for long.
 const written = time.Minute
 
 // clocksDecideNothing: durations come from one clock, and persisted times from the API server's.
@@ -150,7 +150,7 @@ func clocksDecideNothing(s *Snapshot) []Finding {
 	return found
 }
 
-// Notes are what is no breach and worth knowing: clocks that differ, and what was not looked at.
+// Notes are worth knowing and break no invariant: clock differences, and places that were not read.
 func Notes(s *Snapshot) []string {
 	var notes []string
 	clock := func(of string, c Clock) {
@@ -202,7 +202,7 @@ func aheadOf(d time.Duration) string {
 	return "ahead of"
 }
 
-// identitiesAreBound: a name is one cluster's, and a cluster has one name.
+// identitiesAreBound: a name belongs to one cluster, and a cluster has one name.
 func identitiesAreBound(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil

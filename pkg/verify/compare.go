@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// vanished lists the sandboxes that an earlier look saw live on Pods of a cluster, and a later look at the same cluster
-// does not find on any. They have ended, or were lost.
+// vanished lists the sandboxes that were on live Pods of a cluster in an earlier look, and are on none in a later look at the
+// same cluster. They have ended, or were lost.
 func vanished(before, after *Snapshot) map[string]claimed {
 	looked, there := map[string]bool{}, map[string]bool{}
 	for i := range after.Clusters {
@@ -34,8 +34,7 @@ func vanished(before, after *Snapshot) map[string]claimed {
 	return out
 }
 
-// Compare returns what two looks show and one cannot: what was lost, what went back, what stayed with a Pod that changed
-// tenants.
+// Compare returns what only two looks show: what was lost, what went back, what stayed on a Pod that changed tenants.
 func Compare(before, after *Snapshot) []Finding {
 	var found []Finding
 	if after.Hub != nil {

@@ -26,7 +26,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// What a worker keeps in its cluster, and where.
+// Names of the objects that a worker keeps in its cluster.
 const (
 	defaultNamespace = "atoll-system"
 	leaseName        = "atoll-worker"
@@ -34,18 +34,18 @@ const (
 	incarnationKey   = "incarnation"
 )
 
-// lookTimeout bounds one look at one part of the federation, so that a dead one does not hide the others.
+// lookTimeout bounds one look at one part of the federation, so that a dead part does not hide the others.
 const lookTimeout = 15 * time.Second
 
-// Federation is where to look.
+// Federation lists the places to read.
 type Federation struct {
 	Clusters []Reader
-	Hub      *HubReader // nil: the hub is not looked at
-	// Metrics are the URLs of hubs' and workers' metrics, by a name to tell them apart.
+	Hub      *HubReader // nil: the hub is not read
+	// Metrics are the URLs of hubs' and workers' metrics, by a distinguishing name.
 	Metrics map[string]string
 }
 
-// Reader is a live reader of one cluster, not a cache: a cache may hide exactly what is looked for.
+// Reader reads one cluster live, without a cache; because a cache may hide the very fault.
 type Reader struct {
 	ID     string
 	Client client.Reader
@@ -55,7 +55,7 @@ type Reader struct {
 	date *dateReader // nil: the server's clock is not read
 }
 
-// NewReader reads the cluster of a client configuration, with whose rights it lists Pods, Envs, pools, and what is in
+// NewReader reads the cluster of a client configuration. Its credentials must permit listing Pods, Envs and pools, and reading
 // atoll-system.
 func NewReader(id string, cfg *rest.Config) (Reader, error) {
 	scheme := runtime.NewScheme()
@@ -75,7 +75,7 @@ func NewReader(id string, cfg *rest.Config) (Reader, error) {
 	return Reader{ID: id, Client: c, date: date}, nil
 }
 
-// dateReader reads a server's clock from the answers it gives anyway.
+// dateReader reads a server's clock from its responses.
 type dateReader struct {
 	mu   sync.Mutex
 	last Clock
@@ -101,7 +101,7 @@ func (d dated) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// clockAt is the clock of a server that said now in an answer to a call begun then.
+// clockAt returns the clock of a server that reported now in the response to a call begun at begin.
 func clockAt(now, begin time.Time) Clock {
 	return Clock{Now: now, Offset: now.Sub(begin.Add(time.Since(begin) / 2))}
 }
@@ -121,7 +121,7 @@ func (d *dateReader) clock() Clock {
 	return d.last
 }
 
-// Look gathers one snapshot. previous, if there is one, tells which sandboxes to ask the hub for that are gone since.
+// Look gathers one snapshot. With a previous one, it asks the hub for the sandboxes that are gone since.
 func (f *Federation) Look(ctx context.Context, previous *Snapshot) *Snapshot {
 	clusters := make([]*Cluster, len(f.Clusters))
 	var hub *Hub
@@ -178,7 +178,7 @@ func (f *Federation) Look(ctx context.Context, previous *Snapshot) *Snapshot {
 	return s
 }
 
-// brief leaves out how gRPC introduces what went wrong.
+// brief removes gRPC's prefix from an error's message.
 func brief(err error) string {
 	var told interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &told) {
@@ -187,7 +187,7 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// refused tells a server that does not respond from one that refuses us.
+// refused distinguishes a server that refuses us from one that does not respond.
 func refused(err error) bool {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied:
@@ -223,7 +223,7 @@ func (r *Reader) look(ctx context.Context) (*Cluster, error) {
 	return c, nil
 }
 
-// lookAtWorker reads what a worker keeps. A cluster that never had one has neither.
+// lookAtWorker reads the worker's objects. A cluster that never had a worker has none.
 func (r *Reader) lookAtWorker(ctx context.Context, c *Cluster) error {
 	namespace := cmp.Or(r.Namespace, defaultNamespace)
 	var state corev1.ConfigMap
@@ -248,8 +248,8 @@ func (r *Reader) lookAtWorker(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// leaseOf reads a lease. Its renewTime is the holder's clock's, which may be off; when the API server last took a write of
-// it is in the managed fields, by the same clock as now.
+// leaseOf reads a lease. Its renewTime is from the holder's clock, which may be off. The managed fields have the time of the
+// API server's last write, by the same clock as now.
 func leaseOf(l *coordinationv1.Lease, now time.Time) *Lease {
 	out := &Lease{}
 	if l.Spec.HolderIdentity != nil {

@@ -20,7 +20,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// HubReader asks a hub. All but Hub are required.
+// HubReader reads a hub. All fields but Hub are required.
 type HubReader struct {
 	Clusters  sandboxv1.ClustersClient
 	Envs      sandboxv1.EnvsClient
@@ -29,7 +29,7 @@ type HubReader struct {
 	Hub       sandboxv1.HubClient
 }
 
-// NewHubReader asks the hub at the end of a connection.
+// NewHubReader reads the hub at the end of a connection.
 func NewHubReader(conn grpc.ClientConnInterface) *HubReader {
 	return &HubReader{
 		Clusters: sandboxv1.NewClustersClient(conn), Envs: sandboxv1.NewEnvsClient(conn),
@@ -39,13 +39,13 @@ func NewHubReader(conn grpc.ClientConnInterface) *HubReader {
 
 const (
 	pageSize = 1000
-	// maxAsked bounds how many claim keys, and how many sandboxes, a look asks the hub for one by one.
+	// maxAsked bounds how many claim keys, and how many sandboxes, one look asks the hub for individually.
 	maxAsked = 500
 )
 
 func (r *HubReader) look(ctx context.Context) (*Hub, error) {
 	h := &Hub{}
-	// The first call pays for the connection.
+	// The first call includes the connection's set-up.
 	clusters, err := r.Clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing clusters: %w", err)
@@ -88,7 +88,7 @@ func (r *HubReader) lookAtStatus(ctx context.Context, h *Hub) error {
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented, codes.PermissionDenied:
-		return nil // an older hub, or a key that may not ask; a worker's local API
+		return nil // an older hub, a key without this permission, or a worker's local API
 	default:
 		return fmt.Errorf("asking for the hub's status: %w", err)
 	}
@@ -99,7 +99,7 @@ func (r *HubReader) lookAtStatus(ctx context.Context, h *Hub) error {
 	return nil
 }
 
-// lookUp asks for the claim keys that live Pods carry, and for the sandboxes that are gone since the look before.
+// lookUp asks for the claim keys of live Pods, and for the sandboxes that are gone since the previous look.
 func (r *HubReader) lookUp(ctx context.Context, previous, s *Snapshot) error {
 	s.Hub.Claims, s.Hub.Ended = map[string]*sandboxv1.Claim{}, map[string]*sandboxv1.Sandbox{}
 	for _, c := range s.live() {
@@ -131,7 +131,7 @@ func (r *HubReader) lookUp(ctx context.Context, previous, s *Snapshot) error {
 	return nil
 }
 
-// answered reports whether the hub returned what it knows, even if that is nothing. A cluster that does not respond is no error.
+// answered reports whether the hub responded, even with nothing. A cluster that does not respond is no error.
 func answered(err error) (bool, error) {
 	switch status.Code(err) {
 	case codes.OK, codes.NotFound:
@@ -145,7 +145,7 @@ func answered(err error) (bool, error) {
 
 var errNoMetrics = errors.New("no metrics of Atoll are there")
 
-// scrape reads the metrics at a URL, counters and gauges, each summed over its labels.
+// scrape reads the counters and gauges at a URL, each summed over its labels.
 func scrape(ctx context.Context, url string) (map[string]float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

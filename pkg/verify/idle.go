@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Identity that a template may set as well, for the scheduler.
+// Identity labels that a template may set as well, for the scheduler.
 var tenantLabels = []string{v1alpha1.LabelTeam, v1alpha1.LabelUser}
 
 var identityLabels = append([]string{v1alpha1.SandboxIDLabelKey, v1alpha1.ClaimKeyHashLabelKey}, tenantLabels...)
@@ -29,7 +29,7 @@ var identityAnnotations = append([]string{
 	v1alpha1.SandboxExitCodeAnnotationKey, v1alpha1.SandboxRunningImagesAnnotationKey, v1alpha1.SandboxContainerIDAnnotationKey,
 }, tenantLabels...)
 
-// idleIsClean: an idle Pod carries nothing of a tenant. An annotation of "" reads as absent.
+// idleIsClean: an idle Pod carries nothing of a tenant. An annotation of "" counts as absent.
 func idleIsClean(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -46,7 +46,7 @@ func idleIsClean(s *Snapshot) []Finding {
 }
 
 func leftOn(c *Cluster, p *corev1.Pod) []string {
-	var labels, annotations map[string]string // what the template gives every Pod
+	var labels, annotations map[string]string // from the template, on every Pod
 	if pool := poolOf(c, p.Namespace, p.Labels[v1alpha1.SandboxPoolLabelKey]); pool != nil {
 		labels, annotations = pool.Spec.Template.Labels, pool.Spec.Template.Annotations
 	}
@@ -70,7 +70,7 @@ func leftOn(c *Cluster, p *corev1.Pod) []string {
 	return left
 }
 
-// containers are the ids of what runs or ran in a Pod.
+// containers returns the ids of a Pod's current and earlier containers.
 func containers(p *corev1.Pod) []string {
 	var ids []string
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
@@ -83,14 +83,14 @@ func containers(p *corev1.Pod) []string {
 	return ids
 }
 
-// tenantsContainer finds, on a Pod that is idle now, a container that it had while a tenant was on it.
+// tenantsContainer returns a container that an idle Pod has now, and had with a tenant.
 func tenantsContainer(before, after *corev1.Pod) string {
 	if !busy(before) && phase(before) != v1alpha1.SandboxPhaseStopping || phase(after) != v1alpha1.SandboxPhaseIdle {
 		return ""
 	}
 	had := containers(before)
 	if phase(before) == v1alpha1.SandboxPhaseStopping {
-		// What runs by then may be the idle image already; the tenant's was written down at the release.
+		// The idle image may run by then; the release recorded the tenant's container.
 		had = []string{before.Annotations[v1alpha1.SandboxContainerIDAnnotationKey]}
 	}
 	for _, id := range containers(after) {

@@ -44,7 +44,7 @@ func sandboxesOnOnePod(s *Snapshot) []Finding {
 	return found
 }
 
-// claimsAreOrdered: nothing was written under an incarnation that was never persisted, and the hub believes none.
+// claimsAreOrdered: nothing is written under an incarnation that was never persisted, and the hub accepts none.
 func claimsAreOrdered(s *Snapshot) []Finding {
 	var found []Finding
 	for _, c := range s.live() {
@@ -61,8 +61,8 @@ func claimsAreOrdered(s *Snapshot) []Finding {
 	return found
 }
 
-// keysOnOnePod: of live Pods with one claim key there is one. A second one may be about to be ended, unanswered. Keys of a
-// cluster that was forgotten have been given up: they may be claimed elsewhere.
+// keysOnOnePod: each claim key has one live Pod. A second one may be about to end, unacknowledged. The keys of a forgotten
+// cluster are abandoned: they may be claimed elsewhere.
 func keysOnOnePod(s *Snapshot) []Finding {
 	var found []Finding
 	first, forgotten := map[string]claimed{}, s.forgotten()
@@ -82,8 +82,8 @@ func keysOnOnePod(s *Snapshot) []Finding {
 	return found
 }
 
-// hubKey is the key of a Pod that was claimed through a hub. Keys of workers' local APIs are a space of their own, which
-// shows in the hash.
+// hubKey returns the key of a Pod that was claimed through a hub. Keys of workers' local APIs have a name space of their own,
+// visible in the hash.
 func hubKey(p *corev1.Pod) (hash string, request *sandboxv1.GetClaimRequest) {
 	key, team := p.Annotations[v1alpha1.ClaimKeyAnnotationKey], p.Annotations[v1alpha1.LabelTeam]
 	hash = p.Labels[v1alpha1.ClaimKeyHashLabelKey]
@@ -94,7 +94,7 @@ func hubKey(p *corev1.Pod) (hash string, request *sandboxv1.GetClaimRequest) {
 	return hash, &sandboxv1.GetClaimRequest{ClaimKey: key, Namespace: p.Namespace, Team: team}
 }
 
-// keysAsTheHubKnows: a Pod carries a key because the hub sent the key there.
+// keysAsTheHubKnows: a Pod carries a key because the hub sent it.
 func keysAsTheHubKnows(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -124,7 +124,7 @@ func keysAsTheHubKnows(s *Snapshot) []Finding {
 	return found
 }
 
-// hubListsSandboxes: the hub lists what is on Pods, all of it and nothing else.
+// hubListsSandboxes: the hub lists the sandboxes on Pods, all of them and nothing else.
 func hubListsSandboxes(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -167,7 +167,7 @@ func hubListsSandboxes(s *Snapshot) []Finding {
 	return found
 }
 
-// sandboxesAreLeftAlone: nothing of ours ends a running sandbox without its release.
+// sandboxesAreLeftAlone: no part of Atoll ends a running sandbox without its release.
 func sandboxesAreLeftAlone(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -194,7 +194,7 @@ func sandboxesAreLeftAlone(s *Snapshot) []Finding {
 	return found
 }
 
-// poolStays reports whether the Pod's pool is there to stay. Who deletes a pool, or its Env, ends its sandboxes.
+// poolStays reports whether the Pod's pool stays. Deleting a pool, or its Env, ends its sandboxes.
 func poolStays(c *Cluster, p *corev1.Pod) bool {
 	pool := poolOf(c, p.Namespace, p.Labels[v1alpha1.SandboxPoolLabelKey])
 	return pool != nil && pool.DeletionTimestamp == nil
@@ -209,7 +209,7 @@ func poolOf(c *Cluster, namespace, name string) *v1alpha1.SandboxPool {
 	return nil
 }
 
-// disrupted reports whether Kubernetes itself takes the Pod away: an eviction, a preemption, a lost node.
+// disrupted reports whether Kubernetes removes the Pod: an eviction, a preemption, a lost node.
 func disrupted(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue

@@ -18,7 +18,7 @@ const (
 	syncManager   = "atoll-sync"
 )
 
-// segmentsHaveOneWriter: the local segment is the worker's, foreign ones are the sync path's.
+// segmentsHaveOneWriter: the worker owns the local segment, the sync path the foreign ones.
 func segmentsHaveOneWriter(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -49,7 +49,7 @@ func segmentsHaveOneWriter(s *Snapshot) []Finding {
 	return found
 }
 
-// ownedSegments are the clusters of whose status segments a manager owns fields.
+// ownedSegments returns the clusters in whose status segments a manager owns fields.
 func ownedSegments(e *v1alpha1.SandboxEnv, manager string) []string {
 	var ids []string
 	for _, entry := range e.ManagedFields {
@@ -61,7 +61,7 @@ func ownedSegments(e *v1alpha1.SandboxEnv, manager string) []string {
 				Clusters map[string]json.RawMessage `json:"f:clusters"`
 			} `json:"f:status"`
 		}
-		// What the API server wrote it can be asked for only in this form; a field set that is none owns nothing.
+		// Only this form has the API server's own bytes. A field set that does not parse owns nothing.
 		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue
 		}
@@ -81,7 +81,7 @@ func ownedSegments(e *v1alpha1.SandboxEnv, manager string) []string {
 // segmentKey is one cluster's part of one Env.
 type segmentKey struct{ cluster, env string }
 
-// owners are the local segments: what each cluster says of itself. One without members says nothing, wherever it is shown.
+// owners returns the local segments: each cluster's report of itself. A segment without members reports nothing.
 func (s *Snapshot) owners() map[segmentKey]v1alpha1.EnvClusterStatus {
 	out := map[segmentKey]v1alpha1.EnvClusterStatus{}
 	for i := range s.Clusters {
@@ -102,7 +102,7 @@ func (s *Snapshot) owners() map[segmentKey]v1alpha1.EnvClusterStatus {
 	return out
 }
 
-// standsAlone reports whether a pool belongs to no Env, and how it is told of then: as the one member of an Env of its name.
+// standsAlone reports whether a pool belongs to no Env, and its segment then: the one member of an Env of its name.
 func standsAlone(c *Cluster, pool *v1alpha1.SandboxPool) (segmentKey, v1alpha1.EnvClusterStatus, bool) {
 	k := segmentKey{c.ID, pool.Namespace + "/" + pool.Name}
 	label := pool.Labels[v1alpha1.LabelEnv]
@@ -120,8 +120,8 @@ func standsAlone(c *Cluster, pool *v1alpha1.SandboxPool) (segmentKey, v1alpha1.E
 	}}}, true
 }
 
-// foreignEqualsOwners compares every foreign segment with the one that its owner shows. A cluster that is not among those
-// looked at is not judged, and neither is one that the hub does not hear: others show the last that was heard of it.
+// foreignEqualsOwners compares every foreign segment with its owner's. It skips clusters that were not read, and clusters that
+// the hub does not hear, whose last known segment others show.
 func foreignEqualsOwners(s *Snapshot) []Finding {
 	if s.hubLost() {
 		return nil
@@ -174,7 +174,7 @@ func foreignEqualsOwners(s *Snapshot) []Finding {
 // total begins the name of a member that stands for several, in segments that were collapsed to fit.
 const total = "total:"
 
-// alike compares what a foreign segment carries of a local one: counts and state, no resources and no times.
+// alike compares the parts of a local segment that a foreign one carries: counts and state, no resources and no times.
 func alike(owner, shown v1alpha1.EnvClusterStatus) bool {
 	if slices.ContainsFunc(shown.ObservedMembers, func(m v1alpha1.EnvObservedMember) bool { return strings.HasPrefix(m.Name, total) }) {
 		return sums(owner) == sums(shown)
@@ -206,7 +206,7 @@ func join(members []string) string {
 	return "[" + strings.Join(members, "; ") + "]"
 }
 
-// hubEqualsOwners: the merged view has every owner's segment, as it is there, and none that has no owner.
+// hubEqualsOwners: the merged view has every owner's segment unchanged, and none without an owner.
 func hubEqualsOwners(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -258,7 +258,7 @@ func hubSummary(c *sandboxv1.EnvCluster) string {
 	return join(members)
 }
 
-// registrationsEnd: a cluster that was removed is shown nowhere.
+// registrationsEnd: a removed cluster appears nowhere.
 func registrationsEnd(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -292,7 +292,7 @@ func registrationsEnd(s *Snapshot) []Finding {
 	return found
 }
 
-// segmentsAreTrue: the local segment says what is in the cluster, hub or no hub.
+// segmentsAreTrue: the local segment equals the cluster's contents, with or without a hub.
 func segmentsAreTrue(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -332,14 +332,14 @@ func memberSays(m v1alpha1.EnvObservedMember) string {
 	return fmt.Sprintf("%s idle=%d running=%d replicas=%d", m.Name, m.IdleCount, m.RunningCount, m.CurrentReplicas)
 }
 
-// memberIs says the same of the member's pool and its Pods.
+// memberIs computes the segment's entry from the member's pool and its Pods.
 func memberIs(c *Cluster, e *v1alpha1.SandboxEnv, m v1alpha1.EnvObservedMember) string {
 	pool := poolOf(c, e.Namespace, m.Name)
 	switch {
 	case pool == nil, pool.DeletionTimestamp != nil:
 		return m.Name + " is missing"
 	case pool.Labels[v1alpha1.LabelEnv] != e.Name:
-		return memberSays(m) // another owner's pool of this name: the Env's conditions tell of it
+		return memberSays(m) // another owner's pool of this name: the Env's conditions report it
 	}
 	var idle, running int
 	for i := range c.Pods {

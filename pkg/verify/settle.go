@@ -11,23 +11,23 @@ import (
 const (
 	// interval is the time between two looks.
 	interval = 500 * time.Millisecond
-	// lasting is how long something that passes must have stood unchanged to be wrong. Views of others are renewed every 3 s,
-	// everything is looked through again every 10 s.
+	// lasting is how long a transient finding must stand unchanged to be wrong. Views of others are renewed every 3 s; every
+	// view is checked against its source every 10 s.
 	lasting = 10 * time.Second
-	// blindPatience is how long a part that cannot be looked at is waited for.
+	// blindPatience bounds the wait for a part that cannot be read.
 	blindPatience = 5 * time.Second
 )
 
-// Result is what looking at a federation came to.
+// Result is the outcome of Settle.
 type Result struct {
 	Findings []Finding `json:"findings"`
 	Notes    []string  `json:"notes,omitempty"`
-	// Blind is what could not be looked at, at last.
+	// Blind is what the last look could not read.
 	Blind []string `json:"notLookedAt,omitempty"`
 	Looks int      `json:"looks"`
 }
 
-// Err is nil if nothing is wrong and everything could be looked at.
+// Err returns nil if nothing is wrong and everything could be read.
 func (r Result) Err() error {
 	text := ""
 	for _, f := range r.Findings {
@@ -42,8 +42,8 @@ func (r Result) Err() error {
 	return fmt.Errorf("verify, after %d looks:%s", r.Looks, text)
 }
 
-// Settle looks at the federation, twice at least, and again until nothing is wrong or patience has passed. What passes by
-// itself is wrong only if it stands unchanged at the end; what must never be is wrong if any look saw it.
+// Settle looks at the federation at least twice, and again until nothing is wrong or patience has passed. A transient finding
+// is wrong only if it stands unchanged at the end; any other finding is wrong if any look saw it.
 func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result {
 	begin := time.Now()
 	grace := min(lasting, patience/2)
@@ -55,12 +55,12 @@ func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result 
 	for {
 		last := f.Look(ctx, j.first)
 		if ctx.Err() != nil && j.looks > 1 {
-			return j.result(time.Now(), grace) // that look was cut off, and tells of nothing but that
+			return j.result(time.Now(), grace) // that look was cut off, and shows only that
 		}
 		clean := j.take(last, time.Now())
 		spent := time.Since(begin)
 		unseen := len(last.Blind) > 0 && spent < min(blindPatience, patience)
-		// What came up late is given its time as well.
+		// Late findings get their time as well.
 		over := spent >= patience && j.young(time.Now(), grace) == 0 || spent >= patience+grace
 		if j.looks > 1 && (clean && !unseen || over) {
 			return j.result(time.Now(), grace)
@@ -77,17 +77,17 @@ func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result 
 type judge struct {
 	first, last *Snapshot
 	looks       int
-	// found are the findings of the last look, and what must never be that any look saw, by what is the same of them.
+	// found are the last look's findings, and all findings that are not transient, by their common part.
 	found map[Finding]seen
 }
 
-// seen is a finding as it was seen last, and since when it stands.
+// seen is the last sighting of a finding, and since when it stands.
 type seen struct {
 	Finding
 	since time.Time
 }
 
-// take takes one more look in and reports whether nothing is wrong.
+// take adds one look, and reports whether nothing is wrong.
 func (j *judge) take(s *Snapshot, now time.Time) (clean bool) {
 	found := Check(s)
 	if j.first == nil {
@@ -114,7 +114,7 @@ func (j *judge) take(s *Snapshot, now time.Time) (clean bool) {
 	return len(next) == 0
 }
 
-// young counts what may yet pass.
+// young counts the findings that may still pass.
 func (j *judge) young(now time.Time, grace time.Duration) (n int) {
 	for _, f := range j.found {
 		if f.passing && now.Sub(f.since) < grace {

@@ -13,25 +13,25 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Snapshot is one look at a federation. What could not be looked at is absent, and named in Blind.
+// Snapshot is one look at a federation. What could not be read is absent, and named in Blind.
 type Snapshot struct {
 	Clusters []Cluster
-	Hub      *Hub // nil: not looked at
+	Hub      *Hub // nil: not read
 	Programs []Program
 	Blind    []Blind
 }
 
-// Blind is a part of the federation that could not be looked at.
+// Blind is a part of the federation that could not be read.
 type Blind struct {
 	What string // "hub", "cluster east", "metrics http://…"
 	Why  string
-	// Refused: it is there, and does not let us look.
+	// Refused: it responds, and refuses us.
 	Refused bool
 }
 
 func (b Blind) String() string { return b.What + ": " + b.Why }
 
-// hubLost reports whether there is a hub that does not respond: then no cluster learns of others' changes.
+// hubLost reports whether a hub exists and does not respond: then no cluster learns of others' changes.
 func (s *Snapshot) hubLost() bool {
 	for _, b := range s.Blind {
 		if b.What == hubName {
@@ -43,47 +43,47 @@ func (s *Snapshot) hubLost() bool {
 
 const hubName = "hub"
 
-// Cluster is what one API server holds.
+// Cluster is the contents of one API server.
 type Cluster struct {
 	ID    string
 	UID   string // of the namespace kube-system
 	Pods  []corev1.Pod
 	Envs  []v1alpha1.SandboxEnv
 	Pools []v1alpha1.SandboxPool
-	Lease *Lease // nil: there is none
-	// Incarnation is the highest that a worker here has persisted; 0: none.
+	Lease *Lease // nil: no lease
+	// Incarnation is the highest one that a worker has persisted here; 0: none.
 	Incarnation uint64
 	Clock       Clock
 }
 
-// Lease is who leads the workers of a cluster.
+// Lease is the leader lease of a cluster's workers.
 type Lease struct {
 	Holder   string
 	Duration time.Duration
-	// Age is the time since the last renewal, from one clock alone, the API server's. Unset if that cannot be told.
+	// Age is the time since the last renewal, by the API server's clock alone. Nil if unknown.
 	Age *time.Duration
 }
 
-// Clock is what a server's clock says.
+// Clock is a server's clock.
 type Clock struct {
 	Now    time.Time     // zero: not known
 	Offset time.Duration // ahead of this machine's
 }
 
-// Hub is what the hub says.
+// Hub is the hub's report.
 type Hub struct {
 	Clusters  []*sandboxv1.Cluster
 	Envs      []*sandboxv1.Env
 	Sandboxes []*sandboxv1.Sandbox
 	// Silent are the clusters whose sandboxes the hub could not list.
 	Silent []string
-	// Claims are what the hub knows of the keys that live Pods carry, by the keys' hash. Nil: not known to it.
+	// Claims are the hub's entries for the keys of live Pods, by the keys' hash. Nil: the hub has no such key.
 	Claims map[string]*sandboxv1.Claim
-	// Ended is what the hub says of sandboxes that an earlier look saw and this one does not, by id. Nil: it knows none.
+	// Ended are the hub's entries for sandboxes that an earlier look saw and this one does not, by id. Nil: it has none.
 	Ended  map[string]*sandboxv1.Sandbox
-	Status *sandboxv1.HubStatus // nil: this hub does not tell
+	Status *sandboxv1.HubStatus // nil: this hub does not report it
 	Clock  Clock
-	// Slowest is the longest that a call took that the hub serves from memory.
+	// Slowest is the longest call that the hub serves from memory.
 	Slowest time.Duration
 }
 
@@ -94,21 +94,21 @@ type Program struct {
 	Values map[string]float64
 }
 
-// Finding is one thing that should not be.
+// Finding is one thing that is wrong.
 type Finding struct {
 	Invariant string `json:"invariant"` // I1, I2, …
-	Cluster   string `json:"cluster"`   // "hub" for what the hub says of no cluster in particular
+	Cluster   string `json:"cluster"`   // "hub" if it is about no cluster in particular
 	Object    string `json:"object"`    // kind and name
 	Wrong     string `json:"wrong"`
 	Expected  string `json:"expected"`
 
-	// passing is what may be so for a moment: views follow changes, they do not come with them.
+	// passing marks what may be so for a moment; because views follow changes with a delay.
 	passing bool
-	// standing names what is wrong where Wrong has a measure that moves while it stays so; empty: it is Wrong.
+	// standing names the finding where Wrong has a measure that changes meanwhile; empty: Wrong does.
 	standing string
 }
 
-// same is what two looks at one thing have in common.
+// same is the part that two sightings of one finding share.
 func (f Finding) same() Finding {
 	if f.standing != "" {
 		f.Wrong, f.Expected = "", ""
@@ -120,7 +120,7 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s in %s: %s; expected %s", f.Invariant, f.Object, f.Cluster, f.Wrong, f.Expected)
 }
 
-// claimed is a Pod that holds a sandbox that may have been returned to a caller.
+// claimed is a Pod with a sandbox that may have been returned to a caller.
 type claimed struct {
 	cluster *Cluster
 	pod     *corev1.Pod
@@ -148,7 +148,7 @@ func podName(p *corev1.Pod) string { return "pod " + p.Namespace + "/" + p.Name 
 
 func phase(p *corev1.Pod) string { return p.Labels[v1alpha1.SandboxPhaseLabelKey] }
 
-// busy reports whether the Pod has a sandbox that was not ended.
+// busy reports whether the Pod has a sandbox that has not ended.
 func busy(p *corev1.Pod) bool {
 	return phase(p) == v1alpha1.SandboxPhaseRunning || phase(p) == v1alpha1.SandboxPhaseStarting
 }
@@ -157,10 +157,10 @@ func envName(e *v1alpha1.SandboxEnv) string { return e.Namespace + "/" + e.Name 
 
 func envObject(e *v1alpha1.SandboxEnv) string { return "env " + envName(e) }
 
-// fresh is how long ago a cluster may have been heard from for its view to be of now. It is what the hub itself goes by.
+// fresh is the age up to which the hub takes a cluster's view for current.
 const fresh = 15 * time.Second
 
-// current reports whether what the hub says of a cluster is meant to be true now.
+// current reports whether the hub's view of a cluster should be true now.
 func current(c *sandboxv1.Cluster) bool {
 	switch c.GetState() {
 	case sandboxv1.ClusterState_FRESH:
@@ -172,7 +172,7 @@ func current(c *sandboxv1.Cluster) bool {
 	}
 }
 
-// forgotten tells which clusters are not of the federation, as far as the hub can be asked.
+// forgotten returns which clusters do not belong to the federation, as far as the hub can be asked.
 func (s *Snapshot) forgotten() func(cluster string) bool {
 	if s.Hub == nil {
 		return func(string) bool { return false }
@@ -190,12 +190,12 @@ func (h *Hub) registered() map[string]*sandboxv1.Cluster {
 	return out
 }
 
-// leads reports whether a worker holds the cluster's lease, as far as can be told.
+// leads reports whether a worker holds the cluster's lease, as far as can be seen.
 func (c *Cluster) leads() bool {
 	return c.Lease != nil && c.Lease.Holder != "" && (c.Lease.Age == nil || *c.Lease.Age <= c.Lease.Duration+leaseSlack)
 }
 
-// leaseSlack covers the whole seconds in which API servers tell times, twice, and a slow write.
+// leaseSlack covers twice the whole seconds of API servers' times, and a slow write.
 const leaseSlack = 5 * time.Second
 
 func list(items []string) string { return strings.Join(items, ", ") }
