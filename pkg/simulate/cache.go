@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// cache is a pool, and the Env's part of it, as the worker sees them: late, and now and then not at all.
+// cache is the worker's view of a pool, and of the Env's part of it: late, and sometimes incomplete.
 type cache struct {
 	pool *pool
 	pods map[string]seen
-	// order keeps names as they came, so that a run does not depend on a map.
+	// order keeps names in the order of arrival, so that a run does not depend on a map.
 	order    []string
 	replicas int32 // of the Env
 	applied  int32 // of the pool
-	// behindEnv and behindPool are writes of the worker's own that are not here yet. It decides nothing until they are.
+	// behindEnv and behindPool count the worker's own writes that have not arrived yet. It decides nothing until they have.
 	behindEnv, behindPool int
-	latest                time.Duration // when the last change on its way arrives: changes do not overtake each other
+	latest                time.Duration // when the last change arrives: changes do not overtake each other
 	onChange              func(in time.Duration)
 }
 
@@ -27,7 +27,7 @@ type seen struct {
 	since  time.Duration
 	marked bool
 	mark   time.Duration
-	// noticed is when the mark got here, from which it is timed.
+	// noticed is when the mark arrived; its window starts then.
 	noticed time.Duration
 }
 
@@ -35,7 +35,7 @@ func newCache(p *pool) *cache {
 	return &cache{pool: p, pods: map[string]seen{}, replicas: p.replicas, applied: p.applied, onChange: func(time.Duration) {}}
 }
 
-// arrive does something when a change that is made now is seen.
+// arrive runs do when a change made now becomes visible.
 func (c *cache) arrive(do func()) {
 	w := c.pool.world
 	lag := w.plan.Model.CacheLag
@@ -49,7 +49,7 @@ func (c *cache) arrive(do func()) {
 	})
 }
 
-// expect has the worker wait for what was sent on its way just now.
+// expect makes the worker wait for the write just sent.
 func (c *cache) expect(missing *int) {
 	*missing++
 	c.pool.world.when(c.latest, func() {
@@ -58,7 +58,7 @@ func (c *cache) expect(missing *int) {
 	})
 }
 
-// podChanged sends a Pod on its way, unless its news are lost.
+// podChanged sends a Pod's change, unless the update is lost.
 func (c *cache) podChanged(n *pod) {
 	w := c.pool.world
 	if d := w.active(LostUpdates, c.pool.Cluster); d != nil && w.faults.Float64() < d.Factor {
@@ -108,7 +108,7 @@ func (c *cache) poolChanged() {
 	c.arrive(func() { c.applied = applied })
 }
 
-// relist makes good what was lost.
+// relist restores lost updates.
 func (c *cache) relist() { c.arrive(c.relistNow) }
 
 func (c *cache) relistNow() {

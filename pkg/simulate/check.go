@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// tolerance is how much sooner a cooldown may seem over: times in objects have whole seconds.
+// tolerance allows for cooldowns that seem shorter: times in objects have whole seconds.
 const tolerance = time.Second
 
 // Violation is a rule that a run broke.
@@ -26,8 +26,8 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s %s %s: %s", clock(v.At), v.Pool, v.Rule, v.Text)
 }
 
-// Check holds a run to what is true of every one, whatever happens in it: the policy's cooldowns, floors, ceilings and
-// windows, and that what runs is left alone.
+// Check checks a run against the rules that every run keeps: the policy's cooldowns, floors, ceilings and windows, and no
+// removal of running sandboxes.
 func (r *Run) Check() []Violation {
 	c := &checker{run: r}
 	for i := range r.Pools {
@@ -97,8 +97,8 @@ func (c *checker) cooldowns(pool int, g *v1alpha1.EnvAutoscalingGroup) {
 	}
 }
 
-// windows: replicas go down for no more Pods than were marked, and for those only after the protection window. Replicas that
-// the API server refuses Pods for go along with them, so nothing is said about runs where it does.
+// windows: replicas go down by no more Pods than were marked, and only after the protection window. Replicas whose Pods the API
+// server refuses go down too, so runs with such refusals are skipped.
 func (c *checker) windows(pool int, g *v1alpha1.EnvAutoscalingGroup) {
 	if slices.ContainsFunc(c.run.Plan.Disturbances, func(d Disturbance) bool { return d.Kind == NamespaceQuota }) {
 		return
@@ -125,7 +125,7 @@ func (c *checker) windows(pool int, g *v1alpha1.EnvAutoscalingGroup) {
 	}
 }
 
-// limits: a member grows past no ceiling, and shrinks below neither its floor nor what runs.
+// limits: a member grows past no ceiling, and shrinks neither below its floor nor below its running Pods.
 func (c *checker) limits(pool int, g *v1alpha1.EnvAutoscalingGroup) {
 	config := &c.run.Pools[pool].Config
 	for i := range c.run.Events {
@@ -144,7 +144,8 @@ func (c *checker) limits(pool int, g *v1alpha1.EnvAutoscalingGroup) {
 	}
 }
 
-// removals: only idle Pods go, after the window, and those that the autoscaler chose only after the idle timeout.
+// removals: only idle Pods are removed, after the window. Those that the autoscaler chose are removed only after the idle
+// timeout.
 func (c *checker) removals(pool int, g *v1alpha1.EnvAutoscalingGroup) {
 	window := time.Duration(g.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second
 	timeout := time.Duration(g.ScaleDownPolicy.IdleTimeoutSeconds) * time.Second
@@ -188,7 +189,7 @@ func (c *checker) groups() {
 	}
 }
 
-// Steady holds a pool to a stretch of constant load: it is not to grow again after it shrank more often than that.
+// Steady checks a pool under constant load: after it shrank, it may grow again at most reversals times.
 func (r *Run) Steady(pool int, from, to time.Duration, reversals int) []Violation {
 	c := &checker{run: r}
 	turns, shrank := 0, false
@@ -208,7 +209,7 @@ func (r *Run) Steady(pool int, from, to time.Duration, reversals int) []Violatio
 	return c.found
 }
 
-// Grown holds a pool to the demand and a buffer: it grows no further.
+// Grown checks that a pool does not grow past the demand and a buffer.
 func (r *Run) Grown(pool int, most int32) []Violation {
 	c := &checker{run: r}
 	for i := range r.Events {
@@ -219,7 +220,7 @@ func (r *Run) Grown(pool int, most int32) []Violation {
 	return c.found
 }
 
-// Buffer is the most that a pool ends at for a demand: the step that first passes it.
+// Buffer is the greatest size that a pool reaches for a demand: the first step that passes it.
 func Buffer(mode v1alpha1.PoolScaleUpMode, demand int32) int32 {
 	switch mode {
 	case v1alpha1.PoolScaleUpModeConservative:
@@ -230,7 +231,7 @@ func Buffer(mode v1alpha1.PoolScaleUpMode, demand int32) int32 {
 	return demand + max(1, (demand+1)/2)
 }
 
-// Recovered is how long it takes after a time until no claim waits, for at least some time; below 0: it does not.
+// Recovered returns how long after a time no claim waits, for at least calm; below 0 if never.
 func (r *Run) Recovered(after, calm time.Duration) time.Duration {
 	total := r.Total("")
 	since := time.Duration(-1)

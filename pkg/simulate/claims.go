@@ -15,10 +15,10 @@ import (
 type waiting struct {
 	claim *Claim
 	since time.Duration
-	place *list.Element // nil once it has left
+	place *list.Element // nil after it has left
 }
 
-// claim is routed by what the hub routes by, and is served, waits or is refused.
+// claim routes a claim as the hub does; the pool serves it, queues it or refuses it.
 func (w *world) claim(c *Claim) {
 	request := router.Request{ScalingGroup: c.Group}
 	candidates := make([]router.Candidate, 0, len(w.pools))
@@ -40,7 +40,7 @@ func (w *world) claim(c *Claim) {
 	}
 }
 
-// segment is what the pool's worker reports.
+// segment is the worker's report of the pool.
 func (p *pool) segment() *segment.Segment {
 	m := segment.Member{
 		Name:          p.Name,
@@ -57,7 +57,7 @@ func (p *pool) segment() *segment.Segment {
 	return segment.New(segment.Key{}).With(m)
 }
 
-// take serves a claim now or lets it wait.
+// take serves a claim now or queues it.
 func (p *pool) take(c *Claim) {
 	p.lastCreate = p.world.now
 	w := &waiting{claim: c, since: p.world.now}
@@ -88,8 +88,7 @@ func (p *pool) take(c *Claim) {
 	})
 }
 
-// firstIdle is the Pod that a claim takes: as at a worker the one that became idle last, so that those that are too many stay
-// idle.
+// firstIdle is the Pod that a claim takes: as at a worker the one that became idle last, so that surplus Pods stay idle.
 func (p *pool) firstIdle() *pod { return p.idle.Back().Value.(*pod) }
 
 func (p *pool) nextWaiting() *waiting {
@@ -109,7 +108,7 @@ func (p *pool) leave(w *waiting) {
 	p.cache.onChange(settle)
 }
 
-// serve is the claim write: it takes a mark away.
+// serve is the claim's write; it removes a mark.
 func (p *pool) serve(n *pod, w *waiting) {
 	if n.place != nil {
 		p.idle.Remove(n.place)

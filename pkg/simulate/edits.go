@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// contestWindow is how long after a value that another writer set it counts as coming back.
+// contestWindow is how long after an edit the same value counts as coming back.
 const contestWindow = 5 * time.Minute
 
-// contest is what the worker remembers of edits of a pool's replicas: a value is undone once, and let stand if it comes back.
+// contest is the worker's memory of edits of a pool's replicas: it reverts a value once, and keeps it if it comes back.
 type contest struct {
 	known, contested bool
 	value            int32
 	at               time.Duration
 }
 
-// edit sets a pool's replicas as a user would by hand, or a controller that has the manifest.
+// edit sets a pool's replicas, as a user by hand or a controller with the manifest would.
 func (w *world) edit(d *Disturbance) {
 	i := max(0, slices.IndexFunc(w.pools, func(p *pool) bool { return p.Name == d.Pool }))
 	if p := w.pools[i]; p.replicas != d.Replicas {
@@ -36,7 +36,7 @@ func (p *pool) edit(to int32) {
 	p.world.in(p.world.plan.Model.Apply.draw(p.world.caches), p.settleEdit)
 }
 
-// settleEdit is the Env's reconciler, which finds replicas in the Env that the pool does not have and no controller here has written.
+// settleEdit models the Env's reconciler, which finds replicas in the Env that the pool lacks and no controller here wrote.
 func (p *pool) settleEdit() {
 	if p.world.active(WorkerAway, p.Cluster) != nil {
 		p.world.in(p.world.plan.Model.Resync, p.settleEdit)

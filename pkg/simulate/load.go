@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Load makes claims. Rates are in sandboxes that are wanted at the same time, which is what pools are sized by; with runs as
-// the mean time that one is used, claims come at rate/runs.
+// Load creates claims. A rate is a number of concurrently wanted sandboxes, the unit in which pools are sized. With runs as the
+// mean time of use, claims arrive at rate/runs.
 type Load struct {
 	random *rand.Rand
 	runs   Spread
@@ -17,18 +17,18 @@ type Load struct {
 	claims []Claim
 }
 
-// NewLoad makes claims for sandboxes that are used for such times.
+// NewLoad returns a load of sandboxes with such times of use.
 func NewLoad(seed uint64, runs Spread) *Load {
 	return &Load{random: rand.New(rand.NewPCG(seed, 1)), runs: runs}
 }
 
-// Claims are all that were made, in order.
+// Claims returns all claims, in order.
 func (l *Load) Claims() []Claim {
 	sortClaims(l.claims)
 	return l.claims
 }
 
-// For makes what follows ask for a scaling group.
+// For sets the scaling group of the claims that follow.
 func (l *Load) For(group string) *Load {
 	l.group = group
 	return l
@@ -47,7 +47,7 @@ func (l *Load) add(at time.Duration) {
 	l.claims = append(l.claims, Claim{At: at.Round(time.Millisecond), Runs: l.runs.draw(l.random), Group: l.group})
 }
 
-// Burst is n claims within a short time.
+// Burst adds n claims within a short time.
 func (l *Load) Burst(at time.Duration, n int, within time.Duration) *Load {
 	for i := 0; i < n && !l.full(); i++ {
 		l.add(at + time.Duration(l.random.Int64N(int64(max(within, time.Millisecond)))))
@@ -55,7 +55,7 @@ func (l *Load) Burst(at time.Duration, n int, within time.Duration) *Load {
 	return l
 }
 
-// Steady is a constant rate, with claims at even distances.
+// Steady adds a constant rate, with claims at even intervals.
 func (l *Load) Steady(from, to time.Duration, wanted float64) *Load {
 	if wanted <= 0 {
 		return l
@@ -67,7 +67,7 @@ func (l *Load) Steady(from, to time.Duration, wanted float64) *Load {
 	return l
 }
 
-// Curve is a rate that changes, never above most. Claims come independently of each other.
+// Curve adds a varying rate, never above most. Claims are independent of each other.
 func (l *Load) Curve(from, to time.Duration, most float64, wanted func(at time.Duration) float64) *Load {
 	if most <= 0 {
 		return l
@@ -84,19 +84,19 @@ func (l *Load) Curve(from, to time.Duration, most float64, wanted func(at time.D
 	}
 }
 
-// Random is a constant rate, with claims that come independently of each other.
+// Random adds a constant rate of independent claims.
 func (l *Load) Random(from, to time.Duration, wanted float64) *Load {
 	return l.Curve(from, to, wanted, func(time.Duration) float64 { return wanted })
 }
 
-// Ramp goes evenly from one rate to another.
+// Ramp changes the rate linearly.
 func (l *Load) Ramp(from, to time.Duration, first, last float64) *Load {
 	return l.Curve(from, to, max(first, last), func(at time.Duration) float64 {
 		return first + (last-first)*float64(at-from)/float64(to-from)
 	})
 }
 
-// Day is the curve of people at work: lowest at four in the morning, highest in the afternoon.
+// Day adds the curve of a working day: lowest at four in the morning, highest in the afternoon.
 func (l *Load) Day(from, to time.Duration, night, noon float64) *Load {
 	return l.Curve(from, to, noon, func(at time.Duration) float64 {
 		hour := 2 * math.Pi * float64((at-4*time.Hour)%(24*time.Hour)) / float64(24*time.Hour)

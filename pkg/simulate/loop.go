@@ -15,9 +15,9 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// As at a worker: how long changes are gathered before a decision, and the first claim that waits has company; how long
-// what a status need not say at once has lasted before it is written; how far apart admission is asked; after how long a Pod
-// should have been ready.
+// The worker's own constants: how long it gathers changes before a decision, and waits for more claims after the first; how
+// long a minor status change has to last before it is written; the interval between admission requests; the age at which a Pod
+// is overdue.
 const (
 	settle          = 250 * time.Millisecond
 	firstWaits      = 20 * time.Millisecond
@@ -26,25 +26,25 @@ const (
 	stuckAfter      = 2 * time.Minute
 )
 
-// loop is the worker of one cluster, as far as one scaling group goes: it gathers, decides, acts and reports.
+// loop is one cluster's worker for one scaling group: it gathers, decides, acts and reports.
 type loop struct {
 	world   *world
 	cluster string
 	policy  v1alpha1.EnvAutoscalingGroup
 	pools   []*pool
-	due     time.Duration // when it decides next; below 0: when it is woken
-	turn    uint64        // counts plans to decide: a later one replaces an earlier
-	again   uint64        // the same of plans to wake
+	due     time.Duration // the next decision; below 0: when woken
+	turn    uint64        // counts planned decisions: a later plan replaces an earlier one
+	again   uint64        // counts planned wakes in the same way
 	started time.Duration
 }
 
-// memo is what the worker remembers of a pool, and loses when it ends.
+// memo is the worker's memory of a pool, lost when the worker ends.
 type memo struct {
-	status  *v1alpha1.PoolAutoScalingStatus // the truth; what is in the pool follows it
+	status  *v1alpha1.PoolAutoScalingStatus // the truth; the pool's status follows it
 	written *v1alpha1.PoolAutoScalingStatus // in the pool, which outlives the worker
-	soft    time.Duration                   // since when only what need not be written at once differs; below 0: it does not
+	soft    time.Duration                   // since when the two differ only in minor fields; below 0: they do not
 	attempt time.Duration                   // when admission was last asked; below 0: never
-	said    scalepolicy.Reason              // what was last said of it
+	said    scalepolicy.Reason              // the last reported reason
 }
 
 func (w *world) startLoops() {
@@ -66,7 +66,7 @@ func (w *world) startLoops() {
 	}
 }
 
-// wake has it decide in a while, or sooner if that is planned.
+// wake plans a decision, unless an earlier one is planned.
 func (l *loop) wake(in time.Duration) {
 	at := l.world.now + in
 	if l.due >= 0 && l.due <= at {
@@ -90,7 +90,7 @@ func (l *loop) resync() {
 	})
 }
 
-// restart is a new process: what it knows is what is written.
+// restart is a new process: it has only what was written.
 func (l *loop) restart() {
 	l.started = l.world.now
 	for _, p := range l.pools {
@@ -133,7 +133,7 @@ func (l *loop) decide() {
 	}
 }
 
-// gather sees what the caches show, and of claims what the process itself knows.
+// gather reads the caches, and the claims from the process's own memory.
 func (l *loop) gather() scalepolicy.Group {
 	g := scalepolicy.Group{ClusterID: l.cluster, Policy: l.policy, Now: l.world.time(), Members: make([]scalepolicy.Member, len(l.pools))}
 	for i, p := range l.pools {
@@ -185,7 +185,7 @@ func (l *loop) count(p *pool, m *scalepolicy.Member) {
 	m.Provisioning += max(0, m.Replicas-m.Pods.Live())
 }
 
-// act carries out what was decided for one member.
+// act carries out the decision for one member.
 func (p *pool) act(d *scalepolicy.MemberDecision) {
 	switch d.Direction {
 	case scalepolicy.Up:
@@ -201,7 +201,7 @@ func (p *pool) act(d *scalepolicy.MemberDecision) {
 	p.mark(d)
 }
 
-// grow asks admission where that is due, and writes what it admits.
+// grow asks admission if that is due, and writes the admitted number.
 func (p *pool) grow(d *scalepolicy.MemberDecision) {
 	if !d.Probe {
 		if p.write(d.From, d.To) {
@@ -230,7 +230,7 @@ func (p *pool) grow(d *scalepolicy.MemberDecision) {
 	p.memo.status = scalepolicy.Record(p.memo.status, outcome, p.world.time())
 }
 
-// ask is admission: it says yes or no to a number of replicas.
+// ask models admission: it admits or refuses a number of replicas.
 func (p *pool) ask(from int32) scalepolicy.Ask {
 	return func(_ context.Context, target int32) (scalepolicy.Answer, error) {
 		if p.world.active(AdmissionFails, p.Cluster) != nil {
@@ -256,8 +256,8 @@ func (p *pool) ask(from int32) scalepolicy.Ask {
 	}
 }
 
-// write is the patch of replicas, which tests the value that the decision was made for. One that fails the test is made up
-// for once the cache shows what there is.
+// write patches replicas, and tests the value that the decision read. If the test fails, the next decision follows once the
+// cache shows the new value.
 func (p *pool) write(from, to int32) bool {
 	if p.replicas != from {
 		return false
@@ -267,7 +267,7 @@ func (p *pool) write(from, to int32) bool {
 	return true
 }
 
-// report writes the status if it is news, and returns when to come back if it is too early. What is in it keeps whole seconds.
+// report writes a changed status, or returns when to retry if it is too early. The stored times have whole seconds.
 func (p *pool) report() (later time.Duration) {
 	now, atAll := differ(p.memo.status, p.memo.written)
 	switch {
@@ -297,7 +297,7 @@ func (p *pool) report() (later time.Duration) {
 	return 0
 }
 
-// differ tells whether statuses differ in what is written at once, and whether in anything, as they are stored.
+// differ reports whether stored statuses differ in fields that are written at once, and whether they differ at all.
 func differ(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
 	if a == nil || b == nil {
 		return a != b, a != b
@@ -309,7 +309,7 @@ func differ(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
 	return now, now || other(a.IdleZeroSince, b.IdleZeroSince)
 }
 
-// note remembers a change, and of what held one back the first time that it did.
+// note records a change, or the first time that a gate stopped one.
 func (p *pool) note(kind EventKind, d *scalepolicy.MemberDecision, to int32) {
 	if kind == Held && p.memo.said == d.Reason {
 		return

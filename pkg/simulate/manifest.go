@@ -21,13 +21,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// maxManifest is more than an API server takes.
+// maxManifest exceeds an API server's limit.
 const maxManifest = 4 << 20
 
 // maxReplicas bounds the Pods that a run starts with.
 const maxReplicas = 100_000
 
-// DefaultGroup is a group as the API server stores it where a manifest says nothing but its name.
+// DefaultGroup is a group with the API server's defaults, for a manifest with its name alone.
 func DefaultGroup(name string) v1alpha1.EnvAutoscalingGroup {
 	return v1alpha1.EnvAutoscalingGroup{
 		Name:        name,
@@ -40,8 +40,8 @@ func DefaultGroup(name string) v1alpha1.EnvAutoscalingGroup {
 	}
 }
 
-// ReadEnv takes the Env out of a manifest, which may hold other objects as well, with the defaults that the API server would
-// fill in. name chooses among several Envs, cluster the segment of one cluster; both may be empty.
+// ReadEnv reads the Env from a manifest, which may hold other objects as well, and fills in the API server's defaults. name
+// selects one of several Envs, cluster the segment of one cluster; both may be empty.
 func ReadEnv(r io.Reader, name, cluster string) (Env, error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(io.LimitReader(r, maxManifest)))
 	var found []Env
@@ -95,7 +95,7 @@ func parseEnv(document []byte) (env Env, is bool, err error) {
 		return Env{}, false, fmt.Errorf("reading the SandboxEnv: %w", err)
 	}
 	env = Env{Name: object.Name}
-	// A second time, into what has the defaults: a typed object cannot tell a field that is 0 from one that is missing.
+	// Decode again over the defaults: a typed object cannot distinguish a field that is 0 from a missing one.
 	var raw struct {
 		Spec struct {
 			Autoscaling struct {
@@ -130,7 +130,7 @@ func parseEnv(document []byte) (env Env, is bool, err error) {
 	return env, true, nil
 }
 
-// overlay sets the fields that a manifest names, and leaves the others as they are.
+// overlay sets the fields that a manifest names, and keeps the others.
 func overlay(message json.RawMessage, into any) error {
 	message = bytes.TrimSpace(message)
 	if len(message) == 0 || string(message) == "null" {
@@ -142,7 +142,7 @@ func overlay(message json.RawMessage, into any) error {
 	return nil
 }
 
-// check refuses what the API server would refuse as well and what leaves nothing to simulate.
+// check refuses what the API server would refuse, and an Env with nothing to simulate.
 func (e Env) check(cluster string) (Env, error) {
 	clusters := e.clusters()
 	if cluster != "" {
@@ -160,7 +160,7 @@ func (e Env) check(cluster string) (Env, error) {
 	return e, nil
 }
 
-// faults are those of what a simulation goes by; everything else in the manifest is the API server's to judge.
+// faults checks only fields that a simulation uses; the API server checks the rest of the manifest.
 func (e Env) faults() []problem.Field {
 	var all []problem.Field
 	fault := func(field string, value any, valid string) {
@@ -220,7 +220,7 @@ func (e Env) faults() []problem.Field {
 	return all
 }
 
-// Autoscaled reports whether anything in the Env is.
+// Autoscaled reports whether the Env has an autoscaled pool.
 func (e Env) Autoscaled() bool {
 	return slices.ContainsFunc(e.Pools, func(p Pool) bool {
 		return slices.ContainsFunc(e.Groups, func(g v1alpha1.EnvAutoscalingGroup) bool { return g.Enabled && g.Name == p.Config.ScalingGroup })

@@ -12,28 +12,28 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// Plan is everything that a run follows from: the same plan gives the same run, to the byte.
+// Plan is the whole input of a run: the same plan gives the same run, to the byte.
 type Plan struct {
-	// Name is what pictures and texts are headed with.
+	// Name is the title of pictures and texts.
 	Name string
-	// Env is what is scaled.
+	// Env is the Env to scale.
 	Env Env
-	// Claims are in the order in which they come.
+	// Claims are in the order of arrival.
 	Claims []Claim
-	// Disturbances are what goes wrong, and when.
+	// Disturbances are the faults, and when they happen.
 	Disturbances []Disturbance
-	// Model is how the cluster behaves when nothing goes wrong.
+	// Model is the cluster's behaviour without faults.
 	Model Model
-	// Duration is how long is simulated.
+	// Duration is the simulated time.
 	Duration time.Duration
-	// Seed decides everything that is random.
+	// Seed determines all randomness.
 	Seed uint64
 
-	// decide is Decide, or what a test has in its place.
+	// decide is Decide, or a test's replacement.
 	decide func(scalepolicy.Group) scalepolicy.Decision
 }
 
-// Env is the part of a SandboxEnv that matters to the autoscaler.
+// Env is the autoscaler's part of a SandboxEnv.
 type Env struct {
 	Name   string
 	Groups []v1alpha1.EnvAutoscalingGroup
@@ -51,34 +51,34 @@ type Pool struct {
 // Claim is one request for a sandbox.
 type Claim struct {
 	At time.Duration
-	// Runs is how long the sandbox is used once it is there.
+	// Runs is how long the sandbox is used after it starts.
 	Runs time.Duration
-	// Group is the scaling group that is asked for; empty is any.
+	// Group is the requested scaling group; empty: any.
 	Group string
 }
 
-// Model is how a cluster behaves. Times of Pods are as in most clusters where the image is on the node already.
+// Model is a cluster's behaviour. Pod times are typical of nodes that have the image already.
 type Model struct {
-	// PodStart is from the Pod's creation to its being ready, so idle.
+	// PodStart is the time from the Pod's creation until it is ready, so idle.
 	PodStart Spread
-	// Recycle is from a sandbox's end to its Pod, or the one that replaces it, being idle.
+	// Recycle is the time from a sandbox's end until its Pod, or the replacement, is idle.
 	Recycle Spread
-	// CacheLag is how long the worker's caches take to show a change.
+	// CacheLag is how late the worker's caches show a change.
 	CacheLag Spread
-	// Apply is how long replicas take from the Env to the pool reconciler.
+	// Apply is the time for replicas to get from the Env to the pool reconciler.
 	Apply Spread
 	// Patience is how long a claim waits in the queue before it is refused.
 	Patience time.Duration
-	// QueueCapacity bounds the claims that wait for one pool.
+	// QueueCapacity bounds the waiting claims of one pool.
 	QueueCapacity int
 	NewestFirst   bool
-	// Resync is how often the worker looks although nothing has happened. It makes good what a cache has lost.
+	// Resync is the interval of the worker's resync, which restores updates lost by a cache.
 	Resync time.Duration
-	// Quota is how many Pods admission grants all pools of a cluster together; negative is any number.
+	// Quota is how many Pods admission grants to all pools of a cluster together; negative: no limit.
 	Quota int32
 }
 
-// DefaultModel is a cluster that is well.
+// DefaultModel is a healthy cluster.
 func DefaultModel() Model {
 	return Model{
 		PodStart:      Typical(8 * time.Second),
@@ -92,20 +92,20 @@ func DefaultModel() Model {
 	}
 }
 
-// Spread is a time that varies: never outside Min and Max, mostly near Typical.
+// Spread is a distribution of times: between Min and Max, mostly near Typical.
 type Spread struct{ Min, Typical, Max time.Duration }
 
-// Exactly is a time that does not vary.
+// Exactly is a constant time.
 func Exactly(d time.Duration) Spread { return Spread{d, d, d} }
 
-// times is the spread, longer by a factor.
+// times scales the spread by a factor.
 func (s Spread) times(factor float64) Spread {
 	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * factor).Round(time.Millisecond) }
 	return Spread{scale(s.Min), scale(s.Typical), scale(s.Max)}
 }
 
-// draw takes a time below Typical as often as one above it, each evenly from its side. It is in whole milliseconds, so that a
-// processor which rounds otherwise makes no other run.
+// draw returns a time, below Typical as often as above it, and uniform on each side. It has whole milliseconds; because
+// floating-point rounding differs between processors, and must not change the run.
 func (s Spread) draw(r *rand.Rand) time.Duration {
 	from, to := s.Min, s.Typical
 	if r.Uint64()&1 == 1 {
@@ -117,44 +117,44 @@ func (s Spread) draw(r *rand.Rand) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)/int64(time.Millisecond)+1))*time.Millisecond
 }
 
-// Kind is a way in which something goes wrong, or a user interferes.
+// Kind is a kind of fault, or of interference by a user.
 type Kind string
 
-// The kinds of disturbances. Factor, Limit and Replicas are those of a Disturbance.
+// The kinds of disturbances. Factor, Limit and Replicas are fields of a Disturbance.
 const (
-	// SlowPods take Factor times as long to start and to be recycled.
+	// SlowPods: starting and recycling take Factor times as long.
 	SlowPods Kind = "SlowPods"
-	// TeamQuota: admission grants the cluster's pools no more than Limit Pods together.
+	// TeamQuota: admission grants the cluster's pools at most Limit Pods together.
 	TeamQuota Kind = "TeamQuota"
 	// AdmissionFails: admission returns an error.
 	AdmissionFails Kind = "AdmissionFails"
-	// NamespaceQuota: the API server creates no more than Limit Pods, though admission granted them.
+	// NamespaceQuota: the API server creates at most Limit Pods, though admission granted more.
 	NamespaceQuota Kind = "NamespaceQuota"
-	// LostUpdates: a share of Factor of what happens to Pods is not seen in the cache before the next resync after To.
+	// LostUpdates: the cache misses a share of Factor of the Pods' changes until the next resync after To.
 	LostUpdates Kind = "LostUpdates"
-	// SlowCache: the cache takes Factor times as long.
+	// SlowCache: the cache's lag is Factor times as long.
 	SlowCache Kind = "SlowCache"
-	// ManualEdit: a user sets a pool's replicas at From, and every Every until To where that is set.
+	// ManualEdit: a user sets a pool's replicas at From, and then every Every until To, if set.
 	ManualEdit Kind = "ManualEdit"
-	// WorkerAway: no decisions are made. What is in memory is lost.
+	// WorkerAway: there are no decisions, and the worker's memory is lost.
 	WorkerAway Kind = "WorkerAway"
-	// NodeLost: a share of Factor of all Pods is gone at From, with the sandboxes in them.
+	// NodeLost: a share of Factor of all Pods is lost at From, with their sandboxes.
 	NodeLost Kind = "NodeLost"
 )
 
-// Disturbance is one of them, from one time to another.
+// Disturbance is a fault over a period.
 type Disturbance struct {
 	Kind     Kind
 	From, To time.Duration
-	Cluster  string // empty is every one
-	Pool     string // of ManualEdit; empty is the first one
+	Cluster  string // empty: every cluster
+	Pool     string // of ManualEdit; empty: the first one
 	Factor   float64
 	Limit    int32
 	Replicas int32
 	Every    time.Duration
 }
 
-// hits reports whether the disturbance is on in a cluster.
+// hits reports whether the disturbance is active in a cluster.
 func (d *Disturbance) hits(kind Kind, cluster string, at time.Duration) bool {
 	return d.Kind == kind && d.From <= at && at < d.To && (d.Cluster == "" || d.Cluster == cluster)
 }

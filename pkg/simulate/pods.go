@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// podState is where a Pod is in its life.
+// podState is a Pod's phase.
 type podState uint8
 
 const (
@@ -26,17 +26,17 @@ const (
 
 func (s podState) String() string { return [...]string{"starting", "idle", "running", "stopping"}[s] }
 
-// pod is one that exists; a Pod that is gone is dropped.
+// pod is an existing Pod; a deleted Pod is dropped.
 type pod struct {
 	name    string
 	state   podState
 	since   time.Duration // in its state
 	marked  bool          // chosen for removal
-	idleFor time.Duration // for which the autoscaler had seen it idle then; below 0: the pool marked it
+	idleFor time.Duration // how long the autoscaler had seen it idle by then; below 0: the pool marked it
 	mark    time.Duration // when
 	gone    bool
 	place   *list.Element // in the pool's idle Pods
-	life    uint64        // counts states, so that an end that was planned for an earlier one is none
+	life    uint64        // counts states, so that an action planned for an earlier state is skipped
 }
 
 // pool is a member, its Pods and its claims.
@@ -69,7 +69,7 @@ type pool struct {
 	longest        int32 // the queue was, within this step
 }
 
-// surplus is since when there are more Pods than so many replicas.
+// surplus is since when Pods exceed a number of replicas.
 type surplus struct {
 	is    bool
 	of    int32
@@ -104,7 +104,7 @@ func (p *pool) current() Point {
 	return Point{p.replicas, p.counts[starting] + p.counts[stopping], p.counts[idle], p.counts[running], int32(p.queue.Len())}
 }
 
-// account is called before counts change.
+// account must be called before counts change.
 func (p *pool) account() {
 	for s, n := range p.counts {
 		p.out.PodTime[s] += time.Duration(n) * (p.world.now - p.accounted)
@@ -112,7 +112,7 @@ func (p *pool) account() {
 	p.accounted = p.world.now
 }
 
-// changed is called after counts, the queue or replicas have.
+// changed must be called after counts, the queue or replicas change.
 func (p *pool) changed() {
 	is := p.current()
 	p.longest = max(p.longest, is.Queue)
@@ -126,7 +126,7 @@ func (p *pool) sample() {
 	p.out.Points = append(p.out.Points, is)
 }
 
-// setReplicas is a write to the Env, by the autoscaler. The Env's reconciler takes it to the pool.
+// setReplicas is the autoscaler's write to the Env. The Env's reconciler copies it to the pool.
 func (p *pool) setReplicas(n int32) {
 	p.replicas = n
 	p.changed()
@@ -151,11 +151,11 @@ func (p *pool) reconcileSoon() {
 	})
 }
 
-// reconcile is the pool reconciler, as far as numbers go. It is sure of what it wrote itself, and makes no Pod as long as its
-// cache shows one that is gone.
+// reconcile models the pool reconciler's counts. It knows its own writes, and creates no Pod while its cache shows a deleted
+// one.
 func (p *pool) reconcile() {
 	if p.world.active(WorkerAway, p.Cluster) != nil {
-		return // it looks at everything when it is back
+		return // it reconciles everything when it is back
 	}
 	switch missing := p.applied - p.held(); {
 	case missing == 0:
@@ -195,7 +195,7 @@ func (p *pool) createPods(n int32) {
 	}
 }
 
-// mark writes marks on Pods that are idle still, and takes others away.
+// mark writes marks on Pods that are still idle, and removes others.
 func (p *pool) mark(d *scalepolicy.MemberDecision) {
 	n := int32(0)
 	for _, chosen := range d.Mark {
@@ -219,7 +219,7 @@ func (p *pool) mark(d *scalepolicy.MemberDecision) {
 	}
 }
 
-// removable Pods are those that no sandbox has or had since they were reset.
+// removable Pods have no sandbox, and had none since their reset.
 func (n *pod) removable() bool { return n.state == idle || n.state == starting }
 
 func (p *pool) unmark(n *pod) {
@@ -238,13 +238,13 @@ func (p *pool) named(name string) *pod {
 	return nil
 }
 
-// ownMarks is how long an autoscaled pool has had too many Pods before it chooses some itself: the autoscaler marks first, so a
-// marked Pod was claimed at the last moment, and replicas will be raised again.
+// ownMarks is how long an autoscaled pool has surplus Pods before it marks some itself. Until then it waits; because the
+// autoscaler marks first, so a marked Pod was claimed at the last moment, and replicas will be raised again.
 const ownMarks = 10 * time.Second
 
 func (p *pool) autoscaled() bool { return p.loop != nil && p.loop.policy.Enabled }
 
-// followUp is how long after its window the pool takes a mark off without lower replicas.
+// followUp is how long after its window the pool removes a mark if replicas were not lowered.
 const followUp = 30 * time.Second
 
 func (p *pool) unmarkForgotten() {
@@ -260,8 +260,8 @@ func (p *pool) unmarkForgotten() {
 	}
 }
 
-// removeMarked deletes as many idle Pods as there are too many: marked ones whose window is over. Where there are not enough
-// marks, as after an edit by hand, the pool sets them.
+// removeMarked deletes surplus idle Pods: marked ones whose window has passed. If marks are missing, as after a manual edit,
+// the pool sets them.
 func (p *pool) removeMarked(surplus int32) {
 	window := p.window()
 	var marked, free []*pod
@@ -301,7 +301,7 @@ func (p *pool) removeMarked(surplus int32) {
 	}
 }
 
-// window is the protection window, of pools without a group the one that is usual.
+// window is the protection window; pools without a group have the default.
 func (p *pool) window() time.Duration {
 	if p.loop == nil {
 		return 10 * time.Second
@@ -309,13 +309,13 @@ func (p *pool) window() time.Duration {
 	return time.Duration(p.loop.policy.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second
 }
 
-// saturated is what the router is told: there is no use in waiting for growth.
+// saturated is reported to the router: waiting for growth is useless.
 func (p *pool) saturated() bool { return p.saturatedUntil.After(p.world.time()) }
 
-// refusalBackoff is how long the pool reconciler waits with a Pod that the API server has refused.
+// refusalBackoff is how long the pool reconciler waits after the API server refused a Pod.
 const refusalBackoff = 10 * time.Second
 
-// slowed draws from a spread, which is longer while Pods are slow.
+// slowed draws from a spread, scaled while Pods are slow.
 func (p *pool) slowed(s Spread) time.Duration {
 	if d := p.world.active(SlowPods, p.Cluster); d != nil {
 		s = s.times(d.Factor)
@@ -323,7 +323,7 @@ func (p *pool) slowed(s Spread) time.Duration {
 	return s.draw(p.world.pods)
 }
 
-// later does something to a Pod after a while, unless it has changed by then.
+// later does something to a Pod after a delay, unless its state has changed by then.
 func (p *pool) later(n *pod, in time.Duration, do func()) {
 	life := n.life
 	p.world.in(in, func() {
@@ -333,7 +333,7 @@ func (p *pool) later(n *pod, in time.Duration, do func()) {
 	})
 }
 
-// turn takes a Pod from one state to another.
+// turn moves a Pod to another state.
 func (p *pool) turn(n *pod, to podState) {
 	p.account()
 	p.counts[n.state]--
@@ -344,7 +344,7 @@ func (p *pool) turn(n *pod, to podState) {
 	p.cache.podChanged(n)
 }
 
-// becomeIdle gives the Pod to who waits longest, or lets it wait.
+// becomeIdle serves the longest waiting claim with the Pod, or leaves it idle.
 func (p *pool) becomeIdle(n *pod) {
 	if next := p.nextWaiting(); next != nil {
 		p.serve(n, next)
@@ -357,7 +357,7 @@ func (p *pool) becomeIdle(n *pod) {
 	}
 }
 
-// drop removes a Pod, whatever it is doing.
+// drop removes a Pod in any state.
 func (p *pool) drop(n *pod) {
 	p.account()
 	if n.place != nil {
@@ -373,7 +373,7 @@ func (p *pool) drop(n *pod) {
 	p.cache.podChanged(n)
 }
 
-// lose is a node that goes, with its share of Pods.
+// lose removes a node with its share of Pods.
 func (p *pool) lose(share float64) {
 	for _, n := range slices.Clone(p.pods) {
 		if p.world.faults.Float64() >= share {

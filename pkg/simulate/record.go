@@ -7,45 +7,45 @@ import (
 	"time"
 )
 
-// maxEvents bounds what a run remembers of single decisions; beyond it they are only counted.
+// maxEvents bounds the recorded events of a run; further ones are only counted.
 const maxEvents = 200_000
 
-// Run is what came of a plan.
+// Run is the result of a plan.
 type Run struct {
 	Plan Plan
-	// Step is the time that one Point stands for.
+	// Step is the period of one Point.
 	Step  time.Duration
 	Pools []PoolRun
-	// Events are in the order in which they happened.
+	// Events are in the order of time.
 	Events []Event
-	// Omitted is how many more there were.
+	// Omitted counts the events that were not recorded.
 	Omitted int
-	// Claims are those that came, Waiting those that still do at the end.
+	// Claims counts all claims, Waiting those that still wait at the end.
 	Claims, Waiting int
 	// Refused counts claims that no pool took, by reason.
 	Refused map[string]int
-	// Decisions is how often Decide was asked.
+	// Decisions counts the calls of Decide.
 	Decisions int
 }
 
-// PoolRun is what became of one pool.
+// PoolRun is one pool's part of a run.
 type PoolRun struct {
 	Pool
 	Points []Point
-	// Reasons counts, by reason, the times that replicas were changed or something kept them from it.
+	// Reasons counts changes of replicas, and gates that stopped one, by reason.
 	Reasons map[string]int
-	// Waits are of all claims that were served, 0 where a Pod was idle.
+	// Waits are of all served claims, 0 where a Pod was idle.
 	Waits []time.Duration
-	// Refused counts claims that waited in vain, by reason; Lost sandboxes ended with their Pod.
+	// Refused counts claims that timed out in the queue, by reason; Lost counts sandboxes that ended with their Pod.
 	Refused map[string]int
 	Lost    int
-	// StatusWrites is how often status.autoscaling was written.
+	// StatusWrites counts the writes of status.autoscaling.
 	StatusWrites int
-	// Removals are the Pods that were deleted to scale down.
+	// Removals are the Pods deleted by a scale-down.
 	Removals []Removal
-	// PodTime is how much Pod-time went into each state.
+	// PodTime is the Pod-time in each state.
 	PodTime [podStates]time.Duration
-	// Peak is the greatest number of Pods there were; Wanted the greatest number of sandboxes, queue included.
+	// Peak is the greatest number of Pods; Wanted the greatest number of sandboxes, queue included.
 	Peak, Wanted int32
 }
 
@@ -54,27 +54,27 @@ type Point struct {
 	Replicas, Starting, Idle, Running, Queue int32
 }
 
-// pods is how many there were.
+// pods is the number of Pods.
 func (p Point) pods() int32 { return p.Starting + p.Idle + p.Running }
 
 func (p Point) add(o Point) Point {
 	return Point{p.Replicas + o.Replicas, p.Starting + o.Starting, p.Idle + o.Idle, p.Running + o.Running, p.Queue + o.Queue}
 }
 
-// What an Event is.
+// EventKind is the kind of an Event.
 type EventKind string
 
 // The kinds of events.
 const (
 	Grew     EventKind = "grew"
 	Shrank   EventKind = "shrank"
-	Probed   EventKind = "probed"   // admission was asked, whatever it said
+	Probed   EventKind = "probed"   // admission was asked, whatever the result
 	Marked   EventKind = "marked"   // Pods were chosen for removal
-	Kept     EventKind = "kept"     // marked Pods were claimed, or are wanted after all
+	Kept     EventKind = "kept"     // marked Pods were claimed, or are needed again
 	Edited   EventKind = "edited"   // by hand
-	Held     EventKind = "held"     // a gate stopped growth or shrinking that had not before
-	Disturb  EventKind = "disturb"  // something began to go wrong
-	Restored EventKind = "restored" // and ended
+	Held     EventKind = "held"     // a gate newly stopped growth or shrinking
+	Disturb  EventKind = "disturb"  // a disturbance began
+	Restored EventKind = "restored" // a disturbance ended
 )
 
 // Event is something worth reporting.
@@ -83,23 +83,23 @@ type Event struct {
 	Kind     EventKind
 	Pool     int // index in Run.Pools; -1 for all
 	From, To int32
-	Asked    int32  // of Probed, the target that was wanted
-	Busy     int32  // Pods that run a sandbox, as the decision had it
+	Asked    int32  // of Probed: the target
+	Busy     int32  // Pods that run a sandbox, as in the decision
 	Reason   string // typed, from the decision
-	Text     string // for people
+	Text     string // a message
 }
 
-// Removal is a Pod that was deleted to scale down.
+// Removal is a Pod deleted by a scale-down.
 type Removal struct {
 	At       time.Duration
 	Pod      string
-	State    string        // that it was in
-	Idle     time.Duration // for which the autoscaler had seen it idle when it marked it; below 0: the pool marked it, after an edit
-	Marked   time.Duration // when it was
+	State    string        // at the deletion
+	Idle     time.Duration // how long the autoscaler had seen it idle when it marked it; below 0: the pool marked it, after an edit
+	Marked   time.Duration // when it was marked
 	Replicas int32         // of the pool
 }
 
-// Total sums all pools of a group, or all pools where group is empty.
+// Total sums all pools of a group, or all pools if group is empty.
 func (r *Run) Total(group string) []Point {
 	var sum []Point
 	for i := range r.Pools {
@@ -125,7 +125,7 @@ func (r *Run) event(e Event) {
 	r.Events = append(r.Events, e)
 }
 
-// stepFor makes some 700 points of a run, in steps that people count in.
+// stepFor splits a run into about 700 points, with round steps.
 func stepFor(d time.Duration) time.Duration {
 	for _, step := range []time.Duration{
 		time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second,

@@ -14,37 +14,37 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Scenario is a way in which a day goes.
+// Scenario is a course of a day.
 type Scenario struct {
 	Name string
-	// About says in a sentence what happens.
+	// About describes it in a sentence.
 	About string
-	// Duration is how long it takes unless told otherwise.
+	// Duration is the default duration.
 	Duration time.Duration
-	// disturb and load fill a plan in. wanted is how many sandboxes are wanted at the same time where demand is highest.
+	// disturb and load fill in a plan. wanted is the number of concurrently wanted sandboxes at peak demand.
 	load    func(l *Load, end time.Duration, wanted float64)
 	disturb func(p *Plan, wanted float64)
 }
 
-// Settings are what a scenario is scaled by.
+// Settings scale a scenario.
 type Settings struct {
-	// Wanted is how many sandboxes are wanted at the same time when demand is highest; 0 is four fifths of what the Env may
-	// hold, or twice of what it has.
+	// Wanted is the number of concurrently wanted sandboxes at peak demand; 0 is four fifths of the Env's ceiling, or twice its
+	// replicas without one.
 	Wanted float64
 	// Runs is how long a sandbox is used.
 	Runs Spread
-	// Duration is how long is simulated; 0 is the scenario's own.
+	// Duration is the simulated time; 0 is the scenario's own.
 	Duration time.Duration
 	Seed     uint64
 }
 
-// Typical is a spread about a typical time.
+// Typical is a spread around a typical time.
 func Typical(d time.Duration) Spread { return Spread{d / 2, d, 2 * d} }
 
-// Scenarios are all there are, in the order in which they are told of.
+// Scenarios returns all scenarios, in the order of display.
 func Scenarios() []Scenario { return slices.Clone(scenarios) }
 
-// FindScenario finds one by its name.
+// FindScenario returns a scenario by its name.
 func FindScenario(name string) (Scenario, error) {
 	var names []string
 	for _, s := range scenarios {
@@ -75,7 +75,7 @@ func (s Scenario) Plan(env Env, settings Settings) Plan {
 	return p
 }
 
-// Usual is a demand that the Env was probably made for.
+// Usual is a demand that suits the Env's size.
 func (e Env) Usual() float64 {
 	var most, has int64
 	for i := range e.Groups {
@@ -171,7 +171,7 @@ var scenarios = []Scenario{
 	},
 }
 
-// String describes a disturbance to people.
+// String describes a disturbance.
 func (d *Disturbance) String() string {
 	where := ""
 	if d.Cluster != "" {

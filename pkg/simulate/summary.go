@@ -19,7 +19,7 @@ type Summary struct {
 	Refused int `json:"refused"`
 	Lost    int `json:"lost"`
 	Waiting int `json:"waiting"`
-	// ServedAtOnce is how many of them found an idle Pod.
+	// ServedAtOnce counts the claims that found an idle Pod.
 	ServedAtOnce   int            `json:"servedAtOnce"`
 	WaitedP50      time.Duration  `json:"waitedP50Nanos"`
 	WaitedP99      time.Duration  `json:"waitedP99Nanos"`
@@ -35,7 +35,7 @@ type Summary struct {
 	Reasons        map[string]int `json:"decidedByReason"`
 }
 
-// Summarize adds a run up.
+// Summarize sums up a run.
 func (r *Run) Summarize() Summary {
 	s := Summary{Claims: r.Claims, Waiting: r.Waiting, Reasons: map[string]int{}, RefusedReasons: maps.Clone(r.Refused)}
 	var waits []time.Duration
@@ -76,7 +76,7 @@ func (r *Run) Summarize() Summary {
 	return s
 }
 
-// quantile of sorted times; 0 of none.
+// quantile returns a quantile of sorted times; 0 without any.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -84,7 +84,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))].Round(time.Millisecond)
 }
 
-// WriteTable shows runs side by side, one column each.
+// WriteTable renders runs side by side, one column each.
 func WriteTable(out io.Writer, names []string, summaries []Summary) error {
 	t := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, cell func(s *Summary) string) {

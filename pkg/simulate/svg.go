@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Measures of a picture, in pixels.
+// The dimensions of a picture, in pixels.
 const (
 	width, left, right = 960, 52, 16
 	plotHeight         = 190
 	queueHeight        = 46
 	labelHeight        = 20
-	stripHeight        = labelHeight + 22 // where decisions are marked
+	stripHeight        = labelHeight + 22 // for the marks of decisions
 	gap                = 14
 	axisHeight         = 22
 	headHeight         = 66
 )
 
-// mostSections is up to how many pools each have a section of their own.
+// mostSections is the most pools that each have a section of their own.
 const mostSections = 6
 
-// style is readable on white and on black; a picture takes the reader's choice.
+// style is readable on white and on black; a picture follows the reader's setting.
 const style = `
 svg { --bg:#fff; --ink:#24292f; --faint:#8c959f; --grid:#d8dee4; --run:#2f81c7; --idle:#9bd0a4; --way:#e3c676; --rep:#24292f; --queue:#cf4a3c; --bad:#cf4a3c; }
 @media (prefers-color-scheme: dark) {
@@ -39,8 +39,8 @@ text { font: 12px system-ui, sans-serif; fill: var(--ink); }
 .bad { fill: var(--bad); opacity: .12; } .up { fill: var(--rep); } .down { fill: none; stroke: var(--rep); } .no { stroke: var(--bad); stroke-width: 1.6; } .hand { fill: var(--queue); }
 `
 
-// WriteSVG draws a run: running, idle and coming Pods over time, the replicas that were wanted, the queue, and what was
-// decided, with the reason as the tooltip of each mark. The same run gives the same bytes.
+// WriteSVG draws a run: running, idle and starting Pods over time, the replicas, the queue, and the decisions, with the reason
+// as the tooltip of each mark. The same run gives the same bytes.
 func (r *Run) WriteSVG(out io.Writer) error {
 	p := &picture{run: r, end: time.Duration(len(r.Total(""))) * r.Step}
 	p.end = max(p.end, r.Step)
@@ -79,7 +79,7 @@ func (p *picture) text(x, y int, class, s string) {
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a strings.Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // a strings.Builder returns no error
 	return b.String()
 }
 
@@ -107,12 +107,12 @@ func (p *picture) legend(y int) {
 	item(`<circle cx="6" cy="5" r="4" class="hand"/>`, "by hand", 60)
 }
 
-// x is where a time is.
+// x is a time's horizontal position.
 func (p *picture) x(at time.Duration) float64 {
 	return left + float64(width-left-right)*float64(at)/float64(p.end)
 }
 
-// scale is a vertical axis, from a baseline up.
+// scale is a vertical axis, upwards from a baseline.
 type scale struct {
 	base, height int
 	most         int32
@@ -122,7 +122,7 @@ func (s scale) y(n int32) float64 {
 	return float64(s.base) - float64(s.height)*float64(n)/float64(s.most)
 }
 
-// section is all pools together, or one of them.
+// section draws all pools together, or one of them.
 func (p *picture) section(top, pool int) {
 	points, name := p.run.Total(""), "all pools"
 	if pool >= 0 {
@@ -174,7 +174,7 @@ func (p *picture) section(top, pool int) {
 	p.marks(top+labelHeight, pool)
 }
 
-// limits are the floor and the ceiling of a section, where it has some.
+// limits returns the floor and the ceiling of a section, if it has them.
 func (p *picture) limits(pool int) (limits []int32) {
 	add := func(limit *int32) {
 		if limit != nil && *limit > 0 {
@@ -192,7 +192,7 @@ func (p *picture) limits(pool int) (limits []int32) {
 	return limits
 }
 
-// steps is a line that stays at a value until the next one.
+// steps returns a line that stays at a value until the next one.
 func (p *picture) steps(s scale, values []int32, first string) string {
 	var b strings.Builder
 	for i, v := range values {
@@ -206,7 +206,7 @@ func (p *picture) steps(s scale, values []int32, first string) string {
 	return b.String()
 }
 
-// area is what lies between two lines.
+// area draws the area between two lines.
 func (p *picture) area(class string, s scale, lower, upper []int32) {
 	if slices.Equal(lower, upper) || len(upper) == 0 {
 		return
@@ -238,7 +238,7 @@ func (p *picture) axis(s scale, ticks int32) {
 	}
 }
 
-// hours is the axis of time.
+// hours draws the axis of time.
 func (p *picture) hours(base int) {
 	step := time.Minute
 	for _, next := range []time.Duration{
@@ -264,7 +264,7 @@ func (p *picture) disturbances(top, bottom int) {
 	}
 }
 
-// sayDisturbances names them, over what is drawn. Neighbours stand in different lines.
+// sayDisturbances labels the disturbances. Neighbours are on different lines.
 func (p *picture) sayDisturbances(top int) {
 	for i := range p.run.Plan.Disturbances {
 		d := &p.run.Plan.Disturbances[i]
@@ -276,7 +276,7 @@ func (p *picture) sayDisturbances(top int) {
 	}
 }
 
-// marks are what was decided. Those that would cover each other are one mark, which tells of all.
+// marks draws the decisions. Marks that would overlap are one mark with all their reasons.
 func (p *picture) marks(top, pool int) {
 	type mark struct {
 		x     int

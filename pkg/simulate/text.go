@@ -14,7 +14,7 @@ const (
 	textWidth = 60
 )
 
-// WriteText draws a run in characters: one row for some time, in it a bar of the Pods and a line for each thing that happened.
+// WriteText draws a run in characters. A row stands for a period; it has a bar of the Pods and a line for each event.
 //
 //	#  running   .  idle   +  on its way   |  replicas   ?  a claim that waits
 func (r *Run) WriteText(out io.Writer) error {
@@ -45,7 +45,7 @@ func (r *Run) WriteText(out io.Writer) error {
 	return err
 }
 
-// writeEvents has a line for each event. What is said again and again is said once.
+// writeEvents writes a line for each event, and repeated ones once.
 func (r *Run) writeEvents(b *strings.Builder) {
 	last, times, until := "", 0, time.Duration(0)
 	again := func() {
@@ -69,7 +69,7 @@ func (r *Run) writeEvents(b *strings.Builder) {
 	again()
 }
 
-// bar is the Pods of one row. Where there are claims that wait they stand behind the Pods.
+// bar draws the Pods of one row, followed by the waiting claims.
 func bar(p Point, scale func(int32) int) string {
 	cells := []byte(strings.Repeat(" ", textWidth+1))
 	fill := func(from, to int32, with byte) {
@@ -85,7 +85,7 @@ func bar(p Point, scale func(int32) int) string {
 	return strings.TrimRight(string(cells), " ")
 }
 
-// line is an event in words; gates that held something back are left to the summary.
+// line describes an event; the summary has the gates that stopped a change.
 func (r *Run) line(e Event) string {
 	name := ""
 	if e.Pool >= 0 {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// MaxClaims bounds what a run holds in memory. A scenario makes no more, a trace may not have more.
+	// MaxClaims bounds the claims of a run. A scenario creates no more, and a longer trace is refused.
 	MaxClaims = 5_000_000
 	// MaxDuration is the longest trace, and the longest run.
 	MaxDuration = 366 * 24 * time.Hour
@@ -23,7 +23,7 @@ const (
 	MaxWanted = 100_000
 )
 
-// Columns of a trace; the order is free, all but the first may be missing.
+// Columns of a trace, in any order; all but the first are optional.
 const (
 	columnTime     = "time"
 	columnClaims   = "claims"
@@ -43,7 +43,7 @@ const TraceHelp = `A trace is a CSV file with a header. Its columns, in any orde
 
 Lines that begin with # are comments.`
 
-// ReadTrace makes claims of a trace. runs is for rows that do not say how long their sandboxes are used.
+// ReadTrace reads claims from a trace. runs is for rows without a time of use.
 func ReadTrace(r io.Reader, runs Spread, seed uint64) ([]Claim, error) {
 	return readTrace(r, runs, seed, MaxClaims)
 }
@@ -93,7 +93,7 @@ func columnNames() string {
 	return strings.Join([]string{columnTime, columnClaims, columnDuration, columnOver, columnGroup}, ", ")
 }
 
-// tracer is a trace as far as it is read.
+// tracer is a partly read trace.
 type tracer struct {
 	at     map[string]int
 	runs   Spread
@@ -145,7 +145,7 @@ func (t *tracer) row(record []string) error {
 	return nil
 }
 
-// field is empty where the trace has no such column.
+// field returns a column's value; empty if the trace lacks the column.
 func (t *tracer) field(record []string, column string) string {
 	if i, ok := t.at[column]; ok {
 		return strings.TrimSpace(record[i])
@@ -153,7 +153,7 @@ func (t *tracer) field(record []string, column string) string {
 	return ""
 }
 
-// when reads a time as an offset from the start of the run. A trace that begins with a calendar time goes on with them.
+// when parses a time as an offset from the start of the run. If the first row has a calendar time, all rows must.
 func (t *tracer) when(text string) (time.Duration, error) {
 	const valid = "an offset such as 90s, 1h30m or 90, of a year at most, or an RFC 3339 time"
 	at, notTime := time.Parse(time.RFC3339, text)
@@ -181,7 +181,7 @@ func (t *tracer) when(text string) (time.Duration, error) {
 	return offset, nil
 }
 
-// parseSpan reads 5m, or a number of seconds; not below 0, nor above a year.
+// parseSpan parses 5m, or a number of seconds, from 0 to a year.
 func parseSpan(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// epoch is when simulated time begins. Decide is given times of a calendar, as those in objects are.
+// epoch is the start of simulated time. Decide gets calendar times, like those in objects.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world is a run under way.
+// world is the state of a run.
 type world struct {
 	agenda
 	plan *Plan
 	run  *Run
-	// One source of chance for each concern, so that another policy meets the same claims and Pods as slow.
+	// A separate source of randomness for each concern, so that another policy gets the same claims and equally slow Pods.
 	pods, caches, faults, routes *rand.Rand
 	pools                        []*pool
 	clusters                     map[string]*router.Cluster
 	loops                        []*loop
 }
 
-// Simulate carries a plan out, unless the context ends first.
+// Simulate runs a plan, unless the context ends first.
 func Simulate(ctx context.Context, plan Plan) (*Run, error) {
 	if plan.decide == nil {
 		plan.decide = scalepolicy.Decide
@@ -79,7 +79,7 @@ func (w *world) sampleEvery(step time.Duration) {
 	})
 }
 
-// active is the disturbance of a kind that is on in a cluster now.
+// active returns the active disturbance of a kind in a cluster.
 func (w *world) active(kind Kind, cluster string) *Disturbance {
 	for i := range w.plan.Disturbances {
 		if d := &w.plan.Disturbances[i]; d.hits(kind, cluster, w.now) {
@@ -89,10 +89,10 @@ func (w *world) active(kind Kind, cluster string) *Disturbance {
 	return nil
 }
 
-// time is now as objects and decisions have it.
+// time is the current time as objects and decisions have it.
 func (w *world) time() time.Time { return epoch.Add(w.now) }
 
-// event remembers something about a pool.
+// event records an event of a pool.
 func (p *pool) event(e Event) {
 	e.At, e.Pool = p.world.now, p.index
 	p.world.run.event(e)
@@ -124,7 +124,7 @@ func (w *world) planDisturbances() {
 	}
 }
 
-// begin does what a disturbance does at once; the rest is asked for by active.
+// begin applies a disturbance's immediate effect; active covers the rest.
 func (w *world) begin(d *Disturbance) {
 	switch d.Kind {
 	case ManualEdit:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pictures draws the runs that docs/autoscaling.md shows, and fills its tables in; it is given the directory of both.
-// All of it follows from the scenarios and from Decide alone: a test compares what is committed.
+// Command pictures draws the runs of docs/autoscaling.md, and fills in its tables. Its argument is the directory of both. The
+// output depends only on the scenarios and Decide; TestPicturesAreUpToDate compares the committed files.
 package main
 
 import (
@@ -43,7 +43,7 @@ func write(dir string) error {
 	return nil
 }
 
-// render makes all files anew.
+// render creates all files.
 func render(dir string) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for _, s := range shown {
@@ -104,7 +104,7 @@ func table(scenario string, policies []policy) (string, error) {
 	return b.String(), nil
 }
 
-// replace puts a table between its marks.
+// replace puts a table between its markers.
 func replace(text []byte, name, table string) ([]byte, error) {
 	begin, end := fmt.Sprintf("<!-- table %s, generated -->\n", name), "<!-- end -->"
 	before, rest, ok := strings.Cut(string(text), begin)

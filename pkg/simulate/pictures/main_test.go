@@ -15,7 +15,7 @@ import (
 
 const docs = "../../../docs"
 
-// What is committed is what Decide makes of the scenarios now.
+// The committed files are the current output.
 func TestPicturesAreUpToDate(t *testing.T) {
 	files, err := render(docs)
 	if err != nil {

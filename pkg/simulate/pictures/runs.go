@@ -9,7 +9,7 @@ import (
 	"navix.sh/atoll/pkg/simulate"
 )
 
-// policy is what a manifest says besides the group's name, minReplicas: 2 and maxReplicas: 50.
+// policy is a manifest's group apart from its name, minReplicas: 2 and maxReplicas: 50.
 type policy struct {
 	name   string // as YAML
 	change func(*simulate.Env)
@@ -40,7 +40,7 @@ var (
 	}}
 )
 
-// shown are the runs that are drawn.
+// shown are the runs to draw.
 var shown = []struct {
 	file, scenario string
 	policy         policy
@@ -56,7 +56,7 @@ var shown = []struct {
 	{"siblings.svg", "ramp", siblings},
 }
 
-// compared are the tables, by the scenario that they are about.
+// compared are the tables, by scenario.
 var compared = []struct {
 	scenario string
 	policies []policy
