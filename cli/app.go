@@ -21,7 +21,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// app holds what every command needs: where the server is and how output looks.
+// app holds what every command needs: the server's address and the output format.
 type app struct {
 	server, token, tokenFile, caFile string
 	plaintext                        bool
@@ -97,7 +97,7 @@ func (a *app) credentials() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(config), nil
 }
 
-// tlsConfig is nil for plain text.
+// tlsConfig returns nil for plaintext.
 func (a *app) tlsConfig() (*tls.Config, error) {
 	if a.plaintext || (a.caFile == "" && loopback(a.server)) {
 		return nil, nil
@@ -136,7 +136,7 @@ func loopback(address string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// bearerToken sends an API key; over plaintext only where the user asked for plaintext or the server is this machine.
+// bearerToken sends an API key; over plaintext only if the user asked for plaintext or the server is this machine.
 type bearerToken struct {
 	token string
 	tls   bool

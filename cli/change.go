@@ -14,7 +14,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// timeoutFlag is a duration that can be left out, which is not the same as 0.
+// timeoutFlag is an optional duration; an unset flag differs from 0.
 type timeoutFlag struct {
 	set   bool
 	value time.Duration
@@ -109,7 +109,7 @@ before: one that has run out by then ends the sandbox.`,
 	return cmd
 }
 
-// each calls for one sandbox after the other, and shows what they are then.
+// each calls for one sandbox after the other, and prints the results.
 func (a *app) each(doing string, call func(context.Context, clients, string) (*sandboxv1.Sandbox, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, ids []string) error {
 		return a.call(cmd, func(ctx context.Context, c clients) error {

@@ -11,7 +11,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// completionTimeout is short: a shell waits for it at every press of the key.
+// completionTimeout is short; because a shell waits for it at every key.
 const completionTimeout = 2 * time.Second
 
 func (a *app) completeClusters(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

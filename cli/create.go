@@ -38,7 +38,7 @@ func (f *claimFlags) bind(cmd *cobra.Command) {
 	flags.BoolVar(&r.NoQueue, "no-queue", false, "refuse at once when nothing is idle")
 }
 
-// message is the request that the flags describe.
+// message returns the request of the flags.
 func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error) {
 	f.request.Namespace, f.request.Env = splitEnv(env)
 	if f.startupTimeout > 0 {

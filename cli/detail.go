@@ -11,7 +11,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// showSandbox prints one sandbox, and for people why it does not run, or how it failed.
+// showSandbox prints one sandbox, and in a table also why it does not run, or how it failed.
 func showSandbox(w io.Writer, output string, s *sandboxv1.Sandbox) error {
 	if err := sandboxView.one(w, output, s); err != nil || output != "table" && output != "wide" {
 		return err
@@ -44,7 +44,7 @@ var eventView = view[*sandboxv1.PodEvent]{
 	},
 }
 
-// oneLine keeps what others wrote within its cell, and terminals from obeying it.
+// oneLine keeps a foreign text within its cell, and removes terminal control characters.
 func oneLine(s string) string {
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }), " ")
 }

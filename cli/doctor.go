@@ -82,7 +82,7 @@ func report(w io.Writer, output string, seen *doctor.Snapshot) error {
 	return nil
 }
 
-// looked says how much a clean bill is worth.
+// looked returns what was examined, which qualifies a clean result.
 func looked(s *doctor.Snapshot) string {
 	hub := "no hub"
 	if s.Hub != nil {

@@ -12,7 +12,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// ended are the flags for sandboxes that have ended.
+// ended are the flags of commands about ended sandboxes.
 type ended struct {
 	only          bool
 	after, before string
@@ -39,7 +39,7 @@ func (e *ended) apply(filter *sandboxv1.ListSandboxesRequest, now time.Time) (er
 	return err
 }
 
-// moment reads a time, or how long ago it was.
+// moment parses a time, or a duration before now.
 func moment(flag, value string, now time.Time) (*timestamppb.Timestamp, error) {
 	if value == "" {
 		return nil, nil

@@ -110,7 +110,7 @@ func membersOf(env *sandboxv1.Env) []memberRow {
 	return rows
 }
 
-// splitEnv reads "namespace/name"; a bare name is in the namespace default.
+// splitEnv parses "namespace/name"; a bare name is in the namespace default.
 func splitEnv(s string) (namespace, name string) {
 	if ns, n, ok := strings.Cut(s, "/"); ok {
 		return ns, n

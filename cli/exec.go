@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// exitNotRun is for a command of which it is not known how it ended, as ssh has it.
+	// exitNotRun is the code of a command with an unknown exit, as in ssh.
 	exitNotRun = 255
-	// exitInterrupted is a shell's for Ctrl-C.
+	// exitInterrupted is a shell's code for Ctrl-C.
 	exitInterrupted = 130
 )
 
@@ -67,14 +67,14 @@ either direction counts as activity, so a sandbox in use does not end as idle.`,
 			return nil
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // what follows the id is the command's
+	cmd.Flags().SetInterspersed(false) // arguments after the id belong to the command
 	cmd.Flags().BoolVarP(&stdin, "stdin", "i", false, "let the command read what atollctl reads")
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
 	cmd.Flags().StringVarP(&container, "container", "c", "", "which container of the sandbox's Pod; default its first")
 	return cmd
 }
 
-// execution is a command that runs.
+// execution is a running command.
 type execution struct {
 	in          io.Reader
 	out, errOut io.Writer
@@ -84,7 +84,7 @@ type execution struct {
 	mu   sync.Mutex // of writing
 }
 
-// run returns the exit code, and an error if that is not the command's own.
+// run returns the exit code, and an error if the code is not the command's own.
 func (e *execution) run(ctx context.Context, a *app, id string, query url.Values) (code int, err error) {
 	p, err := a.place()
 	if err != nil {
@@ -112,7 +112,7 @@ func (e *execution) run(ctx context.Context, a *app, id string, query url.Values
 	return code, err
 }
 
-// takeTerminal passes every key on as it is, and the terminal's size.
+// takeTerminal puts the terminal into raw mode, and follows its size.
 func (e *execution) takeTerminal() (restore func(), err error) {
 	file, ok := e.in.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -156,7 +156,7 @@ func (e *execution) say(channel byte, data []byte) error {
 	return e.conn.WriteMessage(websocket.BinaryMessage, append([]byte{channel}, data...))
 }
 
-// feed passes on what is read, one piece after the other, to its end.
+// feed sends standard input piece by piece, to its end.
 func (e *execution) feed() {
 	buffer := make([]byte, reach.MaxMessage-1)
 	for {
@@ -173,7 +173,7 @@ func (e *execution) feed() {
 
 var errBroke = errors.New("the connection broke before the command had ended")
 
-// hear prints what the command does, until it is told how it ended.
+// hear prints the command's output until its exit status arrives.
 func (e *execution) hear() (code int, err error) {
 	var status []byte
 	for {

@@ -19,14 +19,14 @@ const (
 	exitOther      exitCode = 1
 	exitUsage      exitCode = 2
 	exitNotFound   exitCode = 3
-	exitRefused    exitCode = 4 // for now: a retry may succeed
+	exitRefused    exitCode = 4 // a retry may succeed
 	exitConflict   exitCode = 5
 	exitUnknown    exitCode = 6 // the outcome is unknown: repeat the call with the same claim key
 	exitNotAllowed exitCode = 7
 
 	// verify and doctor report what they found.
 	exitFound exitCode = 1 // something is wrong
-	exitBlind exitCode = 2 // nothing wrong was found, and not everything could be looked at
+	exitBlind exitCode = 2 // nothing wrong was found, but not everything could be read
 )
 
 // exitCodeOf returns the exit code of a failed command.
@@ -52,7 +52,7 @@ func exitCodeOf(err error) exitCode {
 	}
 }
 
-// isUsage reports whether cobra or pflag refused the command line. They have no types for that.
+// isUsage reports whether cobra or pflag refused the command line. Their errors have no types.
 func isUsage(err error) bool {
 	for _, text := range []string{"unknown command", "unknown flag", "unknown shorthand flag", "invalid argument", "flag needs an argument",
 		"accepts ", "requires at least", "required flag"} {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// readHooks reads post-start hooks from a file; none from no file. What they may say the hub knows.
+// readHooks reads post-start hooks from a file; none without a file. The hub validates them.
 func readHooks(file string) ([]*structpb.Struct, error) {
 	if file == "" {
 		return nil, nil

@@ -102,7 +102,7 @@ API key with the scope admin. The archive holds the names and parameters of clai
 	}
 }
 
-// backupTo returns once the file is whole and durable, and leaves none of that name before.
+// backupTo returns when the file is whole and durable. It leaves no file of that name before.
 func backupTo(ctx context.Context, hub sandboxv1.HubClient, path string) (manifest hubstate.Manifest, err error) {
 	var received error
 	err = durable.WriteFile(path, 0o600, func(f *os.File) error {

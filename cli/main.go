@@ -61,7 +61,7 @@ environment (ATOLL_SERVER, ATOLL_TOKEN_FILE, ...) or in the YAML file that --con
 	return root
 }
 
-// reportError prints an API error with what a person can do about it.
+// reportError prints an API error with a remedy.
 func reportError(w io.Writer, err error) {
 	p := problem.FromError(err)
 	if p.Reason == problem.Internal && p.Unwrap() != nil {

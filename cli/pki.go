@@ -22,7 +22,7 @@ import (
 	"navix.sh/atoll/pkg/link/pki"
 )
 
-// secretFlags say where a certificate is going to be used: what its Secret is called, and which cluster it is for.
+// secretFlags describe a certificate's Secret: its name, and its cluster.
 type secretFlags struct {
 	dir, name, namespace, context string
 	renew                         bool
@@ -40,7 +40,7 @@ func bindDir(flags *pflag.FlagSet, dir *string) {
 	flags.StringVar(dir, "dir", "pki", "directory of the CA and of all that it issues")
 }
 
-// pkiCommand is the CA of a small installation.
+// pkiCommand manages the CA of a small installation.
 func pkiCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pki",
@@ -132,8 +132,8 @@ func pkiClusterCommand() *cobra.Command {
 	return cmd
 }
 
-// issue has the CA issue a certificate, unless that would replace one without being told to, and prints the command that
-// makes a Secret of it. It never makes a CA: one made by mistake, in a mistyped directory, would be trusted by no hub or worker.
+// issue lets the CA issue a certificate, and prints the command that creates its Secret. It replaces a certificate only if told
+// to. It never creates a CA; because no hub or worker would trust one that was created by mistake, in a mistyped directory.
 func (f *secretFlags) issue(cmd *cobra.Command, who link.Identity, issue func(*pki.Authority, *x509.Certificate) (link.Files, error)) error {
 	authority, err := pki.Open(f.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -216,7 +216,7 @@ func date(cert *x509.Certificate) string { return cert.NotAfter.UTC().Format(tim
 
 var plain = regexp.MustCompile(`^[-A-Za-z0-9_@%+=:,./]+$`)
 
-// quoted is a word for a shell.
+// quoted quotes a word for a shell.
 func quoted(word string) string {
 	if plain.MatchString(word) {
 		return word

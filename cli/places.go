@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-// places say where to look, for commands that look behind the public API as well.
+// places are the servers to read, for commands that read more than the public API.
 type places struct {
 	kubeconfigs, contexts, metrics []string
 	namespace                      string
@@ -31,7 +31,7 @@ func (p *places) bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&p.noHub, "no-hub", false, "do not look at the hub of --server")
 }
 
-// site is a cluster to look at.
+// site is a cluster to read.
 type site struct {
 	id, context string
 	config      *rest.Config
@@ -93,7 +93,7 @@ func (p *places) sites() ([]site, error) {
 	return out, nil
 }
 
-// cutName splits ID=VALUE. Without an id, or where what is before the sign cannot be one, everything is the value.
+// cutName splits ID=VALUE. Without a valid id before the sign, all is the value.
 func cutName(s string) (id, value string) {
 	before, after, ok := strings.Cut(s, "=")
 	if !ok || before == "" || strings.ContainsAny(before, "/:@.") {
@@ -104,7 +104,7 @@ func cutName(s string) (id, value string) {
 
 var errNowhere = errors.New("there is nowhere to look: name clusters with --context or --kubeconfig, or leave out --no-hub")
 
-// with calls f with all places, while the connection to the hub lasts.
+// with calls f with all places, while the connection to the hub is open.
 func (p *places) with(a *app, f func(*verify.Federation, []site) error) error {
 	sites, err := p.sites()
 	if err != nil {

@@ -44,7 +44,7 @@ For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxe
 	return cmd
 }
 
-// forwarding is some ports of a sandbox.
+// forwarding forwards some ports of a sandbox.
 type forwarding struct {
 	place  *place
 	id     string
@@ -52,7 +52,7 @@ type forwarding struct {
 	conns  sync.WaitGroup
 }
 
-// parsePorts reads [LOCAL:]REMOTE; a local port of 0 is any.
+// parsePorts parses [LOCAL:]REMOTE; a local port of 0 is any.
 func parsePorts(text string) (local, remote uint16, err error) {
 	before, after, both := strings.Cut(text, ":")
 	if !both {
@@ -114,7 +114,7 @@ func (f *forwarding) accept(ctx context.Context, lis net.Listener, remote uint16
 	}
 }
 
-// forward carries one connection. An empty message says that its sender has nothing more to say.
+// forward carries one connection. An empty message is a FIN.
 func (f *forwarding) forward(ctx context.Context, conn net.Conn, remote uint16) error {
 	socket, err := f.place.connect(ctx, f.id, "ports/"+strconv.Itoa(int(remote)), nil, reach.TCPProtocol)
 	if err != nil {

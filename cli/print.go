@@ -25,13 +25,13 @@ type column[T any] struct {
 	value  func(T) string
 }
 
-// view says how a kind of thing is shown.
+// view defines how a kind of object is printed.
 type view[T proto.Message] struct {
 	columns []column[T]
 	name    func(T) string // -o name
 }
 
-// list prints items in the chosen format; whole is the response that json and yaml show.
+// list prints items in the chosen format; json and yaml print whole, the response.
 func (v view[T]) list(w io.Writer, output string, items []T, whole proto.Message) error {
 	switch output {
 	case "table", "wide":
@@ -74,7 +74,7 @@ func encode(w io.Writer, output string, m proto.Message) error {
 	if err != nil {
 		return fmt.Errorf("encoding the response: %w", err)
 	}
-	// protojson varies its spacing on purpose; programs and golden files want it stable.
+	// protojson varies its spacing on purpose; programs and golden files need it stable.
 	var tree any
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return fmt.Errorf("encoding the response: %w", err)
@@ -104,7 +104,7 @@ func dash(s string) string {
 
 func number[N int32 | uint64](n N) string { return fmt.Sprint(n) }
 
-// ago shows a duration the way kubectl shows ages.
+// ago formats a duration as kubectl formats ages.
 func ago(d *durationpb.Duration) string {
 	if d == nil {
 		return ""
@@ -119,7 +119,7 @@ func since(now time.Time, t *timestamppb.Timestamp) string {
 	return short(now.Sub(t.AsTime()))
 }
 
-// short shows a duration as kubectl shows ages, and below a second in milliseconds.
+// short formats a duration as kubectl formats ages, and below a second in milliseconds.
 func short(d time.Duration) string {
 	if d < time.Second {
 		return fmt.Sprintf("%dms", max(d.Milliseconds(), 0))

@@ -22,7 +22,7 @@ const (
 	keepalive        = 15 * time.Second
 )
 
-// place is where sandboxes are reached: the REST API of the server.
+// place is the server's REST API, through which sandboxes are reached.
 type place struct {
 	base   url.URL
 	header http.Header
@@ -65,7 +65,7 @@ func (p *place) url(id, what string, query url.Values) *url.URL {
 	return &u
 }
 
-// get returns what is at a path of a sandbox; its body is the caller's to close.
+// get returns the response of a sandbox's path; the caller closes its body.
 func (p *place) get(ctx context.Context, id, what string, query url.Values) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(id, what, query).String(), nil)
 	if err != nil {

@@ -60,7 +60,7 @@ replaced a few at a time, broken ones first; --max-unavailable says how many may
 	return cmd
 }
 
-// showRefresh prints what became of the members, and fails if a cluster did not respond or refused one.
+// showRefresh prints the members' outcomes, and fails if a cluster did not respond or refused.
 func showRefresh(out io.Writer, format string, got *sandboxv1.RefreshEnvResponse) error {
 	if err := refreshView.list(out, format, got.GetMembers(), got); err != nil {
 		return err

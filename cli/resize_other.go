@@ -6,5 +6,5 @@ package main
 
 import "os"
 
-// onResize tells nothing where there is no signal for it: the size stays what it was at first.
+// onResize never signals on systems without such a signal: the size stays as at the start.
 func onResize() (resized <-chan os.Signal, stop func()) { return nil, func() {} }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// onResize tells when the terminal's size may have changed.
+// onResize signals that the terminal's size may have changed.
 func onResize() (resized <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGWINCH)

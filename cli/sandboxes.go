@@ -38,7 +38,7 @@ var sandboxView = view[*sandboxv1.Sandbox]{
 	},
 }
 
-// phaseOf tells of a pause as well: RUNNING (PAUSED), RUNNING (RESUMING, Deferred).
+// phaseOf formats a phase, with a pause: RUNNING (PAUSED), RUNNING (RESUMING, Deferred).
 func phaseOf(s *sandboxv1.Sandbox) string {
 	p := s.GetPause()
 	switch {
@@ -112,7 +112,7 @@ func allSandboxes(ctx context.Context, c clients, filter *sandboxv1.ListSandboxe
 		}
 		whole.Sandboxes = append(whole.Sandboxes, page.GetSandboxes()...)
 		for _, cluster := range page.GetUnreachableClusters() {
-			missing[cluster] = true // what any page lacks is missing
+			missing[cluster] = true // missing from any page is missing from the list
 		}
 		whole.UnreachableClusters = slices.Sorted(maps.Keys(missing))
 		if filter.PageToken = page.GetNextPageToken(); filter.PageToken == "" {

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/simulate"
 )
 
-// simulation is what the command was asked to simulate.
+// simulation has the command's flags.
 type simulation struct {
 	files                    []string
 	env, cluster             string
@@ -153,7 +153,7 @@ func (s *simulation) check(output string) error {
 	return nil
 }
 
-// simulate runs one manifest; no name is the example.
+// simulate runs one manifest; without a name, the example.
 func (s *simulation) simulate(cmd *cobra.Command, file string) (*simulate.Run, error) {
 	env := simulate.ExampleEnv()
 	if file != "" {
@@ -248,7 +248,7 @@ func nameOf(file string) string {
 	return strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 }
 
-// readFile hands a file on; - is standard input.
+// readFile passes a file to read; - is standard input.
 func readFile(cmd *cobra.Command, name string, read func(io.Reader) error) error {
 	if name == "-" {
 		return read(cmd.InOrStdin())
@@ -268,7 +268,7 @@ func readFile(cmd *cobra.Command, name string, read func(io.Reader) error) error
 	return nil
 }
 
-// writeFile leaves no half of a file behind.
+// writeFile leaves no partial file.
 func writeFile(name string, write func(io.Writer) error) error {
 	err := durable.WriteFile(name, 0o644, func(f *os.File) error { return write(f) })
 	if err != nil {

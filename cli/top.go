@@ -15,7 +15,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// clearScreen moves the cursor home and clears to the end: unlike clearing everything it does not flicker.
+// clearScreen moves the cursor home and clears to the end, which does not flicker.
 const clearScreen = "\x1b[H\x1b[J"
 
 func topCommand(a *app) *cobra.Command {
@@ -39,7 +39,7 @@ func topCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// top redraws until ctx ends. A failing server is shown and asked again; only the first look may fail the command.
+// top redraws until ctx ends. It shows a server's error and retries; only the first look may fail the command.
 func top(ctx context.Context, w io.Writer, c clients, interval time.Duration, once bool) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

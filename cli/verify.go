@@ -68,7 +68,7 @@ Exit code: 0 nothing is wrong, 1 something is, 2 nothing was found and not every
 	return cmd
 }
 
-// blindUnless turns an error that kept a command from looking into its exit code.
+// blindUnless turns an error that kept a command from reading a place into its exit code.
 func blindUnless(cmd *cobra.Command, err error) error {
 	var code exitCode
 	if err == nil || errors.As(err, &code) {
@@ -104,7 +104,7 @@ func printResult(w io.Writer, output string, r verify.Result) error {
 	return err
 }
 
-// encodePlain prints what is no message of the API.
+// encodePlain prints a value that is no message of the API.
 func encodePlain(w io.Writer, output string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	data = append(data, '\n')

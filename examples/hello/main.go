@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command hello is the smallest thing that a sandbox can run: it says on port 8000 which Pod it is in.
+// Command hello is the smallest program for a sandbox: it responds on port 8000 with its Pod's name.
 package main
 
 import (

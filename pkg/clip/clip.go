@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clip bounds texts that errors, Events and conditions repeat: they may come from a caller, a kubelet or an API server,
-// and be megabytes.
+// Package clip bounds texts in errors, Events and conditions; because texts of a caller, a kubelet or an API server may be
+// megabytes.
 package clip
 
 import (
@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns a text of at most so many bytes, in valid UTF-8; one that was longer ends with dots.
+// Text returns at most so many bytes of a text, in valid UTF-8; a shortened text ends with dots.
 func Text(text string, most int) string {
 	const dots = "…"
 	if len(text) > most {

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// EnvPrefix precedes a flag's name in the environment: --data-dir is ATOLL_DATA_DIR.
+	// EnvPrefix is the prefix of a flag's environment variable: --data-dir is ATOLL_DATA_DIR.
 	EnvPrefix = "ATOLL_"
 	fileFlag  = "config"
 )
 
-// Bind adds --config to cmd and fills cmd's flags from the environment and the file before it runs. A PersistentPreRunE
-// that cmd has already runs afterwards.
+// Bind adds --config to cmd, and fills cmd's flags from the environment and the file before it runs. cmd's own
+// PersistentPreRunE runs afterwards.
 func Bind(cmd *cobra.Command) {
 	cmd.PersistentFlags().String(fileFlag, "", "YAML file with the same keys as the flags (environment: "+EnvName(fileFlag)+")")
 	next := cmd.PersistentPreRunE
@@ -41,7 +41,7 @@ func EnvName(flag string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Load fills the flags that the command line left alone.
+// Load sets the flags that the command line did not set.
 func Load(flags *pflag.FlagSet, env func(string) (string, bool), readFile func(string) ([]byte, error)) error {
 	var errs []error
 	onCommandLine := map[string]bool{}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durable writes files that survive a power cut. A file is durable once its content and its name are: the content by
-// a sync of the file, the name by a sync of its directory, and the directory's name by a sync of the one above.
+// Package durable writes files that survive a power cut. A file is durable when its content and its name are: the content after
+// a sync of the file, the name after a sync of its directory, and the directory's name after a sync of the parent.
 //
-// Package powercut shows that a package does this.
+// A test with package powercut shows that a package does this.
 package durable
 
 import (
@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 )
 
-// WriteFile has write fill the file at path and returns once the file is durable. The file appears whole: at any time, and
-// after a power cut, it is the old one or the new one.
+// WriteFile lets write fill the file at path, and returns when the file is durable. The file is atomic: at any time, and after
+// a power cut, it is the old one or the new one.
 func WriteFile(path string, mode fs.FileMode, write func(f *os.File) error) (err error) {
 	dir, name := filepath.Split(path)
 	f, err := os.CreateTemp(filepath.Clean(dir), "."+name+"-*")
@@ -27,7 +27,7 @@ func WriteFile(path string, mode fs.FileMode, write func(f *os.File) error) (err
 	return Rename(f.Name(), path)
 }
 
-// Rename renames a file and returns once its new name is durable. The content is for the caller to sync before.
+// Rename renames a file, and returns when its new name is durable. The caller syncs the content before.
 func Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
@@ -35,8 +35,8 @@ func Rename(from, to string) error {
 	return SyncDir(filepath.Dir(to))
 }
 
-// MkdirAll makes a directory and those above it, and returns once all that it made are durable, and the directory itself: the
-// process that made it may have died before.
+// MkdirAll creates a directory and its parents, and returns when all of them are durable. That includes an existing directory;
+// because the process that created it may have died before its sync.
 func MkdirAll(path string, mode fs.FileMode) error {
 	switch err := os.Mkdir(path, mode); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -48,7 +48,7 @@ func MkdirAll(path string, mode fs.FileMode) error {
 		if info, statErr := os.Stat(path); statErr != nil || !info.IsDir() {
 			return err
 		}
-		if err := SyncDir(filepath.Dir(path)); !errors.Is(err, fs.ErrPermission) { // who may not write there made nothing there
+		if err := SyncDir(filepath.Dir(path)); !errors.Is(err, fs.ErrPermission) { // a process that may not write there created nothing there
 			return err
 		}
 		return nil

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package foreigncontroller tells, from an object's managed fields and from leases, whether another controller keeps what Atoll would.
+// Package foreigncontroller finds, in managed fields and leases, other controllers that write Atoll's objects.
 //
-// In go objects and leases as they were read, out come findings with a typed reason. It is pure: how long something has been
-// so is its callers' to measure, each on the one clock that it has (package worker/internal/foreigncontroller, pkg/doctor).
+// In go objects and leases as read; out come findings with a typed reason. It is pure: callers measure durations, each with its
+// own clock (package worker/internal/foreigncontroller, pkg/doctor).
 //
-// Managed fields are bookkeeping and no protection: a controller that writes as "atoll-worker" is not told apart. Two
-// installations of Atoll are, by their leases.
+// Managed fields are bookkeeping, not protection: a controller that writes as "atoll-worker" is not found. A second
+// installation of Atoll is, by its lease.
 package foreigncontroller
 
 import (
@@ -19,27 +19,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reason is what gives another controller away.
+// Reason is the evidence for another controller.
 type Reason string
 
 // The reasons.
 const (
 	// StatusWritten: a writer outside Atoll wrote the object's status after Atoll did.
 	StatusWritten Reason = "StatusWrittenByAnother"
-	// LeaseHeld: the controller that the API comes from has its lease.
+	// LeaseHeld: the lease of the API's original controller is held.
 	LeaseHeld Reason = "LeaseOfAnotherHeld"
-	// OlderInstallation: another installation of Atoll in this cluster has had its lease for longer.
+	// OlderInstallation: another installation of Atoll in this cluster has an older lease.
 	OlderInstallation Reason = "OlderInstallation"
 )
 
-// Write is who last changed an object's status, and when by the API server's clock.
+// Write is the last change of an object's status: the writer, and the time by the API server's clock.
 type Write struct {
 	Manager string
 	At      time.Time
 }
 
-// StatusWrite is the last write of the object's status by another controller, if no part of Atoll has written it since. A
-// status that was edited with kubectl was edited by a person, who does not do it again.
+// StatusWrite returns the last write of the object's status by another controller, unless Atoll has written it since. Edits
+// with kubectl do not count; because a user does not repeat them.
 func StatusWrite(object metav1.Object) (w Write, foreign bool) {
 	var own time.Time
 	for _, entry := range object.GetManagedFields() {
@@ -56,7 +56,7 @@ func StatusWrite(object metav1.Object) (w Write, foreign bool) {
 			w = Write{Manager: entry.Manager, At: at}
 		}
 	}
-	// Times are whole seconds. The order of two in one second is unknown.
+	// Times are whole seconds. The order of two writes in one second is unknown.
 	return w, w.Manager != "" && !own.After(w.At)
 }
 
@@ -64,7 +64,7 @@ func StatusWrite(object metav1.Object) (w Write, foreign bool) {
 type Lease struct {
 	Namespace, Name, Holder string
 	Reason                  Reason
-	// Renewed tells one renewal from the next, and Duration is how long one lasts.
+	// Renewed distinguishes renewals, and Duration is the lease's duration.
 	Renewed  time.Time
 	Duration time.Duration
 }
@@ -72,24 +72,24 @@ type Lease struct {
 // WorkerLease is the name of a worker's lease, in the namespace of its installation.
 const WorkerLease = "atoll-worker"
 
-// known are the leases of the system that the API comes from: names, and ends of names.
+// known are the leases of the API's original system: names, and suffixes of names.
 var known = []string{"sandbox-api-server", "agents.navix.sh", "agentbox.navix.sh"}
 
-// A lease lasts from shortest to longest, whatever it says: one that is no longer renewed must not stop a worker for long.
+// Bounds of a lease's duration, whatever it declares: an abandoned lease must not stop a worker for long.
 const (
 	shortest = 15 * time.Second
 	longest  = time.Minute
 )
 
-// Leases finds the held ones among those that an operator has named as another controller's, as NAMESPACE/NAME. No other lease
-// counts, whatever its name: who edits a namespace can make any. Of two installations of Atoll the one whose lease is older goes
-// on, and the other finds it here.
+// Leases returns the held leases that an operator has named as another controller's, as NAMESPACE/NAME. No other lease counts;
+// because any user who edits a namespace can create one. Of two installations of Atoll, the one with the older lease continues,
+// and the other finds it here.
 func Leases(all []coordinationv1.Lease, namespace string, named []string) []Lease {
 	return held(all, namespace, func(l *coordinationv1.Lease) bool { return slices.Contains(named, l.Namespace+"/"+l.Name) })
 }
 
-// Suspects finds the held leases that look like another controller's, or another installation's. Anybody who edits a namespace can
-// make them so: they are for a person to look at, and nothing is decided by them.
+// Suspects returns the held leases that look like another controller's, or another installation's. They are for an operator to
+// check, and decide nothing; because any user who edits a namespace can create one.
 func Suspects(all []coordinationv1.Lease, namespace string) []Lease {
 	return held(all, namespace, func(l *coordinationv1.Lease) bool {
 		return l.Name == WorkerLease || slices.ContainsFunc(known, func(name string) bool {
@@ -125,7 +125,7 @@ func held(all []coordinationv1.Lease, namespace string, wanted func(*coordinatio
 	return out
 }
 
-// older orders installations by when they came.
+// older orders installations by age.
 func older(a, b *coordinationv1.Lease) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace)) < 0
 }

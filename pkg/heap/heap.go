@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heap trades memory for processor time. A claim leaves much garbage on a heap that is small, and with Go's default
-// the collector runs so often that it takes a good part of what claims have; on a machine that the API server fills as
+// Package heap trades memory for processor time. A claim leaves much garbage relative to a small heap. With Go's default the
+// collector runs so often that it takes much of the claims' processor time; on a busy machine that adds latency.
 // well, that is latency.
 package heap
 
@@ -16,21 +16,21 @@ import (
 const (
 	// percent lets the heap grow fivefold between collections: 40 MB of live data take 200 MB.
 	percent = 400
-	// leastPercent keeps a big heap from being collected all the time.
+	// leastPercent prevents constant collection of a big heap.
 	leastPercent = 25
 )
 
-// Relax makes collections rarer, unless GOGC says otherwise. GOMEMLIMIT, which a container should have, still holds.
+// Relax makes collections rarer, unless GOGC is set. GOMEMLIMIT, which a container should set, still holds.
 func Relax() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)
 	}
 }
 
-// RelaxWithin is Relax for a heap of which much is held: garbage takes room bytes at the most, or a quarter of what is held
-// where that is more. A heap that is collected again and again, although what is held does not grow, gets more, up to
-// maxFactor times as much, until it is collected less than every eight seconds: a collection of tens of megabytes delays what
-// runs beside it by milliseconds, and a hub whose clusters report all the time would have several a second.
+// RelaxWithin is Relax for a heap with much live data: garbage takes at most room bytes, or a quarter of the live data if that
+// is more. If collections are frequent although the live data does not grow, the limit rises, up to maxFactor times as much,
+// until they are at least eight seconds apart; because a collection of tens of megabytes delays other work by milliseconds, and
+// a hub with busy clusters would have several a second.
 func RelaxWithin(room uint64) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -41,7 +41,7 @@ func RelaxWithin(room uint64) {
 	t.arm()
 }
 
-// tuner looks again after every collection: that is when it is known what is held.
+// tuner adjusts after every collection, when the live size is known.
 type tuner struct {
 	room    uint64
 	percent int
@@ -50,7 +50,7 @@ type tuner struct {
 	set     func(percent int)
 }
 
-// arm leaves behind what the next collection finds; without a pointer in it, it might share memory with what stays.
+// arm registers for the next collection. The object has a pointer; because otherwise it might share memory with live objects.
 func (t *tuner) arm() { runtime.AddCleanup(new(*tuner), (*tuner).collected, t) }
 
 func (t *tuner) collected() {
@@ -65,7 +65,7 @@ func (t *tuner) collected() {
 	t.arm()
 }
 
-// choose rounds, so that a heap which hardly changes is left alone.
+// choose rounds, so that a nearly constant heap keeps its setting.
 func choose(live, room uint64) int {
 	const step = 25
 	p := int(100 * room / max(live, 1) / step * step)
@@ -73,22 +73,22 @@ func choose(live, room uint64) int {
 }
 
 const (
-	// A heap is collected often if that is less than often apart for as long as lasting; a gap of more than seldom is enough to
-	// take room back. They are more than twofold apart, or the factor would go to and fro. A collection of a hub with 1000
-	// clusters takes 50 ms of both of two processors: every 5 s it would be what the slowest hundredth of claims sees.
+	// Collections are frequent if they are less than often apart for lasting; a gap of more than seldom lowers the limit again.
+	// The two differ by more than a factor of two, or the factor would oscillate. A collection of a hub with 1000 clusters
+	// takes 50 ms of two processors: every 5 s it would be visible in the slowest hundredth of claims.
 	often, lasting = 8 * time.Second, 2 * time.Second
 	seldom         = 40 * time.Second
 	maxFactor      = 8
 )
 
-// pace is how often a heap is collected.
+// pace is the frequency of collections.
 type pace struct {
 	factor      int
-	since, last time.Time // the first and the last collection of those that were less than often apart
+	since, last time.Time // the first and the last of the collections that were less than often apart
 	live        uint64    // after the first
 }
 
-// collected notes a collection. A heap that fills is left alone: it is collected often for as long as that takes.
+// collected records a collection. A growing heap keeps its setting: it is collected often while it fills.
 func (p *pace) collected(now time.Time, live uint64) {
 	gap := now.Sub(p.last)
 	p.last = now

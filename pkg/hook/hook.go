@@ -35,7 +35,7 @@ type HTTP struct {
 	Body    string            `json:"body,omitempty"`
 }
 
-// Encode writes hooks as they stand on a Pod; "" for none.
+// Encode returns hooks as a Pod's annotation; "" for none.
 func Encode(actions []Action) (string, error) {
 	if len(actions) == 0 {
 		return "", nil
@@ -47,7 +47,7 @@ func Encode(actions []Action) (string, error) {
 	return string(data), nil
 }
 
-// Decode reads what Encode wrote. What others wrote there is checked as a request is.
+// Decode reads an annotation that Encode wrote. It validates the text as Parse does; because other writers may have changed it.
 func Decode(text string) ([]Action, error) {
 	if text == "" {
 		return nil, nil
@@ -63,7 +63,7 @@ func Decode(text string) ([]Action, error) {
 	return actions, nil
 }
 
-// Title names a hook in messages: nothing of it that could be secret.
+// Title names a hook in messages, without anything that could be secret.
 func (a *Action) Title(index int) string {
 	kind := "http"
 	if a.Exec != nil {

@@ -42,7 +42,7 @@ var (
 	token   = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$") // RFC 9110's
 )
 
-// Parse reads a request's hooks, or tells everything that is wrong with them. A fault quotes nothing of a command, a header
+// Parse reads a request's hooks, or returns everything that is wrong with them. A fault quotes nothing of a command, a header
 // or a body.
 func Parse(list []*structpb.Struct) ([]Action, []problem.Field) {
 	var f faults
@@ -64,7 +64,7 @@ func Parse(list []*structpb.Struct) ([]Action, []problem.Field) {
 	return actions, nil
 }
 
-// Faults are what is wrong with a request's hooks.
+// Faults returns what is wrong with a request's hooks.
 func Faults(list []*structpb.Struct) []problem.Field {
 	_, f := Parse(list)
 	return f
@@ -76,7 +76,7 @@ func (f *faults) add(field, value, valid string) {
 	*f = append(*f, problem.Field{Field: field, Value: value, Valid: valid})
 }
 
-// object is a JSON object and where it stands in the request.
+// object is a JSON object and its path in the request.
 type object struct {
 	path   string
 	fields map[string]*structpb.Value
@@ -84,7 +84,7 @@ type object struct {
 
 func (o object) at(name string) string { return o.path + "." + name }
 
-// only refuses fields that mean nothing: a misspelt one would silently do nothing.
+// only refuses unknown fields: a misspelt field would have no effect.
 func (f *faults) only(o object, known ...string) {
 	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
 		if !slices.Contains(known, name) {
@@ -222,7 +222,7 @@ func (f *faults) oneOf(o object, name string, known []string) string {
 	return value
 }
 
-// number is false for a field that is not there, or is no such number.
+// number returns false for a missing field, and for a value that is no such number.
 func (f *faults) number(o object, name string, least, most int32) (int32, bool) {
 	v, ok := o.fields[name]
 	if !ok {
@@ -240,7 +240,7 @@ func (f *faults) number(o object, name string, least, most int32) (int32, bool) 
 	return int32(n.NumberValue), true
 }
 
-// shown keeps an error from repeating a request of megabytes.
+// shown bounds the part of a request that an error repeats.
 func shown(s string) string { return clip.Text(s, 80) }
 
 func structs(text []byte) ([]*structpb.Struct, error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logging gives every program the same two flags for its log, and makes the logger they describe.
+// Package logging adds the same two log flags to every program, and creates the logger.
 package logging
 
 import (

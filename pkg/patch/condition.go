@@ -13,7 +13,7 @@ import (
 // Reason is why a condition has its status. The constants are in api/v1alpha1, beside the condition types.
 type Reason = v1alpha1.ConditionReason
 
-// Condition is what a reconciler concludes. SetCondition adds what can be derived.
+// Condition is a reconciler's conclusion. SetCondition adds the derived fields.
 type Condition struct {
 	Type    string
 	Status  metav1.ConditionStatus
@@ -31,8 +31,8 @@ func False(conditionType string, reason Reason, message string) Condition {
 	return Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// SetCondition puts c into conditions, as observed at the given generation, and reports whether that changed anything.
-// lastTransitionTime moves only when the status does, and is then the clock's time.
+// SetCondition sets c in conditions, as observed at the given generation, and reports whether anything changed.
+// lastTransitionTime changes only with the status, to the clock's time.
 func SetCondition(conditions *[]metav1.Condition, clk clock.PassiveClock, generation int64, c Condition) bool {
 	return meta.SetStatusCondition(conditions, metav1.Condition{
 		Type:               c.Type,

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// PatchHelper remembers a pool as it was read, and writes the difference.
+// PatchHelper keeps a pool as it was read, and writes the difference.
 //
 //nolint:revive // the name is the one that the reference gives it
 type PatchHelper struct {
@@ -22,7 +22,7 @@ type PatchHelper struct {
 	before *v1alpha1.SandboxPool
 }
 
-// NewPatchHelper takes the picture to compare with. Call it before anything is changed.
+// NewPatchHelper copies the pool for the comparison. Call it before any change.
 func NewPatchHelper(c client.Client, pool *v1alpha1.SandboxPool) *PatchHelper {
 	return &PatchHelper{client: c, before: pool.DeepCopy()}
 }
@@ -32,10 +32,10 @@ func (h *PatchHelper) HasChanges(pool *v1alpha1.SandboxPool) bool {
 	return h.mainChanged(pool) || len(statusChanges(&h.before.Status, &pool.Status)) > 0
 }
 
-// Patch writes metadata and spec if they changed, then status if it did. After a nil return, pool is what the server
-// has, and further changes of it can be written by the same helper.
+// Patch writes metadata and spec if they changed, then status if it did. After a nil return, pool equals the server's, and the
+// same helper can write further changes.
 func (h *PatchHelper) Patch(ctx context.Context, pool *v1alpha1.SandboxPool) error {
-	// The response to the first patch overwrites pool, its status included, so the wanted status is taken out before.
+	// The response to the first patch overwrites pool with its status, so copy the wanted status before.
 	wanted := pool.Status.DeepCopy()
 	status := statusChanges(&h.before.Status, wanted)
 	if h.mainChanged(pool) {
@@ -64,7 +64,7 @@ func (h *PatchHelper) mainChanged(pool *v1alpha1.SandboxPool) bool {
 		h.listsChanged(pool)
 }
 
-// listsChanged reports changes of lists that a merge patch can only replace whole.
+// listsChanged reports changes of lists, which a merge patch can only replace whole.
 func (h *PatchHelper) listsChanged(pool *v1alpha1.SandboxPool) bool {
 	return !equality.Semantic.DeepEqual(h.before.Finalizers, pool.Finalizers) ||
 		!equality.Semantic.DeepEqual(h.before.OwnerReferences, pool.OwnerReferences)
@@ -73,7 +73,7 @@ func (h *PatchHelper) listsChanged(pool *v1alpha1.SandboxPool) bool {
 func (h *PatchHelper) patchMain(ctx context.Context, pool *v1alpha1.SandboxPool) error {
 	before, after := h.before.DeepCopy(), pool.DeepCopy()
 	before.Status, after.Status = v1alpha1.SandboxPoolStatus{}, v1alpha1.SandboxPoolStatus{}
-	// Left out of the picture, the uid becomes part of the difference, and with it a condition on the write.
+	// Without the uid in the copy, it becomes part of the difference, and so a precondition of the write.
 	before.UID, after.UID = "", h.before.UID
 
 	diff := client.MergeFrom(before)

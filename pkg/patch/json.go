@@ -16,13 +16,13 @@ type Operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// Test refuses the patch unless a value is what it was; Add, Replace and Remove change one.
+// Test fails the patch unless a value is unchanged; Add, Replace and Remove change one.
 func Test(path string, value any) Operation    { return Operation{"test", path, value} }
 func Add(path string, value any) Operation     { return Operation{"add", path, value} }
 func Replace(path string, value any) Operation { return Operation{"replace", path, value} }
 func Remove(path string) Operation             { return Operation{"remove", path, nil} }
 
-// AsRead begins a patch that holds only for an object as it was read.
+// AsRead returns the tests that bind a patch to an object as it was read.
 func AsRead(obj metav1.Object) []Operation {
 	return []Operation{Test("/metadata/uid", obj.GetUID()), Test("/metadata/resourceVersion", obj.GetResourceVersion())}
 }

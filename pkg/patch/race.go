@@ -11,9 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LostRace reports that a write found another object than it was made for. The API server answers a failed test of a JSON
-// patch with a 422 that names no cause, and a uid that is not the object's with one that names the uid; a 422 with other
-// causes is about what was written.
+// LostRace reports whether a write met another object than it was made for. The API server fails a test of a JSON patch with a
+// 422 without a cause, and a different uid with a 422 that names the uid. A 422 with other causes concerns the written content.
 func LostRace(err error) bool {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return true

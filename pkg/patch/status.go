@@ -9,8 +9,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// statusChanges is the merge patch of a pool's status: JSON field name to new value, null for what is gone. A count that
-// fell to 0 is sent as 0; a struct would leave it out, and the old count would stay.
+// statusChanges is the merge patch of a pool's status: JSON field name to new value, null for removed ones. A count that fell
+// to 0 is sent as 0; because a struct would omit it, and the old count would stay.
 func statusChanges(before, after *v1alpha1.SandboxPoolStatus) map[string]any {
 	changes := map[string]any{}
 	if before.Phase != after.Phase {
@@ -58,7 +58,7 @@ func nullable(s string) any {
 	return s
 }
 
-// mapChanges is the merge patch from one map to another. A merge patch merges objects, so keys that are gone need a null.
+// mapChanges is the merge patch from one map to another. A merge patch merges objects, so removed keys need a null.
 func mapChanges(before, after map[string]string) map[string]any {
 	changes := map[string]any{}
 	for key := range before {
@@ -87,7 +87,7 @@ func selectorChanges(before, after *metav1.LabelSelector) any {
 	}
 }
 
-// autoscalingChanges spells out every field: a cleared idleZeroSince must be sent as null to be cleared.
+// autoscalingChanges has every field; because a cleared idleZeroSince must be sent as null.
 func autoscalingChanges(before, after *v1alpha1.PoolAutoScalingStatus) any {
 	if after == nil {
 		return nil

@@ -48,7 +48,7 @@ func (e *Error) Write(w http.ResponseWriter) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// Read returns the error that an HTTP response tells.
+// Read returns the error in an HTTP response.
 func Read(status int, body io.Reader) *Error {
 	text, err := io.ReadAll(io.LimitReader(body, maxDocument))
 	var d document
@@ -58,7 +58,7 @@ func Read(status int, body io.Reader) *Error {
 	return &Error{Reason: d.Reason, Message: d.Detail, Fields: d.Errors, ClaimKey: d.ClaimKey}
 }
 
-// maxDocument bounds what is read of a response.
+// maxDocument bounds the bytes read from a response.
 const maxDocument = 64 << 10
 
 func reasonOfHTTP(status int) Reason {

@@ -35,9 +35,9 @@ const (
 	OutcomeUnknown   Reason = "OUTCOME_UNKNOWN"
 	Deadline         Reason = "DEADLINE"
 	Unimplemented    Reason = "UNIMPLEMENTED"
-	// Unavailable is a hub or worker that cannot serve right now; a retry may succeed.
+	// Unavailable: a hub or worker cannot serve now; a retry may succeed.
 	Unavailable Reason = "UNAVAILABLE"
-	// Internal is a fault of Atoll's own.
+	// Internal: a bug in Atoll.
 	Internal Reason = "INTERNAL"
 )
 
@@ -61,14 +61,14 @@ var kinds = map[Reason]struct {
 	Internal:         {codes.Internal, http.StatusInternalServerError},
 }
 
-// RetrySoon is the advice that goes with an error that passes by itself.
+// RetrySoon is the retry delay of a transient error.
 const RetrySoon = 2 * time.Second
 
-// Field names one offending value of a request.
+// Field is one invalid value of a request.
 type Field struct {
 	Field string `json:"field"` // JSON path, as the caller wrote it
-	Value string `json:"value"` // what was given
-	Valid string `json:"valid"` // what would be valid
+	Value string `json:"value"` // the given value
+	Valid string `json:"valid"` // what is valid
 }
 
 // Error is a refusal or failure that the caller can act on.
@@ -76,7 +76,7 @@ type Error struct {
 	Reason     Reason
 	Message    string
 	Fields     []Field
-	ClaimKey   string        // set where the call named one
+	ClaimKey   string        // set if the call has one
 	RetryAfter time.Duration // zero: no advice
 	cause      error
 }
@@ -101,7 +101,7 @@ func InvalidFields(fields ...Field) *Error {
 	return &Error{Reason: Invalid, Message: strings.Join(parts, "; "), Fields: fields}
 }
 
-// WithRetryAfter returns e with advice when to come again.
+// WithRetryAfter returns e with a delay after which to retry.
 func (e *Error) WithRetryAfter(d time.Duration) *Error {
 	e.RetryAfter = d
 	return e
@@ -127,7 +127,7 @@ func (r Reason) HTTPStatus() int {
 	return http.StatusInternalServerError
 }
 
-// GRPCStatus makes *Error understood by the grpc status package.
+// GRPCStatus lets the grpc status package read an *Error.
 func (e *Error) GRPCStatus() *status.Status {
 	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: Domain}
 	if e.ClaimKey != "" {
@@ -155,8 +155,8 @@ func (e *Error) GRPCStatus() *status.Status {
 	return st
 }
 
-// FromError returns err as an *Error: the one it wraps, the one its gRPC status carries, or one made of its status code.
-// It returns nil for nil.
+// FromError returns err as an *Error: the one that it wraps, the one in its gRPC status, or one made of its status code. It
+// returns nil for nil.
 func FromError(err error) *Error {
 	if err == nil {
 		return nil
@@ -179,7 +179,7 @@ func FromStatus(st *status.Status, cause error) *Error {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() == Domain {
-				if _, known := kinds[Reason(d.GetReason())]; known { // else of a newer peer: its code says enough
+				if _, known := kinds[Reason(d.GetReason())]; known { // else of a newer peer: the code is enough
 					e.Reason = Reason(d.GetReason())
 				}
 				e.ClaimKey = d.GetMetadata()["claimKey"]

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout is how much of a pool may be missing while its idle Pods are replaced: in goes a text as users write it,
-// a number or a percentage of replicas; out comes a number of Pods. The hub checks it, a refresh writes it down, and the
-// pool goes by it.
+// Package rollout defines how much of a pool may be missing while its idle Pods are replaced. In goes a number, or a percentage
+// of replicas, as text; out comes a number of Pods. The hub validates it, a refresh stores it, and the pool follows it.
 package rollout
 
 import (
@@ -12,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Default is what holds where nothing is said.
+// Default is the limit of an empty text.
 var Default = Limit{intstr.FromString("20%")}
 
 // Limit is a number of Pods, or a percentage of replicas.
@@ -32,7 +31,7 @@ func Parse(text string) (Limit, error) {
 	return limit, nil
 }
 
-// Of is how many of so many Pods that is. What is more than none is at least one, so that a small pool rolls over as well.
+// Of returns the limit for a number of replicas. A limit above none is at least one Pod, so that small pools roll over as well.
 func (l Limit) Of(replicas int32) int {
 	n, err := l.scaled(int(replicas))
 	if err != nil {

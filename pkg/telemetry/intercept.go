@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ours precedes the methods that get a span; health checks and reflection get none.
+// ours is the prefix of methods that get a span; health checks and reflection get none.
 const ours = "/atoll.sandbox.v1."
 
-// Unary begins the span of every call of the public API, below the one that its caller names. With a nil provider it only
-// passes on the caller's trace, if there is one.
+// Unary begins the span of every call of the public API, as a child of the caller's span. With a nil provider it only passes on
+// the caller's trace, if any.
 func Unary(provider trace.TracerProvider) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		ctx = fromCaller(ctx)
@@ -37,7 +37,7 @@ func Unary(provider trace.TracerProvider) grpc.UnaryServerInterceptor {
 	}
 }
 
-// fromCaller reads the trace that a call's metadata names, which is also where the gateway puts HTTP's headers.
+// fromCaller reads the trace in a call's metadata. The gateway copies HTTP's headers there.
 func fromCaller(ctx context.Context) context.Context {
 	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
 	if len(parent) == 0 {

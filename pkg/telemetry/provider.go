@@ -21,10 +21,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// shutdownTimeout is how long the last spans may take to leave: less than what is left of a Pod's grace period.
+// shutdownTimeout bounds the export of the last spans. It is shorter than the rest of a Pod's grace period.
 const shutdownTimeout = 3 * time.Second
 
-// Flags are those of tracing. Everything but the endpoint is OpenTelemetry's own environment: OTEL_TRACES_SAMPLER,
+// Flags are the flags of tracing. All settings but the endpoint come from OpenTelemetry's own environment: OTEL_TRACES_SAMPLER,
 // OTEL_EXPORTER_OTLP_HEADERS, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_… and the rest.
 type Flags struct {
 	Endpoint string
@@ -36,7 +36,7 @@ func (f *Flags) Bind(flags *pflag.FlagSet) {
 		"URL of an OpenTelemetry collector's OTLP/gRPC endpoint, http:// without TLS or https://; default: OTEL_EXPORTER_OTLP_ENDPOINT, and without that no traces")
 }
 
-// Validate refuses what is no endpoint.
+// Validate refuses an invalid endpoint.
 func (f *Flags) Validate() error {
 	if f.Endpoint == "" {
 		return nil
@@ -48,20 +48,20 @@ func (f *Flags) Validate() error {
 	return nil
 }
 
-// Tracing is what a process traces with. The zero value traces nothing.
+// Tracing is a process's tracing. The zero value traces nothing.
 type Tracing struct {
-	// Provider makes the spans; nil when tracing is off.
+	// Provider creates the spans; nil when tracing is off.
 	Provider trace.TracerProvider
 	sdk      *sdktrace.TracerProvider
 }
 
-// Service is who a process' spans come from. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before it.
+// Service identifies the process in its spans. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it.
 type Service struct {
 	Name, Version, ClusterID string
 }
 
-// Open makes the provider, or none without an endpoint. It does not wait for a connection: traces are lost while the
-// collector is away, and nothing else is.
+// Open creates the provider, or none without an endpoint. It does not wait for a connection: while the collector is away, only
+// traces are lost.
 func (f *Flags) Open(ctx context.Context, service Service, log logr.Logger) (*Tracing, error) {
 	if !f.enabled(os.Getenv) {
 		return &Tracing{}, nil
@@ -86,7 +86,7 @@ func (f *Flags) Open(ctx context.Context, service Service, log logr.Logger) (*Tr
 	return &Tracing{Provider: sdk, sdk: sdk}, nil
 }
 
-// Close sends what has not been sent yet.
+// Close sends the remaining spans.
 func (t *Tracing) Close() error {
 	if t == nil || t.sdk == nil {
 		return nil

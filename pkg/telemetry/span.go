@@ -31,17 +31,17 @@ const (
 	Call      = attribute.Key("atoll.call")
 )
 
-// Start begins a span below the one in ctx. Without one, or if that is not sampled, it does nothing, at no cost. Attributes
-// belong behind IsRecording: making them is not free.
+// Start begins a child of the span in ctx. Without a span there, or if it is not sampled, Start does nothing, at no cost.
+// Create attributes only after IsRecording, because they cost.
 func Start(ctx context.Context, name string) (context.Context, trace.Span) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.SpanContext().IsSampled() {
-		return ctx, parent // which records nothing, so that ending it is nothing
+		return ctx, parent // which records nothing, so ending it has no effect
 	}
 	return parent.TracerProvider().Tracer(scope).Start(ctx, name)
 }
 
-// End ends a span that Start began. Of an error it keeps the reason: messages may quote claim keys.
+// End ends a span that Start began. It keeps only an error's reason; because messages may quote claim keys.
 func End(span trace.Span, err error) {
 	if !span.IsRecording() {
 		return
@@ -54,7 +54,7 @@ func End(span trace.Span, err error) {
 	span.End()
 }
 
-// Adopt lets what goes on under ctx, which outlives its caller's, belong to the caller's trace.
+// Adopt adds the caller's trace to ctx, which outlives the caller's context.
 func Adopt(ctx, caller context.Context) context.Context {
 	if span := trace.SpanFromContext(caller); span.SpanContext().IsValid() {
 		return trace.ContextWithSpan(ctx, span)
@@ -62,7 +62,7 @@ func Adopt(ctx, caller context.Context) context.Context {
 	return ctx
 }
 
-// Joined notes that a call waits for what another call has begun, whose trace it does not share.
+// Joined records that a call waits for another call's work, which has a trace of its own.
 func Joined(ctx, other context.Context) {
 	own, theirs := trace.SpanFromContext(ctx), trace.SpanContextFromContext(other)
 	if own.IsRecording() && theirs.IsValid() && theirs.TraceID() != own.SpanContext().TraceID() {
@@ -70,8 +70,8 @@ func Joined(ctx, other context.Context) {
 	}
 }
 
-// Continue begins the span of a call that came over the link with the trace of its caller, already extracted into ctx. A
-// nil provider begins none.
+// Continue begins the span of a call that came over the link, with the caller's trace already extracted into ctx. With a nil
+// provider it begins none.
 func Continue(ctx context.Context, provider trace.TracerProvider, name string) (context.Context, trace.Span) {
 	if provider == nil {
 		return ctx, trace.SpanFromContext(context.Background())

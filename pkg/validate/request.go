@@ -43,25 +43,25 @@ var (
 // IsClusterID reports whether a text can be the id of a cluster.
 func IsClusterID(s string) bool { return clusterID.MatchString(s) }
 
-// ValidClusterID is what IsClusterID wants.
+// ValidClusterID describes what IsClusterID accepts.
 const ValidClusterID = "a ClusterID: up to 30 of a-z, 0-9 and -, beginning with a letter"
 
-// Faults collect everything that is wrong with a request, so that the caller hears of it at once.
+// Faults collects everything that is wrong with a request, so that the caller gets it at once.
 type Faults []problem.Field
 
-// Add adds one.
+// Add adds a fault.
 func (f *Faults) Add(field, value, valid string) {
 	*f = append(*f, problem.Field{Field: field, Value: value, Valid: valid})
 }
 
-// Check adds one unless a field is right.
+// Check adds a fault unless ok.
 func (f *Faults) Check(ok bool, field, value, valid string) {
 	if !ok {
 		f.Add(field, value, valid)
 	}
 }
 
-// Err is nil if there are none.
+// Err returns nil without faults.
 func (f Faults) Err() error {
 	if len(f) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func (f Faults) Err() error {
 	return problem.InvalidFields(f...)
 }
 
-// Create are the faults of a request for a sandbox, whose namespace is filled in.
+// Create returns the faults of a request for a sandbox. Its namespace must be filled in.
 func Create(r *sandboxv1.CreateSandboxRequest) Faults {
 	var f Faults
 	f.names(r)
@@ -125,7 +125,7 @@ func (f *Faults) maps(r *sandboxv1.CreateSandboxRequest) {
 	f.Check(size <= maxMetadata, "metadata", fmt.Sprintf("%d bytes", size), "at most 32768 bytes of keys and values")
 }
 
-// Labels are the faults of a claim's labels.
+// Labels returns the faults of a claim's labels.
 func Labels(labels map[string]string) Faults {
 	var f Faults
 	f.Check(len(labels) <= maxLabels, "labels", fmt.Sprintf("%d of them", len(labels)), "at most 64")
@@ -151,7 +151,7 @@ func (f *Faults) Namespace(value string) {
 	f.Check(len(validation.IsDNS1123Label(value)) == 0, "namespace", Clip(value), "a namespace: a DNS label of at most 63 characters")
 }
 
-// ClaimKey checks a key that is there.
+// ClaimKey checks a key that is set.
 func (f *Faults) ClaimKey(key string) {
 	ok := len(key) >= 1 && len(key) <= maxClaimKey
 	for i := range len(key) {
@@ -160,7 +160,7 @@ func (f *Faults) ClaimKey(key string) {
 	f.Check(ok, "claimKey", Clip(key), "1 to 128 printable ASCII characters")
 }
 
-// SandboxID checks an id for its form.
+// SandboxID checks the form of an id.
 func (f *Faults) SandboxID(id string) {
 	_, ok := ClusterOf(id)
 	f.Check(ok, "id", Clip(id), "a sandbox id: a lowercase ULID, -, and a ClusterID")
@@ -188,7 +188,7 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-// Clip keeps an error from repeating a request of megabytes.
+// Clip bounds the part of a request that an error repeats.
 func Clip(s string) string { return clip.Text(s, 160) }
 
 func sortedKeys(m map[string]string) []string {

@@ -11,10 +11,10 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// MaxTimeout is the longest idle, lifetime or first-activity timeout that a request may name.
+// MaxTimeout is the longest idle, lifetime or first-activity timeout of a request.
 const MaxTimeout = 8760 * time.Hour
 
-// Timeouts are what is wrong with the timeouts of a claim.
+// Timeouts returns the faults of a claim's timeouts.
 func Timeouts(r *sandboxv1.CreateSandboxRequest) Faults {
 	faults := timeoutFaults(nil, "idleTimeout", r.GetIdleTimeout())
 	faults = timeoutFaults(faults, "maxLifetime", r.GetMaxLifetime())
@@ -30,7 +30,7 @@ func Timeouts(r *sandboxv1.CreateSandboxRequest) Faults {
 	return faults
 }
 
-// Update are the faults of a change to a live sandbox.
+// Update returns the faults of a change to a live sandbox.
 func Update(r *sandboxv1.UpdateSandboxRequest) Faults {
 	var f Faults
 	f.SandboxID(r.GetId())
@@ -49,7 +49,7 @@ func timeoutFaults(faults []problem.Field, field string, d *durationpb.Duration)
 	return append(faults, problem.Field{Field: field, Value: DurationValue(d), Valid: `a duration such as "90s", from 0 (none) to 8760h`})
 }
 
-// DurationValue is a duration as an error quotes it, in or out of its type's range.
+// DurationValue formats a duration for an error, even one out of its type's range.
 func DurationValue(d *durationpb.Duration) string {
 	if d == nil || !d.IsValid() {
 		return d.String()

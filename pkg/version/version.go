@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version names the build. The linker sets Version; without it, the module's build information is used.
+// Package version names the build. The linker sets Version; without that, the module's build information is used.
 package version
 
 import "runtime/debug"

@@ -2,9 +2,9 @@
 
 // Package visibility decides which tenants see a SandboxTemplate.
 //
-// In go spec.visibility and a caller; out comes yes or no. Rules are alternatives; within a rule team and user must both
-// match, and an empty field matches every caller. Without rules a template is public. It is pure, and decides what is shown, no
-// more: hiding a template hides no Env that was made from it.
+// In go spec.visibility and a caller; out comes yes or no. Rules are alternatives. Within a rule team and user must both match,
+// and an empty field matches every caller. Without rules a template is public. The package is pure. It decides only what is
+// shown: hiding a template hides no Env made from it.
 package visibility
 
 import (
@@ -25,7 +25,7 @@ func (c Caller) matches(rule v1alpha1.TemplateVisibilityRule) bool {
 	return (rule.Team == "" || rule.Team == c.Team) && (len(rule.Users) == 0 || c.User != "" && slices.Contains(rule.Users, c.User))
 }
 
-// Seen are those of the templates that a caller sees, in their order.
+// Seen returns the templates that a caller sees, in order.
 func (c Caller) Seen(templates []v1alpha1.SandboxTemplate) []v1alpha1.SandboxTemplate {
 	var out []v1alpha1.SandboxTemplate
 	for i := range templates {

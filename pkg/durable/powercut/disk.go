@@ -17,13 +17,13 @@ import (
 	"strings"
 )
 
-// node is a file or a directory: as it is durable. What changes it is in a list beside it.
+// node is a file or a directory in its durable state. Its changes are in a separate list.
 type node struct {
 	content []byte
 	names   map[string]*node // nil: a file
 }
 
-// change is what one system call does to the disk.
+// change is the effect of one system call on the disk.
 type change struct {
 	what string
 	file *node // nil: it changes names
@@ -33,7 +33,7 @@ type change struct {
 	resize  bool
 
 	names  []name
-	synced *node // what has to be synced
+	synced *node // the node to sync
 }
 
 type name struct {
@@ -42,16 +42,16 @@ type name struct {
 	node *node // nil: removed
 }
 
-// fate is what a power cut leaves of a change.
+// fate is the part of a change that survives a power cut.
 type fate int
 
 const (
 	lost fate = iota
 	quarter
-	half // so much of a write, in whole sectors
+	half // a part of a write, in whole sectors
 	most
 	kept
-	room // zeros in place of a write
+	room // zeros instead of a write
 	fates
 )
 
@@ -109,7 +109,7 @@ func sized(content []byte, size int64) []byte {
 	return content[:size]
 }
 
-// tree lists a state by path. Directories end in a slash.
+// tree lists a state by path. Directories end with a slash.
 func (v *view) tree(n *node, path string, into map[string][]byte) {
 	for name, child := range v.of(n).names {
 		if child.names == nil {
@@ -121,13 +121,13 @@ func (v *view) tree(n *node, path string, into map[string][]byte) {
 	}
 }
 
-// disk is what is durable, and what is not yet, in the order of the calls.
+// disk has the durable state and the pending changes, in the order of the calls.
 type disk struct {
 	root    *node
 	pending []*change
 }
 
-// state is the disk after a power cut that left of each pending change what its fate says; without fates all is kept.
+// state returns the disk after a power cut with these fates of the pending changes; without fates, all are kept.
 func (d *disk) state(fates []fate) map[string][]byte {
 	v := view{map[*node]*node{}}
 	for i, c := range d.pending {
@@ -184,7 +184,7 @@ func load(dir string) (map[string][]byte, error) {
 
 func store(dir string, state map[string][]byte) error {
 	errs := []error{os.Mkdir(dir, 0o700)}
-	for _, path := range slices.Sorted(maps.Keys(state)) { // directories come before what is in them
+	for _, path := range slices.Sorted(maps.Keys(state)) { // a directory comes before its contents
 		if strings.HasSuffix(path, "/") {
 			errs = append(errs, os.Mkdir(filepath.Join(dir, path), 0o700))
 		} else {
@@ -194,7 +194,7 @@ func store(dir string, state map[string][]byte) error {
 	return errors.Join(errs...)
 }
 
-// differ says where two states differ.
+// differ returns the difference of two states.
 func differ(want, got map[string][]byte) error {
 	var errs []error
 	for path, content := range want {

@@ -16,30 +16,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markFD is where the process writes its marks.
+// markFD is the descriptor to which the process writes its marks.
 const markFD = 3
 
-// event is one step of the work: a change, a sync, or a mark. There is a point behind each of them.
+// event is one step of the work: a change, a sync, or a mark. A point follows each event.
 type event struct {
 	change *change
 	synced []*change
 	mark   bool
 }
 
-// recorder makes events of system calls. It follows the names and the files of a directory by their inodes.
+// recorder turns system calls into events. It follows the names and files of a directory by their inodes.
 type recorder struct {
 	dir    string
 	device uint64
 	root   *node
 	inodes map[uint64]*node
-	now    view // as the running system has it
+	now    view // as the running system sees it
 	events []event
-	// unsynced are the changes that no sync has made durable yet.
+	// unsynced are the changes that are not durable yet.
 	unsynced []*change
 
-	// killAfter is the number of a change of names after which the process is killed; 0: none.
+	// killAfter is the number of the name change after which the process is killed; 0: none.
 	killAfter, renamed int
-	begun              int // at which event the work began, for the last time
+	begun              int // the event at which the work last began
 }
 
 func newRecorder(dir string) (*recorder, error) {
@@ -49,7 +49,7 @@ func newRecorder(dir string) (*recorder, error) {
 	return r, err
 }
 
-// adopt takes what is in a directory before the work begins for durable.
+// adopt records a directory's contents before the work as durable.
 func (r *recorder) adopt(path string) (*node, error) {
 	var s unix.Stat_t
 	if err := unix.Lstat(path, &s); err != nil {
@@ -87,7 +87,7 @@ func (r *recorder) change(c *change) error {
 	return nil
 }
 
-// place is a name in a directory of ours; nil for any other.
+// place returns a name in a traced directory; nil for any other.
 func (r *recorder) place(c *call, at uint64, path string) (*name, error) {
 	if !filepath.IsAbs(path) {
 		link := fmt.Sprintf("/proc/%d/fd/%d", c.pid, int32(at))
@@ -119,7 +119,7 @@ func (r *recorder) place(c *call, at uint64, path string) (*name, error) {
 	}
 }
 
-// node is what a descriptor is open on; nil if it is none of ours.
+// node returns the node of a descriptor; nil if it is not traced.
 func (r *recorder) node(c *call, fd uint64) (*node, error) {
 	var s unix.Stat_t
 	err := unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", c.pid, int32(fd)), &s)
@@ -129,7 +129,7 @@ func (r *recorder) node(c *call, fd uint64) (*node, error) {
 	return r.inodes[s.Ino], nil
 }
 
-// paths of a call: which arguments are a directory and a path in it.
+// paths has, for each call, the arguments that are a directory and a path in it.
 var paths = map[uint64][][2]int{
 	unix.SYS_OPENAT:    {{0, 1}},
 	unix.SYS_MKDIRAT:   {{0, 1}},
@@ -151,7 +151,7 @@ func (r *recorder) entered(c *call) error {
 		if err != nil || n == nil {
 			return ignore(err)
 		}
-		for _, u := range r.unsynced { // what is written meanwhile may come too late
+		for _, u := range r.unsynced { // the sync may not cover later writes
 			if u.synced == n {
 				c.pending = append(c.pending, u)
 			}
@@ -252,7 +252,7 @@ func (r *recorder) named(c *call, at []*name) error {
 	return r.change(changed)
 }
 
-// pathOf finds a directory.
+// pathOf returns a directory's path.
 func (r *recorder) pathOf(dir *node) string {
 	var find func(n *node, path string) (string, bool)
 	find = func(n *node, path string) (string, bool) {
@@ -272,7 +272,7 @@ func (r *recorder) pathOf(dir *node) string {
 	return path
 }
 
-// written follows what changes a file's content, and refuses what the model does not know.
+// written records calls that change a file's content, and refuses calls that the model lacks.
 func (r *recorder) written(c *call) error {
 	out := c.args[0]
 	switch c.number {
@@ -322,7 +322,7 @@ func (r *recorder) written(c *call) error {
 	return r.change(&change{what: what, file: n, offset: offset, content: content})
 }
 
-// position is up to where a descriptor was written.
+// position returns the end of a descriptor's last write.
 func position(c *call, fd uint64) (at int64, err error) {
 	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", c.pid, int32(fd)))
 	if err == nil {
@@ -331,7 +331,7 @@ func position(c *call, fd uint64) (at int64, err error) {
 	return at, err
 }
 
-// ignore: a descriptor that another thread has closed is nobody's.
+// ignore: a descriptor that another thread has closed is not traced.
 func ignore(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -17,22 +17,22 @@ import (
 	"testing"
 )
 
-// Case is work and what it must leave.
+// Case is work, and a check of what it leaves.
 type Case struct {
-	// Do works in a directory, and marks what it has acknowledged or begun. It runs in a process of its own.
+	// Do works in a directory, and marks what it has acknowledged or begun. It runs in its own process.
 	Do func(dir string, mark func(string)) error
-	// Check looks at what a power cut left, and knows the marks that were made before.
+	// Check checks a directory that a power cut left, given the marks made before.
 	Check func(dir string, marks []string) error
-	// Before fills the directory with what is durable; nil: it is empty.
+	// Before fills the directory with durable content; nil: it is empty.
 	Before func(dir string) error
-	// Restart has the work killed after every change of a name as well, and begun again.
+	// Restart also kills the work after every change of a name, and restarts it.
 	Restart bool
 }
 
 const dirVariable = "ATOLL_POWERCUT_DIR"
 
-// Run does the work and checks what a power cut leaves at every point. A test calls it once, and nothing before it that the
-// work need not have.
+// Run does the work, and checks what a power cut leaves at every point. A test calls it once, with nothing before it that the
+// work does not need.
 func Run(t *testing.T, c Case) {
 	t.Helper()
 	if dir := os.Getenv(dirVariable); dir != "" {
@@ -91,10 +91,10 @@ type explorer struct {
 	test, temp string
 	chance     *rand.Rand
 	runs, cuts int
-	seen       map[[sha256.Size]byte]int // how many marks there were when a state was checked
+	seen       map[[sha256.Size]byte]int // the number of marks when a state was checked
 }
 
-// run does the work, once to its end; before, if kill is given, up to that change of a name.
+// run does the work once: to its end, or if kill is given up to that change of a name.
 func (e *explorer) run(kill int) (*recorder, []string, error) {
 	e.runs++
 	base := filepath.Join(e.temp, fmt.Sprintf("run-%d", e.runs))
@@ -122,7 +122,7 @@ func (e *explorer) run(kill int) (*recorder, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// What the model came to is what is there, or a call was missed.
+	// The model must equal the directory, or a call was missed.
 	there, err := load(dir)
 	if err != nil {
 		return nil, nil, err
@@ -135,7 +135,7 @@ func (e *explorer) run(kill int) (*recorder, []string, error) {
 	return r, append(marks, more...), nil
 }
 
-// process runs the work in a process of its own, and returns its marks.
+// process runs the work in its own process, and returns its marks.
 func (e *explorer) process(r *recorder, base string) (marks []string, err error) {
 	output, err := os.Create(filepath.Join(base, "output"))
 	if err != nil {
@@ -165,7 +165,7 @@ func (e *explorer) process(r *recorder, base string) (marks []string, err error)
 	return marks, lines.Err()
 }
 
-// points cuts the power behind every event.
+// points cuts the power after every event.
 func (e *explorer) points(r *recorder, marks []string) error {
 	d := &disk{root: r.root}
 	marked := 0
@@ -179,7 +179,7 @@ func (e *explorer) points(r *recorder, marks []string) error {
 			d.settle(at.synced)
 		}
 		if i < r.begun {
-			continue // as in the run that was not killed
+			continue // as in the run without a kill
 		}
 		for _, fates := range e.fates(d.pending) {
 			if err := e.cut(d, fates, marks[:marked]); err != nil {
@@ -201,7 +201,7 @@ func (at event) String() string {
 	}
 }
 
-// oneByOne is how many of the last changes are lost and kept one by one.
+// oneByOne is how many of the last changes are lost and kept individually.
 const oneByOne = 12
 
 func (e *explorer) fates(pending []*change) [][]fate {
@@ -247,7 +247,7 @@ func (e *explorer) fates(pending []*change) [][]fate {
 	return out
 }
 
-// cut checks one state, unless it was checked with as many marks.
+// cut checks one state, unless it was checked with the same number of marks.
 func (e *explorer) cut(d *disk, fates []fate, marks []string) error {
 	state := d.state(fates)
 	sum := digest(state)

@@ -22,13 +22,13 @@ type call struct {
 	args     [6]uint64
 	result   int64 // once it has returned
 
-	paths   []string  // as they were at its entry
-	pending []*change // of a sync: what it makes durable
+	paths   []string  // at the entry
+	pending []*change // of a sync: the changes that it makes durable
 }
 
 var errKill = errors.New("the process is to be killed")
 
-// observer is told of every call at its entry and at its exit. The thread stands still meanwhile. errKill ends the process.
+// observer gets every call at its entry and at its exit, while the thread is stopped. errKill ends the process.
 type observer interface {
 	entered(*call) error
 	returned(*call) error
@@ -36,8 +36,8 @@ type observer interface {
 
 const syscallStop = unix.SIGTRAP | 0x80
 
-// trace runs a process to its end. It waits for this thread's children alone, and takes a thread's first stop for its
-// beginning whether its creation was reported before or not.
+// trace runs a process to its end. It waits only for this thread's children, and takes a thread's first stop as its start,
+// whether its creation was reported before or not.
 func trace(command []string, env []string, files []*os.File, see observer) (status unix.WaitStatus, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -77,7 +77,7 @@ func trace(command []string, env []string, files []*os.File, see observer) (stat
 type tracer struct {
 	pid     int
 	see     observer
-	threads map[int]*call // the call that a thread is in
+	threads map[int]*call // the current call of a thread
 	failed  error
 }
 
@@ -97,7 +97,7 @@ func (t *tracer) stopped(tid int, s unix.WaitStatus) {
 		t.threads[tid] = nil
 		signal = 0
 	case signal == unix.SIGTRAP:
-		signal = 0 // a thread was begun
+		signal = 0 // a thread began
 	}
 	_ = unix.PtraceSyscall(tid, int(signal)) // fails for a thread that was killed meanwhile
 }

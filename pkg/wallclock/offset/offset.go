@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package offset is a clock that shows another time than the system's, and can be stepped while it runs.
+// Package offset is a clock with an offset to the system's, which can be stepped while it runs.
 //
-// In goes a duration, or @FILE with one that is read again as it changes; out comes a clock whose times have wall clocks
-// that are off by it and monotonic readings that are not. That is what a step of a machine's clock does to a Go program:
-// whatever subtracts two times of the same process must not notice. Timers and tickers are the system's.
+// In goes a duration, or @FILE with one that is read again as it changes. Out comes a clock whose times have shifted wall
+// clocks and unshifted monotonic readings. A step of a machine's clock has the same effect on a Go program: subtracting two
+// times of the same process must not show it. Timers and tickers are the system's.
 //
-// It is for tests. Package wallclock keeps it out of programs that are shipped.
+// It is for tests. Package wallclock keeps it out of released programs.
 package offset
 
 import (
@@ -21,10 +21,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// reread is how long a step may go unnoticed.
+// reread bounds the delay of a step.
 const reread = 20 * time.Millisecond
 
-// Clock is off by whole seconds.
+// Clock is shifted by whole seconds.
 type Clock struct {
 	clock.RealClock
 	file string // empty: the offset is fixed
@@ -34,8 +34,8 @@ type Clock struct {
 	readAt time.Time
 }
 
-// New reads the setting: a duration, @FILE, or nothing for no offset. A FILE may be missing or half written; until it can
-// be read, what was read before stays.
+// New parses the setting: a duration, @FILE, or nothing for no offset. A FILE may be missing or half written; until it can be
+// read, the previous offset stays.
 func New(setting string) (*Clock, error) {
 	if err := probe(); err != nil {
 		return nil, err
@@ -54,10 +54,10 @@ func New(setting string) (*Clock, error) {
 	return c, nil
 }
 
-// Now is the time that the clock shows.
+// Now returns the shifted time.
 func (c *Clock) Now() time.Time { return shift(c.RealClock.Now(), c.current()) }
 
-// Since is measured by the monotonic clock where t has a reading of it, and by what the clock shows now where it has none.
+// Since uses the monotonic clock if t has such a reading, and the shifted wall clock otherwise.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 func (c *Clock) current() time.Duration {
@@ -75,17 +75,17 @@ func (c *Clock) current() time.Duration {
 	return c.offset
 }
 
-// secondsAt is where package time keeps the seconds of a time with a monotonic reading, in the first word of time.Time:
-// 33 bits of them above 30 of nanoseconds. There is no other way to a time whose two readings differ.
+// secondsAt is the offset of the seconds in the first word of a time.Time with a monotonic reading: 33 bits of them above 30 of
+// nanoseconds. There is no other way to a time with two different readings.
 const secondsAt = 30
 
 func shift(t time.Time, by time.Duration) time.Time {
-	// Wraps around for a negative one, as it should.
+	// Wraps around for a negative offset, as intended.
 	*(*uint64)(unsafe.Pointer(&t)) += uint64(int64(by/time.Second)) << secondsAt
 	return t
 }
 
-// probe makes sure that this Go keeps times as shift believes.
+// probe checks that this Go version has the layout that shift assumes.
 func probe() error {
 	now := time.Now()
 	for _, by := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
