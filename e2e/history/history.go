@@ -16,24 +16,24 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// call is what a caller asks for.
+// call is a caller's request.
 type call struct {
-	create bool // else to end the sandbox
-	// free tells that the sandbox of the answer may have ended without a call: a restored etcd does not know it.
+	create bool // otherwise an end of the sandbox
+	// free marks a sandbox that may have ended without a call: a restored etcd does not have it.
 	free bool
 }
 
-// answer is what came of it. It is meaningless where nothing is known.
+// answer is the call's response. It is meaningless where the outcome is unknown.
 type answer struct {
 	ended bool
 	id    string // of the sandbox; may be empty for one that has ended
 	known bool
-	// late tells that it ended because it did not start in its time.
+	// late marks a sandbox that ended because it did not start in time.
 	late bool
-	why  string // it ended, as the record says
+	why  string // it ended, according to the record
 }
 
-// History are the calls about claim keys. It is safe for concurrent use.
+// History records the calls about claim keys. It is safe for concurrent use.
 type History struct {
 	begin time.Time
 
@@ -43,15 +43,15 @@ type History struct {
 	free   map[string]bool
 }
 
-// New begins a history.
+// New returns an empty history.
 func New() *History {
 	return &History{begin: time.Now(), byKey: map[string][]porcupine.Operation{}, free: map[string]bool{}}
 }
 
 func (h *History) now() int64 { return int64(time.Since(h.begin)) }
 
-// Create begins a call that claims with a key. The returned function is told what came of it: a sandbox, live or ended, or
-// nil where it was refused or nothing is known.
+// Create begins a claim with a key. The returned function gets its outcome: a sandbox, live or ended, or nil if it was refused
+// or is unknown.
 func (h *History) Create(key string) (done func(*sandboxv1.Sandbox)) {
 	begun := h.now()
 	return func(s *sandboxv1.Sandbox) {
@@ -73,16 +73,16 @@ func answerOf(s *sandboxv1.Sandbox) answer {
 	return a
 }
 
-// startupTimeout is the failure reason of a sandbox that was given up before it ran.
+// startupTimeout is the failure reason of a sandbox that did not start in time.
 const startupTimeout = "StartupTimeout"
 
-// Over tells whether a sandbox was given back: what is left is to put its Pod in order.
+// Over reports whether a sandbox was given back: only its Pod's reset is left.
 func Over(s *sandboxv1.Sandbox) bool {
 	return s.GetPhase() == sandboxv1.Phase_STOPPING || s.GetPhase() == sandboxv1.Phase_ENDED
 }
 
-// End begins a call that cancels a key or releases its sandbox. The returned function is told the record that was answered,
-// or nil where nothing is known.
+// End begins a call that cancels a key or releases its sandbox. The returned function gets the record in the response, or nil
+// if the outcome is unknown.
 func (h *History) End(key string) (done func(*sandboxv1.Sandbox)) {
 	begun := h.now()
 	return func(s *sandboxv1.Sandbox) {
@@ -97,19 +97,19 @@ func (h *History) End(key string) (done func(*sandboxv1.Sandbox)) {
 func (h *History) add(key string, c call, a answer, begun, ended int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.client++ // each call has a client of its own: callers of one key may be many
+	h.client++ // each call is a client of its own: a key may have many callers
 	h.byKey[key] = append(h.byKey[key], porcupine.Operation{ClientId: h.client, Input: c, Call: begun, Output: a, Return: ended})
 }
 
-// MayEnd says that a sandbox may end, or may have ended, without a call.
+// MayEnd records that a sandbox may end, or may have ended, without a call.
 func (h *History) MayEnd(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.free[id] = true
 }
 
-// Forget drops the calls of a key that is used no more, if they fit: a long run's history would not fit into memory. Those
-// that do not are left to Check, which may know better by then what may have ended.
+// Forget drops the calls of an unused key if they fit; because a long run's history would not fit into memory. Other calls are
+// left to Check, which may know of more ends by then.
 func (h *History) Forget(key string) {
 	h.mu.Lock()
 	operations := h.byKey[key]
@@ -122,7 +122,7 @@ func (h *History) Forget(key string) {
 	delete(h.byKey, key)
 }
 
-// Check returns an error for every key whose answers do not fit.
+// Check returns an error for every key whose responses do not fit.
 func (h *History) Check() []error {
 	h.mu.Lock()
 	byKey := maps.Clone(h.byKey)
@@ -164,7 +164,7 @@ func (h *History) check(key string, operations []porcupine.Operation) error {
 	return fmt.Errorf("I2: the answers for claim key %q fit into no order (%s):\n%s", key, result, strings.Join(lines, "\n"))
 }
 
-// register is what became of one key.
+// register is the state of one key.
 type register struct {
 	answered string
 	ended    bool
@@ -178,7 +178,7 @@ var model = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return describe(input.(call), output.(answer)) },
 }
 
-// step tells whether an answer can be given in a state, and which state follows.
+// step reports whether a response is possible in a state, and returns the next state.
 func step(r register, c call, a answer) (bool, any) {
 	same := a.id == "" || r.answered == "" || a.id == r.answered
 	switch {
@@ -190,7 +190,7 @@ func step(r register, c call, a answer) (bool, any) {
 		r.answered = a.id
 		return legal, r
 	default:
-		// What nobody was told of yet may have taken too long to start; what runs cannot.
+		// A sandbox that no caller was given may have started too late; a running one cannot.
 		legal := same && (r.ended || c.free || a.late && r.answered == "")
 		r.ended = true
 		return legal, r

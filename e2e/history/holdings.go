@@ -15,29 +15,29 @@ import (
 type Holdings struct {
 	mu     sync.Mutex
 	byPod  map[string]*sandboxv1.Sandbox
-	byKey  map[string]string // the sandbox that a claim key was answered with
+	byKey  map[string]string // the sandbox that was returned for a claim key
 	wrong  []error
 	counts Counts
 }
 
-// Counts of what was entered.
+// Counts of recorded responses.
 type Counts struct {
-	// Answered are sandboxes, each counted once.
+	// Answered counts the returned sandboxes, each once.
 	Answered int
-	// Doubled are answers with a Pod that another caller held, or with another sandbox for a key.
+	// Doubled counts responses with a Pod that another caller held, or with another sandbox for a key.
 	Doubled int
 }
 
-// NewHoldings are empty.
+// NewHoldings returns empty holdings.
 func NewHoldings() *Holdings {
 	return &Holdings{byPod: map[string]*sandboxv1.Sandbox{}, byKey: map[string]string{}}
 }
 
-// ErrHoldings is an answer that does not agree with what callers hold.
+// ErrHoldings is a response that contradicts what callers hold.
 var ErrHoldings = errors.New("it contradicts the holdings")
 
-// Answered enters a sandbox that a caller was answered, unless it has ended. An answer that contradicts others is an error, which
-// Wrong returns as well: a Pod that another caller holds (I1), a claim key that was answered with another sandbox at any time (I2).
+// Answered records a sandbox that was returned to a caller, unless it has ended. It returns an error, which Wrong returns as
+// well, for a Pod that another caller holds (I1), and for a claim key that returned another sandbox at any time (I2).
 func (b *Holdings) Answered(s *sandboxv1.Sandbox) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *Holdings) enter(s *sandboxv1.Sandbox) error {
 	case held == nil:
 		b.counts.Answered++
 		b.byPod[s.GetPodUid()] = s
-	case s.GetClaimKey() == "": // a claim with a key that is made again is answered the same
+	case s.GetClaimKey() == "": // a repeated claim with a key returns the same sandbox
 		b.counts.Doubled++
 		return fmt.Errorf("I1: sandbox %s of %s was answered to two claims without a key", s.GetId(), s.GetClusterId())
 	case held.GetId() != s.GetId():
@@ -76,7 +76,8 @@ func (b *Holdings) enter(s *sandboxv1.Sandbox) error {
 	return nil
 }
 
-// Releasing strikes a sandbox out. It comes before the call that ends it: its Pod may be answered again before that returns.
+// Releasing removes a sandbox. Call it before the call that ends the sandbox; because its Pod may be returned again before that
+// responds.
 func (b *Holdings) Releasing(s *sandboxv1.Sandbox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,14 +86,14 @@ func (b *Holdings) Releasing(s *sandboxv1.Sandbox) {
 	}
 }
 
-// Held are the sandboxes that were answered and not struck out, by Pod.
+// Held returns the sandboxes that were returned and not removed, by Pod.
 func (b *Holdings) Held() map[string]*sandboxv1.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.byPod)
 }
 
-// Live are the ids of the sandboxes that are held, by the uid of their Pod.
+// Live returns the ids of the held sandboxes, by the uid of their Pod.
 func (b *Holdings) Live() map[string]string {
 	live := map[string]string{}
 	for pod, s := range b.Held() {
@@ -101,14 +102,14 @@ func (b *Holdings) Live() map[string]string {
 	return live
 }
 
-// Counts so far.
+// Counts returns the counts so far.
 func (b *Holdings) Counts() Counts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.counts
 }
 
-// Wrong are the breaches so far.
+// Wrong returns the breaches so far.
 func (b *Holdings) Wrong() []error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,11 +19,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// tokenLifetime is longer than a plane is used for in one go.
+// tokenLifetime is longer than any plane runs.
 const tokenLifetime = 24 * time.Hour
 
-// ServiceAccountKubeconfig writes a kubeconfig with a token of a ServiceAccount, which must exist, and returns its path.
-// What runs with it has the rights of that ServiceAccount and no others.
+// ServiceAccountKubeconfig writes a kubeconfig with a token of a ServiceAccount, which must exist, and returns its path. A
+// program with it has only that ServiceAccount's permissions.
 func (p *Plane) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (string, error) {
 	client, err := kubernetes.NewForConfig(p.Config())
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *Plane) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return p.KubectlInput(ctx, nil, args...)
 }
 
-// KubectlInput is Kubectl with something to read, for "apply -f -".
+// KubectlInput is Kubectl with standard input, for "apply -f -".
 func (p *Plane) KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(p.binDir, "kubectl"), args...)
 	var stdout, stderr bytes.Buffer

@@ -16,8 +16,8 @@ import (
 type AuditEvent struct {
 	User        string
 	Verb        string // get, list, watch, create, update, patch, delete, deletecollection
-	Group       string // of the API; empty is the core
-	Resource    string // plural; empty for requests that are not about objects
+	Group       string // of the API; empty: the core group
+	Resource    string // plural; empty for requests without objects
 	Subresource string
 	Namespace   string
 	Name        string
@@ -27,7 +27,7 @@ type AuditEvent struct {
 	Answered    time.Time
 }
 
-// Write tells whether the request changes something.
+// Write reports whether the request is a write.
 func (e AuditEvent) Write() bool {
 	switch e.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -38,8 +38,8 @@ func (e AuditEvent) Write() bool {
 
 func (p *Plane) auditPath() string { return filepath.Join(p.logDir, "audit.log") }
 
-// Audit returns all requests that were served so far, in the order of their responses. A request is logged while its
-// response is on its way, so the latest may be missing for a moment. It needs Options.AuditLog.
+// Audit returns all requests served so far, in the order of their responses. A request is logged while its response is in
+// flight, so the latest may be missing for a moment. It needs Options.AuditLog.
 func (p *Plane) Audit() ([]AuditEvent, error) {
 	if !p.auditLog {
 		return nil, errors.New("plane was brought up without AuditLog")
@@ -67,7 +67,7 @@ func (p *Plane) Audit() ([]AuditEvent, error) {
 	return events, nil
 }
 
-// parseAuditEvent reads one line. A watch is logged twice, when it begins and when it ends; only the end counts.
+// parseAuditEvent reads one line. A watch is logged when it begins and when it ends; only the end counts.
 func parseAuditEvent(line []byte) (event AuditEvent, complete bool, err error) {
 	var raw struct {
 		Stage     string `json:"stage"`

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Backup copies etcd's data into dir, which must not be there yet. etcd is frozen meanwhile, so the copy is what a crash at
-// this moment would have left: all that it has acknowledged, of which it makes a whole at its next start.
+// Backup copies etcd's data into dir, which must not exist yet. etcd is frozen meanwhile, so the copy equals the state after a
+// crash: it has all acknowledged writes, and etcd repairs it at its next start.
 func (p *Plane) Backup(dir string) error {
 	if err := p.etcd().signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -25,10 +25,10 @@ func (p *Plane) Backup(dir string) error {
 	return nil
 }
 
-// Restore sets etcd back to a Backup, of this plane or of another one, and returns when the API server is ready again.
-// What was written since is gone, and resourceVersions are given out a second time.
+// Restore resets etcd to a Backup, of this plane or of another one, and returns when the API server is ready. Later writes are
+// lost, and resourceVersions are assigned a second time.
 func (p *Plane) Restore(ctx context.Context, dir string) error {
-	// All of them: whoever has seen what is gone now would wait for it.
+	// All of them: a component that has seen a later revision would wait for it.
 	for i := len(p.procs) - 1; i >= 0; i-- {
 		p.procs[i].stop()
 	}
@@ -51,7 +51,7 @@ func (p *Plane) Restore(ctx context.Context, dir string) error {
 	return p.restartKwok()
 }
 
-// ServingCertificate is the API server's, for what stands in front of it.
+// ServingCertificate is the API server's, for proxies in front of it.
 func (p *Plane) ServingCertificate() (tls.Certificate, error) {
 	cert, err := tls.LoadX509KeyPair(p.file("apiserver.crt"), p.file("apiserver.key"))
 	if err != nil {

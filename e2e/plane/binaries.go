@@ -16,15 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The versions that are downloaded; those that are built are pinned by modules/*/go.mod, and a test holds the two
-// together.
+// The versions of downloads. modules/*/go.mod pin those of builds; TestModulesPinTheVersionsThatAreDownloaded compares the two.
 const (
 	kubernetesVersion = "v1.36.3"
 	etcdVersion       = "v3.6.8"
 	kwokVersion       = "v0.8.0"
 )
 
-// progressInterval is how often a long step says that it is still at work.
+// progressInterval is the time between progress lines of a long step.
 const progressInterval = 5 * time.Second
 
 // binary is a program that planes need.
@@ -43,8 +42,8 @@ var binaries = []binary{
 	{"kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"},
 }
 
-// Binaries obtains the programs that planes need, as Up does by itself, and returns the directory that holds them. Before
-// tests it keeps the minutes of a first build out of their time limit, and its progress visible.
+// Binaries obtains the programs that planes need, as Up does, and returns their directory. Called before tests, it keeps a
+// first build's minutes out of their time limit, and its progress visible.
 func Binaries(ctx context.Context, opts Options) (string, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -68,7 +67,7 @@ func findBinaries(ctx context.Context, opts Options, log *progress) (string, err
 	if err := os.MkdirAll(opts.CacheDir, 0o755); err != nil {
 		return "", fmt.Errorf("creating the cache: %w", err)
 	}
-	// The lock is named after the directory but lies beside it, as the directory appears by a rename.
+	// The lock has the directory's name and lies beside it; because the directory appears by a rename.
 	lock, err := waitForLock(ctx, dir+".lock", log)
 	if err != nil {
 		return "", err
@@ -80,7 +79,7 @@ func findBinaries(ctx context.Context, opts Options, log *progress) (string, err
 	return dir, fillCache(ctx, dir, log)
 }
 
-// cacheKey names what the binaries depend on.
+// cacheKey is a hash of what the binaries depend on.
 func cacheKey() string {
 	inputs := []string{kubernetesVersion, etcdVersion, kwokVersion, runtime.GOOS, runtime.GOARCH, runtime.Version()}
 	sum := sha256.Sum256([]byte(strings.Join(inputs, "\n")))
@@ -97,11 +96,11 @@ func missingBinaries(dir string) []string {
 	return missing
 }
 
-// fillCache obtains all binaries in a directory of their own and moves it into place when it is complete. The cache's
-// lock must be held.
+// fillCache obtains all binaries in a temporary directory, and renames it when it is complete. The caller must hold the cache's
+// lock.
 func fillCache(ctx context.Context, dir string, log *progress) error {
 	partial := dir + ".partial"
-	// What an earlier attempt left that was killed.
+	// Left by an earlier attempt that was killed.
 	if err := os.RemoveAll(partial); err != nil {
 		return fmt.Errorf("emptying the cache: %w", err)
 	}
@@ -152,7 +151,7 @@ func waitForLock(ctx context.Context, path string, log *progress) (*os.File, err
 	}
 }
 
-// during says every few seconds that a step is still at work, until the returned function is called.
+// during prints every few seconds that a step is running, until the returned function is called.
 func (p *progress) during(what string) (done func()) {
 	begin := time.Now()
 	p.printf("%s", what)

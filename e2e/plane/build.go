@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// build compiles all binaries into dir, from the modules beside this package.
+// build compiles all binaries into dir, from this package's modules.
 func build(ctx context.Context, dir string, log *progress) error {
 	source, err := sourceDir()
 	if err != nil {
@@ -24,7 +24,7 @@ func build(ctx context.Context, dir string, log *progress) error {
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, b.name), "-ldflags", ldflags(b), b.pkg)
 		cmd.Dir = filepath.Join(source, "modules", b.module)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-		// The compiler's children die with it, and all of them when ctx ends.
+		// The compiler's children end with it, and all of them end with ctx.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		out, err := cmd.CombinedOutput()
@@ -39,7 +39,7 @@ func build(ctx context.Context, dir string, log *progress) error {
 func ldflags(b binary) string {
 	flags := []string{"-s", "-w"}
 	if b.module == "kubernetes" {
-		// Without these the API server calls itself v0.0.0, which clients take for too old.
+		// Without these flags the API server reports v0.0.0, which clients refuse as too old.
 		major, minor, _ := strings.Cut(strings.TrimPrefix(kubernetesVersion, "v"), ".")
 		minor, _, _ = strings.Cut(minor, ".")
 		for _, value := range []string{
@@ -51,15 +51,15 @@ func ldflags(b binary) string {
 	return strings.Join(flags, " ")
 }
 
-// sourceDir is where this package's source is: the modules that binaries are built from cannot be embedded, as a
-// directory with a go.mod belongs to no other module.
+// sourceDir returns this package's source directory. The modules of the binaries cannot be embedded; because a directory with a
+// go.mod belongs to no other module.
 func sourceDir() (string, error) {
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
 		if dir := filepath.Dir(file); isDir(dir) {
 			return dir, nil
 		}
 	}
-	// Compiled with -trimpath, or elsewhere: then the working directory has to be in the module.
+	// Compiled with -trimpath, or elsewhere: the working directory has to be in the module.
 	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "navix.sh/atoll/e2e/plane").Output()
 	if err != nil {
 		return "", fmt.Errorf("looking for the source of package plane: %w", err)

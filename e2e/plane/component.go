@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// etcd's sockets, relative to the working directory that etcd and the API server share: so their length does not count
-// against the system's limit for socket paths. etcd wants something that looks like a port.
+// etcd's sockets, relative to the working directory of etcd and API server, so the directory's length does not count against
+// the limit of socket paths. etcd requires a port-like suffix.
 const (
 	etcdClientURL = "unix://etcd-client:0"
 	etcdPeerURL   = "unix://etcd-peer:0"
@@ -22,10 +22,10 @@ rules:
 - level: Metadata
 `
 
-// ownProcesses is how many components a plane is brought up with.
+// ownProcesses is the number of a plane's initial components.
 const ownProcesses = 5
 
-// components are the processes of a plane, in the order in which they are started.
+// components are a plane's processes, in the order of their start.
 func (p *Plane) components() []*process {
 	return []*process{
 		p.component("etcd", p.etcdArgs()),
@@ -50,7 +50,7 @@ func (p *Plane) component(name string, args []string) *process {
 
 func (p *Plane) file(name string) string { return filepath.Join(p.dir, name) }
 
-// etcdArgs leave fsync on: what is measured on a plane should hold elsewhere.
+// etcdArgs keep fsync on; because measurements on a plane should hold elsewhere.
 func (p *Plane) etcdArgs() []string {
 	return []string{
 		"--name=etcd",
@@ -87,7 +87,7 @@ func (p *Plane) apiServerArgs(port int) []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + p.file("service-account.key"),
 		"--service-account-signing-key-file=" + p.file("service-account.key"),
-		// Tests find the ceiling of Atoll and not that of the request limiter.
+		// Tests must find the ceiling of Atoll, not that of the request limiter.
 		"--max-requests-inflight=3000",
 		"--max-mutating-requests-inflight=1500",
 	}
@@ -95,7 +95,7 @@ func (p *Plane) apiServerArgs(port int) []string {
 		args = append(args,
 			"--audit-policy-file="+p.file("audit-policy.yaml"),
 			"--audit-log-path="+p.auditPath(),
-			// In megabytes. A rotated log would be read in part.
+			// In megabytes. A rotated log would be incomplete.
 			"--audit-log-maxsize=10240",
 		)
 	}
@@ -127,8 +127,8 @@ func (p *Plane) schedulerArgs() []string {
 }
 
 func (p *Plane) kwokArgs() []string {
-	// Addresses tell planes apart, and are not given out twice: a kwok that is started again does not know which ones
-	// its predecessor has given to Pods, so it takes them from another range.
+	// Pod addresses differ between planes, and are not reused: a restarted kwok does not know its predecessor's Pod addresses,
+	// so it uses another range.
 	podCIDR := fmt.Sprintf("10.%d.0.1/16", 128+p.index%8*16+p.kwokStarts%16)
 	p.kwokStarts++
 	return []string{
@@ -136,8 +136,8 @@ func (p *Plane) kwokArgs() []string {
 		"--config=" + p.file("kwok.yaml"),
 		"--manage-all-nodes=true",
 		"--cidr=" + podCIDR,
-		// Nodes post their status instead. A lease would keep a kwok that is started again from its predecessor's nodes,
-		// and so from their Pods, until it expires.
+		// Nodes post their status instead. A lease would keep a restarted kwok from its predecessor's nodes and Pods until it
+		// expires.
 		"--node-lease-duration-seconds=0",
 		"--node-ip=127.0.0.1",
 	}

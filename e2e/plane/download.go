@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// reachTimeout bounds finding out whether downloads are possible at all.
+	// reachTimeout bounds the check whether downloads are possible.
 	reachTimeout = 3 * time.Second
-	// downloadTimeout is when building is likely to be quicker than the rest of a slow download.
+	// downloadTimeout is when a build is likely to be faster than the rest of a slow download.
 	downloadTimeout = 4 * time.Minute
 )
 
@@ -94,7 +94,7 @@ func (r releases) download(ctx context.Context, dir string, log *progress) error
 	return nil
 }
 
-// fetchBinary checks what it fetches against the publisher's sum. kwok publishes none; TLS has to do.
+// fetchBinary compares a download with the publisher's checksum. kwok publishes none; there TLS is the only protection.
 func (r releases) fetchBinary(ctx context.Context, client *http.Client, b binary) ([]byte, error) {
 	switch b.module {
 	case "kubernetes":
@@ -154,7 +154,7 @@ func fetch(ctx context.Context, client *http.Client, url string) ([]byte, error)
 	return content, nil
 }
 
-// findSum looks a file up in the output of sha256sum.
+// findSum finds a file in the output of sha256sum.
 func findSum(sums []byte, file string) (string, error) {
 	lines := bufio.NewScanner(bytes.NewReader(sums))
 	for lines.Scan() {
@@ -165,7 +165,7 @@ func findSum(sums []byte, file string) (string, error) {
 	return "", errors.Join(lines.Err(), fmt.Errorf("no sum of %s was published", file))
 }
 
-// extract returns the file of that base name from a gzipped tar archive.
+// extract returns the file with that base name from a gzipped tar archive.
 func extract(archive []byte, name string) ([]byte, error) {
 	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
@@ -183,7 +183,7 @@ func extract(archive []byte, name string) ([]byte, error) {
 	}
 }
 
-// newDownloadClient has connections of its own, so that none are left behind open.
+// newDownloadClient has its own connections, so that all of them can be closed.
 func newDownloadClient() (client *http.Client, closeIdle func()) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	return &http.Client{Transport: transport}, transport.CloseIdleConnections

@@ -15,13 +15,13 @@ import (
 //go:embed guard.sh
 var guardScript string
 
-// guard makes sure that a set does not outlive its owner; see the package documentation.
+// guard ends a set with its owner; see the package documentation.
 type guard struct {
-	// lifeline is the writing end of the pipe. It must never be inherited: a child that holds it keeps a dead owner's
-	// planes alive. os.Pipe sets close-on-exec, and nothing may clear it.
+	// lifeline is the write end of the pipe. It must never be inherited: a child that holds it keeps a dead owner's planes
+	// alive. os.Pipe sets close-on-exec, and nothing may clear it.
 	lifeline *os.File
-	// anchor leads the process group of the planes and does nothing else, so that the group exists before the first
-	// plane and its number cannot be given to anything foreign while the set lives.
+	// anchor leads the planes' process group and does nothing else, so that the group exists before the first plane, and its
+	// number is not reused while the set lives.
 	anchor  *exec.Cmd
 	watcher *exec.Cmd
 }
@@ -45,10 +45,10 @@ func newGuard(dir string) (*guard, error) {
 // group is the process group that all processes of the set join.
 func (g *guard) group() int { return g.anchor.Process.Pid }
 
-// release ends the guard of a set that was taken down in order, and with it what was adopted and still runs.
+// release ends the guard of a set after Down, and the adopted commands that still run.
 func (g *guard) release() error {
 	if g.anchor != nil {
-		// The group has gone already when somebody killed it from outside.
+		// The group is gone already if another process killed it.
 		_ = syscall.Kill(-g.group(), syscall.SIGKILL)
 	}
 	// The watcher first: it must not see the pipe closed.
@@ -63,7 +63,7 @@ func (g *guard) release() error {
 	return g.lifeline.Close()
 }
 
-// startShell runs a script in a process group of its own, out of reach of a terminal's Ctrl-C.
+// startShell runs a script in its own process group, which a terminal's Ctrl-C does not reach.
 func startShell(stdin *os.File, script string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command("/bin/sh", append([]string{"-c", script}, args...)...)
 	cmd.Stdin = stdin

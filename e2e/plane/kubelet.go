@@ -25,7 +25,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// ContainerLogEnv names, in the environment of what is executed in a container, the file that is the container's log.
+// ContainerLogEnv is the environment variable that names a container's log file, for commands executed in it.
 const ContainerLogEnv = "PLANE_CONTAINER_LOG"
 
 const (
@@ -34,8 +34,8 @@ const (
 	logPoll           = 20 * time.Millisecond
 )
 
-// kubelet serves, for all nodes of a plane, what an API server asks kubelets for: exec, logs and port-forward. The caller of
-// everything is known by its certificate: commands run as whoever runs the plane.
+// kubelet serves an API server's kubelet requests for all nodes of a plane: exec, logs and port-forward. It authenticates every
+// caller by certificate; because commands run as the plane's user.
 type kubelet struct {
 	dir    string // of containers' logs
 	adopt  func(*exec.Cmd)
@@ -58,7 +58,7 @@ func newKubelet(dir string, adopt func(*exec.Cmd)) (*kubelet, error) {
 
 func (k *kubelet) port() int { return k.lis.Addr().(*net.TCPAddr).Port }
 
-// serve serves callers that have a certificate of the plane's for API servers.
+// serve serves callers with a certificate of the plane's for API servers.
 func (k *kubelet) serve(certFile, keyFile string, caPEM []byte) error {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return fmt.Errorf("creating the folder of containers' logs: %w", err)
@@ -121,7 +121,7 @@ type container struct {
 	log     string
 }
 
-// ExecInContainer runs a command. It goes on when its caller is gone, as with a kubelet, for as long as the plane does.
+// ExecInContainer runs a command. As with a kubelet, it keeps running after its caller disconnects, while the plane runs.
 func (c container) ExecInContainer(
 	ctx context.Context, _, _, _ string, argv []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
 	resize <-chan remotecommand.TerminalSize, _ time.Duration,
@@ -156,7 +156,7 @@ func (c container) run(cmd *exec.Cmd, in io.Reader, out, errOut io.WriteCloser) 
 	if in == nil {
 		return cmd.Run()
 	}
-	// Not Cmd.Stdin, whose end Wait would wait for.
+	// Not Cmd.Stdin, because Wait would wait for its end.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func runOnTerminal(cmd *exec.Cmd, in io.Reader, out io.Writer, resize <-chan rem
 	return cmd.Wait()
 }
 
-// portForward takes this machine's loopback address for that of every Pod.
+// portForward uses this machine's loopback address for every Pod.
 func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 	options, err := portforward.NewV4Options(r)
 	if err != nil {
@@ -237,7 +237,7 @@ func (k *kubelet) logFile(r *http.Request) string {
 	return filepath.Join(k.dir, r.PathValue("namespace")+"_"+r.PathValue("pod")+"_"+r.PathValue("container")+".log")
 }
 
-// logs returns what was written to a container's log file: all or the last lines, and what follows.
+// logs returns a container's log file: all or the last lines, and new ones as they are written.
 func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
 	file, err := os.OpenFile(k.logFile(r), os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -271,7 +271,7 @@ func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// seekLines goes to the last lines of a file that is small enough to be read.
+// seekLines seeks to the last lines of a file that is small enough to be read.
 func seekLines(file *os.File, lines int) error {
 	content, err := io.ReadAll(file)
 	if err != nil {
@@ -287,7 +287,7 @@ func seekLines(file *os.File, lines int) error {
 	return err
 }
 
-// trackedListener knows its connections, so that those can be closed which a handler has taken over.
+// trackedListener tracks its connections, so that those taken over by a handler can be closed.
 type trackedListener struct {
 	net.Listener
 	mu   sync.Mutex

@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	_ "navix.sh/atoll/charts" // a test depends on the CRDs, and on what else it applies from there
+	_ "navix.sh/atoll/charts" // a test depends on the CRDs, and on the other files it applies from there
 )
 
-// Environment variables that override the options of the same name, so that a whole test run can be pointed at binaries.
+// Environment variables that override the options of the same name, for whole test runs.
 const (
 	BinDirEnv   = "ATOLL_PLANE_BIN_DIR"
 	CacheDirEnv = "ATOLL_PLANE_CACHE_DIR"
@@ -25,26 +25,26 @@ const (
 // without an exit code it is 1.
 const RestartAnnotation = "plane.atoll.test/restart"
 
-// ResizeAnnotation on a Pod holds its node back from resizing it: "Deferred" or "Infeasible", and why; what it is once more
-// asked for when the annotation is gone, is done then.
+// ResizeAnnotation on a Pod stops its node from resizing it: "Deferred" or "Infeasible", and why. A resize requested after the
+// annotation is removed works.
 const ResizeAnnotation = "plane.atoll.test/resize"
 
-// Options say how planes are brought up. The zero value is useful.
+// Options configure planes. The zero value is useful.
 type Options struct {
 	// BinDir holds etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and kwok. Default: found,
 	// downloaded or built, see the package documentation.
 	BinDir string
 	// CacheDir keeps binaries between runs. Default: atoll/planes in the user's cache directory.
 	CacheDir string
-	// Dir is where the state of planes lives while they run. Default: a directory of this user in the system's
-	// temporary directory. All sets below one Dir clean up after each other.
+	// Dir holds the state of running planes. Default: a directory of this user in the system's temporary directory. All sets
+	// below one Dir clean up after each other.
 	Dir string
-	// LogDir receives the components' logs and the audit logs as <plane>/<component>.log, and keeps them after Down.
-	// Default: they are removed with the rest.
+	// LogDir receives the components' logs and the audit logs as <plane>/<component>.log, and keeps them after Down. Default:
+	// they are removed with the set.
 	LogDir string
 	// CRDDir holds manifests of CustomResourceDefinitions to install. Default: those of the worker's chart.
 	CRDDir string
-	// Log is told of progress, a line at a time. Default: standard error.
+	// Log receives progress, a line at a time. Default: standard error.
 	Log io.Writer
 	// Nodes per plane. Default 2.
 	Nodes int
@@ -54,19 +54,19 @@ type Options struct {
 	Delays Delays
 }
 
-// Delays of the imitated kubelet. A zero is replaced by its default; use a nanosecond for none.
+// Delays of the imitated kubelet. A zero becomes the default; use a nanosecond for none.
 type Delays struct {
 	// Start is the shortest time from scheduled to Ready. Default 200 ms.
 	Start time.Duration
 	// StartMax is the longest time from scheduled to Ready. Default 500 ms.
 	StartMax time.Duration
-	// Pull is the time to pull an image that a container was swapped to. Default 300 ms.
+	// Pull is the time to pull the new image of a swap. Default 300 ms.
 	Pull time.Duration
-	// Exit is how long a container runs whose image name says that it ends. Default 500 ms.
+	// Exit is how long a container runs whose image name makes it end. Default 500 ms.
 	Exit time.Duration
-	// Backoff is spent in CrashLoopBackOff before every restart. Default 1 s.
+	// Backoff is the time in CrashLoopBackOff before every restart. Default 1 s.
 	Backoff time.Duration
-	// Terminate is how long the containers of a deleted Pod take to end. Default 100 ms.
+	// Terminate is the time until the containers of a deleted Pod have ended. Default 100 ms.
 	Terminate time.Duration
 }
 
@@ -80,7 +80,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		o.CacheDir = filepath.Join(dir, "atoll", "planes")
 	}
-	// Processes run in directories of their own, so no path may be relative to ours.
+	// Processes run in their own directories, so no path may be relative.
 	for _, path := range []*string{&o.BinDir, &o.CacheDir, &o.Dir, &o.LogDir, &o.CRDDir} {
 		if *path == "" {
 			continue
@@ -110,7 +110,7 @@ func (d Delays) withDefaults() Delays {
 	return d
 }
 
-// progress writes lines that several planes report at once.
+// progress writes lines that several planes report concurrently.
 type progress struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -119,6 +119,6 @@ type progress struct {
 func (p *progress) printf(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Progress is a courtesy: that it cannot be shown stops nothing.
+	// An unwritable progress line is ignored.
 	_, _ = fmt.Fprintf(p.w, "plane: "+format+"\n", args...)
 }

@@ -21,7 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Validity of a plane's certificates: backdated for tests that set a clock back, and longer than any plane lives.
+// Validity of a plane's certificates: backdated for tests that set a clock back, and longer than any plane runs.
 const (
 	certBackdate = 24 * time.Hour
 	certLifetime = 365 * 24 * time.Hour
@@ -41,7 +41,7 @@ type authority struct {
 	keyPEM  []byte
 }
 
-// identity is what a certificate says about its holder.
+// identity is a certificate's subject.
 type identity struct {
 	user   string
 	groups []string
@@ -70,7 +70,7 @@ func newAuthority(name string) (*authority, error) {
 	return &authority{cert: cert, certPEM: encode("CERTIFICATE", der), key: key, keyPEM: keyPEM}, nil
 }
 
-// issue makes a certificate and its key, both PEM.
+// issue creates a certificate and its key, both PEM.
 func (a *authority) issue(who identity) (certPEM, keyPEM []byte, err error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -124,11 +124,11 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// kubeletClient is the user as whom API servers call kubelets.
+// kubeletClient is the user of API servers at kubelets.
 const kubeletClient = "kube-apiserver-kubelet-client"
 
-// Users of the planes' own components, told apart in audit logs. The controller manager runs all its controllers under
-// its own name, which saves a plane some thirty token requests at every start.
+// Users of the planes' own components, distinct in audit logs. The controller manager runs all its controllers under its own
+// name, which saves about thirty token requests at every start.
 var componentUsers = map[string]identity{
 	"admin":                   {user: "plane-admin", groups: []string{"system:masters"}},
 	"kube-controller-manager": {user: "system:kube-controller-manager", groups: []string{"system:masters"}},

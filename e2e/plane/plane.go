@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// pollInterval is how often a plane that comes up is looked at.
+// pollInterval is the time between checks of a starting plane.
 const pollInterval = 50 * time.Millisecond
 
-// Plane is one control plane. Its methods may be called concurrently, those that inject faults one at a time.
+// Plane is one control plane. Its methods may be called concurrently, except that faults are injected one at a time.
 type Plane struct {
 	// Name as given to Up.
 	Name string
@@ -39,7 +39,7 @@ type Plane struct {
 	kubelet    *kubelet
 	caPEM      []byte
 	admin      *rest.Config
-	procs      []*process // as components orders them, then further API servers
+	procs      []*process // in the order of components, then further API servers
 	morePorts  []*port    // of these
 	kwokStarts int
 
@@ -89,7 +89,7 @@ func (p *Plane) up(ctx context.Context, opts Options) error {
 	if err := p.waitReady(ctx); err != nil {
 		return err
 	}
-	// The others give up when there is no API server, so they come after it.
+	// The others exit without an API server, so they start after it.
 	for _, proc := range p.procs[2:] {
 		if err := proc.start(); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (p *Plane) up(ctx context.Context, opts Options) error {
 	return p.seed(ctx, opts)
 }
 
-// configure writes all files that the components read.
+// configure writes the components' configuration files.
 func (p *Plane) configure(opts Options) error {
 	ca, err := writePKI(p.dir, p.Name, p.server())
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *Plane) configure(opts Options) error {
 	if p.admin, err = clientcmd.BuildConfigFromFlags("", p.Kubeconfig()); err != nil {
 		return fmt.Errorf("reading back a kubeconfig: %w", err)
 	}
-	// A client that is built by hand gets 5 requests a second; tests want to wait for nothing but the server.
+	// The default client limit is 5 requests a second; tests should wait only for the server.
 	p.admin.QPS, p.admin.Burst = 1000, 2000
 	if err := p.kubelet.serve(p.file("kubelet.crt"), p.file("kubelet.key"), p.caPEM); err != nil {
 		return err
@@ -133,11 +133,11 @@ func (p *Plane) Kubeconfig() string { return p.file("admin.kubeconfig") }
 // Config returns a new client configuration for the cluster administrator.
 func (p *Plane) Config() *rest.Config { return rest.CopyConfig(p.admin) }
 
-// waitReady waits until the API server says that it is ready to serve.
+// waitReady waits until the API server reports ready.
 func (p *Plane) waitReady(ctx context.Context) error { return p.waitReadyAt(ctx, p.Config()) }
 
 func (p *Plane) waitReadyAt(ctx context.Context, config *rest.Config) error {
-	// Each try has its own deadline: a server that accepts and never responds would take all there is.
+	// Each try has its own deadline: a server that accepts and never responds would use up the whole time.
 	config.Timeout = time.Second
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -153,8 +153,8 @@ func (p *Plane) waitReadyAt(ctx context.Context, config *rest.Config) error {
 	})
 }
 
-// poll tries until there is no error. It gives up when ctx ends or a component keeps ending, and then tells what was
-// still missing, and the last words of the components, which say why.
+// poll tries until there is no error. It fails when ctx ends or a component keeps ending; the error has the last failure, and
+// the end of the components' logs.
 func (p *Plane) poll(ctx context.Context, what string, try func(context.Context) error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -208,7 +208,7 @@ func (p *Plane) Resume() error {
 // StopAPIServer kills the API server, as a crash would: connections are reset, new ones refused.
 func (p *Plane) StopAPIServer() { p.apiServer().stop() }
 
-// StartAPIServer starts it again, on the same port with the same state, and waits until it is ready.
+// StartAPIServer restarts it on the same port with the same state, and waits until it is ready.
 func (p *Plane) StartAPIServer(ctx context.Context) error {
 	if err := p.apiServer().start(); err != nil {
 		return err
@@ -219,18 +219,18 @@ func (p *Plane) StartAPIServer(ctx context.Context) error {
 	return p.restartKwok()
 }
 
-// restartKwok makes kwok look at every Pod anew. It gives up on a Pod, until that changes again, when a write is cut off
-// in the middle; a kubelet would not.
+// restartKwok makes kwok process every Pod again; because after an interrupted write it ignores a Pod until its next change. A
+// kubelet would not.
 func (p *Plane) restartKwok() error {
 	p.kwok().stop()
 	p.kwok().args = p.kwokArgs()
 	return p.kwok().start()
 }
 
-// Down kills the plane and removes what it wrote. The rest of its set goes on. Calling it again returns the first result.
+// Down kills the plane and removes its files. The rest of its set keeps running. A second call returns the first result.
 func (p *Plane) Down() error {
 	p.down.Do(func() {
-		// The API server and what feeds on it first, etcd last, so that logs that are kept end in peace.
+		// The API server and its clients first, etcd last, so that kept logs end without errors.
 		for i := len(p.procs) - 1; i >= 0; i-- {
 			p.procs[i].stop()
 		}

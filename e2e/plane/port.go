@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// port is a TCP port of the loopback address that is reserved for a plane as long as it exists.
+// port is a TCP port of the loopback address, reserved for the life of a plane.
 type port struct {
 	number int
 	fd     int
 }
 
-// reservePort binds a free port without listening on it. A process of the same user can share it by SO_REUSEPORT, and
-// gets all its connections; for everybody else it is taken. (The kernel, asked to choose a port, does not choose one
-// that is bound already, shared or not.)
+// reservePort binds a free port without listening on it. A process of the same user can share it by SO_REUSEPORT, and gets all
+// its connections; for all other processes the port is taken. (The kernel does not choose a bound port, shared or not.)
 func reservePort() (*port, error) {
 	syscall.ForkLock.RLock()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)

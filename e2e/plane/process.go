@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// respawnDelay keeps a component that cannot run from spinning.
+	// respawnDelay slows the restarts of a component that cannot run.
 	respawnDelay = 300 * time.Millisecond
-	// maxEnds is how often a component may end while something is waited for, until that is given up.
+	// maxEnds is how often a component may end before a wait fails.
 	maxEnds = 5
 )
 
-// process is one component of a plane. It is started again when it ends by itself, as a kubelet does with static Pods:
-// components may give up while a test holds the API server, and must be back after it.
+// process is one component of a plane. It is restarted when it ends, as a kubelet does with static Pods; because components may
+// exit while a test holds the API server, and must return after that.
 type process struct {
 	name    string
 	path    string
@@ -33,7 +33,7 @@ type process struct {
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd
-	ends     int // by itself
+	ends     int // unasked
 	stopping chan struct{}
 	done     chan struct{}
 }
@@ -61,7 +61,7 @@ func (p *process) spawn() error {
 	defer log.Close()
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Dir = p.dir
-	// Nothing of the caller's environment (proxies, kubeconfigs, KWOK_*) may change how a plane behaves.
+	// The caller's environment (proxies, kubeconfigs, KWOK_*) must not change a plane's behaviour.
 	cmd.Env = []string{"HOME=" + p.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + p.dir}
 	cmd.Stdout, cmd.Stderr = log, log
 	p.adopt(cmd)
@@ -90,7 +90,7 @@ func (p *process) supervise(cmd *exec.Cmd, stopping <-chan struct{}, done chan<-
 		p.mu.Lock()
 		p.ends++
 		if err := p.spawn(); err != nil {
-			// Waiting for the last one fails at once, so it is tried again.
+			// Waiting for the process fails at once, so it is retried.
 			p.report("%v", err)
 		}
 		cmd = p.cmd
@@ -98,7 +98,7 @@ func (p *process) supervise(cmd *exec.Cmd, stopping <-chan struct{}, done chan<-
 	}
 }
 
-// stop kills the process, which also works on a frozen one, and waits for its end. Stopping twice is fine.
+// stop kills the process, even a frozen one, and waits for its end. A second call has no effect.
 func (p *process) stop() {
 	p.mu.Lock()
 	stopping, done := p.stopping, p.done
@@ -111,7 +111,7 @@ func (p *process) stop() {
 		return
 	}
 	for {
-		// Again and again, as it may have been started anew just before it was told to stop.
+		// Repeatedly; because it may have been restarted just before.
 		_ = p.signal(syscall.SIGKILL)
 		select {
 		case <-done:
@@ -133,14 +133,14 @@ func (p *process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// endings counts how often the process has ended by itself.
+// endings counts how often the process has ended without a stop.
 func (p *process) endings() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ends
 }
 
-// lastWords is the end of the log, for errors about a process that does not come up.
+// lastWords returns the end of the log, for errors about a process that does not start.
 func (p *process) lastWords() string {
 	const limit = 2048
 	log, err := os.ReadFile(p.logPath)

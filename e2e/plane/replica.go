@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// AddAPIServer starts one more API server on the plane's etcd, with caches of its own, and returns its host and port. It
-// ends with the plane. Pause and StopAPIServer are about the first one alone.
+// AddAPIServer starts another API server on the plane's etcd, with its own caches, and returns its host and port. It ends with
+// the plane. Pause and StopAPIServer affect only the first one.
 func (p *Plane) AddAPIServer(ctx context.Context) (address string, err error) {
 	port, err := reservePort()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// seed gives a new API server what a cluster has: Nodes, the first ServiceAccount, and the CRDs.
+// seed creates the initial objects of a cluster: Nodes, the first ServiceAccount, and the CRDs.
 func (p *Plane) seed(ctx context.Context, opts Options) error {
 	client, err := kubernetes.NewForConfig(p.Config())
 	if err != nil {
@@ -75,7 +75,7 @@ func usable(node *corev1.Node) error {
 	return fmt.Errorf("node %s is not ready", node.Name)
 }
 
-// installCRDs creates the CRDs of all manifests in dir. The default directory may be missing, one that was asked for not.
+// installCRDs creates the CRDs of all manifests in dir. The default directory may be missing, a configured one may not.
 func (p *Plane) installCRDs(ctx context.Context, dir string) error {
 	crds, err := readCRDs(dir)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 //go:embed stages
 var stageFiles embed.FS
 
-// kwokConfig is the configuration of kwok: our Stages, with the delays filled in. The placeholders of this step are in
-// double square brackets, as the Stages' own templates, which kwok fills in for each object, are in double braces.
+// kwokConfig is kwok's configuration: our Stages with the delays filled in. This step's placeholders are in double square
+// brackets; the Stages' own templates, which kwok fills in for each object, are in double braces.
 func kwokConfig(delays Delays, kubeletPort int) ([]byte, error) {
 	podStatus, err := fill("stages/pod-status.gotmpl", nil, nil)
 	if err != nil {
@@ -43,8 +43,8 @@ func kwokConfig(delays Delays, kubeletPort int) ([]byte, error) {
 	return []byte(node + "---\n" + pod), nil
 }
 
-// anyContainer is a jq expression: whether condition holds for the status of any container, with $image as its spec has
-// it. A container that is not in the spec, which cannot be, has the image null.
+// anyContainer is a jq expression: whether condition holds for the status of any container, with $image from its spec. For a
+// container that is not in the spec, which should not happen, image is null.
 func anyContainer(condition string) string {
 	return `(.spec.containers | map({key: .name, value: .image}) | from_entries) as $images | ` +
 		`any(.status.containerStatuses[]?; $images[.name] as $image | ` + condition + `)`
@@ -67,7 +67,7 @@ func fill(name string, funcs template.FuncMap, data any) (string, error) {
 	return out.String(), nil
 }
 
-// quote makes a text one JSON string, which is a YAML scalar whatever is in it.
+// quote returns a text as a JSON string, which is always a valid YAML scalar.
 func quote(text string) (string, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockName is both the lock of the root, held while sets are created and swept, and that of each set, held by the
-// process that owns it: a set whose lock can be taken has lost its owner.
+// lockName is the lock of the root, held while sets are created and swept, and that of each set, held by its owner: a set whose
+// lock is free has lost its owner.
 const lockName = ".lock"
 
 // state is the directory of one set.
@@ -26,7 +26,7 @@ type state struct {
 	lock *os.File
 }
 
-// newState sweeps what dead owners left below root, and makes a directory for a new set.
+// newState sweeps dead owners' sets below root, and creates a directory for a new set.
 func newState(root string, log *progress) (*state, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the state directory: %w", err)
@@ -50,20 +50,20 @@ func newState(root string, log *progress) (*state, error) {
 	return &state{dir: dir, lock: lock}, nil
 }
 
-// adopt marks a command as the set's, by its group for the guard and by its environment for a sweep.
+// adopt marks a command as the set's: by its group for the guard, and by its environment for a sweep.
 func (s *state) adopt(cmd *exec.Cmd, group int) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: group}
 	cmd.Env = append(cmd.Environ(), setEnv+"="+s.dir)
 }
 
-// remove deletes the directory first and gives up the lock last, so that no sweep can find it half removed.
+// remove deletes the directory before it releases the lock, so that no sweep finds it half removed.
 func (s *state) remove() error {
 	err := os.RemoveAll(s.dir)
 	return errors.Join(err, s.lock.Close())
 }
 
-// sweep removes the sets below root whose owners are gone. It is best effort: what cannot be removed now is somebody
-// else's, or will be tried again.
+// sweep removes the sets below root without an owner. It is best effort: what cannot be removed now belongs to another user, or
+// the next sweep retries it.
 func sweep(root string, log *progress) {
 	entries, err := os.ReadDir(root)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// upTimeout is far more than planes take to come up on a machine that is busy with something else.
+// upTimeout is much longer than planes take to start on a busy machine.
 const upTimeout = 3 * time.Minute
 
-// Set is a number of planes that were brought up together.
+// Set is a number of planes that were started together.
 type Set struct {
 	planes []*Plane
 	state  *state
@@ -30,8 +30,8 @@ type Set struct {
 	downErr error
 }
 
-// Up brings up one plane for each name, side by side, and returns when all are of use: API server ready, Nodes Ready
-// and schedulable, CRDs established. When it fails, or ctx ends first, nothing is left running.
+// Up starts one plane for each name, in parallel, and returns when all are usable: API server ready, Nodes Ready and
+// schedulable, CRDs established. If it fails, or ctx ends first, no process is left.
 func Up(ctx context.Context, opts Options, names ...string) (*Set, error) {
 	if err := validateNames(names); err != nil {
 		return nil, err
@@ -104,30 +104,30 @@ func (s *Set) Plane(name string) *Plane {
 	return nil
 }
 
-// Planes returns all planes in the order in which they were named.
+// Planes returns all planes in the order of their names in Up.
 func (s *Set) Planes() []*Plane { return s.planes }
 
-// Dir is removed with the set. It is for the files of adopted commands.
+// Dir is removed with the set. It holds the files of adopted commands.
 func (s *Set) Dir() string { return s.state.dir }
 
-// Adopt makes a command share the fate of the set: whoever takes the set down, be it Down, Ctrl-C or the guard of a
-// killed owner, takes the command down with it. It sets SysProcAttr and adds to Env, so it comes right before the start.
+// Adopt makes a command end with the set: Down, Ctrl-C, or the guard of a killed owner end it too. It sets SysProcAttr and adds
+// to Env, so call it right before the start.
 func (s *Set) Adopt(cmd *exec.Cmd) {
 	s.state.adopt(cmd, s.guard.group())
 }
 
-// KubectlPath is the kubectl that fits the planes.
+// KubectlPath is the kubectl of the planes' version.
 func (s *Set) KubectlPath() string { return filepath.Join(s.binDir, "kubectl") }
 
-// Down kills all planes, and what was adopted, and removes everything they wrote. It takes no time worth waiting for, so it ignores the end of
-// ctx: an expired test must be cleaned up after, too. Calling it again returns the first result.
+// Down kills all planes and adopted commands, and removes their files. It is quick, and ignores the end of ctx; because an
+// expired test needs a clean-up too. A second call returns the first result.
 func (s *Set) Down(context.Context) error {
 	s.down.Do(func() {
 		errs := make([]error, 0, len(s.planes)+2)
 		for _, p := range s.planes {
 			errs = append(errs, p.Down())
 		}
-		// The directory before the guard: dying in between must leave somebody to remove it.
+		// The directory before the guard: if this process dies in between, the guard still removes it.
 		errs = append(errs, s.state.remove(), s.guard.release())
 		s.downErr = errors.Join(errs...)
 	})

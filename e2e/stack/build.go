@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	_ "navix.sh/atoll" // a suite depends on what it compiles
+	_ "navix.sh/atoll" // a suite depends on the sources that it compiles
 )
 
-// programs are those of the project, by package.
+// programs are the project's programs, by name.
 var programs = map[string]string{"atoll-hub": "./hub", "atoll-worker": "./worker", "atollctl": "./cli"}
 
-// Build compiles hub, worker and atollctl for this machine into dir; with race, so that the detector watches them as well.
+// Build compiles hub, worker and atollctl for this machine into dir; with race, under the race detector.
 func Build(ctx context.Context, dir string, race bool, tags ...string) error {
 	for name, pkg := range programs {
 		args := []string{"build", "-tags", strings.Join(tags, ","), "-o", filepath.Join(dir, name)}
@@ -30,18 +30,18 @@ func Build(ctx context.Context, dir string, race bool, tags ...string) error {
 	return nil
 }
 
-// ImageTag is what BuildImages tags the images of hub and worker with.
+// ImageTag is the tag of BuildImages' images of hub and worker.
 const ImageTag = "e2e"
 
 // TestImage is an image for sandboxes.
 type TestImage struct {
 	// Name with registry and tag.
 	Name string
-	// Args of the tenant, the program in it.
+	// Args of the image's program, tenant.
 	Args []string
 }
 
-// BuildImages makes images of hub, worker and the sandboxes, and returns their archives, to be loaded into clusters.
+// BuildImages builds images of hub, worker and the sandboxes, and returns their archives, to be loaded into clusters.
 func BuildImages(ctx context.Context, dir string, race bool, sandboxes ...TestImage) ([]string, error) {
 	project := []string{"-C", "tools", "run", "./images", "--out", dir, "--version", ImageTag}
 	if race {
@@ -58,7 +58,7 @@ func BuildImages(ctx context.Context, dir string, race bool, sandboxes ...TestIm
 	return append(archives, tenants), err
 }
 
-// BuildSandboxes makes the sandboxes' images alone, in one archive.
+// BuildSandboxes builds only the sandboxes' images, in one archive.
 func BuildSandboxes(ctx context.Context, dir string, sandboxes ...TestImage) (archive string, err error) {
 	const tenants = "tenants"
 	args := []string{"-C", "tools", "run", "./images", "--out", dir}

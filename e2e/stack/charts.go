@@ -26,14 +26,14 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// Where the hub's node takes connections for the hub. kind-configs/hub.yaml offers the first on this machine's loopback.
+// Ports of the hub's node. kind-configs/hub.yaml maps the first to this machine's loopback.
 const (
 	apiNodePort  = 30080
 	linkNodePort = 30443
 	localAPIPort = 8082
 )
 
-// charts runs programs as the charts install them.
+// charts runs programs as installed by the charts.
 type charts struct {
 	stack   *Stack
 	helm    *harness.Helm
@@ -43,16 +43,16 @@ type charts struct {
 	keys    []byte // the hub's API keys file
 }
 
-// member is a cluster and what is installed in it.
+// member is a cluster and its installed releases.
 type member struct {
 	*kind.Cluster
 	core     kubernetes.Interface
 	programs []*deployed
 }
 
-// Install brings up the hub in the first of the clusters and a worker in all, by their charts, and returns when all are
-// ready. Images from BuildImages must have been loaded. ids are the clusters' ids in the federation. When it fails, the
-// caller still takes down the set.
+// Install installs the hub in the first cluster and a worker in each, by their charts, and returns when all are ready. Images
+// from BuildImages must have been loaded. ids are the clusters' ids in the federation. If it fails, the caller still takes down
+// the set.
 func Install(ctx context.Context, set *kind.Set, ids []string, opts Options) (*Stack, error) {
 	dir, err := os.MkdirTemp("", "atoll-stack-")
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *charts) install(ctx context.Context, set *kind.Set) (err error) {
 	return group.Wait()
 }
 
-// empty makes the namespace. In a cluster that is used again it first removes what an earlier run left.
+// empty creates the namespace. In a reused cluster it first removes an earlier run's objects.
 func (m *member) empty(ctx context.Context) error {
 	if _, err := m.Kubectl(ctx, "delete", "namespace", Namespace, "--ignore-not-found", "--wait"); err != nil {
 		return fmt.Errorf("removing what an earlier run left in %s: %w", m.Name, err)
@@ -153,7 +153,7 @@ func (c *charts) installHub(ctx context.Context, m *member) error {
 	return hub.waitReady(ctx)
 }
 
-// release is what helm installs, before its values are encoded.
+// release is a helm release, before its values are encoded.
 type release struct {
 	name, chart string
 	values      map[string]any
@@ -167,7 +167,7 @@ func (c *charts) hubRelease(v Version) release {
 			"api":  map[string]any{"type": "NodePort", "nodePort": apiNodePort},
 			"link": map[string]any{"type": "NodePort", "nodePort": linkNodePort},
 		},
-		// Provisioners of host paths differ in whom a volume belongs to.
+		// Provisioners of host paths differ in the owner of a volume.
 		"persistence": map[string]any{"takeOwnership": true},
 	}}
 }
@@ -182,7 +182,7 @@ func (c *charts) workerRelease(cluster string, v Version) release {
 	}}
 }
 
-// chart is the folder of a version's chart.
+// chart returns the folder of a version's chart.
 func (c *charts) chart(name string, v Version) string {
 	if v.Source == "" {
 		return c.helm.Chart(name)
@@ -190,7 +190,7 @@ func (c *charts) chart(name string, v Version) string {
 	return filepath.Join(v.Source, "charts", name)
 }
 
-// answers polls until the endpoint responds: a Service follows its Pods a moment later.
+// answers polls until the endpoint responds: a Service follows its Pods with a delay.
 func (e Endpoint) answers(ctx context.Context) error {
 	client, err := e.HTTPClient()
 	if err != nil {
@@ -217,7 +217,7 @@ func (e Endpoint) answers(ctx context.Context) error {
 
 func (c *charts) tokenFile() string { return filepath.Join(c.stack.dir, "token") }
 
-// withoutAll makes a keys file one of an earlier version, in which an empty team or list meant all.
+// withoutAll converts a keys file to that of an earlier version, in which an empty team or list meant all.
 func withoutAll(keys []byte) ([]byte, error) {
 	var file map[string][]map[string]any
 	if err := yaml.Unmarshal(keys, &file); err != nil {

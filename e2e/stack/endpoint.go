@@ -22,23 +22,23 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// connectPatience is how long one attempt to connect may take: a forwarded port goes through an API server and a kubelet.
+// connectPatience bounds one attempt to connect: a forwarded port goes through an API server and a kubelet.
 const connectPatience = 20 * time.Second
 
-// Endpoint is where a public API is served, and what it takes to be let in.
+// Endpoint is the address and the credentials of a public API.
 type Endpoint struct {
 	// Address is host and port.
 	Address string
-	// CAFile is the CA of the server's certificate; empty: plain text.
+	// CAFile is the CA of the server's certificate; empty: plaintext.
 	CAFile string
-	// TokenFile holds an API key; empty: everybody is let in.
+	// TokenFile holds an API key; empty: none is needed.
 	TokenFile string
 
-	// dial reaches an Address that this machine knows no way to.
+	// dial connects to an Address that this machine cannot reach directly.
 	dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Flags are atollctl's for this endpoint.
+// Flags returns atollctl's flags for this endpoint.
 func (e Endpoint) Flags() []string {
 	flags := []string{"--server", e.Address}
 	if e.CAFile != "" {
@@ -50,7 +50,7 @@ func (e Endpoint) Flags() []string {
 	return flags
 }
 
-// URL is where REST begins.
+// URL is the root of the REST API.
 func (e Endpoint) URL() string {
 	if e.CAFile == "" {
 		return "http://" + e.Address
@@ -58,7 +58,7 @@ func (e Endpoint) URL() string {
 	return "https://" + e.Address
 }
 
-// HTTPClient makes REST calls. Its idle connections are the caller's to close.
+// HTTPClient makes REST calls. The caller closes its idle connections.
 func (e Endpoint) HTTPClient() (*http.Client, error) {
 	config, token, err := e.secrets()
 	if err != nil {
@@ -68,7 +68,7 @@ func (e Endpoint) HTTPClient() (*http.Client, error) {
 	return &http.Client{Transport: bearer{token: token, next: transport}}, nil
 }
 
-// secrets reads what the endpoint's files hold. The configuration is nil for plain text.
+// secrets reads the endpoint's files. The configuration is nil for plaintext.
 func (e Endpoint) secrets() (config *tls.Config, token string, err error) {
 	if e.CAFile != "" {
 		pem, err := os.ReadFile(e.CAFile)
@@ -90,7 +90,7 @@ func (e Endpoint) secrets() (config *tls.Config, token string, err error) {
 	return config, token, nil
 }
 
-// bearer shows the API key with every REST call that does not show one itself.
+// bearer adds the API key to every REST call without one.
 type bearer struct {
 	token string
 	next  *http.Transport
@@ -124,10 +124,10 @@ type Client struct {
 	sandboxv1.HubClient
 }
 
-// HubClient speaks to the hub.
+// HubClient returns a client of the hub.
 func (s *Stack) HubClient() (*Client, error) { return s.client(s.endpoints[""]) }
 
-// WorkerClient speaks to a worker's local API.
+// WorkerClient returns a client of a worker's local API.
 func (s *Stack) WorkerClient(cluster string) (*Client, error) {
 	return s.client(s.endpoints[cluster])
 }
@@ -143,7 +143,8 @@ func (s *Stack) client(e Endpoint) (*Client, error) {
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		// Programs of a stack are killed and come back; who waits for that should not wait for gRPC's usual back-off as well.
+		// Programs of a stack are killed and restarted; a caller that waits for that should not also wait for gRPC's default
+		// back-off.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			MinConnectTimeout: connectPatience,
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},

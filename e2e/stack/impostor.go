@@ -15,13 +15,13 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// barePod is a program in a Pod of its own, made after that of a worker.
+// barePod is a program in its own Pod, a copy of a worker's.
 type barePod struct {
 	deployed
 	template corev1.PodTemplateSpec
 }
 
-// barePodLabel keeps the Pod apart from the Deployment's.
+// barePodLabel distinguishes the Pod from the Deployment's.
 const barePodLabel = "atoll-e2e"
 
 func (c *charts) workerAs(cluster, clusterID, certificateOf string) (Program, error) {
@@ -41,7 +41,7 @@ func (c *charts) workerAs(cluster, clusterID, certificateOf string) (Program, er
 	template.Name, template.Labels = name, map[string]string{barePodLabel: name}
 	spec := &template.Spec
 	spec.RestartPolicy = corev1.RestartPolicyNever
-	// Of a flag that is given twice the last one counts.
+	// The last of repeated flags counts.
 	spec.Containers[0].Args = append(spec.Containers[0].Args, "--cluster-id="+clusterID)
 	for i := range spec.Volumes {
 		if spec.Volumes[i].Secret != nil {
@@ -77,7 +77,7 @@ func (p *barePod) Start(ctx context.Context) error {
 	})
 }
 
-// Kill takes the Pod away at once.
+// Kill deletes the Pod at once.
 func (p *barePod) Kill() error { return p.remove(metav1.DeleteOptions{GracePeriodSeconds: new(int64)}) }
 
 func (p *barePod) Stop() error { return p.remove(metav1.DeleteOptions{}) }

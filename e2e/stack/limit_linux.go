@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LimitFiles implements FullDisk, by a resource limit: unlike a small file system it takes no rights. The
-// signal that comes with it means nothing to a Go program. Other files of the program are limited as well, its log among them.
+// LimitFiles implements FullDisk by a resource limit, which needs no privileges, unlike a small file system. Go programs ignore
+// its signal. It limits the program's other files too, its log included.
 func (p *process) LimitFiles(bytes int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

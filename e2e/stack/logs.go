@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// follower copies what a container logs, over all its Pods and restarts, into one file: a kubelet forgets the logs of a Pod
-// along with the Pod.
+// follower copies a container's logs, over all its Pods and restarts, into one file; because a kubelet removes a Pod's logs
+// with the Pod.
 type follower struct {
 	path      string
 	core      kubernetes.Interface
@@ -30,8 +30,7 @@ type follower struct {
 	runs map[string]bool
 }
 
-// followInterval is how often a new Pod or a restart is looked for. Its log is there from the beginning, however late it
-// is found.
+// followInterval is the time between checks for a new Pod or a restart. Its log is complete, however late it is found.
 const followInterval = 500 * time.Millisecond
 
 func follow(core kubernetes.Interface, selector, container, path string) *follower {
@@ -44,7 +43,7 @@ func follow(core kubernetes.Interface, selector, container, path string) *follow
 	return f
 }
 
-// stop ends following. What was logged until now may be missing by a moment.
+// stop ends following. The last moment of the log may be missing.
 func (f *follower) stop() {
 	f.cancel()
 	<-f.done
@@ -57,7 +56,7 @@ func (f *follower) run(ctx context.Context) {
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
 	for {
-		// Failing to look is no news: API servers are frozen on purpose.
+		// A failed list is no news: API servers are frozen on purpose.
 		pods, err := f.core.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: f.selector})
 		if err == nil {
 			for i := range pods.Items {
@@ -72,7 +71,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// followRuns starts to copy the logs of those runs of the container that are new.
+// followRuns copies the logs of the container's new runs.
 func (f *follower) followRuns(ctx context.Context, copies *sync.WaitGroup, pod *corev1.Pod) {
 	for _, status := range pod.Status.ContainerStatuses {
 		if status.Name != f.container || status.ContainerID == "" {
@@ -107,7 +106,7 @@ func (f *follower) copy(ctx context.Context, pod string, previous bool) {
 			if err == nil {
 				return
 			}
-			// The connection was lost, not the container. Some lines may come twice.
+			// The connection was lost, not the container. Some lines may be repeated.
 			since = time.Now().Add(-time.Second)
 			continue
 		}

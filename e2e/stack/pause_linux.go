@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitStopped returns when a child that was sent SIGSTOP has stopped. On a busy machine one of its threads may do something
-// before another takes the signal in.
+// awaitStopped returns when a child that was sent SIGSTOP has stopped. On a busy machine one of its threads may still run
+// before another receives the signal.
 func awaitStopped(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)
-		if err == nil || errors.Is(err, unix.ECHILD) { // it has ended, which whoever started it will hear
+		if err == nil || errors.Is(err, unix.ECHILD) { // it has ended, which its parent notices
 			return nil
 		}
 		if !errors.Is(err, unix.EINTR) {

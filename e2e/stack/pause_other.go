@@ -4,5 +4,5 @@
 
 package stack
 
-// awaitStopped does not wait where there is no call to wait with.
+// awaitStopped does not wait on systems without such a call.
 func awaitStopped(int) error { return nil }

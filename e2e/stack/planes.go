@@ -31,8 +31,8 @@ type planes struct {
 	disks     int                 // of workers
 }
 
-// Start brings up hub and workers on planes and returns when all say that they are ready. A cluster has the id of its
-// plane. When it fails, the caller still takes down the set.
+// Start runs hub and workers on planes and returns when all are ready. A cluster has the id of its plane. If it fails, the
+// caller still takes down the set.
 func Start(ctx context.Context, set *plane.Set, opts Options) (*Stack, error) {
 	s, err := newStack(filepath.Join(set.Dir(), "atoll"), opts)
 	if err != nil {
@@ -123,8 +123,7 @@ func (p *planes) prepareWorker(cluster, binDir string) (*process, error) {
 	return worker, nil
 }
 
-// historyFlags give a worker a disk of its own, and replicas a way to it. A program from before there was a history knows no
-// such flags.
+// historyFlags give a worker its own disk, and replicas access to it. A program from before the history lacks these flags.
 func (p *planes) historyFlags(cluster, program string) ([]string, error) {
 	help, err := exec.Command(program, "--help").CombinedOutput()
 	if err != nil {
@@ -172,7 +171,7 @@ func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *p
 	return worker.Start(ctx)
 }
 
-// placeKubeconfig gives a worker a kubeconfig with the credentials of another one.
+// placeKubeconfig gives a worker a kubeconfig with another one's credentials.
 func (p *planes) placeKubeconfig(from string, member *plane.Plane, worker string) error {
 	config, err := clientcmd.LoadFromFile(from)
 	if err != nil {
@@ -194,7 +193,7 @@ func (p *planes) placeKubeconfig(from string, member *plane.Plane, worker string
 	return nil
 }
 
-// via is the address to dial for a connection.
+// via returns the address to dial for a connection.
 func (p *planes) via(c Connection) (string, error) {
 	if p.stack.opts.Via == nil {
 		return c.Address, nil
@@ -213,7 +212,7 @@ func (p *planes) env(program string) []string {
 	return p.stack.opts.Env(program)
 }
 
-// admissionPolicies are the files that the worker's chart renders its policies from, for a cluster.
+// admissionPolicies returns the files of a cluster's admission policies, rendered from the worker's chart.
 func admissionPolicies(root, clusterID string) (string, error) {
 	paths, err := filepath.Glob(filepath.Join(root, "charts", "worker", "files", "policies", "*.yaml"))
 	if err != nil || len(paths) == 0 {
@@ -257,7 +256,7 @@ func (p *planes) workerAs(cluster, clusterID, certificateOf string) (Program, er
 		name: name,
 		log:  filepath.Join(p.stack.opts.LogDir, "worker-"+cluster+"-as-"+clusterID+"-cert-"+certificateOf+".log"),
 		set:  p.set, path: own.path, health: addresses[2],
-		// Of a flag that is given twice the last one counts.
+		// The last of repeated flags counts.
 		args: slices.Concat(own.args, tlsFlags(p.stack.certs[certificateOf]), history, []string{
 			"--cluster-id=" + clusterID, "--hub=" + hub, "--kubeconfig=" + p.stack.WorkerKubeconfig(worker),
 			"--listen=" + addresses[0], "--metrics-listen=" + addresses[1], "--health-listen=" + addresses[2],
@@ -274,7 +273,7 @@ func (p *planes) upgradeHub(ctx context.Context, to Version) error {
 	return hub.Start(ctx)
 }
 
-// upgradeWorker lets the new worker wait for the lease before the old one gives it up. Both write the same log.
+// upgradeWorker starts the new worker, which waits for the lease, before it stops the old one. Both write the same log.
 func (p *planes) upgradeWorker(ctx context.Context, cluster string, to Version) error {
 	old := p.processes[cluster]
 	worker, err := p.prepareWorker(cluster, to.BinDir)
@@ -287,7 +286,7 @@ func (p *planes) upgradeWorker(ctx context.Context, cluster string, to Version) 
 	return old.Stop()
 }
 
-// close stops the programs in order. One that has ended by itself by then is an error.
+// close stops the programs in order. It returns an error for a program that had ended before.
 func (p *planes) close() error {
 	var errs []error
 	for _, proc := range p.processes {

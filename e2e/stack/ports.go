@@ -9,17 +9,16 @@ import (
 	"sync"
 )
 
-// Ports are taken from below the range that systems hand out to outgoing connections, because a program that is killed
-// and started again must find its port as free as it left it.
+// Ports are below the system's range for outgoing connections; because a restarted program must find its port free.
 const (
 	lowestPort  = 15000
 	highestPort = 30000
 )
 
-// handed are the ports that were handed out: what has one may not listen there yet.
+// handed are the ports handed out so far; their programs may not listen yet.
 var handed sync.Map
 
-// FreeAddresses returns loopback addresses that nothing listens on and no outgoing connection takes, each once.
+// FreeAddresses returns loopback addresses without a listener and outside the outgoing range, each once.
 func FreeAddresses(n int) (out []string, err error) {
 	for range 50 * n {
 		address := fmt.Sprintf("127.0.0.1:%d", lowestPort+rand.IntN(highestPort-lowestPort))

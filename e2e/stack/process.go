@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 )
 
-// process is a program that runs on this machine. It is started again with the same arguments, and so on the same ports.
+// process is a program on this machine. It is restarted with the same arguments, and so on the same ports.
 type process struct {
 	name   string
 	log    string
@@ -56,7 +56,7 @@ func (p *process) launch() error {
 	}
 	defer log.Close()
 	cmd := exec.Command(p.path, p.args...)
-	// Nothing of the caller's settings (ATOLL_*) may change how the stack behaves.
+	// The caller's settings (ATOLL_*) must not change the stack's behaviour.
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.set.Dir()}, p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p.set.Adopt(cmd)
@@ -71,7 +71,7 @@ func (p *process) launch() error {
 	return nil
 }
 
-// waitReady returns when /readyz answers 200, and fails at once when the program has ended.
+// waitReady returns when /readyz returns 200, and fails at once when the program has ended.
 func (p *process) waitReady(ctx context.Context) error {
 	client := &http.Client{Timeout: time.Second}
 	defer client.CloseIdleConnections()
@@ -114,7 +114,7 @@ func (p *process) Pause() error {
 
 func (p *process) Resume() error { return p.signal(syscall.SIGCONT) }
 
-// stopPatience is more than any program needs to hand over its lease.
+// stopPatience is longer than any program takes to hand over its lease.
 const stopPatience = 20 * time.Second
 
 func (p *process) end(sig syscall.Signal) error {
@@ -149,7 +149,7 @@ func (p *process) signal(sig syscall.Signal) error {
 
 // FullDisk is a program whose disk can be made full.
 type FullDisk interface {
-	// LimitFiles forbids writing beyond that many bytes of any file; a negative number takes it back.
+	// LimitFiles forbids writes beyond that many bytes of any file; a negative number removes the limit.
 	LimitFiles(bytes int64) error
 }
 
@@ -168,7 +168,7 @@ func (p *process) ended() <-chan struct{} {
 	return p.done
 }
 
-// lastWords is the end of the log, for errors.
+// lastWords returns the end of the log, for errors.
 func (p *process) lastWords() string {
 	const limit = 3000
 	log, err := os.ReadFile(p.log)

@@ -20,10 +20,10 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-// Namespace is where workers live in their clusters, and the hub in its own.
+// Namespace is the workers' namespace in their clusters, and the hub's in its own.
 const Namespace = "atoll-system"
 
-// Cluster is a Kubernetes cluster that has a worker.
+// Cluster is a Kubernetes cluster with a worker.
 type Cluster interface {
 	// Kubeconfig is the path of the cluster administrator's kubeconfig.
 	Kubeconfig() string
@@ -31,7 +31,7 @@ type Cluster interface {
 	Config() *rest.Config
 	// Kubectl runs kubectl as cluster administrator and returns what it printed to standard output.
 	Kubectl(ctx context.Context, args ...string) (string, error)
-	// KubectlInput is Kubectl with something to read, for "apply -f -".
+	// KubectlInput is Kubectl with standard input, for "apply -f -".
 	KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error)
 	// Pause freezes the API server: connections are accepted and kept, and get no response.
 	Pause() error
@@ -39,13 +39,13 @@ type Cluster interface {
 	Resume() error
 }
 
-// Program is a hub or a worker. What was ended can be started again, with the same settings and addresses. Methods may be
-// called one at a time.
+// Program is a hub or a worker. It can be started again after its end, with the same settings and addresses. Methods must not
+// be called concurrently.
 type Program interface {
 	fmt.Stringer
-	// Start runs the program and returns when it is ready, or fails once it has ended.
+	// Start runs the program and returns when it is ready, or fails when it has ended.
 	Start(ctx context.Context) error
-	// Kill ends the program as a crash does. It stays down.
+	// Kill ends the program like a crash. It stays down.
 	Kill() error
 	// Stop asks the program to end and waits for it. It stays down.
 	Stop() error
@@ -53,38 +53,37 @@ type Program interface {
 	Pause() error
 	// Resume ends Pause.
 	Resume() error
-	// Ended tells whether the program is down.
+	// Ended reports whether the program is down.
 	Ended() bool
-	// LogPath is the file with what the program has logged, over all its starts.
+	// LogPath is the file with the program's log, over all its starts.
 	LogPath() string
 }
 
-// Options say what to run. BinDir is required.
+// Options configure a Stack. BinDir is required.
 type Options struct {
 	// BinDir holds atoll-hub, atoll-worker and atollctl for this machine.
 	BinDir string
-	// LogDir receives the programs' logs. Default: a folder that is removed with the rest.
+	// LogDir receives the programs' logs. Default: a folder that is removed with the stack.
 	LogDir string
-	// Log is told of progress, a line at a time.
+	// Log receives progress, a line at a time.
 	Log io.Writer
 	// HubAddress is where this machine reaches the NodePort of the hub's public API on kind, as the cluster's configuration
-	// maps it. Default: what kind-configs/hub.yaml says.
+	// maps it. Default: the one in kind-configs/hub.yaml.
 	HubAddress string
-	// Version is what Install installs. Default: the charts of this checkout, with images tagged ImageTag.
+	// Version is the version that Install installs. Default: the charts of this checkout, with images tagged ImageTag.
 	Version Version
-	// Replicas is how many of each worker Install runs. Default 1: a frozen or dead worker must leave its cluster without
-	// one, or faults would show nothing.
+	// Replicas is the number of each worker's replicas for Install. Default 1: a frozen or dead worker must leave its cluster
+	// without one, or faults would have no effect.
 	Replicas int
 	// HubArgs and WorkerArgs are added to the command lines.
 	HubArgs, WorkerArgs []string
-	// Via, if set, is asked on planes which address to dial for a connection, so that something can stand between its ends.
+	// Via, if set, returns on planes the address to dial for a connection, so that a proxy can be put in it.
 	Via func(Connection) (address string, err error)
-	// Env, if set, adds to the environment of a program on planes: of the hub, or of a worker, by the name that it has in a
-	// Connection.
+	// Env, if set, adds to the environment of a program on planes: the hub or a worker, by its name in a Connection.
 	Env func(program string) []string
 }
 
-// Connection is one that a part of the stack makes again and again.
+// Connection is one that a part of the stack opens repeatedly.
 type Connection struct {
 	// From is Hub, Caller or a cluster for its worker. A further worker of a cluster is named by the cluster, "+" and the
 	// number of such a worker, from 2.
@@ -95,7 +94,7 @@ type Connection struct {
 	Address string
 }
 
-// Ends of connections that are no clusters.
+// Ends of connections other than clusters.
 const (
 	Hub    = "hub"
 	Caller = "caller"
@@ -117,22 +116,22 @@ type Stack struct {
 	dir       string
 	hubData   string
 	metrics   map[string]string // URLs, by program, where this machine reaches them
-	passing   map[string]string // the same of programs that WorkerAs has made, which come and go
+	passing   map[string]string // the same of programs created by WorkerAs, which may end
 	clients   []io.Closer
 	platform  platform
 
 	mu     sync.Mutex
-	looked *verify.Federation // what Verify looks at, once it has been asked
+	looked *verify.Federation // for Verify; nil before its first call
 }
 
-// platform is how programs are run.
+// platform runs programs.
 type platform interface {
-	// workerAs makes a further worker, see Stack.WorkerAs.
+	// workerAs creates another worker, see Stack.WorkerAs.
 	workerAs(cluster, clusterID, certificateOf string) (Program, error)
-	// upgradeHub and upgradeWorker go to another version, see Stack.UpgradeHub.
+	// upgradeHub and upgradeWorker change to another version, see Stack.UpgradeHub.
 	upgradeHub(ctx context.Context, to Version) error
 	upgradeWorker(ctx context.Context, cluster string, to Version) error
-	// close ends what may not outlive the Stack.
+	// close ends what must not outlive the Stack.
 	close() error
 }
 
@@ -153,7 +152,7 @@ func newStack(dir string, opts Options) (*Stack, error) {
 	return s, nil
 }
 
-// writeCertificates makes a CA, a certificate for the hub under these names, and one for every cluster.
+// writeCertificates creates a CA, a certificate for the hub under these names, and one for every cluster.
 func (s *Stack) writeCertificates(hubHosts ...string) error {
 	authority, err := pki.New(filepath.Join(s.dir, "pki"))
 	if err != nil {
@@ -170,32 +169,32 @@ func (s *Stack) writeCertificates(hubHosts ...string) error {
 	return nil
 }
 
-// HubData is the folder of what the hub keeps, empty where this machine does not see it.
+// HubData is the hub's data folder, empty where this machine cannot see it.
 func (s *Stack) HubData() string { return s.hubData }
 
-// WorkerKubeconfig is the file that a worker on planes reads its kubeconfig from when it starts.
+// WorkerKubeconfig is the kubeconfig file that a worker on planes reads when it starts.
 func (s *Stack) WorkerKubeconfig(cluster string) string {
 	return filepath.Join(s.dir, cluster+".kubeconfig")
 }
 
-// Clusters are the ids of all clusters, in order.
+// Clusters returns the ids of all clusters, in order.
 func (s *Stack) Clusters() []string { return s.ids }
 
-// Cluster is the cluster of an id.
+// Cluster returns the cluster of an id.
 func (s *Stack) Cluster(id string) Cluster { return s.clusters[id] }
 
-// Worker is the worker of a cluster.
+// Worker returns the worker of a cluster.
 func (s *Stack) Worker(cluster string) Program { return s.workers[cluster] }
 
-// WorkerAs prepares, without starting it, a further worker in a cluster, under any name and with any cluster's certificate.
-// It shares the lease with the cluster's own worker. Only one such worker of a cluster and name may run at a time.
-// WorkerClient finds the cluster's first further worker as CLUSTER+2, the next as CLUSTER+3.
+// WorkerAs prepares, without starting it, another worker in a cluster, under any name and with any cluster's certificate. It
+// shares the lease with the cluster's own worker. Only one such worker of a cluster and name may run at a time. WorkerClient
+// finds the cluster's first such worker as CLUSTER+2, the next as CLUSTER+3.
 func (s *Stack) WorkerAs(cluster, clusterID, certificateOf string) (Program, error) {
 	return s.platform.workerAs(cluster, clusterID, certificateOf)
 }
 
-// UpgradeHub puts another version, a later or an earlier one, in the hub's place and returns when that is ready. There is
-// one hub, so callers find none for a moment.
+// UpgradeHub replaces the hub with another version, later or earlier, and returns when that is ready. There is one hub, so
+// callers have none for a moment.
 func (s *Stack) UpgradeHub(ctx context.Context, to Version) error {
 	if err := s.platform.upgradeHub(ctx, to); err != nil {
 		return fmt.Errorf("taking the hub to %s: %w", to.Name, err)
@@ -203,8 +202,8 @@ func (s *Stack) UpgradeHub(ctx context.Context, to Version) error {
 	return nil
 }
 
-// UpgradeWorker puts another version in the place of a cluster's worker and returns when all replicas are of that version
-// and ready. A new replica is there before an old one ends.
+// UpgradeWorker replaces a cluster's worker with another version, and returns when all replicas are of that version and ready.
+// A new replica starts before an old one ends.
 func (s *Stack) UpgradeWorker(ctx context.Context, cluster string, to Version) error {
 	if err := s.platform.upgradeWorker(ctx, cluster, to); err != nil {
 		return fmt.Errorf("taking the worker of %s to %s: %w", cluster, to.Name, err)
@@ -212,13 +211,13 @@ func (s *Stack) UpgradeWorker(ctx context.Context, cluster string, to Version) e
 	return nil
 }
 
-// HubEndpoint is where the hub serves its public API.
+// HubEndpoint is the endpoint of the hub's public API.
 func (s *Stack) HubEndpoint() Endpoint { return s.endpoints[""] }
 
-// WorkerEndpoint is where a worker serves its local API.
+// WorkerEndpoint is the endpoint of a worker's local API.
 func (s *Stack) WorkerEndpoint(cluster string) Endpoint { return s.endpoints[cluster] }
 
-// Metrics are those of a worker, with "hub" the hub's, or those of what WorkerAs has made, by its name, as text.
+// Metrics returns the metrics of a program as text: a worker by its cluster, "hub", or a worker of WorkerAs by its name.
 func (s *Stack) Metrics(ctx context.Context, program string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, cmp.Or(s.metrics[program], s.passing[program]), nil)
 	if err != nil {
@@ -237,7 +236,7 @@ func (s *Stack) Metrics(ctx context.Context, program string) (string, error) {
 // LogDir holds the programs' logs.
 func (s *Stack) LogDir() string { return s.opts.LogDir }
 
-// Close closes the stack's clients and what else may not outlive it. Taking down planes without it is fine as well.
+// Close closes the stack's clients, and ends what must not outlive it. Planes may be taken down without it.
 func (s *Stack) Close() error {
 	errs := make([]error, 0, len(s.clients)+1)
 	for _, c := range s.clients {

@@ -19,9 +19,9 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// RunSuite is the TestMain of a suite: it ends the process with what run returns. run gets a context that Ctrl-C ends, a
-// folder, and a place in it for logs. Once run has returned, the logs are looked through for crashes, and for unwanted lines.
-// The folder is removed, unless something failed.
+// RunSuite is the TestMain of a suite: it ends the process with run's result. run gets a context that Ctrl-C ends, a folder,
+// and a folder for logs. Afterwards RunSuite searches the logs for crashes and unwanted lines. It removes the folder unless
+// something failed.
 func RunSuite(name string, run func(ctx context.Context, dir, logDir string) (code int, err error), unwanted ...Unwanted) {
 	code, err := runSuite(name, run, unwanted)
 	if err != nil {
@@ -60,10 +60,10 @@ func (s *Stack) Kube(cluster string) (client.WithWatch, error) {
 	return c, nil
 }
 
-// crashes are words that no log of a program may have, whatever was done to it.
+// crashes are texts that no program's log may have, whatever the fault.
 var crashes = []string{"WARNING: DATA RACE", "panic:", "Observed a panic", "fatal error:"}
 
-// Unwanted reports lines of a log that a suite has reason not to want, beside crashes.
+// Unwanted reports a log line that a suite forbids, besides crashes.
 type Unwanted func(file string, line []byte) bool
 
 // CheckLogs returns an error for every crash in a folder's logs, and for every unwanted line.

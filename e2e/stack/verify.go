@@ -9,11 +9,10 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-// settlePatience is how long a federation may take until everything in it agrees again.
+// settlePatience bounds the time until a federation is consistent again.
 const settlePatience = time.Minute
 
-// Verify holds the federation to what can be checked of its invariants from outside, once it has had time to settle. Call
-// it when everything runs and no load is on.
+// Verify checks the federation's invariants from outside, after it has settled. Call it when everything runs without load.
 func (s *Stack) Verify(ctx context.Context) error {
 	federation, err := s.federation()
 	if err != nil {
@@ -22,7 +21,7 @@ func (s *Stack) Verify(ctx context.Context) error {
 	return federation.Settle(ctx, settlePatience).Err()
 }
 
-// federation is all that there is to look at.
+// federation returns all places to read.
 func (s *Stack) federation() (*verify.Federation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// Version is one build of Atoll: its sources, and what was made of them.
+// Version is one build of Atoll: its sources and its programs.
 type Version struct {
-	// Name is stamped into the programs, and the tag of their images.
+	// Name is stamped into the programs, and is the tag of their images.
 	Name string
 	// Source is the folder of the sources, charts included.
 	Source string
@@ -24,24 +24,24 @@ type Version struct {
 	BinDir string
 }
 
-// Checkout is the version of the sources at hand, whatever is changed in them.
+// Checkout is the version of this checkout, with its changes.
 func Checkout(ctx context.Context, name string) (Version, error) {
 	root, err := moduleRoot(ctx)
 	return Version{Name: name, Source: root}, err
 }
 
-// ErrNoHistory is a checkout that knows no earlier revision: an unpacked archive, a shallow clone.
+// ErrNoHistory is a checkout without an earlier revision: an unpacked archive, a shallow clone.
 var ErrNoHistory = errors.New("no earlier revision is known")
 
-// Previous tells which revision the one before this checkout's is: the newest tag that is not of the checkout itself;
-// without tags, the latest commit before it that changed what programs and charts are made of.
+// Previous returns the revision before this checkout's: the newest tag other than the checkout's own; without tags, the latest
+// commit before it that changed the input of programs and charts.
 func Previous(ctx context.Context) (revision string, err error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return "", err
 	}
 	ask := func(args ...string) string {
-		// What git complains about is not worth telling: there is no history, or there is.
+		// git's error output does not matter: there is a history, or there is none.
 		out, _ := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...).Output()
 		return strings.TrimSpace(string(out))
 	}
@@ -54,7 +54,7 @@ func Previous(ctx context.Context) (revision string, err error) {
 	return "", fmt.Errorf("looking for what was before %s: %w", root, ErrNoHistory)
 }
 
-// Revision is the version of a git revision of this checkout. Its sources go into dir, which must not be there yet.
+// Revision is the version of a git revision of this checkout. Its sources are written to dir, which must not exist yet.
 func Revision(ctx context.Context, name, revision, dir string) (Version, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func Revision(ctx context.Context, name, revision, dir string) (Version, error) 
 		return Version{}, fmt.Errorf("starting git archive: %w", err)
 	}
 	err = unpack(archive, dir)
-	// Wait closes the pipe, so that git ends also when unpacking did not come to the end.
+	// Wait closes the pipe, so that git ends even if unpacking stopped early.
 	if waitErr := cmd.Wait(); waitErr != nil {
 		err = errors.Join(err, fmt.Errorf("git archive %s: %w: %s", revision, waitErr, strings.TrimSpace(complaint.String())))
 	}
@@ -92,7 +92,7 @@ func unpack(archive io.Reader, dir string) error {
 			return err
 		}
 		if header.Typeflag != tar.TypeReg || !filepath.IsLocal(header.Name) {
-			continue // folders come with their files; a link is nothing that is compiled
+			continue // folders are created with their files; links are never compiled
 		}
 		if err := unpackFile(reader, filepath.Join(dir, header.Name), header.FileInfo().Mode()); err != nil {
 			return err
@@ -113,8 +113,8 @@ func unpackFile(from io.Reader, path string, mode os.FileMode) (err error) {
 	return err
 }
 
-// Build compiles the version's programs for this machine into dir, the way they are shipped: what two versions have in
-// common is compiled once.
+// Build compiles the version's programs for this machine into dir, as for a release. Code that two versions share is compiled
+// once.
 func (v *Version) Build(ctx context.Context, dir string) error {
 	v.BinDir = dir
 	for name, pkg := range programs {
@@ -128,9 +128,9 @@ func (v *Version) Build(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Images makes the version's images of hub and worker, and returns their archives, to be loaded into clusters.
+// Images builds the version's images of hub and worker, and returns their archives, to be loaded into clusters.
 func (v *Version) Images(ctx context.Context, dir string) ([]string, error) {
-	// The tool is this checkout's: an earlier one need not have known how.
+	// The tool is this checkout's; because an earlier version may lack it.
 	if err := goCommand(ctx, "-C", "tools", "run", "./images", "--root", v.Source, "--out", dir, "--version", v.Name,
 		"--image", "atoll-hub atoll-hub:"+v.Name+" ./hub", "--image", "atoll-worker atoll-worker:"+v.Name+" ./worker"); err != nil {
 		return nil, fmt.Errorf("building the images of %s: %w", v.Name, err)

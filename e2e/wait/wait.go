@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait waits for what comes true by itself.
+// Package wait polls for conditions.
 package wait
 
 import (
@@ -25,7 +25,7 @@ func Until(ctx context.Context, patience time.Duration, what string, try func(co
 			return nil
 		}
 		if last == nil || ctx.Err() == nil {
-			last = err // that the end of ctx cut a try short says nothing
+			last = err // an error by the end of ctx says nothing
 		}
 		select {
 		case <-ctx.Done():
@@ -43,7 +43,7 @@ func For(t testing.TB, patience time.Duration, what string, try func(context.Con
 	}
 }
 
-// If returns nil if ok, and else an error that shows what was seen.
+// If returns nil if ok, and otherwise an error with the observed value.
 func If(ok bool, seen any) error {
 	if ok {
 		return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package planetest is what the tests of a package with reconcilers have in common: one plane, which comes up when the first
-// test asks for it and goes down after the last one, no goroutine left behind by any, and patience.
+// Package planetest is shared by the tests of reconcilers: one plane, which starts when the first test needs it and ends after
+// the last one, a check for leaked goroutines, and timeouts.
 package planetest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// upPatience is for the first run on a machine, which builds Kubernetes.
+// upPatience allows for the first run on a machine, which builds Kubernetes.
 const upPatience = 20 * time.Minute
 
 // Plane is the one plane of a package's tests.
@@ -32,13 +32,13 @@ type Plane struct {
 	err  error
 }
 
-// New makes one that is not up yet. Once it is, and before a test gets it, prepare may add what all tests need; nil adds
-// nothing.
+// New returns a plane that is not started yet. prepare runs after the start, before any test gets the plane; it adds what all
+// tests need, and may be nil.
 func New(name string, options plane.Options, prepare func(context.Context, *plane.Plane) error) *Plane {
 	return &Plane{name: name, options: options, prepare: prepare}
 }
 
-// Up returns the plane, which comes up at the first call. If it does not, the test ends.
+// Up returns the plane, and starts it at the first call. If that fails, the test ends.
 func (p *Plane) Up(t testing.TB) *plane.Plane {
 	t.Helper()
 	p.once.Do(func() {
@@ -54,11 +54,11 @@ func (p *Plane) Up(t testing.TB) *plane.Plane {
 	return p.set.Plane(p.name)
 }
 
-// neverSynced is what controller-runtime leaves behind of a manager that is stopped before a cache of several namespaces was
-// filled: it waits for that without an end.
+// neverSynced is a goroutine that controller-runtime leaks when a manager stops before a cache of several namespaces was
+// filled: it waits for that forever.
 var neverSynced = goleak.IgnoreTopFunction("sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformerHandlerRegistration.func1")
 
-// Main is for TestMain: it runs the tests, takes the plane down, looks for goroutines that are left, and ends the process.
+// Main is for TestMain: it runs the tests, ends the plane, checks for leaked goroutines, and ends the process.
 func (p *Plane) Main(m *testing.M, ignore ...goleak.Option) {
 	code := m.Run()
 	fail := func(err error) {
@@ -70,7 +70,7 @@ func (p *Plane) Main(m *testing.M, ignore ...goleak.Option) {
 			fail(err)
 		}
 	}
-	if code == 0 { // of a test that has failed something may be left
+	if code == 0 { // a failed test may leak
 		if err := goleak.Find(append(ignore, neverSynced)...); err != nil {
 			fail(err)
 		}
@@ -81,7 +81,7 @@ func (p *Plane) Main(m *testing.M, ignore ...goleak.Option) {
 // Patience is how long a test waits for what should take a second or two.
 const Patience = 60 * time.Second
 
-// Eventually waits for what needs no context.
+// Eventually waits for a condition that needs no context.
 func Eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
 	wait.For(t, Patience, what, func(context.Context) error { return try() })

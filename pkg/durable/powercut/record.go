@@ -151,7 +151,7 @@ func (r *recorder) entered(c *call) error {
 		if err != nil || n == nil {
 			return ignore(err)
 		}
-		for _, u := range r.unsynced { // the sync may not cover later writes
+		for _, u := range r.unsynced { // writes during the sync may miss it
 			if u.synced == n {
 				c.pending = append(c.pending, u)
 			}

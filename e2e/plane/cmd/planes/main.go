@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command planes keeps control planes up until Ctrl-C, for people who want to look at them:
+// Command planes runs control planes until Ctrl-C, for manual inspection:
 //
 //	go run ./e2e/plane/cmd/planes east west
 package main
