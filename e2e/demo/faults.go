@@ -14,7 +14,7 @@ import (
 
 const demoKey = "demo-key-1"
 
-// localClaims is how many claims each worker answers while the hub is gone.
+// localClaims is how many claims each worker serves while the hub is down.
 const localClaims = 2
 
 // hubDown makes a keyed claim, kills the hub, and claims at the workers' own addresses.
@@ -42,7 +42,7 @@ func (w *world) hubDown(ctx context.Context) (string, error) {
 	return fmt.Sprintf("kill -9; %d local claims answered without it", w.hubDownOK), nil
 }
 
-// hubBack starts the hub again: its view must come back from the workers, and the key must still mean the same sandbox.
+// hubBack restarts the hub: it must rebuild its view from the workers, and the key must return the same sandbox.
 func (w *world) hubBack(ctx context.Context) (string, error) {
 	if err := w.stack.Hub.Start(ctx); err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func (w *world) hubBack(ctx context.Context) (string, error) {
 	return fmt.Sprintf("view rebuilt after %d ms; key %q is still %s", rebuilt.Milliseconds(), demoKey, again.GetId()), nil
 }
 
-// cutOff freezes the worker of west: its connection stays open and nothing answers, the worst way to fail.
+// cutOff freezes the worker of west: its connection stays open without responses, the worst kind of failure.
 func (w *world) cutOff(ctx context.Context) (detail string, err error) {
 	if err := w.stack.Worker("west").Pause(); err != nil {
 		return "", err
@@ -86,7 +86,7 @@ func (w *world) cutOff(ctx context.Context) (detail string, err error) {
 	var slowest time.Duration
 	for range n {
 		begin := time.Now()
-		// West is asked for first, and cannot answer.
+		// The claim asks for west first, which cannot respond.
 		sandbox, err := w.claim(ctx, w.hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}})
 		if err != nil {
 			return "", err

@@ -16,17 +16,17 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-// ground is what the demo stands on. The steps know nothing else of it.
+// ground is the clusters' platform. The steps depend on nothing else of it.
 type ground interface {
-	// up brings up the clusters and says what they are.
+	// up starts the clusters and describes them.
 	up(ctx context.Context, w *world) (string, error)
 	// start runs hub and workers in them.
 	start(ctx context.Context, w *world) (*stack.Stack, error)
-	// down removes what up brought up, if anything.
+	// down removes what up started, if anything.
 	down() error
-	// kubectl is the command that fits the clusters.
+	// kubectl is the command for the clusters.
 	kubectl() string
-	// exits is a command, for inside a sandbox, that ends with an exit code.
+	// exits returns a command for a sandbox that ends with an exit code.
 	exits(code int) []string
 }
 
@@ -67,7 +67,7 @@ func (g *onPlanes) exits(code int) []string {
 	return []string{"sh", "-c", "exit " + strconv.Itoa(code)}
 }
 
-// kindClusters are those of the demo's clusters in their order; the hub is in the first.
+// kindClusters are the kind clusters, in the order of the demo's; the hub is in the first.
 var kindClusters = []string{"hub", "worker-a", "worker-b"}
 
 type onKind struct{ set *kind.Set }
@@ -82,7 +82,8 @@ func (g *onKind) up(ctx context.Context, w *world) (string, error) {
 		return err
 	})
 	group.Go(func() (err error) {
-		// KEEP=1 means until Ctrl-C, as on planes: what is kept is of no use without this process's certificates and keys.
+		// KEEP=1 means until Ctrl-C, as on planes; because kept clusters are useless without this process's certificates and
+		// keys.
 		g.set, err = kind.Up(groupCtx, kind.Options{Log: w.progress, Remove: true}, kindClusters...)
 		return err
 	})
@@ -110,7 +111,7 @@ func (g *onKind) kubectl() string { return "kubectl" }
 
 func (g *onKind) exits(code int) []string { return []string{"/tenant", "exit", strconv.Itoa(code)} }
 
-// bringUp brings up the clusters.
+// bringUp starts the clusters.
 func (w *world) bringUp(ctx context.Context) (string, error) { return w.ground.up(ctx, w) }
 
 // startAtoll runs hub and workers and connects to them.

@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-// patience bounds the whole demo, beside building the binaries of Kubernetes for the first time.
+// patience bounds the whole demo, except the first build of Kubernetes.
 const patience = 10 * time.Minute
 
 func main() {

@@ -35,7 +35,7 @@ const (
 	quotaWait     = 5 * time.Second
 )
 
-// burst claims more at once than a pool has: it grows until all are served, and shrinks to its floor when they are over.
+// burst makes more concurrent claims than a pool has Pods: it grows until all are served, and shrinks to its floor after them.
 func (w *world) burst(ctx context.Context) (string, error) {
 	cluster := w.stack.Cluster(scaledCluster)
 	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(scalingManifest), "apply", "-f", "-"); err != nil {
@@ -70,7 +70,7 @@ func (w *world) burst(ctx context.Context) (string, error) {
 		burstSize, served.Seconds(), strings.Fields(grown)[0]), nil
 }
 
-// claimScaled makes a burst of claims at once, which wait for so long, and returns the sandboxes of those that were answered.
+// claimScaled makes a burst of concurrent claims, each with that timeout, and returns the sandboxes of the successful ones.
 func (w *world) claimScaled(ctx context.Context, wait time.Duration) ([]string, error) {
 	var mu sync.Mutex
 	var ids []string
@@ -102,7 +102,7 @@ func (w *world) giveBackScaled(ctx context.Context, ids []string) error {
 	return w.waitReplicas(ctx, "1 1")
 }
 
-// quota gives the pool's team less than a burst asks for: so many are served, and the pool grows no further.
+// quota limits the pool's team below a burst's size: that many claims are served, and the pool grows no further.
 func (w *world) quota(ctx context.Context) (string, error) {
 	cluster := w.stack.Cluster(scaledCluster)
 	if out, err := cluster.KubectlInput(ctx, bytes.NewReader(quotasManifest), "apply", "-f", "-"); err != nil {
@@ -129,7 +129,7 @@ func (w *world) quota(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d of %d claims served, the pool stays at %d replicas; the others waited %s and got %s", len(ids), burstSize, quotaSize, quotaWait, reason), nil
 }
 
-// replicas are the wanted ones and the Pods that are idle.
+// replicas returns the desired replicas and the idle Pods.
 func (w *world) replicas(ctx context.Context) (string, error) {
 	return w.stack.Cluster(scaledCluster).Kubectl(ctx, "-n", envNamespace, "get", "sandboxpool", scaledPool,
 		"-o", "jsonpath={.spec.replicas} {.status.idleReplicas}")

@@ -24,13 +24,13 @@ var templateManifest []byte
 //go:embed manifests/env.yaml
 var envManifest []byte
 
-// step does one thing, checks it, and says in a line what was seen.
+// step does one thing, checks it, and returns a line about the result.
 type step struct {
 	name string
 	run  func(context.Context) (string, error)
 }
 
-// steps runs the demo in order and stops at the first step that does not hold.
+// steps runs the demo in order and stops at the first failed step.
 func (w *world) steps(ctx context.Context) error {
 	steps := []step{
 		{"control planes", w.bringUp},
@@ -148,8 +148,8 @@ func (w *world) overflow(ctx context.Context) (string, error) {
 	return fmt.Sprintf("3 of 5 claims went to west; explain: %s", strings.Join(reasons, ", ")), nil
 }
 
-// waitCounted waits until the clusters have reported all claims. Until then the hub holds back what may be taken, and a claim
-// may go elsewhere though there is room.
+// waitCounted waits until the clusters have reported all claims. Until then the hub reserves capacity that may be taken, and a
+// claim may go elsewhere although there is room.
 func (w *world) waitCounted(ctx context.Context) error {
 	return w.waitFor(ctx, "all claims to be reported", time.Minute, func(ctx context.Context) error {
 		decision, err := w.hub.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{Namespace: envNamespace, Name: envName})
@@ -160,7 +160,7 @@ func (w *world) waitCounted(ctx context.Context) error {
 	})
 }
 
-// The images that the template and the swap name. On planes there is nothing behind the names.
+// The images of the template and the swap. On planes the names have no images.
 const (
 	idleImage = "registry.example/python:3.13"
 	swapImage = "registry.example/python:3.14"
@@ -185,8 +185,8 @@ func (w *world) swap(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s now runs %s in the same Pod, after %d ms", sandbox.GetPod(), swapImage, took.Milliseconds()), nil
 }
 
-// releaseAll gives everything back. The swapped Pod is reset to its idle image; the others, of which no container would be
-// restarted by a reset, are replaced.
+// releaseAll releases everything. The swapped Pod is reset to its idle image; the others are replaced, because a reset would
+// not restart any of their containers.
 func (w *world) releaseAll(ctx context.Context) (string, error) {
 	w.mu.Lock()
 	ids := make([]string, 0, len(w.live))
@@ -266,7 +266,7 @@ func (w *world) foreign(ctx context.Context) (string, error) {
 	return "kubectl shows " + want + " in each of the three clusters", nil
 }
 
-// verify compares all that the hub and the three clusters say, once the last fault has healed.
+// verify compares the hub and the three clusters, after the last fault is healed.
 func (w *world) verify(ctx context.Context) (string, error) {
 	if err := w.stack.Verify(ctx); err != nil {
 		return "", err

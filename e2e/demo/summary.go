@@ -48,7 +48,7 @@ func (w *world) summary() summary {
 	}
 }
 
-// quantile is in milliseconds, to a tenth.
+// quantile returns milliseconds, to a tenth.
 func quantile(samples []time.Duration, q float64) float64 {
 	return math.Round(float64(load.Quantile(samples, q).Microseconds())/100) / 10
 }

@@ -21,7 +21,7 @@ import (
 // env is the Env of the manifests.
 const envNamespace, envName = "default", "python"
 
-// world is what the steps act on and what they leave behind.
+// world is the state that the steps share.
 type world struct {
 	out      io.Writer
 	progress io.Writer
@@ -55,7 +55,7 @@ func newWorld(out io.Writer, on ground, binDir, logDir string) *world {
 	}
 }
 
-// indent sets progress apart from the steps' own lines.
+// indent indents progress below the steps' own lines.
 type indent struct{ w io.Writer }
 
 func (i indent) Write(p []byte) (int, error) {
@@ -65,11 +65,11 @@ func (i indent) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// claim makes one claim and records it: a Pod that a live sandbox already has is a double assignment.
+// claim makes one claim and records it. A Pod that another live sandbox has is a double assignment.
 func (w *world) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	r.Namespace, r.Env = envNamespace, envName
 	if r.GetClaimKey() == "" {
-		r.FirstActivityTimeout = durationpb.New(0) // nobody uses what is claimed here
+		r.FirstActivityTimeout = durationpb.New(0) // no caller uses these sandboxes
 	}
 	begin := time.Now()
 	sandbox, err := c.CreateSandbox(ctx, r)
@@ -92,7 +92,7 @@ func (w *world) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateS
 	return sandbox, nil
 }
 
-// claimMany makes n claims at once through the hub and counts them by cluster.
+// claimMany makes n concurrent claims through the hub and counts them by cluster.
 func (w *world) claimMany(ctx context.Context, n int) (map[string]int, error) {
 	var mu sync.Mutex
 	got := map[string]int{}
@@ -126,7 +126,7 @@ func (w *world) release(ctx context.Context, c *stack.Client, id string) error {
 	return nil
 }
 
-// readyByCluster is the hub's view of what can be claimed now.
+// readyByCluster is the hub's view of the claimable Pods.
 func (w *world) readyByCluster(ctx context.Context) (map[string]int, error) {
 	env, err := w.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: envNamespace, Name: envName})
 	if err != nil {
@@ -141,7 +141,7 @@ func (w *world) readyByCluster(ctx context.Context) (map[string]int, error) {
 	return ready, nil
 }
 
-// waitFor waits, and says once a second what is missing.
+// waitFor waits, and prints once a second what is missing.
 func (w *world) waitFor(ctx context.Context, what string, limit time.Duration, check func(context.Context) error) error {
 	said := time.Now()
 	return wait.Until(ctx, limit, what, func(ctx context.Context) error {
@@ -154,7 +154,7 @@ func (w *world) waitFor(ctx context.Context, what string, limit time.Duration, c
 	})
 }
 
-// waitWarm waits until every cluster has its desired Pods ready, as the hub sees it.
+// waitWarm waits until every cluster has its desired Pods ready, in the hub's view.
 func (w *world) waitWarm(ctx context.Context) error {
 	want := map[string]int{"east": 6, "north": 4, "west": 8}
 	return w.waitFor(ctx, "warm Pods", 2*time.Minute, func(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Cluster is one kind cluster. Its methods may be called concurrently, those that inject faults one at a time.
+// Cluster is one kind cluster. Its methods may be called concurrently, except that faults are injected one at a time.
 type Cluster struct {
 	// Name as kind knows it.
 	Name string
@@ -23,13 +23,13 @@ type Cluster struct {
 	admin  *rest.Config
 }
 
-// connect prepares the clients of a cluster that is there, and waits until Pods in it can look up names.
+// connect prepares the clients of an existing cluster, and waits until DNS works in its Pods.
 func (c *Cluster) connect(ctx context.Context) error {
 	admin, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	// A client that is built by hand gets 5 requests a second; tests want to wait for nothing but the server.
+	// The default client limit is 5 requests a second; tests should wait only for the server.
 	admin.QPS, admin.Burst = 1000, 2000
 	c.admin = admin
 	_, err = c.Kubectl(ctx, "--namespace", "kube-system", "rollout", "status", "deployment/coredns", "--timeout", createPatience.String())
@@ -47,7 +47,7 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.KubectlInput(ctx, nil, args...)
 }
 
-// KubectlInput is Kubectl with something to read, for "apply -f -".
+// KubectlInput is Kubectl with standard input, for "apply -f -".
 func (c *Cluster) KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 	cache := filepath.Join(c.dir, c.Name+"-kubectl-cache")
 	return run(ctx, stdin, "kubectl", append([]string{"--kubeconfig", c.Kubeconfig(), "--cache-dir", cache}, args...)...)
@@ -63,16 +63,16 @@ func (c *Cluster) Load(ctx context.Context, archives ...string) error {
 	return nil
 }
 
-// Node is the name of the cluster's only node: a container for the engine, a Node for Kubernetes, and a host name for the
-// Pods of all clusters.
+// Node is the name of the cluster's only node: a container of the engine, a Node in Kubernetes, and a host name for the Pods of
+// all clusters.
 func (c *Cluster) Node() string { return c.Name + "-control-plane" }
 
-// NodeAddress is where this machine reaches the node. Another one after the node was stopped.
+// NodeAddress is the node's address for this machine. It changes when the node is stopped.
 func (c *Cluster) NodeAddress(ctx context.Context) (string, error) {
 	return c.Exec(ctx, "hostname", "--all-ip-addresses")
 }
 
-// faultPatience bounds what is done to a node.
+// faultPatience bounds an operation on a node.
 const faultPatience = time.Minute
 
 // Pause freezes the API server: connections are accepted and kept, and get no response.

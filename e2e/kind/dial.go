@@ -20,8 +20,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// Dial connects to a port of a Pod, one on its loopback included, by way of the API server and the kubelet, as `kubectl
-// port-forward` does. Every connection has a stream of its own, so it can be dialled again when the Pod has been replaced.
+// Dial connects to a port of a Pod, even one on its loopback, through the API server and the kubelet, like `kubectl
+// port-forward`. Every connection has its own stream, so a replaced Pod can be dialled again.
 func (c *Cluster) Dial(ctx context.Context, namespace, pod string, port int) (net.Conn, error) {
 	client, err := kubernetes.NewForConfig(c.Config())
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *Cluster) forward(target *url.URL, port int) (*conn, error) {
 	if err != nil {
 		return nil, errors.Join(err, streams.Close())
 	}
-	// Nothing is ever sent on it.
+	// Nothing is sent on it.
 	_ = failures.Close()
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
 	data, err := streams.CreateStream(headers)
@@ -79,7 +79,7 @@ func (c *Cluster) forward(target *url.URL, port int) (*conn, error) {
 	}
 	forwarded := &conn{Stream: data, streams: streams}
 	go func() {
-		// What is said here, such as that nobody listens on the port, ends the connection.
+		// A message here, for example that the port has no listener, ends the connection.
 		message, err := io.ReadAll(failures)
 		if len(message) > 0 {
 			err = errors.New(string(message))
@@ -91,8 +91,8 @@ func (c *Cluster) forward(target *url.URL, port int) (*conn, error) {
 	return forwarded, nil
 }
 
-// conn is a forwarded port as a connection. Deadlines are not kept: those who use it have deadlines of their own, and close
-// it when they are over.
+// conn is a forwarded port as a connection. It ignores deadlines; because its users have deadlines of their own, and close it
+// when they pass.
 type conn struct {
 	httpstream.Stream
 	streams httpstream.Connection
@@ -121,7 +121,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the connection with all that belongs to it; closing the stream alone would only end what is sent.
+// Close ends the connection with all its streams; closing the stream alone would only end the sending direction.
 func (c *conn) Close() error { return errors.Join(c.Reset(), c.streams.Close()) }
 
 func (*conn) LocalAddr() net.Addr              { return address{} }

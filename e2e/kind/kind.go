@@ -26,22 +26,22 @@ const (
 	NodeImageEnv = "KIND_NODE_IMAGE"
 )
 
-// createPatience is what kind may take for a Node to be Ready; on a busy machine it is far from the usual 20 s.
+// createPatience bounds the time until a Node is Ready; on a busy machine it is much longer than the usual 20 s.
 const createPatience = 3 * time.Minute
 
-// Options say how clusters are brought up. The zero value is useful.
+// Options configure clusters. The zero value is useful.
 type Options struct {
 	// ConfigDir has one file <name>.yaml for each cluster. Default: kind-configs of this checkout.
 	ConfigDir string
-	// Keep leaves the clusters in place at the end, Reuse takes those that are there as well. Default: KEEP, REUSE.
+	// Keep leaves the clusters in place at the end; Reuse also uses existing ones. Default: KEEP, REUSE.
 	Keep, Reuse bool
-	// Remove makes an end of what was created here, whatever KEEP says.
+	// Remove deletes the created clusters, whatever KEEP says.
 	Remove bool
-	// Log is told of progress, a line at a time. Default: standard error.
+	// Log receives progress, a line at a time. Default: standard error.
 	Log io.Writer
 }
 
-// Set is a number of clusters that were brought up together.
+// Set is a number of clusters that were created together.
 type Set struct {
 	clusters []*Cluster
 	opts     Options
@@ -51,8 +51,7 @@ type Set struct {
 	created []string
 }
 
-// Up creates the clusters of those names, side by side, and returns when all are of use. When it fails, none is left that
-// it created.
+// Up creates the named clusters in parallel, and returns when all are usable. If it fails, it deletes those that it created.
 func Up(ctx context.Context, opts Options, names ...string) (*Set, error) {
 	opts, err := opts.withDefaults(ctx)
 	if err != nil {
@@ -106,8 +105,8 @@ func (o Options) withDefaults(ctx context.Context) (Options, error) {
 	return o, nil
 }
 
-// existing returns which of the clusters are there already. Unless they may be reused that is an error: they might be
-// somebody's.
+// existing returns which of the clusters exist already. Unless they may be reused that is an error; because they might be a
+// user's.
 func existing(ctx context.Context, opts Options, names []string) ([]string, error) {
 	out, err := run(ctx, nil, "kind", "get", "clusters")
 	if err != nil {
@@ -126,7 +125,7 @@ func existing(ctx context.Context, opts Options, names []string) ([]string, erro
 	return there, nil
 }
 
-// findEngine tells which container engine kind uses, as kind does.
+// findEngine returns the container engine that kind uses, found as kind does.
 func findEngine() (string, error) {
 	if provider := os.Getenv("KIND_EXPERIMENTAL_PROVIDER"); provider != "" {
 		return provider, nil
@@ -160,7 +159,7 @@ func (s *Set) up(ctx context.Context, c *Cluster, there bool) error {
 	return c.connect(ctx)
 }
 
-// Clusters are in the order in which they were named.
+// Clusters returns the clusters in the order of their names in Up.
 func (s *Set) Clusters() []*Cluster { return s.clusters }
 
 // Load makes images available in all clusters, from archives as `docker save` writes them.
@@ -172,7 +171,7 @@ func (s *Set) Load(ctx context.Context, archives ...string) error {
 	return group.Wait()
 }
 
-// downPatience bounds the removal, which must happen also when the caller's time is up.
+// downPatience bounds the removal, which also runs after the caller's deadline.
 const downPatience = 2 * time.Minute
 
 // Down deletes the clusters, unless they are to be kept.
@@ -187,7 +186,7 @@ func (s *Set) Down(ctx context.Context) error {
 	defer cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// With its own kubeconfig: the user's must be left alone.
+	// With its own kubeconfig, so that the user's is unchanged.
 	args := append([]string{"delete", "clusters", "--kubeconfig", filepath.Join(s.dir, "deleted.kubeconfig")}, s.created...)
 	var errs []error
 	if len(s.created) > 0 {
@@ -202,11 +201,11 @@ func (s *Set) Down(ctx context.Context) error {
 func (s *Set) printf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Progress is a courtesy: that it cannot be shown stops nothing.
+	// An unwritable progress line is ignored.
 	_, _ = fmt.Fprintf(s.opts.Log, "kind: "+format+"\n", args...)
 }
 
-// run returns what a command printed to standard output. What it complained about is in the error.
+// run returns a command's standard output. The error has its standard error.
 func run(ctx context.Context, stdin io.Reader, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stdout, stderr strings.Builder

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load sends requests to a server and reports what came of each.
+// Package load sends requests to a server and reports the result of each.
 //
 // Latency is measured with an open loop: arrivals do not depend on responses, and each request is timed from its scheduled
-// send, so that a server that stalls is charged for every request it kept waiting. A closed loop, where each caller waits for
-// a response before it sends again, finds the ceiling and nothing else. A request that failed counts as the slowest there is.
+// send, so a stalled server is charged for every delayed request. A closed loop, where each caller waits for a response before
+// it sends again, only finds the ceiling. A failed request counts as the slowest.
 package load
 
 import (
@@ -20,22 +20,22 @@ import (
 // Operation is one request. i counts from 0.
 type Operation func(ctx context.Context, i int) error
 
-// Timeout bounds a request, and is the least latency of one that failed.
+// Timeout bounds a request, and is the least latency of a failed one.
 const Timeout = 20 * time.Second
 
-// Result is what came of the requests.
+// Result is the result of the requests.
 type Result struct {
 	Latencies []time.Duration // of every request, by its number
 	Failed    int
-	Err       error         // of the first request, by its number, that failed
-	Took      time.Duration // from the beginning to the last response
+	Err       error         // of the first failed request, by its number
+	Took      time.Duration // from the start to the last response
 }
 
-// Rate is how many requests succeeded a second.
+// Rate is the number of successful requests a second.
 func (r Result) Rate() float64 { return float64(len(r.Latencies)-r.Failed) / r.Took.Seconds() }
 
-// Open sends n requests at Poisson arrivals of a rate, in requests a second. Equal seeds make equal arrivals. When ctx ends,
-// what has not been sent fails.
+// Open sends n requests with Poisson arrivals at a rate, in requests a second. Equal seeds give equal arrivals. When ctx ends,
+// unsent requests fail.
 func Open(ctx context.Context, n int, rate float64, seed uint64, do Operation) Result {
 	random := rand.New(rand.NewPCG(seed, 7))
 	offsets := make([]time.Duration, n)
@@ -52,7 +52,7 @@ func Burst(ctx context.Context, n int, do Operation) Result {
 	return open(ctx, make([]time.Duration, n), do)
 }
 
-// open sends one request at each offset from the beginning. Offsets do not decrease.
+// open sends one request at each offset from the start. Offsets do not decrease.
 func open(ctx context.Context, offsets []time.Duration, do Operation) Result {
 	r := newRecorder(len(offsets))
 	var all sync.WaitGroup
@@ -64,7 +64,7 @@ func open(ctx context.Context, offsets []time.Duration, do Operation) Result {
 	return r.result()
 }
 
-// Closed sends n requests, with so many under way at any time.
+// Closed sends n requests, with a constant number in flight.
 func Closed(ctx context.Context, n, concurrency int, do Operation) Result {
 	r := newRecorder(n)
 	var next atomic.Int64

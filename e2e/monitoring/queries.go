@@ -21,7 +21,7 @@ import (
 
 const prefix = "atoll_"
 
-// Query is a PromQL expression and where it stands.
+// Query is a PromQL expression and its place.
 type Query struct{ Where, Expr string }
 
 // Rules is a Prometheus rule file.
@@ -41,7 +41,7 @@ type Rule struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// ReadRules reads a rule file, and refuses fields that Prometheus does not know.
+// ReadRules reads a rule file, and refuses unknown fields.
 func ReadRules(data []byte) (*Rules, error) {
 	rules := &Rules{}
 	if err := yaml.UnmarshalStrict(data, rules); err != nil {
@@ -50,7 +50,7 @@ func ReadRules(data []byte) (*Rules, error) {
 	return rules, nil
 }
 
-// Check says what an on-call person would miss.
+// Check returns what an on-call person would miss.
 func (r Rule) Check() error {
 	var errs []error
 	if _, err := model.ParseDuration(r.For); err != nil {
@@ -89,7 +89,7 @@ func ReadDashboard(data []byte) ([]Query, error) {
 	return queries, nil
 }
 
-// Queries are those of every dashboard and rule file below charts.
+// Queries returns the queries of every dashboard and rule file below charts.
 func Queries(charts string) ([]Query, error) {
 	var queries []Query
 	tree := os.DirFS(charts)
@@ -120,13 +120,13 @@ func Queries(charts string) ([]Query, error) {
 	return queries, err
 }
 
-// target are the labels that Prometheus adds to what it scrapes.
+// target are the labels that Prometheus adds to scraped metrics.
 var target = []string{"job", "instance", "namespace", "pod", "le"}
 
 var ours = regexp.MustCompile(`^atoll_(hub|worker|link)_`)
 
-// Check holds queries to the metrics of a program, whose names begin with one of the prefixes. It parses all of them, and
-// looks at what has another prefix only so far that there is a program with it.
+// Check compares queries with a program's metrics, whose names begin with one of the prefixes. It parses all queries; of
+// metrics with another prefix it only checks that a program has it.
 func Check(queries []Query, metrics []Metric, prefixes ...string) error {
 	known := map[string]Metric{}
 	for _, m := range metrics {

@@ -15,14 +15,14 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Metric is what a program registered under one name.
+// Metric is a registered name with its type and labels.
 type Metric struct {
 	Name, Help string
 	Type       dto.MetricType
 	Labels     []string
 }
 
-// Recorder is a registry that remembers what was registered.
+// Recorder is a registry that records all registrations.
 type Recorder struct {
 	*prometheus.Registry
 
@@ -30,7 +30,7 @@ type Recorder struct {
 	metrics map[string]Metric
 }
 
-// NewRecorder answers an empty one.
+// NewRecorder returns an empty Recorder.
 func NewRecorder() *Recorder {
 	return &Recorder{Registry: prometheus.NewRegistry(), metrics: map[string]Metric{}}
 }
@@ -52,7 +52,7 @@ func (r *Recorder) MustRegister(collectors ...prometheus.Collector) {
 	}
 }
 
-// desc is how a prometheus.Desc prints, which is the one way to read it.
+// desc is the text of a prometheus.Desc, the only way to read it.
 var desc = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: (".*"), constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 
 func (r *Recorder) record(c prometheus.Collector) error {
@@ -86,7 +86,7 @@ func (r *Recorder) record(c prometheus.Collector) error {
 	return failed
 }
 
-// typeOf is a gauge for what collects by itself: none of ours does otherwise, and Lint would say so.
+// typeOf returns gauge for a custom collector: all of ours are gauges, and Lint would report others.
 func typeOf(c prometheus.Collector) dto.MetricType {
 	switch c.(type) {
 	case *prometheus.CounterVec:
@@ -101,7 +101,7 @@ func typeOf(c prometheus.Collector) dto.MetricType {
 	return dto.MetricType_GAUGE
 }
 
-// Metrics are the recorded ones whose name has the prefix.
+// Metrics returns the recorded metrics whose name has the prefix.
 func (r *Recorder) Metrics(prefix string) []Metric {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +115,7 @@ func (r *Recorder) Metrics(prefix string) []Metric {
 	return out
 }
 
-// Lint is what promlint says of all recorded metrics of Atoll, used or not.
+// Lint returns promlint's findings for all recorded metrics of Atoll, used or not.
 func (r *Recorder) Lint() ([]promlint.Problem, error) {
 	var families []*dto.MetricFamily
 	for _, m := range r.Metrics(prefix) {
@@ -124,11 +124,11 @@ func (r *Recorder) Lint() ([]promlint.Problem, error) {
 	return promlint.NewWithMetricFamilies(families).Lint()
 }
 
-// fewestQueries is what there are at the least: a check that finds none has looked in the wrong place.
+// fewestQueries is a lower bound: a check that finds fewer reads the wrong place.
 const fewestQueries = 50
 
-// CheckCharts is that promlint has nothing to say of any metric, and that what the charts' dashboards and alerts ask of
-// metrics with these prefixes is there.
+// CheckCharts returns an error for any finding of promlint, and for queries of the charts' dashboards and alerts without a
+// metric, among those with these prefixes.
 func (r *Recorder) CheckCharts(charts string, prefixes ...string) error {
 	problems, err := r.Lint()
 	if err != nil {

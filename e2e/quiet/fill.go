@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// Template is what all Envs refer to.
+	// Template is the template of all Envs.
 	Template = "quiet"
-	// patience is how long a fill may take, whatever its size.
+	// patience bounds a fill of any size.
 	patience = 30 * time.Minute
 	writers  = 16
 )
@@ -53,14 +53,14 @@ spec:
         - {name: %[1]s, spec: {replicas: %[4]d}, config: {inlineResources: {requests: {cpu: 1m, memory: 1Mi}}}}
 `
 
-// Ground is a cluster to be filled.
+// Ground is a cluster to fill.
 type Ground struct {
 	Kube      client.Client
 	Cluster   string
 	Namespace string
 }
 
-// Prepare makes the namespace and the template.
+// Prepare creates the namespace and the template.
 func (g Ground) Prepare(ctx context.Context) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: g.Namespace}}
 	if err := client.IgnoreAlreadyExists(g.Kube.Create(ctx, ns)); err != nil {
@@ -83,10 +83,10 @@ func (g Ground) create(ctx context.Context, manifest string) error {
 	return g.Kube.Create(ctx, object)
 }
 
-// EnvName is that of the i-th Env, and of its member and pool.
+// EnvName is the name of the i-th Env, and of its member and pool.
 func EnvName(i int) string { return fmt.Sprintf("quiet-%04d", i) }
 
-// Fill makes Envs of so many Pods each, and waits until all of them are ready.
+// Fill creates Envs with that many Pods each, and waits until all are ready.
 func (g Ground) Fill(ctx context.Context, envs, pods int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -105,7 +105,7 @@ func (g Ground) Fill(ctx context.Context, envs, pods int) error {
 	})
 }
 
-// CreateEnv makes one Env with one pool.
+// CreateEnv creates one Env with one pool.
 func (g Ground) CreateEnv(ctx context.Context, name string, pods int) error {
 	if err := g.create(ctx, fmt.Sprintf(env, name, g.Namespace, g.Cluster, pods)); err != nil {
 		return fmt.Errorf("creating Env %s: %w", name, err)
@@ -113,7 +113,7 @@ func (g Ground) CreateEnv(ctx context.Context, name string, pods int) error {
 	return nil
 }
 
-// count says how many pools have so many Pods that are ready, and how many Envs say that they are.
+// count returns how many pools have all Pods ready, and how many Envs report so.
 func (g Ground) count(ctx context.Context, pods int) (full, ready int, err error) {
 	var pools v1alpha1.SandboxPoolList
 	var envs v1alpha1.SandboxEnvList

@@ -15,10 +15,10 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// Writes are requests that changed something, or tried to, by what they were: "atoll-worker patch sandboxpools/status".
+// Writes counts requests that changed something, or tried to, by kind: "atoll-worker patch sandboxpools/status".
 type Writes map[string]int
 
-// Since counts the writes that were received in a stretch of time: those of Atoll's programs, and all others.
+// Since counts the writes received in a period: those of Atoll's programs, and all others.
 func Since(p *plane.Plane, from, to time.Time) (atoll, others Writes, err error) {
 	events, err := p.Audit()
 	if err != nil {
@@ -39,16 +39,16 @@ func Since(p *plane.Plane, from, to time.Time) (atoll, others Writes, err error)
 	return atoll, others, nil
 }
 
-// Atolls tells whether a request is of one of Atoll's programs.
+// Atolls reports whether a request is from one of Atoll's programs.
 func Atolls(e plane.AuditEvent) bool { return strings.HasPrefix(e.UserAgent, "atoll-") }
 
-// agent is the user agent without its version, which is not the same on two machines.
+// agent is the user agent without its version, which differs between machines.
 func agent(e plane.AuditEvent) string {
 	name, _, _ := strings.Cut(e.UserAgent, "/")
 	return name
 }
 
-// Sum of all.
+// Sum returns the total.
 func (w Writes) Sum() (n int) {
 	for _, count := range w {
 		n += count
@@ -64,12 +64,12 @@ func (w Writes) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Settle waits until Atoll has written nothing for so long: what a fill causes comes a little after it.
+// Settle waits until Atoll has written nothing for calm; because the effects of a fill continue after it.
 func Settle(ctx context.Context, p *plane.Plane, calm, within time.Duration) error {
 	var since time.Time
 	return wait.Until(ctx, within, "Atoll to write nothing for "+calm.String(), func(context.Context) error {
 		if time.Since(since) < calm {
-			return errors.New("writes go on") // looking costs a pass over the whole log
+			return errors.New("writes go on") // a look reads the whole log
 		}
 		before := since
 		since = time.Now()
@@ -81,7 +81,7 @@ func Settle(ctx context.Context, p *plane.Plane, calm, within time.Duration) err
 	})
 }
 
-// BusiestSecond is the most writes of one object's status in any second.
+// BusiestSecond returns the most writes of one object's status in any second.
 func BusiestSecond(p *plane.Plane, resource, namespace, name string, from, to time.Time) (most, all int, err error) {
 	events, err := p.Audit()
 	if err != nil {

@@ -230,7 +230,7 @@ func withoutAll(keys []byte) ([]byte, error) {
 	return yaml.Marshal(file)
 }
 
-// apiKey makes a key for everything, keeps the token and returns the file that makes it known to the hub.
+// apiKey creates a key with all permissions, keeps the token, and returns the hub's keys file for it.
 func (c *charts) apiKey(ctx context.Context) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.stack.opts.BinDir, "atoll-hub"),
 		"api-key", "new", "--name", "e2e", "--all", "--scopes", "admin", "--token-file", c.tokenFile())
@@ -252,7 +252,7 @@ func (c *charts) installWorker(ctx context.Context, id string, m *member, worker
 	return worker.waitReady(ctx)
 }
 
-// renewKeys makes the keys file one of this version. A hub of an earlier one that runs keeps the keys it has read.
+// renewKeys replaces the keys file with one of this version. A running hub of an earlier version keeps the keys it has read.
 func (c *charts) renewKeys(ctx context.Context, m *member) error {
 	secrets := m.core.CoreV1().Secrets(Namespace)
 	secret, err := secrets.Get(ctx, "atoll-hub-api-keys", metav1.GetOptions{})
@@ -294,7 +294,7 @@ func (c *charts) helmRun(ctx context.Context, m *member, run func(context.Contex
 	return nil
 }
 
-// troubles is what the cluster says of Pods that do not come up, for errors.
+// troubles returns the cluster's reports of Pods that do not start, for errors.
 func (m *member) troubles() string {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -329,7 +329,7 @@ func (m *member) secret(ctx context.Context, name string, data map[string][]byte
 	return nil
 }
 
-// localEndpoint is a worker's local API: on the loopback of whichever Pod is ready.
+// localEndpoint is a worker's local API: on the loopback of any ready Pod.
 func (c *charts) localEndpoint(id string, m *member) Endpoint {
 	return Endpoint{
 		Address: "worker-" + id,

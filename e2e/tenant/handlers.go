@@ -24,13 +24,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of this process, and of no other.
+// These belong to this process alone.
 var (
 	started = time.Now()
 	boot    = rand.Text()
 )
 
-// attribute is one that anybody may set who owns the file.
+// attribute is one that the file's owner may set.
 const attribute = "user.tenant"
 
 var errNothing = errors.New("there is nothing")
@@ -51,7 +51,7 @@ func handler() http.Handler {
 	return mux
 }
 
-// answer sends a text as it is and anything else as JSON.
+// answer sends a text unchanged and anything else as JSON.
 func answer(w http.ResponseWriter, r *http.Request, f func(url.Values) (any, error)) {
 	out, err := f(r.URL.Query())
 	switch {
@@ -156,7 +156,7 @@ func ps(url.Values) (any, error) {
 	return processes, nil
 }
 
-// oom answers before it begins: afterwards there is nobody left who could.
+// oom responds before it begins; because afterwards the process is gone.
 func oom(url.Values) (any, error) { //nolint:unparam // the signature is that of every handler
 	time.AfterFunc(100*time.Millisecond, func() {
 		for held := [][]byte{}; ; {

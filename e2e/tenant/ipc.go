@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel's headers say and package unix does not.
+// Constants of the kernel's headers that package unix lacks.
 const (
 	semGetVal = 12
 	semSetVal = 16
@@ -27,7 +27,7 @@ type message struct {
 	text [maxData]byte
 }
 
-// ipc leaves data in an object of the IPC namespace, or reads it without taking it away where that is possible.
+// ipc leaves data in an object of the IPC namespace, or reads it, without removing it where possible.
 func ipc(q url.Values) (any, error) {
 	key, err := strconv.Atoi(q.Get("key"))
 	if err != nil {

@@ -23,7 +23,7 @@ func main() {
 	port := flag.Int("port", 8000, "where to answer")
 	flag.StringVar(&tag, "tag", tag, "which image this is")
 	flag.Parse()
-	// The first process of a PID namespace is not ended by a signal that it does not handle.
+	// A signal without a handler does not end the first process of a PID namespace.
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM, syscall.SIGINT)
 	go func() {

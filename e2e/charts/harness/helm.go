@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	_ "navix.sh/atoll/charts" // a test depends on what helm reads
+	_ "navix.sh/atoll/charts" // a test depends on the files that helm reads
 )
 
 // Helm runs helm. Its methods may be called concurrently.
@@ -20,13 +20,13 @@ type Helm struct {
 	binary, root, home string
 }
 
-// New finds helm, building it if need be, which takes minutes the first time. home receives its files.
+// New finds helm, or builds it, which takes minutes the first time. home receives its files.
 func New(ctx context.Context, home string) (*Helm, error) {
 	root, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "navix.sh/atoll")
 	if err != nil {
 		return nil, fmt.Errorf("finding the checkout: %w", err)
 	}
-	// -n prints where the built tool is instead of running it: going through `go tool` costs half a second a call.
+	// -n prints the built tool's path instead of running it; because `go tool` costs half a second a call.
 	binary, err := output(ctx, "go", "tool", "-modfile="+filepath.Join(root, "tools", "go.mod"), "-n", "helm")
 	if err != nil {
 		return nil, fmt.Errorf("building helm: %w", err)
@@ -45,15 +45,15 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Path is where the program is.
+// Path is the program's path.
 func (h *Helm) Path() string { return h.binary }
 
 // Chart is the folder of a chart of this checkout.
 func (h *Helm) Chart(name string) string { return filepath.Join(h.root, "charts", name) }
 
-// Release says what to render or install.
+// Release describes what to render or install.
 type Release struct {
-	// Name of the release, and Namespace it goes to.
+	// Name of the release, and its Namespace.
 	Name, Namespace string
 	// Chart is a folder or an archive.
 	Chart string
@@ -67,7 +67,7 @@ func (h *Helm) Lint(ctx context.Context, chart, values string) error {
 	return err
 }
 
-// Package makes an archive of a chart in dir under another version, to upgrade to, and returns its path. Chart and
+// Package creates an archive of a chart in dir under another version, to upgrade to, and returns its path. Chart and
 // application get the same version.
 func (h *Helm) Package(ctx context.Context, chart, version, dir string) (string, error) {
 	out, err := h.run(ctx, "", "", "package", chart, "--version", version, "--app-version", version, "--destination", dir)
@@ -103,16 +103,16 @@ func (h *Helm) In(kubeconfig string) *Cluster { return &Cluster{helm: h, kubecon
 // patience is how long helm waits for a release to be ready.
 const patience = 2 * time.Minute
 
-// Install installs a release, creates its namespace if need be, and waits until everything of it is ready. It returns
-// what helm printed, notes included.
+// Install installs a release, creates its namespace if missing, and waits until all of it is ready. It returns helm's output,
+// notes included.
 func (c *Cluster) Install(ctx context.Context, r Release, args ...string) (string, error) {
 	args = append([]string{"install", r.Name, r.Chart, "--namespace", r.Namespace, "--create-namespace",
 		"--values", "-", "--wait", "--timeout", patience.String()}, args...)
 	return c.helm.run(ctx, c.kubeconfig, r.Values, args...)
 }
 
-// Upgrade upgrades a release to its chart and values as they are now, and waits. helm would fall back to the values of the
-// revision before if there were none now.
+// Upgrade upgrades a release to its current chart and values, and waits. Without values, helm would use the previous
+// revision's.
 func (c *Cluster) Upgrade(ctx context.Context, r Release, args ...string) (string, error) {
 	args = append([]string{"upgrade", r.Name, r.Chart, "--namespace", r.Namespace, "--reset-values",
 		"--values", "-", "--wait", "--timeout", patience.String()}, args...)
@@ -126,14 +126,14 @@ func (c *Cluster) Rollback(ctx context.Context, r Release, revision int) error {
 	return err
 }
 
-// Uninstall removes a release and waits until what it owned is gone.
+// Uninstall removes a release and waits until its objects are gone.
 func (c *Cluster) Uninstall(ctx context.Context, r Release) error {
 	_, err := c.helm.run(ctx, c.kubeconfig, "", "uninstall", r.Name, "--namespace", r.Namespace,
 		"--wait", "--timeout", patience.String())
 	return err
 }
 
-// Manifest is what a release consists of now.
+// Manifest returns the current objects of a release.
 func (c *Cluster) Manifest(ctx context.Context, r Release) (Objects, error) {
 	out, err := c.helm.run(ctx, c.kubeconfig, "", "get", "manifest", r.Name, "--namespace", r.Namespace)
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *Cluster) Manifest(ctx context.Context, r Release) (Objects, error) {
 	return decode(out)
 }
 
-// run returns what helm printed to standard output. What it complained about is in the error.
+// run returns helm's standard output. The error has its standard error.
 func (h *Helm) run(ctx context.Context, kubeconfig, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, h.binary, args...)
 	var stdout, stderr bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Objects are what a chart renders to, in its order.
+// Objects are a chart's rendered objects, in order.
 type Objects []*unstructured.Unstructured
 
 func decode(manifests string) (Objects, error) {
@@ -32,7 +32,7 @@ func decode(manifests string) (Objects, error) {
 	}
 }
 
-// Names lists the objects as Kind/name, in their order.
+// Names lists the objects as Kind/name, in order.
 func (o Objects) Names() []string {
 	var names []string
 	for _, object := range o {
@@ -41,7 +41,7 @@ func (o Objects) Names() []string {
 	return names
 }
 
-// Manifest is the objects as kubectl reads them.
+// Manifest returns the objects as YAML for kubectl.
 func (o Objects) Manifest() (string, error) {
 	var text strings.Builder
 	for _, object := range o {
@@ -54,7 +54,7 @@ func (o Objects) Manifest() (string, error) {
 	return text.String(), nil
 }
 
-// Find returns the object of a kind and name, nil if there is none.
+// Find returns the object of a kind and name; nil if it does not exist.
 func (o Objects) Find(kind, name string) *unstructured.Unstructured {
 	for _, object := range o {
 		if object.GetKind() == kind && object.GetName() == name {
@@ -64,7 +64,7 @@ func (o Objects) Find(kind, name string) *unstructured.Unstructured {
 	return nil
 }
 
-// As reads the object of a kind and name into a Go type, and refuses fields that the type does not have.
+// As decodes the object of a kind and name into a Go type, and refuses unknown fields.
 func As[T any](o Objects, kind, name string) (*T, error) {
 	object := o.Find(kind, name)
 	if object == nil {

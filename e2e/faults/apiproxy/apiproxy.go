@@ -22,11 +22,11 @@ import (
 	"time"
 )
 
-// Options say in front of what the proxy stands. All are required.
+// Options describe the proxied server. All are required.
 type Options struct {
 	// Target is the API server's host and port.
 	Target string
-	// CA is that of the server's certificate, in PEM.
+	// CA of the server's certificate, in PEM.
 	CA []byte
 	// Certificate is shown to clients.
 	Certificate tls.Certificate
@@ -34,24 +34,24 @@ type Options struct {
 	Seed uint64
 }
 
-// Rule is about some requests. Of several rules the first that is about a request decides.
+// Rule applies to some requests. The first rule that matches a request decides.
 type Rule struct {
 	// Methods of HTTP; none: all.
 	Methods []string
 	// Path is a part of the URL's path; empty: all.
 	Path string
-	// Chance that a request is hit, between 0 and 1; 0: it is certain.
+	// Chance that a request is hit, between 0 and 1; 0: always.
 	Chance float64
 
-	// Delay passes before the request goes on.
+	// Delay passes before the request is forwarded.
 	Delay time.Duration
-	// Late lets a delayed request go on whatever its caller has done meanwhile: timed out, or died.
+	// Late forwards a delayed request even if its caller has timed out or died.
 	Late bool
-	// Refuse answers 429, to come again in a second.
+	// Refuse responds with 429 and a Retry-After of a second.
 	Refuse bool
-	// LoseAnswer carries the request out and breaks off the answer.
+	// LoseAnswer carries the request out and drops the response.
 	LoseAnswer bool
-	// OnHit, if set, is told of every request that is hit, before anything is done to it.
+	// OnHit, if set, is called with every matching request before anything is done to it.
 	OnHit func(*http.Request)
 }
 
@@ -89,7 +89,7 @@ func Listen(o Options) (*Proxy, error) {
 	silent := log.New(io.Discard, "", 0)
 	p.forward = httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "https", Host: o.Target})
 	p.forward.Transport, p.forward.FlushInterval, p.forward.ErrorLog = p.upstream, -1, silent
-	// An answer that the API server did not give is none: the connection breaks, as it would without a proxy.
+	// A response must be the API server's: otherwise the connection breaks, as it would without a proxy.
 	p.forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
 	p.server = &http.Server{
 		Handler: p, ErrorLog: silent, ReadHeaderTimeout: time.Minute,
@@ -99,17 +99,17 @@ func Listen(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Address is where the proxy listens.
+// Address is the proxy's address.
 func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
-// Set replaces the rules, for requests that arrive from now on.
+// Set replaces the rules for later requests.
 func (p *Proxy) Set(rules ...Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rules = rules
 }
 
-// Close breaks off what is under way.
+// Close breaks off requests in flight.
 func (p *Proxy) Close() error {
 	err := p.server.Close()
 	p.running.Wait()
@@ -140,7 +140,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
-		// Without an end of its own the reverse proxy would look for the caller's in another way.
+		// Without its own cancellation, the reverse proxy would find the caller's in another way.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), rule.Delay+time.Minute)
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -177,7 +177,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// refuse answers as an API server does whose queues are full.
+// refuse responds like an API server with full queues.
 func refuse(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", "1")
@@ -186,7 +186,7 @@ func refuse(w http.ResponseWriter) {
 		`"message":"Too many requests, please try again later.","details":{"retryAfterSeconds":1}}`+"\n")
 }
 
-// nowhere is where answers get lost.
+// nowhere discards responses.
 type nowhere struct{ header http.Header }
 
 func (n *nowhere) Header() http.Header         { return n.header }

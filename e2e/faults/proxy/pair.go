@@ -12,9 +12,9 @@ import (
 
 const (
 	chunkSize = 16 << 10
-	// window is how many chunks of a way may be under way: what a network holds, beyond which senders wait.
+	// window bounds the chunks in flight in one direction: a network's capacity, beyond which senders wait.
 	window = 64
-	// slicesPerSecond is how smoothly a throttled way flows.
+	// slicesPerSecond is the granularity of throttling.
 	slicesPerSecond = 20
 )
 
@@ -27,7 +27,7 @@ type pair struct {
 	ended chan struct{}
 }
 
-// reset ends both connections the hard way.
+// reset ends both connections with a TCP reset.
 func (c *pair) reset() {
 	c.once.Do(func() {
 		close(c.ended)
@@ -43,14 +43,14 @@ func resetConn(conn *net.TCPConn) {
 	_ = conn.Close()
 }
 
-// chunk is what was read at once. The last one of a way has no data and says how the way ended.
+// chunk is the result of one read. The last chunk of a direction has no data and says how the direction ended.
 type chunk struct {
 	data []byte
 	read time.Time
 	err  error
 }
 
-// forward copies one way of a connection until it ends.
+// forward copies one direction of a connection until it ends.
 func (p *Proxy) forward(c *pair, from, to *net.TCPConn, way func(Faults) Way) {
 	chunks := make(chan chunk, window)
 	p.running.Go(func() { c.read(from, chunks) })
@@ -59,7 +59,7 @@ func (p *Proxy) forward(c *pair, from, to *net.TCPConn, way func(Faults) Way) {
 			continue
 		}
 		if !p.pass(c, next.read, way) {
-			continue // swallowed after all, or the connection is over: the reader ends by itself
+			continue // swallowed after all, or the connection is over: the reader ends too
 		}
 		if next.err != nil {
 			c.finish(to, next.err)
@@ -69,7 +69,7 @@ func (p *Proxy) forward(c *pair, from, to *net.TCPConn, way func(Faults) Way) {
 			c.reset()
 		}
 	}
-	for range chunks { // the reader must not wait for a way that has ended
+	for range chunks { // the reader must not wait for a direction that has ended
 	}
 }
 
@@ -89,14 +89,14 @@ func (c *pair) read(from *net.TCPConn, chunks chan<- chunk) {
 	}
 }
 
-// finish passes on how the sender ended the way.
+// finish passes on how the sender ended the direction.
 func (c *pair) finish(to *net.TCPConn, err error) {
 	if !errors.Is(err, io.EOF) || to.CloseWrite() != nil {
 		c.reset()
 	}
 }
 
-// pass waits until what was read then may arrive, and tells whether it may at all.
+// pass waits until a chunk read at that time may arrive, and reports whether it may.
 func (p *Proxy) pass(c *pair, read time.Time, way func(Faults) Way) bool {
 	for {
 		faults, changed := p.current()
@@ -124,7 +124,7 @@ func (p *Proxy) pass(c *pair, read time.Time, way func(Faults) Way) bool {
 	}
 }
 
-// write writes no faster than the way allows, and tells whether the connection is still of use.
+// write writes at the direction's rate, and reports whether the connection is still usable.
 func (p *Proxy) write(c *pair, to *net.TCPConn, data []byte, way func(Faults) Way) bool {
 	for len(data) > 0 {
 		faults, changed := p.current()

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Faults are what happens to connections. The zero value is none.
+// Faults are the faults of connections. The zero value has none.
 type Faults struct {
-	// Cut resets connections, new ones as well.
+	// Cut resets connections, and refuses new ones.
 	Cut bool
-	// Up is the way to the target, Down the way from it.
+	// Up is the direction to the target, Down the one from it.
 	Up, Down Way
 }
 
 // Way is one direction.
 type Way struct {
-	// Swallow takes what is sent, the end of the stream included, and lets nothing arrive: a half-open connection.
+	// Swallow accepts all bytes and the end of the stream, and drops them: a half-open connection.
 	Swallow bool
-	// Stall lets nothing arrive until it ends, and then everything.
+	// Stall holds everything back until it ends, and then delivers it.
 	Stall bool
-	// Delay is added to everything that is sent. It costs no throughput.
+	// Delay is added to everything sent. It costs no throughput.
 	Delay time.Duration
 	// BytesPerSecond is the throughput of each connection. 0: unlimited.
 	BytesPerSecond int
@@ -46,7 +46,7 @@ type Proxy struct {
 	closed  bool
 }
 
-// Listen opens a port on the loopback address that forwards to a target, which need not be there yet.
+// Listen opens a port on the loopback address that forwards to a target, which need not listen yet.
 func Listen(target string) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -57,10 +57,10 @@ func Listen(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Address is where the proxy listens.
+// Address is the proxy's address.
 func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
-// Set replaces the faults, for connections that are open and new ones.
+// Set replaces the faults, for open connections and new ones.
 func (p *Proxy) Set(f Faults) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *Proxy) accept() {
 			return
 		}
 		if err != nil {
-			continue // out of files for a moment, or the peer has gone already
+			continue // out of files for a moment, or the peer is gone already
 		}
 		p.running.Go(func() { p.serve(conn.(*net.TCPConn)) })
 	}
@@ -110,7 +110,7 @@ func (p *Proxy) serve(near *net.TCPConn) {
 	}
 	c := &pair{near: near, ended: make(chan struct{})}
 	if faults.Up.Swallow {
-		c.lossy = true // its first bytes get lost, so there is nobody to connect to
+		c.lossy = true // its first bytes get lost, so no connection to the target is needed
 	} else {
 		far, err := net.Dial("tcp", p.target)
 		if err != nil {
@@ -134,7 +134,7 @@ func (p *Proxy) serve(near *net.TCPConn) {
 	ways.Wait()
 }
 
-// add fails when the connection has no place here any more.
+// add fails when the connection is no longer allowed.
 func (p *Proxy) add(c *pair) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,14 +152,14 @@ func (p *Proxy) remove(c *pair) {
 	delete(p.pairs, c)
 }
 
-// current are the faults, and what is closed when there are others.
+// current returns the faults, and a channel that is closed when they change.
 func (p *Proxy) current() (Faults, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.faults, p.changed
 }
 
-// lost tells whether what has arrived on a way is swallowed; then the connection is never whole again.
+// lost reports whether the bytes of a direction are dropped; then the connection never recovers.
 func (p *Proxy) lost(c *pair, way func(Faults) Way) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

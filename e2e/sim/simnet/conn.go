@@ -37,7 +37,7 @@ func (c *pair) wake() {
 	c.back.signal()
 }
 
-// breakOff ends both directions at once; what is under way is lost.
+// breakOff ends both directions at once; bytes in flight are lost.
 func (c *pair) breakOff(err error) {
 	c.path.leave(c)
 	c.there.fail(err)
@@ -57,7 +57,7 @@ type direction struct {
 	err   error     // broken
 }
 
-// parcel is one write under way.
+// parcel is one write in flight.
 type parcel struct {
 	data    []byte
 	arrives time.Time
@@ -117,7 +117,7 @@ func (d *direction) send(data []byte) error {
 	return nil
 }
 
-// take reads what has arrived, or tells how long to wait: a negative time is until something changes.
+// take reads the bytes that have arrived, or returns how long to wait: a negative time is until something changes.
 func (d *direction) take(into []byte) (n int, wait time.Duration, err error) {
 	stalled := d.path.isStalled()
 	d.mu.Lock()
@@ -207,14 +207,14 @@ func (c *conn) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// Close implements net.Conn. What was written still arrives.
+// Close implements net.Conn. Bytes written before still arrive.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.out.end()
 	c.in.signal()
-	// Nobody reads any more here: what the other end sends from now on meets a closed socket.
+	// This end has no reader any more: later bytes of the other end meet a closed socket.
 	c.in.fail(ErrReset)
 	return nil
 }

@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	// ErrRefused is a host where nobody listens, or that cannot be reached.
+	// ErrRefused is a host without a listener, or one that cannot be reached.
 	ErrRefused = errors.New("simnet: connection refused")
-	// ErrReset is a connection that broke.
+	// ErrReset is a broken connection.
 	ErrReset = errors.New("simnet: connection reset")
 )
 
@@ -30,14 +30,14 @@ type Network struct {
 	dialled   map[[2]string]uint64
 }
 
-// New answers a network without hosts.
+// New returns a network without hosts.
 func New(seed uint64) *Network {
 	return &Network{
 		seed: seed, listeners: map[string]*listener{}, paths: map[[2]string]*Path{}, dialled: map[[2]string]uint64{},
 	}
 }
 
-// Path is what lies between two hosts.
+// Path returns the path between two hosts.
 func (n *Network) Path(a, b string) *Path {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,7 +66,7 @@ func (n *Network) Listen(host string) (net.Listener, error) {
 	return l, nil
 }
 
-// Dial connects a host to another. While the path is stalled it waits.
+// Dial connects a host to another. While the path is stalled, Dial waits.
 func (n *Network) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	n.mu.Lock()
 	p := n.path(from, to)
@@ -103,7 +103,7 @@ func (n *Network) random(from, to string, number uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(n.seed, h.Sum64()))
 }
 
-// Reset breaks all connections of a host and ends its listener, as when its process is killed.
+// Reset breaks all connections of a host and ends its listener, as if its process was killed.
 func (n *Network) Reset(host string) {
 	n.mu.Lock()
 	l := n.listeners[host]
@@ -115,7 +115,7 @@ func (n *Network) Reset(host string) {
 	}
 	n.mu.Unlock()
 	if l != nil {
-		_ = l.Close() // it has no error to tell
+		_ = l.Close() // it returns no error
 	}
 	for _, p := range paths {
 		p.Break()
@@ -140,7 +140,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Connections that nobody accepted break.
+// Close implements net.Listener. Connections that were not accepted break.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		l.network.mu.Lock()
@@ -152,7 +152,7 @@ func (l *listener) Close() error {
 		for {
 			select {
 			case c := <-l.pending:
-				_ = c.Close() // it has no error to tell
+				_ = c.Close() // it returns no error
 			default:
 				return
 			}

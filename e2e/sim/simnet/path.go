@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Delay is how long bytes are under way.
+// Delay is how long bytes are in flight.
 type Delay struct {
 	Base, Jitter time.Duration
 	// Rate in bytes a second; 0: no limit.
 	Rate int
 }
 
-// Path is what lies between two hosts, both directions of it.
+// Path is both directions between two hosts.
 type Path struct {
 	mu      sync.Mutex
 	delay   Delay
@@ -26,7 +26,7 @@ type Path struct {
 	conns   map[*pair]struct{}
 }
 
-// SetDelay changes how long what is sent from now on is under way.
+// SetDelay changes the delay of later bytes.
 func (p *Path) SetDelay(d Delay) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,14 +42,14 @@ func (p *Path) Cut() {
 	p.Break()
 }
 
-// Stall keeps everything that is sent from arriving until Heal, and tells nobody.
+// Stall stops everything sent from arriving until Heal, without an error at either end.
 func (p *Path) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stalled = true
 }
 
-// Heal ends a cut and a stall, and sets the delay back.
+// Heal ends a cut and a stall, and resets the delay.
 func (p *Path) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *Path) Heal() {
 	}
 }
 
-// Break breaks all connections that there are.
+// Break breaks all existing connections.
 func (p *Path) Break() {
 	p.mu.Lock()
 	var all []*pair
