@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// recorder is a server that does as it is told, and remembers what.
+// recorder is a server that records its calls.
 type recorder struct {
 	sandboxv1.UnimplementedSandboxesServer
 	calls []proto.Message

@@ -14,7 +14,7 @@ import (
 // documented finds commands: in a line of a block, or between backticks.
 var documented = regexp.MustCompile("(?m)`atollctl ([^`]+)`|^[^`\n]*?(?:bin/)?atollctl ([a-z-][^`\n|)#]*)")
 
-// Every command that README and docs show is one, with these flags, and as many arguments.
+// Every command in README and docs exists, with these flags and this number of arguments.
 func TestDocumentedCommands(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// parse does what comes before a command runs. A command that is only named needs no arguments.
+// parse runs the steps before a command's run. A command that is only named needs no arguments.
 func parse(args []string, named bool) error {
 	command, rest, err := newRoot().Find(args)
 	if err != nil || named && len(rest) == 0 {

@@ -15,7 +15,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// lister returns two pages, and tells of a cluster that is missing from the first.
+// lister returns two pages; a cluster is missing from the first.
 type lister struct {
 	sandboxv1.UnimplementedSandboxesServer
 	asked []*sandboxv1.ListSandboxesRequest

@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/pkg/link/pki"
 )
 
-// atollctl runs a command, and returns what a pipe would get of it.
+// atollctl runs a command, and returns its standard output.
 func atollctl(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	root := newRoot()
@@ -53,7 +53,7 @@ func issued(t *testing.T, dir string, who link.Identity) *x509.Certificate {
 	return cert
 }
 
-// words runs a printed command with a kubectl that tells what it is given.
+// words runs a printed command with a kubectl that prints its arguments.
 func words(t *testing.T, command string) []string {
 	t.Helper()
 	sh := exec.Command("sh", "-eu")

@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 )
 
-// TestABackupSurvivesAPowerCut: a file of that name is whole, and is there once the command has said so.
+// TestABackupSurvivesAPowerCut: the file is whole, and exists when the command has reported success.
 func TestABackupSurvivesAPowerCut(t *testing.T) {
 	powercut.Run(t, powercut.Case{
 		Do: func(dir string, mark func(string)) error {

@@ -10,7 +10,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// What changes is told field by field, and what was not done makes the command fail, named.
+// Changes are reported field by field. A failed part is named, and fails the command.
 func TestShowRefresh(t *testing.T) {
 	got := &sandboxv1.RefreshEnvResponse{
 		Members: []*sandboxv1.RefreshedMember{

@@ -26,7 +26,7 @@ spec:
       members: [{name: python-east, spec: {replicas: 2}}]
 `
 
-// simulated runs a command line in a directory of its own with these files.
+// simulated runs a command line in its own directory with these files.
 func simulated(t *testing.T, files map[string]string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	t.Chdir(t.TempDir())

@@ -11,28 +11,28 @@ import (
 	"navix.sh/atoll/e2e/load"
 )
 
-// leg is what one stretch of one arm gave.
+// leg is the result of one period of one arm.
 type leg struct {
 	load.Result
 	cpu cpu
 }
 
-// arm is one of the ways to do something that are compared.
+// arm is one of the alternatives that are compared.
 type arm struct {
 	name  string
 	reset func(ctx context.Context) error // before each leg, untimed; may be nil
 	run   func(ctx context.Context, seed uint64) (leg, error)
 }
 
-// loaded is an arm of requests, sent as send does.
+// loaded is an arm of requests, sent with send.
 func loaded(name string, reset func(context.Context) error, send func(ctx context.Context, seed uint64) load.Result) arm {
 	return arm{name: name, reset: reset, run: func(ctx context.Context, seed uint64) (leg, error) {
 		return leg{Result: send(ctx, seed)}, nil
 	}}
 }
 
-// interleave runs a leg of each arm for each pair, in one order and then in the other (ABBA), so that a drift of the machine
-// falls on all alike. It returns legs by arm and pair.
+// interleave runs a leg of each arm for each pair, in alternating order (ABBA), so that a drift of the machine affects all arms
+// alike. It returns legs by arm and pair.
 func (b *bench) interleave(ctx context.Context, what string, pairs int, arms ...arm) ([][]leg, error) {
 	legs := make([][]leg, len(arms))
 	for i := range pairs {
@@ -79,7 +79,7 @@ func (a arm) leg(ctx context.Context, seed uint64) (leg, error) {
 	return l, err
 }
 
-// perRequest is processor time of the bench and what it has started, in milliseconds a request, by program.
+// perRequest is the processor time of the bench and its children, in milliseconds a request, by program.
 func perRequest(l leg) map[string]float64 {
 	out := map[string]float64{}
 	for name, seconds := range l.cpu.ours {
@@ -88,10 +88,10 @@ func perRequest(l leg) map[string]float64 {
 	return out
 }
 
-// mostCPU is how many times the processor time of a raw patch a claim may take, all programs together.
+// mostCPU limits a claim's processor time as a multiple of a raw patch's, all programs together.
 const mostCPU = 2
 
-// cpuResults is what a request costs each program, beside what a request of the other arm does.
+// cpuResults is a request's processor time for each program, beside that of the other arm.
 func cpuResults(legs, limits []leg) []result {
 	programs := map[string]bool{}
 	for _, l := range legs {

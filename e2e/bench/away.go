@@ -18,23 +18,23 @@ import (
 	"navix.sh/atoll/pkg/link/pki"
 )
 
-// awayCommand has this program play workers that have machines of their own: in a process of its own, with a low priority.
+// awayCommand makes this program simulate remote workers: in a process of its own, with a low priority.
 const awayCommand = "workers"
 
-// niceness of that process: it weighs a tenth of one that is not nice.
+// niceness of that process: it weighs a tenth of a default one.
 const niceness = "10"
 
-// away is what such a process plays.
+// away is the configuration of such a process.
 type away struct {
 	World    crowd.World
 	Hub, PKI string
 }
 
-// reported is how many reports there were, and how many were left out because a stream was lost.
+// reported counts reports, and those skipped because a stream was lost.
 type reported struct{ Reports, Left int64 }
 
-// playAway is that process. Each line of its input has it begin to report, or stop. It responds to each, and to its start, with
-// what was reported since it began.
+// playAway is that process. Each line of its input starts or stops its reports. It responds to each line, and to its start,
+// with the reports since the last start.
 func playAway(ctx context.Context, spec string, in io.Reader, out io.Writer) (err error) {
 	var a away
 	if err := json.Unmarshal([]byte(spec), &a); err != nil {
@@ -68,14 +68,14 @@ func playAway(ctx context.Context, spec string, in io.Reader, out io.Writer) (er
 	return err
 }
 
-// others are workers that are away.
+// others are the workers of such a process.
 type others struct {
 	cmd       *exec.Cmd
 	in        io.WriteCloser
 	responses *json.Decoder
 }
 
-// sendAway starts them, and returns when the hub has taken in what all report.
+// sendAway starts them, and returns when the hub has applied all their reports.
 func sendAway(ctx context.Context, a away) (*others, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -104,7 +104,7 @@ func sendAway(ctx context.Context, a away) (*others, error) {
 	return o, nil
 }
 
-// toggle has the workers begin to report, or stop.
+// toggle starts or stops the workers' reports.
 func (o *others) toggle() (r reported, err error) {
 	if _, err = io.WriteString(o.in, "\n"); err == nil {
 		err = o.responses.Decode(&r)

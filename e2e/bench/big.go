@@ -27,11 +27,11 @@ import (
 
 const (
 	bigSpace = "quiet"
-	// fillWriters is how many Pods the raw arm creates at a time, as many as a pool does.
+	// fillWriters is the concurrency of the raw arm's creates, equal to a pool's.
 	fillWriters = 32
-	// calm is for how long Atoll has written nothing before a rest is timed.
+	// calm is how long Atoll must have written nothing before a rest is timed.
 	calm = 15 * time.Second
-	// mostIdleCPU is what hub and worker may take each at rest, in milliseconds a second: a fifth of a processor.
+	// mostIdleCPU limits hub and worker each at rest, in milliseconds a second: a fifth of a processor.
 	mostIdleCPU = 200
 	// mostWritesBusy are the Pod's, and the status of its pool and its Env where few claims share them.
 	mostWritesBusy = 3
@@ -49,7 +49,7 @@ type ground struct {
 	filled bool
 }
 
-// atGround returns the cluster, which lasts until the group ends.
+// atGround returns the cluster, which runs until the group ends.
 func (b *bench) atGround(ctx context.Context) (*ground, error) {
 	if b.ground != nil {
 		return b.ground, nil
@@ -73,8 +73,8 @@ func (b *bench) atGround(ctx context.Context) (*ground, error) {
 	return g, nil
 }
 
-// fill compares a pool of an Env that was just made with as many Pods that are made one by one: both are bound by the same
-// scheduler, and both are there when all Pods are Ready.
+// fill compares a new Env's pool with as many Pods that are created one by one. The same scheduler limits both, and both end
+// when all Pods are Ready.
 func (b *bench) fill(ctx context.Context, add func(...result)) error {
 	g, err := b.atGround(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (b *bench) fill(ctx context.Context, add func(...result)) error {
 	return nil
 }
 
-// createPods makes Pods like a pool's.
+// createPods creates Pods like a pool's.
 func (g *ground) createPods(ctx context.Context, name string, n int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(fillWriters)
@@ -136,13 +136,12 @@ func (g *ground) deletePods(ctx context.Context, name string) error {
 	})
 }
 
-// podsReady follows the Pods with a label until n of them were ready. It watches, which costs both arms the same and less than
-// listing.
+// podsReady watches the Pods with a label until n of them were ready. A watch costs both arms the same, and less than lists.
 func (g *ground) podsReady(ctx context.Context, selector string, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	seen := map[string]bool{}
-	options := metav1.ListOptions{LabelSelector: selector, ResourceVersion: "0"} // begins with what there is
+	options := metav1.ListOptions{LabelSelector: selector, ResourceVersion: "0"} // begins with the existing Pods
 	err := watchPods(ctx, g.admin.CoreV1().Pods(bigSpace), options, func(pod *corev1.Pod) bool {
 		if ready(pod) {
 			seen[pod.Name] = true
@@ -155,7 +154,7 @@ func (g *ground) podsReady(ctx context.Context, selector string, n int) error {
 	return nil
 }
 
-// fillUp makes all Envs and waits until Atoll writes nothing more.
+// fillUp creates all Envs and waits until Atoll writes nothing more.
 func (b *bench) fillUp(ctx context.Context, g *ground) error {
 	if g.filled {
 		return nil
@@ -168,7 +167,7 @@ func (b *bench) fillUp(ctx context.Context, g *ground) error {
 	return quiet.Settle(ctx, g.plane, calm, patience)
 }
 
-// rest fills the cluster, leaves it alone, and says what was written, what processor time it took and what is held.
+// rest fills the cluster, leaves it alone, and reports writes, processor time and memory.
 func (b *bench) rest(ctx context.Context, add func(...result)) error {
 	g, err := b.atGround(ctx)
 	if err != nil {
@@ -212,7 +211,7 @@ func (b *bench) rest(ctx context.Context, add func(...result)) error {
 	return nil
 }
 
-// heapHeld is the least that the worker's heap has had in that time: it is collected now and then, also at rest. Each look costs
+// heapHeld returns the worker's smallest heap in that time; because it is collected occasionally, even at rest. Each look costs
 // the worker processor time.
 func (g *ground) heapHeld(ctx context.Context, within, every time.Duration) (float64, error) {
 	least := math.Inf(1)

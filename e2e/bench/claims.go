@@ -20,10 +20,10 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// sender is how the requests of a leg are sent.
+// sender sends the requests of a leg.
 type sender func(ctx context.Context, seed uint64, do load.Operation) load.Result
 
-// rawArm patches Pods directly, as a claim does: with the same content, which ends the Pod's managed fields, the same encoding and
+// rawArm patches Pods directly, as a claim does: the same content, which ends the Pod's managed fields, the same encoding and
 // the same credentials.
 func (s *stock) rawArm(send sender) arm {
 	do := func(ctx context.Context, i int) error {
@@ -34,7 +34,7 @@ func (s *stock) rawArm(send sender) arm {
 		func(ctx context.Context, seed uint64) load.Result { return send(ctx, seed, do) })
 }
 
-// learn makes a claim, and prepares patches of the raw Pods that write what it has written.
+// learn makes a claim, and prepares patches of the raw Pods with the same content.
 func (s *stock) learn(ctx context.Context) error {
 	s.given.next()
 	if err := s.claim(ctx, &sandboxv1.CreateSandboxRequest{}); err != nil {
@@ -79,7 +79,7 @@ func pathOf(parent, key string) string {
 	return "/metadata/" + parent + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 }
 
-// added are the operations that write what is new in a map.
+// added are the operations that write a map's new entries.
 func added(parent string, was, is map[string]string) (ops []patchOp) {
 	for key, value := range is {
 		if before, ok := was[key]; !ok || before != value {
@@ -89,7 +89,7 @@ func added(parent string, was, is map[string]string) (ops []patchOp) {
 	return ops
 }
 
-// given remembers which Pods were handed out, to find one that was handed out twice.
+// given records the Pods that were handed out, to find double assignments.
 type given struct {
 	mu      sync.Mutex
 	legs    int
@@ -134,7 +134,7 @@ func (s *stock) claim(ctx context.Context, request *sandboxv1.CreateSandboxReque
 	return nil
 }
 
-// hubArm claims through the hub. With keys every claim has a new one.
+// hubArm claims through the hub. With keyed, every claim has a new key.
 func (s *stock) hubArm(keyed bool, send sender) arm {
 	do := func(ctx context.Context, i int) error {
 		request := &sandboxv1.CreateSandboxRequest{}
@@ -171,7 +171,7 @@ func (s *stock) burst(ctx context.Context, _ uint64, do load.Operation) load.Res
 	return load.Burst(ctx, s.size, do)
 }
 
-// ceiling finds how many claims, and how many raw patches, succeed a second.
+// ceiling measures how many claims, and how many raw patches, succeed a second.
 func (b *bench) ceiling(ctx context.Context, add func(...result)) error {
 	s, err := b.atStock(ctx)
 	if err != nil {
@@ -187,7 +187,7 @@ func (b *bench) ceiling(ctx context.Context, add func(...result)) error {
 	return nil
 }
 
-// shares of the raw ceiling at which latency is measured, and the rate at which it is measured besides.
+// shares of the raw ceiling at which latency is measured, and an additional fixed rate.
 var shares = []float64{0.25, 0.5, 0.8}
 
 const (
@@ -201,7 +201,7 @@ func (b *bench) latency(ctx context.Context, add func(...result)) error {
 	if err != nil {
 		return err
 	}
-	if s.peak == 0 { // the ceiling was not asked for
+	if s.peak == 0 { // the ceiling was not selected
 		legs, err := b.interleave(ctx, "ceiling of raw patches", 3, s.rawArm(s.closed))
 		if err != nil {
 			return err

@@ -18,21 +18,21 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// API writes a claim may cause where many share the status of a pool; and with its release, which replaces the Pod: Atoll's,
-// the scheduler's and the kubelet's.
+// The API writes that a claim may cause if many claims share a pool's status; and with its release, which replaces the Pod:
+// Atoll's, the scheduler's and the kubelet's.
 const (
 	mostWritesClaim = 1.5
 	mostWritesCycle = 14
 )
 
-// settle is long enough for what a claim causes afterwards to have been written.
+// settle is longer than a claim's later writes take.
 const settle = 4 * time.Second
 
-// patchPods is what a claim writes.
+// patchPods is the write of a claim.
 const patchPods = "PATCH pods"
 
-// writes are the API server's own counters of requests that change something, "PATCH pods/status". Heartbeats of nodes and
-// leaders, which no claim causes, are left out.
+// writes are the API server's own counters of write requests, "PATCH pods/status". They omit heartbeats of nodes and leaders,
+// which no claim causes.
 type writes map[string]float64
 
 func readWrites(ctx context.Context, admin *kubernetes.Clientset) (writes, error) {
@@ -62,7 +62,7 @@ func readWrites(ctx context.Context, admin *kubernetes.Clientset) (writes, error
 	return w, nil
 }
 
-// quiet returns the counters once they have stood still for as long as settle.
+// quiet returns the counters when they were constant for settle.
 func (s *stock) quiet(ctx context.Context) (last writes, err error) {
 	err = wait.Until(ctx, patience, "the API server to be quiet", func(ctx context.Context) error {
 		now, err := readWrites(ctx, s.admin)
@@ -75,7 +75,7 @@ func (s *stock) quiet(ctx context.Context) (last writes, err error) {
 	return last, err
 }
 
-// cost claims the whole stock, releases it, and counts what is written for that: by Atoll, and by what it has made to.
+// cost claims the whole stock, releases it, and counts the writes: Atoll's, and those that it causes.
 func (b *bench) cost(ctx context.Context, add func(...result)) error {
 	s, err := b.atStock(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func (b *bench) cost(ctx context.Context, add func(...result)) error {
 			add(r)
 		}
 	}
-	// The pool's Pods are others now than were stocked.
+	// The pool's Pods are new ones now.
 	s.pool, err = s.list(ctx, namespace)
 	return err
 }

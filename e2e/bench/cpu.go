@@ -12,10 +12,10 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// cpu is processor time in seconds by program, since processes began or between two such readings.
+// cpu is processor time in seconds by program, since the processes began or between two readings.
 type cpu struct {
-	ours   map[string]float64 // this process and all that it has started
-	others map[string]float64 // all other processes, but not the kernel's threads, which work for ours as well
+	ours   map[string]float64 // this process and its descendants
+	others map[string]float64 // all other processes, except the kernel's threads, which also work for ours
 }
 
 const (
@@ -23,7 +23,7 @@ const (
 	stolen   = "other virtual machines"
 	kthreadd = 2   // parent of the kernel's threads
 	ticks    = 100 // a second, in /proc
-	// mostOthers is the share of the machine that others may take before a part is spoiled.
+	// mostOthers is the share of the machine that other processes may take before a part is spoiled.
 	mostOthers = 0.1
 )
 
@@ -51,7 +51,7 @@ func readCPU() (cpu, error) {
 	return c, nil
 }
 
-// split tells the descendants of self from other processes. What ended children took is their parents'.
+// split separates self's descendants from other processes. The time of ended children counts for their parents.
 func split(stats []procfs.ProcStat, self int) cpu {
 	parents := map[int]int{}
 	for _, s := range stats {
@@ -76,7 +76,7 @@ func split(stats []procfs.ProcStat, self int) cpu {
 	return c
 }
 
-// since is what was taken after an earlier reading. A program whose processes have ended counts where their parents do.
+// since is the time after an earlier reading. A program whose processes have ended counts for their parents.
 func (c cpu) since(before cpu) cpu {
 	difference := func(now, then map[string]float64) map[string]float64 {
 		out := maps.Clone(now)
@@ -95,7 +95,7 @@ func sum(by map[string]float64) (total float64) {
 	return total
 }
 
-// use says how much others have taken while a part ran, and whether that has spoiled it.
+// use records how much others took while a part ran, and whether that spoiled it.
 func (o *outcome) use(taken cpu, within time.Duration, processors int) {
 	o.OthersCPUs = round(max(0, sum(taken.others)/within.Seconds()))
 	o.Spoiled = o.OthersCPUs > mostOthers*float64(processors)

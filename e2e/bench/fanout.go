@@ -24,18 +24,18 @@ const (
 	fanRest   = 300 * time.Millisecond
 )
 
-// fan times how long a change takes to each of many receivers.
+// fan times a change until each of many receivers has it.
 type fan struct {
 	mu    sync.Mutex
-	owed  int            // receivers that have not been told of every Env
-	envs  map[string]int // Envs that a receiver has been told of
+	owed  int            // receivers that lack some Env
+	envs  map[string]int // Envs that a receiver has
 	began time.Time
 	times []time.Duration
 	last  *federationv1.Foreign
 	done  chan struct{}
 }
 
-// round times what send sends to n receivers.
+// round times a send to n receivers.
 func (f *fan) round(ctx context.Context, n int, send func() error) (leg, error) {
 	f.mu.Lock()
 	f.owed, f.envs, f.times, f.done, f.began = n, map[string]int{}, nil, make(chan struct{}), time.Now()
@@ -58,7 +58,7 @@ func (f *fan) round(ctx context.Context, n int, send func() error) (leg, error) 
 	return leg{Result: load.Result{Latencies: f.times}}, nil
 }
 
-// arrive counts Envs, not messages: a change that came in two is there with the second.
+// arrive counts Envs, not messages: a change in two messages arrives with the second.
 func (f *fan) arrive(receiver string, foreign *federationv1.Foreign) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,9 +74,9 @@ func (f *fan) arrive(receiver string, foreign *federationv1.Foreign) {
 	}
 }
 
-// broadcaster is a server that has nothing to do but to send the same to all.
+// broadcaster is a server that only sends the same to all.
 type broadcaster struct {
-	except  string // the cluster that a change is of
+	except  string // the cluster of a change
 	mu      sync.Mutex
 	streams []hubStream
 }
@@ -127,7 +127,7 @@ func (b *bench) fanOut(ctx context.Context, add func(...result)) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, others.Stop()) }()
-	load.Sleep(ctx, settleTime) // until all have been told of all
+	load.Sleep(ctx, settleTime) // until all have everything
 	changed := 0
 	report := func() error {
 		changed++

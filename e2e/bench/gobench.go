@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// goBenchmark is one of a package's benchmarks. It sees what the bench may not import, and measures its arms in turns, so that
-// every run of it is one pair.
+// goBenchmark is one of a package's benchmarks. It uses internals that the bench may not import, and alternates its arms, so
+// that each run is one pair.
 type goBenchmark struct{ pkg, name, time string }
 
-// run runs the benchmark and returns what it reports, by unit.
+// run runs the benchmark and returns its metrics, by unit.
 func (g goBenchmark) run(ctx context.Context, count int, units ...string) (map[string][]float64, error) {
 	pattern := "^" + strings.ReplaceAll(g.name, "/", "$/^") + "$"
 	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench="+pattern, "-benchtime="+g.time, "-count="+strconv.Itoa(count), "navix.sh/atoll/"+g.pkg)
@@ -56,7 +56,7 @@ func parseBenchmark(out []byte, name string) (map[string][]float64, error) {
 	return metrics, scanner.Err()
 }
 
-// perSecond turns nanoseconds of one operation into operations a second.
+// perSecond converts nanoseconds an operation to operations a second.
 func perSecond(nanos []float64) []float64 {
 	out := make([]float64, 0, len(nanos))
 	for _, n := range nanos {
@@ -108,7 +108,7 @@ func (b *bench) autoscaling(ctx context.Context, add func(...result)) error {
 	return nil
 }
 
-// ingest compares taking reports in with decoding them.
+// ingest compares applying reports with decoding them.
 func (b *bench) ingest(ctx context.Context, add func(...result)) error {
 	m, err := goBenchmark{"hub/internal/fleet", "BenchmarkIngest", "50x"}.
 		run(ctx, b.size.pairs, "bare-ns", "ingest-ns", "ingest/bare", "bytes/segment")

@@ -26,20 +26,20 @@ import (
 )
 
 const (
-	// patience is how long anything may take to come about.
+	// patience bounds every wait.
 	patience = 3 * time.Minute
-	// settleTime lets a hub that has just been filled come to rest.
+	// settleTime is how long a filled hub takes to settle.
 	settleTime = time.Second
 )
 
-// site is a folder with what hubs and simulated workers need: a CA, certificates, and data on one disk.
+// site is a folder for hubs and simulated workers: a CA, certificates, and data on one disk.
 type site struct {
 	dir       string
 	authority *pki.Authority
 	hub       link.Files
 }
 
-// atSite returns the site, which lasts until the group ends.
+// atSite returns the site, which exists until the group ends.
 func (b *bench) atSite() (*site, error) {
 	if b.site != nil {
 		return b.site, nil
@@ -62,7 +62,7 @@ func (b *bench) atSite() (*site, error) {
 
 func (s *site) pki() string { return filepath.Join(s.dir, "pki") }
 
-// program is a child process that listens. It can be killed and started again at the same address.
+// program is a child process with a listener. It can be killed and restarted at the same address.
 type program struct {
 	path string
 	args []string
@@ -95,13 +95,13 @@ func (p *program) start(ctx context.Context) error {
 	})
 }
 
-// kill ends the program as kill -9 does.
+// kill ends the program like kill -9.
 func (p *program) kill() error {
 	if p.cmd == nil {
 		return nil
 	}
 	err := p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // says that it was killed
+	_ = p.cmd.Wait() // returns that it was killed
 	p.cmd = nil
 	if errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("%s had ended by itself, see %s", p.path, p.log)
@@ -119,7 +119,7 @@ type federation struct {
 	site     *site
 }
 
-// federate starts a hub and one worker for each cluster of a world. adjust may change what a worker plays.
+// federate starts a hub and one worker for each cluster of a world. adjust may change a worker's options.
 func (b *bench) federate(ctx context.Context, name string, w crowd.World, adjust func(cluster int, o *crowd.Options)) (*federation, error) {
 	s, err := b.atSite()
 	if err != nil {
@@ -175,7 +175,7 @@ func (f *federation) close() error {
 	return errors.Join(append(errs, f.conn.Close(), f.hub.kill())...)
 }
 
-// fresh waits until the hub holds n clusters for well, and then until it rests.
+// fresh waits until n clusters are healthy for the hub, and then until it settles.
 func (f *federation) fresh(ctx context.Context, n int) error {
 	err := wait.Until(ctx, patience, fmt.Sprintf("%d clusters to be fresh", n), func(ctx context.Context) error {
 		list, err := f.clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{}, grpc.WaitForReady(true))
@@ -193,7 +193,7 @@ func (f *federation) fresh(ctx context.Context, n int) error {
 
 var errWrong = errors.New("the response is not what was asked for")
 
-// claim takes a sandbox of the first Env of a cluster.
+// claim takes a sandbox of a cluster's first Env.
 func (f *federation) claim(ctx context.Context, cluster int, key string) error {
 	_, err := f.create(ctx, &sandboxv1.CreateSandboxRequest{Env: f.crowd.World.Env(cluster, 0), ClaimKey: key})
 	return err

@@ -27,8 +27,8 @@ const (
 	recordSize = 512
 )
 
-// keyed measures what a claim key adds, beside the one durable write that it needs at the least, grouped with those of its
-// neighbours. All three arms get the same arrivals.
+// keyed measures the cost of a claim key, beside the one durable write that it needs at least, grouped with its neighbours. All
+// three arms get the same arrivals.
 func (b *bench) keyed(ctx context.Context, add func(...result)) (err error) {
 	f, err := b.federate(ctx, "keyed", crowd.World{Clusters: 4, Envs: 8, Shared: 4}, nil)
 	if err != nil {
@@ -71,8 +71,8 @@ func (b *bench) keyed(ctx context.Context, add func(...result)) (err error) {
 	return nil
 }
 
-// saturation has the preferred one of two clusters become Saturated again and again, and counts the claims that the hub still
-// sends there. Claims are made one after the other.
+// saturation makes the preferred one of two clusters Saturated repeatedly, and counts the claims that the hub still sends
+// there. Claims are made one after the other.
 func (b *bench) saturation(ctx context.Context, add func(...result)) (err error) {
 	w := crowd.World{Clusters: 2, Envs: 1, Shared: 2}
 	var strays atomic.Int64
@@ -106,7 +106,7 @@ func (b *bench) saturation(ctx context.Context, add func(...result)) (err error)
 	return nil
 }
 
-// full is the segment of a cluster that has nothing left and cannot grow.
+// full is the segment of a cluster that has no capacity left and cannot grow.
 func full(p *federationv1.EnvSegment) *federationv1.EnvSegment {
 	for _, m := range p.GetMembers() {
 		m.State, m.Idle, m.ReadyIdle, m.CanGrow, m.QueueCapacity = federationv1.MemberState_SATURATED, 0, 0, false, 0
@@ -120,13 +120,13 @@ const (
 	reportInterval = time.Second
 	reportingRate  = 200.0 // claims a second
 	reportingLeg   = 300   // claims
-	// reportingBefore is how long they report before anything is measured: a hub at this is at it for days, and finds its
-	// heap's pace in the first seconds.
+	// reportingBefore is how long they report before the measurement; because a hub does this for days, and its heap tuner
+	// adapts in the first seconds.
 	reportingBefore = 15 * time.Second
 )
 
-// reporting compares claims while many workers report with claims while they only send heartbeats. These workers are away:
-// what they cost is no part of what a claim costs. Claims go to a hundred others, which respond at once.
+// reporting compares claims while many workers report with claims while they only send heartbeats. These workers are remote, so
+// their cost is not part of a claim's. Claims go to a hundred others, which respond at once.
 func (b *bench) reporting(ctx context.Context, add func(...result)) (err error) {
 	w := crowd.World{Clusters: claimedFrom, Envs: 20, Shared: 4}
 	f, err := b.federate(ctx, "reporting", w, nil)
@@ -156,7 +156,7 @@ func (b *bench) reporting(ctx context.Context, add func(...result)) (err error) 
 			stop()
 			return err
 		}
-		load.Sleep(ctx, reportInterval) // until all are at it
+		load.Sleep(ctx, reportInterval) // until all report
 		measure()
 		theirs, err := o.toggle()
 		left += theirs.Left + stop()
@@ -185,10 +185,10 @@ func (b *bench) reporting(ctx context.Context, add func(...result)) (err error) 
 	return nil
 }
 
-// memorySettle is long enough for a hub to collect what filling it has left behind, and to give it back.
+// memorySettle is long enough for a hub to collect the garbage of a fill, and to return the memory.
 const memorySettle = 40 * time.Second
 
-// memory loads a hub with 100,000 members over 100 streams and reads what the system says of its process.
+// memory loads a hub with 100,000 members over 100 streams and reads its process's memory.
 func (b *bench) memory(ctx context.Context, add func(...result)) (err error) {
 	m, err := goBenchmark{"hub/internal/fleet", "BenchmarkMemory", "1x"}.run(ctx, 2, "B/member", "proto-B/member", "fleet/proto")
 	if err != nil {
@@ -206,7 +206,7 @@ func (b *bench) memory(ctx context.Context, add func(...result)) (err error) {
 	if err != nil {
 		return fmt.Errorf("looking at the hub's process: %w", err)
 	}
-	// A hub that is sent nothing does not collect what filling it has left behind.
+	// A hub without traffic does not collect the garbage of a fill.
 	var reports atomic.Int64
 	stop := f.crowd.Report(reportInterval, reportedEnvs, &reports)
 	defer stop()

@@ -18,26 +18,26 @@ import (
 	"navix.sh/atoll/pkg/heap"
 )
 
-// size is how much is measured.
+// size is the amount of measurements.
 type size struct {
 	quick bool
-	// pairs of legs of a comparison, and how many runs of a Go benchmark there are.
+	// pairs of legs of a comparison, and the number of runs of a Go benchmark.
 	pairs int
-	// benchTime is what the testing package calls benchtime.
+	// benchTime is the testing package's benchtime.
 	benchTime string
-	// stock is the Pods of each arm of the claims. A leg claims all of them.
+	// stock is the number of Pods of each arm of the claims. A leg claims all of them.
 	stock int
 	// swaps of a leg, and connections that a leg opens.
 	swaps, opens int
-	// world is the number of clusters that a hub is restarted with, each with 1000 Envs.
+	// world is the number of clusters of a restarted hub, each with 1000 Envs.
 	world int
-	// reporters are clusters that report while others are claimed from.
+	// reporters are the clusters that report while claims go to others.
 	reporters int
 	// saturations of a cluster while claims come.
 	saturations int
-	// fill is the Pods of a pool whose filling is timed.
+	// fill is the number of Pods of the pool whose filling is timed.
 	fill int
-	// envs and pods of each of them are in the cluster that rests for idle, and is then claimed from for busy.
+	// envs, and pods of each, are the size of the cluster of rest and busy.
 	envs, pods int
 	idle, busy time.Duration
 }
@@ -53,7 +53,7 @@ var (
 	}
 )
 
-// parts are what is measured. Those of a group share what they are measured on.
+// parts are the measurements. The parts of a group share their set-up.
 var parts = []part{
 	{"routing", "", 10 * time.Minute, (*bench).routing},
 	{"queue", "", 10 * time.Minute, (*bench).queue},
@@ -99,7 +99,7 @@ func command() int {
 			return exitCode(err)
 		}
 	}
-	// Workers in this process collect garbage at the expense of its callers, as those on machines of their own do not.
+	// Workers in this process collect garbage at its callers' expense, unlike remote ones.
 	heap.Relax()
 	b := &bench{size: fullSize, binDir: *binDir, outDir: *outDir, out: os.Stdout}
 	if *quick {
@@ -117,7 +117,7 @@ func exitCode(err error) int {
 	return 0
 }
 
-// names are those of all parts and groups.
+// names returns the names of all parts and groups.
 func names() []string {
 	var out []string
 	for _, p := range parts {

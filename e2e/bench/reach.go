@@ -35,18 +35,18 @@ const (
 	bulk     = 64 << 20 // bytes of a leg
 )
 
-// What the port inside is asked for, by the first byte of a connection.
+// The commands of the port inside, given by the first byte of a connection.
 const (
 	wantEcho = 'e'
 	wantBulk = 'b'
 )
 
-// way opens connections to the port inside, one way or the other.
+// way opens connections to the port inside.
 type way func(ctx context.Context) (io.ReadWriteCloser, error)
 
-// reach measures connections to a port of a sandbox, through hub, tunnel and worker, beside ones through the same API
-// server alone. Each connection of either arm has one of its own to the API server. The tunnel has three hops more (hub,
-// worker, and the WebSocket to the hub), each of which copies every byte, on the same cores.
+// reach measures connections to a port of a sandbox, through hub, tunnel and worker, beside ones through the same API server
+// alone. Each connection of either arm has its own to the API server. The tunnel has three more hops (hub, worker, and the
+// WebSocket to the hub); each copies every byte, on the same cores.
 func (b *bench) reach(ctx context.Context, add func(...result)) error {
 	p, atoll, err := b.newStack(ctx, plane.Options{})
 	if err != nil {
@@ -112,7 +112,7 @@ func oneSandbox(ctx context.Context, p *plane.Plane, atoll *stack.Stack) (*sandb
 	return sandbox, err
 }
 
-// newInside listens where the imitated kubelet looks for every Pod's ports.
+// newInside listens on the imitated kubelet's address of Pod ports.
 func newInside() (net.Listener, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -185,7 +185,7 @@ type forwardedStream struct {
 
 func (f forwardedStream) Close() error { return f.conn.Close() }
 
-// tunnelWay is what atollctl port-forward does.
+// tunnelWay forwards a port as atollctl port-forward does.
 func tunnelWay(hub stack.Endpoint, sandbox *sandboxv1.Sandbox, port string) way {
 	url := "ws" + strings.TrimPrefix(hub.URL(), "http") + "/v1/sandboxes/" + sandbox.GetId() + "/ports/" + port
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
@@ -208,11 +208,11 @@ func (s *socketStream) Write(p []byte) (int, error) {
 	return len(p), s.WriteMessage(websocket.BinaryMessage, p)
 }
 
-// echoConn is a connection on which each byte comes back, in order.
+// echoConn is a connection that returns each byte, in order.
 type echoConn struct {
 	io.ReadWriter
 	mu      sync.Mutex
-	waiting chan chan struct{} // of each byte that is under way, closed when it is back
+	waiting chan chan struct{} // of each byte in flight, closed when it is back
 }
 
 func (e *echoConn) roundTrip(ctx context.Context, _ int) error {
@@ -245,7 +245,7 @@ func (e *echoConn) readAll() {
 	}
 }
 
-// echoLeg sends bytes on one connection, whether or not earlier ones are back.
+// echoLeg sends bytes on one connection, without waiting for earlier ones.
 func echoLeg(ctx context.Context, open way, seed uint64) (l leg, err error) {
 	conn, err := open(ctx)
 	if err != nil {

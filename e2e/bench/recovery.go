@@ -24,7 +24,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// gate holds connections back until it is opened. Open it, and all come at once.
+// gate holds connections back until it is opened; then all arrive at once.
 type gate struct {
 	mu      sync.Mutex
 	open    chan struct{} // closed: connections pass
@@ -77,9 +77,9 @@ func (g *gate) dial(ctx context.Context, target string) (net.Conn, error) {
 	return dialer.DialContext(ctx, "tcp", target)
 }
 
-// recovery kills the hub and starts it again. Once all workers have come to its door it opens, and from then on it is timed
-// how long the hub takes until a claim succeeds and until all that the workers have is in its view. Beside it the same
-// frames go, over as many new connections, to a process that was just started and does nothing but decode them.
+// recovery kills the hub and restarts it. When all workers have dialled, the gate opens, and the bench times how long the hub
+// takes until a claim succeeds and until its view has all the workers' state. Beside it the same frames go, over as many new
+// connections, to a new process that only decodes them.
 func (b *bench) recovery(ctx context.Context, add func(...result)) (err error) {
 	w := crowd.World{Clusters: b.size.world, Envs: 1000, Shared: min(4, b.size.world)}
 	atoll, bare := newGate(), newGate()
@@ -123,7 +123,7 @@ func (b *bench) recovery(ctx context.Context, add func(...result)) (err error) {
 	}
 	add(measured("kill -9 of the hub: connections accepted to the first correct claim", "ms", millisOf).requests([]leg{first}).atMost(300),
 		compare(fmt.Sprintf("kill -9 of the hub: connections accepted to all of %d clusters x 1000 Envs fresh", w.Clusters), "ms", quantile(1), legs[1], legs[0]).atMost(3))
-	// One more restart: how long the workers themselves take to come back to a hub that accepts them.
+	// One more restart: how long the workers themselves take to reconnect to a hub that accepts them.
 	done := f.crowd.Expect(time.Now())
 	if err := errors.Join(f.hub.kill(), f.hub.start(ctx)); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (b *bench) recovery(ctx context.Context, add func(...result)) (err error) {
 	return err
 }
 
-// restart kills a program, starts it again, has all workers come back at once, and returns when each was fresh.
+// restart kills a program, restarts it, lets all workers reconnect at once, and returns when each was fresh.
 func restart(ctx context.Context, p *program, c *crowd.Crowd, g *gate, ready func() error, beside func(began time.Time) error) (leg, error) {
 	g.close()
 	done := c.Expect(time.Now())
@@ -160,14 +160,14 @@ func arrivals(ctx context.Context, c *crowd.Crowd, done <-chan struct{}) (leg, e
 	}
 }
 
-// reconnect has the caller at the hub's door as well: its own back-off is not the hub's.
+// reconnect dials for the caller too; because its back-off is not the hub's.
 func (f *federation) reconnect(ctx context.Context) error {
 	f.conn.ResetConnectBackoff()
 	_, err := f.clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{}, grpc.WaitForReady(true))
 	return err
 }
 
-// firstClaim asks for a sandbox with a key again and again, as a caller does, and checks the response.
+// firstClaim retries a claim with a key, as a caller does, and checks the response.
 func (f *federation) firstClaim(ctx context.Context, round int, began time.Time) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, load.Timeout)
 	defer cancel()
@@ -177,7 +177,7 @@ func (f *federation) firstClaim(ctx context.Context, round int, began time.Time)
 		switch {
 		case err == nil:
 			took := time.Since(began)
-			again, err := f.create(ctx, request) // a key that is used twice names one sandbox
+			again, err := f.create(ctx, request) // a reused key returns the same sandbox
 			if err == nil && again.GetId() != sandbox.GetId() {
 				err = fmt.Errorf("%w: a key gave %s and %s", errWrong, sandbox.GetId(), again.GetId())
 			}
@@ -191,10 +191,10 @@ func (f *federation) firstClaim(ctx context.Context, round int, began time.Time)
 	}
 }
 
-// bareCommand has this program serve the bare side of recovery.
+// bareCommand makes this program serve the bare side of recovery.
 const bareCommand = "decode-only"
 
-// bareProgram is a process with the link's transport that decodes reports and confirms them.
+// bareProgram is a process with the link's transport that decodes and confirms reports.
 func (b *bench) bareProgram(s *site) (*program, error) {
 	addresses, err := stack.FreeAddresses(1)
 	if err != nil {
@@ -232,7 +232,7 @@ func serveBare(listener net.Listener, files link.Files, d decoder) error {
 // decoder confirms every report when its last frame is decoded, and does nothing else.
 type decoder struct {
 	federationv1.UnimplementedLinkServer
-	attached func(stream hubStream) // if set, is told of each stream; called before anything is read
+	attached func(stream hubStream) // if set, called with each stream before anything is read
 }
 
 type hubStream = grpc.BidiStreamingServer[federationv1.WorkerFrame, federationv1.HubFrame]

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// result is one line of the report. Value and Limit are medians over legs; Limit is what the same run reached without Atoll.
-// Ratio is the median of the ratios of pairs. Low and High are the 95 % interval of Ratio, or of Value where there is none.
+// result is one line of the report. Value and Limit are medians over legs; Limit is the figure of the same run without Atoll.
+// Ratio is the median of the ratios of pairs. Low and High are the 95 % interval of Ratio, or of Value if there is none.
 type result struct {
 	Part    string   `json:"part"`
 	Name    string   `json:"name"`
@@ -28,7 +28,7 @@ type result struct {
 	High    *float64 `json:"high"`
 	Target  string   `json:"target"`
 	Met     *bool    `json:"met"`
-	Judged  bool     `json:"judged"` // a target that is not met fails the bench
+	Judged  bool     `json:"judged"` // a missed target fails the bench
 	Quick   bool     `json:"quick,omitempty"`
 	Samples int      `json:"samples"`
 	P50     float64  `json:"p50"`
@@ -37,14 +37,14 @@ type result struct {
 	Max     float64  `json:"max"`
 	Errors  int      `json:"errors"`
 
-	counted bool // and so the same however busy the machine is
+	counted bool // and so independent of the machine's load
 }
 
-// outcome is what came of a part.
+// outcome is the result of a part.
 type outcome struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
-	// OthersCPUs is how many processors the processes that are not the bench's took on average.
+	// OthersCPUs is the average number of processors that other processes took.
 	OthersCPUs float64 `json:"othersCPUs"`
 	OthersMost string  `json:"othersMost,omitempty"`
 	Spoiled    bool    `json:"spoiled"`
@@ -61,7 +61,7 @@ type document struct {
 	Results []result  `json:"results"`
 }
 
-// end takes in what a part has measured. A figure that is no number fails the part, and is left out.
+// end adds a part's results. A figure that is not a number fails the part, and is left out.
 func (d *document) end(o outcome, results []result) {
 	for _, r := range results {
 		if err := r.check(); err != nil {
@@ -75,7 +75,7 @@ func (d *document) end(o outcome, results []result) {
 	d.Parts = append(d.Parts, o)
 }
 
-// check finds what JSON has no word for.
+// check finds values that JSON cannot represent.
 func (r result) check() error {
 	for _, v := range []*float64{&r.Value, r.Limit, r.Ratio, r.Low, r.High, &r.P50, &r.P90, &r.P99, &r.Max} {
 		if v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)) {
@@ -85,7 +85,7 @@ func (r result) check() error {
 	return nil
 }
 
-// verdict prints what is to be known of the whole run, and returns what failed or was missed.
+// verdict prints the summary of the run, and returns what failed or missed its target.
 func (d document) verdict(w io.Writer) error {
 	var errs []error
 	fmt.Fprintln(w)
@@ -116,7 +116,7 @@ func (d document) write(path string) error {
 	if err != nil {
 		return fmt.Errorf("encoding the report: %w", err)
 	}
-	// An interrupted write leaves the earlier parts' results.
+	// An interrupted write keeps the earlier parts' results.
 	if err := os.WriteFile(path+".partial", append(data, '\n'), 0o644); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
@@ -180,7 +180,7 @@ func round(v float64) float64 { return math.Round(v*1000) / 1000 }
 
 func ptr(v float64) *float64 { v = round(v); return &v }
 
-// loadAverage of the last minute; 0 where the system does not tell.
+// loadAverage of the last minute; 0 where the system does not report it.
 func loadAverage() float64 {
 	data, _ := os.ReadFile("/proc/loadavg")
 	var load float64

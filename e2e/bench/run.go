@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-// part measures a few figures. When it fails, or takes longer than limit, what it has added until then stays.
+// part measures a few figures. If it fails, or takes longer than limit, its results until then stay.
 type part struct {
 	name, group string
 	limit       time.Duration
@@ -33,13 +33,13 @@ type bench struct {
 	doc            document
 
 	group   string
-	closers []func() error // of what the group's parts share
+	closers []func() error // of the group's shared set-up
 	site    *site
 	stock   *stock
 	ground  *ground
 }
 
-// run measures the parts one after the other, and writes the results as each ends. It returns what failed or was missed.
+// run runs the parts one after the other, and writes the results as each ends. It returns what failed or missed its target.
 func (b *bench) run(ctx context.Context, wanted []part) error {
 	fmt.Fprintf(b.out, "commit %s, load %.2f, etcd with fsync%s\n", b.doc.Commit, b.doc.Load, map[bool]string{true: ", quick"}[b.size.quick])
 	for _, p := range wanted {
@@ -53,7 +53,7 @@ func (b *bench) run(ctx context.Context, wanted []part) error {
 	return errors.Join(context.Cause(ctx), b.close(), b.doc.verdict(b.out))
 }
 
-// runPart fails only where the results cannot be kept.
+// runPart fails only if the results cannot be written.
 func (b *bench) runPart(ctx context.Context, p part) error {
 	fmt.Fprintf(b.out, "\n%s:\n", p.name)
 	began := time.Now()
@@ -66,7 +66,7 @@ func (b *bench) runPart(ctx context.Context, p part) error {
 	o := outcome{Name: p.name, Seconds: round(time.Since(began).Seconds())}
 	o.use(after.since(before), time.Since(began), runtime.NumCPU())
 	if err = errors.Join(err, cpuErr); err != nil {
-		// What it was measured on may be broken; the next part of the group gets its own.
+		// The set-up may be broken; the next part of the group gets a new one.
 		o.Error = errors.Join(err, b.close()).Error()
 	}
 	b.doc.end(o, results)
@@ -94,7 +94,7 @@ func (b *bench) measure(ctx context.Context, p part, add func(...result)) (err e
 	return context.Cause(ctx)
 }
 
-// close ends what the parts of a group share.
+// close ends the group's shared set-up.
 func (b *bench) close() error {
 	var errs []error
 	for i := len(b.closers) - 1; i >= 0; i-- {
@@ -108,7 +108,7 @@ func (b *bench) logf(format string, args ...any) { fmt.Fprintf(b.out, "  "+forma
 
 func (b *bench) logDir() string { return filepath.Join(b.outDir, "logs", b.group) }
 
-// newStack brings up a plane, a hub and a worker, which last until the group ends.
+// newStack starts a plane, a hub and a worker, which run until the group ends.
 func (b *bench) newStack(ctx context.Context, opts plane.Options) (*plane.Plane, *stack.Stack, error) {
 	if err := errors.Join(os.RemoveAll(b.logDir()), os.MkdirAll(b.logDir(), 0o755)); err != nil {
 		return nil, nil, fmt.Errorf("preparing the logs' folder: %w", err)
@@ -127,7 +127,7 @@ func (b *bench) newStack(ctx context.Context, opts plane.Options) (*plane.Plane,
 	return set.Plane(clusterID), atoll, nil
 }
 
-// child runs this program as one of the processes that a part is measured with.
+// child runs this program as one of a part's child processes.
 func child(ctx context.Context, args []string) error {
 	switch {
 	case args[0] == bareCommand && len(args) == 5:

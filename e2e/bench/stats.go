@@ -13,10 +13,9 @@ import (
 // estimate is a median and its 95 % interval.
 type estimate struct{ value, low, high float64 }
 
-// medianOf bounds the median by order statistics, which needs no assumption about how the values are distributed: the k-th
-// smallest and the k-th greatest value, k as great as 95 % allow. Of fewer than six values these are the least and the
-// greatest, and hold the median less often.
-// Source: David and Nagaraja, Order Statistics (2003), section 7.1.
+// medianOf bounds the median by order statistics, which assumes no distribution: the k-th smallest and the k-th greatest value,
+// with the greatest k for 95 %. With fewer than six values these are the extremes, and contain the median less often. Source:
+// David and Nagaraja, Order Statistics (2003), section 7.1.
 func medianOf(values []float64) estimate {
 	n := len(values)
 	if n == 0 {
@@ -27,7 +26,7 @@ func medianOf(values []float64) estimate {
 	return estimate{value: (sorted[(n-1)/2] + sorted[n/2]) / 2, low: sorted[k-1], high: sorted[n-k]}
 }
 
-// rank is the greatest k of which fewer than k of n fair coins show heads in at most 2.5 % of cases; at least 1.
+// rank is the greatest k such that fewer than k of n fair coins show heads in at most 2.5 % of cases; at least 1.
 func rank(n int) int {
 	k, p := 0, math.Pow(0.5, float64(n))
 	for below := p; below <= 0.025; below += p {
@@ -37,7 +36,7 @@ func rank(n int) int {
 	return max(k, 1)
 }
 
-// metric takes from a leg what is compared.
+// metric returns the compared figure of a leg.
 type metric func(leg) float64
 
 func quantile(q float64) metric {
@@ -69,14 +68,14 @@ func measured(name, unit string, values []float64) result {
 	return r
 }
 
-// paired is a figure with its limit, and the ratio of each pair of them.
+// paired is a figure with its limit, and the ratio of each pair.
 func paired(name, unit string, values, limits, ratios []float64) result {
 	r, ratio := measured(name, unit, values), medianOf(ratios)
 	r.Limit, r.Ratio, r.Low, r.High = ptr(medianOf(limits).value), ptr(ratio.value), ptr(ratio.low), ptr(ratio.high)
 	return r
 }
 
-// compare is a figure of legs beside that of the legs they are paired with.
+// compare compares a figure of legs with that of their paired legs.
 func compare(name, unit string, of metric, legs, limits []leg) result {
 	values, limit := each(legs, of), each(limits, of)
 	ratios := make([]float64, 0, len(legs))
@@ -86,12 +85,12 @@ func compare(name, unit string, of metric, legs, limits []leg) result {
 	return paired(name, unit, values, limit, ratios).requests(legs)
 }
 
-// latency is a quantile of legs that are compared with nothing.
+// latency is a quantile of legs without a comparison.
 func latency(name string, q float64, legs []leg) result {
 	return measured(name, "ms", each(legs, quantile(q))).requests(legs)
 }
 
-// requests fills the distribution with the latencies of all legs, in milliseconds.
+// requests sets the distribution from the latencies of all legs, in milliseconds.
 func (r result) requests(legs []leg) result {
 	all := leg{}
 	for _, l := range legs {
@@ -104,15 +103,15 @@ func (r result) requests(legs []leg) result {
 	return r
 }
 
-// count is a figure that the machine's speed does not change.
+// count is a figure that does not depend on the machine's speed.
 func count(name, unit string, value float64, samples int) result {
 	return result{Name: name, Unit: unit, Value: round(value), Samples: samples, counted: true}
 }
 
-// mostErrors is one in how many requests may fail.
+// mostErrors: one in so many requests may fail.
 const mostErrors = 100
 
-// judge compares the ratio with a target, or the value where there is no ratio.
+// judge compares the ratio with a target, or the value if there is no ratio.
 func (r result) judge(sign string, target float64) result {
 	value, unit := r.Value, " "+r.Unit
 	if r.Ratio != nil {

@@ -34,10 +34,10 @@ const (
 	namespace    = "default"
 	rawNamespace = "raw"
 	envName      = "bench"
-	// fieldManager is the worker's, for both arms' Pods: the API server's bookkeeping costs more with every manager that an
-	// object has, and a pool's Pods have no further one in real use.
+	// fieldManager is the worker's, for both arms' Pods; because each additional manager of an object adds cost in the API
+	// server, and a pool's Pods have only this one in real use.
 	fieldManager = "atoll-worker"
-	// rest lets every watcher digest a reset, of either arm, before anything is timed.
+	// rest lets every watcher process a reset, of either arm, before a measurement.
 	rest = 500 * time.Millisecond
 )
 
@@ -68,8 +68,8 @@ spec:
         - {name: bench, spec: {replicas: %d}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}
 `
 
-// stock is the Pods of both arms: those of the Env's pool, which the hub hands out, and as many of the same kind that
-// nothing manages, for raw patches.
+// stock is the Pods of both arms: those of the Env's pool, which the hub hands out, and as many unmanaged ones of the same
+// kind, for raw patches.
 type stock struct {
 	size   int
 	worker *kubernetes.Clientset // with the worker's credentials and encoding
@@ -77,12 +77,12 @@ type stock struct {
 	hub    *stack.Client
 	pool   []corev1.Pod // as they were when idle
 	raw    []corev1.Pod
-	bodies [][]byte // patches of these
+	bodies [][]byte // patches of the raw Pods
 	given  given
-	peak   float64 // of raw patches, a second, once it is known
+	peak   float64 // of raw patches, a second; 0: not measured yet
 }
 
-// atStock returns the stock, which lasts until the group ends.
+// atStock returns the stock, which exists until the group ends.
 func (b *bench) atStock(ctx context.Context) (*stock, error) {
 	if b.stock != nil {
 		return b.stock, nil
@@ -119,7 +119,7 @@ func (b *bench) atStock(ctx context.Context) (*stock, error) {
 	return s, nil
 }
 
-// kubeClients are one like the worker's own, whose keys on Pods are its alone to write, and one that may read metrics.
+// kubeClients returns one client like the worker's own, which alone may write its keys on Pods, and one that may read metrics.
 func kubeClients(p *plane.Plane, atoll *stack.Stack) (worker, admin *kubernetes.Clientset, err error) {
 	config, err := clientcmd.BuildConfigFromFlags("", atoll.WorkerKubeconfig(p.Name))
 	if err != nil {
@@ -138,7 +138,7 @@ func kubeClients(p *plane.Plane, atoll *stack.Stack) (worker, admin *kubernetes.
 	return worker, admin, nil
 }
 
-// createRaw copies the pool's Pods, without what would make the worker take them for its own.
+// createRaw copies the pool's Pods, without the fields by which the worker would adopt them.
 func (s *stock) createRaw(ctx context.Context) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(resetters)
@@ -183,7 +183,7 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// watchPods returns once done returns true for a Pod. It watches, which costs less than listing.
+// watchPods returns when done returns true for a Pod. A watch costs less than lists.
 func watchPods(ctx context.Context, pods typedv1.PodInterface, options metav1.ListOptions, done func(*corev1.Pod) bool) error {
 	watcher, err := pods.Watch(ctx, options)
 	if err != nil {
@@ -221,8 +221,8 @@ func (s *stock) waitReady(ctx context.Context) error {
 	})
 }
 
-// reset makes the Pods of an arm idle again as they were, with the API server's record of who set which field, which a claim
-// ends. It is the bench's own shortcut: a release would replace them.
+// reset makes an arm's Pods idle again, with their managed fields, which a claim ends. This is the bench's own shortcut: a
+// release would replace the Pods.
 func (s *stock) reset(ctx context.Context, pods []corev1.Pod) error {
 	now, err := s.list(ctx, pods[0].Namespace)
 	if err != nil {
@@ -259,7 +259,7 @@ func (s *stock) reset(ctx context.Context, pods []corev1.Pod) error {
 
 func asWorker() metav1.PatchOptions { return metav1.PatchOptions{FieldManager: fieldManager} }
 
-// back is the merge patch that turns a map into what it was.
+// back is the merge patch that restores a map.
 func back(is, was map[string]string) map[string]any {
 	patch := map[string]any{}
 	for key := range is {

@@ -21,8 +21,8 @@ const (
 	swapImage = "registry.example/bench:%d"
 )
 
-// swap compares claims of another image, which return when its container runs and is ready, with patching the image of such
-// a Pod and watching for the same. Both wait for the same kubelet.
+// swap compares claims of another image, which return when its container runs and is ready, with patching such a Pod's image
+// and watching for the same. Both wait for the same kubelet.
 func (b *bench) swap(ctx context.Context, add func(...result)) error {
 	s, err := b.atStock(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *bench) swap(ctx context.Context, add func(...result)) error {
 			return load.Open(ctx, b.size.swaps, swapRate, seed, do)
 		}
 	}
-	image := 1 // of the raw Pods, to and fro
+	image := 1 // of the raw Pods, alternating
 	raw := loaded("raw swap", func(context.Context) error { image = 3 - image; return nil },
 		send(func(ctx context.Context, i int) error {
 			return s.rawSwap(ctx, s.raw[i].Name, fmt.Sprintf(swapImage, image))
@@ -74,7 +74,7 @@ func (s *stock) rawSwap(ctx context.Context, name, image string) error {
 	})
 }
 
-// releaseAll ends what the last leg has claimed, and waits until the stock is complete again.
+// releaseAll ends the claims of the last leg, and waits until the stock is complete again.
 func (s *stock) releaseAll(ctx context.Context) error {
 	for _, id := range s.given.ids {
 		if _, err := s.hub.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id}); err != nil {

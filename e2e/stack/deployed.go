@@ -17,13 +17,13 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// actPatience bounds what is done to a program in a cluster, its end included.
+// actPatience bounds an operation on a program in a cluster, its end included.
 const actPatience = time.Minute
 
-// waitPatience bounds every wait for a program, whatever its caller's context allows.
+// waitPatience bounds every wait for a program, whatever its caller's context.
 const waitPatience = 10 * time.Minute
 
-// deployed is a program that a chart installed, one replica of it.
+// deployed is a program that a chart installed, with one replica.
 type deployed struct {
 	name      string
 	workload  string // kind/name
@@ -31,13 +31,12 @@ type deployed struct {
 	selector  string
 	member    *member
 	logs      *follower
-	// reachable waits, once the Pod is ready, until callers reach it.
+	// reachable waits, after the Pod is ready, until callers can reach it.
 	reachable func(context.Context) error
 	down      atomic.Bool
 }
 
-// deployed is the program of a workload that is named after its release, and of a container. Its logs are followed from
-// now on.
+// deployed returns the program of a workload named after its release, and of a container. It starts to follow the logs.
 func (m *member) deployed(name, workload, container, logDir string) *deployed {
 	_, release, _ := strings.Cut(workload, "/")
 	p := &deployed{
@@ -78,7 +77,7 @@ func (p *deployed) waitReady(ctx context.Context) error {
 	return p.reachable(ctx)
 }
 
-// Kill freezes the program, takes the reason away to start it again, and only then kills it: it has no chance to notice.
+// Kill freezes the program, scales its workload to 0, and only then kills it, so that the program cannot react.
 func (p *deployed) Kill() error {
 	ctx, cancel := context.WithTimeout(context.Background(), actPatience)
 	defer cancel()
@@ -143,7 +142,7 @@ func (p *deployed) signal(signal string) error {
 	return p.member.Signal(ctx, id, signal)
 }
 
-// Ended tells what was done here: a program that ends by itself is started again by its kubelet.
+// Ended reports only Kill and Stop; because the kubelet restarts a program that exits.
 func (p *deployed) Ended() bool { return p.down.Load() }
 
 func (p *deployed) scale(ctx context.Context, replicas int) error {
@@ -161,7 +160,7 @@ func (p *deployed) pods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// pod is the only one that is not about to go.
+// pod returns the only Pod that is not being deleted.
 func (p *deployed) pod(ctx context.Context) (*corev1.Pod, error) {
 	pods, err := p.pods(ctx)
 	if err != nil {
@@ -175,7 +174,7 @@ func (p *deployed) pod(ctx context.Context) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("%s has no Pod", p.name)
 }
 
-// unready is nil for a Pod that is ready.
+// unready returns nil for a ready Pod.
 func unready(pod *corev1.Pod) error {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
@@ -185,7 +184,7 @@ func unready(pod *corev1.Pod) error {
 	return fmt.Errorf("pod %s is not ready", pod.Name)
 }
 
-// running waits until the program's container runs: a kubelet may be about to start it again.
+// running waits until the program's container runs; because a kubelet may be about to restart it.
 func (p *deployed) running(ctx context.Context) (pod *corev1.Pod, containerID string, err error) {
 	if p.down.Load() {
 		return nil, "", fmt.Errorf("%s is not running", p.name)

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A file is taken or refused with its path in the error, and a key that is no flag is always refused.
+// A file is accepted, or refused with its path in the error. An unknown key is always refused.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{
 		"data-dir: x\nsize: 1000000\nwait: 3s\nservers: [a, b]\n", "size: 1e99", "wait: {}", "servers: [a, {b: c}]", "servers: {a: b}", "size: ~", "unknown: 1", "config: y",

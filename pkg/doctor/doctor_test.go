@@ -45,7 +45,7 @@ func part(cluster, state string, idle, ready int32) *sandboxv1.EnvCluster {
 	}}
 }
 
-// healthy is a federation of which the hub and east can be asked.
+// healthy is a federation whose hub and cluster east are reachable.
 func healthy() *Snapshot {
 	crds := map[string]*CRD{}
 	for name := range kinds {
@@ -270,7 +270,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What is compared with an installed CRD is what this build's own CRDs have, and a field that is taken away is noticed.
+// The comparison uses the fields of this build's own CRDs, and finds a removed field.
 func TestInstalledCRDs(t *testing.T) {
 	for name, kind := range kinds {
 		crd := readCRD(t, name)
@@ -307,7 +307,7 @@ func readCRD(t *testing.T, name string) *apiextensionsv1.CustomResourceDefinitio
 	return crd
 }
 
-// The rights that are asked for, and the policies that are looked for, are those of the worker's chart.
+// The required permissions and policies are those of the worker's chart.
 func TestChart(t *testing.T) {
 	granted := map[right]bool{}
 	for file, account := range map[string]string{"worker_role.yaml": "atoll-worker", "sync_role.yaml": "atoll-sync"} {

@@ -73,7 +73,7 @@ func TestLeases(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, all := range [][]coordinationv1.Lease{{ours, tt.other}, {tt.other, ours}} {
-				// I14: a lease counts if it was named, and only then.
+				// I14: a lease counts only if it was named.
 				if found := Leases(all, "atoll-system", []string{"elsewhere/" + tt.other.Name, tt.other.Namespace + "/x"}); len(found) > 0 {
 					t.Errorf("without having been named it counts: %+v", found)
 				}

@@ -70,7 +70,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestRelaxWithin holds more than fits, lets go of it, and wants both noticed.
+// TestRelaxWithin holds more than fits, releases it, and checks that both are noticed.
 func TestRelaxWithin(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)

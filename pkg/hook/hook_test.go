@@ -68,7 +68,7 @@ func TestParseNamesEveryFault(t *testing.T) {
 	}
 }
 
-// What is secret in a hook must not come back in an error, which ends in logs.
+// Secrets of a hook must not appear in an error; because errors end up in logs.
 func TestFaultsQuoteNoSecret(t *testing.T) {
 	const text = `[{"exec":{"command":["a","hunter2\u0000"]}},{"http":{"port":1,"body":["hunter2"],"headers":{"Authorization":"hunter2\n"}}}]`
 	faults := Faults(list(t, text))

@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// server is an API server in memory that lists what was written to it.
+// server is an API server in memory that records writes.
 type server struct {
 	client.Client
 	writes []string
@@ -179,7 +179,7 @@ func TestPatchLeavesOtherWritersAlone(t *testing.T) {
 	}
 }
 
-// A field that statusChanges does not know would be changed in vain.
+// statusChanges must cover every field; otherwise a change would be lost.
 func TestStatusChangesKnowsEveryField(t *testing.T) {
 	full := v1alpha1.SandboxPoolStatus{
 		Phase: "x", Selector: "x",

@@ -12,7 +12,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// codes notes every header that is written, informational ones too.
+// codes records every written header, informational ones included.
 type codes struct {
 	*httptest.ResponseRecorder
 	written []int
@@ -23,7 +23,7 @@ func (c *codes) WriteHeader(code int) {
 	c.ResponseRecorder.WriteHeader(code)
 }
 
-// respond asks a sandbox, and returns what it says as a caller sees it.
+// respond sends a request to a sandbox, and returns the response as a caller gets it.
 func respond(t *testing.T, host, path, response string) (*codes, string) {
 	t.Helper()
 	sandbox := &responder{respond: func(w io.Writer) error {
@@ -48,7 +48,7 @@ func respond(t *testing.T, host, path, response string) (*codes, string) {
 
 const hubHost = "hub.example:8080"
 
-// A sandbox speaks to a browser for its own path, and not for the host, where exec is, and other sandboxes.
+// A sandbox's response affects only its own path in a browser, not the host, where exec and other sandboxes are.
 func TestASandboxSpeaksForItselfAlone(t *testing.T) {
 	const response = "HTTP/1.1 103 Early Hints\r\nSet-Cookie: early=1; Path=/\r\n\r\n" +
 		"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Security-Policy: default-src 'self'\r\nService-Worker-Allowed: /\r\n" +
@@ -85,7 +85,7 @@ func TestASandboxSpeaksForItselfAlone(t *testing.T) {
 	at("80-01h-east.localhost:8080", "/v1/clusters?x=1", "")
 }
 
-// A caller that follows a redirect shows the credentials for Atoll again, and may repeat what was asked.
+// A caller that follows a redirect sends the credentials for Atoll again, and may repeat its request.
 func TestRedirectsLeadBelowThePort(t *testing.T) {
 	const base = "/v1/sandboxes/01h-east/ports/80"
 	for location, want := range map[string]string{
@@ -111,7 +111,7 @@ func TestRedirectsLeadBelowThePort(t *testing.T) {
 			t.Errorf("%q leads to %q (%d), want %q", location, got, w.Code, want)
 		}
 	}
-	// At a host of its own there is nothing to keep away from.
+	// A host of its own needs no limits.
 	w, _ := respond(t, "80-01h-east.localhost", "/app/", "HTTP/1.1 302 Found\r\nLocation: //80-01h-east.localhost//x/../y\r\nContent-Length: 0\r\n\r\n")
 	if got := w.Header().Get("Location"); got != "/y" {
 		t.Errorf("at a host of its own it leads to %q", got)

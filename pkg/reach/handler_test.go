@@ -40,7 +40,7 @@ func TestPathsAreReadAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-// noOpener reaches nothing.
+// noOpener reaches no sandbox.
 type noOpener struct{}
 
 func (noOpener) Open(context.Context, string, *federationv1.ReachCall) (Tunnel, error) {
@@ -103,7 +103,7 @@ func TestAReasonFitsACloseMessage(t *testing.T) {
 	}
 }
 
-// closed notes why it was closed.
+// closed records the reason of Close.
 type closed struct {
 	Tunnel
 	reason chan error
@@ -113,7 +113,7 @@ func (c closed) Close(reason error) { c.reason <- reason }
 
 func (c closed) Open(context.Context, string, *federationv1.ReachCall) (Tunnel, error) { return c, nil }
 
-// Conversations end when their request does, if that has a reason to be told; that the caller left is for them to find out.
+// Conversations end with their request if that is cancelled with a reason; they notice a caller that disconnects themselves.
 func TestConversationsAreExpelled(t *testing.T) {
 	c := closed{reason: make(chan error, 1)}
 	h := NewHandler(c, logr.Discard())

@@ -21,7 +21,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// pipe is a way to a sandbox that reads a request and answers it by a function.
+// pipe is a connection to a sandbox that reads a request and responds with a function.
 type pipe struct {
 	net.Conn
 	buffer [MaxMessage]byte
@@ -62,7 +62,7 @@ func (s *responder) Open(context.Context, string, *federationv1.ReachCall) (Tunn
 	return &pipe{Conn: here, heard: &s.heard}, nil
 }
 
-// repeat writes a text until it cannot.
+// repeat writes a text until a write fails.
 func repeat(w io.Writer, text string, pause time.Duration) error {
 	for i := 0; ; i++ {
 		time.Sleep(pause)
@@ -72,7 +72,7 @@ func repeat(w io.Writer, text string, pause time.Duration) error {
 	}
 }
 
-// I14: a sandbox's header that does not end held 10 MiB here for each request, and for as long as it liked.
+// I14: a sandbox's endless header held 10 MiB here for each request, without a time limit.
 func TestI14AResponsesHeaderIsBounded(t *testing.T) {
 	begin := func(text string) func(io.Writer) error {
 		return func(w io.Writer) error { _, err := io.WriteString(w, text); return err }

@@ -21,7 +21,7 @@ import (
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// policy is what the API server's defaults make of an enabled group.
+// policy is an enabled group with the API server's defaults.
 func policy() v1alpha1.EnvAutoscalingGroup {
 	return v1alpha1.EnvAutoscalingGroup{
 		Name: "default", Enabled: true,
@@ -33,7 +33,7 @@ func policy() v1alpha1.EnvAutoscalingGroup {
 	}
 }
 
-// TestDecide goes through testdata: a file for each field of the policy, and each gate.
+// TestDecide runs the cases of testdata: a file for each field of the policy, and for each gate.
 func TestDecide(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -204,7 +204,7 @@ func setMember(m *scalepolicy.Member, key, value string) error {
 	return err
 }
 
-// setIdle makes idle Pods.
+// setIdle creates idle Pods.
 func setIdle(m *scalepolicy.Member, value string) error {
 	for i, text := range strings.Split(value, ",") {
 		one, broken := strings.CutSuffix(text, "!")

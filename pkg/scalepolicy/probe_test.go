@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// TestSearchFindsTheGreatest: for any limit of admission, with few questions, and never above what was admitted.
+// TestSearchFindsTheGreatest: for any limit of admission, with few questions, and never above the admitted number.
 func TestSearchFindsTheGreatest(t *testing.T) {
 	for _, names := range []bool{false, true} {
 		find := func(from, by, limit uint16) bool {
@@ -102,8 +102,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestDecideKeepsLimits: whatever a group is, no decision breaks a floor or a ceiling, and the members' order makes no
-// difference.
+// TestDecideKeepsLimits: for any group, no decision breaks a floor or a ceiling, and the members' order makes no difference.
 func TestDecideKeepsLimits(t *testing.T) {
 	for seed := range uint64(20000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -180,8 +179,8 @@ func check(g *scalepolicy.Group, d scalepolicy.Decision) error {
 	return nil
 }
 
-// TestDecideShrinksByPriority: no Pod of a member is marked while one of a higher scaleDownPriority has Pods to give, even if
-// that one waits until it may shrink again; and something is marked once nobody waits.
+// TestDecideShrinksByPriority: no Pod of a member is marked while a member of a higher scaleDownPriority has Pods to remove,
+// even if that waits to shrink again; and Pods are marked when no member waits.
 func TestDecideShrinksByPriority(t *testing.T) {
 	held := 0
 	for seed := range uint64(20000) {
@@ -228,7 +227,7 @@ func TestDecideShrinksByPriority(t *testing.T) {
 	}
 }
 
-// mayGive reports a member that is sure to have idle Pods which are to go, at once or when its stabilization is over.
+// mayGive reports a member that certainly has idle Pods to remove, now or after its stabilization.
 func mayGive(g *scalepolicy.Group, in *scalepolicy.Member, m *scalepolicy.MemberDecision) bool {
 	if in.Contested || in.Unsettled || m.Direction != scalepolicy.None || in.Queue > 0 || in.Pods.ReadyIdle == 0 {
 		return false
@@ -237,7 +236,7 @@ func mayGive(g *scalepolicy.Group, in *scalepolicy.Member, m *scalepolicy.Member
 	if in.MinReplicas != nil {
 		floor = max(floor, *in.MinReplicas)
 	}
-	// Where creates are recent one ready Pod stays. One that is not ripe will do.
+	// If creates are recent, one ready Pod stays. It need not be ripe.
 	kept := g.Policy.ScaleUpPolicy.IdleThresholdSeconds == 0 || noon.Sub(in.LastCreate) > 300*time.Second
 	ripe := false
 	for _, pod := range in.IdlePods {

@@ -33,7 +33,7 @@ func busyGroup(members int) scalepolicy.Group {
 	return g
 }
 
-// BenchmarkDecide is one Env of 32 members: in 8 groups, and in one.
+// BenchmarkDecide decides one Env of 32 members: in 8 groups, and in one.
 func BenchmarkDecide(b *testing.B) {
 	for _, groups := range []int{8, 1} {
 		b.Run(fmt.Sprintf("groups=%d", groups), func(b *testing.B) {
@@ -49,7 +49,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDay simulates a day of people at work.
+// BenchmarkDay simulates a working day.
 func BenchmarkDay(b *testing.B) {
 	scenario, err := FindScenario("daily")
 	if err != nil {

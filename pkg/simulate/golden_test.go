@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestRuns holds the text of some runs to testdata/runs, whose lines are
+// TestRuns compares the text of some runs with testdata/runs, whose lines are
 //
 //	simulate scenario=NAME env=NAME duration=1h
 func TestRuns(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// TestNoLimit: "no limit" is written as the highest int32, and is drawn and loaded all the same.
+// TestNoLimit: the highest int32 means no limit, and can be drawn and loaded.
 func TestNoLimit(t *testing.T) {
 	p := &picture{}
 	p.axis(scale{100, 100, math.MaxInt32}, 4)

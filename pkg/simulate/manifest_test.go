@@ -101,7 +101,7 @@ func faultsOf(err error) string {
 	return string(data)
 }
 
-// The defaults are those of the schema that the API server fills a manifest in by.
+// The defaults equal those of the API server's schema.
 func TestDefaultsAreTheSchemas(t *testing.T) {
 	data, err := os.ReadFile("../../charts/worker/files/crds/agents.navix.sh_sandboxenvs.yaml")
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// seeds is how often the usual policy is tried; the others are tried once.
+// seeds is the number of runs of the usual policy; the others run once.
 const seeds = 4
 
-// envs are policies and shapes that differ in what they rely on.
+// envs are policies and shapes that depend on different rules.
 func envs() map[string]Env {
 	with := func(change func(*v1alpha1.EnvAutoscalingGroup)) Env {
 		e := ExampleEnv()
@@ -70,7 +70,7 @@ func report(t *testing.T, found []Violation) {
 	}
 }
 
-// TestEveryRunKeepsTheRules goes through all scenarios with all policies and some seeds.
+// TestEveryRunKeepsTheRules runs all scenarios with all policies and some seeds.
 func TestEveryRunKeepsTheRules(t *testing.T) {
 	for name, env := range envs() {
 		for _, s := range Scenarios() {
@@ -93,7 +93,7 @@ func TestEveryRunKeepsTheRules(t *testing.T) {
 	}
 }
 
-// steady is demand that does not vary at all, for so many sandboxes.
+// steady is a constant demand for that many sandboxes.
 func steady(env Env, demand float64, seed uint64) Plan {
 	load := NewLoad(seed, Exactly(5*time.Minute)).Steady(0, 6*time.Hour, demand)
 	return Plan{Name: "steady", Env: env, Claims: load.Claims(), Model: DefaultModel(), Duration: 6 * time.Hour, Seed: seed}
@@ -116,12 +116,12 @@ func TestConstantLoadSettles(t *testing.T) {
 	}
 }
 
-// settled: an hour is enough to get there, and then nothing changes for good.
+// settled: after an hour nothing changes any more.
 func settled(r *Run, demand int32) []Violation {
 	return append(r.Steady(0, time.Hour, r.Plan.Duration, 0), r.Grown(0, Buffer(mode(r.Plan.Env), demand+1))...)
 }
 
-// How long it takes until no claim waits any more, after something went wrong for a while.
+// The time from a disturbance until no claim waits is bounded.
 func TestRecovery(t *testing.T) {
 	for _, name := range []string{"refusals", "slow-pods", "lost-updates", "manual-edits"} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// recovered: after each disturbance, unless the next one has begun by then.
+// recovered checks each disturbance, unless the next one has begun by then.
 func recovered(r *Run, within time.Duration) (found []Violation) {
 	for i := range r.Plan.Disturbances {
 		d := &r.Plan.Disturbances[i]
@@ -165,7 +165,7 @@ func TestBurstsAreServed(t *testing.T) {
 	}
 }
 
-// A pool without demand goes to its floor, and stays there.
+// A pool without demand shrinks to its floor, and stays there.
 func TestQuietPoolEndsAtItsFloor(t *testing.T) {
 	env := ExampleEnv()
 	env.Pools[0].Replicas = 40
@@ -176,7 +176,7 @@ func TestQuietPoolEndsAtItsFloor(t *testing.T) {
 	}
 }
 
-// TestRulesAreSeenToBreak takes one gate after the other away from Decide: each must be missed by what watches for it.
+// TestRulesAreSeenToBreak removes each gate from Decide in turn: a check must fail each time.
 func TestRulesAreSeenToBreak(t *testing.T) {
 	type group = scalepolicy.Group
 	members := func(change func(*scalepolicy.Member)) func(*group) {
@@ -295,7 +295,7 @@ func TestTheSamePlanGivesTheSameRun(t *testing.T) {
 	}
 }
 
-// randomEnv has a policy and members that no table would list.
+// randomEnv has a random policy and random members.
 func randomEnv(r *rand.Rand) Env {
 	pick := func(of ...int32) int32 { return of[r.IntN(len(of))] }
 	e := ExampleEnv()
@@ -328,7 +328,7 @@ func randomEnv(r *rand.Rand) Env {
 	return e
 }
 
-// Whatever the policy: the rules hold, and a worker comes to rest.
+// For any policy, the rules hold, and a worker comes to rest.
 func TestAnyPolicyKeepsTheRules(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 0))

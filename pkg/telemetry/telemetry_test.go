@@ -30,7 +30,7 @@ func recorder() (*tracetest.InMemoryExporter, *sdktrace.TracerProvider) {
 	return spans, sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 }
 
-// Without tracing a span costs nothing: this is on the way of every claim.
+// Without tracing a span costs nothing; because every claim runs this code.
 func TestOffIsFree(t *testing.T) {
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
@@ -59,7 +59,7 @@ func TestASpanIsNotAskedForBelowOneThatIsNotSampled(t *testing.T) {
 	}
 }
 
-// What outlives its caller still belongs to the caller's trace, after the caller's own span has ended.
+// Work that outlives its caller still belongs to the caller's trace, after the caller's own span has ended.
 func TestAdoptOutlivesTheCaller(t *testing.T) {
 	spans, provider := recorder()
 	caller, root := provider.Tracer(scope).Start(t.Context(), "root")
@@ -172,7 +172,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// collector takes what a process exports.
+// collector receives a process's exports.
 type collector struct {
 	collectorv1.UnimplementedTraceServiceServer
 	got chan *collectorv1.ExportTraceServiceRequest

@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// apiServer holds what a snapshot of a cluster was made from, and fails reads while failing says so.
+// apiServer holds the objects of a snapshot of a cluster, and fails reads with failing's error.
 func apiServer(t *testing.T, c *Cluster, failing func() error) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -149,7 +149,7 @@ func TestServersClock(t *testing.T) {
 	}
 }
 
-// A lease's age is the API server's, whatever the holder's clock wrote into it.
+// A lease's age is by the API server's clock, whatever the holder's clock wrote.
 func TestLeaseOf(t *testing.T) {
 	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("w"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: now.Add(time.Hour)},

@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// What looks odd and is as it should be.
+// States that look wrong and are correct.
 func TestNothingIsFoundWhere(t *testing.T) {
 	for name, change := range map[string]func(*Snapshot){
 		"a dying Pod has no owner": func(s *Snapshot) {
@@ -151,7 +151,7 @@ func TestNotes(t *testing.T) {
 	equal(t, want, Notes(s))
 }
 
-// What must never be counts however short it was seen; what passes counts only if it lasts.
+// Some findings count however short they last; transient ones count only if they last.
 func TestJudge(t *testing.T) {
 	at := func(seconds int) time.Time { return born.Add(time.Duration(seconds) * time.Second) }
 	behind := func(idle int32) *Snapshot {
@@ -175,7 +175,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A cluster that stays unheard is found, though the text tells a longer time at each look; so is a metric that grows.
+// A cluster that stays unheard is found, although the text has a longer time at each look; so is a growing metric.
 func TestAMeasureThatMovesIsOneFinding(t *testing.T) {
 	var j judge
 	for i := range 6 {

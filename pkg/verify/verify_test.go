@@ -30,7 +30,7 @@ func keyHash(key string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// pod is of the pool py-<cluster>.
+// pod is a Pod of the pool py-<cluster>.
 func pod(cluster, name, phase, id, key string) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: name, UID: types.UID(cluster + "-" + name), CreationTimestamp: metav1.NewTime(born),
@@ -142,7 +142,7 @@ func TestAHealthyFederationHasNoFindings(t *testing.T) {
 	}
 }
 
-// Each invariant's check was seen to find its breach: I1, I2, I3, I4, I5, I6, I7, I8, I10, I11, I12, I13.
+// Each invariant's check finds its breach: I1, I2, I3, I4, I5, I6, I7, I8, I10, I11, I12, I13.
 func TestEachBreachIsFound(t *testing.T) {
 	owned := func(manager, cluster string) metav1.ManagedFieldsEntry {
 		fields := metav1.NewFieldsV1(fmt.Sprintf(`{"f:status":{"f:clusters":{"k:{\"clusterID\":\"%s\"}":{"f:observedMembers":{}}}}}`, cluster))
@@ -272,7 +272,7 @@ func TestEachBreachIsFound(t *testing.T) {
 	}
 }
 
-// A full queue is what a worker and its hub may hold.
+// A worker and its hub may hold a full queue.
 func TestI10ClaimsThatWaitHaveGoroutines(t *testing.T) {
 	s := healthy()
 	s.Programs[0].Values["go_goroutines"] = 30_000
@@ -285,7 +285,7 @@ func TestI10ClaimsThatWaitHaveGoroutines(t *testing.T) {
 	want(t, Check(s), "I10: metric atoll_worker_claims_waiting in east: is 80000")
 }
 
-// want compares findings, without what was expected instead.
+// want compares findings, without the expected values.
 func want(t *testing.T, found []Finding, text string) {
 	t.Helper()
 	got := make([]string, 0, len(found))
@@ -301,7 +301,7 @@ func want(t *testing.T, found []Finding, text string) {
 	}
 }
 
-// expectCounts makes all views agree on what is in east.
+// expectCounts makes all views agree on east's counts.
 func expectCounts(s *Snapshot, idle, running int32) {
 	for i := range s.Clusters {
 		for j := range s.Clusters[i].Envs[0].Status.Clusters {

@@ -13,23 +13,22 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// World is what all clusters are like: each has the same number of Envs, with one pool each, and shares them with a few
-// others.
+// World describes all clusters: each has the same number of Envs, with one pool each, and shares them with a few others.
 type World struct {
 	Clusters, Envs int
 	Shared         int // clusters that have an Env
-	First          int // number of the first cluster, a multiple of Shared; others may have those before
+	First          int // number of the first cluster, a multiple of Shared; another World may have the lower numbers
 }
 
-// ID names a cluster.
+// ID returns a cluster's name.
 func (w World) ID(cluster int) string { return fmt.Sprintf("c%04d", w.First+cluster) }
 
-// Env names the n-th Env of a cluster.
+// Env returns the name of a cluster's n-th Env.
 func (w World) Env(cluster, n int) string {
 	return fmt.Sprintf("env-%06d", (w.First+cluster)/w.Shared*w.Envs+n)
 }
 
-// Segment is a cluster's part of its n-th Env. Counts move with the round.
+// Segment is a cluster's part of its n-th Env. Its counts change with the round.
 func (w World) Segment(cluster, n, round int) *federationv1.EnvSegment {
 	env := w.Env(cluster, n)
 	return &federationv1.EnvSegment{
@@ -43,7 +42,7 @@ func (w World) Segment(cluster, n, round int) *federationv1.EnvSegment {
 	}
 }
 
-// Segments are all of a cluster.
+// Segments returns all segments of a cluster.
 func (w World) Segments(cluster int) []*federationv1.EnvSegment {
 	out := make([]*federationv1.EnvSegment, w.Envs)
 	for n := range out {
@@ -66,7 +65,7 @@ type Crowd struct {
 	all      chan struct{}
 }
 
-// Gather starts the workers, each with what options says of it, and returns when the hub has taken in what all report.
+// Gather starts the workers with the given options, and returns when the hub has applied all their reports.
 func Gather(ctx context.Context, w World, options func(cluster int) (Options, error)) (*Crowd, error) {
 	c := &Crowd{World: w, rounds: make([]int, w.Clusters)}
 	done := c.Expect(time.Now())
@@ -90,7 +89,7 @@ func Gather(ctx context.Context, w World, options func(cluster int) (Options, er
 	}
 }
 
-// Expect has the next complete report of every worker timed from begin. The channel closes when the hub has taken in all.
+// Expect times the next complete report of every worker from begin. The channel closes when the hub has applied all.
 func (c *Crowd) Expect(begin time.Time) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +97,7 @@ func (c *Crowd) Expect(begin time.Time) <-chan struct{} {
 	return c.all
 }
 
-// Begin moves the point in time that arrivals are counted from.
+// Begin moves the start of the times.
 func (c *Crowd) Begin(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +116,7 @@ func (c *Crowd) arrive() {
 	}
 }
 
-// Arrivals are the times that Expect asked for.
+// Arrivals returns the times since Begin.
 func (c *Crowd) Arrivals() []time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,8 +135,8 @@ func (c *Crowd) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Report has every worker report changes of n Envs at each interval, spread evenly over it, until stopped. A worker
-// that has just lost its stream leaves the report out; stop says how often that was.
+// Report makes every worker report changes of n Envs at each interval, spread evenly over it, until stopped. A worker without a
+// stream skips the report; stop returns how often that happened.
 func (c *Crowd) Report(interval time.Duration, n int, count *atomic.Int64) (stop func() (left int64)) {
 	done := make(chan struct{})
 	var reporting sync.WaitGroup

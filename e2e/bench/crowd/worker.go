@@ -21,10 +21,10 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// chunk is how many Envs go into a frame of a complete report.
+// chunk is the number of Envs in a frame of a complete report.
 const chunk = 250
 
-// Options are what a worker plays. ID, Hub, Credentials are required.
+// Options configure a worker. ID, Hub, Credentials are required.
 type Options struct {
 	ID          string
 	Hub         string // host:port
@@ -32,18 +32,18 @@ type Options struct {
 	Envs        []*federationv1.EnvSegment
 	// Open opens connections. Default: TCP.
 	Open func(ctx context.Context, target string) (net.Conn, error)
-	// Bare makes it send its complete report without introducing itself, to a server that only decodes.
+	// Bare makes the worker send its complete report without a hello, to a server that only decodes.
 	Bare bool
 
-	// Fresh is called when the hub has taken in the complete report of a stream.
+	// Fresh is called when the hub has applied the complete report of a stream.
 	Fresh func()
-	// Foreign is called with what comes of other clusters.
+	// Foreign is called with other clusters' segments.
 	Foreign func(*federationv1.Foreign)
-	// Refused is called when a claim comes for a pool that was reported as empty.
+	// Refused is called when a claim arrives for a pool that was reported as empty.
 	Refused func()
 }
 
-// Worker is one cluster's.
+// Worker is one cluster's simulated worker.
 type Worker struct {
 	opts   Options
 	cancel context.CancelFunc
@@ -61,7 +61,7 @@ type Worker struct {
 	keys     map[string]*sandboxv1.Sandbox // by hash
 }
 
-// Start begins to play.
+// Start starts a worker.
 func Start(o Options) (*Worker, error) {
 	w := &Worker{opts: o, ended: make(chan error, 1), envs: map[segment.Key]*federationv1.EnvSegment{}, keys: map[string]*sandboxv1.Sandbox{}}
 	for _, p := range o.Envs {
@@ -95,7 +95,7 @@ func (w *Worker) put(p *federationv1.EnvSegment) error {
 	return nil
 }
 
-// serve is one connection.
+// serve serves one connection.
 func (w *Worker) serve(ctx context.Context, hub federationv1.LinkClient) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -125,7 +125,7 @@ func (w *Worker) serve(ctx context.Context, hub federationv1.LinkClient) error {
 	return w.read(stream)
 }
 
-// The term and incarnation never change: to the hub, it is always the same leader that comes back.
+// The term and incarnation never change: for the hub, the same leader always reconnects.
 const (
 	term        = "crowd"
 	incarnation = 1
@@ -147,7 +147,7 @@ func (w *Worker) introduce(stream link.Stream) error {
 	return stream.Send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: incarnation}}})
 }
 
-// begin sends the complete report; from then on the stream is for everybody.
+// begin sends the complete report; after that, all senders may use the stream.
 func (w *Worker) begin(stream link.Stream) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,12 +185,12 @@ func (w *Worker) beat(ctx context.Context) {
 		err := w.sendLocked(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: beat}})
 		w.mu.Unlock()
 		if err != nil {
-			return // the reader hears of it as well
+			return // the reader gets the error as well
 		}
 	}
 }
 
-// ErrAway is what a worker answers that has no stream.
+// ErrAway is the error of a worker without a stream.
 var ErrAway = errors.New("not attached")
 
 func (w *Worker) send(frame *federationv1.WorkerFrame) error {
@@ -254,7 +254,7 @@ func (w *Worker) read(stream link.Stream) error {
 
 var sandboxes atomic.Uint64
 
-// answer confirms a call and carries it out at once.
+// answer acknowledges a call and carries it out at once.
 func (w *Worker) answer(d *federationv1.Dispatch) error {
 	if err := w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}}); err != nil {
 		return err
@@ -267,7 +267,7 @@ func (w *Worker) answer(d *federationv1.Dispatch) error {
 	return w.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Answer{Answer: a}})
 }
 
-// carryOut answers the sandbox of a claim, the same one for a key that it knows; nil when there is none.
+// carryOut returns the sandbox of a claim, the same one for a known key; nil for other calls.
 func (w *Worker) carryOut(d *federationv1.Dispatch) *sandboxv1.Sandbox {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -296,7 +296,7 @@ func (w *Worker) carryOut(d *federationv1.Dispatch) *sandboxv1.Sandbox {
 	return sandbox
 }
 
-// empty reports whether the hub has been sent word that a pool has nothing left. mu is held.
+// empty reports whether the hub was sent that a pool has nothing left. mu is held.
 func (w *Worker) empty(env segment.Key, pool string) bool {
 	for _, m := range w.envs[env].GetMembers() {
 		if m.GetName() == pool {

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/durable"
 )
 
-// The work of TestRun writes a file twice. Each way to do so leaves out one thing that makes it durable, or nothing.
+// The work of TestRun writes a file twice. Each variant omits one step of durability, or none.
 var works = []struct {
 	name, lost string // lost: what the check says, "" if nothing is
 	restart    bool
@@ -47,7 +47,7 @@ var works = []struct {
 	}},
 	{name: "a name that is there is believed", lost: "no such file", restart: true, write: func(path, content string) error {
 		if was, err := os.ReadFile(path); err == nil && string(was) >= content {
-			return nil // whoever wrote it may have died before the sync of the directory
+			return nil // its writer may have died before the sync of the directory
 		}
 		return errors.Join(writeAndSync(path+".new", content), durable.Rename(path+".new", path))
 	}},
@@ -115,7 +115,7 @@ func check(dir string, marks []string) error {
 	return nil
 }
 
-// TestACallThatIsNotModelledFails: the model would be wrong.
+// TestACallThatIsNotModelledFails: otherwise the model would be wrong.
 func TestACallThatIsNotModelledFails(t *testing.T) {
 	c := Case{
 		Do: func(dir string, _ func(string)) error {
