@@ -11,20 +11,20 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// answered is where and when a sandbox was answered first.
+// answered is where and when a sandbox was first returned.
 type answered struct {
 	cluster string
 	at      time.Time
 }
 
-// pardon is for the sandboxes of a cluster whose claims were under way when it was given: they may have been granted, and be
-// lost, long before their callers are told.
+// pardon covers the sandboxes of a cluster whose claims were in flight when it was given: they may be granted and lost long
+// before their callers get a response.
 type pardon struct {
 	cluster, why string
 	given        time.Time
 }
 
-// note remembers an answer to a claim that was first made then.
+// note records the response of a claim that was first made at asked.
 func (l *load) note(s *sandboxv1.Sandbox, asked time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *load) note(s *sandboxv1.Sandbox, asked time.Time) {
 	}
 }
 
-// silent are the clusters of which no sandbox was answered for so long.
+// silent returns an error for clusters of which no sandbox was returned for longest.
 func (l *load) silent(since time.Time, longest time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +59,7 @@ func (l *load) silent(since time.Time, longest time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// askedSince is when a claim was first made that is made now.
+// askedSince is when a repeated claim was first made.
 func (l *load) askedSince(key string) time.Time {
 	now := time.Now()
 	if key == "" {
@@ -73,13 +73,13 @@ func (l *load) askedSince(key string) time.Time {
 	return l.asked[key]
 }
 
-// toldOf are the sandboxes that somebody was told of and that may not be gone for a reason.
+// toldOf are the sandboxes that a caller was given and that must not be gone.
 func (l *load) toldOf() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var ids []string
 	for id := range l.answered {
-		if l.excused[id] == "" && id != "" { // a claim that was cancelled early never had one
+		if l.excused[id] == "" && id != "" { // a claim that was cancelled early has no id
 			ids = append(ids, id)
 		}
 	}
@@ -87,8 +87,7 @@ func (l *load) toldOf() []string {
 	return ids
 }
 
-// excuse says that sandboxes of a cluster that were answered since then may be gone, for a reason that is in the nature of the
-// fault, and those that are being claimed.
+// excuse records that a cluster's sandboxes returned since then, or being claimed, may be gone because of the fault.
 func (l *load) excuse(why, cluster string, since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

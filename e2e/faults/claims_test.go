@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// applied is how often users apply their manifest meanwhile: kubectl takes a good part of a processor's second.
+	// applied is the interval of users' applies: kubectl takes much of a processor's second.
 	applied = 10 * time.Second
-	// unacknowledgedFor is how old a sandbox without a key must be for its caller certainly not to be about to be told of it.
+	// unacknowledgedFor is the age at which a sandbox without a key can no longer be returned to its caller.
 	unacknowledgedFor = 2 * time.Minute
-	// silence is for how long a cluster may hand out nothing: one that is broken for good is not to be passed over, because the
-	// others serve.
+	// silence bounds how long a cluster may hand out nothing; because a permanently broken cluster must not go unnoticed while
+	// the others serve.
 	silence = 5 * time.Minute
-	// settlePatience bounds what comes after the claims.
+	// settlePatience bounds the work after the claims.
 	settlePatience = 30 * time.Minute
 )
 
-// I1, I2, I6: many claims under random faults, one after another without a pause, end with none double, lost or evicted.
+// I1, I2, I6: many claims under continuous random faults end with none double, lost or evicted.
 func TestClaims(t *testing.T) {
 	seed := seeds[0]
 	ctx := t.Context()
@@ -51,7 +51,7 @@ func TestClaims(t *testing.T) {
 	others.Go(func() { s.reapply(working, rand.New(rand.NewPCG(seed, 1<<32)), applied) })
 	others.Go(func() { s.reapOverAndOver(working) })
 	others.Go(func() {
-		// A claim that is made when nothing breaks any more shows nothing.
+		// A claim without faults shows nothing.
 		if broken = s.breakOverAndOver(working); broken != nil {
 			close(s.load.quit)
 		}
@@ -72,7 +72,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// reapOverAndOver keeps sandboxes that nobody was told of from using up all Pods, and tells of progress.
+// reapOverAndOver keeps unacknowledged sandboxes from using up all Pods, and prints progress.
 func (s *scenario) reapOverAndOver(ctx context.Context) {
 	ticker := time.NewTicker(15 * time.Second)
 	defer ticker.Stop()
@@ -82,7 +82,7 @@ func (s *scenario) reapOverAndOver(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		// An API server that is in trouble is looked at the next time.
+		// A failing API server is read again the next time.
 		_ = s.load.reap(ctx, unacknowledgedFor)
 		counts := s.load.holdings.Counts()
 		fmt.Fprintf(os.Stderr, "faults: %d of %d claims, %d sandboxes, %d double, %d lost, %d evicted, %d unacknowledged\n", s.load.begun.Load(), s.load.limit,
@@ -90,7 +90,7 @@ func (s *scenario) reapOverAndOver(ctx context.Context) {
 	}
 }
 
-// breakOverAndOver breaks something for a while, again and again.
+// breakOverAndOver injects faults one after another.
 func (s *scenario) breakOverAndOver(ctx context.Context) error {
 	begin := time.Now()
 	for ctx.Err() == nil {
@@ -112,7 +112,7 @@ func (s *scenario) breakOverAndOver(ctx context.Context) error {
 	return nil
 }
 
-// disturbances begin a fault. What calm does not mend is mended by what they return.
+// disturbances begin a fault. mend ends what calm does not.
 var disturbances = []func(context.Context, *scenario) (mend func() error, err error){
 	func(_ context.Context, s *scenario) (func() error, error) {
 		s.links[s.victim].Set(cut)
@@ -190,7 +190,7 @@ var disturbances = []func(context.Context, *scenario) (mend func() error, err er
 	func(ctx context.Context, s *scenario) (func() error, error) {
 		backup, begun := s.backupName("etcd"), time.Now()
 		restore := func() error {
-			// Also when the claims have come to their end meanwhile.
+			// Even if the claims have ended meanwhile.
 			err := s.set.Plane(s.victim).Restore(context.WithoutCancel(ctx), backup)
 			s.load.excuse("claimed after the backup", s.victim, begun)
 			return errors.Join(err, os.RemoveAll(backup))

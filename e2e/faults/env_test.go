@@ -43,7 +43,7 @@ func (w *world) apply(ctx context.Context, cluster, env string, replicas int, ho
 	return nil
 }
 
-// applyEnv applies the Env that claims are for and waits until the hub sees it warm.
+// applyEnv applies the Env for the claims and waits until it is warm in the hub's view.
 func (w *world) applyEnv(ctx context.Context) error {
 	for _, cluster := range clusters {
 		if err := w.apply(ctx, cluster, envName, *podsFlag); err != nil {
@@ -78,7 +78,7 @@ func (w *world) warm(ctx context.Context) error {
 // ways of applying the same manifest. The last one takes over what earlier ones of the first kind own.
 var applying = [][]string{nil, {"--server-side", "--field-manager=user", "--force-conflicts"}}
 
-// reapply plays the users: it applies the Env at every interval, at times with another number of replicas, until ctx ends.
+// reapply models the users: it applies the Env at every interval, sometimes with another number of replicas, until ctx ends.
 func (w *world) reapply(ctx context.Context, random *rand.Rand, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -91,16 +91,16 @@ func (w *world) reapply(ctx context.Context, random *rand.Rand, interval time.Du
 		cluster, how := clusters[random.IntN(len(clusters))], applying[random.IntN(len(applying))]
 		scale := *podsFlag + 2*(random.IntN(3)-1)
 		applyCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		// An API server that is broken on purpose takes no manifests; the last one is applied once it is not.
+		// A broken API server accepts no manifests; the last one is applied after the fault.
 		_ = w.apply(applyCtx, cluster, envName, scale, how...)
 		cancel()
 	}
 }
 
 const (
-	// patience is how long anything may take that is to come true by itself: a lease (15 s), a reconnect at the end of the
-	// back-off (30 s), a cluster on probation (10 s) and a late caller are within it.
+	// patience bounds every wait for convergence: it covers a lease (15 s), a reconnect at the end of the back-off (30 s), a
+	// cluster on probation (10 s) and a late caller.
 	patience = 2 * time.Minute
-	// unharmed is far more than a claim takes that a fault does not touch.
+	// unharmed is much longer than a claim takes that a fault does not touch.
 	unharmed = 10 * time.Second
 )

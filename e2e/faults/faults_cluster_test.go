@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// etcdRestored sets a cluster's etcd back to a backup, with sandboxes running that were claimed before it and after it.
+// etcdRestored restores a cluster's etcd from a backup, with running sandboxes that were claimed before and after it.
 func etcdRestored(ctx context.Context, s *scenario) error {
 	etcd := s.set.Plane(s.victim)
 	backup := s.backupName("etcd")
@@ -39,7 +39,7 @@ func etcdRestored(ctx context.Context, s *scenario) error {
 	return errors.Join(err, s.heal())
 }
 
-// removedWhileAway removes an Env, and then the cluster, while the worker is away that would have told.
+// removedWhileAway removes an Env, and then the cluster, while the worker that would report it is away.
 func removedWhileAway(ctx context.Context, s *scenario) error {
 	const passing = "passing"
 	for _, cluster := range clusters {
@@ -75,7 +75,7 @@ func removedWhileAway(ctx context.Context, s *scenario) error {
 	return s.forget(ctx)
 }
 
-// forget removes the victim while it is away, and takes it back.
+// forget removes the victim while it is away, and admits it again.
 func (s *scenario) forget(ctx context.Context) error {
 	worker := s.programs[s.victim]
 	if err := worker.kill(); err != nil {
@@ -120,7 +120,7 @@ func (s *scenario) deleteEnv(ctx context.Context, cluster, env string) error {
 	})
 }
 
-// wantEnvIn is that the hub shows an Env's part in a cluster, or does not.
+// wantEnvIn waits until the hub shows an Env's part in a cluster, or does not.
 func (s *scenario) wantEnvIn(ctx context.Context, env, cluster string, want bool) error {
 	e, err := s.hub.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: namespace, Name: env})
 	if err != nil && status.Code(err) != codes.NotFound {

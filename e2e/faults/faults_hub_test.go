@@ -20,7 +20,7 @@ import (
 
 func (s *scenario) hubProgram() *program { return s.programs[stack.Hub] }
 
-// hubKilledInReport kills the hub while complete reports are on their way to it, at one point of them after another.
+// hubKilledInReport kills the hub during complete reports, at one point after another.
 func hubKilledInReport(ctx context.Context, s *scenario) error {
 	slow := proxy.Faults{Up: proxy.Way{BytesPerSecond: 4 << 10}}
 	for range 4 {
@@ -39,8 +39,8 @@ func hubKilledInReport(ctx context.Context, s *scenario) error {
 
 func (s *scenario) ledgerFile() string { return filepath.Join(s.HubData(), "claims.db") }
 
-// storeDeleted takes the hub's ledger of claim keys away, or all that its volume has. It must serve no key until every cluster
-// has told its own.
+// storeDeleted deletes the hub's ledger of claim keys, or its whole volume. The hub must serve no key until every cluster has
+// reported its own.
 func storeDeleted(ctx context.Context, s *scenario) error {
 	if err := s.hubProgram().kill(); err != nil {
 		return err
@@ -57,7 +57,7 @@ func storeDeleted(ctx context.Context, s *scenario) error {
 	return s.recoverLedger(ctx)
 }
 
-// recoverLedger starts a hub without a ledger while one cluster is away: keys wait for it, all else does not.
+// recoverLedger starts a hub without a ledger while one cluster is away: keys wait for that cluster, everything else works.
 func (s *scenario) recoverLedger(ctx context.Context) error {
 	s.links[s.victim].Set(cut)
 	if err := s.hubProgram().start(ctx); err != nil {
@@ -84,7 +84,7 @@ func (s *scenario) recoverLedger(ctx context.Context) error {
 	return s.wantKept(ctx)
 }
 
-// wantKept asks again for every sandbox that is kept under a key.
+// wantKept repeats the claim of every sandbox that is kept under a key.
 func (s *scenario) wantKept(ctx context.Context) error {
 	for _, sandbox := range s.kept {
 		if key := sandbox.GetClaimKey(); key != "" {
@@ -100,7 +100,7 @@ func (s *scenario) wantKept(ctx context.Context) error {
 	return nil
 }
 
-// storeDamaged truncates the ledger or overwrites a part of it. The hub must not start on it; the operator takes it away.
+// storeDamaged truncates the ledger or overwrites a part of it. The hub must not start with it; the operator deletes it.
 func storeDamaged(ctx context.Context, s *scenario) error {
 	if err := s.hubProgram().kill(); err != nil {
 		return err
@@ -124,7 +124,7 @@ func storeDamaged(ctx context.Context, s *scenario) error {
 	return s.recoverLedger(ctx)
 }
 
-// damage does one of several things to the ledger.
+// damage damages the ledger in a random way.
 func (s *scenario) damage() (err error) {
 	file, err := os.OpenFile(s.ledgerFile(), os.O_RDWR, 0)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *scenario) damage() (err error) {
 	return err
 }
 
-// blackholeAtStart starts the hub while one cluster's frames vanish: the hub waits for nobody (I7).
+// blackholeAtStart starts the hub while one cluster's frames are lost: the hub waits for no cluster (I7).
 func blackholeAtStart(ctx context.Context, s *scenario) error {
 	s.links[s.victim].Set(proxy.Both(proxy.Way{Swallow: true}))
 	if err := s.hubProgram().crash(ctx); err != nil {
@@ -179,7 +179,7 @@ func blackholeAtStart(ctx context.Context, s *scenario) error {
 
 var errNoFullDisk = errors.New("this stack's disks cannot be filled")
 
-// diskFull lets the hub's files grow no more. Claims with a key are refused, and releases of theirs, and nothing else.
+// diskFull stops the hub's files from growing. Only claims with a key and their releases fail.
 func diskFull(ctx context.Context, s *scenario) error {
 	disk, ok := s.hubProgram().program.(stack.FullDisk)
 	if !ok {

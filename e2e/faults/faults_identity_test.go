@@ -16,8 +16,8 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// takenName has the name of one cluster used by another one: by a stranger with a stolen certificate or, under every third
-// seed, as that takes minutes, by its own clone.
+// takenName lets another cluster use a cluster's name: a stranger with a stolen certificate or, under every third seed because
+// that takes minutes, its own clone.
 func takenName(ctx context.Context, s *scenario) error {
 	if s.seed%3 != 0 {
 		s.details = " by a stranger"
@@ -27,15 +27,15 @@ func takenName(ctx context.Context, s *scenario) error {
 	return clone(ctx, s)
 }
 
-// stranger starts a worker of one cluster under the name, and with the certificate, of the other. The hub knows clusters by
-// their uid as well, and refuses it.
+// stranger starts a worker of one cluster under the other's name, with the other's certificate. The hub also identifies
+// clusters by their uid, and refuses it.
 func stranger(ctx context.Context, s *scenario) error {
-	// It does what it wants in its own cluster, and takes the rightful pool for a leftover. A pool with sandboxes stays until
-	// they have ended, and no other can have its name.
+	// It acts in its own cluster, and takes the rightful pool for a leftover. A pool with sandboxes stays until they have
+	// ended, and no other pool can have its name.
 	if err := s.giveUpIn(ctx, s.other); err != nil {
 		return err
 	}
-	// It also keeps the records of what ends there meanwhile, and takes them along.
+	// It also keeps the records of sandboxes that end there meanwhile, and takes them along.
 	defer s.load.excuse("a stranger kept its record", s.other, time.Now().Add(-10*holdAtMost))
 	own := s.programs[s.other]
 	if err := own.stop(); err != nil {
@@ -62,7 +62,7 @@ func stranger(ctx context.Context, s *scenario) error {
 	return errors.Join(err, impostor.Stop(), s.heal(), own.start(ctx))
 }
 
-// giveUpIn releases what is kept in a cluster.
+// giveUpIn releases the kept sandboxes of a cluster.
 func (s *scenario) giveUpIn(ctx context.Context, cluster string) error {
 	var kept []*sandboxv1.Sandbox
 	for _, sandbox := range s.kept {
@@ -83,7 +83,7 @@ func (s *scenario) giveUpIn(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// impostor starts a worker of the other cluster that calls itself the victim.
+// impostor starts a worker of the other cluster under the victim's name.
 func (s *scenario) impostor(ctx context.Context) (stack.Program, error) {
 	impostor, err := s.WorkerAs(s.other, s.victim, s.victim)
 	if err != nil {
@@ -92,11 +92,11 @@ func (s *scenario) impostor(ctx context.Context) (stack.Program, error) {
 	return impostor, impostor.Start(ctx)
 }
 
-// quarantine is what passes from the last time that two clusters shared a name to the end of their quarantine.
+// quarantine is the time from the last sharing of a name to the end of the clusters' quarantine.
 const quarantine = 5 * time.Minute
 
-// clone gives the other cluster the victim's etcd: both have one uid then, and one certificate. Nobody can tell them apart, so
-// neither is served until one of them has gone.
+// clone gives the other cluster the victim's etcd: both have one uid and one certificate, so they cannot be distinguished, and
+// neither is served until one has gone.
 func clone(ctx context.Context, s *scenario) (err error) {
 	s.patience = 2 * quarantine
 	s.load.patience.Store(int64(s.patience))
@@ -112,7 +112,7 @@ func clone(ctx context.Context, s *scenario) (err error) {
 	if err == nil {
 		err = s.quarantined(ctx)
 	}
-	// What the clone was asked for is gone with it.
+	// The clone's claims are gone with it.
 	defer func() { s.load.excuse("its cluster had a clone", s.victim, time.Time{}) }()
 	if err := errors.Join(err, s.set.Plane(s.other).Restore(ctx, before), putBack(), s.heal()); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *scenario) become(ctx context.Context, of string) (putBack func() error,
 	if err := other.Restore(ctx, of); err != nil {
 		return putBack, err
 	}
-	// The worker's token was for a ServiceAccount that is gone.
+	// The worker's token was for a ServiceAccount that no longer exists.
 	token, err := other.ServiceAccountKubeconfig(ctx, stack.Namespace, "atoll-worker")
 	if err != nil {
 		return putBack, err

@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
 
-// oneKeyAThousandTimes claims with one key from a thousand callers at once, and kills the hub among them.
+// oneKeyAThousandTimes claims with one key from a thousand concurrent callers, and kills the hub meanwhile.
 func oneKeyAThousandTimes(ctx context.Context, s *scenario) error {
 	const times = 1000
 	key := s.load.name + "-thousand"
@@ -41,8 +41,8 @@ func oneKeyAThousandTimes(ctx context.Context, s *scenario) error {
 	return nil
 }
 
-// racesOfOneKey lets claims, retries, cancels and releases of one key race, with slow links between, and with more claims
-// than there are Pods, so that some wait.
+// racesOfOneKey lets claims, retries, cancels and releases of one key race, over slow links, with more claims than Pods, so
+// that some wait.
 func racesOfOneKey(ctx context.Context, s *scenario) error {
 	slow := linkfaults.Rule{Kinds: []string{"dispatch", "answer"}, DelayMillis: int64(s.random.IntN(150))}
 	for _, name := range names() {
@@ -72,7 +72,7 @@ func racesOfOneKey(ctx context.Context, s *scenario) error {
 				return err
 			})
 			if err != nil {
-				// There was nothing to cancel: whoever is answered gives it back.
+				// There was nothing to cancel: the caller that gets the sandbox releases it.
 				_, _ = s.load.cancel(ctx, key)
 			}
 		})
@@ -81,7 +81,7 @@ func racesOfOneKey(ctx context.Context, s *scenario) error {
 	return s.heal()
 }
 
-// race claims, and releases what it is answered.
+// race claims, and releases the sandbox that it gets.
 func (s *scenario) race(ctx context.Context, after time.Duration, key string) {
 	if !linger(ctx, after) {
 		return

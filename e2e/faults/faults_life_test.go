@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// leaseGone is how long after a kill -9 the lease of the one that was killed may still hold up the next.
+// leaseGone is how long after a kill -9 the dead worker's lease may block the next.
 const leaseGone = 16 * time.Second
 
 // killedOverAndOver kills the workers of all clusters at random moments: while they start, wait for the lease, list, serve.
@@ -40,7 +40,7 @@ func killedOverAndOver(ctx context.Context, s *scenario) error {
 	return errors.Join(append(errs, s.heal())...)
 }
 
-// killAgainAndAgain kills a program a moment after it serves, or before it does, and leaves it running.
+// killAgainAndAgain kills a program shortly before or after it serves, repeatedly, and leaves it running.
 func (p *program) killAgainAndAgain(ctx context.Context, times int, random *rand.Rand) error {
 	begin := time.Now()
 	for i := range times - 1 {
@@ -63,7 +63,7 @@ func (p *program) killAgainAndAgain(ctx context.Context, times int, random *rand
 	return p.crash(ctx)
 }
 
-// startedTwice starts two workers of one cluster in the same moment, again and again.
+// startedTwice repeatedly starts two workers of one cluster at the same moment.
 func startedTwice(ctx context.Context, s *scenario) error {
 	for range 3 {
 		p := s.programs[s.victim]
@@ -86,12 +86,12 @@ func startedTwice(ctx context.Context, s *scenario) error {
 	return s.heal()
 }
 
-// edits are what a person may do to a Pod by hand.
+// edits are edits that a user may make to a Pod.
 var edits = []struct {
 	name string
 	edit func(pod *corev1.Pod)
-	idle bool // done to idle Pods, else to those of sandboxes, which go on
-	// forced is done as the worker, whom no admission policy holds back, as in a cluster without them.
+	idle bool // done to idle Pods, else to those of sandboxes, which keep running
+	// forced edits use the worker's identity, which no admission policy stops, as in a cluster without them.
 	forced bool
 }{
 	{"an odd phase", relabel(v1alpha1.SandboxPhaseLabelKey, "odd"), true, true},
@@ -111,7 +111,7 @@ var edits = []struct {
 	{"no id of a sandbox", relabel(v1alpha1.SandboxIDLabelKey, ""), false, true},
 }
 
-// relabel sets a label; without a value it goes.
+// relabel sets a label; without a value it removes it.
 func relabel(key, value string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		if value == "" {
@@ -122,8 +122,8 @@ func relabel(key, value string) func(*corev1.Pod) {
 	}
 }
 
-// podsEdited edits Pods by hand, idle ones and those of sandboxes, most past the admission policies: claims go on, no sandbox
-// ends of it, and in the end every Pod is as the pool wants it.
+// podsEdited edits Pods by hand, idle ones and those of sandboxes, most past the admission policies: claims continue, no
+// sandbox ends because of it, and in the end every Pod is as the pool requires.
 func podsEdited(ctx context.Context, s *scenario) error {
 	worker, err := s.as("atoll-worker")
 	if err != nil {
@@ -153,7 +153,7 @@ func podsEdited(ctx context.Context, s *scenario) error {
 	return wait.Until(ctx, patience, "every Pod to be as it should", func(ctx context.Context) error { return s.wantTidy(ctx) })
 }
 
-// editOne edits a Pod, and reports false if there is none that fits, or somebody was faster.
+// editOne edits a Pod, and returns false if no Pod fits, or another write came first.
 func (s *scenario) editOne(ctx context.Context, by client.Client, edit func(*corev1.Pod), idle bool) (bool, error) {
 	pods, err := s.pods(ctx, s.victim)
 	if err != nil {
@@ -169,7 +169,7 @@ func (s *scenario) editOne(ctx context.Context, by client.Client, edit func(*cor
 	pod := fits[s.random.IntN(len(fits))]
 	before := pod.DeepCopy()
 	edit(&pod)
-	// With the resourceVersion: a Pod that is claimed meanwhile is left alone.
+	// With the resourceVersion: a Pod that is claimed meanwhile stays unchanged.
 	err = by.Patch(ctx, &pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return false, nil
@@ -177,7 +177,7 @@ func (s *scenario) editOne(ctx context.Context, by client.Client, edit func(*cor
 	return err == nil, err
 }
 
-// wantTidy is that the victim's Pods are as many as wanted, with the finalizer, and in a phase of theirs.
+// wantTidy waits until the victim has the desired number of Pods, each with the finalizer and a valid phase.
 func (s *scenario) wantTidy(ctx context.Context) error {
 	pods, err := s.pods(ctx, s.victim)
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *scenario) wantTidy(ctx context.Context) error {
 	return nil
 }
 
-// wantRecorded is that every sandbox which was answered and has been ended shows its record, whoever asks the hub now.
+// wantRecorded waits until the hub returns a record for every returned sandbox that has ended.
 func (s *scenario) wantRecorded(ctx context.Context) error {
 	held := s.load.holdings.Held()
 	live := map[string]bool{}

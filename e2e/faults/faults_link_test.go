@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
 
-// partition cuts a worker off from the hub. Its cluster serves its own callers (I8), the others serve all (I7).
+// partition cuts a worker off from the hub. Its cluster serves local callers (I8), the others serve all (I7).
 func partition(ctx context.Context, s *scenario) error {
 	s.links[s.victim].Set(cut)
 	s.between(ctx, 4*time.Second, 10*time.Second)
@@ -45,7 +45,7 @@ func (s *scenario) wantServedLocally(ctx context.Context) error {
 	})
 }
 
-// halfOpen lets frames of a link vanish in one direction or both, with nobody told.
+// halfOpen loses frames of a link in one direction or both, without an error at either end.
 func halfOpen(ctx context.Context, s *scenario) error {
 	vanish := proxy.Way{Swallow: true}
 	ways := []struct {
@@ -65,7 +65,7 @@ func halfOpen(ctx context.Context, s *scenario) error {
 	return s.heal()
 }
 
-// longPartition lasts until the hub has given the cluster up, while both sides go on.
+// longPartition lasts until the hub has given the cluster up, while both sides keep working.
 func longPartition(ctx context.Context, s *scenario) error {
 	s.links[s.victim].Set(cut)
 	if err := s.waitState(ctx, s.victim, sandboxv1.ClusterState_UNREACHABLE); err != nil {
@@ -81,7 +81,7 @@ func longPartition(ctx context.Context, s *scenario) error {
 	return s.heal()
 }
 
-// answerLost loses what a worker answers, while the claims are carried out and the stream goes on.
+// answerLost loses a worker's responses, while it carries out the claims and the stream continues.
 func answerLost(ctx context.Context, s *scenario) error {
 	key := s.load.name + "-unheard"
 	if err := s.spoil(s.victim, s.seed, linkfaults.Rule{Kinds: []string{"answer"}, Drop: 1}); err != nil {
@@ -103,7 +103,7 @@ func answerLost(ctx context.Context, s *scenario) error {
 	return s.wantAnswered(ctx, key, written)
 }
 
-// framesSpoiled loses, repeats and swaps frames of both ends, as no connection does.
+// framesSpoiled loses, repeats and swaps frames of both ends, which no connection does.
 func framesSpoiled(ctx context.Context, s *scenario) error {
 	rule := linkfaults.Rule{Drop: 0.03, Duplicate: 0.1, Swap: 0.1}
 	for _, name := range []string{stack.Hub, s.victim} {
@@ -115,7 +115,7 @@ func framesSpoiled(ctx context.Context, s *scenario) error {
 	return s.heal()
 }
 
-// lateDispatch holds calls of the hub back until their callers have gone elsewhere, or have given up.
+// lateDispatch holds calls of the hub back until their callers have gone elsewhere, or have timed out.
 func lateDispatch(ctx context.Context, s *scenario) error {
 	late := time.Duration(4+s.random.IntN(20)) * time.Second
 	s.details = fmt.Sprintf(" by %s", late)
@@ -127,7 +127,7 @@ func lateDispatch(ctx context.Context, s *scenario) error {
 	if err := s.heal(); err != nil {
 		return err
 	}
-	// What was held back arrives after all.
+	// The held calls arrive after all.
 	linger(ctx, late)
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Why a worker ends by itself: what it logs last.
+// The reasons why a worker may exit: its last log line.
 const (
 	lapsed   = "the lease had lapsed"
 	deposed  = "leader election lost"
@@ -18,20 +18,20 @@ const (
 	restored = "etcd was set back to an earlier state"
 )
 
-// fault is something that Atoll must survive.
+// fault is a fault that Atoll must survive.
 type fault struct {
 	number int
 	name   string
-	// inject breaks something and heals it. What is wrong apart from what every run looks at is returned.
+	// inject injects and heals the fault. It returns what is wrong beyond the checks of every run.
 	inject func(ctx context.Context, s *scenario) error
-	// ends are why a worker may end by itself, to be started again.
+	// ends are the reasons why a worker may exit, to be restarted.
 	ends []string
-	// loses tells that answers vanish from a stream that goes on, as on no connection: of a claim without a key a sandbox is
-	// left then, though no program died.
+	// loses marks faults that lose responses of a stream that continues, which no connection does: a claim without a key then
+	// leaves a sandbox, although no program died.
 	loses bool
 }
 
-// faults are all of them, by number.
+// faults are all faults, by number.
 var faults = []fault{
 	{number: 1, name: "partition", inject: partition},
 	{number: 2, name: "half-open", inject: halfOpen},
@@ -60,7 +60,7 @@ var faults = []fault{
 	{number: 25, name: "pods-edited", inject: podsEdited},
 }
 
-// I1, I2, I4, I6: whatever breaks, answers hold, and afterwards everything agrees again.
+// I1, I2, I4, I6: under every fault responses stay true, and afterwards all views agree.
 func TestFaults(t *testing.T) {
 	for _, f := range chosen {
 		for _, seed := range seeds {
@@ -69,7 +69,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// choose returns the faults of a list of numbers.
+// choose parses a list of fault numbers.
 func choose(list string) (out []fault, err error) {
 	if list == "all" {
 		return faults, nil
@@ -84,7 +84,7 @@ func choose(list string) (out []fault, err error) {
 	return out, nil
 }
 
-// parseSeeds returns the seeds of a list.
+// parseSeeds parses a list of seeds.
 func parseSeeds(list string) (out []uint64, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		seed, err := strconv.ParseUint(text, 10, 64)

@@ -21,7 +21,7 @@ import (
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
 
-// podWith waits for the Pod that carries a key.
+// podWith waits for the Pod with a key.
 func (s *scenario) podWith(ctx context.Context, cluster, key string) (pod *corev1.Pod, err error) {
 	err = wait.Until(ctx, 20*time.Second, "a Pod with key "+key, func(ctx context.Context) error {
 		pods, err := s.podsWith(ctx, cluster, key)
@@ -51,7 +51,7 @@ func (s *scenario) podsWith(ctx context.Context, cluster, key string) ([]corev1.
 	return out, nil
 }
 
-// wantAnswered is that a key is answered with the Pod that carries it already.
+// wantAnswered waits until a key returns the Pod that has it already.
 func (s *scenario) wantAnswered(ctx context.Context, key string, pod *corev1.Pod) error {
 	sandbox, err := s.load.claim(ctx, request(key, s.victim))
 	if err != nil {
@@ -64,10 +64,10 @@ func (s *scenario) wantAnswered(ctx context.Context, key string, pod *corev1.Pod
 	return nil
 }
 
-// workerKilledAfterWrite kills a worker between the write of a Pod and the answer.
+// workerKilledAfterWrite kills a worker between the write of a Pod and the response.
 func workerKilledAfterWrite(ctx context.Context, s *scenario) error {
 	key := s.load.name + "-unanswered"
-	// The answers leave an hour later, if the worker lives that long.
+	// The responses leave an hour later, if the worker lives that long.
 	if err := s.spoil(s.victim, s.seed, linkfaults.Rule{Kinds: []string{"answer"}, DelayMillis: time.Hour.Milliseconds()}); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func workerKilledAfterWrite(ctx context.Context, s *scenario) error {
 	return s.wantAnswered(ctx, key, written)
 }
 
-// second runs another worker of the victim's cluster, as a second replica of the Deployment, until the returned function is
+// second runs another worker of the victim's cluster, like a second replica of the Deployment, until the returned function is
 // called.
 func (s *scenario) second(ctx context.Context) (second *program, name string, end func() error, err error) {
 	p, err := s.WorkerAs(s.victim, s.victim, s.victim)
@@ -116,8 +116,8 @@ func (s *scenario) second(ctx context.Context) (second *program, name string, en
 	}, nil
 }
 
-// lateWriteOfOldLeader freezes a leader whose write is on its way to the API server. The write arrives when another leader,
-// at an API server that knows nothing of it, has long answered.
+// lateWriteOfOldLeader freezes a leader whose write is in flight to the API server. The write arrives after another leader, at
+// an API server that has not seen it, has responded.
 func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 	_, second, end, err := s.second(ctx)
 	if err != nil {
@@ -168,7 +168,7 @@ func lateWriteOfOldLeader(ctx context.Context, s *scenario) (err error) {
 	if err != nil {
 		return err
 	}
-	// What has ended meanwhile is recorded at the second one alone, which is about to go for good.
+	// Only the second worker has the latest records, and it is about to end permanently.
 	return wait.Until(ctx, patience, "the first worker to have the second one's records", func(ctx context.Context) error {
 		text, err := s.Metrics(ctx, second)
 		if err == nil && !strings.Contains(text, "\natoll_worker_history_followers 1\n") {
@@ -205,7 +205,7 @@ func leaderChanges(ctx context.Context, s *scenario) (err error) {
 	return s.heal()
 }
 
-// apiServerInTrouble makes one cluster's API server slow, refuse, or lose what it answers, and crash at the end.
+// apiServerInTrouble makes one cluster's API server slow, refuse, or lose responses, and crash at the end.
 func apiServerInTrouble(ctx context.Context, s *scenario) error {
 	troubles := []struct {
 		name string
@@ -235,7 +235,7 @@ func apiServerInTrouble(ctx context.Context, s *scenario) error {
 	return errors.Join(served, victim.StartAPIServer(ctx), s.heal())
 }
 
-// clocksStepped steps the clocks of all programs to and fro. Nobody's health may change by it (I11).
+// clocksStepped steps the clocks of all programs back and forth. No program's health may change because of it (I11).
 func clocksStepped(ctx context.Context, s *scenario) error {
 	for range 6 {
 		for _, name := range names() {

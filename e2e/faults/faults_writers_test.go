@@ -19,12 +19,12 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-// writerEnvs are Envs whose scale their users change all the time. Foreign segments have a pace for each Env.
+// writerEnvs are Envs whose scale their users change continuously. Foreign segments have a rate limit for each Env.
 const writerEnvs = 6
 
-// twoWriters has users apply the manifests of several Envs over and over, with another scale each time, until the worker and
-// its sync path have written that often to the status of these Envs in one cluster. After each write, every segment is there,
-// and belongs to its writer alone (I3).
+// twoWriters lets users apply the manifests of several Envs repeatedly, each time with another scale, until the worker and its
+// sync path have written that often to these Envs' status in one cluster. After each write, every segment exists, and only its
+// writer owns it (I3).
 func twoWriters(ctx context.Context, s *scenario) (err error) {
 	seen := &segments{local: s.victim, foreign: s.other, last: map[string]map[string]string{}, writes: map[string]int{}}
 	watching, stop := context.WithCancel(ctx)
@@ -78,7 +78,7 @@ func (s *scenario) applyAll(ctx context.Context, replicas int, how ...string) er
 	return nil
 }
 
-// segments are what the status of Envs was, write by write.
+// segments are the Envs' status after each write.
 type segments struct {
 	local, foreign string
 
@@ -96,7 +96,7 @@ func (g *segments) follow(events watch.Interface) {
 	}
 }
 
-// saw compares an Env with what it was.
+// saw compares an Env with its previous state.
 func (g *segments) saw(env *v1alpha1.SandboxEnv) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,7 +171,7 @@ func (g *segments) String() string {
 	return fmt.Sprintf("%d writes of its own, %d foreign", g.writes[g.local], g.writes[g.foreign])
 }
 
-// as is a client with the identity of one of the worker's ServiceAccounts.
+// as returns a client with the identity of one of the worker's ServiceAccounts.
 func (s *scenario) as(account string) (client.Client, error) {
 	config := s.Cluster(s.victim).Config()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + stack.Namespace + ":" + account}

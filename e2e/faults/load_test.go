@@ -21,25 +21,25 @@ import (
 const (
 	// callers of each kind, with and without keys.
 	callers = 2
-	// startupTimeout is what a claim gives the federation, callTimeout what its caller gives each call: shorter, so that
-	// callers come again while the federation still works on it.
+	// startupTimeout is a claim's timeout in the federation, callTimeout its caller's for each call. The latter is shorter, so
+	// that callers retry while the federation still works on the claim.
 	startupTimeout = 20 * time.Second
 	callTimeout    = 8 * time.Second
 	// holdAtMost is how long a caller uses a sandbox.
 	holdAtMost = 600 * time.Millisecond
 )
 
-// load is callers that claim, use and end sandboxes without a pause, and remember what they were answered.
+// load is callers that claim, use and end sandboxes without a pause, and record the responses.
 type load struct {
 	world          *world
-	name           string // begins all keys
+	name           string // prefix of all keys
 	history        *history.History
 	holdings       *history.Holdings
 	limit          int64 // of claims; 0: none
-	forgets        bool  // keys that are done with, so that memory is not used up
+	forgets        bool  // drops finished keys, to save memory
 	begun          atomic.Int64
 	unacknowledged atomic.Int64 // sandboxes that were reaped
-	restarts       int          // of programs that ended by themselves
+	restarts       int          // of programs that exited
 	patience       atomic.Int64 // of callers, in nanoseconds
 	quit           chan struct{}
 	done           sync.WaitGroup
@@ -47,17 +47,17 @@ type load struct {
 	mu       sync.Mutex
 	wrong    []breach
 	answered map[string]answered  // by sandbox
-	latest   map[string]time.Time // when a cluster's sandbox was last answered first
-	asked    map[string]time.Time // when a key was first asked for
+	latest   map[string]time.Time // when a cluster's sandbox was last returned for the first time
+	asked    map[string]time.Time // when a key was first claimed
 	pardons  []pardon
 	excused  map[string]string // sandboxes that may be gone, and why
 	refusals map[problem.Reason]int
 }
 
-// breach is something that should not be.
+// breach is a violation.
 type breach struct {
 	kind    string // lost and evicted are counted
-	sandbox string // that it is about; empty for none
+	sandbox string // that it concerns; empty for none
 	err     error
 }
 
@@ -75,7 +75,7 @@ func newLoad(w *world, name string) *load {
 	return l
 }
 
-// start begins to claim with so many callers of each kind.
+// start starts that many callers of each kind.
 func (l *load) start(ctx context.Context, seed uint64, callers int) {
 	for i := range callers {
 		keyed, plain := rand.New(rand.NewPCG(seed, uint64(2*i))), rand.New(rand.NewPCG(seed, uint64(2*i+1)))
@@ -103,7 +103,7 @@ func (l *load) over(ctx context.Context, use func(n int)) {
 	}
 }
 
-// stop lets every caller finish what it has begun.
+// stop lets every caller finish its current round.
 func (l *load) stop() {
 	close(l.quit)
 	l.done.Wait()
@@ -115,7 +115,7 @@ func (l *load) fail(kind, sandbox string, err error) {
 	l.wrong = append(l.wrong, breach{kind, sandbox, err})
 }
 
-// request is a claim for any cluster, or for those given.
+// request is a claim for any cluster, or for the given ones.
 func request(key string, in ...string) *sandboxv1.CreateSandboxRequest {
 	r := &sandboxv1.CreateSandboxRequest{
 		Namespace: namespace, Env: envName, ClaimKey: key, StartupTimeout: durationpb.New(startupTimeout),
@@ -124,12 +124,12 @@ func request(key string, in ...string) *sandboxv1.CreateSandboxRequest {
 	if key != "" {
 		r.Image = swapImage
 	} else {
-		r.FirstActivityTimeout = durationpb.New(0) // what is kept is not used
+		r.FirstActivityTimeout = durationpb.New(0) // kept sandboxes are not used
 	}
 	return r
 }
 
-// create makes one call, and enters what comes of it.
+// create makes one call, and records its outcome.
 func (l *load) create(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -147,7 +147,7 @@ func (l *load) create(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*
 	return sandbox, nil
 }
 
-// ask makes a claim until it is answered.
+// ask retries a claim until it gets a response.
 func (l *load) ask(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sandbox *sandboxv1.Sandbox, err error) {
 	err = l.retryUntilDone(ctx, "claim", func(ctx context.Context) (err error) {
 		sandbox, err = l.create(ctx, r)
@@ -156,7 +156,7 @@ func (l *load) ask(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (sand
 	return sandbox, err
 }
 
-// claim is ask for who is alone with the key: the sandbox is entered as held if it is live.
+// claim is ask for a key's only caller: a live sandbox is recorded as held.
 func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	sandbox, err := l.ask(ctx, r)
 	if err == nil && !history.Over(sandbox) {
@@ -165,7 +165,7 @@ func (l *load) claim(ctx context.Context, r *sandboxv1.CreateSandboxRequest) (*s
 	return sandbox, err
 }
 
-// useKeyed claims with a key, asks again, ends the claim one way or the other, and asks what became of it.
+// useKeyed claims with a key, claims again, ends the claim one way or the other, and asks for its outcome.
 func (l *load) useKeyed(ctx context.Context, random *rand.Rand, key string) {
 	var racing sync.WaitGroup
 	defer func() {
@@ -192,7 +192,7 @@ func (l *load) useKeyed(ctx context.Context, random *rand.Rand, key string) {
 	}
 	claim := l.claim
 	if canceled {
-		claim = l.ask // it may be given back at any time
+		claim = l.ask // another caller may release it at any time
 	}
 	sandbox, err := claim(ctx, r)
 	if err != nil {
@@ -230,7 +230,7 @@ func (l *load) useKeyed(ctx context.Context, random *rand.Rand, key string) {
 	}
 }
 
-// usePlain claims without a key, looks whether the sandbox still is what was answered, and releases it.
+// usePlain claims without a key, checks that the sandbox is the returned one, and releases it.
 func (l *load) usePlain(ctx context.Context, random *rand.Rand) {
 	sandbox, err := l.claim(ctx, request(""))
 	if err != nil {
@@ -251,7 +251,7 @@ func (l *load) usePlain(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// mustBeThere holds the federation to an answer.
+// mustBeThere checks that a returned sandbox exists.
 func (l *load) mustBeThere(ctx context.Context, sandbox *sandboxv1.Sandbox) {
 	var got *sandboxv1.Sandbox
 	err := l.retryUntilDone(ctx, "get", func(ctx context.Context) (err error) {
@@ -282,7 +282,7 @@ func (l *load) release(ctx context.Context, key string, sandbox *sandboxv1.Sandb
 	return record, err
 }
 
-// cancel ends a claim by its key. A key that the hub has not heard of has not ended by it.
+// cancel ends a claim by its key. A key that the hub does not have is not ended by it.
 func (l *load) cancel(ctx context.Context, key string) (*sandboxv1.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -297,8 +297,8 @@ func (l *load) cancel(ctx context.Context, key string) (*sandboxv1.Sandbox, erro
 	return claim.GetSandbox(), err
 }
 
-// retryUntilDone makes a call until it is answered, as callers are told to: again, unchanged, when the outcome is unknown or the
-// refusal one that passes. A fault that begins meanwhile may lengthen the patience.
+// retryUntilDone makes a call until it gets a response, as documented for callers: again, unchanged, when the outcome is
+// unknown or the refusal is transient. A fault that begins meanwhile may extend the patience.
 func (l *load) retryUntilDone(ctx context.Context, what string, call func(context.Context) error) error {
 	begin := time.Now()
 	for tries := 1; ; tries++ {
@@ -319,7 +319,7 @@ func (l *load) retryUntilDone(ctx context.Context, what string, call func(contex
 	}
 }
 
-// passes tells whether it makes sense to call again.
+// passes reports whether a retry makes sense.
 func passes(r problem.Reason) bool {
 	switch r {
 	case problem.Unavailable, problem.NoCapacity, problem.QueueFull, problem.RateLimited, problem.Recovering, problem.OutcomeUnknown, problem.Deadline:
@@ -328,7 +328,7 @@ func passes(r problem.Reason) bool {
 	return false
 }
 
-// linger waits, and tells whether ctx is still good.
+// linger waits, and reports whether ctx is still valid.
 func linger(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

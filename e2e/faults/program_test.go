@@ -14,23 +14,23 @@ import (
 	"navix.sh/atoll/e2e/stack"
 )
 
-// restartPause is between the end of a program and its next start.
+// restartPause is the time between a program's end and its restart.
 const restartPause = 100 * time.Millisecond
 
-// startPatience is how long a program may take to be ready where nothing is broken.
+// startPatience bounds a program's start without faults.
 const startPatience = time.Minute
 
-// program is a hub or worker that is started again when it ends by itself.
+// program is a hub or worker that is restarted when it exits.
 type program struct {
 	mu      sync.Mutex
 	program stack.Program
 	down    bool // on purpose
 	kills   int
-	ends    []string // what it logged last each time that it ended by itself
+	ends    []string // its last log line, each time that it exited
 }
 
-// deaths returns how often the program was killed or ended by itself since the last call, and what it logged last each time
-// that it ended by itself.
+// deaths returns how often the program was killed or exited since the last call, and its last log line each time that it
+// exited.
 func (p *program) deaths() (times int, ends []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,7 +39,7 @@ func (p *program) deaths() (times int, ends []string) {
 	return times, ends
 }
 
-// bury makes a program that has ended by itself ready to be started again.
+// bury makes an exited program ready for a restart.
 func (p *program) bury() error {
 	log, err := os.ReadFile(p.program.LogPath())
 	lines := bytes.Split(bytes.TrimSpace(log), []byte("\n"))
@@ -47,7 +47,7 @@ func (p *program) bury() error {
 	return errors.Join(err, p.program.Kill())
 }
 
-// tend takes a program that runs into care.
+// tend starts to watch a running program.
 func (w *world) tend(name string, p stack.Program) *program {
 	tended := &program{program: p}
 	w.programs[name] = tended
@@ -62,7 +62,7 @@ func (w *world) tend(name string, p stack.Program) *program {
 	return tended
 }
 
-// care starts the program again whenever it has ended by itself.
+// care restarts the program whenever it has exited.
 func (p *program) care(ctx context.Context) {
 	ticker := time.NewTicker(restartPause)
 	defer ticker.Stop()
@@ -82,7 +82,7 @@ func (p *program) revive(ctx context.Context) {
 	if p.down || !p.program.Ended() {
 		return
 	}
-	// That it is not ready yet, or has ended again, the next look will show.
+	// If it is not ready yet, or has exited again, the next check handles it.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_ = p.bury()
@@ -117,14 +117,14 @@ func (p *program) end(how func() error) error {
 	}
 }
 
-// start runs the program again and returns when it is ready. One that ends by itself on the way is started once more:
-// a worker that finds its etcd set back ends so that it begins anew, and a kubelet would start it again.
+// start restarts the program and returns when it is ready. If it exits meanwhile, it is started once more; because a worker
+// that finds its etcd restored exits to start afresh, and a kubelet would restart it.
 func (p *program) start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	p.down = false // from here on it may not stay down, whatever becomes of this call
+	p.down = false // from here on it may not stay down, whatever this call's outcome
 	for {
 		err := p.program.Start(ctx)
 		if err == nil || !p.program.Ended() {
@@ -141,7 +141,7 @@ func (p *program) start(ctx context.Context) error {
 	}
 }
 
-// startFor runs the program again, whatever it has come to when that time is up.
+// startFor restarts the program, and waits at most that long.
 func (p *program) startFor(ctx context.Context, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +151,7 @@ func (p *program) startFor(ctx context.Context, d time.Duration) {
 	_ = p.program.Start(ctx)
 }
 
-// crash kills the program and starts it again.
+// crash kills the program and restarts it.
 func (p *program) crash(ctx context.Context) error {
 	if err := p.kill(); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// runLimit bounds one run; none comes near it unless it hangs, but for the one that waits for a lease so often.
+// runLimit bounds one run. Only a run that hangs comes near it, and the one that waits for a lease so often.
 const runLimit = 90 * time.Minute
 
 // scenario is one run of a fault.
@@ -28,19 +28,19 @@ type scenario struct {
 	random *rand.Rand
 	seed   uint64
 	load   *load
-	victim string // the cluster that is hit, where one is
+	victim string // the cluster with the fault, if any
 	other  string
 	kept   []*sandboxv1.Sandbox
 
-	further  []*program    // workers beside those of the world
-	excused  []string      // why a worker may end by itself
-	loses    bool          // answers
+	further  []*program    // workers besides those of the world
+	excused  []string      // the reasons why a worker may exit
+	loses    bool          // responses
 	patience time.Duration // with the recovery
 	healed   time.Time
-	details  string // of the fault, as the seed had it
+	details  string // of the fault, under this seed
 }
 
-// run breaks something and heals it under a load.
+// run injects and heals a fault under a load.
 func (f fault) run(t *testing.T, seed uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
 	defer cancel()
@@ -70,7 +70,7 @@ func (f fault) run(t *testing.T, seed uint64) {
 	}
 }
 
-// beginLoad starts callers and users, and returns what ends them.
+// beginLoad starts callers and users, and returns a function that stops them.
 func (s *scenario) beginLoad(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var users sync.WaitGroup
@@ -84,7 +84,7 @@ func (s *scenario) beginLoad(ctx context.Context) (end func()) {
 	}
 }
 
-// keep claims what is held throughout: one sandbox with a key and one without in each cluster.
+// keep claims the sandboxes that are held throughout: one with a key and one without in each cluster.
 func (s *scenario) keep(ctx context.Context) error {
 	for _, cluster := range clusters {
 		for _, key := range []string{"", s.load.name + "-kept-" + cluster} {
@@ -98,18 +98,18 @@ func (s *scenario) keep(ctx context.Context) error {
 	return nil
 }
 
-// between waits for a time between two, as the seed has it.
+// between waits for a random time between two bounds.
 func (s *scenario) between(ctx context.Context, least, most time.Duration) {
 	linger(ctx, least+time.Duration(s.random.Int64N(int64(most-least))))
 }
 
-// heal ends what is broken from outside, and begins to measure.
+// heal ends the injected fault, and begins the measurement.
 func (s *scenario) heal() error {
 	s.healed = time.Now()
 	return s.calm()
 }
 
-// recover waits until everything is well, and tells how long after the healing that was.
+// recover waits until everything is healthy, and returns how long after the heal that was.
 func (s *scenario) recover(ctx context.Context) (time.Duration, error) {
 	if s.healed.IsZero() {
 		s.healed = time.Now()
@@ -135,7 +135,7 @@ func (s *scenario) recover(ctx context.Context) (time.Duration, error) {
 	return time.Since(s.healed), nil
 }
 
-// wantState is that the hub sees a cluster in one of the states.
+// wantState waits until the hub sees a cluster in one of the states.
 func (s *scenario) wantState(ctx context.Context, cluster string, states ...sandboxv1.ClusterState) error {
 	c, err := s.hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: cluster})
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *scenario) waitState(ctx context.Context, cluster string, states ...sand
 	return wait.Until(ctx, patience, "the hub to notice", func(ctx context.Context) error { return s.wantState(ctx, cluster, states...) })
 }
 
-// wantServed is that claims for a cluster are answered as if nothing had happened elsewhere (I7).
+// wantServed checks that claims for a cluster succeed as if other clusters had no fault (I7).
 func (s *scenario) wantServed(ctx context.Context, cluster, while string) error {
 	for _, key := range []string{"", fmt.Sprintf("%s-served-%d", s.load.name, time.Now().UnixNano())} {
 		begin := time.Now()
@@ -173,7 +173,7 @@ func (s *scenario) wantServed(ctx context.Context, cluster, while string) error 
 // cut is a partition.
 var cut = proxy.Faults{Cut: true}
 
-// settle ends the run: what is kept is there, and is given back; nobody else is; everything agrees.
+// settle ends the run: the kept sandboxes exist and are released; no other sandbox is left; all views agree.
 func (s *scenario) settle(ctx context.Context) error {
 	for _, cluster := range clusters {
 		if err := s.apply(ctx, cluster, envName, *podsFlag); err != nil {
@@ -190,8 +190,8 @@ func (s *scenario) settle(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deaths reports whether a program was killed or has ended by itself. An end by itself is an error, unless it is a worker's
-// for a reason that the fault gives it.
+// deaths reports whether a program was killed or has exited. An exit is an error, unless it is a worker's for a reason of the
+// fault.
 func (s *scenario) deaths() (died bool, err error) {
 	var errs []error
 	for _, p := range append(slices.Collect(maps.Values(s.programs)), s.further...) {

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// giveBack releases what is still held.
+// giveBack releases all held sandboxes.
 func (l *load) giveBack(ctx context.Context) {
 	for _, sandbox := range l.holdings.Held() {
 		l.holdings.Releasing(sandbox)
@@ -34,12 +34,12 @@ func (l *load) giveBack(ctx context.Context) {
 	}
 }
 
-// straysAfter is how long the federation may take to end by itself what was granted and never answered.
+// straysAfter bounds the time until the federation ends sandboxes that were granted and never returned.
 const straysAfter = 45 * time.Second
 
-// wantNobodyElse returns an error if a sandbox is left, now that all have been given back. When hub or worker has died, or an
-// answer is lost, only a first-activity timeout, which these claims have none of, can end a sandbox without a key whose caller
-// was never told of it: where orphans are allowed for that, they are released here, and counted.
+// wantNobodyElse returns an error if a sandbox is left after all have been released. When hub or worker died, or a response was
+// lost, only a first-activity timeout, which these claims lack, can end a sandbox without a key that was never returned to its
+// caller. If orphans are allowed for that reason, they are released here, and counted.
 func (l *load) wantNobodyElse(ctx context.Context, orphans bool) error {
 	left := func(ctx context.Context) error {
 		live, err := l.world.live(ctx)
@@ -64,18 +64,18 @@ func (l *load) wantNobodyElse(ctx context.Context, orphans bool) error {
 	return err
 }
 
-// clear ends all sandboxes there are, so that what went wrong here does not make the next run fail as well.
+// clear ends all sandboxes, so that a failure here does not fail the next run as well.
 func (l *load) clear(ctx context.Context) {
 	live, err := l.world.live(ctx)
 	if err != nil {
-		return // the next run will tell
+		return // the next run will show it
 	}
 	for i := range live {
 		_, _ = l.release(ctx, "", &sandboxv1.Sandbox{Id: live[i].Labels[v1alpha1.SandboxIDLabelKey]})
 	}
 }
 
-// pods are all of the Env's in a cluster, from its API server.
+// pods returns all Pods of the Env in a cluster, from its API server.
 func (w *world) pods(ctx context.Context, cluster string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := w.kube[cluster].List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelEnv: envName}); err != nil {
@@ -84,7 +84,7 @@ func (w *world) pods(ctx context.Context, cluster string) ([]corev1.Pod, error) 
 	return pods.Items, nil
 }
 
-// live are the Pods with sandboxes, from the API servers.
+// live returns the Pods with sandboxes, from the API servers.
 func (w *world) live(ctx context.Context) ([]corev1.Pod, error) {
 	var out []corev1.Pod
 	for id := range w.kube {
@@ -113,7 +113,7 @@ func describe(pods []corev1.Pod) []string {
 	return out
 }
 
-// reap releases sandboxes without a key that nobody was told of and that are older than that.
+// reap releases sandboxes without a key that no caller was given and that are older than age.
 func (l *load) reap(ctx context.Context, age time.Duration) error {
 	live, err := l.world.live(ctx)
 	if err != nil {
@@ -141,7 +141,7 @@ func (l *load) reap(ctx context.Context, age time.Duration) error {
 	return nil
 }
 
-// verdict is what the callers found wrong.
+// verdict returns what the callers found wrong.
 func (l *load) verdict() []error {
 	var errs []error
 	for _, b := range l.breaches("") {
@@ -150,7 +150,7 @@ func (l *load) verdict() []error {
 	return append(append(errs, l.holdings.Wrong()...), l.history.Check()...)
 }
 
-// breaches of a kind, or of all, but for those about sandboxes that may be gone.
+// breaches returns those of a kind, or all, except for excused sandboxes.
 func (l *load) breaches(kind string) []breach {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *load) breaches(kind string) []breach {
 	return out
 }
 
-// result is what a run came to.
+// result is the outcome of a run.
 type result struct {
 	number   int
 	name     string
@@ -196,7 +196,7 @@ func (r result) verdict() string {
 	return "ok"
 }
 
-// print tells how long recovery took, and what the callers met meanwhile.
+// print prints the recovery times, and what the callers met meanwhile.
 func (t *table) print(w io.Writer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

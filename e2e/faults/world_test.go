@@ -22,7 +22,7 @@ import (
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
 
-// world is a federation, and everything that can be done to it.
+// world is a federation, and every fault that it can be given.
 type world struct {
 	*stack.Stack
 	dir, logDir string
@@ -30,8 +30,8 @@ type world struct {
 	hub         *stack.Client
 	kube        map[string]client.WithWatch // live, no cache
 
-	// What stands between programs, by the worker's name: on its way to the hub, on its way to the API server, and in front
-	// of the API server. callers is on the way of callers to the hub.
+	// The proxies between programs, by the worker's name: to the hub, to the API server, and in front of the API server.
+	// callers is between callers and the hub.
 	links, ways map[string]*proxy.Proxy
 	servers     map[string]*apiproxy.Proxy
 	callers     *proxy.Proxy
@@ -78,7 +78,7 @@ func (w *world) up(ctx context.Context) (err error) {
 	return w.applyEnv(ctx)
 }
 
-// down takes everything down, whatever state it is in.
+// down ends everything, whatever its state.
 func (w *world) down(ctx context.Context) error {
 	var errs []error
 	for i := len(w.closers) - 1; i >= 0; i-- {
@@ -99,7 +99,7 @@ func (w *world) via(c stack.Connection) (string, error) {
 	defer w.mu.Unlock()
 	target := c.Address
 	if member := w.set.Plane(c.To); member != nil {
-		// A second worker has an API server of its own, as it may in a cluster whose control plane has several.
+		// A second worker has its own API server, as in a cluster with several.
 		if strings.Contains(c.From, "+") {
 			var err error
 			if target, err = w.secondServer(member); err != nil {
@@ -133,7 +133,7 @@ func (w *world) via(c stack.Connection) (string, error) {
 	return p.Address(), nil
 }
 
-// secondServer is the address of a cluster's second API server. It needs the lock held.
+// secondServer returns the address of a cluster's second API server. The caller holds the lock.
 func (w *world) secondServer(member *plane.Plane) (address string, err error) {
 	if w.seconds[member.Name] == "" {
 		ctx, cancel := context.WithTimeout(context.Background(), startPatience)
@@ -154,20 +154,20 @@ func (w *world) clockFile(name string) string { return filepath.Join(w.dir, "clo
 
 func (w *world) framesFile(name string) string { return filepath.Join(w.dir, "frames-"+name) }
 
-// setClock sets a program's clock off.
+// setClock sets a program's clock offset.
 func (w *world) setClock(name string, offset time.Duration) error {
 	return os.WriteFile(w.clockFile(name), []byte(offset.String()), 0o600)
 }
 
-// spoil makes what a program sends over the link go wrong.
+// spoil adds faults to what a program sends over the link.
 func (w *world) spoil(name string, seed uint64, rules ...linkfaults.Rule) error {
 	return linkfaults.Rules{Seed: seed, Rules: rules}.Write(w.framesFile(name))
 }
 
-// names are those of all programs.
+// names returns the names of all programs.
 func names() []string { return append([]string{stack.Hub}, clusters...) }
 
-// calm ends every fault that is not a program's death.
+// calm ends every fault except a program's death.
 func (w *world) calm() error {
 	var errs []error
 	for _, name := range names() {

@@ -17,13 +17,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// quiet is how long nothing must come where nothing may, patience how long is waited for what must.
+// quiet is how long nothing may arrive where nothing must; patience is how long to wait for what must.
 const (
 	quiet    = 50 * time.Millisecond
 	patience = 10 * time.Second
 )
 
-// echo starts a server that sends back what it gets, and a proxy to it.
+// echo starts a server that returns its input, and a proxy to it.
 func echo(t *testing.T) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,7 +78,7 @@ func (c client) say(text string) {
 	}
 }
 
-// hear reads until text has come, and fails if anything else does.
+// hear reads until text has arrived, and fails on anything else.
 func (c client) hear(text string) {
 	c.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(patience))
@@ -108,7 +108,7 @@ func (c client) end() error {
 	return err
 }
 
-// mustBeReset makes a connection that is to end at once, perhaps before it is there.
+// mustBeReset makes a connection that must be reset at once, perhaps before it is established.
 func mustBeReset(t *testing.T, p *Proxy) {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Address())
