@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/worker/workertest"
 )
 
-// ready waits until every cluster has a leader that the hub knows and trusts.
+// ready waits until every cluster has a leader that the hub trusts.
 func (w *world) ready(within time.Duration) bool {
 	return w.eventually("a healthy federation", within, func() error {
 		w.mu.Lock()
@@ -43,13 +43,13 @@ func (w *world) ready(within time.Duration) bool {
 	})
 }
 
-// fact is what truly happened to a sandbox.
+// fact is the real history of a sandbox.
 type fact struct {
 	workertest.Sandbox
 	host string // of the cluster where it was
 }
 
-// truth is what truly happened, by sandbox id.
+// truth returns the real history, by sandbox id.
 func (w *world) truth() map[string]fact {
 	all := map[string]fact{}
 	for _, s := range w.sites {
@@ -64,7 +64,7 @@ func (w *world) truth() map[string]fact {
 	return all
 }
 
-// check holds what callers were told against what happened. It follows settle and serves.
+// check compares the callers' responses with the real history. It follows settle and serves.
 func (w *world) check() {
 	allowed := w.allowed
 	w.problems = append(w.problems, w.history.twice...)
@@ -82,16 +82,16 @@ func (w *world) check() {
 
 // allowance is what a fault excuses.
 type allowance struct {
-	// orphans: claims without a key whose answer died with a process leave sandboxes that nobody was told of.
+	// orphans: claims without a key whose response died with a process leave sandboxes that no caller was given.
 	orphans bool
-	// endings: sandboxes may end without being asked to.
+	// endings: sandboxes may end without a request.
 	endings bool
-	// losses: a cluster may not know its sandboxes for a while, because it is another one.
+	// losses: a cluster may lack its sandboxes for a while, because it is another one.
 	losses bool
 }
 
-// checkPods: no Pod was given to a second claim while the first had it (I1), nor a container at any time (I13). What etcd has
-// forgotten had its Pod until the container went.
+// checkPods: no Pod is given to a second claim while the first has it (I1), nor a container at any time (I13). A sandbox that
+// etcd has forgotten holds its Pod until the container is gone.
 func (w *world) checkPods(truth map[string]fact) {
 	byPod := map[string][]held{}
 	containers := map[string]string{}
@@ -114,10 +114,10 @@ func (w *world) checkPods(truth map[string]fact) {
 	}
 }
 
-// beginning is when the clock of a simulation starts (package testing/synctest).
+// beginning is the start of a simulation's clock (package testing/synctest).
 var beginning = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// life says when a sandbox was on its Pod, since the beginning.
+// life describes when a sandbox was on its Pod, since the beginning.
 func (w *world) life(truth map[string]fact, id string) string {
 	s := truth[id]
 	ended := "lives"
@@ -127,8 +127,8 @@ func (w *world) life(truth map[string]fact, id string) string {
 	return fmt.Sprintf("%s [key %.8s, claimed %s, %s, forgotten %t]", id, s.KeyHash, s.Claimed.Sub(beginning), ended, s.Forgotten)
 }
 
-// recorded wants the hub to answer the record of every sandbox that has ended: by its own, or from the disk of a worker that
-// was killed in between. What etcd has forgotten has none; and replicas do not copy their disks here.
+// recorded checks that the hub returns the record of every ended sandbox: its own, or from the disk of a worker that was killed
+// in between. A sandbox that etcd has forgotten has no record; and replicas do not copy their disks here.
 func (w *world) recorded() error {
 	if w.allowed.losses {
 		return nil
@@ -153,7 +153,7 @@ func (w *world) recorded() error {
 	return nil
 }
 
-// checkGiven: what somebody was given is there until somebody asks to end it (I2, I6).
+// checkGiven: a sandbox that a caller was given exists until a caller asks to end it (I2, I6).
 func (w *world) checkGiven(truth map[string]fact, allowed allowance) {
 	byKey := map[string][]string{}
 	for id, g := range w.history.given {
@@ -178,7 +178,7 @@ func (w *world) checkGiven(truth map[string]fact, allowed allowance) {
 	}
 }
 
-// checkUngiven: what nobody was given has ended.
+// checkUngiven: a sandbox that no caller was given has ended.
 func (w *world) checkUngiven(truth map[string]fact, allowed allowance) {
 	gone := func() error {
 		for _, id := range slices.Sorted(maps.Keys(truth)) {
@@ -193,8 +193,7 @@ func (w *world) checkUngiven(truth map[string]fact, allowed allowance) {
 	w.eventually("I2: a Pod that nobody was given ends", time.Minute, gone)
 }
 
-// viewsEqual compares what the hub and every cluster say of each cluster with what that cluster says of itself, and that
-// with what it has.
+// viewsEqual compares the hub's and every cluster's view of each cluster with that cluster's own, and that with its contents.
 func (w *world) viewsEqual() error {
 	own := map[string]map[segment.Key]string{}
 	for _, s := range w.sites {
@@ -260,7 +259,7 @@ func (w *world) hubEquals(own map[string]map[segment.Key]string) error {
 	return nil
 }
 
-// foreignEquals looks at the Envs that the cluster has itself: of others it is told nothing.
+// foreignEquals checks the Envs that the cluster has itself; because it is not sent others.
 func foreignEquals(s *site, own map[string]map[segment.Key]string) error {
 	leader := s.leader()
 	if leader == nil {
@@ -291,7 +290,7 @@ func describe(members []segment.Member) string {
 	return strings.Join(out, " ")
 }
 
-// idle: what is remembered of calls under way goes with them.
+// idle: state of calls in flight is removed with them.
 func (w *world) idle() error {
 	if n := w.hub.Waiting(); n > 0 {
 		return fmt.Errorf("the hub remembers %d calls", n)

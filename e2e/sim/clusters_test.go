@@ -12,7 +12,7 @@ import (
 
 var noTrouble workertest.Trouble
 
-// clusterFaults are those of API servers, etcd, disks and identities.
+// clusterFaults are the faults of API servers, etcd, disks and identities.
 func clusterFaults() []scenario {
 	return []scenario{
 		{fault: 11, name: "an old leader's writes arrive late", allowed: allowance{orphans: true}, run: writesLate},
@@ -24,7 +24,7 @@ func clusterFaults() []scenario {
 	}
 }
 
-// writesLate has writes arrive long after their client gave up on them, often when another process leads.
+// writesLate delays writes until long after their client abandoned them, often until another process leads.
 func writesLate(w *world, draw *rand.Rand) {
 	for range 2 {
 		s := w.anySite(draw)
@@ -39,7 +39,7 @@ func writesLate(w *world, draw *rand.Rand) {
 	time.Sleep(30 * time.Second)
 }
 
-// etcdRestored stops an API server, sets its etcd back and starts it again, sometimes before the leader has noticed.
+// etcdRestored stops an API server, restores its etcd and restarts it, sometimes before the leader has noticed.
 func etcdRestored(w *world, draw *rand.Rand) {
 	s := w.anySite(draw)
 	backup := s.BackUp()
@@ -63,7 +63,7 @@ func apiServerSlow(w *world, draw *rand.Rand) {
 	}
 }
 
-// impostors has another cluster come under a cluster's name, and then one with its etcd.
+// impostors adds a cluster under another one's name, and then one with that one's etcd.
 func impostors(w *world, draw *rand.Rand) {
 	s := w.anySite(draw)
 	other := w.intrude(s, "uid-other", nil)
@@ -76,11 +76,11 @@ func impostors(w *world, draw *rand.Rand) {
 		w.problem("the hub does not see that there are two of cluster %s: %s", s.ID, got)
 	}
 	clone.stop()
-	// The quarantine ends when nobody has seen both for a while.
+	// The quarantine ends when the hub has not seen both for a while.
 	time.Sleep(6 * time.Minute)
 }
 
-// reapplied has users apply their manifests over and over.
+// reapplied lets users apply their manifests repeatedly.
 func reapplied(w *world, draw *rand.Rand) {
 	for round := range 1000 {
 		s := w.anySite(draw)

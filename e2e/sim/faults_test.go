@@ -25,9 +25,9 @@ type scenario struct {
 	name     string
 	clusters map[string]int32 // Pods in each
 	allowed  allowance
-	// before the load, in a healthy federation.
+	// prepare runs before the load, in a healthy federation.
 	prepare func(w *world)
-	// run brings the fault about while the load goes on, and returns when it is over.
+	// run injects the fault while the load runs, and returns when it is over.
 	run func(w *world, draw *rand.Rand)
 }
 
@@ -49,7 +49,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// counts are of all runs of a scenario.
+// counts are the totals of all runs of a scenario.
 type counts struct{ claims, given, ended int }
 
 // play runs a scenario once.
@@ -85,7 +85,7 @@ func (sc *scenario) play(t *testing.T, seed uint64, all *counts) {
 	})
 }
 
-// heal ends all that was done to the network, frames, API servers and disks.
+// heal ends all faults of the network, frames, API servers and disks.
 func (w *world) heal() {
 	w.frames.clear()
 	w.claims.SetFull(false)
@@ -122,8 +122,8 @@ func scenarios() []scenario {
 	return all
 }
 
-// intrude adds a cluster that presents itself as another one, with its etcd if there is a backup of it. Nothing is expected
-// of it, and its word counts for nothing.
+// intrude adds a cluster that presents itself as another one, with that one's etcd if there is a backup. The checks skip it,
+// and ignore its reports.
 func (w *world) intrude(s *site, uid string, etcd *workertest.Backup) *site {
 	intruder := w.add(s.ID+"-intruder", s.ID, uid, 3)
 	intruder.out = true

@@ -12,15 +12,15 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// fate is what becomes of a frame.
+// fate is a rule's effect on a frame.
 type fate struct {
 	drop   bool
 	twice  bool
-	delay  time.Duration // the frames behind it pass it
-	before func()        // called before the frame goes on
+	delay  time.Duration // later frames overtake it
+	before func()        // called before the frame is passed on
 }
 
-// frames comes between link and hub, in both directions. Without rules everything passes.
+// frames is between link and hub, in both directions. Without rules every frame passes.
 type frames struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -42,7 +42,7 @@ func (f *frames) setDown(rule func(cluster string, frame *federationv1.HubFrame)
 	f.down = rule
 }
 
-// clear lets everything pass again.
+// clear removes all rules.
 func (f *frames) clear() {
 	f.setUp(nil)
 	f.setDown(nil)
@@ -68,7 +68,7 @@ func (f *frames) intercept(s hubtest.Stream) hubtest.Stream {
 	return &stream{Stream: s, frames: f, cluster: cluster, received: make(chan received), sending: make(chan struct{}, 1)}
 }
 
-// stream is one stream with frames' rules in force.
+// stream is one stream with the rules of frames.
 type stream struct {
 	hubtest.Stream
 	frames  *frames
@@ -77,7 +77,7 @@ type stream struct {
 	reading  sync.Once
 	received chan received
 
-	sending chan struct{} // a lock whose waiters the bubble's clock does not stop for
+	sending chan struct{} // a lock whose waiters do not stop the bubble's clock
 }
 
 type received struct {
@@ -166,7 +166,7 @@ func (s *stream) Send(frame *federationv1.HubFrame) error {
 	case what.delay > 0:
 		go func() {
 			if s.wait(what.delay) {
-				_ = s.send(frame) // a stream that broke meanwhile shows elsewhere
+				_ = s.send(frame) // a stream that broke meanwhile is noticed elsewhere
 			}
 		}()
 		return nil

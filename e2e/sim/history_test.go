@@ -15,7 +15,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// verb is what a caller asks for.
+// verb is the kind of a call.
 type verb string
 
 const (
@@ -24,16 +24,16 @@ const (
 	cancel  verb = "cancel"
 )
 
-// said is what a caller was told.
+// said is the kind of a response.
 type said string
 
 const (
-	live       said = "live"     // here is your sandbox
+	live       said = "live"     // a live sandbox
 	over       said = "over"     // it has ended
 	conflicted said = "conflict" // the key stands for other parameters
 	done       said = "done"     // of release and cancel
 	missing    said = "missing"  // of cancel: there is no such key
-	unheard    said = "unheard"  // nothing was heard, or nothing that binds anybody
+	unheard    said = "unheard"  // no response, or one without consequences
 )
 
 // question is one call.
@@ -44,14 +44,14 @@ type question struct {
 	id      string // of release
 }
 
-// answer is what came of it.
+// answer is a call's response.
 type answer struct {
 	said said
 	id   string
-	why  string // for people
+	why  string // for messages
 }
 
-// operation is a call with its place in time.
+// operation is a call with its times.
 type operation struct {
 	question
 	answer
@@ -60,19 +60,19 @@ type operation struct {
 	at           time.Time
 }
 
-// held is a sandbox that somebody was given.
+// held is a sandbox that a caller was given.
 type held struct {
 	id, cluster, pod, key string
 	at                    time.Time
 }
 
-// history is all that callers asked and were told.
+// history is all calls and their responses.
 type history struct {
 	mu         sync.Mutex
 	tick       int64
 	operations []*operation
 	given      map[string]held      // by sandbox id
-	givenUp    map[string]struct{}  // ids that somebody asked to end, heard or not
+	givenUp    map[string]struct{}  // ids that a caller asked to end, with or without a response
 	cancelled  map[string]struct{}  // keys, likewise
 	lastUse    map[string]time.Time // of the sandboxes that are left to their idle timeout
 	twice      []string
@@ -82,7 +82,7 @@ func newHistory() *history {
 	return &history{given: map[string]held{}, givenUp: map[string]struct{}{}, cancelled: map[string]struct{}{}, lastUse: map[string]time.Time{}}
 }
 
-// begin notes that a call is made.
+// begin records a call.
 func (h *history) begin(client int, q question) *operation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +98,7 @@ func (h *history) begin(client int, q question) *operation {
 	return o
 }
 
-// finish notes what was heard. A call of which nothing was heard may still take effect at any time.
+// finish records the response. A call without a response may still take effect at any time.
 func (h *history) finish(o *operation, a answer) operation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +110,7 @@ func (h *history) finish(o *operation, a answer) operation {
 	return *o
 }
 
-// give notes who was given which sandbox: no two claims the same one (I1).
+// give records which claim got which sandbox: no two claims get the same one (I1).
 func (h *history) give(key string, s *sandboxv1.Sandbox) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +124,7 @@ func (h *history) give(key string, s *sandboxv1.Sandbox) {
 	}
 }
 
-// anyGiven draws a sandbox that nobody asked to end yet.
+// anyGiven draws a sandbox that no caller has asked to end.
 func (h *history) anyGiven(draw func(n int) int) (held, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +153,7 @@ func (h *history) count(all *counts) {
 	all.ended += len(h.givenUp)
 }
 
-// alive counts the sandboxes that nobody asked to end.
+// alive counts the sandboxes that no caller has asked to end.
 func (h *history) alive() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,15 +172,15 @@ func (h *history) all() []*operation {
 	return slices.Clone(h.operations)
 }
 
-// register is what a claim key is to its callers.
+// register is a claim key from its callers' view.
 type register struct {
-	variant int    // what it stands for; 0: nothing yet
-	id      string // of its sandbox, if that is known
+	variant int    // its parameters; 0: none yet
+	id      string // of its sandbox, if known
 	ended   bool
 }
 
-// model is how a key may behave. A sandbox may end without being asked to: whether it did so rightly is checked against
-// what happened. Once somebody was told that it has ended, nobody is told otherwise.
+// model is how a key may behave. A sandbox may end without a request: other checks decide whether that was right. Once a caller
+// was told that it has ended, no response may differ.
 var model = porcupine.Model{
 	Partition: func(all []porcupine.Operation) [][]porcupine.Operation {
 		byKey := map[string][]porcupine.Operation{}
@@ -228,7 +228,7 @@ func (r register) step(q question, a answer) (bool, any) {
 	}
 }
 
-// linearizable checks the calls about keys, and tells about every key whose calls cannot be put in an order.
+// linearizable checks the calls about keys, and describes every key whose calls have no valid order.
 func (h *history) linearizable() []string {
 	contested := map[string]bool{}
 	for _, o := range h.all() {
@@ -237,7 +237,7 @@ func (h *history) linearizable() []string {
 	byKey := map[string][]porcupine.Operation{}
 	for _, o := range h.all() {
 		if o.key == "" || o.said == unheard && !contested[o.key] {
-			continue // what was not heard explains nothing but a conflict
+			continue // a call without a response explains only a conflict
 		}
 		byKey[o.key] = append(byKey[o.key], porcupine.Operation{
 			ClientId: o.client, Input: o.question, Output: o.answer, Call: o.began, Return: o.ended,
@@ -252,7 +252,7 @@ func (h *history) linearizable() []string {
 	return wrong
 }
 
-// tell writes down all calls about a key.
+// tell lists all calls about a key.
 func (h *history) tell(key string) string {
 	var lines []string
 	for _, o := range h.all() {

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/hub/hubtest"
 )
 
-// idleTimeout is that of the sandboxes that are used and then left.
+// idleTimeout is the idle timeout of sandboxes that are used and then left.
 const idleTimeout = 30 * time.Second
 
 // use claims sandboxes one after the other, touches each for a while, and leaves it to its idle timeout.
@@ -33,7 +33,7 @@ func (l *load) use(draw *rand.Rand) {
 	}
 }
 
-// pause reports false when the load ends.
+// pause returns false when the load ends.
 func (l *load) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -62,7 +62,7 @@ func (w *world) claimToUse() string {
 	return got.GetId()
 }
 
-// touch reports whether the sandbox lives, for all that is known.
+// touch reports whether the sandbox may live.
 func (w *world) touch(id string) bool {
 	ctx, end := context.WithTimeout(context.Background(), 10*time.Second)
 	defer end()
@@ -82,17 +82,16 @@ func (w *world) touch(id string) bool {
 	return true
 }
 
-// used notes that a sandbox was active, at that time or a moment later.
+// used records that a sandbox was active, at that time or shortly after.
 func (h *history) used(id string, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.givenUp[id] = struct{}{} // it ends without being asked to
+	h.givenUp[id] = struct{}{} // it ends without a request
 	h.lastUse[id] = at
 }
 
-// checkUsed: a sandbox that is left ends by its idle timeout, and one that is used never does (I6, I11), also
-// when a worker takes it over that has only the times of an API server whose clock was stepped. Of a cluster with a clone the
-// wrong one may have been asked.
+// checkUsed: a sandbox that is left ends by its idle timeout, and one that is used never does (I6, I11), even when a new worker
+// only has the times of an API server whose clock was stepped. In a cluster with a clone, the wrong one may have been asked.
 func (w *world) checkUsed(allowed allowance) {
 	w.eventually("sandboxes that are left to end", 2*time.Minute, func() error {
 		truth := w.truth()

@@ -41,7 +41,7 @@ func thousandCreates(w *world, draw *rand.Rand) {
 	all.Wait()
 }
 
-// races has few Pods, so that claims queue, and every kind of call about a key under way at once.
+// races has few Pods, so that claims queue, and every kind of call about a key in flight at once.
 func races(w *world, draw *rand.Rand) {
 	for round := range 12 {
 		key := fmt.Sprint("raced", round)

@@ -21,18 +21,18 @@ import (
 
 const (
 	clients = 3
-	// think is how long a client waits between two calls, at most.
+	// think bounds a client's pause between two calls.
 	think = 3 * time.Second
-	// roomy is how many sandboxes are kept before most calls end one.
+	// roomy is the number of sandboxes above which most calls end one.
 	roomy = 6
 )
 
-// recordLost is why a sandbox has ended of which its cluster knows nothing.
+// recordLost is the reason of an end that the sandbox's cluster has no record of.
 const recordLost = "RecordLost"
 
 var errDown = errors.New("no hub answers")
 
-// load is what clients do all the time.
+// load is the clients' continuous load.
 type load struct {
 	world *world
 	stop  chan struct{}
@@ -99,7 +99,7 @@ func (l *load) newKey(number int, draw *rand.Rand) string {
 	return key
 }
 
-// oldKey is a recent one, so that calls about one key meet. Without any, it is none.
+// oldKey returns a recent key, so that calls about one key meet; "" if there is none.
 func (l *load) oldKey(draw *rand.Rand) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +109,7 @@ func (l *load) oldKey(draw *rand.Rand) string {
 	return l.keys[max(0, len(l.keys)-1-draw.IntN(8))]
 }
 
-// ask calls the hub that there is. What it says after it was killed nobody hears.
+// ask calls the current hub. A response of a hub that was killed meanwhile is not heard.
 func (w *world) ask(do func(h *hubtest.Hub) error) (err error, heard bool) {
 	w.mu.Lock()
 	hub, epoch, deaf := w.hub, w.epoch, w.deaf
@@ -123,13 +123,13 @@ func (w *world) ask(do func(h *hubtest.Hub) error) (err error, heard bool) {
 	return err, w.epoch == epoch && !deaf()
 }
 
-// request is a claim; the same key and variant make the same one.
+// request is a claim; the same key and variant give the same claim.
 func request(key string, variant int, draw *rand.Rand) *sandboxv1.CreateSandboxRequest {
 	r := &sandboxv1.CreateSandboxRequest{
 		Env: env, ClaimKey: key, StartupTimeout: durationpb.New(20 * time.Second), Metadata: map[string]string{"variant": fmt.Sprint(variant)},
 	}
 	if key == "" {
-		r.FirstActivityTimeout = durationpb.New(0) // what is kept is not used
+		r.FirstActivityTimeout = durationpb.New(0) // kept sandboxes are not used
 	}
 	swap := draw.IntN(2) == 0
 	if key != "" {
@@ -141,7 +141,7 @@ func request(key string, variant int, draw *rand.Rand) *sandboxv1.CreateSandboxR
 	return r
 }
 
-// claim asks for a sandbox, now and then with little patience.
+// claim asks for a sandbox, sometimes with a short timeout.
 func (w *world) claim(client int, draw *rand.Rand, key string, variant int) answer {
 	patience := 40 * time.Second
 	if draw.IntN(5) == 0 {
@@ -210,7 +210,7 @@ func (w *world) cancel(client int, key string) operation {
 	return w.history.finish(o, a)
 }
 
-// settle asks for every key until it is known what became of it: after that nothing is under way. There is room for all.
+// settle asks for every key until its outcome is known: after that no call is in flight. There is room for all.
 func (w *world) settle() {
 	keys, open := map[string]struct{}{}, map[string]struct{}{}
 	for _, o := range w.history.all() {

@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/worker/workertest"
 )
 
-// lossFaults are those in which something durable is gone, and all faults at once.
+// lossFaults are those that lose durable state, and all faults at once.
 func lossFaults() []scenario {
 	return []scenario{
 		{fault: 0, name: "all kinds at once", allowed: allowance{orphans: true}, run: mixed},
@@ -24,7 +24,7 @@ func lossFaults() []scenario {
 
 func ledgerDeleted(w *world, draw *rand.Rand) {
 	var away *site
-	if draw.IntN(2) == 0 { // the hub has to wait for somebody
+	if draw.IntN(2) == 0 { // the hub has to wait for a cluster
 		away = w.anySite(draw)
 		w.path(away.host).Cut()
 	}
@@ -39,7 +39,7 @@ func ledgerDeleted(w *world, draw *rand.Rand) {
 	time.Sleep(between(draw, time.Second, 20*time.Second))
 }
 
-// ledgerDamaged has the hub refuse what it cannot read; somebody then deletes it.
+// ledgerDamaged makes the hub refuse a ledger that it cannot read; the operator then deletes it.
 func ledgerDamaged(w *world, draw *rand.Rand) {
 	w.killHub()
 	w.claims.Damage()
@@ -52,7 +52,7 @@ func ledgerDamaged(w *world, draw *rand.Rand) {
 	time.Sleep(between(draw, time.Second, 30*time.Second))
 }
 
-// removedWhileAway removes an Env in a cluster that is away, and forgets the cluster, which then is let in again.
+// removedWhileAway removes an Env in a cluster that is away, and forgets the cluster, which then is admitted again.
 func removedWhileAway(w *world, draw *rand.Rand) {
 	away := w.anySite(draw)
 	w.must(away.AddEnv("goes", 1, ""))
@@ -74,7 +74,7 @@ func removedWhileAway(w *world, draw *rand.Rand) {
 	}
 }
 
-// mixed does something to somebody every few seconds, without waiting for it to be over.
+// mixed injects a random fault every few seconds, without waiting for the previous one to end.
 func mixed(w *world, draw *rand.Rand) {
 	for range 12 {
 		s := w.anySite(draw)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// machine is the clock of one machine: its wall clock is off and can be stepped, its monotonic clock is neither. Timers
+// machine is the clock of one machine: its wall clock has an offset and can be stepped, its monotonic clock has none. Timers
 // and tickers are the bubble's.
 //
 // A bubble's own times have no monotonic reading, and package time has no way to make one, so Now puts it together by hand:
@@ -25,7 +25,7 @@ type machine struct {
 
 func newMachine() *machine { return &machine{began: time.Now()} }
 
-// step sets the wall clock that much off the truth.
+// step sets the wall clock's offset.
 func (m *machine) step(offset time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,7 +43,7 @@ func (m *machine) Now() time.Time {
 // Since implements clock.PassiveClock.
 func (m *machine) Since(t time.Time) time.Duration { return m.Now().Sub(t) }
 
-// layout is that of time.Time.
+// layout is the layout of time.Time.
 type layout struct {
 	wall uint64
 	ext  int64
@@ -57,7 +57,7 @@ const (
 	wallBase = -2682288000
 )
 
-// reading is a time with a wall clock and a monotonic reading of their own. TestReading holds it against package time.
+// reading is a time with independent wall clock and monotonic reading. TestReading compares it with package time.
 func reading(wall time.Time, monotonic time.Duration) time.Time {
 	made := layout{
 		wall: hasMonotonic | uint64(wall.Unix()-wallBase)<<nanosBits | uint64(wall.Nanosecond()),

@@ -10,7 +10,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// anySite draws a cluster of the federation.
+// anySite returns a random cluster of the federation.
 func (w *world) anySite(draw *rand.Rand) *site {
 	for {
 		if s := w.sites[draw.IntN(len(w.sites))]; !s.out {
@@ -25,7 +25,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// networkFaults are those between workers and hub.
+// networkFaults are the faults between workers and hub.
 func networkFaults() []scenario {
 	return []scenario{
 		{fault: 1, name: "worker and hub parted", run: parted},
@@ -58,7 +58,7 @@ func halfOpen(w *world, draw *rand.Rand) {
 	}
 }
 
-// healedLate changes Envs on both sides of a cut that outlasts every interval: what is removed must stay removed.
+// healedLate changes Envs on both sides of a cut that outlasts every interval: a removed Env must stay removed.
 func healedLate(w *world, draw *rand.Rand) {
 	away := w.anySite(draw)
 	for _, s := range w.sites {
@@ -76,7 +76,7 @@ func healedLate(w *world, draw *rand.Rand) {
 	time.Sleep(between(draw, time.Minute, 5*time.Minute))
 }
 
-// answersLost drops what workers answer, with its connection and without, and what the hub answers to callers.
+// answersLost drops workers' responses, with the connection and without, and the hub's responses to callers.
 func answersLost(w *world, draw *rand.Rand) {
 	w.frames.setUp(func(cluster string, f *federationv1.WorkerFrame) fate {
 		if f.GetAnswer() == nil || w.frames.percent() >= 30 {
@@ -93,7 +93,7 @@ func answersLost(w *world, draw *rand.Rand) {
 	time.Sleep(between(draw, 10*time.Second, 30*time.Second))
 }
 
-// framesMixedUp is what a stream never does to its messages, and what the protocol survives nevertheless.
+// framesMixedUp does to messages what a stream never does, and what the protocol survives nevertheless.
 func framesMixedUp(w *world, draw *rand.Rand) {
 	any := func() fate {
 		switch p := w.frames.percent(); {
@@ -119,7 +119,7 @@ func blackholed(w *world, draw *rand.Rand) {
 	path.Heal()
 }
 
-// dispatchesLate holds dispatches back until their attempt has been given up, cancelled or repeated.
+// dispatchesLate holds dispatches back until their attempt was abandoned, cancelled or repeated.
 func dispatchesLate(w *world, draw *rand.Rand) {
 	w.frames.setDown(func(_ string, f *federationv1.HubFrame) fate {
 		if f.GetDispatch() != nil && w.frames.percent() < 40 {

@@ -11,7 +11,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// processFaults are those of hub and workers themselves.
+// processFaults are the faults of hub and workers themselves.
 func processFaults() []scenario {
 	return []scenario{
 		{fault: 4, name: "hub killed in the middle of a complete report", allowed: allowance{orphans: true}, prepare: longReports, run: hubKilledMidReport},
@@ -69,7 +69,7 @@ const farOff = 10 * time.Minute
 
 func anyOffset(draw *rand.Rand) time.Duration { return between(draw, -farOff, farOff) }
 
-// stepClocks steps those of all programs of ours, and every other time those of API servers as well.
+// stepClocks steps the clocks of all our programs, and every other time those of API servers as well.
 func (w *world) stepClocks(draw *rand.Rand) {
 	w.hubClock.step(anyOffset(draw))
 	servers := draw.IntN(2) == 0
@@ -81,7 +81,7 @@ func (w *world) stepClocks(draw *rand.Rand) {
 	}
 }
 
-// clocksOff is how they are from the beginning.
+// clocksOff sets clock offsets from the beginning.
 func clocksOff(w *world) {
 	w.stepClocks(w.dice("clocks"))
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// probes is how many claims without a key are made when a run is over. settle leaves room for them.
+// probes is the number of claims without a key after a run. settle leaves room for them.
 const probes = 3
 
-// serves holds the healed federation to claims without a key: each is answered with a live sandbox, within its bound.
+// serves checks that the healed federation serves claims without a key: each returns a live sandbox within its bound.
 func (w *world) serves() {
 	draw := w.dice("probes")
 	for i := range probes {
@@ -32,8 +32,8 @@ func (w *world) serves() {
 	})
 }
 
-// checkEnds ends every sandbox that lives, by its id or by its key in turn. Each call is answered within its bound, and
-// what callers were told has ended has ended.
+// checkEnds ends every live sandbox, by its id or by its key in turn. Each call responds within its bound, and each sandbox
+// reported as ended has ended.
 func (w *world) checkEnds() {
 	truth, turn := w.truth(), 0
 	for _, id := range slices.Sorted(maps.Keys(w.history.given)) {

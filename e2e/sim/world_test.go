@@ -52,7 +52,7 @@ type world struct {
 	epoch    int // of hub processes
 	sites    []*site
 	problems []string
-	deaf     func() bool // loses an answer on its way to the caller
+	deaf     func() bool // loses a response on its way to the caller
 	history  *history
 }
 
@@ -62,23 +62,23 @@ type site struct {
 	world *world
 	clock *machine
 	host  string // on the network; all of a cluster's processes share its path to the hub
-	out   bool   // it is no part of the federation: nothing is expected of it
+	out   bool   // it is not part of the federation: the checks skip it
 
 	mu      sync.Mutex
 	workers []*workertest.Worker // that run
 	number  int                  // of processes so far
-	paused  bool                 // nobody starts a process that ended
-	places  int                  // that processes run at, one after the other, each with a disk of its own
+	paused  bool                 // a process that ended is not restarted
+	places  int                  // that processes run at, one after the other, each with its own disk
 }
 
-// dice is a source of randomness by name: what one part of a scenario draws changes nothing for another.
+// dice is a source of randomness by name: one part's draws do not change another's.
 func (w *world) dice(name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // a hash never fails
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
-// newWorld starts a hub and clusters with so many Pods each.
+// newWorld starts a hub and clusters with that many Pods each.
 func newWorld(t *testing.T, seed uint64, clusters map[string]int32) *world {
 	w := &world{T: t, seed: seed, net: simnet.New(seed), log: logger(t), hubClock: newMachine(), history: newHistory(), deaf: func() bool { return false }}
 	disk := w.dice("disk")
@@ -136,7 +136,7 @@ func (w *world) tryHub() (*hubtest.Hub, error) {
 	})
 }
 
-// killHub ends the hub process between two instants: nothing of it is on disk or wire after this.
+// killHub ends the hub process between two instants: after this it writes nothing to disk or wire.
 func (w *world) killHub() {
 	w.mu.Lock()
 	hub := w.hub
@@ -147,7 +147,7 @@ func (w *world) killHub() {
 	w.registry.Detach()
 	w.net.Reset(hubHost)
 	if hub != nil {
-		go func() { _ = hub.Stop() }() // it is dead already; only its goroutines have to go
+		go func() { _ = hub.Stop() }() // it is dead already; only its goroutines have to end
 	}
 }
 
@@ -157,7 +157,7 @@ func (w *world) restartHub(after time.Duration) {
 	w.startHub()
 }
 
-// add adds a cluster, which presents itself under an identity.
+// add adds a cluster with an identity.
 func (w *world) add(host, identity, uid string, pods int32) *site {
 	w.Helper()
 	h := fnv.New64a()
@@ -178,7 +178,7 @@ func (w *world) add(host, identity, uid string, pods int32) *site {
 	return s
 }
 
-// startWorker starts a process that is started again, on the same disk, whenever it ends.
+// startWorker starts a process that is restarted, on the same disk, whenever it ends.
 func (s *site) startWorker() {
 	s.mu.Lock()
 	s.places++
@@ -225,7 +225,7 @@ func (s *site) startWorkerOn(disk store.Store) {
 	}()
 }
 
-// killWorker kills all of the cluster's processes. Each is started again.
+// killWorker kills all of the cluster's processes. Each is restarted.
 func (s *site) killWorker() {
 	s.world.net.Path(s.host, hubHost).Break()
 	s.mu.Lock()
@@ -236,7 +236,7 @@ func (s *site) killWorker() {
 	}
 }
 
-// leader is the process that serves, nil if none does.
+// leader returns the process that serves; nil if none does.
 func (s *site) leader() *workertest.Worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,10 +258,10 @@ func (s *site) stop() {
 	}
 }
 
-// path is the way from a cluster to the hub.
+// path is the network path from a cluster to the hub.
 func (w *world) path(id string) *simnet.Path { return w.net.Path(id, hubHost) }
 
-// close ends everything in order. What is left running then keeps the bubble from ending, which the test would show.
+// close ends everything in order. A leaked goroutine keeps the bubble from ending, which fails the test.
 func (w *world) close() {
 	var all sync.WaitGroup
 	for _, s := range w.sites {
@@ -280,17 +280,18 @@ func (w *world) close() {
 	time.Sleep(linger)
 }
 
-// linger is for what is under way to an API server when everything else has ended: a bubble's clock stops with its test.
+// linger waits for requests in flight to an API server after everything else has ended; because a bubble's clock stops with its
+// test.
 const linger = 2 * time.Minute
 
-// problem notes what is wrong; the test goes on to show all of it.
+// problem records a failure; the test continues, to show all of them.
 func (w *world) problem(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.problems = append(w.problems, fmt.Sprintf(format, args...))
 }
 
-// eventually waits, in the bubble's time, until a check holds.
+// eventually waits, in the bubble's time, until a check passes.
 func (w *world) eventually(what string, within time.Duration, check func() error) bool {
 	until := time.Now().Add(within)
 	for {
@@ -306,7 +307,7 @@ func (w *world) eventually(what string, within time.Duration, check func() error
 	}
 }
 
-// issued are the certificates of all worlds. They are made in a bubble, whose year is another.
+// issued are the certificates of all worlds. They are created in a bubble, whose year differs.
 var issued struct {
 	sync.Mutex
 	ca    *pki.Authority
@@ -336,7 +337,7 @@ func credentials(t *testing.T, who link.Identity) *link.Credentials {
 	return creds
 }
 
-// bubble runs a world in one.
+// bubble runs a world in a bubble.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		issued.Lock()
@@ -362,7 +363,7 @@ func TestMain(m *testing.M) {
 	}
 	certificates = dir
 	klog.SetLogger(logr.Discard())  // leader election's
-	utilruntime.ErrorHandlers = nil // they slow down all errors of the process together, by a clock that outlives a bubble
+	utilruntime.ErrorHandlers = nil // they slow down all errors of the process, by a clock that outlives a bubble
 	code := m.Run()
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
