@@ -24,7 +24,7 @@ func TestClaimsFollowRoom(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "room", member{"east", 2, 0}, member{"north", 2, 0}, member{"west", 3, 10})
 
-	// A preference is followed as long as there is room, whatever the priority.
+	// A preference is followed while there is room, whatever the priority.
 	preferred := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}})
 	if preferred.GetClusterId() != "west" {
 		t.Errorf("a claim that prefers west, where 3 Pods are idle, went to %s: %v", preferred.GetClusterId(), preferred.GetDecision())
@@ -63,7 +63,7 @@ func TestClaimsFollowRoom(t *testing.T) {
 		t.Errorf("explain chose %q for reasons %v, want nobody and %v", bound.GetClusterId(), reasons, want)
 	}
 
-	// One that may queue waits for the next idle Pod of the cluster it names, as long as its caller does.
+	// A claim that may queue waits for the next idle Pod of its cluster, as long as its caller does.
 	queued := func(ctx context.Context) chan error {
 		done := make(chan error, 1)
 		go func() {
@@ -94,7 +94,7 @@ func TestClaimsFollowRoom(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// wantPending waits until so many claims are seen waiting.
+// wantPending waits until that many claims are reported as waiting.
 func (e *env) wantPending(ctx context.Context, t *testing.T, want int32) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%d claims to wait", want), func(ctx context.Context) error {
@@ -129,7 +129,7 @@ func explain(t *testing.T, e *env, r *sandboxv1.ExplainEnvRequest) *sandboxv1.De
 	return d
 }
 
-// releaseOneOf gives back any live sandbox of a cluster.
+// releaseOneOf releases any live sandbox of a cluster.
 func releaseOneOf(ctx context.Context, t *testing.T, e *env, cluster string) {
 	t.Helper()
 	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, ClusterId: cluster})
@@ -139,8 +139,8 @@ func releaseOneOf(ctx context.Context, t *testing.T, e *env, cluster string) {
 	e.mustRelease(ctx, t, hub, listed.GetSandboxes()[0])
 }
 
-// I1: a Pod is never answered to two claims. Callers of the hub and of the workers want more Pods than there are, give
-// them back at once, half of them after a swap of the image, so that Pods are reset as well as replaced.
+// I1: a Pod is never returned to two claims. Callers of the hub and of the workers want more Pods than there are, and release
+// them at once, half of them after a swap of the image, so that Pods are reset as well as replaced.
 func TestI1_NoPodTwiceUnderConcurrentClaims(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "contended", equally(3)...)

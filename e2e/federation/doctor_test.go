@@ -16,8 +16,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// I8: atollctl verify and doctor are at ease with a federation that is well, and both tell of a cluster whose worker was
-// killed, as a person would ask them.
+// I8: atollctl verify and doctor find nothing in a healthy federation, and both report a cluster whose worker was killed.
 func TestI8_VerifyAndDoctorTellOfADeadWorker(t *testing.T) {
 	ctx := testContext(t)
 	newEnv(ctx, t, "doctor", equally(1)...)
@@ -55,8 +54,7 @@ func TestI8_VerifyAndDoctorTellOfADeadWorker(t *testing.T) {
 	}
 }
 
-// look runs a command of atollctl that looks into the hub and into all clusters, and returns what it printed and its exit
-// code.
+// look runs a command of atollctl that reads the hub and all clusters, and returns its output and its exit code.
 func look(ctx context.Context, t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	args = append(args, atoll.HubEndpoint().Flags()...)

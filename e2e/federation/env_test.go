@@ -42,7 +42,7 @@ type env struct {
 	name     string
 	members  []member
 	emptyDir bool // its Pods have a writable volume
-	closed   bool // in its Pods nothing else outlives a swap
+	closed   bool // nothing else in its Pods outlives a swap
 	holdings *history.Holdings
 }
 
@@ -55,7 +55,7 @@ func equally(replicas int) []member {
 	return members
 }
 
-// newEnv applies an Env, waits until its Pods are warm, and takes it away again at the end of the test.
+// newEnv applies an Env, waits until its Pods are warm, and deletes it at the end of the test.
 func newEnv(ctx context.Context, t *testing.T, name string, members ...member) *env {
 	t.Helper()
 	e := &env{name: name, members: members}
@@ -85,7 +85,7 @@ func (e *env) replicas() map[string]int {
 	return want
 }
 
-// manifest is what a user would write.
+// manifest is a user's manifest.
 func (e *env) manifest() string {
 	var mounts, volumes []string
 	var pod, container string
@@ -162,7 +162,7 @@ func (e *env) apply(ctx context.Context, t *testing.T, in ...string) {
 	}
 }
 
-// waitReady waits until the hub sees so many claimable Pods in the clusters.
+// waitReady waits until the hub sees that many claimable Pods in the clusters.
 func (e *env) waitReady(ctx context.Context, t *testing.T, want map[string]int) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("claimable Pods of %s as the hub sees them, %v", e.name, want), func(ctx context.Context) error {
@@ -192,11 +192,11 @@ func (e *env) ready(ctx context.Context) (map[string]int, error) {
 	return ready, nil
 }
 
-// claim makes one claim and enters it into the holdings.
+// claim makes one claim and records it in the holdings.
 func (e *env) claim(ctx context.Context, c *stack.Client, r *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	r.Namespace, r.Env = namespace, e.name
 	if r.GetClaimKey() == "" {
-		r.FirstActivityTimeout = durationpb.New(0) // what is kept is not used
+		r.FirstActivityTimeout = durationpb.New(0) // kept sandboxes are not used
 	}
 	sandbox, err := c.CreateSandbox(ctx, r)
 	if err != nil {
@@ -214,7 +214,7 @@ func (e *env) mustClaim(ctx context.Context, t *testing.T, c *stack.Client, r *s
 	return sandbox
 }
 
-// release gives a sandbox back. The holdings let go of its Pod first: it may be answered again before this call returns.
+// release releases a sandbox. The holdings drop its Pod first; because it may be returned again before this call responds.
 func (e *env) release(ctx context.Context, c *stack.Client, sandbox *sandboxv1.Sandbox) error {
 	e.holdings.Releasing(sandbox)
 	if _, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: sandbox.GetId()}); err != nil {
@@ -259,7 +259,7 @@ func (e *env) get(ctx context.Context, cluster string) (*v1alpha1.SandboxEnv, er
 	return &out, nil
 }
 
-// segment is what the Env shows, in one cluster, about another or the same one: "idle=… running=… desired=…", or "none".
+// segment is the Env's segment, in one cluster, of another or the same one: "idle=… running=… desired=…", or "none".
 func (e *env) segment(ctx context.Context, in, of string) (string, error) {
 	got, err := e.get(ctx, in)
 	if err != nil {
@@ -274,7 +274,7 @@ func (e *env) segment(ctx context.Context, in, of string) (string, error) {
 	return "none", nil
 }
 
-// waitSegment waits until one cluster shows that about another.
+// waitSegment waits until one cluster has that segment of another.
 func (e *env) waitSegment(ctx context.Context, t *testing.T, in, of, want string) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%s to show %q of %s", in, want, of), func(ctx context.Context) error {
@@ -286,7 +286,7 @@ func (e *env) waitSegment(ctx context.Context, t *testing.T, in, of, want string
 	})
 }
 
-// remove heals the federation, releases all sandboxes, deletes the Env everywhere and waits until nothing is left of it.
+// remove heals the federation, releases all sandboxes, deletes the Env everywhere and waits until nothing of it is left.
 func (e *env) remove(ctx context.Context) error {
 	if err := heal(ctx); err != nil {
 		return err

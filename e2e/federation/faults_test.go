@@ -18,8 +18,8 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// I5: a worker hangs, dies, and the hub starts anew without ever hearing of it. Nothing is deleted because of that: not
-// what other clusters show of it, not its pools, not its Pods.
+// I5: a worker hangs, dies, and the hub restarts without ever hearing it. Nothing is deleted because of that: not its segments
+// in other clusters, not its pools, not its Pods.
 func TestI5_NothingIsDeletedByASilentCluster(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "silent", equally(2)...)
@@ -47,14 +47,14 @@ func TestI5_NothingIsDeletedByASilentCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The worker of north starts anew as well, so that of west it knows no more than its Env shows.
+	// The worker of north restarts as well, so it has only its Env's view of west.
 	if err := atoll.Worker("north").Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if err := atoll.Worker("north").Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// A change that the new hub passes on shows that all it has to tell has arrived.
+	// A change that the new hub passes on shows that its earlier messages have arrived.
 	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"east"}, RequireClusters: true})
 	for _, in := range []string{"east", "north"} {
 		e.waitSegment(ctx, t, in, "east", west)
@@ -83,7 +83,7 @@ func TestI5_NothingIsDeletedByASilentCluster(t *testing.T) {
 	}
 }
 
-// I6: a running sandbox is not ended by the hub's death, by its worker's, or by a scale-down to nothing.
+// I6: a running sandbox survives the hub's death, its worker's death, and a scale-down to zero.
 func TestI6_RunningSandboxesSurvive(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "survivor", equally(2)...)
@@ -136,8 +136,8 @@ func TestI6_RunningSandboxesSurvive(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// I7: a cluster whose worker, or whose API server, hangs in the worst way (connections stay open, nothing answers) takes
-// nothing from the others.
+// I7: a cluster whose worker, or whose API server, hangs in the worst way (connections stay open without responses) does not
+// affect the others.
 func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "frozen", equally(6)...)
@@ -167,11 +167,11 @@ func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
 		}
 	}
 	defer resume()
-	// The worker confirms that it got the claim, and then tries for a while to write it.
+	// The worker acknowledges the claim, and then retries the write for a while.
 	e.wantServedWithout(ctx, t, "north", "its API server is frozen", patience)
 	resume()
 	wait.For(t, patience, "a sandbox in north", func(ctx context.Context) error {
-		// Its worker may have lost its lease meanwhile, and ended; somebody starts it again.
+		// Its worker may have lost its lease meanwhile, and exited; it is restarted.
 		if err := heal(ctx); err != nil {
 			return err
 		}
@@ -183,12 +183,12 @@ func TestI7_OneFrozenClusterDelaysNobody(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// unharmed is far more than a claim takes that a fault does not touch, and than the second after which the hub goes
-// elsewhere with a claim that no worker confirmed; and less than the 15 s of silence after which a cluster is given up.
+// unharmed is much longer than a claim takes that a fault does not touch, and than the second after which the hub moves an
+// unacknowledged claim; it is shorter than the 15 s of silence after which the hub gives a cluster up.
 const unharmed = 10 * time.Second
 
-// wantServedWithout makes claims at once that prefer a frozen cluster, to be answered elsewhere within a time, and others
-// that prefer another one.
+// wantServedWithout makes concurrent claims that prefer a frozen cluster, which must be served elsewhere within a time, and
+// others that prefer another one.
 func (e *env) wantServedWithout(ctx context.Context, t *testing.T, frozen, why string, within time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
@@ -230,7 +230,7 @@ func (e *env) wantServedWithout(ctx context.Context, t *testing.T, frozen, why s
 	t.Logf("with %s cut off because %s, claims took, by the cluster they prefer: %v", frozen, why, took)
 }
 
-// I8: with the hub gone every cluster serves claims of its own, with keys of its own, and keeps its segment true.
+// I8: without the hub every cluster serves local claims, with its own keys, and keeps its segment true.
 func TestI8_LocalClaimsWithoutHub(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "alone", equally(2)...)
@@ -269,8 +269,8 @@ func TestI8_LocalClaimsWithoutHub(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// wantLocalKey claims, claims again and releases by a key at a worker's own address. The key is the same for all workers,
-// and stands for another sandbox at each.
+// wantLocalKey claims, claims again and releases by a key at a worker's own address. The key is the same for all workers, and
+// has another sandbox at each.
 func (e *env) wantLocalKey(ctx context.Context, t *testing.T, cluster, key string) {
 	t.Helper()
 	door := local[cluster]

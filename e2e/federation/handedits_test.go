@@ -15,16 +15,16 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// handEdit is what a user does with kubectl to what is not his to write, in cluster east.
+// handEdit is a user's kubectl edit of another writer's fields, in cluster east.
 type handEdit struct {
 	what   string
 	policy string // that refuses it
 	args   []string
-	// repaired tells whether all is as it was, and what is seen. Without it nothing repairs the edit.
+	// repaired returns nil when the edit is reverted, and otherwise the current state. If nil, nothing reverts the edit.
 	repaired func(context.Context) error
 }
 
-// I3: what belongs to a worker or to the sync path is refused to users. Where that is not enforced, it is put back.
+// I3: users cannot write fields of a worker or of the sync path. Where no policy enforces that, the edit is reverted.
 func TestI3_HandEdits(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "edited", equally(2)...)
@@ -88,7 +88,7 @@ func (e *env) handEdits(ctx context.Context, t *testing.T, claimed string) []han
 	}
 }
 
-// patchSegment are the arguments that change what the Env in east says of a cluster.
+// patchSegment returns the arguments that change a cluster's segment in the Env in east.
 func (e *env) patchSegment(ctx context.Context, t *testing.T, of, op, field string) []string {
 	t.Helper()
 	got, err := e.get(ctx, "east")
@@ -110,7 +110,7 @@ func kubectl(ctx context.Context, cluster string, args ...string) (string, error
 	return atoll.Cluster(cluster).Kubectl(ctx, append([]string{"--namespace", namespace}, args...)...)
 }
 
-// withoutPolicy takes the binding of a policy away until the end of the test.
+// withoutPolicy removes the binding of a policy until the end of the test.
 func withoutPolicy(ctx context.Context, t *testing.T, cluster, policy string) {
 	t.Helper()
 	const resource = "validatingadmissionpolicybinding"

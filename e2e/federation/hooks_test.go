@@ -12,8 +12,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// A hook that fails ends its sandbox before anybody is told that it runs, and a sandbox that does not run says why: through
-// the hub.
+// A hook that fails ends its sandbox before its caller gets it, and a sandbox that does not run reports why: through the hub.
 func TestHooksAndDiagnosis(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "hooks", equally(1)...)

@@ -15,10 +15,10 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// invaded is the Env in which a worker under another cluster's name does what it can.
+// invaded is the Env in which a worker under another cluster's name does its worst.
 const invaded = "identity"
 
-// I12: who a worker is says its certificate, and whose name that is says the cluster that had it first.
+// I12: the certificate decides a worker's identity, and a name belongs to the cluster that had it first.
 func TestI12_CertificateDecides(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, invaded, equally(2)...)
@@ -83,7 +83,7 @@ func TestI12_CertificateDecides(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// known is what the hub knows of a cluster, without what changes by itself.
+// known is the hub's view of a cluster, without fields that change over time.
 func (e *env) known(ctx context.Context, t *testing.T, id string) string {
 	t.Helper()
 	cluster, err := hub.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: id})
@@ -105,10 +105,10 @@ func (e *env) known(ctx context.Context, t *testing.T, id string) string {
 	return text(cluster) + "\n" + segment
 }
 
-// text drops the variations in spacing that protobuf puts in on purpose.
+// text removes protobuf's deliberate variations in spacing.
 func text(m fmt.Stringer) string { return strings.Join(strings.Fields(m.String()), " ") }
 
-// wantLogged waits for words in a program's log.
+// wantLogged waits for a text in a program's log.
 func wantLogged(ctx context.Context, t *testing.T, path, words string) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%q in %s", words, path), func(context.Context) error {

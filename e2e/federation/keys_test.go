@@ -22,16 +22,16 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// passing are the reasons after which a caller with a key asks again.
+// passing are the reasons after which a caller with a key retries.
 var passing = []problem.Reason{problem.Unavailable, problem.Recovering, problem.OutcomeUnknown, problem.Deadline}
 
-// unused makes a claim key that no earlier test used, nor the same test in an earlier run: keys outlive their sandboxes.
+// unused returns a claim key that no earlier test or run has used: keys outlive their sandboxes.
 func unused(name string) string { return fmt.Sprintf("%s %d", name, time.Now().UnixNano()) }
 
-// tryFor is how long a caller waits for one answer before it asks again.
+// tryFor is a caller's timeout before it retries.
 const tryFor = 5 * time.Second
 
-// claimKey asks until it is answered, as a caller with a key may, and returns what it was answered.
+// claimKey retries until it gets a response, as a caller with a key may, and returns it.
 func (e *env) claimKey(ctx context.Context, key string) (*sandboxv1.Sandbox, error) {
 	var answer *sandboxv1.Sandbox
 	var broken error
@@ -52,7 +52,7 @@ func (e *env) claimKey(ctx context.Context, key string) (*sandboxv1.Sandbox, err
 	return answer, errors.Join(err, broken)
 }
 
-// I2: at most one sandbox is ever answered for a claim key, and none is lost, while the hub and a worker are killed.
+// I2: a claim key returns at most one sandbox, and none is lost, while the hub and a worker are killed.
 func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 	ctx := testContext(t)
 	const keys, callers, hubKills = keysAtOnce, 6, 3
@@ -69,7 +69,7 @@ func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 	for caller := range callers {
 		group.Go(func() error {
 			for i := caller; i < keys; i += callers {
-				// Everybody asks again, as if the first answer had been lost on the way.
+				// Every caller retries, as if the first response had been lost.
 				for range 2 {
 					if _, err := e.claimKey(groupCtx, key(i)); err != nil {
 						return err
@@ -102,7 +102,7 @@ func TestI2_SameKeySameSandboxAcrossRestarts(t *testing.T) {
 	e.wantOnly(ctx, t, live)
 }
 
-// killsAt chooses after how many answers the hub is killed.
+// killsAt chooses after how many responses the hub is killed.
 func killsAt(rnd *rand.Rand, answers, n int) []int {
 	at := make([]int, 0, n)
 	for range n {
@@ -112,7 +112,7 @@ func killsAt(rnd *rand.Rand, answers, n int) []int {
 	return at
 }
 
-// breakThings kills the hub after so many answers, and the worker of west once, between the first two.
+// breakThings kills the hub after that many responses, and the worker of west once, between the first two.
 func (e *env) breakThings(ctx context.Context, kills []int, answered <-chan struct{}) error {
 	seen := 0
 	for i, at := range kills {
@@ -135,7 +135,7 @@ func (e *env) breakThings(ctx context.Context, kills []int, answered <-chan stru
 	return nil
 }
 
-// wantOnly checks that the Env's live Pods, of all clusters, are those that the callers know of.
+// wantOnly checks that the Env's live Pods, in all clusters, are those that the callers hold.
 func (e *env) wantOnly(ctx context.Context, t *testing.T, known map[string]string) {
 	t.Helper()
 	listed, err := hub.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{Env: e.name, PageSize: 1000})

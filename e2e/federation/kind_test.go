@@ -19,8 +19,8 @@ import (
 const (
 	// testLimit bounds a test; none comes near it unless it hangs.
 	testLimit = 5 * time.Minute
-	// patience is how long anything may take that is to come true by itself: beside what it takes on planes, a kubelet's
-	// start of as many containers as a test has, which all share this machine.
+	// patience bounds every wait for convergence: in addition to the time on planes, it covers a kubelet's start of all of a
+	// test's containers, which share this machine.
 	patience = 2 * time.Minute
 	// callers claim at once, and keysAtOnce sandboxes are held at once, where a test is about many.
 	callers, keysAtOnce = 8, 18
@@ -64,5 +64,5 @@ func takeDown(ctx context.Context) error {
 	return set.Down(ctx)
 }
 
-// checkRights is the planes' part: their API servers keep audit logs of all requests.
+// checkRights works on planes only: their API servers keep audit logs of all requests.
 func checkRights() error { return nil }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package federation_test runs Atoll as its users do, a hub and three workers in three clusters, breaks it, and holds it
-// to its invariants, each test to the one that its name says.
+// Package federation_test runs Atoll as its users do, a hub and three workers in three clusters, injects faults, and checks the
+// invariants. A test's name has its invariant's number.
 //
-// Clusters are planes, and programs processes of this machine; with the build tag kind they are kind clusters, with
-// programs in containers that the charts installed. What a test may know is the same. Everything is brought up once. A test
-// has an Env of its own, heals what it broke, and leaves no Pod behind. All programs are built with the race detector; what
-// they logged is looked through at the end.
+// Clusters are planes, and programs processes of this machine; with the build tag kind they are kind clusters, with programs in
+// containers that the charts installed. Tests see no difference. All tests share one set-up. A test has its own Env, heals its
+// faults, and leaves no Pod behind. All programs are built with the race detector; the suite searches their logs at the end.
 package federation_test
 
 import (
@@ -50,7 +49,7 @@ func TestMain(m *testing.M) {
 	}, refused)
 }
 
-// start brings everything up and connects to it.
+// start starts everything and connects to it.
 func start(ctx context.Context, dir, logDir string) (err error) {
 	if atoll, err = bringUp(ctx, dir, stack.Options{BinDir: binDir, LogDir: logDir}); err != nil {
 		return err

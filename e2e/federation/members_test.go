@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// I6: a member that is taken out of the manifest takes its idle Pods with it, and no sandbox.
+// I6: removing a member from the manifest removes its idle Pods, and no sandbox.
 func TestI6_RemovedMember(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "removed", equally(2)...)
@@ -31,7 +31,7 @@ func TestI6_RemovedMember(t *testing.T) {
 	e.waitPods(ctx, t, "west", 0)
 }
 
-// waitPods waits until the Env has so many Pods in a cluster, of whatever kind.
+// waitPods waits until the Env has that many Pods in a cluster, of any phase.
 func (e *env) waitPods(ctx context.Context, t *testing.T, cluster string, want int) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%d Pods of %s in %s", want, e.name, cluster), func(ctx context.Context) error {

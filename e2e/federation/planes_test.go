@@ -18,8 +18,8 @@ import (
 const (
 	// testLimit bounds a test; none comes near it unless it hangs.
 	testLimit = 2 * time.Minute
-	// patience is how long anything may take that is to come true by itself. A killed worker's lease (15 s), a
-	// reconnect at the end of the back-off (30 s) and a cluster on probation (10 s) are within it.
+	// patience bounds every wait for convergence. It covers a killed worker's lease (15 s), a reconnect at the end of the
+	// back-off (30 s) and a cluster on probation (10 s).
 	patience = 75 * time.Second
 	// callers claim at once, and keysAtOnce sandboxes are held at once, where a test is about many.
 	callers, keysAtOnce = 16, 36

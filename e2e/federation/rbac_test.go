@@ -30,7 +30,7 @@ var roles = map[string]string{
 	"atoll-sync":   filepath.Join("..", "..", "charts", "worker", "files", "rbac", "sync_role.yaml"),
 }
 
-// grant is one thing that an account may do.
+// grant is one permission of an account.
 type grant struct {
 	account, namespace, verb, group, resource, name string // namespace and name: empty is any
 }
@@ -40,7 +40,7 @@ func (g grant) String() string {
 	return strings.TrimRight(fmt.Sprintf("%s may %s %s %s", g.account, g.verb, resource, g.name), " ")
 }
 
-// beyondRequests are grants that the tests need not show a request for, with the reason to have them.
+// beyondRequests are grants without a request in the tests, with the reason for them.
 var beyondRequests = map[string]string{
 	"atoll-worker may update sandboxenvs/finalizers.agents.navix.sh":  "the admission plugin OwnerReferencesPermissionEnforcement asks for it, where pools are made",
 	"atoll-worker may update sandboxpools/finalizers.agents.navix.sh": "the same, where Pods are made",
@@ -55,8 +55,8 @@ var beyondRequests = map[string]string{
 // impostorsEnv is where a worker under another's name is kept from the segment that is not its own.
 const impostorsEnv = "identity"
 
-// checkRights compares what the workers did in all tests, by the API servers' audit logs, with what the chart allows them:
-// nothing was refused, and nothing is allowed that was never done.
+// checkRights compares the workers' requests in all tests, from the API servers' audit logs, with the chart's permissions: no
+// request was refused, and every permission was used.
 func checkRights() error {
 	var events []plane.AuditEvent
 	for _, p := range set.Planes() {
@@ -67,7 +67,7 @@ func checkRights() error {
 		events = append(events, audit...)
 	}
 	errs := refusals(events)
-	// A part of the tests does a part of what is allowed.
+	// A part of the tests uses a part of the permissions.
 	if flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" {
 		grants, err := readGrants()
 		if err != nil {
@@ -83,7 +83,7 @@ func accountOf(event *plane.AuditEvent) string {
 	return account
 }
 
-// refusals are requests of the accounts that were forbidden, by RBAC or by a policy, each kind once.
+// refusals are requests of the accounts that RBAC or a policy refused, each kind once.
 func refusals(events []plane.AuditEvent) []error {
 	seen := map[string]bool{}
 	var errs []error
@@ -102,7 +102,7 @@ func refusals(events []plane.AuditEvent) []error {
 	return errs
 }
 
-// idle are the grants that no request made use of, and reasons for grants that are not there.
+// idle are the grants that no request used, and reasons for missing grants.
 func idle(grants []grant, events []plane.AuditEvent) []error {
 	used := map[grant]bool{}
 	for i := range events {
@@ -112,7 +112,7 @@ func idle(grants []grant, events []plane.AuditEvent) []error {
 				g := grant{accountOf(event), namespace, event.Verb, event.Group, resourceOf(event), name}
 				used[g] = true
 				if g.verb == "watch" {
-					// Informers list first where an API server cannot stream what there is.
+					// Informers list first if an API server cannot stream the initial objects.
 					g.verb = "list"
 					used[g] = true
 				}

@@ -43,7 +43,7 @@ func ctlFor(ctx context.Context, at stack.Endpoint, command string, args ...stri
 	return c
 }
 
-// end waits, and answers the exit code.
+// end waits, and returns the exit code.
 func (c *ctl) end(t *testing.T) int {
 	t.Helper()
 	err := c.Wait()
@@ -63,7 +63,7 @@ func (c *ctl) run(t *testing.T, stdin string) int {
 	return c.end(t)
 }
 
-// A sandbox of any cluster is reached through the hub, and at its own cluster's worker, as if it were here.
+// A sandbox of any cluster can be reached through the hub, and at its own cluster's worker.
 func TestSandboxesAreReachedInAnyCluster(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "reach", equally(2)...)
@@ -152,7 +152,7 @@ func reachable(ctx context.Context, t *testing.T, at stack.Endpoint, id string) 
 	}
 }
 
-// One slow reader holds up nobody: neither the other tunnels of its cluster, nor what the hub asks of the worker.
+// One slow reader delays nothing: neither the other tunnels of its cluster, nor the hub's calls to the worker.
 func TestI7_ASlowReaderHoldsUpNobody(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "slow", member{"west", 2, 0})
@@ -221,7 +221,7 @@ func TestI7_ASlowReaderHoldsUpNobody(t *testing.T) {
 	waitTunnels(ctx, t, "west", 0)
 }
 
-// waitTunnels waits until a worker has so many tunnels open.
+// waitTunnels waits until a worker has that many open tunnels.
 func waitTunnels(ctx context.Context, t *testing.T, cluster string, want int) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%d tunnels in %s", want, cluster), func(ctx context.Context) error {
@@ -242,7 +242,7 @@ func waitTunnels(ctx context.Context, t *testing.T, cluster string, want int) {
 	})
 }
 
-// I13: what is open in a sandbox ends with its release, wherever its caller is; a hub that goes takes its tunnels along.
+// I13: connections to a sandbox end with its release, wherever their callers are; a hub that ends closes its tunnels.
 func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "reach-ends", member{"west", 1, 0})
@@ -286,7 +286,7 @@ func TestI13_TunnelsEndWithTheirSandboxAndTheirHub(t *testing.T) {
 	waitTunnels(ctx, t, "west", 0)
 }
 
-// What goes through a tunnel is activity, and an open tunnel alone is none.
+// Data through a tunnel is activity; an open tunnel alone is not.
 func TestASandboxThatIsTalkedWithIsNotIdle(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "reach-idle", member{"west", 1, 0})

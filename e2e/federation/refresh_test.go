@@ -17,8 +17,8 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// I6: pools are made anew through the hub, at a worker's local API and by atollctl; idle Pods follow, and a sandbox keeps
-// its Pod to its end.
+// I6: pools are refreshed through the hub, at a worker's local API and by atollctl; idle Pods follow, and a sandbox keeps its
+// Pod to its end.
 func TestI6_Refresh(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "refresh", equally(2)...)
@@ -78,7 +78,7 @@ func TestI6_Refresh(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// images are those of the Env's Pods in a cluster that are not on their way out, sorted.
+// images are those of the Env's Pods in a cluster that are not being deleted, sorted.
 func (e *env) images(ctx context.Context, t *testing.T, cluster string) []string {
 	t.Helper()
 	pods, err := e.pods(ctx, cluster)

@@ -15,11 +15,11 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// tenant is written on a Pod with a claim, and must be on none afterwards.
+// tenant is written on a Pod with a claim, and must be on no Pod afterwards.
 const tenant = "tenant-of-the-residue-test"
 
-// I13: nothing of one tenant's sandbox is there for the next. A Pod is handed out again only if every container was
-// swapped, and nothing that can be written to survived that; otherwise it is replaced.
+// I13: the next tenant finds nothing of a sandbox. A Pod is returned again only if every container was swapped and nothing
+// writable survived that; otherwise it is replaced.
 func TestI13_NothingIsLeft(t *testing.T) {
 	ctx := testContext(t)
 	closed := &env{name: "residue", members: []member{{"east", 1, 0}}, closed: true}
@@ -105,7 +105,7 @@ func containerOf(p *corev1.Pod) string {
 	return p.Status.ContainerStatuses[0].ContainerID
 }
 
-// wantClean looks for the tenant in everything that the Pod says.
+// wantClean searches for the tenant in all of the Pod's object.
 func wantClean(t *testing.T, p *corev1.Pod, sandbox *sandboxv1.Sandbox) {
 	t.Helper()
 	if p.Spec.Containers[0].Image != poolImage {

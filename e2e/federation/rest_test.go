@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// reply is what REST answers, as far as the test reads it.
+// reply is the part of a REST response that the test reads.
 type reply struct {
 	code    int
 	header  http.Header
@@ -152,7 +152,7 @@ func TestRESTAndProblems(t *testing.T) {
 	mustVerify(ctx, t)
 }
 
-// wantLists tries filters and pages.
+// wantLists tests filters and pages.
 func (e *env) wantLists(ctx context.Context, t *testing.T, ids []string) {
 	t.Helper()
 	for query, want := range map[string][]string{
@@ -247,7 +247,7 @@ func (e *env) wantAtollctl(ctx context.Context, t *testing.T, ids []string) {
 	}
 }
 
-// atollctl runs one command and returns what it prints.
+// atollctl runs one command and returns its output.
 func atollctl(ctx context.Context, t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, filepath.Join(binDir, "atollctl"), append(atoll.HubEndpoint().Flags(), args...)...)

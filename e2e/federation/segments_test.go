@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// wantAllSegments checks that every cluster shows all three segments, its own and no other as local.
+// wantAllSegments checks that every cluster has all three segments, and only its own as local.
 func (e *env) wantAllSegments(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for _, cluster := range clusters {
@@ -41,15 +41,15 @@ func (e *env) wantAllSegments(ctx context.Context, t *testing.T) {
 	}
 }
 
-// I3, I4: foreign segments equal their owners', also after a fault; a re-apply of the manifest loses nothing; what is
-// removed is removed everywhere and does not come back.
+// I3, I4: foreign segments equal their owners', even after a fault; a re-apply of the manifest loses nothing; what is removed
+// is removed everywhere and does not come back.
 func TestI3_I4_ForeignSegments(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "segments", equally(2)...)
 	e.wantAllSegments(ctx, t)
 	mustVerify(ctx, t)
 
-	// What happens while a worker hangs is shown by it, and of it, afterwards.
+	// Changes while a worker hangs appear in its view, and in others' views of it, afterwards.
 	if err := atoll.Worker("west").Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (e *env) delete(ctx context.Context, t *testing.T, cluster string) {
 	}
 }
 
-// wantReapplyLosesNothing applies the manifest as it is, client-side, which replaces all of spec.clusters.
+// wantReapplyLosesNothing applies the unchanged manifest, client-side, which replaces all of spec.clusters.
 func (e *env) wantReapplyLosesNothing(ctx context.Context, t *testing.T, cluster string) {
 	t.Helper()
 	before := e.whatMatters(ctx, t, cluster)
@@ -135,7 +135,7 @@ func (e *env) whatMatters(ctx context.Context, t *testing.T, cluster string) str
 	return strings.Join(out, "\n")
 }
 
-// podUIDs lists what Pods there are, in an order of its own.
+// podUIDs lists the Pods, sorted.
 func (e *env) podUIDs(ctx context.Context, t *testing.T, cluster string) []string {
 	t.Helper()
 	pods, err := e.pods(ctx, cluster)
@@ -150,7 +150,7 @@ func (e *env) podUIDs(ctx context.Context, t *testing.T, cluster string) []strin
 	return uids
 }
 
-// wantRemovalForGood deletes the Env in one cluster: the others stop showing it, also after the hub has started anew.
+// wantRemovalForGood deletes the Env in one cluster: the others remove it permanently, even after a restart of the hub.
 func (e *env) wantRemovalForGood(ctx context.Context, t *testing.T, cluster string) {
 	t.Helper()
 	e.delete(ctx, t, cluster)
@@ -185,7 +185,7 @@ func (e *env) wantRemovalForGood(ctx context.Context, t *testing.T, cluster stri
 	if err := heal(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// A change that the new hub passes on shows that what it tells has arrived.
+	// A change that the new hub passes on shows that its earlier messages have arrived.
 	e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{Clusters: []string{"west"}, RequireClusters: true})
 	e.waitSegment(ctx, t, "east", "west", "idle=0 running=2 desired=2")
 	gone()

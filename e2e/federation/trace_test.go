@@ -25,7 +25,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// collector takes the traces of all programs.
+// collector receives the traces of all programs.
 type collector struct {
 	collectorv1.UnimplementedTraceServiceServer
 	server *grpc.Server
@@ -34,19 +34,19 @@ type collector struct {
 	spans []span // of the trace of tracedID
 }
 
-// span is one of a trace; its name begins with the program it is of.
+// span is one span of a trace; its name begins with its program.
 type span struct {
 	id, parent, name string
 	text             string // all of it
 }
 
-// What the one caller names whose calls are looked at.
+// The trace of the one caller whose calls are checked.
 const tracedID, tracedParent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
-// traces is where hub and workers send theirs, and nil without a collector.
+// traces is the collector of hub and workers; nil without one.
 var traces *collector
 
-// startCollector makes the programs that are started from now on trace every call.
+// startCollector makes later programs trace every call.
 func startCollector(opts *stack.Options) error {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -88,7 +88,7 @@ func newSpan(program string, s *tracev1.Span) span {
 	}
 }
 
-// tree is the trace as lines, each indented below its parent and then sorted, and all that its spans say.
+// tree returns the trace as lines, each indented below its parent and then sorted, and the whole text of its spans.
 func (c *collector) tree() (lines []string, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +110,8 @@ func (c *collector) tree() (lines []string, text string) {
 	return lines, text
 }
 
-// One trace holds a call from the hub's API to the write on a Pod and back: over the link, and through what outlives the
-// call. The claim key itself is nowhere in it.
+// One trace holds a call from the hub's API to the write on a Pod and back: over the link, and through work that outlives the
+// call. It never has the claim key itself.
 func TestACallIsOneTraceAcrossProcesses(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "traced", equally(1)...)
@@ -134,7 +134,7 @@ func TestACallIsOneTraceAcrossProcesses(t *testing.T) {
 		"      worker: queue",
 		"      worker: pod write",
 		"      worker: start",
-		"  hub: ledger write", // behind the answer
+		"  hub: ledger write", // after the response
 	}
 	want := slices.Concat(claim, claim, []string{
 		"hub: Sandboxes/ReleaseSandbox", "  hub: ledger write", "  hub: dispatch", "    worker: release", "      worker: pod write",

@@ -31,7 +31,7 @@ func waitState(ctx context.Context, cluster string, states ...sandboxv1.ClusterS
 	})
 }
 
-// heal starts whatever does not run and waits until the hub hears of all clusters.
+// heal starts all stopped programs and waits until the hub hears all clusters.
 func heal(ctx context.Context) error {
 	for _, p := range programs() {
 		if !p.Ended() {
@@ -41,7 +41,7 @@ func heal(ctx context.Context) error {
 			}
 			continue
 		}
-		// One that ended by itself is still to be buried; one that was killed is not, and says so.
+		// Kill cleans up after a program that exited; for a killed one it returns an error.
 		_ = p.Kill()
 		if err := p.Start(ctx); err != nil {
 			return err
@@ -63,7 +63,7 @@ func programs() []stack.Program {
 	return all
 }
 
-// restart kills a program as a crash does, and starts it again.
+// restart kills a program like a crash, and restarts it.
 func restart(ctx context.Context, p stack.Program) error {
 	if err := p.Kill(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func restart(ctx context.Context, p stack.Program) error {
 	return p.Start(ctx)
 }
 
-// mustVerify holds the federation to what can be checked from outside, once it has had time to settle.
+// mustVerify checks the federation's invariants from outside, after it has settled.
 func mustVerify(ctx context.Context, t *testing.T) {
 	t.Helper()
 	if err := atoll.Verify(ctx); err != nil {
