@@ -13,8 +13,8 @@ const farGroup = `
 - {op: replace, path: /spec/clusters/1/members/0/config/scalingGroup, value: far}
 - {op: add, path: /spec/autoscaling/groups/-, value: {name: far}}`
 
-// A group may lose its members while autoscaling stays as it is: the sync path, or whoever owns the segment, takes a
-// foreign one away, and nobody who writes something else afterwards is refused for it.
+// A group may lose its members while autoscaling is unchanged: the sync path, or the segment's owner, removes a foreign
+// segment, and no later write of other fields is refused for it.
 func TestGroupsMayLoseTheirMembers(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
@@ -39,7 +39,7 @@ func TestGroupsMayLoseTheirMembers(t *testing.T) {
 	}
 }
 
-// The status can be written whatever has become of the groups.
+// The status can be written in any state of the groups.
 func TestEmptyGroupsDoNotHoldUpStatus(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
@@ -55,7 +55,7 @@ func TestEmptyGroupsDoNotHoldUpStatus(t *testing.T) {
 	check(t, got, map[string]any{"/status/memberCount": 4})
 }
 
-// Who changes autoscaling is asked for members again.
+// A change of autoscaling is validated for members again.
 func TestChangedGroupsNeedMembers(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
@@ -78,7 +78,7 @@ func TestChangedGroupsNeedMembers(t *testing.T) {
 	}
 }
 
-// A user's client-side apply of an older manifest takes foreign segments away and is not refused for it either.
+// A user's client-side apply of an older manifest removes foreign segments, and is not refused for it either.
 func TestReapplyMayEmptyGroups(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
@@ -93,8 +93,7 @@ func TestReapplyMayEmptyGroups(t *testing.T) {
 	}
 }
 
-// The rules' run-time budget is fixed per request, whatever the schema allows: an Env as large as one gets in practice
-// must be far from it.
+// The rules' run-time budget is fixed per request, whatever the schema: a realistically large Env must stay far below it.
 func TestRulesFitTheBudgetOfALargeEnv(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)

@@ -21,7 +21,7 @@ func list(n int, format string) string {
 	return "[" + strings.Join(items, ", ") + "]"
 }
 
-// onlyMembers makes an Env of nothing but members.
+// onlyMembers returns an Env with nothing but members.
 func onlyMembers(n int) string {
 	return `[{op: replace, path: /spec, value: {templateRef: {name: t}, clusters: [{clusterID: east, members: ` + list(n, `{name: m%d}`) + `}]}}]`
 }
@@ -39,7 +39,7 @@ func onlyGroups(n int) string {
 
 func text(n int) string { return strings.Repeat("x", n) }
 
-// limits are the two sides of each: what is at it is accepted, what is past it is refused with the field and why.
+// limits are tested on both sides: a value at the limit is accepted, a value past it is refused with the field and why.
 var limits = []struct {
 	name, file   string
 	at, past     string

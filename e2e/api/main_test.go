@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api_test tries the CRDs of agents.navix.sh on a real API server: what it fills in, keeps, takes and refuses.
-// Requests are raw JSON or apply configurations, never the Go structs, whose omitempty drops the zeros at stake.
+// Package api_test tests the CRDs of agents.navix.sh on a real API server: defaults, pruning, and accepted and refused objects.
+// Requests are raw JSON or apply configurations, never the Go structs; because their omitempty drops the zeros under test.
 package api_test
 
 import (
@@ -30,7 +30,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 )
 
-// The plane is shared by all tests; each has a namespace of its own in it.
+// The plane is shared by all tests; each has its own namespace in it.
 var (
 	east   *plane.Plane
 	client dynamic.Interface
@@ -165,7 +165,7 @@ func jsonPatch(ctx context.Context, t *testing.T, r dynamic.ResourceInterface, n
 	return r.Patch(ctx, name, types.JSONPatchType, toJSON(t, patch), metav1.PatchOptions{}, subresources...)
 }
 
-// apply sends an apply configuration, which is marshalled as it is.
+// apply sends an apply configuration, marshalled unchanged.
 func apply(ctx context.Context, t *testing.T, r dynamic.ResourceInterface, manager, name string, configuration any, subresources ...string) *unstructured.Unstructured {
 	t.Helper()
 	raw, err := json.Marshal(configuration)
@@ -181,7 +181,7 @@ func apply(ctx context.Context, t *testing.T, r dynamic.ResourceInterface, manag
 	return applied
 }
 
-// at reads a value by a JSON pointer, and reports whether it is there.
+// at returns a value by a JSON pointer, and whether it exists.
 func at(t *testing.T, obj *unstructured.Unstructured, pointer string) (value any, ok bool) {
 	t.Helper()
 	value = obj.Object

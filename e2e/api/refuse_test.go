@@ -11,8 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// change is a JSON patch, in YAML, of one of the manifests in testdata. They are accepted as they are, so whatever is
-// refused is refused for the change.
+// change is a JSON patch, in YAML, of one of the manifests in testdata. These are valid, so a refusal is due to the change.
 type change struct {
 	name  string
 	file  string

@@ -16,7 +16,7 @@ import (
 	ac "navix.sh/atoll/api/v1alpha1/applyconfiguration/api/v1alpha1"
 )
 
-// A manifest that gives every field comes back letter for letter: nothing is pruned, defaulted over or normalised.
+// A manifest with every field set is returned unchanged: nothing is pruned, defaulted or normalised.
 func TestFullManifestsComeBackUnchanged(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
@@ -48,7 +48,7 @@ func TestFullManifestsComeBackUnchanged(t *testing.T) {
 	}
 }
 
-// What is left out is filled in in the stored object, where it can be read.
+// Missing fields get their defaults in the stored object, where they can be read.
 func TestDefaults(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
@@ -106,7 +106,7 @@ spec: {replicas: 0}
 	})
 }
 
-// zeros are the values that mean "off" or "none" and are not the default.
+// zeros are values that mean "off" or "none" and differ from the default.
 var zeros = map[string]any{
 	"/spec/autoscaling/groups/0/scaleUpPolicy/cooldownSeconds":            0,
 	"/spec/autoscaling/groups/0/scaleUpPolicy/idleThresholdSeconds":       0,
@@ -138,7 +138,7 @@ func zeroEnv(name, namespace string) *ac.SandboxEnvApplyConfiguration {
 		)))
 }
 
-// A zero that means "off" survives every way of writing that Atoll and its users have.
+// A zero that means "off" survives every kind of write that Atoll and its users make.
 func TestZerosSurvive(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
@@ -178,7 +178,7 @@ spec: {replicas: 0, defaultIdleTimeout: 0s}
 	check(t, pool, map[string]any{"/spec/replicas": 0, "/spec/defaultIdleTimeout": "0s"})
 }
 
-// Why no Go struct is ever the body of an Env write. Should this test fail one day, the rule can go.
+// Why no Go struct is ever the body of an Env write. If this test fails one day, the rule can go.
 func TestGoStructLosesZeros(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)

@@ -48,7 +48,7 @@ func TestStatusIsASubresource(t *testing.T) {
 	})
 }
 
-// Entries of status.clusters belong to whoever applies them: the worker's and the sync path's stay apart.
+// Entries of status.clusters belong to their appliers: the worker's and the sync path's stay separate.
 func TestStatusSegmentsStayApart(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)
@@ -69,7 +69,7 @@ func TestStatusSegmentsStayApart(t *testing.T) {
 		"/status/clusters/1/clusterID":                   "west",
 		"/status/clusters/1/observedMembers/0/idleCount": 2,
 	})
-	// What a manager no longer applies goes, and takes nobody else's along.
+	// An entry that a manager no longer applies is removed, and no other manager's.
 	got = apply(ctx, t, r, "atoll-sync", "swe", ac.SandboxEnv("swe", namespace).WithStatus(ac.SandboxEnvStatus()), "status")
 	check(t, got, map[string]any{
 		"/status/clusters/0/clusterID": "east",
@@ -108,7 +108,7 @@ func TestScale(t *testing.T) {
 	check(t, pool, map[string]any{"/spec/replicas": 7})
 }
 
-// The columns answer: is it healthy, how many are idle, running, wanted?
+// The columns show health, idle, running and desired counts.
 func TestColumns(t *testing.T) {
 	ctx := testContext(t)
 	namespace := newNamespace(ctx, t)

@@ -93,7 +93,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// ledger is what a caller knows of its sandboxes of one Env.
+// ledger is a caller's view of its sandboxes of one Env.
 type ledger struct {
 	t        *testing.T
 	env      string
@@ -131,7 +131,7 @@ func (b *ledger) create(ctx context.Context) *sandboxv1.Sandbox {
 	return got
 }
 
-// end ends a sandbox in one of the ways that there are.
+// end ends a sandbox in one of the possible ways.
 func (b *ledger) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
 	b.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.GetNamespace(), Name: s.GetPod()}}
@@ -166,7 +166,7 @@ func (b *ledger) end(ctx context.Context, s *sandboxv1.Sandbox, way int) {
 	}
 }
 
-// all is what the hub's history has, by id.
+// all returns the hub's history, by id.
 func (b *ledger) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error) {
 	out := map[string]*sandboxv1.Sandbox{}
 	for token := ""; ; {
@@ -189,7 +189,7 @@ func (b *ledger) all(ctx context.Context) (map[string]*sandboxv1.Sandbox, error)
 	}
 }
 
-// check wants every sandbox that has ended to be in the history, once, with its reason, and no Pod to wait.
+// check waits until every ended sandbox is in the history, once, with its reason, and no Pod waits.
 func (b *ledger) check(ctx context.Context, when string) {
 	b.t.Helper()
 	var all map[string]*sandboxv1.Sandbox
@@ -234,7 +234,7 @@ func (b *ledger) check(ctx context.Context, when string) {
 	})
 }
 
-// Whoever is killed at whatever moment, no record is missing and none is there twice.
+// Whichever program is killed at whatever moment, no record is missing and none is duplicated.
 func TestEveryEndingIsRecordedOnce(t *testing.T) {
 	ctx := t.Context()
 	b := newLedger(t)
@@ -272,7 +272,7 @@ func TestEveryEndingIsRecordedOnce(t *testing.T) {
 	t.Logf("%d sandboxes have ended: %v", len(b.ends), count(slices.Collect(maps.Values(b.ends))))
 }
 
-// kill ends a program as a crash does, and starts it again.
+// kill ends a program like a crash, and restarts it.
 func kill(t *testing.T, p stack.Program) {
 	t.Helper()
 	if err := p.Kill(); err != nil {

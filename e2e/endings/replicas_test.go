@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Whichever replica is asked, the one that leads answers; and after it has died, the next one.
+// Every replica responds, by way of the leader; and by way of the next leader after that one has died.
 func TestEveryReplicaAnswers(t *testing.T) {
 	ctx := t.Context()
 	b := newLedger(t)
@@ -75,7 +75,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	}
 }
 
-// reads asks a replica for what a sandbox has printed.
+// reads asks a replica for a sandbox's log.
 func reads(ctx context.Context, at stack.Endpoint, id string) error {
 	client, err := at.HTTPClient()
 	if err != nil {

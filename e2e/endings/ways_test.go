@@ -38,7 +38,7 @@ func disrupted(reason, message string) func(*corev1.PodStatus) {
 	}
 }
 
-// Each way of ending is told apart in the record.
+// The record distinguishes each way of ending.
 func TestEveryWayOfEnding(t *testing.T) {
 	ctx := t.Context()
 	b := newLedger(t)
@@ -120,7 +120,7 @@ func TestEveryWayOfEnding(t *testing.T) {
 	b.check(ctx, "at the end")
 }
 
-// I6: an Env that is deleted lets its sandboxes end on their own terms, and then goes, with all records kept.
+// I6: when an Env is deleted, its sandboxes end on their own terms; then it is removed, with all records kept.
 func TestADeletedEnvDrains(t *testing.T) {
 	ctx := t.Context()
 	b := newLedger(t)

@@ -22,7 +22,7 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// However a running sandbox ends, its record says how, and its pool is warm again.
+// However a running sandbox ends, its record has the reason, and its pool is warm again.
 func TestEnds(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, resets, "ends", 1, closed, scratch("4Mi"))
@@ -115,7 +115,7 @@ func TestEndsBeforeItRuns(t *testing.T) {
 	}
 }
 
-// An idle Pod that is deleted or evicted is replaced, and stands for no sandbox.
+// An idle Pod that is deleted or evicted is replaced, and has no record.
 func TestIdlePodsAreReplaced(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, resets, "idle", 1, closed)
@@ -134,8 +134,8 @@ func TestIdlePodsAreReplaced(t *testing.T) {
 	}
 }
 
-// A taint drives everything off the node, Atoll's worker included. It is gone when the sandbox ends, and the next one records
-// that all the same.
+// A taint evicts everything from the node, Atoll's worker included. It is gone when the sandbox ends, and the next worker
+// records the end all the same.
 func TestTaint(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, defaults, "taint", 1, closed, lingers(8))

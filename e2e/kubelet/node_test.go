@@ -24,8 +24,8 @@ func waitState(ctx context.Context, t *testing.T, cluster string, want sandboxv1
 	})
 }
 
-// I6, I7: a node that hangs for so long that its cluster is given up changes nothing in the other cluster, and ends no
-// sandbox: when it is back, the same process runs in it.
+// I6, I7: a node that hangs until its cluster is given up changes nothing in the other cluster, and ends no sandbox: when it
+// recovers, the same process runs in it.
 func TestI6_NodePaused(t *testing.T) {
 	ctx := testContext(t)
 	there, here := newEnv(ctx, t, defaults, "paused", 2, closed), newEnv(ctx, t, resets, "not-paused", 2, closed)
@@ -66,8 +66,8 @@ func TestI6_NodePaused(t *testing.T) {
 	here.waitWarm(ctx, t)
 }
 
-// I2, I6: the hub's node crashes and comes back, at another address. What runs in the other cluster does not notice, a key
-// is answered as before, and the sandbox that ran on the node itself ends with a record.
+// I2, I6: the hub's node crashes and comes back at another address. The other cluster's sandboxes are unaffected, a key returns
+// the same sandbox, and the sandbox on the node itself ends with a record.
 func TestI6_HubsNodeRestarted(t *testing.T) {
 	ctx := testContext(t)
 	there, here := newEnv(ctx, t, defaults, "restarted-far", 2, closed), newEnv(ctx, t, resets, "restarted-near", 1, closed)

@@ -15,8 +15,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// A claim with an image that cannot be pulled is told so, long before its time is up; its Pod is replaced, and the other
-// Pods of the pool are as they were.
+// A claim with an image that cannot be pulled fails with that reason, long before its timeout; its Pod is replaced, and the
+// other Pods of the pool are unchanged.
 func TestPullFails(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, resets, "pull", 2, closed)
@@ -43,7 +43,7 @@ func TestPullFails(t *testing.T) {
 	}
 }
 
-// Who does not wait learns from the sandbox what it waits for.
+// A caller that does not wait sees in the sandbox what it waits for.
 func TestPullFailureIsShown(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, resets, "pull-shown", 1, closed)

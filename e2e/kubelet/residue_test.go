@@ -24,7 +24,7 @@ import (
 // secret is what a tenant leaves.
 const secret = "left-by-a-tenant"
 
-// residue is one way to leave something, and to look for it.
+// residue is one way to leave data, and to look for it.
 type residue struct {
 	name  string
 	leave func(context.Context, func(path string, query ...string) (string, error)) error
@@ -69,7 +69,7 @@ func inIPC(kind string) residue {
 // leftPort is where a tenant leaves a listening socket.
 const leftPort = 9000
 
-// all is everything that a tenant can think of.
+// all are all known ways.
 var all = []residue{
 	inFile("/file"), inFile("/tmp/file"), inFile("/scratch/file"), inFile("/dev/shm/file"),
 	inFile("/etc/hosts"), inFile("/etc/hostname"), inFile("/etc/resolv.conf"), inFile("/dev/termination-log"),
@@ -103,7 +103,7 @@ var all = []residue{
 	},
 }
 
-// leaveAll leaves all that the Pod lets a tenant leave, and returns what that was.
+// leaveAll leaves all residue that the Pod permits, and returns its names.
 func leaveAll(ctx context.Context, t *testing.T, p target) []string {
 	t.Helper()
 	mustAsk(ctx, t, p.cluster, p.pod, "/whoami")
@@ -117,7 +117,7 @@ func leaveAll(ctx context.Context, t *testing.T, p target) []string {
 	return left
 }
 
-// findAll returns what a tenant finds of an earlier one.
+// findAll returns the residue of an earlier tenant that a tenant finds.
 func findAll(ctx context.Context, t *testing.T, p target) []string {
 	t.Helper()
 	mustAsk(ctx, t, p.cluster, p.pod, "/whoami")
@@ -134,8 +134,8 @@ func findAll(ctx context.Context, t *testing.T, p target) []string {
 	return found
 }
 
-// What Atoll has to be careful about: of all that a tenant leaves in a Pod, this is there after a swap of the image. It is
-// what worker/internal/sandbox goes by; more than this would be a hole in it, less would mean that it is too careful.
+// Of all that a tenant leaves in a Pod, this survives a swap of the image. worker/internal/sandbox relies on it: more than this
+// would be a hole in it, less would mean that it is too careful.
 func TestWhatASwapKeeps(t *testing.T) {
 	ctx := testContext(t)
 	spec := corev1.PodSpec{
@@ -168,7 +168,7 @@ func TestWhatASwapKeeps(t *testing.T) {
 	}
 }
 
-// swapByHand changes the image of a Pod and waits until its process is another.
+// swapByHand changes the image of a Pod and waits until its process has changed.
 func swapByHand(ctx context.Context, t *testing.T, cluster string, pod *corev1.Pod, image string) {
 	t.Helper()
 	before := pod.DeepCopy()

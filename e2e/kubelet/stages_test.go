@@ -26,7 +26,7 @@ import (
 // sampleSize is how often each thing is measured.
 const sampleSize = 5
 
-// Where the time goes that a claim with a swap, a reset and a replacement take. Nothing is held to a limit here.
+// Measures the stages of a claim with a swap, a reset and a replacement. It has no limits.
 func TestStages(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, resets, "stages", sampleSize, closed)

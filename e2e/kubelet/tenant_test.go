@@ -22,19 +22,19 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// tenantPort is where e2e/tenant answers.
+// tenantPort is the port of e2e/tenant.
 const tenantPort = 8000
 
-// errNothing is the tenant's answer when what was asked for is not there.
+// errNothing is the tenant's response for missing data.
 var errNothing = errors.New("nothing there")
 
-// whoami is what tells one process from another.
+// whoami distinguishes processes.
 type whoami struct {
 	Tag, Hostname, Boot string
 	PID                 int
 }
 
-// ask calls the tenant in a Pod by way of the kubelet, and returns what it answers.
+// ask calls the tenant in a Pod through the kubelet, and returns its response.
 func ask(ctx context.Context, cluster, pod, path string, query ...string) (string, error) {
 	return askIn(ctx, cluster, namespace, pod, tenantPort, path, query...)
 }
@@ -74,7 +74,7 @@ func askIn(ctx context.Context, cluster, namespace, pod string, port int, path s
 	return "", fmt.Errorf("%s: %s", path, strings.TrimSpace(string(body)))
 }
 
-// mustAsk waits until the tenant answers: a container runs before its program listens.
+// mustAsk waits until the tenant responds: a container runs before its program listens.
 func mustAsk(ctx context.Context, t *testing.T, cluster, pod, path string, query ...string) string {
 	t.Helper()
 	var out string

@@ -13,7 +13,7 @@ import (
 const (
 	// testLimit bounds a test; none comes near it unless it hangs.
 	testLimit = 8 * time.Minute
-	// patience is how long anything may take that is to come true by itself on a machine that has other things to do.
+	// patience bounds every wait for convergence, on a busy machine.
 	patience = 2 * time.Minute
 )
 
