@@ -48,7 +48,7 @@ func MkdirAll(path string, mode fs.FileMode) error {
 		if info, statErr := os.Stat(path); statErr != nil || !info.IsDir() {
 			return err
 		}
-		if err := SyncDir(filepath.Dir(path)); !errors.Is(err, fs.ErrPermission) { // a process that may not write there created nothing there
+		if err := SyncDir(filepath.Dir(path)); !errors.Is(err, fs.ErrPermission) { // without write permission, nothing was created there
 			return err
 		}
 		return nil
