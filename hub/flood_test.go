@@ -177,7 +177,7 @@ func TestI14StrangersCostTheHubNothing(t *testing.T) {
 			}
 			defer func() { _ = conn.Close() }()
 			go func() { _, _ = io.WriteString(conn, post+strconv.Itoa(len(body))+"\r\n\r\n"+body) }() // the server does not read it to its end
-			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)                                //nolint:bodyclose // the test closes the connection
 			if err != nil || resp.StatusCode != http.StatusUnauthorized {
 				t.Errorf("REST: %v %v", resp, err)
 			}

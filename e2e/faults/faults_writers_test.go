@@ -140,7 +140,7 @@ func (g *segments) owned(env *v1alpha1.SandboxEnv) error {
 				Clusters map[string]any `json:"f:clusters"`
 			} `json:"f:status"`
 		}
-		if err := json.Unmarshal(entry.FieldsV1.Raw, &fields); err != nil {
+		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
 			return fmt.Errorf("reading who owns what of Env %s: %w", env.Name, err)
 		}
 		for key := range fields.Status.Clusters {

@@ -16,11 +16,17 @@ type Operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// Test fails the patch unless a value is unchanged; Add, Replace and Remove change one.
-func Test(path string, value any) Operation    { return Operation{"test", path, value} }
-func Add(path string, value any) Operation     { return Operation{"add", path, value} }
+// Test fails the patch unless a value is unchanged.
+func Test(path string, value any) Operation { return Operation{"test", path, value} }
+
+// Add adds a value.
+func Add(path string, value any) Operation { return Operation{"add", path, value} }
+
+// Replace replaces a value.
 func Replace(path string, value any) Operation { return Operation{"replace", path, value} }
-func Remove(path string) Operation             { return Operation{"remove", path, nil} }
+
+// Remove removes a value.
+func Remove(path string) Operation { return Operation{"remove", path, nil} }
 
 // AsRead returns the tests that bind a patch to an object as it was read.
 func AsRead(obj metav1.Object) []Operation {

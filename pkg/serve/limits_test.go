@@ -70,7 +70,7 @@ func talk(t *testing.T, address, text string) net.Conn {
 func heard(t *testing.T, conn net.Conn) (code int, body string, closed bool) {
 	t.Helper()
 	in := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(in, nil)
+	resp, err := http.ReadResponse(in, nil) //nolint:bodyclose // the test closes the connection
 	if err != nil {
 		t.Fatalf("no response: %v", err)
 	}
@@ -190,7 +190,7 @@ func TestI14RequestsAreBounded(t *testing.T) {
 	conn = talk(t, address, strings.Repeat("POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1014\r\n\r\n"+strings.Repeat("\n", 1000)+`{"env":"demo"}`[:14], 3))
 	in := bufio.NewReader(conn)
 	for range 3 {
-		resp, err := http.ReadResponse(in, nil)
+		resp, err := http.ReadResponse(in, nil) //nolint:bodyclose // the test closes the connection
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,7 +301,7 @@ func TestI14ConnectionsAreBounded(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		_, err = http.ReadResponse(bufio.NewReader(conn), nil)
+		_, err = http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // the test closes the connection
 		return conn, err == nil
 	}
 	first, _ := ask("127.0.0.1")
@@ -462,7 +462,7 @@ func TestI14EachCallerHasAShare(t *testing.T) {
 	for until := time.Now().Add(patience); ; {
 		held := talk(t, address, fmt.Sprintf(post, "greedy"))
 		_ = held.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-		if _, err := http.ReadResponse(bufio.NewReader(held), nil); err != nil {
+		if _, err := http.ReadResponse(bufio.NewReader(held), nil); err != nil { //nolint:bodyclose // the test closes the connection
 			break
 		}
 		if time.Now().After(until) {

@@ -28,9 +28,10 @@ func checkJSON(text []byte) error {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case quoted:
-			if c == '\\' {
+			switch c {
+			case '\\':
 				i++
-			} else if c == '"' {
+			case '"':
 				quoted = false
 			}
 		case c == '"':

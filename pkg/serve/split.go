@@ -200,7 +200,7 @@ func newPaced(conn net.Conn, patience time.Duration) *paced {
 func (c *paced) Write(b []byte) (int, error) {
 	c.writing <- struct{}{}
 	defer func() { <-c.writing }()
-	_ = c.Conn.SetWriteDeadline(time.Now().Add(c.patience))
+	_ = c.SetWriteDeadline(time.Now().Add(c.patience))
 	return c.Conn.Write(b)
 }
 

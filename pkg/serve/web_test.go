@@ -5,6 +5,7 @@ package serve
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -59,8 +60,8 @@ func TestPagesOfOthersHaveNoAccess(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Host = c.host
-		for i := 0; i < len(c.header); i += 2 {
-			req.Header.Set(c.header[i], c.header[i+1])
+		for pair := range slices.Chunk(c.header, 2) {
+			req.Header.Set(pair[0], pair[1])
 		}
 		resp, err := client.Do(req)
 		if err != nil {

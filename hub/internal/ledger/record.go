@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// ClaimPrefix is where records are, by key hash; IDPrefix is where entries map sandbox ids to them.
-	ClaimPrefix  = "claim/"
+	// ClaimPrefix is where records are, by key hash.
+	ClaimPrefix = "claim/"
+	// IDPrefix is where entries map sandbox ids to records.
 	IDPrefix     = "id/"
 	expirePrefix = "expire/"
 	openPrefix   = "open/"

@@ -35,8 +35,8 @@ type Timeouts struct {
 	Paused bool
 }
 
-// life is the state of a sandbox. Its times have monotonic readings of one process.
-type life struct {
+// Life is the state of a sandbox. Its times have monotonic readings of one process.
+type Life struct {
 	Timeouts
 	Claimed time.Time
 	Started time.Time // zero: it does not run yet
@@ -52,7 +52,7 @@ type Decision struct {
 
 // decide takes the timeout that runs out first. asked is false when a source of activity could not be read: then the sandbox does
 // not end for lack of activity.
-func decide(l *life, asked bool, now time.Time) Decision {
+func decide(l *Life, asked bool, now time.Time) Decision {
 	var first Decision
 	limit := func(reason Reason, timeout time.Duration, since time.Time) {
 		if timeout <= 0 || since.IsZero() {
@@ -88,14 +88,14 @@ type Written struct {
 
 // TakeOver returns a life from what an earlier leader wrote. since returns how long ago the API server's clock showed a time, or
 // less. A time that is missing counts as now.
-func TakeOver(t Timeouts, w Written, running bool, since func(time.Time) time.Duration, now time.Time) life {
+func TakeOver(t Timeouts, w Written, running bool, since func(time.Time) time.Duration, now time.Time) Life {
 	moment := func(at time.Time, margin time.Duration) time.Time {
 		if at.IsZero() {
 			return now
 		}
 		return now.Add(-max(0, since(at)-margin))
 	}
-	l := life{Timeouts: t, Claimed: moment(w.Claimed, slack)}
+	l := Life{Timeouts: t, Claimed: moment(w.Claimed, slack)}
 	if running {
 		l.Started = moment(w.Started, slack)
 	}

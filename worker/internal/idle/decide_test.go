@@ -14,33 +14,33 @@ func at(d time.Duration) time.Time { return noon.Add(d) }
 func TestDecide(t *testing.T) {
 	const s = time.Second
 	for name, tc := range map[string]struct {
-		life   life
+		Life   Life
 		silent bool // a source could not be read
 		now    time.Duration
 		reason Reason
 		until  time.Duration // -1: forever
 	}{
-		"no timeouts":                    {life{Claimed: noon, Started: noon}, false, 9000 * time.Hour, "", -1},
-		"idle since it runs":             {life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: at(10 * s)}, false, 69 * s, "", 70 * s},
-		"idle for too long":              {life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: at(10 * s)}, false, 70 * s, IdleTimeout, 70 * s},
-		"active":                         {life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: noon, Active: at(50 * s)}, false, 70 * s, "", 110 * s},
-		"active, then idle":              {life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: noon, Active: at(50 * s)}, false, 110 * s, IdleTimeout, 110 * s},
-		"active before it ran":           {life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: at(30 * s), Active: at(5 * s)}, false, 70 * s, "", 90 * s},
-		"starting is not idling":         {life{Timeouts: Timeouts{Idle: 1 * s, FirstActivity: 1 * s}, Claimed: noon}, false, 100 * s, "", -1},
-		"a source is silent":             {life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: noon}, true, 70 * s, "", 71 * s},
-		"silent before its time":         {life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: noon}, true, 10 * s, "", 60 * s},
-		"old":                            {life{Timeouts: Timeouts{Lifetime: 60 * s}, Claimed: noon, Started: at(10 * s), Active: at(59 * s)}, false, 60 * s, MaxLifetime, 60 * s},
-		"old while starting":             {life{Timeouts: Timeouts{Lifetime: 60 * s}, Claimed: noon}, false, 61 * s, MaxLifetime, 60 * s},
-		"old, and a source is silent":    {life{Timeouts: Timeouts{Lifetime: 60 * s, Idle: s}, Claimed: noon, Started: noon}, true, 61 * s, MaxLifetime, 60 * s},
-		"nobody came":                    {life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: at(s)}, false, 61 * s, FirstActivityTimeout, 61 * s},
-		"somebody came":                  {life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon, Active: at(59 * s)}, false, 3600 * s, "", -1},
-		"nobody came, a source's silent": {life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon}, true, 61 * s, "", 62 * s},
-		"paused":                         {life{Timeouts: Timeouts{Idle: s, FirstActivity: s, Paused: true}, Claimed: noon, Started: noon}, false, 3600 * s, "", -1},
-		"paused and old":                 {life{Timeouts: Timeouts{Idle: s, Lifetime: 60 * s, Paused: true}, Claimed: noon, Started: noon}, false, 60 * s, MaxLifetime, 60 * s},
-		"the first to run out":           {life{Timeouts: Timeouts{Idle: 30 * s, Lifetime: 40 * s, FirstActivity: 20 * s}, Claimed: noon, Started: noon}, false, 50 * s, FirstActivityTimeout, 20 * s},
-		"the next to run out":            {life{Timeouts: Timeouts{Idle: 30 * s, Lifetime: 40 * s, FirstActivity: 50 * s}, Claimed: noon, Started: noon}, false, s, "", 30 * s},
+		"no timeouts":                    {Life{Claimed: noon, Started: noon}, false, 9000 * time.Hour, "", -1},
+		"idle since it runs":             {Life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: at(10 * s)}, false, 69 * s, "", 70 * s},
+		"idle for too long":              {Life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: at(10 * s)}, false, 70 * s, IdleTimeout, 70 * s},
+		"active":                         {Life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: noon, Active: at(50 * s)}, false, 70 * s, "", 110 * s},
+		"active, then idle":              {Life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: noon, Active: at(50 * s)}, false, 110 * s, IdleTimeout, 110 * s},
+		"active before it ran":           {Life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: at(30 * s), Active: at(5 * s)}, false, 70 * s, "", 90 * s},
+		"starting is not idling":         {Life{Timeouts: Timeouts{Idle: 1 * s, FirstActivity: 1 * s}, Claimed: noon}, false, 100 * s, "", -1},
+		"a source is silent":             {Life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: noon}, true, 70 * s, "", 71 * s},
+		"silent before its time":         {Life{Timeouts: Timeouts{Idle: 60 * s}, Claimed: noon, Started: noon}, true, 10 * s, "", 60 * s},
+		"old":                            {Life{Timeouts: Timeouts{Lifetime: 60 * s}, Claimed: noon, Started: at(10 * s), Active: at(59 * s)}, false, 60 * s, MaxLifetime, 60 * s},
+		"old while starting":             {Life{Timeouts: Timeouts{Lifetime: 60 * s}, Claimed: noon}, false, 61 * s, MaxLifetime, 60 * s},
+		"old, and a source is silent":    {Life{Timeouts: Timeouts{Lifetime: 60 * s, Idle: s}, Claimed: noon, Started: noon}, true, 61 * s, MaxLifetime, 60 * s},
+		"nobody came":                    {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: at(s)}, false, 61 * s, FirstActivityTimeout, 61 * s},
+		"somebody came":                  {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon, Active: at(59 * s)}, false, 3600 * s, "", -1},
+		"nobody came, a source's silent": {Life{Timeouts: Timeouts{FirstActivity: 60 * s}, Claimed: noon, Started: noon}, true, 61 * s, "", 62 * s},
+		"paused":                         {Life{Timeouts: Timeouts{Idle: s, FirstActivity: s, Paused: true}, Claimed: noon, Started: noon}, false, 3600 * s, "", -1},
+		"paused and old":                 {Life{Timeouts: Timeouts{Idle: s, Lifetime: 60 * s, Paused: true}, Claimed: noon, Started: noon}, false, 60 * s, MaxLifetime, 60 * s},
+		"the first to run out":           {Life{Timeouts: Timeouts{Idle: 30 * s, Lifetime: 40 * s, FirstActivity: 20 * s}, Claimed: noon, Started: noon}, false, 50 * s, FirstActivityTimeout, 20 * s},
+		"the next to run out":            {Life{Timeouts: Timeouts{Idle: 30 * s, Lifetime: 40 * s, FirstActivity: 50 * s}, Claimed: noon, Started: noon}, false, s, "", 30 * s},
 	} {
-		got := decide(&tc.life, !tc.silent, at(tc.now))
+		got := decide(&tc.Life, !tc.silent, at(tc.now))
 		until := at(tc.until)
 		if tc.until < 0 {
 			until = time.Time{}

@@ -46,7 +46,7 @@ type Keeper struct {
 // entry is one live sandbox.
 type entry struct {
 	id      string
-	life    life
+	Life    Life
 	written time.Time     // the activity that is written; zero: none
 	at      time.Time     // when to look at it; zero: never
 	index   int           // in the queue
@@ -73,11 +73,11 @@ func New(opts Options) (*Keeper, error) {
 }
 
 // Take takes a sandbox over from an earlier leader.
-func (k *Keeper) Take(id string, l life) {
+func (k *Keeper) Take(id string, l Life) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.entryOf(id)
-	e.life = l
+	e.Life = l
 	if !l.Active.IsZero() {
 		e.written = l.Active.Add(-writeEvery) // so that the next activity is written
 	}
@@ -90,17 +90,17 @@ func (k *Keeper) See(id string, t Timeouts, running bool) {
 	defer k.mu.Unlock()
 	now := k.opts.Clock.Now()
 	e := k.entryOf(id)
-	if e.life.Claimed.IsZero() {
-		e.life.Claimed = now
-	} else if e.life.Timeouts == t && running == !e.life.Started.IsZero() {
+	if e.Life.Claimed.IsZero() {
+		e.Life.Claimed = now
+	} else if e.Life.Timeouts == t && running == !e.Life.Started.IsZero() {
 		return
 	}
-	if e.life.Paused && !t.Paused {
-		e.life.Active = later(e.life.Active, now)
+	if e.Life.Paused && !t.Paused {
+		e.Life.Active = later(e.Life.Active, now)
 	}
-	e.life.Timeouts = t
-	if running && e.life.Started.IsZero() {
-		e.life.Started = now
+	e.Life.Timeouts = t
+	if running && e.Life.Started.IsZero() {
+		e.Life.Started = now
 	}
 	k.plan(e)
 }
@@ -111,8 +111,8 @@ func (k *Keeper) Renew() {
 	defer k.mu.Unlock()
 	now := k.opts.Clock.Now()
 	for _, e := range k.entries {
-		if !e.life.Started.IsZero() {
-			e.life.Started = now
+		if !e.Life.Started.IsZero() {
+			e.Life.Started = now
 			k.plan(e)
 		}
 	}
@@ -137,7 +137,7 @@ func (k *Keeper) Decide(id string) Decision {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.entries[id]; e != nil {
-		return decide(&e.life, e.asked, k.opts.Clock.Now())
+		return decide(&e.Life, e.asked, k.opts.Clock.Now())
 	}
 	return Decision{}
 }
@@ -173,7 +173,7 @@ func (k *Keeper) touch(id string) (at time.Time, ending <-chan struct{}, behind 
 		return time.Time{}, ending, false
 	}
 	at = k.opts.Clock.Now()
-	e.life.Active = later(e.life.Active, at)
+	e.Life.Active = later(e.Life.Active, at)
 	return at, nil, e.behind(at)
 }
 
@@ -213,7 +213,7 @@ func (k *Keeper) plan(e *entry) {
 		return
 	}
 	now := k.opts.Clock.Now()
-	d := decide(&e.life, true, now)
+	d := decide(&e.Life, true, now)
 	e.at = d.Until
 	switch {
 	case e.at.IsZero() && e.index != priority.None:

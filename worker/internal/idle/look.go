@@ -106,7 +106,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
 	var over, on []*entry
 	for e, ok := k.due.First(); ok && !e.at.After(now); e, ok = k.due.First() {
 		k.due.Remove(e)
-		if d := decide(&e.life, err == nil, now); d.Reason != "" {
+		if d := decide(&e.Life, err == nil, now); d.Reason != "" {
 			e.ending, e.asked = make(chan struct{}), err == nil
 			over = append(over, e)
 		} else if e.at = d.Until; !e.at.IsZero() {
@@ -147,7 +147,7 @@ func (k *Keeper) takeIn(active map[string]time.Time) {
 	now := k.opts.Clock.Now()
 	for id, at := range active {
 		if e := k.entries[id]; e != nil && !at.After(now) {
-			e.life.Active = later(e.life.Active, at)
+			e.Life.Active = later(e.Life.Active, at)
 		}
 	}
 }

@@ -55,14 +55,14 @@ func unmark(s *snapshot, pods []*corev1.Pod, d *decision) {
 		if marking(pod) == "" || s.Stale[pod.UID] {
 			continue
 		}
-		reason := reasonReplicasRaised
+		why := reasonReplicasRaised
 		if s.Autoscaled {
 			if left := s.Window + followUp - s.Ages[pod.UID]; left > 0 {
 				d.wake(left)
 				continue
 			}
-			reason = reasonNotFollowedUp
+			why = reasonNotFollowedUp
 		}
-		d.add(action{Verb: verbUnmark, Pod: pod, Reason: reason})
+		d.add(action{Verb: verbUnmark, Pod: pod, Reason: why})
 	}
 }

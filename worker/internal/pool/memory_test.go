@@ -10,10 +10,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-var (
-	thisPool  = types.NamespacedName{Namespace: "default", Name: "this"}
-	otherPool = types.NamespacedName{Namespace: "default", Name: "other"}
-)
+var thisPool = types.NamespacedName{Namespace: "default", Name: "this"}
 
 // TestTimeline holds I11: a stage lasts as long as this process has seen it, whatever the Pod says about its beginning.
 func TestTimeline(t *testing.T) {

@@ -38,9 +38,9 @@ func replaceOutdated(s *snapshot, idle []*corev1.Pod, missing int, d *decision) 
 	}
 	slices.SortStableFunc(old, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })
 	for _, pod := range old {
-		limit, reason := forStale, reasonOutdated
+		limit, why := forStale, reasonOutdated
 		if !outdated(s, pod) {
-			limit, reason = forWorn, reasonHeldBack
+			limit, why = forWorn, reasonHeldBack
 		}
 		if ready(pod) {
 			if missing >= limit {
@@ -51,6 +51,6 @@ func replaceOutdated(s *snapshot, idle []*corev1.Pod, missing int, d *decision) 
 		if deleted++; deleted > maxScaleDown {
 			return
 		}
-		d.add(action{Verb: verbDelete, Pod: pod, Reason: reason})
+		d.add(action{Verb: verbDelete, Pod: pod, Reason: why})
 	}
 }

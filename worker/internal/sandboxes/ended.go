@@ -111,7 +111,7 @@ func (l locked) vanished(record *sandboxv1.Sandbox, state sandbox.State) {
 	if record == nil || l.opts.History.Has(record.GetId()) || l.ended.get(now, record.GetId()) != nil {
 		return
 	}
-	l.ended.put(now, l.recordOf(&l.State.View, record, state))
+	l.ended.put(now, l.recordOf(&l.View, record, state))
 	l.wake(record.GetId())
 	l.keepVanished()
 }

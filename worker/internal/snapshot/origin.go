@@ -91,6 +91,7 @@ func (s *Source) wantedResources(config *v1alpha1.EnvClusterMemberConfig) *corev
 	return resources
 }
 
+// Describe returns resources as a condition shows them.
 func Describe(resources *corev1.ResourceRequirements) string {
 	if resources == nil {
 		return "the template's"

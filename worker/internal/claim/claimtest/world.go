@@ -40,10 +40,13 @@ import (
 
 const (
 	// Patience is how long a test waits for what should take a second or two.
-	Patience  = 60 * time.Second
+	Patience = 60 * time.Second
+	// ClusterID is the cluster of every world.
 	ClusterID = "east"
 
-	PoolImage   = "test.local/default:1"
+	// PoolImage is the idle image of pools.
+	PoolImage = "test.local/default:1"
+	// TenantImage is the image that tenants ask for.
 	TenantImage = "test.local/tenant:2"
 )
 
