@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/hubtest"
 	"navix.sh/atoll/pkg/link"
@@ -113,6 +115,10 @@ func (s *stream) read() {
 		if what.before != nil {
 			what.before()
 		}
+		var repeated *federationv1.WorkerFrame
+		if what.twice {
+			repeated = proto.CloneOf(frame) // as from the wire: the hub keeps and changes what it receives
+		}
 		switch {
 		case what.drop:
 		case what.delay > 0:
@@ -124,8 +130,8 @@ func (s *stream) read() {
 		default:
 			s.pass(received{frame, nil})
 		}
-		if what.twice {
-			s.pass(received{frame, nil})
+		if repeated != nil {
+			s.pass(received{repeated, nil})
 		}
 	}
 }
