@@ -67,11 +67,14 @@ func TestOpenRefusesWithThePath(t *testing.T) {
 	}{
 		"not a store file": {overwrite(0, []byte("hello, this is no database at all")), "damaged"},
 		"truncated":        {truncate(3 * 4096), "damaged"},
-		"cut to one page":  {truncate(4096), "too small"},
+		"cut to one page":  {truncate(4096), "damaged"},
+		"cut, and locked":  {lockAndTruncate, "another process"},
+		"a revision ahead": {setIn("data", "k000", binary.BigEndian.AppendUint64(nil, 99)), "damaged"},
+		"no revision":      {setIn("data", "k000", []byte("short")), "damaged"},
 		"a page of noise":  {overwriteDataPages, "damaged"},
-		"newer schema":     {setMeta("schema", binary.BigEndian.AppendUint64(nil, 99)), "newer build"},
-		"other kind":       {setMeta("kind", []byte("registry")), `holds "registry"`},
-		"lost schema":      {setMeta("schema", nil), "damaged"},
+		"newer schema":     {setIn("meta", "schema", binary.BigEndian.AppendUint64(nil, 99)), "newer build"},
+		"other kind":       {setIn("meta", "kind", []byte("registry")), `holds "registry"`},
+		"lost schema":      {setIn("meta", "schema", nil), "damaged"},
 		"locked":           {lock, "another process"},
 		"a directory":      {replaceWithDirectory, "directory"},
 	} {
@@ -85,6 +88,9 @@ func TestOpenRefusesWithThePath(t *testing.T) {
 			}
 			if !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("error %q names not both %s and %q", err, path, tc.want)
+			}
+			if errors.Is(err, store.ErrDamaged) != (tc.want == "damaged") || store.InUse(path) != (tc.want == "another process") {
+				t.Errorf("damaged: %t, in use: %t: %v", errors.Is(err, store.ErrDamaged), store.InUse(path), err)
 			}
 		})
 	}
@@ -139,14 +145,14 @@ func truncate(size int64) func(*testing.T, string) {
 	}
 }
 
-func setMeta(key string, value []byte) func(*testing.T, string) {
+func setIn(bucket, key string, value []byte) func(*testing.T, string) {
 	return func(t *testing.T, path string) {
 		t.Helper()
 		db, err := bbolt.Open(path, 0o600, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte(key), value) })
+		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), value) })
 		if err := errors.Join(err, db.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -154,6 +160,11 @@ func setMeta(key string, value []byte) func(*testing.T, string) {
 }
 
 func lock(t *testing.T, path string) { open(t, path) }
+
+func lockAndTruncate(t *testing.T, path string) {
+	lock(t, path)
+	truncate(4096)(t, path)
+}
 
 func replaceWithDirectory(t *testing.T, path string) {
 	t.Helper()

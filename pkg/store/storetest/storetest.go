@@ -148,6 +148,8 @@ func ranges(t *testing.T, s store.Store) {
 		{"b/", "a", 2, "b/1 b/2"},
 		{"b/", "c", 0, ""},
 		{"d", "", 0, ""},
+		{"", "d", 0, ""},
+		{"", "a0", 1, "b"},
 		{"", "b", 2, "b/1 b/2"},
 	} {
 		entries, err := s.Range(t.Context(), tc.prefix, tc.after, tc.limit)
@@ -256,6 +258,9 @@ func keysAreChecked(t *testing.T, s store.Store) {
 		if _, err := store.CompareAndSwap(t.Context(), s, key, 0, nil); !errors.Is(err, store.ErrKey) {
 			t.Errorf("key of %d bytes: %v", len(key), err)
 		}
+	}
+	if _, err := store.CompareAndSwap(t.Context(), s, strings.Repeat("x", 1024), 0, nil); err != nil {
+		t.Errorf("a key of 1024 bytes: %v", err)
 	}
 }
 

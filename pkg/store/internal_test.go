@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// TestAGroupIsWhatWaits, up to its bound.
+func TestAGroupIsWhatWaits(t *testing.T) {
+	c := &committer{requests: make(chan *request, 2*maxGroup)}
+	for waiting, want := range map[int]int{0: 1, 3: 4, maxGroup - 1: maxGroup, maxGroup + 5: maxGroup} {
+		for range waiting {
+			c.requests <- &request{}
+		}
+		if got := len(c.gather([]*request{{}})); got != want || len(c.requests) != waiting+1-want {
+			t.Errorf("with %d that wait there are %d in a group, want %d", waiting, got, want)
+		}
+		for len(c.requests) > 0 {
+			<-c.requests
+		}
+	}
+}
+
+// TestADraftThatWasCutOffIsBegunAnew, wherever it was.
+func TestADraftThatWasCutOffIsBegunAnew(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "s.db")
+	draft, err := openDraft(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := draft.Close(); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 0; size <= len(content); size += 1024 {
+		path := filepath.Join(t.TempDir(), "s.db")
+		if err := os.WriteFile(path+".new", content[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenBolt(path, "test")
+		if err != nil {
+			t.Errorf("cut off at %d of %d: %v", size, len(content), err)
+			continue
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAFileThatCannotHaveItsNameIsNone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := (layout{kind: "test"}).create(path); err == nil {
+		t.Error("a directory was taken for the file")
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	s, err := OpenBolt(path, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	if err := s.Register(registry); err != nil {
+		t.Fatal(err)
+	}
+	for _, revision := range []uint64{0, 0, 7} { // the second and the third meet another revision
+		_, _ = CompareAndSwap(t.Context(), s, "k", revision, nil)
+	}
+	values := func() map[string]float64 {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				out[fmt.Sprint(f.GetName(), label(m, "result"))] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+		return out
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := values()
+	for name, want := range map[string]float64{
+		"atoll_hub_store_transactions_total committed": 1, "atoll_hub_store_transactions_total conflict": 2,
+		"atoll_hub_store_batch_transactions": 3, "atoll_hub_store_file_bytes": float64(info.Size()),
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v, of %v", name, got[name], want, got)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if size := values()["atoll_hub_store_file_bytes"]; size != 0 {
+		t.Errorf("a file that was taken away has %v bytes", size)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return " " + l.GetValue()
+		}
+	}
+	return ""
+}
