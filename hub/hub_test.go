@@ -16,12 +16,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/api"
@@ -57,7 +58,7 @@ func testOptions(t *testing.T) *options {
 // start runs a hub until the test ends.
 func start(t *testing.T, o *options) running {
 	t.Helper()
-	h := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+	h := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
 	if err := h.build(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func TestTheHubServes(t *testing.T) {
 func TestASecondHubOnTheSameStoreRefuses(t *testing.T) {
 	o := testOptions(t)
 	start(t, o)
-	second := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+	second := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
 	defer func() { _ = second.close() }()
 	err := second.build(t.Context(), o)
 	if err == nil || !strings.Contains(err.Error(), "claims.db") || !strings.Contains(err.Error(), "another process") {
@@ -140,7 +141,7 @@ func TestASecondHubOnTheSameStoreRefuses(t *testing.T) {
 // TestAHubWaitsForTheOneBeforeIt: after a forced Pod deletion the successor starts while the Pod is still ending.
 func TestAHubWaitsForTheOneBeforeIt(t *testing.T) {
 	o := testOptions(t)
-	first := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+	first := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
 	if err := first.build(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestAnotherIdentityIsNoHub(t *testing.T) {
 	if o.tls, err = authority.Cluster("east"); err != nil {
 		t.Fatal(err)
 	}
-	h := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+	h := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
 	defer func() { _ = h.close() }()
 	if err := h.build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no hub's certificate") {
 		t.Fatalf("error %v", err)

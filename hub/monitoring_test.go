@@ -5,7 +5,7 @@ package main
 import (
 	"testing"
 
-	"github.com/go-logr/logr/testr"
+	"navix.sh/atoll/e2e/testlog"
 
 	"navix.sh/atoll/e2e/monitoring"
 )
@@ -13,7 +13,7 @@ import (
 // Dashboards and alerts use metrics and labels that the hub registers, and promlint has no complaint about any.
 func TestMetrics(t *testing.T) {
 	recorder := monitoring.NewRecorder()
-	h := &hub{log: testr.New(t), metrics: recorder}
+	h := &hub{log: testlog.New(t), metrics: recorder}
 	defer func() {
 		if err := h.close(); err != nil {
 			t.Error(err)

@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/hubstate"
@@ -36,7 +37,7 @@ type life struct {
 
 func (l *life) begin() {
 	l.Helper()
-	h := &hub{log: testr.New(l.T), metrics: prometheus.NewRegistry()}
+	h := &hub{log: testlog.New(l.T), metrics: prometheus.NewRegistry()}
 	if err := h.build(l.Context(), l.options); err != nil {
 		l.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestADamagedFileIsRefused(t *testing.T) {
 			if err := os.WriteFile(path, spoilt, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			h := &hub{log: testr.New(t), metrics: prometheus.NewRegistry()}
+			h := &hub{log: testlog.New(t), metrics: prometheus.NewRegistry()}
 			err := h.build(t.Context(), l.options)
 			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "restore a backup") {
 				t.Errorf("%s, %s: %v", path, name, err)

@@ -26,6 +26,7 @@ import (
 	"navix.sh/atoll/e2e/monitoring"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/worker/internal/apitime"
 	"navix.sh/atoll/worker/internal/claim"
@@ -100,7 +101,7 @@ func TestWorkerAlone(t *testing.T) {
 		pullSecrets: true, dataDir: t.TempDir(), retention: history.DefaultRetention, historyRecords: history.DefaultMaxRecords,
 		listen: freeAddress(t), healthListen: freeAddress(t), metricsListen: freeAddress(t),
 	}
-	log := testLog(t)
+	log := testlog.New(t)
 	ctrl.SetLogger(log)
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -33,6 +31,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
+	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/worker/internal/claim"
 	"navix.sh/atoll/worker/internal/history"
@@ -97,7 +96,7 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	if err := o.validate(); err != nil {
 		t.Fatal(err)
 	}
-	log := testLog(t)
+	log := testlog.New(t)
 	ctrl.SetLogger(log)
 	running, cancel := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)
@@ -119,24 +118,6 @@ func (s *site) run(t *testing.T, change func(*options)) (stop func()) {
 	t.Cleanup(stop)
 	planetest.Eventually(t, "readiness", func() error { return get("http://" + o.healthListen + "/readyz") })
 	return stop
-}
-
-// testLog is a log of the test until the test is over; because a manager's servers may log after that.
-func testLog(t *testing.T) logr.Logger {
-	var mu sync.Mutex
-	over := false
-	t.Cleanup(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-	})
-	return funcr.New(func(prefix, args string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
-			t.Log(prefix, args)
-		}
-	}, funcr.Options{})
 }
 
 // place is a namespace of a site.

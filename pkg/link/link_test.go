@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
@@ -22,6 +21,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/e2e/testlog"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/link"
@@ -56,7 +57,7 @@ func serve(t *testing.T, files link.Files, metrics *link.Metrics) (address strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := link.NewServer(creds, metrics, testr.New(t))
+	server := link.NewServer(creds, metrics, testlog.New(t))
 	federationv1.RegisterLinkServer(server, whoami{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -128,7 +128,8 @@ func (c *committer) gather(group []*request) []*request {
 	return group
 }
 
-// write commits a group and returns the result to every caller.
+// write commits a group, counts it, and returns the result to every caller; in this order, so that metrics include what a caller has
+// been told.
 func (c *committer) write(group []*request) {
 	results := make([]result, len(group))
 	start := time.Now()
@@ -137,14 +138,16 @@ func (c *committer) write(group []*request) {
 	if err != nil {
 		c.failure.Store(&err)
 	}
-	for i, r := range group {
-		if err != nil {
-			// The whole group was rolled back, including conflicts that its own writes caused.
+	if err != nil {
+		// The whole group was rolled back, including conflicts that its own writes caused.
+		for i := range results {
 			results[i] = result{err: err}
 		}
-		r.done <- results[i]
 	}
 	c.metrics.committed(time.Since(start), results)
+	for i, r := range group {
+		r.done <- results[i]
+	}
 }
 
 // update commits a group in one bbolt transaction. Conditions see the writes of earlier transactions in the group; a conflict

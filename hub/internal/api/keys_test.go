@@ -12,9 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/testr"
 	"google.golang.org/grpc/metadata"
 	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/e2e/testlog"
 
 	"navix.sh/atoll/pkg/problem"
 )
@@ -134,7 +135,7 @@ func TestCallsNeedAKeyForWhomTheyConcern(t *testing.T) {
 		if err := os.WriteFile(path, entry, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		auth, err := NewAuthenticator(path, clock.RealClock{}, testr.New(t))
+		auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,13 +176,13 @@ func TestKeysAreTakenUp(t *testing.T) {
 		soon := time.Now().Add(time.Hour)
 		first, firstEntry := mint(Key{Team: "t", Expires: &soon})
 		second, secondEntry := mint(Key{Team: "s"})
-		if _, err := NewAuthenticator(path, clock.RealClock{}, testr.New(t)); err == nil {
+		if _, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t)); err == nil {
 			t.Fatal("began without a file")
 		}
 		if err := os.WriteFile(path, firstEntry, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		a, err := NewAuthenticator(path, clock.RealClock{}, testr.New(t))
+		a, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr/testr"
 	"go.uber.org/goleak"
+
+	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/ledger"
@@ -50,7 +51,7 @@ func newFederation(t *testing.T, idle map[string]int32) *federation {
 // start starts a hub process on the store.
 func (f *federation) start() {
 	f.hub = New(Options{
-		Fleet: f.Fleet, Dispatcher: f, Store: f.store, Recovery: f.recovery, Log: testr.New(f.t), Rand: func() uint64 { return 7 },
+		Fleet: f.Fleet, Dispatcher: f, Store: f.store, Recovery: f.recovery, Log: testlog.New(f.t), Rand: func() uint64 { return 7 },
 	})
 }
 

@@ -5,8 +5,9 @@ package sandboxes
 import (
 	"testing"
 
-	"github.com/go-logr/logr/testr"
 	"go.uber.org/goleak"
+
+	"navix.sh/atoll/e2e/testlog"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/claims"
@@ -36,7 +37,7 @@ func newFederation(t *testing.T, idle map[string]int32) *federation {
 
 func (f *federation) start() {
 	f.claims = claims.New(claims.Options{
-		Fleet: f.Fleet, Dispatcher: f, Store: f.ledger, Log: testr.New(f.t), Rand: func() uint64 { return 7 },
+		Fleet: f.Fleet, Dispatcher: f, Store: f.ledger, Log: testlog.New(f.t), Rand: func() uint64 { return 7 },
 	})
 	f.hub = New(Options{Fleet: f.Fleet, Dispatcher: f, Claims: f.claims})
 }

@@ -10,7 +10,6 @@ import (
 	gosync "sync"
 	"testing"
 
-	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +22,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"navix.sh/atoll/e2e/testlog"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
@@ -192,7 +193,7 @@ func (c *cluster) syncer() (*Syncer, func()) {
 	c.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	s, err := New(ctx, Options{
-		ClusterID: "east", Config: c.syncConfig(), Cache: informers, Clock: clock.RealClock{}, Log: testr.New(c.T),
+		ClusterID: "east", Config: c.syncConfig(), Cache: informers, Clock: clock.RealClock{}, Log: testlog.New(c.T),
 	})
 	c.must(err)
 	var running gosync.WaitGroup
