@@ -59,7 +59,7 @@ func (s *Service) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest
 	}
 	if ctx.Err() != nil {
 		s.background.Follow("releasing a sandbox whose caller has gone", func(ctx context.Context) error {
-			_, err := s.release(ctx, sandbox.GetClusterId(), sandbox.GetId())
+			_, _, err := s.release(ctx, sandbox.GetClusterId(), sandbox.GetId())
 			return err
 		})
 		return nil, gone(ctx)

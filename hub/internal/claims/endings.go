@@ -34,12 +34,15 @@ type endings struct {
 	waiting map[ending]bool // true: a call is in flight
 }
 
-func (e *endings) add(what ending) {
+// add reports whether there is room for it.
+func (e *endings) add(what ending) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, known := e.waiting[what]; known || len(e.waiting) < maxEndings {
+	_, known := e.waiting[what]
+	if known = known || len(e.waiting) < maxEndings; known {
 		e.waiting[what] = false
 	}
+	return known
 }
 
 func (e *endings) remove(what ending) {
@@ -70,13 +73,13 @@ func (e *endings) len() int {
 	return len(e.waiting)
 }
 
-// settle records the result of sending a cluster an end.
-func (e *endings) settle(what ending, err error) {
+// settle records the result of sending a cluster an end. It reports whether the end will be sent again.
+func (e *endings) settle(what ending, err error) (repeated bool) {
 	if err == nil || reasonOf(err) == problem.NotFound {
 		e.remove(what)
-	} else {
-		e.add(what)
+		return false
 	}
+	return e.add(what)
 }
 
 // endAgain sends clusters again the ends that they have not confirmed.
@@ -89,7 +92,7 @@ func (s *Service) endAgain() {
 		s.background.Follow("ending a sandbox", func(ctx context.Context) error {
 			// A failed end is retried, and was logged when it failed first.
 			if what.id != "" {
-				_, _ = s.release(ctx, what.cluster, what.id)
+				_, _, _ = s.release(ctx, what.cluster, what.id)
 			} else {
 				_ = s.cancelAt(ctx, what.cluster, what.hash, what.attempt)
 			}

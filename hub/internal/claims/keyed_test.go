@@ -371,3 +371,22 @@ func TestI2OtherParametersConflict(t *testing.T) {
 		}
 	})
 }
+
+// A key whose first attempt was refused at its deadline, in a full cluster, goes where a Pod is idle by then.
+func TestAKeyThatTimedOutGoesWhereThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 0})
+		f.Workers["east"].OnClaim = refuse(f.Workers["east"], problem.Deadline)
+		_, err := f.hub.Create(t.Context(), workertest.Request("k"))
+		wantReason(t, err, problem.Deadline)
+		synctest.Wait() // until the refusal is recorded
+		f.Join("west", 1)
+		f.Workers["east"].OnClaim = func(context.Context, *federationv1.ClaimCall, func() *federationv1.Answer) (*federationv1.Answer, error) {
+			t.Error("the key was sent to the full cluster again")
+			return workertest.Failure(federationv1.Disposition_REFUSED, problem.Deadline), nil
+		}
+		if got := f.create(workertest.Request("k")); got.GetClusterId() != "west" {
+			t.Errorf("the key has a sandbox in %s", got.GetClusterId())
+		}
+	})
+}

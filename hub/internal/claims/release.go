@@ -9,6 +9,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -22,37 +23,48 @@ func (s *Service) Ended(ctx context.Context, id string) (*sandboxv1.Sandbox, err
 }
 
 // End ends a sandbox. The end of a sandbox with a claim key is durable before it is sent, like a cancel: a cluster that is away
-// ends the sandbox when it is back.
+// ends the sandbox when it is back. The error says what becomes of a release that the cluster has not confirmed.
 func (s *Service) End(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
-	if err := s.endByID(ctx, id); err != nil {
+	recorded, err := s.endByID(ctx, id)
+	if err != nil {
 		return nil, err
 	}
-	return s.release(ctx, cluster, id)
+	sandbox, repeated, err := s.release(ctx, cluster, id)
+	if err == nil || !repeated && !recorded {
+		return sandbox, err
+	}
+	e := *problem.FromError(err)
+	if recorded {
+		e.Message += "; the release is recorded, and the sandbox ends when the cluster is back"
+	} else {
+		e.Message += "; the hub repeats the release until the cluster confirms it, but forgets it when it restarts; because the sandbox has no claim key"
+	}
+	return nil, &e
 }
 
-// endByID ends the claim of a sandbox, if it has a key.
-func (s *Service) endByID(ctx context.Context, id string) error {
+// endByID ends the claim of a sandbox, if it has a key. It reports whether the end is recorded.
+func (s *Service) endByID(ctx context.Context, id string) (recorded bool, err error) {
 	if err := s.settleID(ctx, id); err != nil {
-		return err
+		return false, err
 	}
 	for {
 		known, _, err := s.ledger.ByID(ctx, id)
 		if err != nil {
-			return storeFailed(err)
+			return false, storeFailed(err)
 		}
 		if known.KeyHash == "" {
-			return nil
+			return false, nil
 		}
 		h, err := s.ledger.Load(ctx, known.KeyHash)
 		if err != nil {
-			return storeFailed(err)
+			return false, storeFailed(err)
 		}
 		if h.Record == nil || h.Record.SandboxID != id || h.Record.State != ledger.Answered {
-			return nil
+			return h.Record != nil && h.Record.SandboxID == id && h.Record.State == ledger.Ended, nil
 		}
 		req, err := h.Record.ParseRequest()
 		if err != nil {
-			return storeFailed(err)
+			return false, storeFailed(err)
 		}
 		now := s.clock.Now()
 		next := *h.Record
@@ -60,18 +72,18 @@ func (s *Service) endByID(ctx context.Context, id string) error {
 		next.Terminal = ledger.Marshal(releasedEnd(req, &next, now))
 		switch _, err = s.ledger.Save(ctx, known.KeyHash, h, &next); {
 		case err == nil:
-			return nil
+			return true, nil
 		case !errors.Is(err, store.ErrConflict):
-			return storeFailed(err)
+			return false, storeFailed(err)
 		}
 	}
 }
 
-// release requests that a cluster end a sandbox, and remembers the request until the cluster confirms it.
-func (s *Service) release(ctx context.Context, cluster, id string) (*sandboxv1.Sandbox, error) {
-	sandbox, err := s.workers.Sandbox(ctx, cluster, &federationv1.Dispatch{
+// release requests that a cluster end a sandbox. It reports whether an unconfirmed request will be repeated.
+func (s *Service) release(ctx context.Context, cluster, id string) (sandbox *sandboxv1.Sandbox, repeated bool, err error) {
+	sandbox, err = s.workers.Sandbox(ctx, cluster, &federationv1.Dispatch{
 		Call: &federationv1.Dispatch_Release{Release: &sandboxv1.ReleaseSandboxRequest{Id: id}},
 	})
-	s.endings.settle(ending{cluster: cluster, id: id}, err)
-	return sandbox, err
+	repeated = s.endings.settle(ending{cluster: cluster, id: id}, err)
+	return sandbox, repeated, err
 }

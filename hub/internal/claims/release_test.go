@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
@@ -53,6 +54,9 @@ func TestI2AReleaseIsDurableBeforeItIsSent(t *testing.T) {
 	}
 	_, err := f.hub.End(t.Context(), "east", k.GetId())
 	wantReason(t, err, problem.Unavailable)
+	if !strings.Contains(err.Error(), "the release is recorded") {
+		t.Errorf("the caller is not told that the release is durable: %v", err)
+	}
 	if got := f.create(workertest.Request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetStopReason() != "Released" || got.GetId() != k.GetId() {
 		t.Errorf("the key answers %s, %s, %s", got.GetId(), got.GetPhase(), got.GetStopReason())
 	}
@@ -92,4 +96,36 @@ func TestI2WhatWasAnsweredIsWrittenDownInTheEnd(t *testing.T) {
 	if got := f.create(workertest.Request("k")); got.GetPhase() != sandboxv1.Phase_ENDED || got.GetId() != k.GetId() {
 		t.Errorf("the key answers %s, %s", got.GetId(), got.GetPhase())
 	}
+}
+
+// A release without a key is repeated while the hub runs, and its caller is told that a restart forgets it.
+func TestAReleaseWithoutAKeyIsRepeatedAndSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 3})
+		running, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _ = f.hub.Run(running) }()
+		id, east := f.create(workertest.Request("")).GetId(), f.Workers["east"]
+		east.SetConnected(false)
+		_, err := f.hub.End(t.Context(), "east", id)
+		wantReason(t, err, problem.Unavailable)
+		if !strings.Contains(err.Error(), "forgets it when it restarts") {
+			t.Errorf("the caller is told %v", err)
+		}
+		east.SetConnected(true)
+		time.Sleep(2 * endingEvery)
+		synctest.Wait()
+		if east.Count() != 0 {
+			t.Error("the sandbox runs on")
+		}
+		t.Log("where there is no room, it is not repeated")
+		for n := range int32(maxEndings) {
+			f.hub.endings.add(ending{cluster: "mars", attempt: n})
+		}
+		id = f.create(workertest.Request("")).GetId()
+		east.SetConnected(false)
+		if _, err = f.hub.End(t.Context(), "east", id); err == nil || strings.Contains(err.Error(), "repeats the release") {
+			t.Errorf("the caller is told %v", err)
+		}
+	})
 }

@@ -19,6 +19,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/internal/claim"
 )
@@ -199,6 +200,30 @@ func TestADispatchedClaim(t *testing.T) {
 	s.dispatch(&federationv1.Dispatch{Id: 7, Incarnation: 1})
 	if got := s.answer(7); got.GetDisposition() != federationv1.Disposition_REFUSED {
 		t.Errorf("the answer is %v", got)
+	}
+}
+
+// A claim ends by itself, for a reason that its caller understands, however short its timeout is.
+func TestADispatchedClaimSaysWhatItWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	w.makeEnv("py", 1)
+	w.lead(clusterID)
+	s := w.hub.session()
+	w.hub.shows("py", 1)
+	s.dispatch(&federationv1.Dispatch{Id: 1, Incarnation: 1, Call: w.claimCall("py", w.hash(1))})
+	s.answer(1)
+	for i, timeout := range []time.Duration{100 * time.Millisecond, time.Second} {
+		for j, hash := range []string{"", w.hash(2 + i)} {
+			call := w.claimCall("py", hash)
+			call.Claim.Request.StartupTimeout = durationpb.New(timeout)
+			id := uint64(2 + 2*i + j)
+			s.dispatch(&federationv1.Dispatch{Id: id, Incarnation: 1, Timeout: durationpb.New(timeout), Call: call})
+			got := s.answer(id)
+			if e := problemOf(got); got.GetDisposition() != federationv1.Disposition_REFUSED || e.Reason != problem.Deadline ||
+				!strings.Contains(e.Error(), "no Pod of pool py-main became idle") {
+				t.Errorf("key %q after %s: %s %v", hash, timeout, got.GetDisposition(), e)
+			}
+		}
 	}
 }
 

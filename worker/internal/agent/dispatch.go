@@ -30,6 +30,9 @@ const (
 	maxCalls  = 4096
 	// defaultTimeout is for a dispatch without a timeout.
 	defaultTimeout = 2 * time.Minute
+	// claimGrace is how much longer than the dispatch's timeout a claim is waited for; because it ends by itself at the timeout, and
+	// its error says what it waited for. The hub waits longer than that.
+	claimGrace     = time.Second
 	releaseTimeout = 30 * time.Second
 )
 
@@ -199,13 +202,17 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	if d.GetTimeout() != nil {
 		timeout = d.GetTimeout().AsDuration()
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	bound := timeout
+	if d.GetClaim() != nil {
+		bound += claimGrace
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	if d.GetClaim() != nil {
 		// The claim may wait for longer than this worker runs.
 		defer context.AfterFunc(a.ending.begun, cancel)()
 	}
-	answer, err := a.call(ctx, d)
+	answer, err := a.call(ctx, d, timeout)
 	switch {
 	case err != nil && ctx.Err() != nil && a.ending.begun.Err() != nil:
 		return failed(d, dispositionOf(d, err), errHandingOver())
@@ -222,13 +229,15 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	return answer
 }
 
-func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
+func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch, timeout time.Duration) (*federationv1.Answer, error) {
 	claims, sandboxes := a.opts.Claims, a.opts.Sandboxes
 	var sandbox *sandboxv1.Sandbox
 	var err error
 	switch call := d.GetCall().(type) {
 	case *federationv1.Dispatch_Claim:
-		sandbox, err = claims.Create(ctx, a.claim(call.Claim))
+		c := a.claim(call.Claim)
+		c.Patience = timeout
+		sandbox, err = claims.Create(ctx, c)
 	case *federationv1.Dispatch_Get:
 		sandbox, err = sandboxes.Get(ctx, call.Get.GetId())
 	case *federationv1.Dispatch_List:

@@ -22,6 +22,9 @@ type Claim struct {
 	KeyHash     string // empty without a claim key
 	Attempt     int32  // from 1 with a key
 	Incarnation uint64 // that the caller expects; 0 for any
+	// Patience bounds the claim together with its startup timeout; 0 does not. A caller that leaves later than that is told what
+	// the claim waited for.
+	Patience time.Duration
 	// Local is a claim of this worker's own API. No hub takes it to another cluster, so a refusal is not remembered for its key.
 	Local bool
 }
@@ -101,6 +104,9 @@ func (l locked) enter(caller context.Context, c Claim) (met, error) {
 		return met{}, err
 	}
 	o.queue.asked = o.started
+	if c.Patience > 0 {
+		o.deadline = o.started.Add(min(o.startup, c.Patience))
+	}
 	if callerDeadline, bounded := caller.Deadline(); bounded {
 		// A context's deadline is by the system's clock.
 		if left := o.started.Add(time.Until(callerDeadline)); left.Before(o.deadline) {
