@@ -12,7 +12,7 @@ import (
 func Check(s *Snapshot) []Finding {
 	var found []Finding
 	for _, check := range []func(*Snapshot) []Finding{
-		sandboxesOnOnePod, claimsAreOrdered, keysOnOnePod, keysAsTheHubKnows, // I1, I2
+		sandboxesOnOnePod, claimsAreOrdered, keysOnOnePod, keysOfOneSpace, keysAsTheHubKnows, // I1, I2
 		segmentsHaveOneWriter,                                  // I3
 		foreignEqualsOwners, hubEqualsOwners, registrationsEnd, // I4
 		hubListsSandboxes,              // I2, I5

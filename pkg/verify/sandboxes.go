@@ -82,6 +82,34 @@ func keysOnOnePod(s *Snapshot) []Finding {
 	return found
 }
 
+// keysOfOneSpace: a client that falls back to a worker's local API with a key that the hub has in another cluster gets a second
+// sandbox, which no hub ends.
+func keysOfOneSpace(s *Snapshot) []Finding {
+	type key struct{ team, namespace, key string }
+	keyOf := func(p *corev1.Pod) key {
+		return key{p.Annotations[v1alpha1.LabelTeam], p.Namespace, p.Annotations[v1alpha1.ClaimKeyAnnotationKey]}
+	}
+	hubs, forgotten := map[key]claimed{}, s.forgotten()
+	live := s.live()
+	for _, c := range live {
+		if hash, _ := hubKey(c.pod); hash != "" && !forgotten(c.cluster.ID) {
+			hubs[keyOf(c.pod)] = c
+		}
+	}
+	var found []Finding
+	for _, c := range live {
+		hash, _ := hubKey(c.pod)
+		other, twice := hubs[keyOf(c.pod)]
+		if !twice || hash != "" || forgotten(c.cluster.ID) {
+			continue
+		}
+		found = append(found, Finding{Invariant: "I2", Cluster: c.cluster.ID, Object: podName(c.pod),
+			Wrong:    fmt.Sprintf("was claimed at the local API under claim key %q, which the hub has on %s", keyOf(c.pod).key, other),
+			Expected: "one sandbox a key; its caller to release one of them"})
+	}
+	return found
+}
+
 // hubKey returns the key of a Pod that was claimed through a hub. Keys of workers' local APIs have a name space of their own,
 // visible in the hash.
 func hubKey(p *corev1.Pod) (hash string, request *sandboxv1.GetClaimRequest) {

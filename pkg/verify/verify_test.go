@@ -178,6 +178,11 @@ func TestEachBreachIsFound(t *testing.T) {
 			s.Clusters[1].Pods[0] = pod("west", "a", "running", "2-west", "k1")
 		}, "I2: pod default/a in west: carries a claim key that the hub holds in east\n" +
 			"I2: pod default/a in west: claim key " + keyHash("k1") + " is also on pod default/a in east"},
+		"I2 a key of the hub used at a local API": {func(s *Snapshot) {
+			twin := pod("west", "a", "running", "2-west", "k1")
+			twin.Labels[v1alpha1.ClaimKeyHashLabelKey] = keyHash("k1\x00local\x00west")
+			s.Clusters[1].Pods[0] = twin
+		}, `I2: pod default/a in west: was claimed at the local API under claim key "k1", which the hub has on pod default/a in east`},
 		"I2 a key that the hub forgot": {func(s *Snapshot) { s.Hub.Claims[keyHash("k2")] = nil },
 			"I2: pod default/a in west: carries a claim key that the hub does not know"},
 		"I2 a key of another sandbox": {func(s *Snapshot) { s.Hub.Claims[keyHash("k2")].Sandbox.Id = "9-west" },

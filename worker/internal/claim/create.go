@@ -87,7 +87,11 @@ func (l locked) enter(caller context.Context, c Claim) (met, error) {
 		return met{}, disposition.NotServing()
 	}
 	if c.KeyHash != "" {
-		if found, err := l.meet(&c); found != (met{}) || err != nil {
+		found, err := l.meet(&c)
+		if c.Local && found == (met{}) && err == nil {
+			found, err = l.meetHubs(&c)
+		}
+		if found != (met{}) || err != nil {
 			return found, err
 		}
 	}

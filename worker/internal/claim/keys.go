@@ -77,6 +77,32 @@ func (l locked) meet(c *Claim) (met, error) {
 	return met{}, nil
 }
 
+// meetHubs returns what the hub has under the key of a claim of the local API; because a client that falls back to the local API
+// repeats the key that it gave to the hub.
+func (l locked) meetHubs(c *Claim) (met, error) {
+	hash := hubHash(c.Request)
+	if o := l.ops[hash]; o != nil && !o.canceled {
+		if !sameRequest(c.Request, o.claim.Request) {
+			return met{op: o}, conflict(c)
+		}
+		return met{op: o}, nil
+	}
+	if holder := l.Holder(hash); holder != nil {
+		shown := l.sandboxes.Show(holder)
+		if !isOf(c.Request, shown) {
+			return met{sandbox: shown}, conflict(c)
+		}
+		return met{sandbox: shown}, nil
+	}
+	id, _ := l.sandboxes.EndedUnder(&l.View, hash)
+	return met{ended: id}, nil
+}
+
+// hubHash is the hash under which the hub dispatches a request's key.
+func hubHash(r *sandboxv1.CreateSandboxRequest) string {
+	return sandbox.KeyHash(r.GetTeam(), r.GetNamespace(), r.GetClaimKey())
+}
+
 // isOf reports whether a sandbox is what a request asks for, as far as its record shows that.
 func isOf(r *sandboxv1.CreateSandboxRequest, record *sandboxv1.Sandbox) bool {
 	return r.GetTeam() == record.GetTeam() && r.GetUser() == record.GetUser() &&
@@ -190,6 +216,21 @@ func (s *Service) Lookup(ctx context.Context, hash string, attempt int32) (shown
 		err = disposition.NotFound("no sandbox carries this claim key under attempt %d", attempt)
 	}
 	return shown, err
+}
+
+// LookupLatest returns the sandbox of a key's latest attempt here, as Lookup does.
+func (s *Service) LookupLatest(ctx context.Context, hash string) (*sandboxv1.Sandbox, error) {
+	var attempt int32
+	s.view(func(v *inventory.View, shared *shared) {
+		_, attempt = s.sandboxes.EndedUnder(v, hash)
+		if p := v.Holder(hash); p != nil {
+			attempt = max(attempt, sandbox.Read(p.Object()).Attempt)
+		}
+		if o := shared.ops[hash]; o != nil {
+			attempt = max(attempt, o.claim.Attempt)
+		}
+	})
+	return s.Lookup(ctx, hash, attempt)
 }
 
 // lookup returns the id of a sandbox that has ended, or the state of one that has not.

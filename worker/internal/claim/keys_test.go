@@ -25,6 +25,51 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
+// I2: a client that falls back to the local API with a key that it gave to the hub gets the hub's sandbox: while it is claimed,
+// running, and ended.
+func TestI2ALocalClaimReturnsTheHubsSandbox(t *testing.T) {
+	w, l := claimtest.Start(t, 1)
+	local := func(c *claim.Claim) {
+		claimtest.Keyed("k", 1)(c)
+		c.Local, c.KeyHash = true, sandbox.LocalKeyHash(c.Request.GetTeam(), w.Namespace, "k", "east")
+	}
+	other := l.MustCreate()
+	ids := make(chan string, 2)
+	for _, change := range []func(*claim.Claim){claimtest.Keyed("k", 1), local} {
+		go func() {
+			got, err := l.TryCreate(change)
+			if err != nil {
+				t.Error(err)
+			}
+			ids <- got.GetId()
+		}()
+		w.Eventually("the claim to be pending", func() error {
+			_, err := l.LookupLatest(t.Context(), w.KeyHash("k"))
+			return err
+		})
+	}
+	l.MustRelease(other.GetId())
+	id := <-ids
+	if again := <-ids; id != again {
+		t.Fatalf("one key was given %s and %s", id, again)
+	}
+	if got := l.MustCreate(local); got.GetId() != id {
+		t.Errorf("running: the local API returns %s, the hub %s", got.GetId(), id)
+	}
+	_, err := l.TryCreate(local, claimtest.Image("test.local/other:1"))
+	if p := problem.FromError(err); p == nil || p.Reason != problem.ClaimKeyConflict {
+		t.Errorf("other parameters: %v, want a conflict", err)
+	}
+	l.MustRelease(id)
+	w.Eventually("the record", func() error {
+		got, err := l.TryCreate(local)
+		if err != nil || got.GetId() != id || got.GetPhase() != sandboxv1.Phase_ENDED {
+			return fmt.Errorf("%v, %v", got, err)
+		}
+		return nil
+	})
+}
+
 // I2: every call with a key gets its one sandbox, at the same time, after a restart, and after it has ended.
 func TestI2OneKeyOneSandbox(t *testing.T) {
 	w, l := claimtest.Start(t, 6)

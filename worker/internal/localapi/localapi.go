@@ -30,6 +30,7 @@ const DefaultAddress = "127.0.0.1:8082"
 type Claims interface {
 	Create(ctx context.Context, c claim.Claim) (*sandboxv1.Sandbox, error)
 	Lookup(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
+	LookupLatest(ctx context.Context, keyHash string) (*sandboxv1.Sandbox, error)
 	Cancel(ctx context.Context, keyHash string, attempt int32) (*sandboxv1.Sandbox, error)
 }
 

@@ -39,7 +39,7 @@ func (a *API) CreateSandbox(ctx context.Context, in *sandboxv1.CreateSandboxRequ
 	if r.GetClaimKey() != "" {
 		c.KeyHash, c.Attempt = a.keyHash(r.GetTeam(), r.GetNamespace(), r.GetClaimKey()), onlyAttempt
 		// The key's own sandbox is returned even if there is no room for another.
-		if held, err := a.opts.Claims.Lookup(ctx, c.KeyHash, onlyAttempt); err == nil {
+		if held, err := a.lookup(ctx, r.GetTeam(), r.GetNamespace(), r.GetClaimKey()); err == nil {
 			c.Pool = types.NamespacedName{Namespace: held.GetNamespace(), Name: held.GetPool()}
 			return a.opts.Claims.Create(ctx, c)
 		}
@@ -131,11 +131,22 @@ func (a *API) ResumeSandbox(ctx context.Context, r *sandboxv1.ResumeSandboxReque
 // GetClaim returns the state of a claim key.
 func (a *API) GetClaim(ctx context.Context, r *sandboxv1.GetClaimRequest) (*sandboxv1.Claim, error) {
 	namespace := namespaceOf(r)
-	got, err := a.opts.Claims.Lookup(ctx, a.keyHash(r.GetTeam(), namespace, r.GetClaimKey()), onlyAttempt)
+	got, err := a.lookup(ctx, r.GetTeam(), namespace, r.GetClaimKey())
 	if err != nil {
 		return nil, err
 	}
 	return a.describe(r.GetClaimKey(), namespace, got), nil
+}
+
+// lookup returns the sandbox of a key of this API, else the one that the hub has under that key in this cluster.
+func (a *API) lookup(ctx context.Context, team, namespace, key string) (*sandboxv1.Sandbox, error) {
+	got, err := a.opts.Claims.Lookup(ctx, a.keyHash(team, namespace, key), onlyAttempt)
+	if e := problem.FromError(err); e != nil && e.Reason == problem.NotFound {
+		if got, hubErr := a.opts.Claims.LookupLatest(ctx, sandbox.KeyHash(team, namespace, key)); hubErr == nil {
+			return got, nil
+		}
+	}
+	return got, err
 }
 
 // CancelClaim ends a claim, however far it is.
