@@ -41,6 +41,8 @@
 //     it ends; held by TestI2AWriteThatComesLateEndsUnanswered.
 //   - Refusals and cancels are kept for ten minutes, up to a maximum number, by the monotonic clock (I10, I11); held by
 //     TestRefusalIsRemembered, TestCanceledKey, TestI2OnlyAnUnknownAttemptIsDeclined.
+//   - A local claim returns the sandbox that the hub has under its key in this cluster; because clients fall back to the local API;
+//     held by TestI2ALocalClaimReturnsTheHubsSandbox.
 //
 // # The queue of a pool
 //
