@@ -92,6 +92,9 @@ func (s *session) receive(ctx context.Context) error {
 				Resume: &federationv1.CopyResume{Seen: s.history.upTo(file)},
 			}})
 		case *federationv1.CopyFrame_Resume:
+			if file == "" {
+				return errProtocol
+			}
 			err = hand(ctx, s.resume, body.Resume.GetSeen())
 		case *federationv1.CopyFrame_Ack:
 			err = hand(ctx, s.acks, body.Ack.GetUpTo())
@@ -180,6 +183,9 @@ func (s *session) send(ctx context.Context) error {
 			err = s.write(sentFrame(ids))
 		case file = <-s.hello:
 		case upTo = <-s.resume:
+			if file == "" {
+				file = <-s.hello // it came first; without it the other side's records cannot be told from this one's
+			}
 			begun = true
 			if upTo > last {
 				upTo = 0
