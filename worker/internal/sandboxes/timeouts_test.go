@@ -125,9 +125,12 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 		got.GetStopReason() != "Released" {
 		t.Errorf("an ended sandbox is changed: %v, %v", got, err)
 	}
-	if got := endings(l, "Released", "IdleTimeout"); got != 1 {
-		t.Errorf("%v endings are counted as idle", got)
-	}
+	w.Eventually("the metric, which is counted after the record is kept", func() error {
+		if got := endings(l, "Released", "IdleTimeout"); got != 1 {
+			return fmt.Errorf("%v endings are counted as idle", got)
+		}
+		return nil
+	})
 }
 
 // endings counts sandboxes that have ended.
