@@ -23,6 +23,7 @@ import (
 	"navix.sh/atoll/pkg/heap"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/logging"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/version"
@@ -59,6 +60,7 @@ type options struct {
 	peerAddress    string
 
 	limits  serve.Limits
+	shares  reach.Shares
 	web     serve.Web
 	logging logging.Flags
 	tracing telemetry.Flags
@@ -134,6 +136,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.peerListen, "peer-listen", "", "address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
 	flags.StringVar(&o.peerAddress, "peer-address", "", "host:port at which they reach this one (required with --peer-listen)")
 	o.limits.Bind(flags)
+	o.shares.Bind(flags)
 	o.web.Bind(flags)
 	o.logging.Bind(flags)
 	o.tracing.Bind(flags)
@@ -189,5 +192,5 @@ func (o *options) validate() error {
 			errs = append(errs, errors.New("--hub needs --tls-cert-file, --tls-key-file and --tls-ca-file"))
 		}
 	}
-	return errors.Join(append(errs, o.limits.Validate(), o.web.Validate(), o.tracing.Validate())...)
+	return errors.Join(append(errs, o.limits.Validate(), o.shares.Validate(), o.web.Validate(), o.tracing.Validate())...)
 }

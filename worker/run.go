@@ -295,7 +295,8 @@ func (w *assembly) addTunnels(activity *podtunnel.Activity) (reach.Opener, error
 		return nil, err
 	}
 	service, err := podtunnel.New(podtunnel.Options{
-		Sandboxes: w.path.sandboxes, Activity: activity, Lease: w.lock, Upstream: upstream, Clock: w.local, Log: w.log.WithName("reach"),
+		Sandboxes: w.path.sandboxes, Activity: activity, Lease: w.lock, Upstream: upstream, Shares: w.shares, Clock: w.local,
+		Log: w.log.WithName("reach"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the way into sandboxes: %w", err)

@@ -19,6 +19,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/telemetry"
 )
 
@@ -32,11 +33,13 @@ const (
 	maxOpening = 8
 )
 
-// Options configure a Server. All are required.
+// Options configure a Server. Fleet, Clock and Log are required.
 type Options struct {
 	Fleet *fleet.Fleet
 	Clock clock.Clock
 	Log   logr.Logger
+	// Tunnels are the shares of each cluster's tunnels.
+	Tunnels reach.Shares
 }
 
 // Handler takes what workers report about claims.
@@ -66,7 +69,7 @@ type Server struct {
 // NewServer returns a server without streams. It refuses them until it has a handler; because the handler sends calls to workers
 // through this server, and so is created later.
 func NewServer(opts Options) *Server {
-	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(), conns: map[string]*conn{}, opening: map[string]int{}}
+	return &Server{opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(opts.Tunnels), conns: map[string]*conn{}, opening: map[string]int{}}
 }
 
 // Handle sets the handler and admits workers.

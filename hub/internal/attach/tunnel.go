@@ -12,25 +12,24 @@ import (
 	"google.golang.org/grpc/status"
 
 	"navix.sh/atoll/pkg/link"
-	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
 
-const (
-	// maxTunnels bounds the tunnels of a cluster, including those that are being opened.
-	maxTunnels = 2048
-	// tunnelTimeout is how long a worker may take to name the token of a tunnel.
-	tunnelTimeout = 10 * time.Second
-)
+// tunnelTimeout is how long a worker may take to name the token of a tunnel.
+const tunnelTimeout = 10 * time.Second
 
-// tunnels holds the awaited tunnels by token, and the number of tunnels of each cluster.
+// tunnels holds the awaited tunnels by token, and counts the tunnels of each cluster, including those that are being opened.
 type tunnels struct {
+	shares reach.Shares
+
 	mu      sync.Mutex
 	awaited map[string]*awaited
-	count   map[string]int
+	seats   map[string]*reach.Seats // by cluster
 }
 
-func newTunnels() *tunnels { return &tunnels{awaited: map[string]*awaited{}, count: map[string]int{}} }
+func newTunnels(shares reach.Shares) *tunnels {
+	return &tunnels{shares: shares, awaited: map[string]*awaited{}, seats: map[string]*reach.Seats{}}
+}
 
 // awaited is a tunnel that a cluster was asked to open.
 type awaited struct {
@@ -38,26 +37,29 @@ type awaited struct {
 	arrived chan *link.Tunnel // holds one
 }
 
-// await returns the token that a cluster's worker must present. It is valid once, and for that cluster only.
-func (t *tunnels) await(cluster string) (token string, a *awaited, err error) {
+// await returns the token that a cluster's worker must present. It is valid once, and for that cluster only. The tunnel counts
+// against its holder until leave is called.
+func (t *tunnels) await(cluster string, holder reach.Holder) (token string, a *awaited, leave func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.count[cluster] >= maxTunnels {
-		return "", nil, problem.New(problem.RateLimited, "cluster %s has %d tunnels already", cluster, maxTunnels).WithRetryAfter(time.Second)
+	seats := t.seats[cluster]
+	if seats == nil {
+		seats = &reach.Seats{Shares: t.shares}
 	}
-	t.count[cluster]++
+	taken, err := seats.Take(holder)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	t.seats[cluster] = seats
 	token, a = rand.Text(), &awaited{cluster: cluster, arrived: make(chan *link.Tunnel, 1)}
 	t.awaited[token] = a
-	return token, a, nil
-}
-
-// done frees a place.
-func (t *tunnels) done(cluster string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.count[cluster]--; t.count[cluster] == 0 {
-		delete(t.count, cluster)
-	}
+	return token, a, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if taken(); seats.Taken() == 0 && t.seats[cluster] == seats {
+			delete(t.seats, cluster)
+		}
+	}, nil
 }
 
 // drop stops waiting. A tunnel that was not taken is closed.
@@ -86,9 +88,11 @@ func (t *tunnels) arrive(token, cluster string, tunnel *link.Tunnel) bool {
 }
 
 // OpenTunnel has a cluster's worker open a tunnel: tell passes the token to the worker, and fails if the worker refuses. The
-// context bounds the opening. The caller closes the tunnel.
-func (s *Server) OpenTunnel(ctx context.Context, cluster string, tell func(ctx context.Context, token string) error) (reach.Tunnel, error) {
-	token, a, err := s.tunnels.await(cluster)
+// context bounds the opening. The caller closes the tunnel. A holder that has its share of the cluster's tunnels is refused (I14).
+func (s *Server) OpenTunnel(
+	ctx context.Context, cluster string, holder reach.Holder, tell func(ctx context.Context, token string) error,
+) (reach.Tunnel, error) {
+	token, a, leave, err := s.tunnels.await(cluster, holder)
 	if err != nil {
 		return nil, err
 	}
@@ -98,14 +102,14 @@ func (s *Server) OpenTunnel(ctx context.Context, cluster string, tell func(ctx c
 	for {
 		select {
 		case tunnel := <-a.arrived: // before the response, which is not waited for
-			return &openedTunnel{Tunnel: tunnel, over: sync.OnceFunc(func() { s.tunnels.done(cluster) })}, nil
+			return &openedTunnel{Tunnel: tunnel, over: leave}, nil
 		case err = <-told:
 			told = nil
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
 		if err != nil {
-			s.tunnels.done(cluster)
+			leave()
 			return nil, err
 		}
 	}

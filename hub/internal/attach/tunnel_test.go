@@ -50,7 +50,7 @@ func (h *hub) open(cluster string, by *link.Tunnels) (reach.Tunnel, *link.Tunnel
 	h.Helper()
 	var caller *link.TunnelCaller
 	opened := make(chan struct{})
-	tunnel, err := h.server.OpenTunnel(h.Context(), cluster, func(ctx context.Context, token string) (err error) {
+	tunnel, err := h.server.OpenTunnel(h.Context(), cluster, reach.Holder{}, func(ctx context.Context, token string) (err error) {
 		defer close(opened)
 		caller, err = by.Open(ctx, token)
 		return err
@@ -91,7 +91,7 @@ func TestI12ATokenIsGoodForItsClusterAlone(t *testing.T) {
 	h := newHub(t, handler{})
 	own, other := h.tunnels("a"), h.tunnels("b")
 	var stolen string
-	tunnel, err := h.server.OpenTunnel(t.Context(), "a", func(ctx context.Context, token string) error {
+	tunnel, err := h.server.OpenTunnel(t.Context(), "a", reach.Holder{}, func(ctx context.Context, token string) error {
 		if _, err := other.Open(ctx, token); status.Code(err) != codes.NotFound {
 			t.Errorf("another cluster names the token: %v", err)
 		}
@@ -105,7 +105,7 @@ func TestI12ATokenIsGoodForItsClusterAlone(t *testing.T) {
 		t.Errorf("a token is named again: %v", err)
 	}
 	want := errors.New("refused")
-	if _, err := h.server.OpenTunnel(t.Context(), "a", func(_ context.Context, token string) error {
+	if _, err := h.server.OpenTunnel(t.Context(), "a", reach.Holder{}, func(_ context.Context, token string) error {
 		stolen = token
 		return want
 	}); !errors.Is(err, want) {
@@ -114,7 +114,7 @@ func TestI12ATokenIsGoodForItsClusterAlone(t *testing.T) {
 	if _, err := own.Open(t.Context(), stolen); status.Code(err) != codes.NotFound {
 		t.Errorf("a token that nobody waits for is named: %v", err)
 	}
-	if n := h.server.tunnels.count["a"]; n != 1 {
+	if n := h.server.tunnels.seats["a"].Taken(); n != 1 {
 		t.Errorf("cluster a has %d tunnels, want 1", n)
 	}
 }

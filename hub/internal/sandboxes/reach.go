@@ -4,18 +4,20 @@ package sandboxes
 
 import (
 	"context"
+	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
 
 // Tunnels opens tunnels from workers.
 type Tunnels interface {
-	// OpenTunnel has a cluster open a tunnel; tell passes the token to the cluster.
-	OpenTunnel(ctx context.Context, clusterID string, tell func(ctx context.Context, token string) error) (reach.Tunnel, error)
+	// OpenTunnel has a cluster open a tunnel, which counts against its holder; tell passes the token to the cluster.
+	OpenTunnel(ctx context.Context, clusterID string, holder reach.Holder, tell func(ctx context.Context, token string) error) (reach.Tunnel, error)
 }
 
 // Open connects to a sandbox through its cluster. A caller that may not see it gets the error of Get.
@@ -27,10 +29,24 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 	case ended != nil:
 		return nil, problem.New(problem.NotFound, "sandbox %s has ended: %s", id, ended.GetStopReason())
 	}
-	return s.tunnels.OpenTunnel(ctx, cluster, func(ctx context.Context, token string) error {
+	holder := reach.Holder{Account: accountOf(principal.From(ctx)), Sandbox: id}
+	return s.tunnels.OpenTunnel(ctx, cluster, holder, func(ctx context.Context, token string) error {
 		call := proto.CloneOf(what)
 		call.SandboxId, call.Token = id, token
 		_, err := s.workers.Call(ctx, cluster, &federationv1.Dispatch{Call: &federationv1.Dispatch_Reach{Reach: call}})
 		return err
 	})
+}
+
+// accountOf returns whose share of a cluster's tunnels a caller uses: its team's, or its own if it has none; because a caller for
+// all teams could reach the sandboxes of any. A hub without credentials has one caller.
+func accountOf(p principal.Principal) string {
+	switch {
+	case p.Team != "":
+		return fmt.Sprintf("team %q", p.Team)
+	case p.Name != "":
+		return fmt.Sprintf("API key %q", p.Name)
+	default:
+		return ""
+	}
 }

@@ -20,7 +20,7 @@ type asked []string
 
 var errNoTunnel = errors.New("no tunnel here")
 
-func (a *asked) OpenTunnel(_ context.Context, cluster string, _ func(context.Context, string) error) (reach.Tunnel, error) {
+func (a *asked) OpenTunnel(_ context.Context, cluster string, _ reach.Holder, _ func(context.Context, string) error) (reach.Tunnel, error) {
 	*a = append(*a, cluster)
 	return nil, errNoTunnel
 }

@@ -565,3 +565,35 @@ func tunnelsOfASandboxAreBounded(t *testing.T, w *world) {
 	w.release(id)
 	w.tunnels(0)
 }
+
+// I14: a team's share is that of all its sandboxes, whoever the callers are. The world's sandboxes have one team.
+func TestI14ATeamsSandboxesShareItsTunnels(t *testing.T) {
+	w := newWorld(t, func(o *podtunnel.Options) { o.Shares = reach.Shares{All: 8, Sandbox: 3} })
+	first, second := w.claim().GetId(), w.claim().GetId()
+	port := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	open := func(id string, want int) string {
+		t.Helper()
+		for n := range 8 {
+			socket, err := w.dial(id, "ports/"+port, reach.TCPProtocol)
+			if err == nil {
+				t.Cleanup(func() { _ = socket.Close() })
+				continue
+			}
+			if n != want || problem.FromError(err).Reason != problem.RateLimited {
+				t.Errorf("after %d tunnels, want %d: %v", n, want, err)
+			}
+			return err.Error()
+		}
+		t.Errorf("sandbox %s has 8 of 8 tunnels", id)
+		return ""
+	}
+	if why := open(first, 3); !strings.Contains(why, "sandbox "+first+" has 3") {
+		t.Errorf("refused for %s", why)
+	}
+	if why := open(second, 1); !strings.Contains(why, "has 4 of this cluster's 8") {
+		t.Errorf("refused for %s", why)
+	}
+	w.release(first)
+	w.release(second)
+	w.tunnels(0)
+}

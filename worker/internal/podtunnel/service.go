@@ -5,6 +5,7 @@ package podtunnel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -21,9 +22,6 @@ import (
 )
 
 const (
-	// maxTunnels bounds all tunnels, maxTunnelsEach those of a sandbox: each has buffers, and a connection to the API server.
-	maxTunnelsEach = 128
-	maxTunnels     = 2048
 	// dialTimeout bounds how long the API server and the kubelet may take to start.
 	dialTimeout = 10 * time.Second
 	// leaseCheck bounds how late a silent tunnel notices that this process no longer leads.
@@ -50,17 +48,19 @@ type Options struct {
 	Activity  *Activity
 	Lease     inventory.Lease
 	Upstream  Upstream
-	Clock     clock.WithTicker
-	Log       logr.Logger
+	// Shares bound the tunnels: each has buffers, and a connection to the API server.
+	Shares reach.Shares
+	Clock  clock.WithTicker
+	Log    logr.Logger
 }
 
 // Service opens tunnels to sandboxes.
 type Service struct {
-	opts Options
+	opts  Options
+	seats reach.Seats
 
 	mu       sync.Mutex
 	sessions map[string]map[*session]struct{} // by sandbox id
-	open     int
 }
 
 var _ reach.Opener = (*Service)(nil)
@@ -80,7 +80,7 @@ func New(opts Options) (*Service, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	s := &Service{opts: opts, sessions: map[string]map[*session]struct{}{}}
+	s := &Service{opts: opts, seats: reach.Seats{Shares: opts.Shares}, sessions: map[string]map[*session]struct{}{}}
 	opts.Sandboxes.OnShut(s.shut)
 	return s, nil
 }
@@ -118,30 +118,40 @@ func (s *Service) Open(ctx context.Context, id string, what *federationv1.ReachC
 	return opened, nil
 }
 
-// begin notes a session before anything is looked up, so that any later event of the sandbox ends it.
+// begin notes a session before its Pod is looked up, so that any later event of the sandbox ends it. It counts against the
+// sandbox and its team, whoever the caller is (I14); a sandbox never changes its team.
 func (s *Service) begin(id string) (*session, error) {
+	place, err := s.opts.Sandboxes.Locate(id)
+	if err != nil {
+		return nil, err
+	}
+	leave, err := s.seats.Take(reach.Holder{Account: accountOf(place), Sandbox: id})
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.open >= maxTunnels:
-		return nil, problem.New(problem.RateLimited, "the worker has %d tunnels open already", maxTunnels).WithRetryAfter(time.Second)
-	case len(s.sessions[id]) >= maxTunnelsEach:
-		return nil, problem.New(problem.RateLimited, "sandbox %s has %d tunnels open already", id, maxTunnelsEach).WithRetryAfter(time.Second)
-	}
-	opened := newSession(s, id)
+	opened := newSession(s, id, leave)
 	if s.sessions[id] == nil {
 		s.sessions[id] = map[*session]struct{}{}
 	}
 	s.sessions[id][opened] = struct{}{}
-	s.open++
 	return opened, nil
+}
+
+// accountOf is the sandbox's team; sandboxes without a team share an account with the others of their namespace.
+func accountOf(place sandboxes.Place) string {
+	if place.Team == "" {
+		return fmt.Sprintf("what has no team in namespace %q", place.Pod.Namespace)
+	}
+	return fmt.Sprintf("team %q", place.Team)
 }
 
 // forget is called once for each session.
 func (s *Service) forget(session *session) {
+	session.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open--
 	delete(s.sessions[session.id], session)
 	if len(s.sessions[session.id]) == 0 {
 		delete(s.sessions, session.id)
@@ -149,9 +159,6 @@ func (s *Service) forget(session *session) {
 }
 
 func (s *Service) reach(ctx context.Context, session *session, what *federationv1.ReachCall) error {
-	if _, err := s.opts.Sandboxes.Locate(session.id); err != nil {
-		return err
-	}
 	// It waits for an end that is being written. A failed write of the activity does not keep the caller out.
 	if _, err := s.opts.Sandboxes.Touch(ctx, session.id); err != nil && ctx.Err() != nil {
 		return err
@@ -235,8 +242,4 @@ func (s *Service) end(id string, reason error) {
 }
 
 // Tunnels returns the number of open tunnels (I10).
-func (s *Service) Tunnels() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open
-}
+func (s *Service) Tunnels() int { return s.seats.Taken() }

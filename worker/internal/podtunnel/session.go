@@ -16,13 +16,14 @@ type session struct {
 	ctx     context.Context
 	cut     context.CancelCauseFunc // does not block
 	once    sync.Once
+	leave   func() // frees its place
 
 	inner reach.Tunnel // set before any caller but the service has the session
 	stop  func() bool
 }
 
-func newSession(s *Service, id string) *session {
-	session := &session{service: s, id: id}
+func newSession(s *Service, id string, leave func()) *session {
+	session := &session{service: s, id: id, leave: leave}
 	session.ctx, session.cut = context.WithCancelCause(context.Background())
 	return session
 }

@@ -24,6 +24,7 @@ type Place struct {
 	UID        types.UID
 	Containers []string // the sandbox's own first, to which runtimes belong
 	Runtimes   []v1alpha1.SandboxRuntimeSpec
+	Team       string // whose sandbox it is
 }
 
 // Locate returns where a running sandbox is.
@@ -47,7 +48,7 @@ func (s *Service) locate(v *inventory.View, id string) (Place, error) {
 		return Place{}, disposition.NotFound("sandbox %s has ended, or is about to: %s", id, s.Show(p).GetStopReason())
 	}
 	pod := p.Object()
-	place := Place{Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID, Runtimes: p.Pool().Runtimes()}
+	place := Place{Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID, Runtimes: p.Pool().Runtimes(), Team: sandbox.Read(pod).Team}
 	for i := range pod.Spec.Containers {
 		place.Containers = append(place.Containers, pod.Spec.Containers[i].Name)
 	}
