@@ -11,10 +11,13 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"navix.sh/atoll/pkg/envelope"
 )
 
 const (
@@ -38,6 +41,8 @@ var (
 	ErrDamaged = errors.New("the file is damaged")
 	// ErrNewer: a newer build wrote the file.
 	ErrNewer = errors.New("it was written by a newer build")
+	// ErrEncrypted: the file is encrypted, and no key was given.
+	ErrEncrypted = errors.New("it is encrypted")
 )
 
 // Bolt is a Store in one bbolt file. Values are stored after their revision, which is the data bucket's sequence.
@@ -45,6 +50,8 @@ type Bolt struct {
 	db        *bbolt.DB
 	kind      string
 	schema    uint64
+	seal      sealing
+	stale     atomic.Int64 // entries that are encrypted with another key than the current one, when last counted
 	committer *committer
 }
 
@@ -54,12 +61,18 @@ var _ Store = (*Bolt)(nil)
 // file of another kind is refused. A file has schema 1 without migrations, and one more for each; an older file is migrated
 // before anything can read it, a newer one is refused. Every error names the path.
 func OpenBolt(path, kind string, migrations ...Migration) (*Bolt, error) {
-	l := layout{kind, migrations}
+	return OpenSealed(path, kind, nil, migrations...)
+}
+
+// OpenSealed is OpenBolt for a file whose values are encrypted. It encrypts a file that is not. Without a sealer an encrypted file
+// is refused (ErrEncrypted); without its keys as well (envelope.ErrNoKey, envelope.ErrWrongKey), and nothing is changed.
+func OpenSealed(path, kind string, sealer *envelope.Sealer, migrations ...Migration) (*Bolt, error) {
+	l := layout{kind, migrations, sealing{sealer, kind}}
 	db, err := l.open(path)
 	if err != nil {
 		return nil, fmt.Errorf("store file %s: %w", path, err)
 	}
-	return &Bolt{db: db, kind: kind, schema: l.schema(), committer: startCommitter(db, newMetrics(kind))}, nil
+	return &Bolt{db: db, kind: kind, schema: l.schema(), seal: l.seal, committer: startCommitter(db, newMetrics(kind))}, nil
 }
 
 // Schema is the version of the file's layout.
@@ -104,7 +117,27 @@ func openFile(path string) (db *bbolt.DB, err error) {
 	if err != nil {
 		return nil, explainOpen(path, err)
 	}
+	if err := stillAt(path, file); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	return db, nil
+}
+
+// stillAt returns an error if the file was replaced while this process waited for its lock; because otherwise two processes
+// could each have one file of the same name.
+func stillAt(path string, file *os.File) error {
+	mine, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(mine, there) {
+		return fmt.Errorf("%w: another file took its place meanwhile", ErrLocked)
+	}
+	return nil
 }
 
 // guard turns bbolt's reaction to a damaged or truncated file into an error: bbolt panics, or reads unmapped memory.
@@ -144,7 +177,10 @@ func (b *Bolt) Get(ctx context.Context, key string) (entry Entry, found bool, er
 		}
 		return nil
 	})
-	return entry, found, wrap(err)
+	if err == nil && found {
+		entry.Value, err = b.seal.open(ctx, key, entry.Value)
+	}
+	return entry, found, b.spoilt(wrap(err))
 }
 
 // Range implements Store.
@@ -166,7 +202,23 @@ func (b *Bolt) Range(ctx context.Context, prefix, after string, limit int) (entr
 		}
 		return nil
 	})
-	return entries, wrap(err)
+	for i := range entries {
+		if e := &entries[i]; err == nil {
+			e.Value, err = b.seal.open(ctx, e.Key, e.Value)
+		}
+	}
+	if err != nil {
+		return nil, b.spoilt(wrap(err))
+	}
+	return entries, nil
+}
+
+// spoilt ends the store when a value turns out to be damaged.
+func (b *Bolt) spoilt(err error) error {
+	if errors.Is(err, ErrDamaged) {
+		b.committer.broken.Store(true)
+	}
+	return err
 }
 
 // Commit implements Store.
@@ -176,7 +228,11 @@ func (b *Bolt) Commit(ctx context.Context, txn Txn) (uint64, error) {
 			return 0, ErrKey
 		}
 	}
-	return b.committer.commit(ctx, txn)
+	txn, err := b.seal.txn(ctx, txn)
+	if err != nil {
+		return 0, err
+	}
+	return b.committer.commit(ctx, &request{txn: txn})
 }
 
 // CopyTo writes a consistent copy of the store to a new file at path. Writes that grow the file wait for it, so path should be on

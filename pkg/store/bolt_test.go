@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 
+	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/store/storetest"
 )
@@ -173,31 +174,40 @@ func replaceWithDirectory(t *testing.T, path string) {
 	}
 }
 
+// BenchmarkCommit measures grouped commits of entries like a claim's, plain and encrypted.
 func BenchmarkCommit(b *testing.B) {
-	for _, writers := range []int{1, 16, 64, 256} {
-		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
-			s, err := store.OpenBolt(filepath.Join(b.TempDir(), "s.db"), "test")
-			if err != nil {
-				b.Fatal(err)
+	for _, sealed := range []bool{false, true} {
+		for _, writers := range []int{1, 16, 64, 256} {
+			b.Run(fmt.Sprintf("encrypted=%t/writers=%d", sealed, writers), func(b *testing.B) { benchmarkCommit(b, sealed, writers) })
+		}
+	}
+}
+
+func benchmarkCommit(b *testing.B, sealed bool, writers int) {
+	var sealer *envelope.Sealer
+	if sealed {
+		sealer = sealerOf(b, keyA)
+	}
+	s, err := store.OpenSealed(filepath.Join(b.TempDir(), "s.db"), "test", sealer)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for i := range work {
+				key := fmt.Sprintf("claim/%08d", i)
+				if _, err := store.CompareAndSwap(b.Context(), s, key, 0, make([]byte, 400)); err != nil {
+					b.Error(err)
+				}
 			}
-			defer func() { _ = s.Close() }()
-			work := make(chan int)
-			var wg sync.WaitGroup
-			for range writers {
-				wg.Go(func() {
-					for i := range work {
-						key := fmt.Sprintf("claim/%08d", i)
-						if _, err := store.CompareAndSwap(b.Context(), s, key, 0, make([]byte, 400)); err != nil {
-							b.Error(err)
-						}
-					}
-				})
-			}
-			for i := 0; b.Loop(); i++ {
-				work <- i
-			}
-			close(work)
-			wg.Wait()
 		})
 	}
+	for i := 0; b.Loop(); i++ {
+		work <- i
+	}
+	close(work)
+	wg.Wait()
 }

@@ -30,8 +30,10 @@ type committer struct {
 }
 
 type request struct {
-	txn  Txn
-	done chan result // buffered: the committer never waits for a caller that has left
+	txn Txn
+	// change, if it is set, is made instead of txn. An error of it fails the whole group.
+	change func(data *bbolt.Bucket) error
+	done   chan result // buffered: the committer never waits for a caller that has left
 }
 
 type result struct {
@@ -51,8 +53,8 @@ func startCommitter(db *bbolt.DB, m *metrics) *committer {
 	return c
 }
 
-func (c *committer) commit(ctx context.Context, txn Txn) (uint64, error) {
-	r := &request{txn: txn, done: make(chan result, 1)}
+func (c *committer) commit(ctx context.Context, r *request) (uint64, error) {
+	r.done = make(chan result, 1)
 	select {
 	case <-c.quit:
 		return 0, ErrClosed
@@ -166,6 +168,12 @@ func (c *committer) update(group []*request, results []result) (err error) {
 	return c.db.Update(func(tx *bbolt.Tx) error {
 		data := tx.Bucket(dataBucket)
 		for i, r := range group {
+			if r.change != nil {
+				if err := r.change(data); err != nil {
+					return err
+				}
+				continue
+			}
 			if !holds(data, r.txn.If) {
 				results[i].err = ErrConflict
 				continue

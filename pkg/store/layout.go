@@ -4,6 +4,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,13 +24,18 @@ type Migration func(m *Migrating) error
 type Migrating struct {
 	data     *bbolt.Bucket
 	revision uint64
+	seal     sealing
 }
 
 // Each calls f for every entry below the prefix, in order. f must not change the file.
 func (m *Migrating) Each(prefix string, f func(key string, value []byte) error) error {
 	c := m.data.Cursor()
 	for k, v := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, v = c.Next() {
-		if err := f(string(k), v[revisionLen:]); err != nil {
+		value, err := m.seal.open(context.Background(), string(k), v[revisionLen:])
+		if err != nil {
+			return err
+		}
+		if err := f(string(k), value); err != nil {
 			return err
 		}
 	}
@@ -38,6 +44,10 @@ func (m *Migrating) Each(prefix string, f func(key string, value []byte) error) 
 
 // Put writes an entry.
 func (m *Migrating) Put(key string, value []byte) error {
+	value, err := m.seal.close(context.Background(), key, value)
+	if err != nil {
+		return err
+	}
 	return m.data.Put([]byte(key), append(binary.BigEndian.AppendUint64(nil, m.revision), value...))
 }
 
@@ -48,7 +58,11 @@ func (m *Migrating) Delete(key string) error { return m.data.Delete([]byte(key))
 type layout struct {
 	kind       string
 	migrations []Migration
+	seal       sealing
 }
+
+// errPlain means that a file is sound and not encrypted, though it should be.
+var errPlain = errors.New("the file is not encrypted")
 
 func (l layout) schema() uint64 { return uint64(len(l.migrations)) + 1 }
 
@@ -70,6 +84,13 @@ func (l layout) open(path string) (*bbolt.DB, error) {
 		return nil, err
 	}
 	err = prepare(db, path, l)
+	if errors.Is(err, errPlain) {
+		plain := layout{l.kind, l.migrations, sealing{nil, l.kind}}
+		if err = errors.Join(plain.replace(db, path, l.seal), db.Close()); err != nil {
+			return nil, err
+		}
+		return l.open(path)
+	}
 	if err == nil {
 		// Also for an existing file; because the process that created it may have died before its name was durable.
 		err = durable.SyncDir(filepath.Dir(path))
@@ -144,13 +165,18 @@ func prepare(db *bbolt.DB, path string, l layout) (err error) {
 		if err := checkTree(tx, path, int64(db.Info().PageSize)); err != nil {
 			return err
 		}
-		if schema, err = l.check(tx.Bucket(metaBucket)); err != nil {
+		var sealed bool
+		if schema, sealed, err = l.check(tx.Bucket(metaBucket)); err != nil {
 			return err
 		}
-		if err := checkData(tx.Bucket(dataBucket)); err != nil {
+		plain := l.seal.sealer != nil && !sealed
+		if err := l.checkData(tx.Bucket(dataBucket), sealed); err != nil {
 			return err
 		}
-		return checkPages(tx)
+		if err := checkPages(tx); err != nil || !plain {
+			return err
+		}
+		return errPlain
 	})
 	if err != nil || schema == l.schema() {
 		return err
@@ -158,26 +184,31 @@ func prepare(db *bbolt.DB, path string, l layout) (err error) {
 	return db.Update(func(tx *bbolt.Tx) error { return l.apply(tx, schema) })
 }
 
-// check returns the file's schema.
-func (l layout) check(meta *bbolt.Bucket) (uint64, error) {
+// check returns the file's schema, and whether its values are encrypted.
+func (l layout) check(meta *bbolt.Bucket) (schema uint64, sealed bool, err error) {
 	if meta == nil {
-		return 0, fmt.Errorf("%w: it has no layout", ErrDamaged)
+		return 0, false, fmt.Errorf("%w: it has no layout", ErrDamaged)
 	}
 	version := meta.Get(schemaKey)
 	if len(version) != 8 {
-		return 0, fmt.Errorf("%w: no schema version", ErrDamaged)
+		return 0, false, fmt.Errorf("%w: no schema version", ErrDamaged)
 	}
-	schema := binary.BigEndian.Uint64(version)
+	schema = binary.BigEndian.Uint64(version)
 	if schema > l.schema() {
-		return 0, fmt.Errorf("the file has schema %d and this build knows up to %d: %w", schema, l.schema(), ErrNewer)
+		return 0, false, fmt.Errorf("the file has schema %d and this build knows up to %d: %w", schema, l.schema(), ErrNewer)
 	}
 	if schema == 0 {
-		return 0, fmt.Errorf("%w: schema 0 was never written", ErrDamaged)
+		return 0, false, fmt.Errorf("%w: schema 0 was never written", ErrDamaged)
 	}
-	if got := string(meta.Get(kindKey)); got != l.kind {
-		return 0, fmt.Errorf("the file holds %q, not %q", got, l.kind)
+	switch got := string(meta.Get(kindKey)); {
+	case got == l.kind:
+		return schema, false, nil
+	case got != sealedKind(l.kind):
+		return 0, false, fmt.Errorf("the file holds %q, not %q", got, l.kind)
+	case l.seal.sealer == nil:
+		return 0, false, ErrEncrypted
 	}
-	return schema, nil
+	return schema, true, nil
 }
 
 // apply initialises a new file, or runs the missing migrations of an older one.
@@ -196,7 +227,7 @@ func (l layout) apply(tx *bbolt.Tx, schema uint64) error {
 			if err != nil {
 				return err
 			}
-			if err := migrate(&Migrating{data, revision}); err != nil {
+			if err := migrate(&Migrating{data, revision, l.seal}); err != nil {
 				return fmt.Errorf("migrating from schema %d: %w", schema+uint64(i), err)
 			}
 		}
@@ -204,10 +235,15 @@ func (l layout) apply(tx *bbolt.Tx, schema uint64) error {
 	if err := meta.Put(schemaKey, binary.BigEndian.AppendUint64(nil, l.schema())); err != nil {
 		return err
 	}
-	return meta.Put(kindKey, []byte(l.kind))
+	kind := l.kind
+	if l.seal.sealer != nil {
+		kind = sealedKind(kind)
+	}
+	return meta.Put(kindKey, []byte(kind))
 }
 
-func checkData(data *bbolt.Bucket) error {
+// checkData reads every entry, and decrypts the values of an encrypted file.
+func (l layout) checkData(data *bbolt.Bucket, sealed bool) error {
 	if data == nil {
 		return fmt.Errorf("%w: it holds no data", ErrDamaged)
 	}
@@ -216,7 +252,11 @@ func checkData(data *bbolt.Bucket) error {
 		if len(v) < revisionLen || binary.BigEndian.Uint64(v) > last {
 			return fmt.Errorf("%w: entry %q has no valid revision", ErrDamaged, k)
 		}
-		return nil
+		if !sealed {
+			return nil
+		}
+		_, err := l.seal.open(context.Background(), string(k), v[revisionLen:])
+		return err
 	})
 }
 

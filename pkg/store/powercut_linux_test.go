@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"navix.sh/atoll/pkg/durable/powercut"
+	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -34,6 +35,30 @@ func TestANewFileSurvivesAPowerCut(t *testing.T) {
 			return errors.Join(commit(s, 0, 1, mark), s.Close())
 		},
 		Check: func(dir string, marks []string) error { return checkFile(filepath.Join(dir, "s.db"), marks) },
+	})
+}
+
+// TestEncryptingSurvivesAPowerCut: a plain file that is being encrypted, and the writes after that, lose nothing.
+func TestEncryptingSurvivesAPowerCut(t *testing.T) {
+	sealer := sealerOf(t, keyA)
+	powercut.Run(t, powercut.Case{
+		Do: func(dir string, mark func(string)) error {
+			path := filepath.Join(dir, "s.db")
+			s, err := store.OpenBolt(path, "test")
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(commit(s, 0, 1, mark), commit(s, 1, 9000, mark), s.Close()); err != nil {
+				return err
+			}
+			if s, err = store.OpenSealed(path, "test", sealer); err != nil {
+				return err
+			}
+			return errors.Join(commit(s, 2, 100, mark), s.Close())
+		},
+		Check: func(dir string, marks []string) error {
+			return checkFileSealed(filepath.Join(dir, "s.db"), sealer, marks)
+		},
 	})
 }
 
@@ -96,7 +121,11 @@ func checkTransactions(dir string, marks []string) error {
 
 // checkFile opens what is left, which fails if it is damaged.
 func checkFile(path string, marks []string, migrations ...store.Migration) (err error) {
-	s, err := store.OpenBolt(path, "test", migrations...)
+	return checkFileSealed(path, nil, marks, migrations...)
+}
+
+func checkFileSealed(path string, sealer *envelope.Sealer, marks []string, migrations ...store.Migration) (err error) {
+	s, err := store.OpenSealed(path, "test", sealer, migrations...)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"go.etcd.io/bbolt"
+
+	"navix.sh/atoll/pkg/durable"
+	"navix.sh/atoll/pkg/envelope"
+)
+
+// sealedKind is what a file of a kind is called if its values are encrypted; a build that does not know encryption refuses it.
+func sealedKind(kind string) string { return kind + ", encrypted" }
+
+// sealing encrypts the values of a file of a kind; without a sealer they are plain. Empty values stay empty.
+type sealing struct {
+	sealer *envelope.Sealer
+	kind   string
+}
+
+func (s sealing) place(key string) string { return s.kind + "\x00" + key }
+
+func (s sealing) close(ctx context.Context, key string, value []byte) ([]byte, error) {
+	if s.sealer == nil || len(value) == 0 {
+		return value, nil
+	}
+	sealed, err := s.sealer.Seal(ctx, s.place(key), value)
+	if err != nil {
+		return nil, fmt.Errorf("encrypting entry %q: %w", key, err)
+	}
+	return sealed, nil
+}
+
+func (s sealing) open(ctx context.Context, key string, value []byte) ([]byte, error) {
+	if s.sealer == nil || len(value) == 0 {
+		return value, nil
+	}
+	plain, err := s.sealer.Open(ctx, s.place(key), value)
+	if errors.Is(err, envelope.ErrDamaged) {
+		return nil, fmt.Errorf("%w: entry %q: %w", ErrDamaged, key, err)
+	} else if err != nil {
+		return nil, fmt.Errorf("decrypting entry %q: %w", key, err)
+	}
+	return plain, nil
+}
+
+// txn returns a transaction with encrypted values.
+func (s sealing) txn(ctx context.Context, txn Txn) (Txn, error) {
+	if s.sealer == nil {
+		return txn, nil
+	}
+	puts := make([]Put, len(txn.Puts))
+	for i, p := range txn.Puts {
+		value, err := s.close(ctx, p.Key, p.Value)
+		if err != nil {
+			return Txn{}, err
+		}
+		puts[i] = Put{Key: p.Key, Value: value}
+	}
+	txn.Puts = puts
+	return txn, nil
+}
+
+// stale reports whether a value is encrypted with another key than the current one.
+func (s sealing) stale(value []byte) bool {
+	if s.sealer == nil || len(value) == 0 {
+		return false
+	}
+	name, ok := envelope.KeyOf(value)
+	return ok && name != s.sealer.Current()
+}
+
+const (
+	// resealBatch is how many entries one commit looks at, and encrypts anew if they need it: claims wait for it once.
+	resealBatch = 256
+	// replaceBatch is how many entries one transaction of a new file has; nothing waits for it.
+	replaceBatch = 4096
+)
+
+// Stale counts the entries that are encrypted with another key than the current one.
+func (b *Bolt) Stale(ctx context.Context) (stale int, err error) {
+	for after := ""; ; {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		seen := 0
+		err := b.view(func(tx *bbolt.Tx) error {
+			after, seen = page(tx.Bucket(dataBucket), after, replaceBatch, func(_, v []byte) {
+				if b.seal.stale(v[revisionLen:]) {
+					stale++
+				}
+			})
+			return nil
+		})
+		if err != nil || seen < replaceBatch {
+			return stale, wrap(err)
+		}
+	}
+}
+
+// Reseal encrypts entries with the current key that are encrypted with another one, in the order of their keys after a given
+// one. It looks at a bounded number of them, and returns how many it changed and the last key that it saw; "" at the end. Entries
+// keep their revisions: what they say does not change.
+func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed int, err error) {
+	if b.seal.sealer == nil {
+		return "", 0, nil
+	}
+	var failed error
+	_, err = b.committer.commit(ctx, &request{change: func(data *bbolt.Bucket) error {
+		stale := map[string][]byte{}
+		seen := 0
+		last, seen = page(data, after, resealBatch, func(k, v []byte) {
+			if b.seal.stale(v[revisionLen:]) {
+				stale[string(k)] = bytes.Clone(v)
+			}
+		})
+		if seen < resealBatch {
+			last = ""
+		}
+		for key, v := range stale {
+			next, err := b.reseal(ctx, key, v)
+			if err != nil {
+				failed = err // of this entry, not of the group's
+				return nil
+			}
+			if err := data.Put([]byte(key), next); err != nil {
+				return err
+			}
+			changed++
+		}
+		return nil
+	}})
+	if err == nil { // else the change may still be under way
+		err = failed
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("encrypting with key %q: %w", b.seal.sealer.Current(), wrap(err))
+	}
+	return last, changed, nil
+}
+
+func (b *Bolt) reseal(ctx context.Context, key string, v []byte) ([]byte, error) {
+	value, err := b.seal.open(ctx, key, v[revisionLen:])
+	if err != nil {
+		return nil, b.spoilt(err)
+	}
+	sealed, err := b.seal.close(ctx, key, value)
+	return append(v[:revisionLen:revisionLen], sealed...), err
+}
+
+// page calls see for up to most entries after a key, and returns the last key and the number of entries.
+func page(data *bbolt.Bucket, after string, most int, see func(k, v []byte)) (last string, seen int) {
+	c := data.Cursor()
+	k, v := c.Seek([]byte(after))
+	if after != "" && string(k) == after {
+		k, v = c.Next()
+	}
+	for ; k != nil && seen < most; k, v = c.Next() {
+		see(k, v)
+		last = string(k)
+		seen++
+	}
+	return last, seen
+}
+
+// Rewrite replaces a file that no process has open by a copy without free space, encrypted with the current key of a sealer, or
+// plain without one. from has the keys of the file; nil: it is plain. After it nothing in the file is encrypted with another key,
+// or readable without one. A crash leaves the file as it was, or the copy in its place.
+func Rewrite(path, kind string, from, to *envelope.Sealer, migrations ...Migration) error {
+	l := layout{kind, migrations, sealing{from, kind}}
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("store file %s: %w", path, err)
+	}
+	db, err := l.open(path)
+	if err == nil {
+		err = errors.Join(l.replace(db, path, sealing{to, kind}), db.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("store file %s: %w", path, err)
+	}
+	return nil
+}
+
+// replace writes the entries to a new file, sealed as to says, and puts it in the place of the open one, whose lock keeps other
+// processes away.
+func (l layout) replace(db *bbolt.DB, path string, to sealing) (err error) {
+	draft := path + ".rewrite"
+	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	defer guard(&err)()
+	out, err := openFile(draft)
+	if err != nil {
+		return err
+	}
+	out.NoSync = true // it counts once it is complete
+	err = l.copyTo(out, db, to)
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return errors.Join(err, os.Remove(draft))
+	}
+	return durable.Rename(draft, path)
+}
+
+// copyTo writes the layout last, so that an unfinished file has none.
+func (l layout) copyTo(out, db *bbolt.DB, to sealing) error {
+	ctx := context.Background()
+	return db.View(func(tx *bbolt.Tx) error {
+		data, meta := tx.Bucket(dataBucket), tx.Bucket(metaBucket)
+		for after, more := "", true; more; {
+			err := out.Update(func(tx *bbolt.Tx) error {
+				next, err := tx.CreateBucketIfNotExists(dataBucket)
+				if err != nil {
+					return err
+				}
+				next.FillPercent = 0.9 // keys come in order
+				var failed error
+				last, seen := page(data, after, replaceBatch, func(k, v []byte) {
+					if failed == nil {
+						failed = copyEntry(ctx, next, l.seal, to, k, v)
+					}
+				})
+				after, more = last, seen == replaceBatch
+				return failed
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return out.Update(func(tx *bbolt.Tx) error {
+			kind := l.kind
+			if to.sealer != nil {
+				kind = sealedKind(kind)
+			}
+			next, err := tx.CreateBucketIfNotExists(metaBucket)
+			if err == nil {
+				err = tx.Bucket(dataBucket).SetSequence(data.Sequence())
+			}
+			if err == nil {
+				err = next.Put(schemaKey, meta.Get(schemaKey))
+			}
+			if err == nil {
+				err = next.Put(kindKey, []byte(kind))
+			}
+			return err
+		})
+	})
+}
+
+func copyEntry(ctx context.Context, into *bbolt.Bucket, from, to sealing, k, v []byte) error {
+	value, err := from.open(ctx, string(k), v[revisionLen:])
+	if err != nil {
+		return err
+	}
+	if value, err = to.close(ctx, string(k), value); err != nil {
+		return err
+	}
+	return into.Put(bytes.Clone(k), append(binary.BigEndian.AppendUint64(nil, binary.BigEndian.Uint64(v)), value...))
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/pkg/envelope"
+	"navix.sh/atoll/pkg/store"
+	"navix.sh/atoll/pkg/store/storetest"
+)
+
+const canary = "canary-7f3a"
+
+// Two keys of 32 bytes.
+const (
+	keyA = "- {name: a, secret: YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=}\n"
+	keyB = "- {name: b, secret: YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI=}\n"
+	// wrongA has the name of keyA.
+	wrongA = "- {name: a, secret: Y2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2M=}\n"
+)
+
+func writeKeys(t testing.TB, path, entries string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("keys:\n"+entries), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sealerOf(t testing.TB, entries string) *envelope.Sealer {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	writeKeys(t, path, entries)
+	s, err := envelope.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func openSealed(t *testing.T, path string, sealer *envelope.Sealer) *store.Bolt {
+	t.Helper()
+	s, err := store.OpenSealed(path, "test", sealer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func closeStore(t *testing.T, s *store.Bolt) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// plant writes entries that hold the canary, and returns their revisions.
+func plant(t *testing.T, s *store.Bolt, n int) (revisions []uint64) {
+	t.Helper()
+	for i := range n {
+		key := fmt.Sprintf("k%05d", i)
+		rev, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: key, Value: []byte(key + canary)}, {Key: "empty/" + key}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		revisions = append(revisions, rev)
+	}
+	return revisions
+}
+
+func planted(t *testing.T, s *store.Bolt, revisions []uint64) {
+	t.Helper()
+	entries, err := s.Range(t.Context(), "k", "", 0)
+	if err != nil || len(entries) != len(revisions) {
+		t.Fatalf("%d entries of %d, %v", len(entries), len(revisions), err)
+	}
+	for i, e := range entries {
+		one, ok, err := s.Get(t.Context(), e.Key)
+		if string(e.Value) != e.Key+canary || e.Revision != revisions[i] || err != nil || !ok || string(one.Value) != string(e.Value) {
+			t.Fatalf("entry %s is %q at revision %d, want revision %d; alone %q, %v", e.Key, e.Value, e.Revision, revisions[i], one.Value, err)
+		}
+	}
+	if e, ok, err := s.Get(t.Context(), "empty/k00000"); err != nil || !ok || len(e.Value) > 0 {
+		t.Errorf("an empty entry is %q, %t, %v", e.Value, ok, err)
+	}
+}
+
+func tells(t *testing.T, path, what string) bool {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Contains(data, []byte(what))
+}
+
+func TestConformanceEncrypted(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store {
+		return openSealed(t, filepath.Join(t.TempDir(), "s.db"), sealerOf(t, keyA))
+	})
+}
+
+// The raw file tells nothing of a value, and without a key it does: the check can fail.
+func TestAnEncryptedFileTellsNothing(t *testing.T) {
+	dir := t.TempDir()
+	for name, sealer := range map[string]*envelope.Sealer{"plain.db": nil, "sealed.db": sealerOf(t, keyA)} {
+		path := filepath.Join(dir, name)
+		s := openSealed(t, path, sealer)
+		revisions := plant(t, s, 50)
+		planted(t, s, revisions)
+		if err := s.CopyTo(path + ".copy"); err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+		for _, file := range []string{path, path + ".copy"} {
+			if got := tells(t, file, canary); got != (sealer == nil) {
+				t.Errorf("%s tells what is in it: %t", file, got)
+			}
+		}
+		if !tells(t, path, "k00001") {
+			t.Error("keys are not where the documentation says")
+		}
+		planted(t, openSealed(t, path+".copy", sealer), revisions)
+	}
+}
+
+// A file from before is encrypted as a whole when a key is given: not even its free pages tell what was in it.
+func TestAPlainFileIsEncrypted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	s := openSealed(t, path, nil)
+	if _, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "gone", Value: bytes.Repeat([]byte(canary), 1000)}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), store.Txn{Deletes: []string{"gone"}}); err != nil {
+		t.Fatal(err)
+	}
+	revisions := plant(t, s, 100)
+	before, err := s.Revision()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	sealer := sealerOf(t, keyA)
+	s = openSealed(t, path, sealer)
+	planted(t, s, revisions)
+	if after, err := s.Revision(); err != nil || after != before {
+		t.Errorf("revision %d, %v; want %d", after, err, before)
+	}
+	if rev, err := store.CompareAndSwap(t.Context(), s, "k00000", revisions[0], []byte("k00000"+canary)); err != nil || rev <= before {
+		t.Errorf("a write at the revision from before: %d, %v", rev, err)
+	}
+	closeStore(t, s)
+	if tells(t, path, canary) {
+		t.Error("the file still tells what is in it")
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("beside the file: %v, %v", left, err)
+	}
+
+	// And back, for a hub without a key.
+	if err := store.Rewrite(path, "test", sealer, nil); err != nil {
+		t.Fatal(err)
+	}
+	s = openSealed(t, path, nil)
+	if e, ok, err := s.Get(t.Context(), "k00001"); err != nil || !ok || string(e.Value) != "k00001"+canary || e.Revision != revisions[1] {
+		t.Errorf("decrypted: %+v, %v", e, err)
+	}
+	closeStore(t, s)
+}
+
+// What a key is missing for is refused, and stays as it is.
+func TestAnEncryptedFileNeedsItsKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	s := openSealed(t, path, sealerOf(t, keyA))
+	revisions := plant(t, s, 10)
+	closeStore(t, s)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		sealer *envelope.Sealer
+		kind   string
+		want   error
+		tells  string
+	}{
+		"no key":                  {nil, "test", store.ErrEncrypted, "it is encrypted"},
+		"another key":             {sealerOf(t, keyB), "test", envelope.ErrNoKey, `"a"`},
+		"another key of the name": {sealerOf(t, wrongA), "test", envelope.ErrWrongKey, `"a"`},
+		"another kind":            {sealerOf(t, keyA), "claims", nil, `the file holds "test, encrypted", not "claims"`}, // so says an older build
+	} {
+		for what, do := range map[string]func() error{
+			"opening": func() error {
+				s, err := store.OpenSealed(path, c.kind, c.sealer)
+				if err == nil {
+					_ = s.Close()
+				}
+				return err
+			},
+			"rewriting": func() error { return store.Rewrite(path, c.kind, c.sealer, nil) },
+		} {
+			err := do()
+			if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.tells) || errors.Is(err, store.ErrDamaged) {
+				t.Errorf("%s with %s: %v", what, name, err)
+			}
+			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+				t.Fatalf("%s with %s has changed the file (%v)", what, name, err)
+			}
+		}
+	}
+	planted(t, openSealed(t, path, sealerOf(t, keyB+keyA)), revisions)
+}
+
+// An entry that was changed, moved or replaced by a plain one is damage.
+func TestADamagedEntryIsFound(t *testing.T) {
+	for name, damage := range map[string]func(data *bbolt.Bucket) error{
+		"changed": func(data *bbolt.Bucket) error {
+			v := bytes.Clone(data.Get([]byte("k00003")))
+			v[len(v)-1] ^= 1
+			return data.Put([]byte("k00003"), v)
+		},
+		"moved": func(data *bbolt.Bucket) error {
+			return data.Put([]byte("k00003"), bytes.Clone(data.Get([]byte("k00004"))))
+		},
+		"plain": func(data *bbolt.Bucket) error {
+			return data.Put([]byte("k00003"), append(bytes.Clone(data.Get([]byte("k00003"))[:8]), "{}"...))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s.db")
+			s := openSealed(t, path, sealerOf(t, keyA))
+			plant(t, s, 10)
+			closeStore(t, s)
+			db, err := bbolt.Open(path, 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = db.Update(func(tx *bbolt.Tx) error { return damage(tx.Bucket([]byte("data"))) })
+			if err := errors.Join(err, db.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.OpenSealed(path, "test", sealerOf(t, keyA)); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), "k00003") {
+				t.Errorf("opened: %v", err)
+			}
+		})
+	}
+}
+
+// Old entries are encrypted with a new key in the background, in batches, with their revisions; then the old key may go.
+func TestRotationRewritesEveryEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path, keyPath := filepath.Join(dir, "s.db"), filepath.Join(dir, "keys.yaml")
+		writeKeys(t, keyPath, keyA)
+		keys, err := envelope.OpenKeyFile(keyPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := openSealed(t, path, envelope.New(keys))
+		revisions := plant(t, s, 700) // three batches
+		stale := func(want int) {
+			t.Helper()
+			if got, err := s.Stale(t.Context()); err != nil || got != want {
+				t.Errorf("%d entries have an old key, %v; want %d", got, err, want)
+			}
+		}
+		writeKeys(t, keyPath, keyB+keyA)
+		if _, err := keys.Reread(); err != nil {
+			t.Fatal(err)
+		}
+		stale(700)
+		if last, changed, err := s.Reseal(t.Context(), "empty/k99999"); err != nil || last == "" || changed == 0 || changed > 256 {
+			t.Errorf("one batch changed %d entries up to %q, %v", changed, last, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		rotation := &store.Rotation{Keys: keys, Files: []*store.Bolt{s}, Clock: clock.RealClock{}, Log: testlog.New(t)}
+		go func() { ran <- rotation.Run(ctx) }()
+		time.Sleep(time.Second)
+		stale(0)
+		writeKeys(t, keyPath, keyA+keyB) // a running process notices
+		time.Sleep(10 * time.Second)
+		if keys.Current() != "a" {
+			t.Errorf("key %q encrypts, want a", keys.Current())
+		}
+		stale(0)
+		writeKeys(t, keyPath, keyB+keyA)
+		time.Sleep(10 * time.Second)
+		stop()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+		stale(0)
+		planted(t, s, revisions)
+		closeStore(t, s)
+		planted(t, openSealed(t, path, sealerOf(t, keyB)), revisions)
+	})
+}
