@@ -16,6 +16,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/durable"
+	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/hubstate"
 )
 
@@ -87,7 +88,8 @@ func backupCommand(a *app) *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Write an archive of all that a running hub keeps; needs the scope admin",
 		Long: `Write an archive of all that a running hub keeps: which clusters there are, and who holds which claim key. It needs an
-API key with the scope admin. The archive holds the names and parameters of claims: keep it as you keep the hub's volume.`,
+API key with the scope admin. The archive holds the names and parameters of claims: keep it as you keep the hub's volume. A hub with
+--encryption-key-file writes them encrypted, with the same keys; keep those apart from the archive.`,
 		Example: `  atollctl hub backup hub-$(date +%F).tar.gz`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -139,7 +141,7 @@ func receive(ctx context.Context, hub sandboxv1.HubClient, f *os.File) (hubstate
 }
 
 func restoreCommand() *cobra.Command {
-	var dir string
+	var dir, keyFile string
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE --data-dir DIR",
@@ -152,11 +154,15 @@ claimed after the backup is missing. So the hub begins with no claim keys served
 that it holds: seconds, if all are there. See: atollctl hub.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			sealer, err := envelope.Open(keyFile)
+			if err != nil {
+				return err
+			}
 			f, err := os.Open(args[0])
 			if err != nil {
 				return fmt.Errorf("restoring: %w", err)
 			}
-			restored, err := hubstate.Restore(cmd.Context(), f, dir, force)
+			restored, err := hubstate.Restore(cmd.Context(), f, dir, force, sealer)
 			if err = errors.Join(err, f.Close()); err != nil {
 				if errors.Is(err, hubstate.ErrExists) {
 					err = fmt.Errorf("%w; --force keeps them as *.before-restore and restores", err)
@@ -169,6 +175,7 @@ that it holds: seconds, if all are there. See: atollctl hub.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "the hub's data directory (required)")
+	cmd.Flags().StringVar(&keyFile, "encryption-key-file", "", "the hub's file of encryption keys, if the archive is encrypted or the hub encrypts what it keeps")
 	cmd.Flags().BoolVar(&force, "force", false, "take the place of files that are there; they are kept beside it")
 	_ = cmd.MarkFlagRequired("data-dir")
 	return cmd

@@ -60,6 +60,6 @@ func newCommand() *cobra.Command {
 	opts.bind(cmd.Flags())
 	logs.Bind(cmd.Flags())
 	config.Bind(cmd)
-	cmd.AddCommand(apiKeyCommand(), initVolumeCommand(), restoreCommand())
+	cmd.AddCommand(apiKeyCommand(), initVolumeCommand(), restoreCommand(), encryptionKeyCommand())
 	return cmd
 }

@@ -18,6 +18,7 @@ import (
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/registrycopy"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -27,12 +28,14 @@ type options struct {
 
 	dataDir, store string
 	registryCopy   string
+	encryptionKeys string
 	apiKeysFile    string
 	tls            link.Files
 	retention      time.Duration
 	quota          claims.Quota
 	lockWait       time.Duration
 	limits         serve.Limits
+	shares         reach.Shares
 	web            serve.Web
 	cluster        fleet.Limits
 	tracing        telemetry.Flags
@@ -48,6 +51,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.store, "store", "", "bbolt:DIRECTORY for claims and registry; default: the data directory")
 	flags.StringVar(&o.registryCopy, "registry-copy", "", "where, apart from the data directory, to keep which clusters are registered, so that a "+
 		"hub which lost its volume waits for their claim keys: file:PATH, secret:NAME (of the Pod's namespace) or none; default: a file beside --tls-ca-file, if that can be written")
+	flags.StringVar(&o.encryptionKeys, "encryption-key-file", "", encryptionKeyUsage+"; a change is taken up, and what was encrypted with other keys is encrypted anew")
 	flags.DurationVar(&o.lockWait, "store-lock-wait", 15*time.Second, "how long to wait for a hub on its way out to let go of the store")
 	flags.StringVar(&o.apiKeysFile, "api-keys-file", "", "YAML file of API keys, see api-key new; without one the public API is open and on loopback only")
 	flags.StringVar(&o.tls.Cert, "tls-cert-file", "", "the hub's certificate, with the URI name spiffe://atoll.navix.sh/hub (required)")
@@ -57,6 +61,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.IntVar(&o.quota.Keys, "team-max-claim-keys", claims.DefaultQuota.Keys, "how many claim keys a team may have in the ledger; beyond that its claims with a key get RATE_LIMITED")
 	flags.Int64Var(&o.quota.Bytes, "team-max-claim-bytes", claims.DefaultQuota.Bytes, "how many bytes their records may take together")
 	o.limits.Bind(flags)
+	o.shares.Bind(flags)
 	o.web.Bind(flags)
 	const over = "; what is over it is left out, and the cluster is shown as degraded"
 	flags.IntVar(&o.cluster.Envs, "cluster-max-envs", fleet.DefaultEnvs, "how many Envs one cluster may have"+over)
@@ -97,7 +102,7 @@ func (o *options) validate() error {
 	if kind, where, _ := strings.Cut(o.registryCopy, ":"); o.registryCopy != "" && o.registryCopy != noCopy && (where == "" || kind != "file" && kind != "secret") {
 		errs = append(errs, fmt.Errorf("--registry-copy: %q is not valid, want file:PATH, secret:NAME or %s", o.registryCopy, noCopy))
 	}
-	errs = append(errs, o.limits.Validate(), o.web.Validate(), o.tracing.Validate())
+	errs = append(errs, o.limits.Validate(), o.shares.Validate(), o.web.Validate(), o.tracing.Validate())
 	return errors.Join(errs...)
 }
 

@@ -11,12 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/hubstate"
 )
 
 // restoreCommand is for installations where only the hub's own image can access its volume.
 func restoreCommand() *cobra.Command {
-	var dir string
+	var dir, keyFile string
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE --data-dir DIR",
@@ -33,7 +34,11 @@ func restoreCommand() *cobra.Command {
 				}
 				in = f
 			}
-			restored, err := hubstate.Restore(cmd.Context(), in, dir, force)
+			sealer, err := envelope.Open(keyFile)
+			if err != nil {
+				return errors.Join(err, in.Close())
+			}
+			restored, err := hubstate.Restore(cmd.Context(), in, dir, force, sealer)
 			if err = errors.Join(err, in.Close()); err != nil {
 				return err
 			}
@@ -43,6 +48,7 @@ func restoreCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/atoll-hub", "the hub's data directory")
+	cmd.Flags().StringVar(&keyFile, "encryption-key-file", "", encryptionKeyUsage)
 	cmd.Flags().BoolVar(&force, "force", false, "take the place of files that are there; they are kept as *.before-restore")
 	return cmd
 }

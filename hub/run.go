@@ -24,6 +24,7 @@ import (
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/registrycopy"
 	"navix.sh/atoll/hub/internal/sandboxes"
+	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
@@ -41,6 +42,7 @@ type hub struct {
 	tracing *telemetry.Tracing
 
 	claimsFile, registryFile *store.Bolt
+	rotation                 *store.Rotation // nil: the files are not encrypted
 	recovery                 *recovery.State
 	registryCopy             *registrycopy.Copy // nil: there is no copy
 
@@ -118,7 +120,7 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	if h.registryCopy != nil {
 		h.registryCopy.Sync(ctx)
 	}
-	workers := attach.NewServer(attach.Options{Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach")})
+	workers := attach.NewServer(attach.Options{Fleet: h.fleet, Clock: real, Log: h.log.WithName("attach"), Tunnels: o.shares})
 	h.claims = claims.New(claims.Options{
 		Fleet: h.fleet, Dispatcher: workers, Store: h.claimsFile, Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
 		Metrics: h.metrics, Retention: o.retention, Quota: o.quota,
@@ -143,10 +145,19 @@ func (h *hub) openStore(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	var sealer *envelope.Sealer
+	if o.encryptionKeys != "" {
+		keys, err := envelope.OpenKeyFile(o.encryptionKeys)
+		if err != nil {
+			return err
+		}
+		h.rotation = &store.Rotation{Keys: keys, Clock: clock.RealClock{}, Log: h.log.WithName("encryption")}
+		sealer = envelope.New(keys)
+	}
 	until := time.Now().Add(o.lockWait)
 	open := func(kind hubstate.Kind) (*store.Bolt, error) {
 		for {
-			file, err := hubstate.Open(dir, kind)
+			file, err := hubstate.OpenSealed(dir, kind, sealer)
 			if err == nil || !errors.Is(err, store.ErrLocked) || ctx.Err() != nil || time.Now().After(until) {
 				return file, err
 			}
@@ -158,6 +169,9 @@ func (h *hub) openStore(ctx context.Context, o *options) error {
 	}
 	if h.registryFile, err = open(hubstate.Registry); err != nil {
 		return err
+	}
+	if h.rotation != nil {
+		h.rotation.Files = []*store.Bolt{h.claimsFile, h.registryFile}
 	}
 	if err := hubstate.Tidy(dir); err != nil { // the files are locked by this process, so no other one uses them
 		h.log.Error(err, "Could not remove what an interrupted backup has left")
@@ -241,6 +255,9 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	}
 	if h.auth != nil {
 		group.Go(func() error { return h.auth.Run(inner) })
+	}
+	if h.rotation != nil {
+		group.Go(func() error { return h.rotation.Run(inner) })
 	}
 	return group.Wait()
 }

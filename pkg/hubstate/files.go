@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -39,17 +40,35 @@ func nameLedger(m *store.Migrating) error {
 	return m.Put(ledgerKey, value)
 }
 
-// Open opens a file, or creates it. The error says what the operator can do.
-func Open(dir string, kind Kind) (*store.Bolt, error) {
-	file, err := store.OpenBolt(kind.Path(dir), string(kind), migrations[kind]...)
+// Open opens a file that is not encrypted, or creates it. The error says what the operator can do.
+func Open(dir string, kind Kind) (*store.Bolt, error) { return OpenSealed(dir, kind, nil) }
+
+// OpenSealed opens a file whose values are encrypted, or creates it; it encrypts a file that is not.
+func OpenSealed(dir string, kind Kind, sealer *envelope.Sealer) (*store.Bolt, error) {
+	file, err := store.OpenSealed(kind.Path(dir), string(kind), sealer, migrations[kind]...)
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, advice(kind, err))
 	}
 	return file, nil
 }
 
+// Rewrite replaces both files of a hub that does not run by copies that are encrypted with the current key of to, or plain without
+// it. from has the keys of the files.
+func Rewrite(dir string, from, to *envelope.Sealer) error {
+	for _, kind := range []Kind{Registry, Claims} {
+		if err := store.Rewrite(kind.Path(dir), string(kind), from, to, migrations[kind]...); err != nil {
+			return fmt.Errorf("%w%s", err, advice(kind, err))
+		}
+	}
+	return nil
+}
+
 func advice(kind Kind, err error) string {
 	switch {
+	case errors.Is(err, store.ErrEncrypted):
+		return "; give the file with its keys: --encryption-key-file"
+	case errors.Is(err, envelope.ErrNoKey), errors.Is(err, envelope.ErrWrongKey):
+		return "; nothing was changed: put that key back into --encryption-key-file, after the one that is to encrypt"
 	case errors.Is(err, store.ErrNewer):
 		return "; run that build, or restore a backup of this one"
 	case !errors.Is(err, store.ErrDamaged):

@@ -69,7 +69,7 @@ func FuzzArchive(f *testing.F) {
 		_, inspected := hubstate.Inspect(bytes.NewReader(zipped.Bytes()))
 		around := t.TempDir()
 		dir := filepath.Join(around, "data")
-		_, err := hubstate.Restore(t.Context(), &zipped, dir, false)
+		_, err := hubstate.Restore(t.Context(), &zipped, dir, false, nil)
 		if err == nil && inspected != nil {
 			t.Fatalf("restored, and not sound: %v", inspected)
 		}

@@ -117,7 +117,7 @@ func TestABackupIsRestored(t *testing.T) {
 		t.Fatalf("manifest %+v: %v", manifest, err)
 	}
 	dir := filepath.Join(t.TempDir(), "data")
-	if _, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, false); err != nil {
+	if _, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	claims := open(t, dir, hubstate.Claims)
@@ -128,18 +128,18 @@ func TestABackupIsRestored(t *testing.T) {
 		t.Errorf("ledger %+v: %v", ledger, err)
 	}
 
-	_, err = hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, false)
+	_, err = hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, false, nil)
 	if !errors.Is(err, hubstate.ErrExists) {
 		t.Errorf("over files that are there: %v", err)
 	}
-	_, err = hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true)
+	_, err = hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil)
 	if !errors.Is(err, store.ErrLocked) {
 		t.Errorf("under an open hub: %v", err)
 	}
 	if err := claims.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true); err != nil {
+	if _, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil); err != nil {
 		t.Errorf("by force: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "claims.db.before-restore")); err != nil {
@@ -161,7 +161,7 @@ func TestI2I4ARestoreForgetsNoClusterThatRegisteredSince(t *testing.T) {
 		}
 	}
 	restore := func(archive []byte) (hubstate.Restored, string) {
-		out, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true)
+		out, err := hubstate.Restore(t.Context(), bytes.NewReader(archive), dir, true, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestADamagedArchiveChangesNothing(t *testing.T) {
 	archive := backup(t, golden(t))
 	dir := filepath.Join(t.TempDir(), "data")
 	refused := func(what string, data []byte) {
-		if _, err := hubstate.Restore(context.Background(), bytes.NewReader(data), dir, false); err == nil {
+		if _, err := hubstate.Restore(context.Background(), bytes.NewReader(data), dir, false, nil); err == nil {
 			t.Fatalf("%s: restored", what)
 		}
 		if left, _ := os.ReadDir(dir); len(left) > 0 {

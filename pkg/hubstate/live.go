@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -46,7 +47,7 @@ func (r Restored) Clusters() string {
 // keepLive merges the registry of a data directory, if there is one, into a staged one; because a hub without the clusters that
 // registered after the backup would not wait for their keys, and would admit clusters that were forgotten since. It does not
 // change the existing file.
-func keepLive(ctx context.Context, stage, dir string, out *Restored) error {
+func keepLive(ctx context.Context, stage, dir string, sealer *envelope.Sealer, out *Restored) error {
 	beside := filepath.Join(stage, "live")
 	if err := os.Mkdir(beside, 0o700); err != nil {
 		return fmt.Errorf("restoring: %w", err)
@@ -56,14 +57,14 @@ func keepLive(ctx context.Context, stage, dir string, out *Restored) error {
 	} else if err != nil {
 		return fmt.Errorf("restoring: %w", err)
 	}
-	live, err := Open(beside, Registry)
+	live, err := OpenSealed(beside, Registry, sealer)
 	if errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNewer) {
 		out.Unreadable = err
 		return nil
 	} else if err != nil {
 		return err
 	}
-	backup, err := Open(stage, Registry)
+	backup, err := OpenSealed(stage, Registry, sealer)
 	if err != nil {
 		return errors.Join(err, live.Close())
 	}

@@ -25,7 +25,7 @@ func TestI2ARestoreSurvivesAPowerCut(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = hubstate.Restore(context.Background(), f, filepath.Join(dir, "data"), true)
+		_, err = hubstate.Restore(context.Background(), f, filepath.Join(dir, "data"), true, nil)
 		return errors.Join(err, f.Close())
 	}
 	for name, c := range map[string]struct {

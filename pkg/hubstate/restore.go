@@ -16,6 +16,7 @@ import (
 	"slices"
 
 	"navix.sh/atoll/pkg/durable"
+	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -38,8 +39,8 @@ func (discard) Close() error { return nil }
 
 // Restore replaces a data directory's files by an archive's. It keeps existing files beside them, under names that end in
 // ".before-restore", and replaces them only with force, and not while a hub has them open. It merges the clusters of the existing
-// registry into the new one.
-func Restore(ctx context.Context, r io.Reader, dir string, force bool) (out Restored, err error) {
+// registry into the new one. sealer has the keys of encrypted files; with it the new files are encrypted.
+func Restore(ctx context.Context, r io.Reader, dir string, force bool, sealer *envelope.Sealer) (out Restored, err error) {
 	if err := free(dir, force); err != nil {
 		return out, err
 	}
@@ -54,10 +55,10 @@ func Restore(ctx context.Context, r io.Reader, dir string, force bool) (out Rest
 		return create(f.Kind.Path(stage))
 	})
 	if err == nil {
-		err = markRestored(ctx, stage)
+		err = markRestored(ctx, stage, sealer)
 	}
 	if err == nil {
-		err = keepLive(ctx, stage, dir, &out)
+		err = keepLive(ctx, stage, dir, sealer, &out)
 	}
 	if err == nil {
 		err = install(stage, dir)
@@ -164,15 +165,15 @@ func extract(archive io.Reader, f File, open func(File) (io.WriteCloser, error))
 }
 
 // markRestored opens the files, which checks and migrates them, and marks them for the hub that starts on them.
-func markRestored(ctx context.Context, dir string) error {
-	registry, err := Open(dir, Registry)
+func markRestored(ctx context.Context, dir string, sealer *envelope.Sealer) error {
+	registry, err := OpenSealed(dir, Registry, sealer)
 	if err != nil {
 		return err
 	}
 	if err := registry.Close(); err != nil {
 		return fmt.Errorf("restoring: %w", err)
 	}
-	claims, err := Open(dir, Claims)
+	claims, err := OpenSealed(dir, Claims, sealer)
 	if err != nil {
 		return err
 	}
