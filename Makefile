@@ -30,14 +30,18 @@ SEEDS       ?= 1,2,3
 CLAIMS      ?= 100000
 SIMSEEDS    ?= 500
 
-# What rotation runs: three faults by the number of a commit, so that nine commits in a row see all 25, and the seed of a day. A
-# shallow clone cannot count, and takes the commit's hash.
+# What adversary runs: rows by a regular expression of their names (or role/name), and below which honest p99 it slows nobody.
+ROWS        ?= .
+FLOOR       ?= 50ms
+
+# What rotation runs: three faults by the number of a commit, so that nine commits in a row see all 25, ten attacks in the same way,
+# and the seed of a day. A shallow clone cannot count, and takes the commit's hash.
 DAY         ?= $(shell date +%Y%m%d)
 COMMIT      ?= $(shell if [ "$$(git rev-parse --is-shallow-repository)" = true ]; then printf '%d' "0x$$(git rev-parse --short=7 HEAD)"; else git rev-list --count HEAD; fi)
 ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1 )); done | paste -sd,)
 
 .DEFAULT_GOAL := help
-.PHONY: help generate generate-proto fmt lint test fuzz mutate e2e e2e-faults rotation bench demo verify build images quickstart planes clean
+.PHONY: help generate generate-proto fmt lint test fuzz mutate e2e e2e-faults adversary rotation bench demo verify build images quickstart planes clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -107,8 +111,13 @@ e2e-faults: planes ## Break everything: 25 faults on planes (FAULTS, SEEDS), eve
 	go test -race -timeout 300m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(FAULTS)' -seeds '$(SEEDS)'
 	go test -timeout 600m -count 1 -v -run TestClaims ./e2e/faults -args -claims $(CLAIMS) -crowd 48 -pods 60 -races=false -seeds '$(SEEDS)'
 
-rotation: planes ## Three faults that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
+adversary: planes ## Attack a federation in more than sixty ways while callers claim (ROWS, FLOOR, FULL=1); table on stderr, bin/adversary/latest.json
+	go test -timeout 90m -count 1 -v -run TestAdversary ./e2e/adversary -args -rows '$(ROWS)' -floor '$(FLOOR)' $(if $(FULL),-full) \
+		-out '$(CURDIR)/bin/adversary/latest.json'
+
+rotation: planes ## Three faults and ten attacks that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
 	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): faults $(ROTATED)"
+	go test -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor '$(FLOOR)'
 	go test -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)
 	go test -race -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 10
 

@@ -106,14 +106,17 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (b bearer) CloseIdleConnections() { b.next.CloseIdleConnections() }
 
-// rpcBearer does the same for gRPC.
-type rpcBearer string
-
-func (b rpcBearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+// rpcBearer does the same for gRPC. Planes are on loopback, and need no TLS.
+type rpcBearer struct {
+	token  string
+	secure bool
 }
 
-func (rpcBearer) RequireTransportSecurity() bool { return true }
+func (b rpcBearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + b.token}, nil
+}
+
+func (b rpcBearer) RequireTransportSecurity() bool { return b.secure }
 
 // Client is the public API at one address.
 type Client struct {
@@ -151,7 +154,7 @@ func (s *Stack) client(e Endpoint) (*Client, error) {
 		}),
 	}
 	if token != "" {
-		options = append(options, grpc.WithPerRPCCredentials(rpcBearer(token)))
+		options = append(options, grpc.WithPerRPCCredentials(rpcBearer{token: token, secure: config != nil}))
 	}
 	if e.dial != nil {
 		options = append(options, grpc.WithContextDialer(e.dial))

@@ -90,7 +90,7 @@ func (p *planes) prepareHub() error {
 			"--metrics-listen=" + addresses[2], "--health-listen=" + addresses[3], "--data-dir=" + data,
 		}, append(tlsFlags(p.stack.certs[""]), p.stack.opts.HubArgs...)...),
 	}
-	p.processes[""], p.stack.Hub, p.stack.endpoints[""] = hub, hub, Endpoint{Address: public}
+	p.processes[""], p.stack.Hub, p.stack.endpoints[""] = hub, hub, Endpoint{Address: public, TokenFile: p.stack.opts.TokenFile}
 	p.stack.metrics["hub"] = metricsURL(addresses[2])
 	return nil
 }

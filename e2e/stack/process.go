@@ -153,6 +153,16 @@ type FullDisk interface {
 	LimitFiles(bytes int64) error
 }
 
+// Measured is a program whose memory can be limited and measured.
+type Measured interface {
+	// LimitMemory ends the program when it takes more private memory than that many bytes, until it is started again.
+	LimitMemory(bytes int64) error
+	// ResetPeak begins a new measurement of Peak.
+	ResetPeak() error
+	// Peak is the most resident memory since ResetPeak, in bytes.
+	Peak() (int64, error)
+}
+
 func (p *process) Ended() bool {
 	select {
 	case <-p.ended():

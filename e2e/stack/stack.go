@@ -77,6 +77,8 @@ type Options struct {
 	Replicas int
 	// HubArgs and WorkerArgs are added to the command lines.
 	HubArgs, WorkerArgs []string
+	// TokenFile holds the API key by which HubClient calls the hub on planes, where HubArgs make that ask for one.
+	TokenFile string
 	// Via, if set, returns on planes the address to dial for a connection, so that a proxy can be put in it.
 	Via func(Connection) (address string, err error)
 	// Env, if set, adds to the environment of a program on planes: the hub or a worker, by its name in a Connection.
@@ -219,7 +221,7 @@ func (s *Stack) WorkerEndpoint(cluster string) Endpoint { return s.endpoints[clu
 
 // Metrics returns the metrics of a program as text: a worker by its cluster, "hub", or a worker of WorkerAs by its name.
 func (s *Stack) Metrics(ctx context.Context, program string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, cmp.Or(s.metrics[program], s.passing[program]), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.MetricsURL(program), nil)
 	if err != nil {
 		return "", fmt.Errorf("asking %s for metrics: %w", program, err)
 	}
@@ -232,6 +234,21 @@ func (s *Stack) Metrics(ctx context.Context, program string) (string, error) {
 	text, err := io.ReadAll(answer.Body)
 	return string(text), err
 }
+
+// MetricsURL is where this machine reads the metrics of a program, see Metrics.
+func (s *Stack) MetricsURL(program string) string { return cmp.Or(s.metrics[program], s.passing[program]) }
+
+// Issue issues a certificate for another cluster of the federation.
+func (s *Stack) Issue(clusterID string) (link.Files, error) {
+	authority, err := pki.Open(filepath.Join(s.dir, "pki"))
+	if err != nil {
+		return link.Files{}, err
+	}
+	return authority.Cluster(clusterID)
+}
+
+// Certificate holds the files of a cluster's certificate; "" is the hub.
+func (s *Stack) Certificate(cluster string) link.Files { return s.certs[cluster] }
 
 // LogDir holds the programs' logs.
 func (s *Stack) LogDir() string { return s.opts.LogDir }

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adversary_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// linkRows attack the public API with raw HTTP/2, and the link without a certificate.
+func linkRows() []row {
+	return []row{
+		{name: "h2-settings", role: anyone, told: []string{"closed|GOAWAY.*|SETTINGS"}, attack: h2flood(func(c *h2, _ uint32) error {
+			return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
+		})},
+		{name: "h2-rapid-reset", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*|closed|SETTINGS"}, attack: h2flood(func(c *h2, i uint32) error {
+			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling(createMethod), EndHeaders: true}); err != nil {
+				return err
+			}
+			return c.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+		})},
+		{name: "h2-pings", role: anyone, told: []string{"GOAWAY ENHANCE_YOUR_CALM"}, attack: h2flood(func(c *h2, i uint32) error {
+			return c.WritePing(false, [8]byte{byte(i), byte(i >> 8)})
+		})},
+		{name: "h2-continuations", role: anyone, told: []string{"closed|GOAWAY.*"}, never: []string{"HEADERS"}, attack: h2flood(func(c *h2, i uint32) error {
+			if i == 0 {
+				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: calling(createMethod)})
+			}
+			return c.WriteContinuation(1, false, block("x-"+fmt.Sprint(i), strings.Repeat("y", 8<<10)))
+		})},
+		{name: "h2-header-lists", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*|closed"}, attack: h2flood(headerList)},
+		{name: "h2-header-bomb", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*|closed"}, attack: h2flood(headerBomb)},
+		{name: "h2-open-streams", role: anyone, told: []string{"RST_STREAM.*|HEADERS|GOAWAY.*"}, attack: h2flood(func(c *h2, i uint32) error {
+			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Watch"), EndHeaders: true})
+		})},
+		{name: "h2-zero-windows", role: anyone, told: []string{"HEADERS|RST_STREAM.*|closed|GOAWAY.*"}, attack: h2flood(func(c *h2, i uint32) error {
+			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling("/grpc.health.v1.Health/Check"), EndHeaders: true}); err != nil {
+				return err
+			}
+			return c.WriteData(2*i+1, true, make([]byte, 5))
+		}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})},
+		{name: "h2-empty-data", role: anyone, told: []string{"HEADERS|RST_STREAM.*|closed|GOAWAY.*|SETTINGS"}, attack: h2flood(func(c *h2, i uint32) error {
+			if i == 0 {
+				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: calling("/grpc.health.v1.Health/Check"), EndHeaders: true})
+			}
+			return c.WriteData(1, false, nil)
+		})},
+		{name: "h2-odd-frames", role: anyone, told: []string{"closed|GOAWAY.*|SETTINGS"}, attack: h2flood(func(c *h2, i uint32) error {
+			switch i % 4 {
+			case 0:
+				return c.WritePriority(2*i+1, http2.PriorityParam{StreamDep: 2*i + 1, Weight: 255})
+			case 1:
+				return c.WriteWindowUpdate(0, 1)
+			case 2:
+				return c.WriteRawFrame(http2.FrameType(200), 0, i, make([]byte, 100))
+			default:
+				return c.WriteRawFrame(http2.FramePushPromise, 0, 2*i+1, make([]byte, 4))
+			}
+		})},
+		{name: "link-silence", role: anyone, told: []string{"closed"}, attack: silent(func(a *attacker) string { return a.Link }, "\x16")},
+		{name: "link-churn", role: anyone, told: []string{"connected"}, attack: churn(func(a *attacker) string { return a.Link })},
+		{name: "tls-handshakes", role: anyone, told: []string{".*certificate.*"}, never: []string{"admitted"}, attack: handshakes(func(*attacker) (*tls.Config, error) {
+			return &tls.Config{}, nil
+		})},
+		{name: "tls-own-certificate", role: anyone, told: []string{".*certificate.*|.*unknown.*"}, never: []string{"admitted"}, attack: handshakes(func(*attacker) (*tls.Config, error) {
+			cert, err := selfSigned("spiffe://atoll.navix.sh/cluster/east")
+			return &tls.Config{Certificates: []tls.Certificate{cert}}, err
+		})},
+		{name: "tls-old-versions", role: anyone, told: []string{".*protocol version.*"}, never: []string{"admitted"}, attack: handshakes(func(*attacker) (*tls.Config, error) {
+			return &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS12}, nil
+		})},
+		{name: "tls-large-certificate", role: anyone, told: []string{".*"}, never: []string{"admitted"}, attack: handshakes(func(*attacker) (*tls.Config, error) {
+			cert, err := selfSigned("spiffe://atoll.navix.sh/cluster/east")
+			for range 400 {
+				cert.Certificate = append(cert.Certificate, cert.Certificate[0])
+			}
+			return &tls.Config{Certificates: []tls.Certificate{cert}}, err
+		})},
+	}
+}
+
+// headerList is a call with as many fields as fit into a frame.
+func headerList(c *h2, i uint32) error {
+	var more []string
+	for n := range 200 {
+		more = append(more, fmt.Sprintf("x-%d-%d", i, n), strings.Repeat("y", 40))
+	}
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: calling(createMethod, more...), EndHeaders: true})
+}
+
+// headerBomb is a call whose fields refer to a large one in HPACK's table: a byte on the wire, 4 KiB each when decoded.
+func headerBomb(c *h2, i uint32) error {
+	fields := block(":method", "POST", ":scheme", "http", ":path", createMethod, ":authority", "localhost", "x", strings.Repeat("y", 3900))
+	fields = append(fields, strings.Repeat("\xbe", 12<<10)...) // index 62: the newest of the table
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: fields, EndHeaders: true})
+}
+
+// h2flood writes frames on a few connections, and connects again when the hub hangs up.
+func h2flood(write func(c *h2, i uint32) error, settings ...http2.Setting) func(context.Context, *attacker) error {
+	return func(ctx context.Context, a *attacker) error {
+		swarm(ctx, 4, func(int) {
+			conn, err := a.dial(ctx, a.API)
+			if err != nil {
+				a.tell("not connected")
+				return
+			}
+			defer conn.Close()
+			c, err := a.http2(ctx, conn, settings...)
+			if err != nil {
+				return
+			}
+			c.flood(ctx, a, func(i uint32) error {
+				if i > 1<<20 {
+					return io.EOF // a stream's number has 31 bits
+				}
+				if err := write(c, i); err != nil {
+					return err
+				}
+				if i%16 == 0 {
+					return c.out.Flush()
+				}
+				return nil
+			})
+		})
+		return nil
+	}
+}
+
+// selfSigned is a certificate that no CA of the federation signed.
+func selfSigned(uri string) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	name, err := url.Parse(uri)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "evil"}, URIs: []*url.URL{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+// handshakes begins TLS on the link again and again.
+func handshakes(config func(*attacker) (*tls.Config, error)) func(context.Context, *attacker) error {
+	return func(ctx context.Context, a *attacker) error {
+		c, err := config(a)
+		if err != nil {
+			return err
+		}
+		c.InsecureSkipVerify, c.NextProtos = true, []string{"h2"}
+		swarm(ctx, 16, func(int) {
+			a.attempts.Add(1)
+			conn, err := a.dial(ctx, a.Link)
+			if err != nil {
+				a.tell("not connected")
+				return
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(until(ctx))
+			client := tls.Client(conn, c)
+			// With TLS 1.3 the server refuses a certificate after the client's handshake.
+			if err = client.HandshakeContext(ctx); err == nil {
+				_, err = client.Read(make([]byte, 1))
+			}
+			var alert tls.AlertError
+			switch {
+			case err == nil:
+				a.tell("admitted")
+			case errors.As(err, &alert):
+				a.tell(alert.Error())
+			case ctx.Err() == nil:
+				a.tell(hungUp(err))
+			}
+		})
+		return nil
+	}
+}

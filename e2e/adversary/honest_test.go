@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adversary_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/load"
+	"navix.sh/atoll/e2e/wait"
+)
+
+const (
+	// rate is the number of honest claims a second.
+	rate = 20
+	// calmFor and attackFor are how long honest claims are measured before an attack and during one.
+	calmFor   = 1500 * time.Millisecond
+	attackFor = 3 * time.Second
+)
+
+// caller is an honest team.
+type caller struct {
+	team      string
+	sandboxes sandboxv1.SandboxesClient
+	claims    sandboxv1.ClaimsClient
+}
+
+// given records which sandbox each Pod was returned for.
+type given struct {
+	mu   sync.Mutex
+	pods map[string]string
+}
+
+func (g *given) take(s *sandboxv1.Sandbox) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if other, taken := g.pods[s.GetPodUid()]; taken && other != s.GetId() {
+		return fmt.Errorf("I1: pod %s was returned for %s and for %s", s.GetPodUid(), other, s.GetId())
+	}
+	g.pods[s.GetPodUid()] = s.GetId()
+	return nil
+}
+
+var claimed atomic.Int64
+
+// honest makes claims for that long, and returns when their sandboxes are released.
+func (w *world) honest(ctx context.Context, d time.Duration) (load.Result, error) {
+	var releasing sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	seed := uint64(claimed.Load())
+	result := load.Open(ctx, int(d.Seconds()*rate), rate, seed, func(ctx context.Context, _ int) error {
+		n := claimed.Add(1)
+		c := w.callers[n%2]
+		in := honestClusters[n/2%2]
+		r := &sandboxv1.CreateSandboxRequest{
+			Namespace: namespace, Env: honestEnv, Clusters: []string{in, honestClusters[(n/2+1)%2]}, RequireClusters: true,
+		}
+		if n/4%2 == 0 {
+			r.ClaimKey = fmt.Sprintf("honest-%d", n)
+		} else {
+			r.FirstActivityTimeout = durationpb.New(time.Minute)
+		}
+		s, err := c.sandboxes.CreateSandbox(ctx, r)
+		if err != nil {
+			return err
+		}
+		releasing.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), load.Timeout)
+			defer cancel()
+			if _, err := c.sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: s.GetId()}); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("releasing %s: %w", s.GetId(), err))
+			}
+		})
+		if id := s.GetClusterId(); s.GetTeam() != c.team || s.GetPhase() != sandboxv1.Phase_RUNNING || id != "east" && id != "west" || s.GetClaimKey() != r.GetClaimKey() {
+			return fmt.Errorf("an honest claim was answered with %v", s)
+		}
+		return w.given.take(s)
+	})
+	releasing.Wait()
+	if result.Failed > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d honest claims failed, the first: %w", result.Failed, len(result.Latencies), result.Err))
+	}
+	return result, errors.Join(errs...)
+}
+
+// standing is what no attack may change.
+type standing struct {
+	incarnations map[string]uint64
+	disconnects  map[string]float64
+}
+
+// stand reads the state of the honest clusters' streams.
+func (w *world) stand(ctx context.Context) (standing, error) {
+	s := standing{map[string]uint64{}, map[string]float64{}}
+	for _, id := range honestClusters {
+		c, err := w.admin.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: id})
+		if err != nil {
+			return s, fmt.Errorf("asking for cluster %s: %w", id, err)
+		}
+		if c.GetState() != sandboxv1.ClusterState_FRESH {
+			return s, fmt.Errorf("cluster %s is %s: %s", id, c.GetState(), c.GetMessage())
+		}
+		s.incarnations[id] = c.GetIncarnation()
+		text, err := w.Metrics(ctx, id)
+		if err != nil {
+			return s, err
+		}
+		for line := range strings.Lines(text) {
+			var value float64
+			if name, rest, ok := strings.Cut(line, "} "); ok && strings.HasPrefix(name, "atoll_link_disconnects_total{") {
+				if _, err := fmt.Sscan(rest, &value); err != nil {
+					return s, fmt.Errorf("reading %q: %w", line, err)
+				}
+				s.disconnects[id] += value
+			}
+		}
+	}
+	return s, nil
+}
+
+// unmoved returns an error for each honest cluster that lost its stream since.
+func (w *world) unmoved(ctx context.Context, before standing) error {
+	now, err := w.stand(ctx)
+	errs := []error{err}
+	for _, id := range honestClusters {
+		if err == nil && (now.incarnations[id] != before.incarnations[id] || now.disconnects[id] != before.disconnects[id]) {
+			errs = append(errs, fmt.Errorf("cluster %s lost its stream: incarnation %d then, %d now; disconnects %v then, %v now",
+				id, before.incarnations[id], now.incarnations[id], before.disconnects[id], now.disconnects[id]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sings checks that the canary is as it was: read by id, by key, and claimed again.
+func (w *world) sings(ctx context.Context) error {
+	owner := w.callers[0]
+	byID, err := owner.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: w.canary.GetId()})
+	errs := []error{err}
+	byKey, err := owner.claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: canaryKey})
+	errs = append(errs, err)
+	again, err := owner.sandboxes.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{
+		Namespace: namespace, Env: honestEnv, ClaimKey: canaryKey, Clusters: []string{"west"}, RequireClusters: true,
+		Labels: map[string]string{"kind": "canary"}, MaxLifetime: durationpb.New(10 * time.Hour),
+	})
+	errs = append(errs, err)
+	for how, s := range map[string]*sandboxv1.Sandbox{"by its id": byID, "by its key": byKey.GetSandbox(), "claimed again": again} {
+		if !proto.Equal(still(s), still(w.canary)) {
+			errs = append(errs, fmt.Errorf("the canary, %s, is %v, was %v", how, s, w.canary))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("another tenant's result changed: %w", err)
+	}
+	return nil
+}
+
+// still is the part of a record that does not depend on the call.
+func still(s *sandboxv1.Sandbox) *sandboxv1.Sandbox {
+	return &sandboxv1.Sandbox{
+		Id: s.GetId(), Namespace: s.GetNamespace(), Env: s.GetEnv(), ClusterId: s.GetClusterId(), Pod: s.GetPod(), PodUid: s.GetPodUid(),
+		Team: s.GetTeam(), User: s.GetUser(), Phase: s.GetPhase(), ClaimKey: s.GetClaimKey(), Image: s.GetImage(), Pause: s.GetPause(), MaxLifetime: s.GetMaxLifetime(),
+	}
+}
+
+// forget ends what the adversary's cluster was to the hub.
+func (w *world) forget(ctx context.Context, id string) error {
+	return wait.Until(ctx, patience, "the adversary's cluster to be forgotten", func(ctx context.Context) error {
+		_, err := w.admin.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: id})
+		if err != nil && strings.Contains(err.Error(), "NotFound") {
+			return nil
+		}
+		return err
+	})
+}

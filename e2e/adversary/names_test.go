@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adversary_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// tricks are texts that look like others, or hide something. None is a name.
+var tricks = []string{
+	"ｃａｎａｒｙ", "cana\u200bry", "canary\u202e", "\u0441anary", "canary\x00", "cànary", "ca\u0300nary", "canary\ufeff", "canary\n", "\u2028canary",
+	"CANARY\u0130", "canary\U000e0041", "🐤", "a\u034f\u034f\u034f",
+}
+
+// broken are texts that are not UTF-8, in JSON.
+var broken = []string{"canary\xff", "\xed\xa0\x80", "\xc0\xaf", `canary\ud800`, `\udfff\ud800`}
+
+func unicodeNames(ctx context.Context, a *attacker) error {
+	by := a.client()
+	for _, b := range broken {
+		for _, field := range []string{"claimKey", "env", "user", "team"} {
+			a.ask(ctx, by, "POST", a.url("/v1/sandboxes"), a.Tokens["mallory"], `{"env":"spare","`+field+`":"`+b+`"}`)
+		}
+	}
+	return oneOf("mallory", func(*attacker) (out []func(context.Context, clients) error) {
+		for _, t := range tricks {
+			for _, r := range []*create{
+				{Env: spareEnv, ClaimKey: t}, {Env: t}, {Env: spareEnv, Namespace: t}, {Env: spareEnv, Image: t}, {Env: spareEnv, Clusters: []string{t}},
+				{Env: spareEnv, Labels: map[string]string{t: "a"}}, {Env: spareEnv, Labels: map[string]string{"a": t}}, {Env: spareEnv, Team: t},
+			} {
+				out = append(out, func(ctx context.Context, c clients) error {
+					if r.Namespace == "" {
+						r.Namespace = namespace
+					}
+					_, err := c.CreateSandbox(ctx, r)
+					return err
+				})
+			}
+			out = append(out, func(ctx context.Context, c clients) error {
+				_, err := c.GetClaim(ctx, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: t})
+				return err
+			}, func(ctx context.Context, c clients) error {
+				_, err := c.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: t})
+				return err
+			})
+		}
+		return out
+	})(ctx, a)
+}
+
+func endTimes(ctx context.Context, a *attacker) error {
+	var list []*create
+	for _, d := range []*durationpb.Duration{
+		{Seconds: math.MaxInt64}, {Seconds: math.MinInt64}, {Seconds: math.MaxInt64, Nanos: math.MaxInt32}, {Seconds: 1, Nanos: -1}, {Nanos: math.MinInt32},
+		{Seconds: 315_576_000_001}, {Seconds: -1}, durationpb.New(math.MaxInt64),
+	} {
+		list = append(list, &create{Env: spareEnv, StartupTimeout: d}, &create{Env: spareEnv, MaxLifetime: d}, &create{Env: spareEnv, IdleTimeout: d},
+			&create{Env: spareEnv, FirstActivityTimeout: d})
+	}
+	return requests(list...)(ctx, a)
+}
+
+func foreignLabels(ctx context.Context, a *attacker) error {
+	var list []*create
+	for _, key := range []string{
+		"app.kubernetes.io/name", "agentbox.navix.sh/claim-key-hash", "agentbox.navix.sh/sandbox-id", "tenant.navix.sh/a", "kubernetes.io/metadata.name",
+		"pod-template-hash/", "/", "a/b/c", strings.Repeat("a", 64),
+	} {
+		list = append(list, &create{Env: spareEnv, Labels: map[string]string{key: "x"}})
+	}
+	many := map[string]string{}
+	for i := range 3000 {
+		many[fmt.Sprint("k", i)] = "v"
+	}
+	return requests(append(list, &create{Env: spareEnv, Labels: many})...)(ctx, a)
+}
+
+func othersSandboxes(ctx context.Context, a *attacker) error {
+	id := a.Canary
+	return oneOf("mallory", func(*attacker) []func(context.Context, clients) error {
+		return []func(context.Context, clients) error{
+			func(ctx context.Context, c clients) error {
+				_, err := c.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.PauseSandbox(ctx, &sandboxv1.PauseSandboxRequest{Id: id})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.TouchSandbox(ctx, &sandboxv1.TouchSandboxRequest{Id: id})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.UpdateSandbox(ctx, &sandboxv1.UpdateSandboxRequest{Id: id, MaxLifetime: durationpb.New(time.Second)})
+				return err
+			},
+		}
+	})(ctx, a)
+}
+
+func othersKeys(ctx context.Context, a *attacker) error {
+	return oneOf("mallory", func(*attacker) []func(context.Context, clients) error {
+		return []func(context.Context, clients) error{
+			func(ctx context.Context, c clients) error {
+				_, err := c.GetClaim(ctx, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: canaryKey})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.GetClaim(ctx, &sandboxv1.GetClaimRequest{Namespace: namespace, ClaimKey: canaryKey, Team: "ann"})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: canaryKey, Team: "ann"})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: canaryKey})
+				return err
+			},
+		}
+	})(ctx, a)
+}
+
+func othersNames(ctx context.Context, a *attacker) error {
+	return requests(&create{Env: spareEnv, Team: "ann"}, &create{Env: spareEnv, Team: "ann", ClaimKey: canaryKey}, &create{Env: spareEnv, Namespace: "mallory"},
+		&create{Env: spareEnv, Namespace: "kube-system"})(ctx, a)
+}
+
+// boundAdmin calls for all with an administrator's key that is bound to a team.
+func boundAdmin(ctx context.Context, a *attacker) error {
+	return oneOf("mallory-admin", func(*attacker) []func(context.Context, clients) error {
+		return []func(context.Context, clients) error{
+			func(ctx context.Context, c clients) error {
+				_, err := c.DrainCluster(ctx, &sandboxv1.DrainClusterRequest{Id: "west"})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.ForgetCluster(ctx, &sandboxv1.ForgetClusterRequest{Id: "west"})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				stream, err := c.BackupHub(ctx, &sandboxv1.BackupHubRequest{})
+				if err == nil {
+					_, err = stream.Recv()
+				}
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.AcceptLoss(ctx, &sandboxv1.AcceptLossRequest{})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.RefreshEnv(ctx, &sandboxv1.RefreshEnvRequest{Namespace: namespace, Name: honestEnv})
+				return err
+			},
+		}
+	})(ctx, a)
+}
+
+func smallScope(ctx context.Context, a *attacker) error {
+	return oneOf("mallory-reads", func(a *attacker) []func(context.Context, clients) error {
+		return []func(context.Context, clients) error{
+			func(ctx context.Context, c clients) error { return c.create(ctx, &create{Env: spareEnv}) },
+			func(ctx context.Context, c clients) error {
+				_, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: a.Sandbox})
+				return err
+			},
+			func(ctx context.Context, c clients) error {
+				_, err := c.CancelClaim(ctx, &sandboxv1.CancelClaimRequest{Namespace: namespace, ClaimKey: canaryKey})
+				return err
+			},
+		}
+	})(ctx, a)
+}
+
+func inventedIDs(ctx context.Context, a *attacker) error {
+	return calls(func(ctx context.Context, c clients, i int) error {
+		ids := []string{
+			fmt.Sprintf("01hzzzzzzzzzzzzzzzzzz%05d-west", i%100_000), fmt.Sprintf("01hzzzzzzzzzzzzzzzzzz%05d-nowhere", i%100_000), strings.Repeat("0", 200<<10),
+			a.Canary[:len(a.Canary)-1], a.Canary + "-east", strings.ToUpper(a.Canary),
+		}
+		_, err := c.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: ids[i%len(ids)]})
+		return err
+	})(ctx, a)
+}
+
+// lists reads the longest lists there are, with odd pages.
+func lists(ctx context.Context, a *attacker) error {
+	return calls(func(ctx context.Context, c clients, i int) (err error) {
+		switch i % 5 {
+		case 0:
+			_, err = c.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageSize: 1000})
+		case 1:
+			_, err = c.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageToken: strings.Repeat("z", 100_000)})
+		case 2:
+			_, err = c.ListSandboxes(ctx, &sandboxv1.ListSandboxesRequest{PageSize: math.MinInt32, EndedAfter: &timestamppb.Timestamp{Seconds: math.MaxInt64}})
+		case 3:
+			_, err = c.ListEnvs(ctx, &sandboxv1.ListEnvsRequest{})
+		default:
+			_, err = c.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
+		}
+		return err
+	})(ctx, a)
+}
+
+// changes changes the adversary's own sandbox as often as it can.
+func changes(ctx context.Context, a *attacker) error {
+	return calls(func(ctx context.Context, c clients, i int) (err error) {
+		switch i % 3 {
+		case 0:
+			_, err = c.TouchSandbox(ctx, &sandboxv1.TouchSandboxRequest{Id: a.Sandbox})
+		case 1:
+			_, err = c.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: a.Sandbox})
+		default:
+			_, err = c.UpdateSandbox(ctx, &sandboxv1.UpdateSandboxRequest{Id: a.Sandbox, MaxLifetime: durationpb.New(time.Duration(i+3600) * time.Second)})
+		}
+		return err
+	})(ctx, a)
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adversary_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"navix.sh/atoll/e2e/load"
+)
+
+// tries is how often a row is run while only the latency is too high.
+const tries = 3
+
+// measured is the outcome of a row.
+type measured struct {
+	Role, Name string
+	// PeakMiB is the most resident memory by program, and HubMiB the hub's.
+	PeakMiB map[string]int64
+	HubMiB  int64
+	// The honest claims' latency, in milliseconds.
+	P50Before, P99Before, P50During, P99During float64
+	Claims, Failed, Tries                      int
+	Attack                                     report
+	Wrong                                      string `json:",omitempty"`
+}
+
+var errSlow = errors.New("honest callers were slowed")
+
+// run carries out a row, and checks everything that it asserts.
+func (w *world) run(ctx context.Context, r row) error {
+	for try := 1; ; try++ {
+		m, err := w.attack(ctx, r)
+		m.Tries = try
+		if errors.Is(err, errSlow) && try < tries {
+			continue
+		}
+		if err != nil {
+			m.Wrong = err.Error()
+		}
+		w.results.add(m)
+		return err
+	}
+}
+
+func (w *world) attack(ctx context.Context, r row) (m measured, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	m = measured{Role: string(r.role), Name: r.name, PeakMiB: map[string]int64{}}
+	g, err := w.ground(ctx, r)
+	if err != nil {
+		return m, fmt.Errorf("preparing the attack: %w", err)
+	}
+	if r.prepare != nil {
+		if err := r.prepare(ctx, w, g); err != nil {
+			return m, fmt.Errorf("preparing the attack: %w", err)
+		}
+	}
+	before, err := w.stand(ctx)
+	if err != nil {
+		return m, fmt.Errorf("before the attack: %w", err)
+	}
+	attacker, err := startAttacker(ctx, g)
+	if err != nil {
+		return m, err
+	}
+	calm, err := w.honest(ctx, calmFor)
+	if err != nil {
+		return m, errors.Join(fmt.Errorf("before the attack: %w", err), attacker.kill())
+	}
+	for _, p := range w.programs() {
+		if err := p.ResetPeak(); err != nil {
+			return m, errors.Join(err, attacker.kill())
+		}
+	}
+	var during load.Result
+	var honestErr, attackErr error
+	var both sync.WaitGroup
+	both.Go(func() { during, honestErr = w.honest(ctx, attackFor) })
+	both.Go(func() { m.Attack, attackErr = attacker.attack() })
+	both.Wait()
+	m.note(calm, during)
+	errs := []error{honestErr, attackErr, m.wantMemory(w), w.unmoved(ctx, before), w.sings(ctx), m.Attack.want(r)}
+	if r.check != nil {
+		errs = append(errs, r.check(ctx, w, g))
+	}
+	if g.Cluster != "" {
+		errs = append(errs, w.forget(ctx, g.Cluster))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return m, err
+	}
+	return m, m.wantSpeed(calm, during)
+}
+
+func (m *measured) note(calm, during load.Result) {
+	ms := func(d time.Duration) float64 {
+		return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+	}
+	m.P50Before, m.P99Before = ms(load.Quantile(calm.Latencies, 0.5)), ms(load.Quantile(calm.Latencies, 0.99))
+	m.P50During, m.P99During = ms(load.Quantile(during.Latencies, 0.5)), ms(load.Quantile(during.Latencies, 0.99))
+	m.Claims, m.Failed = len(during.Latencies), during.Failed
+}
+
+// wantMemory notes the peaks, and fails above the limit.
+func (m *measured) wantMemory(w *world) error {
+	var errs []error
+	for name, p := range w.programs() {
+		peak, err := p.Peak()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m.PeakMiB[name] = peak >> 20
+		if peak>>20 > *rssFlag {
+			errs = append(errs, fmt.Errorf("I14: %s took %d MiB, want at most %d", name, peak>>20, *rssFlag))
+		}
+	}
+	m.HubMiB = m.PeakMiB["hub"]
+	return errors.Join(errs...)
+}
+
+func (m *measured) wantSpeed(calm, during load.Result) error {
+	was, is := load.Quantile(calm.Latencies, 0.99), load.Quantile(during.Latencies, 0.99)
+	if is <= max(2*was, *floorFlag) {
+		return nil
+	}
+	return fmt.Errorf("I14: %w: p99 %s before the attack, %s during it, want at most twice that or %s", errSlow, was, is, *floorFlag)
+}
+
+// want checks that the attack took place and what the attacker was told.
+func (r report) want(of row) error {
+	var errs []error
+	if r.Attempts == 0 || r.Bytes == 0 || len(r.Told) == 0 {
+		errs = append(errs, fmt.Errorf("the attack did not arrive: %+v", r))
+	}
+	heard := slices.Sorted(maps.Keys(r.Told))
+	matched := func(pattern string) (out []string) {
+		expression := regexp.MustCompile("^(?:" + pattern + ")$")
+		for _, text := range heard {
+			if expression.MatchString(text) {
+				out = append(out, text)
+			}
+		}
+		return out
+	}
+	for _, pattern := range of.told {
+		if len(matched(pattern)) == 0 {
+			errs = append(errs, fmt.Errorf("the attacker was not told %q, but %q", pattern, heard))
+		}
+	}
+	for _, pattern := range of.never {
+		if got := matched(pattern); len(got) > 0 {
+			errs = append(errs, fmt.Errorf("the attacker was told %q", got))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// results are the outcomes of all rows so far.
+type results struct {
+	mu   sync.Mutex
+	rows []measured
+}
+
+func (r *results) add(m measured) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rows = append(r.rows, m)
+	fmt.Fprintf(os.Stderr, "adversary: %s/%s: hub %d MiB, p99 %.1f ms before, %.1f ms during; %s\n", m.Role, m.Name, m.HubMiB, m.P99Before, m.P99During, m.verdict())
+}
+
+func (m measured) verdict() string {
+	if m.Wrong != "" {
+		return "FAILED"
+	}
+	return "ok"
+}
+
+// told is what the attacker was told, most often first.
+func (m measured) told() string {
+	keys := slices.SortedFunc(maps.Keys(m.Attack.Told), func(a, b string) int { return int(m.Attack.Told[b] - m.Attack.Told[a]) })
+	var out []string
+	for _, k := range keys[:min(len(keys), 3)] {
+		out = append(out, fmt.Sprintf("%.40s ×%d", k, m.Attack.Told[k]))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (r *results) print(to io.Writer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "role\tattack\thub MiB\tp50 before ms\tp99 before\tp50 during\tp99 during\tclaims\tfailed\ttries\tattempts\tKiB sent\tthe attacker is told\tresult")
+	for _, m := range r.rows {
+		fmt.Fprintf(out, "%s\t%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Role, m.Name, m.HubMiB, m.P50Before, m.P99Before,
+			m.P50During, m.P99During, m.Claims, m.Failed, m.Tries, m.Attack.Attempts, m.Attack.Bytes>>10, m.told(), m.verdict())
+	}
+	_ = out.Flush()
+}
+
+func (r *results) write(path string) error {
+	if path == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text, err := json.MarshalIndent(r.rows, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the results: %w", err)
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, append(text, '\n'), 0o644))
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adversary_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// answered is the response on a connection, as the attacker is told it: the code and the reason, or how the connection ended.
+func answered(in *bufio.Reader) string {
+	r, err := http.ReadResponse(in, nil)
+	if err != nil {
+		return hungUp(err)
+	}
+	defer r.Body.Close()
+	return described(r)
+}
+
+// described is an HTTP response: its code, and the reason of a problem.
+func described(r *http.Response) string {
+	var body struct{ Reason string }
+	if r.Header.Get("Content-Type") == "application/problem+json" {
+		_ = json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&body)
+	}
+	return strings.TrimSpace(fmt.Sprint(r.StatusCode, " ", body.Reason))
+}
+
+// hungUp is how a connection ended.
+func hungUp(err error) string {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return "silence"
+	}
+	return "closed"
+}
+
+// until is when the attacker stops waiting for a response.
+func until(ctx context.Context) time.Time {
+	end, _ := ctx.Deadline()
+	return end
+}
+
+// say sends text on a connection of its own, and tells the response. It reads while it writes; because the hub may hang up before
+// it has read all.
+func (a *attacker) say(ctx context.Context, to, text string) string {
+	a.attempts.Add(1)
+	conn, err := a.dial(ctx, to)
+	if err != nil {
+		return a.told1("not connected")
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(until(ctx))
+	go func() { _, _ = io.WriteString(conn, text) }()
+	return a.told1(answered(bufio.NewReader(conn)))
+}
+
+// told1 tells, and returns what.
+func (a *attacker) told1(what string) string {
+	a.tell(what)
+	return what
+}
+
+// post is the text of a request for a sandbox.
+func post(token, body string, header ...string) string {
+	lines := append([]string{"POST /v1/sandboxes HTTP/1.1", "Host: localhost", "Content-Type: application/json"}, header...)
+	if token != "" {
+		lines = append(lines, "Authorization: Bearer "+token)
+	}
+	return strings.Join(append(lines, fmt.Sprintf("Content-Length: %d", len(body)), "", ""), "\r\n") + body
+}
+
+// client makes HTTP requests from the attacker's address.
+func (a *attacker) client() *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{DialContext: func(ctx context.Context, _, to string) (net.Conn, error) { return a.dial(ctx, to) }, MaxIdleConnsPerHost: 64},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// ask makes one request and tells the response.
+func (a *attacker) ask(ctx context.Context, by *http.Client, method, url, token, body string, header ...string) string {
+	a.attempts.Add(1)
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return a.told1("no request: " + err.Error())
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		if r.Header[header[i]] = []string{header[i+1]}; header[i] == "Host" {
+			r.Host = header[i+1]
+		}
+	}
+	response, err := by.Do(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return "" // its time is over
+		}
+		return a.told1("closed")
+	}
+	defer response.Body.Close()
+	what := a.told1(described(response))
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<20))
+	return what
+}
+
+// url is an address of the hub's REST API.
+func (a *attacker) url(path string) string { return "http://" + a.API + path }
+
+// grpc connects to the hub's API with a key, or without one. The caller closes the connection.
+func (a *attacker) grpc(key string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	options = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(a.dial), grpc.WithDisableServiceConfig(),
+	}, options...)
+	if key != "" {
+		options = append(options, grpc.WithPerRPCCredentials(token(key)))
+	}
+	return grpc.NewClient("passthrough:///"+a.API, options...)
+}
+
+// h2 is a connection of raw HTTP/2 frames.
+type h2 struct {
+	net.Conn
+	*http2.Framer
+	out  *bufio.Writer
+	gone chan struct{} // closed when the hub has hung up
+}
+
+// http2 connects, and begins to read what the hub says.
+func (a *attacker) http2(ctx context.Context, conn net.Conn, settings ...http2.Setting) (*h2, error) {
+	_ = conn.SetDeadline(until(ctx))
+	c := &h2{Conn: conn, out: bufio.NewWriterSize(conn, 16<<10), gone: make(chan struct{})}
+	c.Framer = http2.NewFramer(c.out, conn)
+	c.Framer.AllowIllegalWrites, c.Framer.AllowIllegalReads = true, true
+	_, err := io.WriteString(c.out, http2.ClientPreface)
+	if err == nil {
+		err = c.WriteSettings(settings...)
+	}
+	if err == nil {
+		err = c.out.Flush()
+	}
+	go c.listen(a)
+	return c, err
+}
+
+// listen tells each kind of frame that says how the hub takes the attack.
+func (c *h2) listen(a *attacker) {
+	defer close(c.gone)
+	for {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			a.tell(hungUp(err))
+			return
+		}
+		switch f := frame.(type) {
+		case *http2.GoAwayFrame:
+			a.tell("GOAWAY " + f.ErrCode.String())
+		case *http2.RSTStreamFrame:
+			a.tell("RST_STREAM " + f.ErrCode.String())
+		case *http2.HeadersFrame:
+			a.tell("HEADERS")
+		case *http2.SettingsFrame, *http2.PingFrame:
+			a.tell(frame.Header().Type.String())
+		}
+	}
+}
+
+// flood writes frames until the hub hangs up or the time is over.
+func (c *h2) flood(ctx context.Context, a *attacker, write func(i uint32) error) {
+	for i := uint32(0); ctx.Err() == nil; i++ {
+		select {
+		case <-c.gone:
+			return
+		default:
+		}
+		a.attempts.Add(1)
+		if write(i) != nil {
+			<-c.gone
+			return
+		}
+	}
+}
+
+// block encodes header fields, pairs of name and value.
+func block(pairs ...string) []byte {
+	var out strings.Builder
+	encoder := hpack.NewEncoder(&out)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		_ = encoder.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return []byte(out.String())
+}
+
+// calling are the fields of a gRPC call.
+func calling(method string, more ...string) []byte {
+	return block(append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority", "localhost",
+		"content-type", "application/grpc", "te", "trailers"}, more...)...)
+}
+
+// unheard is a connection of raw HTTP/2 frames that is not read.
+func (a *attacker) unheard(conn net.Conn) (*h2, error) {
+	c := &h2{Conn: conn, out: bufio.NewWriterSize(conn, 16<<10)}
+	c.Framer = http2.NewFramer(c.out, conn)
+	if _, err := io.WriteString(c.out, http2.ClientPreface); err != nil {
+		return c, err
+	}
+	return c, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+}
+
+// writeCall writes a call with an empty message.
+func (c *h2) writeCall(stream uint32, header []byte) error {
+	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header, EndHeaders: true}); err != nil {
+		return err
+	}
+	return c.WriteData(stream, true, make([]byte, 5))
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adversary_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+)
+
+// helloLoops begins streams and goes when it is welcome.
+func helloLoops(ctx context.Context, a *attacker) error {
+	conn, err := a.linkConn()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	swarm(ctx, 4, func(int) {
+		short, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if _, _, err := a.open(short, conn); err != nil {
+			_ = a.ended(ctx, err)
+		}
+	})
+	return nil
+}
+
+// beginLoops begins a new term with each stream, which the hub writes down.
+func beginLoops(ctx context.Context, a *attacker) error {
+	conn, err := a.linkConn()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	swarm(ctx, 1, func(int) {
+		short, cancel := context.WithCancel(ctx)
+		defer cancel()
+		term := fmt.Sprint(time.Now().UnixNano())
+		e, welcome, err := a.open(short, conn, func(h *federationv1.Hello) { h.Term, h.Stream = term, 1 })
+		if err == nil {
+			err = e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: welcome.GetHighestIncarnation() + 1}}})
+		}
+		if err == nil {
+			err = e.report(e.usual(1))
+		}
+		if err == nil {
+			_, err = e.stream.Recv()
+		}
+		_ = a.ended(ctx, err)
+	})
+	return nil
+}
+
+func largeHellos(ctx context.Context, a *attacker) error {
+	n := 0
+	swarm(ctx, 1, func(int) {
+		n++
+		_ = a.attached(ctx, func(*evil) error { return nil }, func(h *federationv1.Hello) {
+			switch long := strings.Repeat("x", 3<<20); n % 4 {
+			case 0:
+				h.Version = long
+			case 1:
+				h.ClusterUid = long
+			case 2:
+				h.Term = long
+			default:
+				h.Unacknowledged = make2(100_000, func(i int) *federationv1.Unacknowledged { return &federationv1.Unacknowledged{Dispatch: uint64(i)} })
+			}
+		})
+	})
+	return nil
+}
+
+// unopenedStreams opens streams and says nothing on them.
+func unopenedStreams(ctx context.Context, a *attacker) error {
+	conn, err := a.linkConn()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var all sync.WaitGroup
+	for range a.size(500, 5000) {
+		all.Go(func() {
+			a.attempts.Add(1)
+			stream, err := federationv1.NewLinkClient(conn).Attach(ctx)
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			_ = a.ended(ctx, err)
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// tunnel opens a tunnel with a first frame, and tells whether there is one.
+func (a *attacker) tunnel(ctx context.Context, conn *grpc.ClientConn, first *federationv1.TunnelFrame) {
+	a.attempts.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := federationv1.NewLinkClient(conn).Tunnel(ctx)
+	if err == nil {
+		_ = stream.Send(first)
+		if header, headerErr := stream.Header(); headerErr == nil && header != nil && len(header.Get("content-type")) > 0 && stream.Context().Err() == nil {
+			_, err = stream.Recv()
+			if err == nil {
+				a.tell("tunnel")
+			}
+		} else {
+			_, err = stream.Recv()
+		}
+	}
+	_ = a.ended(ctx, err)
+}
+
+func wrongTokens(ctx context.Context, a *attacker) error {
+	conn, err := a.linkConn()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	swarm(ctx, 16, func(i int) {
+		for _, token := range []string{"", "x", strings.Repeat("x", 1<<20), fmt.Sprint(i), "\xff"} {
+			a.tunnel(ctx, conn, &federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Token{Token: strings.ToValidUTF8(token, "")}})
+		}
+	})
+	return nil
+}
+
+// tokenlessTunnels opens tunnels that name no token.
+func tokenlessTunnels(ctx context.Context, a *attacker) error {
+	conn, err := a.linkConn()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var all sync.WaitGroup
+	for range a.size(1000, 10_000) {
+		all.Go(func() {
+			a.attempts.Add(1)
+			stream, err := federationv1.NewLinkClient(conn).Tunnel(ctx)
+			if err != nil {
+				_ = a.ended(ctx, err)
+				return
+			}
+			a.tell("opened")
+			_, err = stream.Recv()
+			_ = a.ended(ctx, err)
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// otherServices calls what the link does not serve.
+func otherServices(ctx context.Context, a *attacker) error {
+	conn, err := a.linkConn()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	methods := []string{"/atoll.federation.v1.Replicas/Reach", createMethod, sandboxv1.Hub_BackupHub_FullMethodName, "/grpc.health.v1.Health/Check", "/x/y"}
+	swarm(ctx, 8, func(i int) {
+		a.attempts.Add(1)
+		_ = a.ended(ctx, conn.Invoke(ctx, methods[(i+int(a.attempts.Load()))%len(methods)], []byte{}, nil, grpc.ForceCodec(raw{})))
+	})
+	return nil
+}
+
+// linkFlood writes raw frames on the link, with the certificate.
+func linkFlood(ctx context.Context, a *attacker, write func(c *h2, i uint32) error) error {
+	config, err := a.linkConfig()
+	if err != nil {
+		return err
+	}
+	swarm(ctx, 4, func(int) {
+		conn, err := a.dial(ctx, a.Link)
+		if err != nil {
+			a.tell("not connected")
+			return
+		}
+		defer conn.Close()
+		c, err := a.http2(ctx, tls.Client(conn, config))
+		if err != nil {
+			a.tell(hungUp(err))
+			return
+		}
+		c.flood(ctx, a, func(i uint32) error {
+			if i > 1<<20 {
+				return errors.New("no number is left")
+			}
+			if err := write(c, i); err != nil || i%16 != 0 {
+				return err
+			}
+			return c.out.Flush()
+		})
+	})
+	return nil
+}
+
+func linkPings(ctx context.Context, a *attacker) error {
+	return linkFlood(ctx, a, func(c *h2, i uint32) error { return c.WritePing(false, [8]byte{byte(i)}) })
+}
+
+func linkResets(ctx context.Context, a *attacker) error {
+	return linkFlood(ctx, a, func(c *h2, i uint32) error {
+		header := calling(federationv1.Link_Attach_FullMethodName)
+		if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: header, EndHeaders: true}); err != nil {
+			return err
+		}
+		return c.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+	})
+}
+
+// unreadStream reports and reads nothing of what the hub answers.
+func unreadStream(ctx context.Context, a *attacker) error {
+	conn, err := a.linkConn()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	swarm(ctx, 1, func(int) {
+		short, cancel := context.WithCancel(ctx)
+		defer cancel()
+		e, welcome, err := a.open(short, conn)
+		if err != nil {
+			_ = a.ended(ctx, err)
+			return
+		}
+		err = e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: welcome.GetHighestIncarnation() + 1}}})
+		for n := uint64(1); err == nil && ctx.Err() == nil; n++ {
+			if err = e.report(e.usual(n)); err == nil {
+				err = e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Heartbeat{Heartbeat: &federationv1.Heartbeat{Number: n}}})
+			}
+			a.tell("sent")
+		}
+		for err != nil && ctx.Err() == nil {
+			if _, err := e.stream.Recv(); err != nil {
+				_ = a.ended(ctx, err)
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// twoStreams lets two workers of one name replace each other.
+func twoStreams(ctx context.Context, a *attacker) error {
+	swarm(ctx, 2, func(i int) {
+		_ = a.attached(ctx, func(*evil) error { return nil }, func(h *federationv1.Hello) {
+			h.Term, h.Stream = fmt.Sprint("term-", i), math.MaxUint64
+		})
+	})
+	return nil
+}
+
+// serving draws claims of the adversary's own team to its cluster, and answers them.
+func serving(ctx context.Context, a *attacker, answer func(e *evil, d *federationv1.Dispatch)) error {
+	env := "lure-" + a.Cluster
+	return a.attached(ctx, func(e *evil) error {
+		on := func(d *federationv1.Dispatch) {
+			_ = e.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Receipt{Receipt: &federationv1.Receipt{Id: d.GetId()}}})
+			answer(e, d)
+		}
+		e.on.Store(&on)
+		m := member("lure")
+		m.Idle, m.ReadyIdle, m.Desired, m.Current, m.CanGrow, m.QueueCapacity = 1000, 1000, 1000, 1000, true, 1000
+		if err := e.report(&federationv1.Report{Sequence: 2, Last: true, Segments: []*federationv1.EnvSegment{segmentOf(env, m)}}); err != nil {
+			return err
+		}
+		c, err := a.as(ctx, "mallory")
+		if err != nil {
+			return err
+		}
+		swarm(ctx, 4, func(i int) {
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			r := &create{Namespace: namespace, Env: env}
+			if i%2 == 0 {
+				r.ClaimKey = fmt.Sprint("lured-", time.Now().UnixNano())
+			}
+			s, err := c.CreateSandbox(short, r)
+			switch {
+			case err == nil && strings.HasSuffix(s.GetId(), "-"+a.Cluster) && s.GetTeam() == "mallory":
+				a.tell("caller: its own")
+			case err == nil:
+				a.tell("caller: OK")
+			default:
+				a.tell("caller: " + status.Code(err).String())
+			}
+		})
+		return nil
+	})
+}
+
+// lyingAnswers answers claims with another cluster's sandbox.
+func lyingAnswers(ctx context.Context, a *attacker) error {
+	return serving(ctx, a, func(e *evil, d *federationv1.Dispatch) {
+		_ = e.answer(d.GetId(), &sandboxv1.Sandbox{
+			Id: a.Canary, ClusterId: "west", Namespace: namespace, Env: honestEnv, Team: "ann", ClaimKey: canaryKey, Phase: sandboxv1.Phase_RUNNING, PodUid: "p",
+		})
+	})
+}
+
+// largeAnswers answers claims with as much as a frame holds.
+func largeAnswers(ctx context.Context, a *attacker) error {
+	return serving(ctx, a, func(e *evil, d *federationv1.Dispatch) {
+		_ = e.answer(d.GetId(), &sandboxv1.Sandbox{
+			Id: e.sandbox(int(d.GetId())), Namespace: namespace, Team: "mallory", Phase: sandboxv1.Phase_RUNNING, PodUid: "p", FailureMessage: strings.Repeat("x", 4<<20-1<<10),
+		})
+	})
+}
