@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -19,13 +18,25 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
+// rate is the number of honest claims a second.
+const rate = 20
+
+// The honest claims of a row: the first ones let the load become steady, and are not measured; those between calm and attack may be
+// on their way when the attack begins, and count for neither.
 const (
-	// rate is the number of honest claims a second.
-	rate = 20
-	// calmFor and attackFor are how long honest claims are measured before an attack and during one.
+	warmFor   = 750 * time.Millisecond
 	calmFor   = 1500 * time.Millisecond
-	attackFor = 3 * time.Second
+	gapFor    = 250 * time.Millisecond
+	attackFor = 2500 * time.Millisecond
 )
+
+func claimsIn(d time.Duration) int { return int(d.Seconds() * rate) }
+
+// samples are the latencies of a row's honest claims.
+type samples struct {
+	calm, during []time.Duration
+	failed       int
+}
 
 // caller is an honest team.
 type caller struct {
@@ -50,27 +61,18 @@ func (g *given) take(s *sandboxv1.Sandbox) error {
 	return nil
 }
 
-var claimed atomic.Int64
-
-// honest makes claims for that long, and returns when their sandboxes are released.
-func (w *world) honest(ctx context.Context, d time.Duration) (load.Result, error) {
+// honest makes the claims of a row, and returns when their sandboxes are released. It calls begin when the attack shall begin.
+func (w *world) honest(ctx context.Context, begin func()) (samples, error) {
+	calm, gap := claimsIn(warmFor), claimsIn(warmFor+calmFor)
+	attack := gap + claimsIn(gapFor)
 	var releasing sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	seed := uint64(claimed.Load())
-	result := load.Open(ctx, int(d.Seconds()*rate), rate, seed, func(ctx context.Context, _ int) error {
-		n := claimed.Add(1)
-		c := w.callers[n%2]
-		in := honestClusters[n/2%2]
-		r := &sandboxv1.CreateSandboxRequest{
-			Namespace: namespace, Env: honestEnv, Clusters: []string{in, honestClusters[(n/2+1)%2]}, RequireClusters: true,
+	result := load.Open(ctx, attack+claimsIn(attackFor), rate, uint64(w.attempts), func(ctx context.Context, i int) error {
+		if i == attack {
+			begin()
 		}
-		if n/4%2 == 0 {
-			r.ClaimKey = fmt.Sprintf("honest-%d", n)
-		} else {
-			r.FirstActivityTimeout = durationpb.New(time.Minute)
-		}
-		s, err := c.sandboxes.CreateSandbox(ctx, r)
+		c, s, err := w.claim(ctx)
 		if err != nil {
 			return err
 		}
@@ -83,16 +85,35 @@ func (w *world) honest(ctx context.Context, d time.Duration) (load.Result, error
 				errs = append(errs, fmt.Errorf("releasing %s: %w", s.GetId(), err))
 			}
 		})
-		if id := s.GetClusterId(); s.GetTeam() != c.team || s.GetPhase() != sandboxv1.Phase_RUNNING || id != "east" && id != "west" || s.GetClaimKey() != r.GetClaimKey() {
-			return fmt.Errorf("an honest claim was answered with %v", s)
-		}
 		return w.given.take(s)
 	})
 	releasing.Wait()
 	if result.Failed > 0 {
 		errs = append(errs, fmt.Errorf("%d of %d honest claims failed, the first: %w", result.Failed, len(result.Latencies), result.Err))
 	}
-	return result, errors.Join(errs...)
+	return samples{result.Latencies[calm:gap], result.Latencies[attack:], result.Failed}, errors.Join(errs...)
+}
+
+// claim claims for the teams in turn, in clusters in turn, with a key and without one.
+func (w *world) claim(ctx context.Context) (*caller, *sandboxv1.Sandbox, error) {
+	n := w.claimed.Add(1)
+	c := w.callers[n%2]
+	r := &sandboxv1.CreateSandboxRequest{
+		Namespace: namespace, Env: honestEnv, Clusters: []string{honestClusters[n/2%2], honestClusters[(n/2+1)%2]}, RequireClusters: true,
+	}
+	if n/4%2 == 0 {
+		r.ClaimKey = fmt.Sprintf("honest-%d", n)
+	} else {
+		r.FirstActivityTimeout = durationpb.New(time.Minute)
+	}
+	s, err := c.sandboxes.CreateSandbox(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if id := s.GetClusterId(); s.GetTeam() != c.team || s.GetPhase() != sandboxv1.Phase_RUNNING || id != "east" && id != "west" || s.GetClaimKey() != r.GetClaimKey() {
+		return nil, nil, fmt.Errorf("an honest claim got %v", s)
+	}
+	return c, s, nil
 }
 
 // standing is what no attack may change.

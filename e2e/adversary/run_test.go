@@ -76,23 +76,25 @@ func (w *world) attack(ctx context.Context, r row) (m measured, err error) {
 	if err != nil {
 		return m, err
 	}
-	calm, err := w.honest(ctx, calmFor)
-	if err != nil {
-		return m, errors.Join(fmt.Errorf("before the attack: %w", err), attacker.kill())
-	}
-	for _, p := range w.programs() {
-		if err := p.ResetPeak(); err != nil {
-			return m, errors.Join(err, attacker.kill())
-		}
-	}
-	var during load.Result
-	var honestErr, attackErr error
+	var honest samples
+	var honestErr, attackErr, peakErr error
 	var both sync.WaitGroup
-	both.Go(func() { during, honestErr = w.honest(ctx, attackFor) })
-	both.Go(func() { m.Attack, attackErr = attacker.attack() })
+	begin := make(chan struct{})
+	once := sync.OnceFunc(func() { close(begin) })
+	both.Go(func() {
+		defer once()
+		honest, honestErr = w.honest(ctx, once)
+	})
+	both.Go(func() {
+		<-begin
+		for _, p := range w.programs() {
+			peakErr = errors.Join(peakErr, p.ResetPeak())
+		}
+		m.Attack, attackErr = attacker.attack()
+	})
 	both.Wait()
-	m.note(calm, during)
-	errs := []error{honestErr, attackErr, m.wantMemory(w), w.unmoved(ctx, before), w.sings(ctx), m.Attack.want(r)}
+	m.note(honest)
+	errs := []error{honestErr, attackErr, peakErr, m.wantMemory(w), w.unmoved(ctx, before), w.sings(ctx), m.Attack.want(r)}
 	if r.check != nil {
 		errs = append(errs, r.check(ctx, w, g))
 	}
@@ -102,16 +104,16 @@ func (w *world) attack(ctx context.Context, r row) (m measured, err error) {
 	if err := errors.Join(errs...); err != nil {
 		return m, err
 	}
-	return m, m.wantSpeed(calm, during)
+	return m, honest.wantSpeed()
 }
 
-func (m *measured) note(calm, during load.Result) {
-	ms := func(d time.Duration) float64 {
-		return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+func (m *measured) note(s samples) {
+	ms := func(latencies []time.Duration, q float64) float64 {
+		return float64(load.Quantile(latencies, q).Round(100*time.Microsecond)) / float64(time.Millisecond)
 	}
-	m.P50Before, m.P99Before = ms(load.Quantile(calm.Latencies, 0.5)), ms(load.Quantile(calm.Latencies, 0.99))
-	m.P50During, m.P99During = ms(load.Quantile(during.Latencies, 0.5)), ms(load.Quantile(during.Latencies, 0.99))
-	m.Claims, m.Failed = len(during.Latencies), during.Failed
+	m.P50Before, m.P99Before = ms(s.calm, 0.5), ms(s.calm, 0.99)
+	m.P50During, m.P99During = ms(s.during, 0.5), ms(s.during, 0.99)
+	m.Claims, m.Failed = len(s.during), s.failed
 }
 
 // wantMemory notes the peaks, and fails above the limit.
@@ -132,8 +134,8 @@ func (m *measured) wantMemory(w *world) error {
 	return errors.Join(errs...)
 }
 
-func (m *measured) wantSpeed(calm, during load.Result) error {
-	was, is := load.Quantile(calm.Latencies, 0.99), load.Quantile(during.Latencies, 0.99)
+func (s samples) wantSpeed() error {
+	was, is := load.Quantile(s.calm, 0.99), load.Quantile(s.during, 0.99)
 	if is <= max(2*was, *floorFlag) {
 		return nil
 	}

@@ -68,6 +68,23 @@ func (a *attacker) say(ctx context.Context, to, text string) string {
 	return a.told1(answered(bufio.NewReader(conn)))
 }
 
+// sayTwo is say for a text with a request that is hidden in another. What the hub says to the second is told apart.
+func (a *attacker) sayTwo(ctx context.Context, text string) {
+	a.attempts.Add(1)
+	conn, err := a.dial(ctx, a.API)
+	if err != nil {
+		a.tell("not connected")
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(until(ctx))
+	go func() { _, _ = io.WriteString(conn, text) }()
+	in := bufio.NewReader(conn)
+	a.tell(answered(in))
+	_ = conn.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	a.tell("then " + answered(in))
+}
+
 // told1 tells, and returns what.
 func (a *attacker) told1(what string) string {
 	a.tell(what)

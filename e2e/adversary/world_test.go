@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -59,6 +60,7 @@ type world struct {
 	canary      *sandboxv1.Sandbox
 	closers     []func() error
 	given       given
+	claimed     atomic.Int64
 	results     results
 	attempts    int // of rows, for names that are used once
 }
