@@ -10,7 +10,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -180,12 +179,11 @@ func handshakes(config func(*attacker) (*tls.Config, error)) func(context.Contex
 			if err = client.HandshakeContext(ctx); err == nil {
 				_, err = client.Read(make([]byte, 1))
 			}
-			var alert tls.AlertError
 			switch {
 			case err == nil:
 				a.tell("admitted")
-			case errors.As(err, &alert):
-				a.tell(alert.Error())
+			case strings.Contains(err.Error(), "tls:"): // the hub's alert
+				a.tell(err.Error())
 			case ctx.Err() == nil:
 				a.tell(hungUp(err))
 			}

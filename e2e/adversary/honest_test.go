@@ -18,9 +18,6 @@ import (
 	"navix.sh/atoll/e2e/wait"
 )
 
-// rate is the number of honest claims a second.
-const rate = 20
-
 // The honest claims of a row: the first ones let the load become steady, and are not measured; those between calm and attack may be
 // on their way when the attack begins, and count for neither.
 const (
@@ -30,7 +27,7 @@ const (
 	attackFor = 2500 * time.Millisecond
 )
 
-func claimsIn(d time.Duration) int { return int(d.Seconds() * rate) }
+func claimsIn(d time.Duration) int { return max(1, int(d.Seconds()**rateFlag)) }
 
 // samples are the latencies of a row's honest claims.
 type samples struct {
@@ -68,7 +65,7 @@ func (w *world) honest(ctx context.Context, begin func()) (samples, error) {
 	var releasing sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	result := load.Open(ctx, attack+claimsIn(attackFor), rate, uint64(w.attempts), func(ctx context.Context, i int) error {
+	result := load.Open(ctx, attack+claimsIn(attackFor), *rateFlag, uint64(w.attempts), func(ctx context.Context, i int) error {
 		if i == attack {
 			begin()
 		}
@@ -101,7 +98,7 @@ func (w *world) claim(ctx context.Context) (*caller, *sandboxv1.Sandbox, error) 
 	r := &sandboxv1.CreateSandboxRequest{
 		Namespace: namespace, Env: honestEnv, Clusters: []string{honestClusters[n/2%2], honestClusters[(n/2+1)%2]}, RequireClusters: true,
 	}
-	if n/4%2 == 0 {
+	if n/4%4 == 0 {
 		r.ClaimKey = fmt.Sprintf("honest-%d", n)
 	} else {
 		r.FirstActivityTimeout = durationpb.New(time.Minute)

@@ -25,7 +25,7 @@ import (
 // reachRows attack by conversations with the adversary's own sandbox.
 func reachRows() []row {
 	return []row{
-		{name: "unread-ports", role: tenant, told: []string{"200"}, attack: unreadPorts},
+		{name: "unread-ports", role: tenant, told: []string{"reached"}, attack: unreadPorts},
 		{name: "unread-logs", role: tenant, told: []string{"200"}, attack: unreadLogs},
 		{name: "watched-logs", role: tenant, told: []string{"200"}, attack: watchedLogs},
 		{name: "many-conversations", role: tenant, told: []string{"429.*"}, attack: manyConversations},

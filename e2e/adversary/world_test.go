@@ -118,7 +118,7 @@ func limits() []string {
 	if *fullFlag {
 		return flags
 	}
-	return append(flags, "--header-timeout=1s", "--body-timeout=2s", "--team-max-claim-keys=1000",
+	return append(flags, "--header-timeout=1s", "--body-timeout=2s", "--team-max-claim-keys=400",
 		"--cluster-max-envs=1000", "--cluster-max-members=2000", "--cluster-max-keys=2000", "--cluster-max-bytes=4194304")
 }
 
