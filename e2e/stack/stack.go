@@ -236,7 +236,9 @@ func (s *Stack) Metrics(ctx context.Context, program string) (string, error) {
 }
 
 // MetricsURL is where this machine reads the metrics of a program, see Metrics.
-func (s *Stack) MetricsURL(program string) string { return cmp.Or(s.metrics[program], s.passing[program]) }
+func (s *Stack) MetricsURL(program string) string {
+	return cmp.Or(s.metrics[program], s.passing[program])
+}
 
 // Issue issues a certificate for another cluster of the federation.
 func (s *Stack) Issue(clusterID string) (link.Files, error) {
